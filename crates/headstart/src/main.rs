@@ -1,0 +1,2 @@
+//! The headstart command.
+fn main() {}
