@@ -1,0 +1,66 @@
+//! Whose start it is.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The name of what is started: `boot`, or a program. Equal keys share a profile.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key(String);
+
+/// The longest key that is accepted, in bytes.
+pub const MAX_KEY: usize = 4096;
+
+/// Why a text is not a key.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum KeyError {
+    /// It has no characters.
+    #[error("the key is empty: give a name such as a program's path")]
+    Empty,
+    /// It is longer than [`MAX_KEY`].
+    #[error("the key has {0} bytes, {MAX_KEY} are allowed: choose a shorter --name")]
+    TooLong(usize),
+    /// It has a control character, which would disturb every listing.
+    #[error("the key {0:?} has a control character: choose a --name without one")]
+    Control(String),
+}
+
+impl Key {
+    /// A key of the given text.
+    pub fn new(name: impl Into<String>) -> Result<Key, KeyError> {
+        let name = name.into();
+        if name.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        if name.len() > MAX_KEY {
+            return Err(KeyError::TooLong(name.len()));
+        }
+        if name.chars().any(char::is_control) {
+            return Err(KeyError::Control(name));
+        }
+        Ok(Key(name))
+    }
+
+    /// The key's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_names_are_refused_with_a_reason() {
+        assert_eq!(Key::new(""), Err(KeyError::Empty));
+        assert_eq!(Key::new("x".repeat(MAX_KEY + 1)), Err(KeyError::TooLong(MAX_KEY + 1)));
+        assert!(matches!(Key::new("a\nb"), Err(KeyError::Control(_))));
+        assert_eq!(Key::new("boot").map(|k| k.to_string()), Ok("boot".into()));
+    }
+}

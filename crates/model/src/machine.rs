@@ -1,0 +1,145 @@
+//! The facts about a machine that a plan is made from: a snapshot, taken by `system`, read by `plan`.
+
+use crate::FilePath;
+
+/// What a profile's paths are on this machine, now.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// Memory that can be used without reclaim of anything in use (`MemAvailable`), bytes.
+    pub memory_available: u64,
+    /// The devices that the files are on.
+    pub devices: Vec<Device>,
+    /// What the paths lead to, symbolic links and directories on the way included, each path once.
+    pub files: Vec<FileFacts>,
+}
+
+/// A mounted file system and the device it is on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// Major number, as `st_dev` of its files has it.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+    /// Block device node, empty where there is none.
+    pub node: FilePath,
+    /// Where the file system is mounted.
+    pub mount_point: FilePath,
+    /// File system type.
+    pub fstype: String,
+    /// The file system's UUID; zeros where unknown.
+    pub uuid: [u8; 16],
+    /// What it costs to read.
+    pub cost: Cost,
+    /// The largest read the kernel serves from one prefetch call: max(read_ahead_kb, max_sectors_kb), bytes.
+    pub request_limit: u32,
+    /// Whether the file system finds metadata that was read through the block device, and the node can be read.
+    pub metadata_by_block: bool,
+}
+
+/// The class of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceClass {
+    /// Moving heads: address order, few requests.
+    Disk,
+    /// Solid state: many requests at once, deadline order.
+    Flash,
+    /// High latency, many requests at once, deadline order.
+    Network,
+}
+
+/// What reads cost on a device.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Cost {
+    /// Its class.
+    pub class: DeviceClass,
+    /// Bytes per second of a long sequential read.
+    pub bandwidth: f64,
+    /// Seconds of a random 4 KiB read alone.
+    pub latency: f64,
+    /// Requests at once beyond which more bring nothing.
+    pub depth: u32,
+}
+
+impl Cost {
+    /// The largest hole, in bytes, that is cheaper to read than to jump: what the device transfers in the time a
+    /// further request takes at full depth.
+    pub fn bridge(&self) -> u64 {
+        (self.bandwidth * self.latency / f64::from(self.depth.max(1))) as u64
+    }
+}
+
+/// What a path leads to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileFacts {
+    /// The path, absolute.
+    pub path: FilePath,
+    /// What is there.
+    pub found: Found,
+    /// Index into [`Machine::devices`]; `None` when nothing is there or it is not on a local file system.
+    pub device: Option<u32>,
+    /// Inode number.
+    pub inode: u64,
+    /// Inode generation, 0 where the file system tells none.
+    pub generation: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time, nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Where a regular file's data is, by logical offset; empty if the file system does not tell.
+    pub extents: Vec<Extent>,
+    /// Byte ranges of the block device that hold the inode, its extent tree, and a directory's blocks; empty where
+    /// [`Device::metadata_by_block`] is false.
+    pub metadata: Vec<ByteRange>,
+}
+
+/// What was found at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// Nothing.
+    Missing,
+    /// A device, socket or FIFO: never opened.
+    Special,
+    /// Something on a network, memory or pseudo file system: never touched.
+    NotLocal,
+}
+
+/// A run of a file's bytes that is contiguous on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset in the file.
+    pub logical: u64,
+    /// Offset on the device.
+    pub physical: u64,
+    /// Length.
+    pub length: u64,
+}
+
+/// A run of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteRange {
+    /// First byte.
+    pub start: u64,
+    /// Length.
+    pub length: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_is_bridged_up_to_what_a_jump_costs() {
+        // PEERS.md: 600 KB at 5 ms and 120 MB/s.
+        let disk = Cost { class: DeviceClass::Disk, bandwidth: 120e6, latency: 5e-3, depth: 1 };
+        assert_eq!(disk.bridge(), 600_000);
+    }
+}

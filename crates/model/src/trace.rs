@@ -1,0 +1,273 @@
+//! One start, as it happened.
+
+use crate::FilePath;
+use serde::{Deserialize, Serialize};
+
+/// One start, as it happened: who ran, which pages of which files they used first and when, which paths they looked
+/// up, and which metadata blocks the file system had to read. Never file contents.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trace {
+    /// How, where and of what the trace was taken.
+    pub meta: Meta,
+    /// How the recording ended.
+    pub end: End,
+    /// What the recorder knows it did not see.
+    pub lost: Lost,
+    /// The processes seen; others refer to them by index.
+    pub processes: Vec<Process>,
+    /// The mounted file systems that the files are on; files refer to them by index.
+    pub filesystems: Vec<Filesystem>,
+    /// The files used; uses refer to them by index.
+    pub files: Vec<File>,
+    /// First uses of page ranges, ordered by time.
+    pub uses: Vec<Use>,
+    /// Paths looked up, ordered by time; each (path, kind, found) once.
+    pub lookups: Vec<Lookup>,
+    /// Metadata blocks that had to be read, ordered by time.
+    pub metadata: Vec<MetadataMiss>,
+    /// Stage marks, ordered by time.
+    pub marks: Vec<Mark>,
+}
+
+/// How, where and of what a trace was taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Wall clock at the start, nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// The kernel's release, as `uname -r` has it.
+    pub kernel: String,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// What recorded.
+    pub backend: Backend,
+    /// What the page events mean.
+    pub evidence: Evidence,
+    /// Whose uses were recorded.
+    pub scope: Scope,
+    /// The command, with its arguments; empty for a boot.
+    pub command: Vec<String>,
+    /// Version of the recorder.
+    pub recorder: String,
+    /// Whether a replay ran beside the start.
+    pub replayed: bool,
+}
+
+/// What recorded a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Backend {
+    /// BPF programs.
+    Bpf,
+    /// A tracefs instance.
+    Tracefs,
+}
+
+/// What the page events of a trace mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Evidence {
+    /// Pages asked for, from the kernel's own use events (6.12 and later).
+    Uses,
+    /// Pages asked for, from functions traced by fentry (5.10 to 6.11).
+    Fentry,
+    /// Pages that entered the cache, the kernel's readahead included: over-states use, and blind to resident pages.
+    Adds,
+}
+
+/// Whose uses a trace holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scope {
+    /// The command and its descendants.
+    Tree,
+    /// Everything but headstart itself.
+    System,
+}
+
+/// How a recording ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Why it ended.
+    pub reason: EndReason,
+    /// From the start to the end of the recording.
+    pub elapsed_ns: u64,
+}
+
+/// Why a recording ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndReason {
+    /// The command ended, with this status as wait(2) gives it.
+    Exit(i32),
+    /// No new page and little CPU for a while.
+    Quiet,
+    /// The time limit was reached.
+    Limit,
+    /// The recorder was told to stop before the start had ended.
+    Interrupted,
+}
+
+/// What the recorder knows it did not see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// Events dropped because a buffer was full.
+    pub events: u64,
+    /// Files whose path could not be found while they existed.
+    pub paths: u64,
+}
+
+/// A process seen during the start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its id (thread group) in the recorder's pid namespace.
+    pub pid: u32,
+    /// Index of its parent, if that was seen.
+    pub parent: Option<u32>,
+    /// When it was first seen.
+    pub start_ns: u64,
+    /// The executable of its last exec, or its parent's.
+    pub executable: FilePath,
+}
+
+/// A mounted file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filesystem {
+    /// Major number of the super block's device.
+    pub major: u32,
+    /// Minor number of the super block's device.
+    pub minor: u32,
+    /// Type, such as `ext4`.
+    pub fstype: String,
+    /// Where it is mounted, as the recorder sees it.
+    pub mount_point: FilePath,
+    /// Whether headstart may learn from it: false for memory, network and pseudo file systems.
+    pub local: bool,
+}
+
+/// A file of which pages were used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// Index into [`Trace::filesystems`]; `None` if its file system is mounted nowhere the recorder sees.
+    pub filesystem: Option<u32>,
+    /// Absolute path of the file's real location (below an overlay: in its layer); relative to the file system's
+    /// root where `filesystem` is `None`.
+    pub path: FilePath,
+    /// The path through an overlay, where there is one.
+    pub overlay: Option<FilePath>,
+    /// Inode number.
+    pub inode: u64,
+    /// Inode generation.
+    pub generation: u32,
+    /// Size when first seen, bytes.
+    pub size: u64,
+    /// Modification time, nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Type and permission bits, as `st_mode`.
+    pub mode: u32,
+    /// What became of it.
+    pub state: FileState,
+}
+
+/// What became of a file by the end of the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileState {
+    /// The path leads to the same inode.
+    Present,
+    /// No path leads to it any more, or it never had one.
+    Deleted,
+    /// Its path now leads to another inode.
+    Replaced,
+    /// Its file system is not visible to the recorder.
+    Unreachable,
+}
+
+/// The first use of a range of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Use {
+    /// When.
+    pub time_ns: u64,
+    /// Index into [`Trace::processes`].
+    pub process: u32,
+    /// Index into [`Trace::files`].
+    pub file: u32,
+    /// First page.
+    pub start: u64,
+    /// Number of pages, at least 1.
+    pub pages: u32,
+    /// How the pages were used.
+    pub kind: UseKind,
+}
+
+/// How pages were used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum UseKind {
+    /// Asked for by read(2) and its kin: exact.
+    Read,
+    /// Mapped around a fault: up to 16 pages of which at least one was touched.
+    Map,
+    /// A fault that had to look for its page: exact.
+    Fault,
+    /// Entered the page cache: no evidence of use.
+    Add,
+}
+
+/// A path somebody looked up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lookup {
+    /// When.
+    pub time_ns: u64,
+    /// Index into [`Trace::processes`].
+    pub process: u32,
+    /// Absolute path, as the process named it (symbolic links not followed), seen from the recorder's root.
+    pub path: FilePath,
+    /// What it was looked up for.
+    pub kind: LookupKind,
+    /// Whether it was there.
+    pub found: bool,
+}
+
+/// What a path was looked up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum LookupKind {
+    /// open, execve.
+    Open,
+    /// stat, access.
+    Stat,
+    /// readlink.
+    Link,
+    /// Directory entries were read.
+    List,
+}
+
+/// A metadata block that the file system had to read through the block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetadataMiss {
+    /// When.
+    pub time_ns: u64,
+    /// Major number of the block device.
+    pub major: u32,
+    /// Minor number of the block device.
+    pub minor: u32,
+    /// First page of the block device's page cache.
+    pub start: u64,
+    /// Number of pages.
+    pub pages: u32,
+}
+
+/// A stage mark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// When.
+    pub time_ns: u64,
+    /// The stage that begins here.
+    pub stage: String,
+}
+
+impl Trace {
+    /// Why nothing may be learned from this trace, or `None` for a whole one.
+    pub fn unfit(&self) -> Option<String> {
+        if self.lost.events > 0 {
+            return Some(format!("{} events were lost: give the recorder a larger buffer", self.lost.events));
+        }
+        match self.end.reason {
+            EndReason::Interrupted => Some("the recording was stopped before the start had ended".into()),
+            _ => None,
+        }
+    }
+}
