@@ -1,1 +1,43 @@
-//! headstart: record.
+//! A start → [`Trace`]: who ran, which pages of which files were used first and when, which paths were looked up,
+//! and which metadata blocks had to be read.
+//!
+//! Two back-ends see the same things: BPF programs ([`bpf`](crate::features) — exact, cheap, with paths taken in the
+//! kernel) and a tracefs instance (where BPF or BTF is missing). A thread of this crate drains whichever was chosen
+//! ten times a second and hands its [events](event) to the [builder](builder), which drops what is already known, so
+//! that [`Recorder::finish`] has little left to do.
+//!
+//! ```no_run
+//! use headstart_record::{Options, Recorder};
+//! use std::sync::atomic::AtomicBool;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut recorder = Recorder::start(&Options::tree(vec!["sleep".into(), "1".into()]))?;
+//! let mut child = std::process::Command::new("sleep").arg("1").spawn()?; // better: stopped before its exec
+//! recorder.add_root(child.id())?;
+//! let reason = recorder.run_until(&AtomicBool::new(false), || {
+//!     use std::os::unix::process::ExitStatusExt;
+//!     child.try_wait().ok().flatten().map(|status| status.into_raw())
+//! });
+//! let trace = recorder.finish(reason)?;
+//! # Ok(()) }
+//! ```
+
+mod backend;
+mod bpf;
+mod builder;
+mod error;
+mod event;
+mod features;
+mod inode;
+mod mounts;
+mod options;
+mod places;
+mod quiet;
+mod recorder;
+mod tracefs;
+
+pub use error::RecordError;
+pub use features::{Feature, Features, features};
+pub use headstart_model::Trace;
+pub use options::{BackendChoice, Options, Until};
+pub use quiet::Activity;
+pub use recorder::Recorder;

@@ -1,0 +1,62 @@
+//! What can go wrong, and the way out.
+
+use std::io;
+
+/// Why a recording could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The process lacks a capability.
+    #[error("recording with {backend} needs {capability} ({what}): run as root, or grant it to the binary with setcap")]
+    Capability {
+        /// The back-end that was asked for.
+        backend: &'static str,
+        /// The capability's name, such as `CAP_BPF`.
+        capability: &'static str,
+        /// What was refused, with the kernel's own error.
+        what: String,
+    },
+    /// The kernel lacks a feature.
+    #[error("this kernel cannot record with {backend}: {feature}; {way_out}")]
+    Unsupported {
+        /// The back-end that was asked for.
+        backend: &'static str,
+        /// What is missing.
+        feature: String,
+        /// What to do instead.
+        way_out: &'static str,
+    },
+    /// Neither back-end works.
+    #[error("nothing can record here. BPF: {bpf}. tracefs: {tracefs}")]
+    NoBackend {
+        /// Why BPF does not.
+        bpf: Box<RecordError>,
+        /// Why tracefs does not.
+        tracefs: Box<RecordError>,
+    },
+    /// A step failed that normally works.
+    #[error("cannot {step}: {source}")]
+    Io {
+        /// What was being done.
+        step: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// libbpf refused.
+    #[error("cannot {step}: {source}")]
+    Bpf {
+        /// What was being done.
+        step: String,
+        /// libbpf's error.
+        source: libbpf_rs::Error,
+    },
+    /// The draining thread is gone, which only a bug in headstart can bring about.
+    #[error("the recording thread ended early; please report this")]
+    ThreadGone,
+}
+
+impl RecordError {
+    /// A failed step with the system's error.
+    pub(crate) fn io(step: impl Into<String>, source: impl Into<io::Error>) -> RecordError {
+        RecordError::Io { step: step.into(), source: source.into() }
+    }
+}

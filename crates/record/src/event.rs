@@ -1,0 +1,117 @@
+//! What back-ends report: the common language between them and the [builder](crate::builder).
+//!
+//! Times are nanoseconds of CLOCK_MONOTONIC. Process ids are thread group ids in the recorder's pid namespace.
+
+use headstart_model::trace::{LookupKind, UseKind};
+
+/// A device number as the super block has it (`s_dev`), which is what /proc/self/mountinfo shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Dev {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl Dev {
+    /// From the kernel's own encoding: 12 bits of major number above 20 bits of minor number.
+    pub(crate) fn from_kernel(dev: u32) -> Dev {
+        Dev { major: dev >> 20, minor: dev & 0xf_ffff }
+    }
+}
+
+/// Where something is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Location {
+    /// Absolute path from the root of the file system, whatever part of it is mounted.
+    Within(Vec<u8>),
+    /// Absolute path as the recorder sees it.
+    Absolute(Vec<u8>),
+    /// Could not be found.
+    Unknown,
+}
+
+/// Where something is, and on which file system.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub dev: Dev,
+    pub location: Location,
+}
+
+/// One thing a back-end saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    File(FileSeen),
+    Use(UseSeen),
+    Fork(Fork),
+    Exec(Exec),
+    Exit { time_ns: u64, pid: u32 },
+    Lookup(LookupSeen),
+    Metadata(MetadataSeen),
+}
+
+/// A file at first sight. It comes before the first event that has its `id`; a file may be seen anew under another
+/// id (its inode was evicted meanwhile), never another file under the same id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileSeen {
+    /// The back-end's name for it.
+    pub id: u64,
+    pub place: Place,
+    pub inode: u64,
+    pub generation: u32,
+    pub size: u64,
+    pub mtime_ns: i64,
+    pub mode: u32,
+}
+
+/// Pages `start..=last` of a file were used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UseSeen {
+    pub time_ns: u64,
+    pub pid: u32,
+    pub file: u64,
+    pub start: u64,
+    pub last: u64,
+    /// Size of the file at that moment, bytes: pages beyond its end are no use.
+    pub size: u64,
+    pub kind: UseKind,
+}
+
+/// A process began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fork {
+    pub time_ns: u64,
+    pub parent: u32,
+    pub pid: u32,
+}
+
+/// A process runs another executable from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exec {
+    pub time_ns: u64,
+    pub pid: u32,
+    /// The executable.
+    pub executable: Place,
+}
+
+/// A process looked a path up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LookupSeen {
+    pub time_ns: u64,
+    pub pid: u32,
+    /// As the process named it; empty if `base` alone is meant.
+    pub path: Vec<u8>,
+    /// What a relative `path` is relative to.
+    pub base: Option<Place>,
+    /// The root of the process, where that is not the recorder's.
+    pub root: Option<Place>,
+    pub kind: LookupKind,
+    pub found: bool,
+}
+
+/// Pages of a block device entered the cache: metadata that had to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MetadataSeen {
+    pub time_ns: u64,
+    pub dev: Dev,
+    pub start: u64,
+    pub pages: u32,
+}
