@@ -1,2 +1,2 @@
-//! headstart-lab: slow disks and honest measurements; nothing here ships to users.
+//! The `headstart-lab` command.
 fn main() {}

@@ -1,0 +1,202 @@
+//! T_io: the least time a device needs for a set of blocks, asked of the model itself.
+//!
+//! One head: one pass in address order from the start of the device, gaps crossed or jumped as is cheaper. Independent channels:
+//! everything queued at once in requests as long as the block layer allows, joined over small gaps where that pays.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::onehead::Arm;
+use super::{Device, Kind, MAX_REQUEST, Model, Op, Request, drain};
+
+/// A run of bytes on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Extent {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// The same bytes as disjoint extents in address order, gaps of up to `bridge` bytes filled.
+pub fn merge(extents: &[Extent], bridge: u64) -> Vec<Extent> {
+    let mut sorted: Vec<Extent> = extents.iter().copied().filter(|e| e.length > 0).collect();
+    sorted.sort_unstable();
+    let mut merged: Vec<Extent> = Vec::with_capacity(sorted.len());
+    for extent in sorted {
+        match merged.last_mut() {
+            Some(last) if extent.offset <= last.offset + last.length + bridge => {
+                let end = (extent.offset + extent.length).max(last.offset + last.length);
+                last.length = end - last.offset;
+            }
+            _ => merged.push(extent),
+        }
+    }
+    merged
+}
+
+/// The device's best time for reading `extents` of a device of `size` bytes.
+pub fn t_io(extents: &[Extent], model: &Model, size: u64) -> Duration {
+    let nanos = match &model.kind {
+        Kind::None => 0,
+        Kind::OneHead(spec) => {
+            let arm = Arm::new(spec, size);
+            let mut head = 0;
+            let mut time = 0;
+            for extent in merge(extents, 0) {
+                time += arm.position(head, extent.offset) + arm.transfer(extent.length);
+                head = extent.offset + extent.length;
+            }
+            time
+        }
+        Kind::Parallel(spec) => {
+            // Without a bandwidth a gap would be free and the bound meaningless: exact ranges only.
+            let bridges = if spec.bandwidth_mb.is_some() {
+                0..=20
+            } else {
+                0..=0
+            };
+            let time = |bridge: u64| {
+                let mut device = Device::new(model, size);
+                for (id, piece) in cut(&merge(extents, bridge)).into_iter().enumerate() {
+                    let Extent { offset, length } = piece;
+                    device.submit(
+                        0,
+                        Request {
+                            id: id as u64,
+                            op: Op::Read,
+                            offset,
+                            length,
+                        },
+                    );
+                }
+                drain(&mut device).last().map_or(0, |done| done.finished)
+            };
+            bridges
+                .map(|power| time(if power == 0 { 0 } else { 1 << power }))
+                .min()
+                .unwrap_or(0)
+        }
+    };
+    Duration::from_nanos(nanos)
+}
+
+/// Extents in pieces of at most one request.
+fn cut(extents: &[Extent]) -> Vec<Extent> {
+    let mut pieces = Vec::new();
+    for extent in extents {
+        let end = extent.offset + extent.length;
+        let mut offset = extent.offset;
+        while offset < end {
+            let length = MAX_REQUEST.min(end - offset);
+            pieces.push(Extent { offset, length });
+            offset += length;
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SIZE: u64 = 1 << 30;
+
+    fn permutations(items: &[Extent]) -> Vec<Vec<Extent>> {
+        if items.len() <= 1 {
+            return vec![items.to_vec()];
+        }
+        (0..items.len())
+            .flat_map(|i| {
+                let mut rest = items.to_vec();
+                let first = rest.remove(i);
+                permutations(&rest).into_iter().map(move |mut tail| {
+                    tail.insert(0, first);
+                    tail
+                })
+            })
+            .collect()
+    }
+
+    /// The time of reading in exactly this order, one request at a time, by the state machine.
+    fn in_order(model: &Model, extents: &[Extent]) -> Duration {
+        let mut device = Device::new(model, SIZE);
+        let mut now = 0;
+        for (id, e) in extents.iter().enumerate() {
+            device.submit(
+                now,
+                Request {
+                    id: id as u64,
+                    op: Op::Read,
+                    offset: e.offset,
+                    length: e.length,
+                },
+            );
+            now = drain(&mut device)[0].finished;
+        }
+        Duration::from_nanos(now)
+    }
+
+    proptest! {
+        /// No order of the same reads beats T_io on one head, and one reaches it.
+        #[test]
+        fn one_head_is_the_best_order(
+            blocks in prop::collection::btree_set(0u64..60_000, 1..6),
+            model in prop::sample::select(vec!["disk", "seek5ms"]),
+        ) {
+            let model = Model::load(model).unwrap();
+            let extents: Vec<Extent> =
+                blocks.iter().map(|b| Extent { offset: b * 16384, length: 8192 }).collect();
+            let best = permutations(&extents).iter().map(|order| in_order(&model, order)).min().unwrap();
+            let bound = t_io(&extents, &model, SIZE);
+            // Rounding to nanoseconds per request.
+            prop_assert!(bound.abs_diff(best) < Duration::from_micros(1), "{bound:?} {best:?}");
+        }
+
+        #[test]
+        fn merge_keeps_the_bytes(
+            raw in prop::collection::vec((0u64..500, 1u64..40), 0..40),
+        ) {
+            let extents: Vec<Extent> = raw.iter().map(|&(offset, length)| Extent { offset, length }).collect();
+            let covered = |set: &[Extent]| (0..600u64).filter(|b| set.iter().any(|e| (e.offset..e.offset + e.length).contains(b))).count();
+            let merged = merge(&extents, 0);
+            prop_assert_eq!(covered(&extents), covered(&merged));
+            prop_assert!(merged.windows(2).all(|w| w[0].offset + w[0].length < w[1].offset));
+        }
+    }
+
+    #[test]
+    fn parallel_counts_rounds_of_depth() {
+        let flash = Model::load("flash4ms").unwrap();
+        let extents: Vec<Extent> = (0..33)
+            .map(|i| Extent {
+                offset: i << 20,
+                length: 4096,
+            })
+            .collect();
+        assert_eq!(t_io(&extents, &flash, SIZE), Duration::from_millis(12));
+    }
+
+    #[test]
+    fn parallel_bridges_where_it_pays() {
+        let lazy = Model::load("lazy").unwrap();
+        // 1,000 blocks every 8 KiB: 100 rounds of 20 ms one by one, or 8 MB at 100 MB/s in one sweep.
+        let extents: Vec<Extent> = (0..1000)
+            .map(|i| Extent {
+                offset: i * 8192,
+                length: 4096,
+            })
+            .collect();
+        let time = t_io(&extents, &lazy, SIZE);
+        assert!(time < Duration::from_millis(130), "{time:?}");
+    }
+
+    #[test]
+    fn nothing_needed_costs_nothing() {
+        for (name, _) in super::super::BUILT_IN {
+            assert_eq!(t_io(&[], &Model::load(name).unwrap(), SIZE), Duration::ZERO);
+        }
+    }
+}
