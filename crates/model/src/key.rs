@@ -59,7 +59,10 @@ mod tests {
     #[test]
     fn bad_names_are_refused_with_a_reason() {
         assert_eq!(Key::new(""), Err(KeyError::Empty));
-        assert_eq!(Key::new("x".repeat(MAX_KEY + 1)), Err(KeyError::TooLong(MAX_KEY + 1)));
+        assert_eq!(
+            Key::new("x".repeat(MAX_KEY + 1)),
+            Err(KeyError::TooLong(MAX_KEY + 1))
+        );
         assert!(matches!(Key::new("a\nb"), Err(KeyError::Control(_))));
         assert_eq!(Key::new("boot").map(|k| k.to_string()), Ok("boot".into()));
     }

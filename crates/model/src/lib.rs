@@ -16,8 +16,10 @@ pub mod ranges;
 pub mod trace;
 
 pub use key::Key;
+pub use outcome::Outcome;
 
 pub use path::FilePath;
-
+pub use profile::Profile;
+pub use ranges::{PageRange, PageSet};
 
 pub use trace::Trace;

@@ -139,7 +139,12 @@ mod tests {
     #[test]
     fn a_hole_is_bridged_up_to_what_a_jump_costs() {
         // PEERS.md: 600 KB at 5 ms and 120 MB/s.
-        let disk = Cost { class: DeviceClass::Disk, bandwidth: 120e6, latency: 5e-3, depth: 1 };
+        let disk = Cost {
+            class: DeviceClass::Disk,
+            bandwidth: 120e6,
+            latency: 5e-3,
+            depth: 1,
+        };
         assert_eq!(disk.bridge(), 600_000);
     }
 }

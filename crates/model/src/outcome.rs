@@ -1,1 +1,146 @@
-//! outcome
+//! What a replay did for a start.
+
+use crate::Key;
+use serde::{Deserialize, Serialize};
+
+/// What a replay did for a start, or how a start without one went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Whose start.
+    pub key: Key,
+    /// Wall clock at the start, nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// What headstart did.
+    pub mode: Mode,
+    /// From the start to the program's end, or to the end of the recording if that came first.
+    pub elapsed_ns: u64,
+    /// The command's status as wait(2) gives it; `None` if it still ran.
+    pub status: Option<i32>,
+    /// Time its processes waited for block devices; `None` where the kernel does not account it.
+    pub blocked_ns: Option<u64>,
+    /// Time the replay took; 0 without one.
+    pub replay_ns: u64,
+    /// Per stage.
+    pub stages: Vec<StageOutcome>,
+    /// Requests that were not issued.
+    pub skipped: Skipped,
+    /// Memory available when it began, bytes.
+    pub memory_available: u64,
+    /// Share of time in which some task waited for memory during the replay, percent; `None` where unknown.
+    pub memory_pressure: Option<f32>,
+    /// Why the trace of this start taught nothing; `None` if it did.
+    pub not_learned: Option<String>,
+}
+
+/// What headstart did for a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Recorded only: there was no profile yet, or none that could be used.
+    Record,
+    /// Replayed and recorded.
+    Replay,
+    /// Had a profile and did not replay, to have something to compare with.
+    Control,
+}
+
+/// What a replay did in one stage. Pages are those of `page_size` bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageOutcome {
+    /// The stage's name.
+    pub stage: String,
+    /// Metadata requests issued.
+    pub metadata_requests: u64,
+    /// Metadata pages asked for.
+    pub metadata_pages: u64,
+    /// Files and directories opened or looked up.
+    pub opens: u64,
+    /// Data requests issued.
+    pub data_requests: u64,
+    /// Data pages asked for, holes bridged included.
+    pub issued_pages: u64,
+    /// Of these, holes bridged on purpose.
+    pub bridged_pages: u64,
+    /// Of the issued, those that were in memory before.
+    pub resident_pages: u64,
+    /// Of the issued, those in memory when the replay had ended.
+    pub arrived_pages: u64,
+    /// Of the issued, those the program used after their request was issued.
+    pub used_pages: u64,
+    /// Of the issued, those the program used before their request was issued.
+    pub late_pages: u64,
+    /// Of the issued that were neither bridged nor resident before, those it did not use.
+    pub wasted_pages: u64,
+    /// Pages the program used that no request asked for.
+    pub missed_pages: u64,
+}
+
+/// Requests that were not issued, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Nothing was at the path.
+    pub missing: u64,
+    /// Another file, or another version of it, was at the path.
+    pub changed: u64,
+    /// Not a regular file or directory.
+    pub special: u64,
+    /// On a network, memory or pseudo file system.
+    pub not_local: u64,
+    /// Not permitted.
+    pub denied: u64,
+    /// Beyond the memory budget.
+    pub over_budget: u64,
+    /// Not issued because memory was under pressure or the replay was stopped.
+    pub stopped: u64,
+    /// A read error.
+    pub failed: u64,
+}
+
+impl Skipped {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let Skipped {
+            missing,
+            changed,
+            special,
+            not_local,
+            denied,
+            over_budget,
+            stopped,
+            failed,
+        } = *self;
+        missing + changed + special + not_local + denied + over_budget + stopped + failed
+    }
+}
+
+/// What a replay did, request by request: the input of the review.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReplayReport {
+    /// From the origin (the start's first instant) to the end of the last pass.
+    pub replay_ns: u64,
+    /// What was issued, in issue order.
+    pub issued: Vec<Issued>,
+    /// What was not.
+    pub skipped: Skipped,
+    /// Memory available when it began, bytes.
+    pub memory_available: u64,
+    /// Share of time in which some task waited for memory during the replay, percent; `None` where unknown.
+    pub memory_pressure: Option<f32>,
+    /// Why it stopped before its end, if it did.
+    pub stopped: Option<String>,
+}
+
+/// A request that was issued.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Issued {
+    /// Index of the request in the plan.
+    pub request: u32,
+    /// When it was issued, since the origin.
+    pub issued_ns: u64,
+    /// When its pages had arrived, since the origin.
+    pub done_ns: u64,
+    /// Pages of the request that were in memory before.
+    pub resident: Vec<crate::PageRange>,
+    /// How many of its pages were in memory at the end of the replay.
+    pub arrived_pages: u64,
+}

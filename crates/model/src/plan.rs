@@ -1,1 +1,309 @@
-//! plan
+//! Where a key's needs are on this machine, now: requests in the order they are issued.
+//!
+//! A plan exists in two forms. [`PlanDraft`] owns its parts and is what `plan` makes. [`PlanFile`] holds the bytes of
+//! a file and gives [`Plan`], which reads the records in place: a replay begins without decoding anything.
+
+use crate::machine::{Cost, DeviceClass};
+use crate::{FilePath, Key};
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// A plan in the making.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanDraft {
+    /// Whose start it serves.
+    pub key: Key,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// When it was made, nanoseconds since 1970.
+    pub created_unix_ns: u64,
+    /// Memory the replay may fill, bytes.
+    pub budget: u64,
+    /// Requests before this index fit the budget; those from it on are listed and not issued.
+    pub cut: u32,
+    /// Names of the stages, in order.
+    pub stages: Vec<String>,
+    /// Devices that requests refer to by index.
+    pub devices: Vec<PlanDevice>,
+    /// Files that requests refer to by index.
+    pub files: Vec<PlanFileEntry>,
+    /// Requests in issue order.
+    pub requests: Vec<Request>,
+}
+
+/// A device of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanDevice {
+    /// Where its file system is mounted: the device itself is found from this path.
+    pub mount_point: FilePath,
+    /// The file system's UUID: metadata requests are issued only if it is still this one. Zeros where unknown.
+    pub uuid: [u8; 16],
+    /// What its reads cost.
+    pub cost: Cost,
+    /// The largest read one prefetch call serves, bytes.
+    pub request_limit: u32,
+    /// Whether the start should be held until this device's metadata requests are in.
+    pub hold: bool,
+}
+
+/// A file of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanFileEntry {
+    /// Absolute path.
+    pub path: FilePath,
+    /// Index of its device.
+    pub device: u16,
+    /// Inode number.
+    pub inode: u64,
+    /// Inode generation, 0 where unknown.
+    pub generation: u32,
+    /// Size, bytes.
+    pub size: u64,
+    /// Modification time, nanoseconds since 1970.
+    pub mtime_ns: i64,
+}
+
+/// One thing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What.
+    pub kind: RequestKind,
+    /// Index of the stage.
+    pub stage: u8,
+    /// Index of the device.
+    pub device: u16,
+    /// Index of the file; [`NO_FILE`] for metadata.
+    pub file: u32,
+    /// First byte, of the file or, for metadata, of the device.
+    pub offset: u64,
+    /// Bytes to read; 0 for requests that read none.
+    pub length: u64,
+    /// Of these, bytes nobody asked for, read because that is cheaper than to jump over them.
+    pub bridged: u64,
+    /// When the start needs it, microseconds since the start began.
+    pub deadline_us: u32,
+}
+
+/// The file index of requests that are not about a file.
+pub const NO_FILE: u32 = u32::MAX;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RequestKind {
+    /// Read a range of the block device: the file system finds its metadata there.
+    Metadata,
+    /// Look the path up, whether it exists or not.
+    Stat,
+    /// Look the path up and read the directory's entries.
+    List,
+    /// Read a range of the file.
+    Data,
+}
+
+impl RequestKind {
+    /// All kinds, by their number in a file.
+    pub const ALL: [RequestKind; 4] = [
+        RequestKind::Metadata,
+        RequestKind::Stat,
+        RequestKind::List,
+        RequestKind::Data,
+    ];
+}
+
+/// The fixed part of a plan, as in the file.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct HeadRecord {
+    pub created_unix_ns: U64,
+    pub budget: U64,
+    pub page_size: U32,
+    pub cut: U32,
+}
+
+/// A run of bytes of the text section.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct TextRecord {
+    pub offset: U32,
+    pub length: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct DeviceRecord {
+    pub mount_point: TextRecord,
+    pub uuid: [u8; 16],
+    /// Bytes a second.
+    pub bandwidth: U64,
+    pub latency_ns: U64,
+    pub depth: U32,
+    pub request_limit: U32,
+    pub class: u8,
+    pub hold: u8,
+    pub zero: [u8; 6],
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct FileRecord {
+    pub path: TextRecord,
+    pub inode: U64,
+    pub size: U64,
+    pub mtime_ns: I64,
+    pub generation: U32,
+    pub device: U16,
+    pub zero: U16,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RequestRecord {
+    pub kind: u8,
+    pub stage: u8,
+    pub device: U16,
+    pub file: U32,
+    pub offset: U64,
+    pub length: U64,
+    pub bridged: U64,
+    pub deadline_us: U32,
+    pub zero: U32,
+}
+
+/// The numbers of device classes in a file.
+pub(crate) const CLASSES: [DeviceClass; 3] = [DeviceClass::Disk, DeviceClass::Flash, DeviceClass::Network];
+
+/// The bytes of a plan file.
+pub struct PlanFile(pub Vec<u8>);
+
+/// A plan read in place; every index and offset has been checked.
+#[derive(Clone, Copy)]
+pub struct Plan<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) head: &'a HeadRecord,
+    pub(crate) stages: &'a [TextRecord],
+    pub(crate) devices: &'a [DeviceRecord],
+    pub(crate) files: &'a [FileRecord],
+    pub(crate) requests: &'a [RequestRecord],
+    pub(crate) text: &'a [u8],
+}
+
+impl<'a> Plan<'a> {
+    fn text(&self, at: TextRecord) -> &'a [u8] {
+        let start = at.offset.get() as usize;
+        self.text
+            .get(start..start.saturating_add(at.length.get() as usize))
+            .unwrap_or_default()
+    }
+
+    /// Whose start it serves.
+    pub fn key(&self) -> &'a str {
+        self.key
+    }
+
+    /// Bytes of a page.
+    pub fn page_size(&self) -> u32 {
+        self.head.page_size.get()
+    }
+
+    /// When it was made, nanoseconds since 1970.
+    pub fn created_unix_ns(&self) -> u64 {
+        self.head.created_unix_ns.get()
+    }
+
+    /// Memory the replay may fill, bytes.
+    pub fn budget(&self) -> u64 {
+        self.head.budget.get()
+    }
+
+    /// Requests before this index fit the budget.
+    pub fn cut(&self) -> usize {
+        self.head.cut.get() as usize
+    }
+
+    /// Names of the stages.
+    pub fn stages(&self) -> impl ExactSizeIterator<Item = String> + 'a {
+        let plan = *self;
+        plan.stages
+            .iter()
+            .map(move |s| String::from_utf8_lossy(plan.text(*s)).into_owned())
+    }
+
+    /// Number of devices.
+    pub fn device_count(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// A device.
+    pub fn device(&self, index: usize) -> Option<PlanDevice> {
+        let record = self.devices.get(index)?;
+        Some(PlanDevice {
+            mount_point: FilePath::from(self.text(record.mount_point)),
+            uuid: record.uuid,
+            cost: Cost {
+                class: *CLASSES.get(usize::from(record.class))?,
+                bandwidth: record.bandwidth.get() as f64,
+                latency: record.latency_ns.get() as f64 * 1e-9,
+                depth: record.depth.get(),
+            },
+            request_limit: record.request_limit.get(),
+            hold: record.hold != 0,
+        })
+    }
+
+    /// Number of files.
+    pub fn file_count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The path of a file, in place.
+    pub fn path(&self, file: usize) -> Option<&'a [u8]> {
+        Some(self.text(self.files.get(file)?.path))
+    }
+
+    /// A file.
+    pub fn file(&self, index: usize) -> Option<PlanFileEntry> {
+        let record = self.files.get(index)?;
+        Some(PlanFileEntry {
+            path: FilePath::from(self.text(record.path)),
+            device: record.device.get(),
+            inode: record.inode.get(),
+            generation: record.generation.get(),
+            size: record.size.get(),
+            mtime_ns: record.mtime_ns.get(),
+        })
+    }
+
+    /// Number of requests.
+    pub fn request_count(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The requests in issue order, those beyond the budget last.
+    pub fn requests(&self) -> impl ExactSizeIterator<Item = Request> + Clone + 'a {
+        self.requests.iter().map(|record| Request {
+            kind: RequestKind::ALL[usize::from(record.kind) % RequestKind::ALL.len()],
+            stage: record.stage,
+            device: record.device.get(),
+            file: record.file.get(),
+            offset: record.offset.get(),
+            length: record.length.get(),
+            bridged: record.bridged.get(),
+            deadline_us: record.deadline_us.get(),
+        })
+    }
+
+    /// The plan with parts of its own.
+    pub fn to_draft(&self) -> Result<PlanDraft, crate::key::KeyError> {
+        Ok(PlanDraft {
+            key: Key::new(self.key)?,
+            page_size: self.page_size(),
+            created_unix_ns: self.created_unix_ns(),
+            budget: self.budget(),
+            cut: self.head.cut.get(),
+            stages: self.stages().collect(),
+            devices: (0..self.device_count()).filter_map(|i| self.device(i)).collect(),
+            files: (0..self.file_count()).filter_map(|i| self.file(i)).collect(),
+            requests: self.requests().collect(),
+        })
+    }
+}

@@ -1,1 +1,199 @@
-//! profile
+//! What a key needs: by path, never by block address, so that a profile can serve another machine.
+
+use crate::{FilePath, Key, PageRange, PageSet};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// What a key needs, learned from its last runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Whose needs.
+    pub key: Key,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// Number of runs learned from.
+    pub runs: u32,
+    /// Sum of the runs' votes after their decay: the weight a page seen in every run has before normalising.
+    pub mass: f64,
+    /// When it last learned, nanoseconds since 1970.
+    pub updated_unix_ns: u64,
+    /// How runs are merged, and so which weights count.
+    pub policy: Policy,
+    /// Names of the stages, in order; entries refer to them by index.
+    pub stages: Vec<String>,
+    /// Entries, ordered by path, each path once.
+    pub entries: Vec<Entry>,
+}
+
+/// One path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Absolute path.
+    pub path: FilePath,
+    /// The same file through an overlay, where there is one; tried when `path` leads nowhere.
+    pub overlay: Option<FilePath>,
+    /// What of it is needed besides its pages.
+    pub need: Need,
+    /// Share of the votes it had, 0 to 1.
+    pub weight: f32,
+    /// When it is first needed.
+    pub first_use_ns: u64,
+    /// Index into [`Profile::stages`].
+    pub stage: u16,
+    /// The file whose pages are meant; `None` where only the path is needed.
+    pub version: Option<Version>,
+    /// Its pages, ascending and disjoint.
+    pub ranges: Vec<WeightedRange>,
+}
+
+/// Which file was at a path when its pages were learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time, nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Inode generation, 0 where unknown.
+    pub generation: u32,
+}
+
+/// What is needed of a path besides its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Need {
+    /// It is looked up and was not there: the directory must be known.
+    Missing,
+    /// Its inode.
+    Stat,
+    /// Its entries, all of them.
+    List,
+    /// It is opened.
+    Open,
+}
+
+/// Pages with a common weight and time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WeightedRange {
+    /// First page.
+    pub start: u64,
+    /// Number of pages.
+    pub pages: u32,
+    /// Share of the votes, 0 to 1.
+    pub weight: f32,
+    /// When they are first needed.
+    pub first_use_ns: u64,
+    /// Index into [`Profile::stages`].
+    pub stage: u16,
+}
+
+impl WeightedRange {
+    /// The pages without their weight.
+    pub fn range(&self) -> PageRange {
+        PageRange::new(self.start, u64::from(self.pages))
+    }
+}
+
+/// How runs are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Policy {
+    /// Votes that lose half their weight in [`HALF_LIFE_RUNS`] runs; a majority is needed.
+    Decay,
+    /// Every page of any run.
+    Union,
+    /// The pages of every run.
+    Intersection,
+    /// The pages of at least `k` of the last `n` runs.
+    KOfN {
+        /// Votes needed.
+        k: u16,
+        /// Runs that vote.
+        n: u16,
+    },
+}
+
+/// Runs after which a vote counts half. Three: with it a single odd run among three or more neither adds nor removes,
+/// and a change that stays wins after three runs.
+pub const HALF_LIFE_RUNS: f64 = 3.0;
+
+/// The least weight of what a plan takes up from a profile learned by decay.
+pub const MAJORITY: f32 = 0.5;
+
+impl Policy {
+    /// The least weight of what a plan takes up.
+    pub fn threshold(&self) -> f32 {
+        match self {
+            Policy::Decay => MAJORITY,
+            Policy::Union => 0.0,
+            Policy::Intersection => 1.0,
+            // Half a vote of slack: weights are rounded.
+            Policy::KOfN { k, n } => (f32::from(*k) - 0.5) / f32::from((*n).max(1)),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Policy::Decay => f.write_str("decay"),
+            Policy::Union => f.write_str("union"),
+            Policy::Intersection => f.write_str("intersection"),
+            Policy::KOfN { k, n } => write!(f, "{k}/{n}"),
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Policy, String> {
+        let bad = || {
+            format!(
+                "{text:?} is no policy: use decay, union, intersection or K/N with 1 <= K <= N, such as 2/3"
+            )
+        };
+        match text {
+            "decay" => Ok(Policy::Decay),
+            "union" => Ok(Policy::Union),
+            "intersection" => Ok(Policy::Intersection),
+            _ => {
+                let (k, n) = text.split_once('/').ok_or_else(bad)?;
+                let (k, n): (u16, u16) = (k.parse().map_err(|_| bad())?, n.parse().map_err(|_| bad())?);
+                if k == 0 || k > n {
+                    Err(bad())
+                } else {
+                    Ok(Policy::KOfN { k, n })
+                }
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// The pages with at least the given weight.
+    pub fn pages(&self, threshold: f32) -> PageSet {
+        self.ranges
+            .iter()
+            .filter(|r| r.weight >= threshold)
+            .map(WeightedRange::range)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_read_and_print() {
+        for text in ["decay", "union", "intersection", "2/3"] {
+            assert_eq!(
+                text.parse::<Policy>().map(|p| p.to_string()),
+                Ok(text.to_string())
+            );
+        }
+        for text in ["", "0/3", "4/3", "x/y", "majority", "70000/70001"] {
+            assert!(text.parse::<Policy>().is_err_and(|e| e.contains("2/3")), "{text}");
+        }
+    }
+}

@@ -263,7 +263,10 @@ impl Trace {
     /// Why nothing may be learned from this trace, or `None` for a whole one.
     pub fn unfit(&self) -> Option<String> {
         if self.lost.events > 0 {
-            return Some(format!("{} events were lost: give the recorder a larger buffer", self.lost.events));
+            return Some(format!(
+                "{} events were lost: give the recorder a larger buffer",
+                self.lost.events
+            ));
         }
         match self.end.reason {
             EndReason::Interrupted => Some("the recording was stopped before the start had ended".into()),

@@ -1,0 +1,70 @@
+//! The file formats. All four share one container ([`container`]): magic, version, a table of checked sections.
+//! headstart-trace(5), headstart-profile(5), headstart-plan(5) and headstart-outcome(5) describe them.
+//!
+//! Everything read is untrusted: every length is bounded before memory is taken for it, every index is checked, and
+//! what fails is an error that says which section.
+
+pub mod container;
+mod outcome;
+mod plan;
+mod profile;
+mod trace;
+mod uses;
+
+pub use container::{Container, FormatError, Writer};
+
+/// What a file is, by its magic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// headstart-trace(5)
+    Trace,
+    /// headstart-profile(5)
+    Profile,
+    /// headstart-plan(5)
+    Plan,
+    /// headstart-outcome(5)
+    Outcome,
+}
+
+impl Kind {
+    /// The first eight bytes of a file of this kind.
+    pub fn magic(self) -> &'static [u8; 8] {
+        match self {
+            Kind::Trace => b"HSTRACE\0",
+            Kind::Profile => b"HSPROFIL",
+            Kind::Plan => b"HSPLAN\0\0",
+            Kind::Outcome => b"HSOUTCOM",
+        }
+    }
+
+    /// The kind's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Trace => "trace",
+            Kind::Profile => "profile",
+            Kind::Plan => "plan",
+            Kind::Outcome => "outcome",
+        }
+    }
+
+    /// The kind of a file that begins with `bytes`; `None` if it is none of headstart's.
+    pub fn of(bytes: &[u8]) -> Option<Kind> {
+        [Kind::Trace, Kind::Profile, Kind::Plan, Kind::Outcome]
+            .into_iter()
+            .find(|k| bytes.starts_with(k.magic()))
+    }
+}
+
+/// The largest file of any kind that is read, bytes: a boot's trace is below 5 MB.
+pub const MAX_FILE: u64 = 128 << 20;
+
+/// The longest path, as in Linux (`PATH_MAX`), bytes.
+pub const MAX_PATH: usize = 4096;
+
+/// Whether a path from a file may be used: absolute, not too long, without NUL.
+fn usable(path: &crate::FilePath) -> bool {
+    path.is_absolute() && path.as_bytes().len() < MAX_PATH && !path.as_bytes().contains(&0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! headstart-plan(5).
+
+use super::{Container, FormatError, Kind, MAX_PATH, Writer};
+use crate::Key;
+use crate::plan::{
+    CLASSES, DeviceRecord, FileRecord, HeadRecord, NO_FILE, Plan, PlanDraft, PlanFile, RequestKind,
+    RequestRecord, TextRecord,
+};
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The most requests a plan may have: a boot has under 100,000.
+const MAX_REQUESTS: usize = 1 << 20;
+/// The deepest queue a plan may ask for.
+const MAX_DEPTH: u32 = 256;
+
+fn position<T: PartialEq>(all: &[T], one: &T) -> u8 {
+    all.iter().position(|x| x == one).unwrap_or(0) as u8
+}
+
+impl PlanDraft {
+    /// The plan as a file.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        let mut text = Vec::new();
+        let mut keep = |bytes: &[u8]| -> TextRecord {
+            let offset = text.len() as u32;
+            text.extend_from_slice(bytes);
+            TextRecord {
+                offset: U32::new(offset),
+                length: U32::new(bytes.len() as u32),
+            }
+        };
+        let stages: Vec<TextRecord> = self.stages.iter().map(|s| keep(s.as_bytes())).collect();
+        let devices: Vec<DeviceRecord> = self
+            .devices
+            .iter()
+            .map(|d| DeviceRecord {
+                mount_point: keep(d.mount_point.as_bytes()),
+                uuid: d.uuid,
+                bandwidth: U64::new(d.cost.bandwidth as u64),
+                latency_ns: U64::new((d.cost.latency * 1e9).round() as u64),
+                depth: U32::new(d.cost.depth.clamp(1, MAX_DEPTH)),
+                request_limit: U32::new(d.request_limit),
+                class: position(&CLASSES, &d.cost.class),
+                hold: u8::from(d.hold),
+                zero: [0; 6],
+            })
+            .collect();
+        let files: Vec<FileRecord> = self
+            .files
+            .iter()
+            .map(|f| FileRecord {
+                path: keep(f.path.as_bytes()),
+                inode: U64::new(f.inode),
+                size: U64::new(f.size),
+                mtime_ns: I64::new(f.mtime_ns),
+                generation: U32::new(f.generation),
+                device: U16::new(f.device),
+                zero: U16::ZERO,
+            })
+            .collect();
+        let requests: Vec<RequestRecord> = self
+            .requests
+            .iter()
+            .map(|r| RequestRecord {
+                kind: position(&RequestKind::ALL, &r.kind),
+                stage: r.stage,
+                device: U16::new(r.device),
+                file: U32::new(r.file),
+                offset: U64::new(r.offset),
+                length: U64::new(r.length),
+                bridged: U64::new(r.bridged),
+                deadline_us: U32::new(r.deadline_us),
+                zero: U32::ZERO,
+            })
+            .collect();
+        let head = HeadRecord {
+            created_unix_ns: U64::new(self.created_unix_ns),
+            budget: U64::new(self.budget),
+            page_size: U32::new(self.page_size),
+            cut: U32::new(self.cut),
+        };
+        if requests.len() > MAX_REQUESTS {
+            let what = format!("it has {} requests, {MAX_REQUESTS} are allowed", requests.len());
+            return Err(FormatError::TooLarge {
+                kind: Kind::Plan.name(),
+                what,
+            });
+        }
+        let mut file = Writer::new(Kind::Plan);
+        file.raw(b"KEY ", self.key.as_str().as_bytes());
+        file.raw(b"HEAD", head.as_bytes());
+        file.raw(b"STAG", stages.as_bytes());
+        file.raw(b"DEVS", devices.as_bytes());
+        file.raw(b"FILE", files.as_bytes());
+        file.raw(b"REQS", requests.as_bytes());
+        file.raw(b"TEXT", &text);
+        file.finish()
+    }
+}
+
+/// A section as records, in place.
+fn records<'a, T>(file: &Container<'a>, tag: &[u8; 4]) -> Result<&'a [T], FormatError>
+where
+    T: FromBytes + Immutable + KnownLayout + Unaligned,
+{
+    <[T]>::ref_from_bytes(file.raw(tag)?).map_err(|_| {
+        file.damaged(format!(
+            "section {} is not a whole number of records",
+            String::from_utf8_lossy(tag)
+        ))
+    })
+}
+
+impl PlanFile {
+    /// Checks the plan and reads it in place.
+    pub fn plan(&self) -> Result<Plan<'_>, FormatError> {
+        let file = Container::new(Kind::Plan, &self.0)?;
+        let key =
+            std::str::from_utf8(file.raw(b"KEY ")?).map_err(|_| file.damaged("the key is not UTF-8"))?;
+        Key::new(key).map_err(|e| file.damaged(e.to_string()))?;
+        let [head] = records::<HeadRecord>(&file, b"HEAD")? else {
+            return Err(file.damaged("section HEAD is not one record"));
+        };
+        let plan = Plan {
+            key,
+            head,
+            stages: records(&file, b"STAG")?,
+            devices: records(&file, b"DEVS")?,
+            files: records(&file, b"FILE")?,
+            requests: records(&file, b"REQS")?,
+            text: file.raw(b"TEXT")?,
+        };
+        check(&plan).map_err(|what| file.damaged(what))?;
+        Ok(plan)
+    }
+}
+
+/// Whether every index leads somewhere and every value is in its range.
+fn check(plan: &Plan<'_>) -> Result<(), String> {
+    let page_size = plan.page_size();
+    if !page_size.is_power_of_two() || !(4096..=65536).contains(&page_size) {
+        return Err(format!("pages of {page_size} bytes"));
+    }
+    let text = |at: &TextRecord| -> Option<&[u8]> {
+        let start = at.offset.get() as usize;
+        plan.text.get(start..start.checked_add(at.length.get() as usize)?)
+    };
+    let path = |at: &TextRecord| -> bool {
+        text(at).is_some_and(|p| p.first() == Some(&b'/') && p.len() < MAX_PATH && !p.contains(&0))
+    };
+    if plan.stages.is_empty() || plan.stages.iter().any(|s| text(s).is_none()) {
+        return Err("a stage without a name".into());
+    }
+    for (index, device) in plan.devices.iter().enumerate() {
+        let fits = path(&device.mount_point)
+            && usize::from(device.class) < CLASSES.len()
+            && (1..=MAX_DEPTH).contains(&device.depth.get())
+            && device.request_limit.get() >= page_size;
+        if !fits {
+            return Err(format!("device {index}"));
+        }
+    }
+    for (index, file) in plan.files.iter().enumerate() {
+        if !path(&file.path) || usize::from(file.device.get()) >= plan.devices.len() {
+            return Err(format!("file {index}"));
+        }
+    }
+    if plan.requests.len() > MAX_REQUESTS || plan.cut() > plan.requests.len() {
+        return Err("the number of requests".into());
+    }
+    for (index, request) in plan.requests.iter().enumerate() {
+        let Some(kind) = RequestKind::ALL.get(usize::from(request.kind)) else {
+            return Err(format!("request {index} is of the unknown kind {}", request.kind));
+        };
+        let file = request.file.get();
+        let names_file = match kind {
+            RequestKind::Metadata => file == NO_FILE,
+            _ => (file as usize) < plan.files.len(),
+        };
+        let reads = matches!(kind, RequestKind::Metadata | RequestKind::Data);
+        let fits = names_file
+            && usize::from(request.stage) < plan.stages.len()
+            && usize::from(request.device.get()) < plan.devices.len()
+            && request
+                .offset
+                .get()
+                .checked_add(request.length.get())
+                .is_some_and(|end| end <= i64::MAX as u64)
+            && (request.length.get() > 0) == reads
+            && request.bridged.get() <= request.length.get();
+        if !fits {
+            return Err(format!("request {index}"));
+        }
+    }
+    Ok(())
+}

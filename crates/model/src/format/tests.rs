@@ -1,0 +1,402 @@
+//! Round trips, and what happens to damaged files.
+
+use super::Kind;
+use super::container::{Container, Writer};
+use crate::machine::{Cost, DeviceClass};
+use crate::outcome::{Mode, Skipped, StageOutcome};
+use crate::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
+use crate::profile::{Entry, Need, Policy, Version, WeightedRange};
+use crate::trace::*;
+use crate::{FilePath, Key, Outcome, Profile, Trace};
+use proptest::prelude::*;
+
+fn path() -> impl Strategy<Value = FilePath> {
+    prop::collection::vec(1u8..=255, 0..40).prop_map(|mut bytes| {
+        bytes.insert(0, b'/');
+        FilePath::from(bytes)
+    })
+}
+
+fn trace() -> impl Strategy<Value = Trace> {
+    let kind = prop_oneof![
+        Just(UseKind::Read),
+        Just(UseKind::Map),
+        Just(UseKind::Fault),
+        Just(UseKind::Add)
+    ];
+    let uses = prop::collection::vec(
+        (any::<u32>(), 0u32..2, 0u32..3, any::<u32>(), 1u32..5000, kind),
+        0..100,
+    );
+    let look = prop_oneof![
+        Just(LookupKind::Open),
+        Just(LookupKind::Stat),
+        Just(LookupKind::List)
+    ];
+    let lookups = prop::collection::vec((any::<u64>(), 0u32..2, path(), look, any::<bool>()), 0..20);
+    (uses, lookups, path(), path(), any::<u64>(), any::<i64>()).prop_map(|(uses, lookups, p1, p2, n, t)| {
+        Trace {
+            meta: Meta {
+                started_unix_ns: n,
+                kernel: "6.18".into(),
+                page_size: 4096,
+                backend: Backend::Bpf,
+                evidence: Evidence::Uses,
+                scope: Scope::Tree,
+                command: vec!["a".into(), "b c".into()],
+                recorder: "0.1".into(),
+                replayed: false,
+            },
+            end: End {
+                reason: EndReason::Exit(256),
+                elapsed_ns: n,
+            },
+            lost: Lost { events: 0, paths: n },
+            processes: vec![
+                Process {
+                    pid: 7,
+                    parent: None,
+                    start_ns: 0,
+                    executable: p1.clone(),
+                },
+                Process {
+                    pid: 8,
+                    parent: Some(0),
+                    start_ns: n,
+                    executable: p2.clone(),
+                },
+            ],
+            filesystems: vec![Filesystem {
+                major: 7,
+                minor: 1,
+                fstype: "ext4".into(),
+                mount_point: "/".into(),
+                local: true,
+            }],
+            files: [p1.clone(), p2.clone(), p1]
+                .into_iter()
+                .map(|path| File {
+                    filesystem: Some(0),
+                    path,
+                    overlay: Some(p2.clone()),
+                    inode: n,
+                    generation: 5,
+                    size: n,
+                    mtime_ns: t,
+                    mode: 0o100644,
+                    state: FileState::Present,
+                })
+                .collect(),
+            uses: uses
+                .into_iter()
+                .map(|(t, process, file, start, pages, kind)| Use {
+                    time_ns: u64::from(t) * 1000,
+                    process,
+                    file,
+                    start: u64::from(start),
+                    pages,
+                    kind,
+                })
+                .collect(),
+            lookups: lookups
+                .into_iter()
+                .map(|(time_ns, process, path, kind, found)| Lookup {
+                    time_ns,
+                    process,
+                    path,
+                    kind,
+                    found,
+                })
+                .collect(),
+            metadata: vec![MetadataMiss {
+                time_ns: n,
+                major: 7,
+                minor: 1,
+                start: n,
+                pages: 3,
+            }],
+            marks: vec![Mark {
+                time_ns: n,
+                stage: "login".into(),
+            }],
+        }
+    })
+}
+
+fn profile() -> impl Strategy<Value = Profile> {
+    let ranges = prop::collection::vec((1u64..9, 1u32..9, 0.0f32..=1.0), 0..20);
+    let entries = prop::collection::btree_map(path(), (ranges, 0.0f32..=1.0, any::<i64>()), 0..10);
+    (entries, any::<u64>()).prop_map(|(entries, n)| Profile {
+        key: Key::new("/usr/bin/soffice").unwrap(),
+        page_size: 4096,
+        runs: 3,
+        mass: 2.5,
+        updated_unix_ns: n,
+        policy: Policy::KOfN { k: 2, n: 3 },
+        stages: vec!["start".into()],
+        entries: entries
+            .into_iter()
+            .map(|(path, (ranges, weight, t))| {
+                let mut start = 0;
+                let ranges = ranges.into_iter().map(|(gap, pages, weight)| {
+                    start += gap;
+                    let range = WeightedRange {
+                        start,
+                        pages,
+                        weight,
+                        first_use_ns: n,
+                        stage: 0,
+                    };
+                    start += u64::from(pages);
+                    range
+                });
+                Entry {
+                    path,
+                    overlay: None,
+                    need: Need::Open,
+                    weight,
+                    first_use_ns: n,
+                    stage: 0,
+                    version: Some(Version {
+                        size: n,
+                        mtime_ns: t,
+                        generation: 1,
+                    }),
+                    ranges: ranges.collect(),
+                }
+            })
+            .collect(),
+    })
+}
+
+fn draft() -> impl Strategy<Value = PlanDraft> {
+    let request = (0usize..4, any::<u32>(), 1u32..1 << 20, any::<u32>());
+    (prop::collection::vec(request, 0..50), path(), any::<u64>()).prop_map(|(requests, path, n)| PlanDraft {
+        key: Key::new("boot").unwrap(),
+        page_size: 4096,
+        created_unix_ns: n,
+        budget: n,
+        cut: requests.len() as u32,
+        stages: vec!["start".into(), "quiet".into()],
+        devices: vec![PlanDevice {
+            mount_point: "/".into(),
+            uuid: [9; 16],
+            cost: Cost {
+                class: DeviceClass::Network,
+                bandwidth: 125e6,
+                latency: 0.0007,
+                depth: 16,
+            },
+            request_limit: 128 << 10,
+            hold: true,
+        }],
+        files: vec![PlanFileEntry {
+            path,
+            device: 0,
+            inode: n,
+            generation: 3,
+            size: n,
+            mtime_ns: -1,
+        }],
+        requests: requests
+            .into_iter()
+            .map(|(kind, offset, length, deadline_us)| {
+                let kind = RequestKind::ALL[kind];
+                let reads = matches!(kind, RequestKind::Metadata | RequestKind::Data);
+                Request {
+                    kind,
+                    stage: 1,
+                    device: 0,
+                    file: if kind == RequestKind::Metadata { NO_FILE } else { 0 },
+                    offset: u64::from(offset),
+                    length: if reads { u64::from(length) } else { 0 },
+                    bridged: if reads { u64::from(length / 2) } else { 0 },
+                    deadline_us,
+                }
+            })
+            .collect(),
+    })
+}
+
+fn outcome() -> Outcome {
+    Outcome {
+        key: Key::new("x").unwrap(),
+        started_unix_ns: 1,
+        mode: Mode::Replay,
+        elapsed_ns: 2,
+        status: Some(0),
+        blocked_ns: None,
+        replay_ns: 3,
+        stages: vec![StageOutcome {
+            stage: "start".into(),
+            issued_pages: 4,
+            ..StageOutcome::default()
+        }],
+        skipped: Skipped {
+            changed: 5,
+            ..Skipped::default()
+        },
+        memory_available: 6,
+        memory_pressure: Some(0.5),
+        not_learned: None,
+    }
+}
+
+/// Reads the bytes as each kind of file; that it returns is what is tested.
+fn read_all(bytes: &[u8]) -> [bool; 4] {
+    [
+        Trace::from_bytes(bytes).is_ok(),
+        Profile::from_bytes(bytes).is_ok(),
+        PlanFile(bytes.to_vec()).plan().is_ok(),
+        Outcome::from_bytes(bytes).is_ok(),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn traces_come_back(trace in trace()) {
+        prop_assert_eq!(Trace::from_bytes(&trace.to_bytes().unwrap()).unwrap(), trace);
+    }
+
+    #[test]
+    fn profiles_come_back(profile in profile()) {
+        prop_assert_eq!(Profile::from_bytes(&profile.to_bytes().unwrap()).unwrap(), profile);
+    }
+
+    #[test]
+    fn plans_come_back(draft in draft()) {
+        let file = PlanFile(draft.to_bytes().unwrap());
+        prop_assert_eq!(file.plan().unwrap().to_draft().unwrap(), draft);
+    }
+
+    #[test]
+    fn a_changed_byte_is_noticed(trace in trace(), at in any::<prop::sample::Index>(), with in 1u8..=255) {
+        let mut bytes = trace.to_bytes().unwrap();
+        let at = at.index(bytes.len());
+        bytes[at] ^= with;
+        // A byte of padding, or the minor version, whose checksum then fails, may differ; nothing else may pass.
+        if let Ok(read) = Trace::from_bytes(&bytes) {
+            prop_assert_eq!(read, trace);
+        }
+    }
+}
+
+#[test]
+fn outcomes_come_back() {
+    assert_eq!(
+        Outcome::from_bytes(&outcome().to_bytes().unwrap()).unwrap(),
+        outcome()
+    );
+}
+
+/// Sets each field of header and table to zero, the largest value and a mixed one, with the header's checksum made
+/// right again, so that the checks behind it are reached.
+fn bend_fields(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let sections = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+    let mut fields = vec![(0, 8), (8, 2), (10, 2), (12, 4), (16, 8), (24, 4), (28, 4)];
+    for row in 0..sections {
+        let at = 32 + row * 40;
+        fields.extend([
+            (at, 4),
+            (at + 4, 4),
+            (at + 8, 8),
+            (at + 16, 8),
+            (at + 24, 8),
+            (at + 32, 4),
+            (at + 36, 4),
+        ]);
+    }
+    let mut bent = Vec::new();
+    for (at, length) in fields {
+        for fill in [0u8, 0xff, 0xa5] {
+            let mut copy = bytes.to_vec();
+            copy[at..at + length].fill(fill);
+            bent.push(copy.clone());
+            let table = 32 + 40 * sections;
+            copy[24..28].fill(0);
+            let check = crc32fast::hash(&copy[..table]);
+            copy[24..28].copy_from_slice(&check.to_le_bytes());
+            bent.push(copy);
+        }
+    }
+    bent
+}
+
+#[test]
+fn cut_and_bent_files_are_refused_in_time() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let files = [
+        trace()
+            .new_tree(&mut runner)
+            .unwrap()
+            .current()
+            .to_bytes()
+            .unwrap(),
+        profile()
+            .new_tree(&mut runner)
+            .unwrap()
+            .current()
+            .to_bytes()
+            .unwrap(),
+        draft()
+            .new_tree(&mut runner)
+            .unwrap()
+            .current()
+            .to_bytes()
+            .unwrap(),
+        outcome().to_bytes().unwrap(),
+    ];
+    for file in &files {
+        assert_eq!(
+            read_all(file).iter().filter(|ok| **ok).count(),
+            1,
+            "a file is of one kind"
+        );
+        for cut in (0..file.len()).step_by(64) {
+            assert_eq!(read_all(&file[..cut]), [false; 4], "cut at {cut}");
+        }
+        for bent in bend_fields(file) {
+            let began = std::time::Instant::now();
+            read_all(&bent);
+            assert!(began.elapsed().as_secs() < 1, "took too long");
+        }
+    }
+}
+
+#[test]
+fn later_minor_versions_with_unknown_sections_are_read() {
+    let mut file = Writer::new(Kind::Outcome);
+    file.raw(b"NEW!", b"from the future");
+    file.value(b"OUTC", &outcome()).unwrap();
+    assert_eq!(Outcome::from_bytes(&file.finish().unwrap()).unwrap(), outcome());
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let bytes = outcome().to_bytes().unwrap();
+    let text = |r: Result<Trace, super::FormatError>| r.unwrap_err().to_string();
+    assert!(text(Trace::from_bytes(b"")).contains("no headstart trace"));
+    assert!(
+        text(Trace::from_bytes(&bytes)).contains("that of a outcome")
+            || text(Trace::from_bytes(&bytes)).contains("outcome")
+    );
+    let mut later = bytes.clone();
+    later[8] = 2;
+    assert!(
+        Outcome::from_bytes(&later)
+            .unwrap_err()
+            .to_string()
+            .contains("newer headstart")
+    );
+}
+
+#[test]
+fn a_small_file_cannot_claim_much_memory() {
+    let mut file = Writer::new(Kind::Outcome);
+    file.compressed(b"OUTC", &vec![0; 64 << 20]).unwrap();
+    let bytes = file.finish().unwrap();
+    assert!(bytes.len() < 1 << 20);
+    assert!(Outcome::from_bytes(&bytes).is_err());
+    assert!(Container::new(Kind::Outcome, &bytes).is_ok());
+}
