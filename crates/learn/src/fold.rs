@@ -1,0 +1,227 @@
+//! One more run into a profile: every path and page votes.
+//!
+//! With `m` the mass of the votes so far and `d` the decay of a run, a weight `w` becomes `(w m d + v) / (m d + 1)`,
+//! where `v` is 1 if the run needed it and 0 if not: the share of the decayed votes.
+
+use crate::run::{PathUse, Run};
+use headstart_model::profile::{Entry, HALF_LIFE_RUNS, MAJORITY, Policy, WeightedRange};
+use headstart_model::{FilePath, Profile};
+use std::collections::BTreeMap;
+
+/// Below this a decayed weight is forgotten: with a half-life of three runs, what one run in five needed stays, what
+/// was needed once is gone after six.
+const FORGET: f32 = 0.06;
+
+/// What pages of a replaced file weigh after one run: they are all that is known of the new file, so they are read
+/// next time, and two runs without them take them out again.
+const REPLACED_SEEN: f32 = 0.75;
+
+/// Pages of a replaced file that the first run with the new one did not use keep this share of their weight.
+const REPLACED_UNSEEN: f32 = 0.5;
+
+/// From this weight on, a page of a file that has since been replaced is certain enough to be kept at all.
+const CERTAIN: f32 = 0.9;
+
+/// First uses closer than this (10 ms) are one range: finer times would cut ranges into pages.
+const SAME_TIME_NS: u64 = 10_000_000;
+
+struct Votes {
+    /// Mass of the old votes after the decay.
+    old: f64,
+    /// With this run's.
+    total: f64,
+}
+
+impl Votes {
+    fn weight(&self, before: f32, seen: bool) -> f32 {
+        ((f64::from(before) * self.old + f64::from(u8::from(seen))) / self.total) as f32
+    }
+
+    /// The mean of the first-use times, each with its votes.
+    fn time(&self, before: Option<(f32, u64)>, now: Option<u64>) -> u64 {
+        match (before, now) {
+            (Some((weight, time)), Some(now)) => {
+                let old = f64::from(weight) * self.old;
+                ((time as f64 * old + now as f64) / (old + 1.0)) as u64
+            }
+            (Some((_, time)), None) => time,
+            (None, now) => now.unwrap_or(0),
+        }
+    }
+}
+
+/// Adds a run.
+pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
+    let decay = match policy {
+        Policy::Decay => 0.5f64.powf(1.0 / HALF_LIFE_RUNS),
+        Policy::Union | Policy::Intersection | Policy::KOfN { .. } => 1.0,
+    };
+    let votes = Votes {
+        old: profile.mass * decay,
+        total: profile.mass * decay + 1.0,
+    };
+    let forget = if policy == Policy::Decay { FORGET } else { 0.0 };
+    merge_stages(profile, &run);
+    let stage = |time: u64| -> u16 {
+        let name = &run.stages[usize::from(run.stage(time))].0;
+        profile.stages.iter().position(|s| s == name).unwrap_or(0) as u16
+    };
+    let mut seen: BTreeMap<&FilePath, &PathUse> = run.paths.iter().collect();
+    let mut entries = Vec::with_capacity(profile.entries.len() + seen.len());
+    for entry in std::mem::take(&mut profile.entries) {
+        let used = seen.remove(&entry.path);
+        entries.push(merge(entry, used, &votes, &stage));
+    }
+    for (path, used) in seen {
+        let blank = Entry {
+            path: path.clone(),
+            overlay: None,
+            need: used.need,
+            weight: 0.0,
+            first_use_ns: used.first_use_ns,
+            stage: 0,
+            version: None,
+            ranges: Vec::new(),
+        };
+        entries.push(merge(blank, Some(used), &votes, &stage));
+    }
+    for entry in &mut entries {
+        entry.ranges.retain(|r| r.weight > forget);
+    }
+    entries.retain(|e| e.weight > forget);
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    profile.entries = entries;
+    profile.mass = votes.total;
+    profile.runs += 1;
+}
+
+/// Makes weights shares of `runs` runs where fewer were learned from.
+pub(crate) fn rescale(profile: &mut Profile, runs: f64) {
+    let scale = (profile.mass / runs).min(1.0) as f32;
+    for entry in &mut profile.entries {
+        entry.weight *= scale;
+        for range in &mut entry.ranges {
+            range.weight *= scale;
+        }
+    }
+}
+
+/// Stages of a run that the profile does not know are appended: a run's order is kept among its own.
+fn merge_stages(profile: &mut Profile, run: &Run) {
+    for (name, _) in &run.stages {
+        if !profile.stages.contains(name) {
+            profile.stages.push(name.clone());
+        }
+    }
+}
+
+fn merge(mut entry: Entry, used: Option<&PathUse>, votes: &Votes, stage: &dyn Fn(u64) -> u16) -> Entry {
+    let known = entry.weight > 0.0;
+    let time = votes.time(
+        known.then_some((entry.weight, entry.first_use_ns)),
+        used.map(|u| u.first_use_ns),
+    );
+    entry.first_use_ns = time;
+    entry.weight = votes.weight(entry.weight, used.is_some());
+    let Some(used) = used else {
+        entry.ranges = sweep(&entry.ranges, &[], votes, stage);
+        return entry;
+    };
+    entry.stage = stage(used.first_use_ns);
+    entry.need = used.need;
+    let replaced = matches!((entry.version, used.version), (Some(old), Some(new)) if !same_file(old, new));
+    if replaced {
+        entry.ranges.retain(|r| r.weight >= CERTAIN);
+        for range in &mut entry.ranges {
+            range.weight *= REPLACED_UNSEEN;
+        }
+    }
+    if used.version.is_some() {
+        entry.version = used.version;
+        entry.overlay = used.overlay.clone();
+    }
+    entry.ranges = sweep(&entry.ranges, &used.pages, votes, stage);
+    if replaced {
+        for range in &mut entry.ranges {
+            let seen = used
+                .pages
+                .iter()
+                .any(|(p, _)| p.start <= range.start && range.start < p.end);
+            if seen {
+                range.weight = range.weight.max(REPLACED_SEEN);
+            }
+        }
+        entry.weight = entry.weight.max(MAJORITY);
+    }
+    if let Some(version) = entry.version {
+        // A file that shrank has no pages behind its end; a page is at least 4 KiB.
+        let end = version.size.div_ceil(4096);
+        entry.ranges.retain_mut(|r| {
+            r.pages = u64::from(r.pages).min(end.saturating_sub(r.start)) as u32;
+            r.pages > 0
+        });
+    }
+    entry
+}
+
+/// Whether the pages of one are those of the other: a file that only grew at the same generation and time is not
+/// distinguished from one that was rewritten, so any change counts.
+fn same_file(old: headstart_model::profile::Version, new: headstart_model::profile::Version) -> bool {
+    old == new
+}
+
+/// Old ranges and this run's pages, both ascending and disjoint, as ranges with new weights.
+fn sweep(
+    old: &[WeightedRange],
+    new: &[(headstart_model::PageRange, u64)],
+    votes: &Votes,
+    stage: &dyn Fn(u64) -> u16,
+) -> Vec<WeightedRange> {
+    let mut edges: Vec<u64> = Vec::with_capacity(2 * (old.len() + new.len()));
+    edges.extend(old.iter().flat_map(|r| [r.range().start, r.range().end]));
+    edges.extend(new.iter().flat_map(|(r, _)| [r.start, r.end]));
+    edges.sort_unstable();
+    edges.dedup();
+    let (mut o, mut n) = (0, 0);
+    let mut result: Vec<WeightedRange> = Vec::new();
+    for pair in edges.windows(2) {
+        let (start, end) = (pair[0], pair[1]);
+        while old.get(o).is_some_and(|r| r.range().end <= start) {
+            o += 1;
+        }
+        while new.get(n).is_some_and(|(r, _)| r.end <= start) {
+            n += 1;
+        }
+        let before = old.get(o).filter(|r| r.start <= start);
+        let now = new
+            .get(n)
+            .filter(|(r, _)| r.start <= start)
+            .map(|(_, time)| *time);
+        if before.is_none() && now.is_none() {
+            continue;
+        }
+        let piece = WeightedRange {
+            start,
+            pages: (end - start).min(u64::from(u32::MAX)) as u32,
+            weight: votes.weight(before.map_or(0.0, |r| r.weight), now.is_some()),
+            first_use_ns: votes.time(before.map(|r| (r.weight, r.first_use_ns)), now),
+            stage: now.map_or_else(|| before.map_or(0, |r| r.stage), stage),
+        };
+        match result.last_mut() {
+            Some(last) if joins(last, &piece) => {
+                last.pages += piece.pages;
+                last.first_use_ns = last.first_use_ns.min(piece.first_use_ns);
+            }
+            _ => result.push(piece),
+        }
+    }
+    result
+}
+
+fn joins(last: &WeightedRange, next: &WeightedRange) -> bool {
+    last.range().end == next.start
+        && (last.weight - next.weight).abs() < 1e-6
+        && last.stage == next.stage
+        && last.first_use_ns.abs_diff(next.first_use_ns) < SAME_TIME_NS
+        && last.pages.checked_add(next.pages).is_some()
+}

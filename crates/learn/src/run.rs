@@ -1,0 +1,136 @@
+//! One trace as learning sees it: by path, with what was needed and when.
+
+use headstart_model::profile::{Need, Version};
+use headstart_model::trace::{FileState, LookupKind, UseKind};
+use headstart_model::{FilePath, PageRange, PageSet, Trace};
+use std::collections::BTreeMap;
+
+/// A trace by path.
+pub(crate) struct Run {
+    /// What each path was needed for.
+    pub paths: BTreeMap<FilePath, PathUse>,
+    /// Names of the stages, in order, and when each began.
+    pub stages: Vec<(String, u64)>,
+}
+
+/// What a path was needed for in one run.
+pub(crate) struct PathUse {
+    pub overlay: Option<FilePath>,
+    pub need: Need,
+    pub first_use_ns: u64,
+    pub version: Option<Version>,
+    /// Pages in ascending order with the time of their first use.
+    pub pages: Vec<(PageRange, u64)>,
+}
+
+/// The pages around a fault that the kernel maps at once if they are in memory (`fault_around_bytes`, 64 KiB): when a
+/// page is read in for a fault, the trace shows that page alone; when it was there, the trace shows the window. To
+/// learn the same from cold and warm starts, a fault stands for its window.
+const FAULT_AROUND: u64 = 16;
+
+fn below(path: &FilePath, prefix: &FilePath) -> bool {
+    path.as_bytes()
+        .strip_prefix(prefix.as_bytes())
+        .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || prefix.as_bytes().ends_with(b"/"))
+}
+
+impl Run {
+    pub fn of(trace: &Trace, exclude: &[FilePath]) -> Run {
+        let excluded = |path: &FilePath| exclude.iter().any(|prefix| below(path, prefix));
+        let mut run = Run {
+            paths: BTreeMap::new(),
+            stages: vec![("start".into(), 0)],
+        };
+        for mark in &trace.marks {
+            if run.stages.iter().all(|(name, _)| *name != mark.stage) {
+                run.stages.push((mark.stage.clone(), mark.time_ns));
+            }
+        }
+        for lookup in &trace.lookups {
+            if excluded(&lookup.path) {
+                continue;
+            }
+            let need = match (lookup.found, lookup.kind) {
+                (false, _) => Need::Missing,
+                (true, LookupKind::Open) => Need::Open,
+                (true, LookupKind::List) => Need::List,
+                (true, LookupKind::Stat | LookupKind::Link) => Need::Stat,
+            };
+            run.need(&lookup.path, need, lookup.time_ns);
+        }
+        run.add_pages(trace, excluded);
+        run
+    }
+
+    fn need(&mut self, path: &FilePath, need: Need, time_ns: u64) -> &mut PathUse {
+        let used = self.paths.entry(path.clone()).or_insert_with(|| PathUse {
+            overlay: None,
+            need,
+            first_use_ns: time_ns,
+            version: None,
+            pages: Vec::new(),
+        });
+        // A directory is opened to be listed: listing says more.
+        used.need = match (used.need, need) {
+            (Need::List, _) | (_, Need::List) => Need::List,
+            (a, b) => a.max(b),
+        };
+        used.first_use_ns = used.first_use_ns.min(time_ns);
+        used
+    }
+
+    fn add_pages(&mut self, trace: &Trace, excluded: impl Fn(&FilePath) -> bool) {
+        let page_size = u64::from(trace.meta.page_size);
+        let mut seen: Vec<PageSet> = vec![PageSet::new(); trace.files.len()];
+        let learned: Vec<bool> = trace
+            .files
+            .iter()
+            .map(|file| {
+                let local = file
+                    .filesystem
+                    .and_then(|f| trace.filesystems.get(f as usize))
+                    .is_some_and(|f| f.local);
+                let regular = file.mode & 0o170000 == 0o100000;
+                local && regular && file.state == FileState::Present && !excluded(&file.path)
+            })
+            .collect();
+        for used in &trace.uses {
+            let index = used.file as usize;
+            if !learned[index] {
+                continue;
+            }
+            let file = &trace.files[index];
+            let end = file.size.div_ceil(page_size);
+            let mut range = PageRange::new(used.start, u64::from(used.pages));
+            if used.kind == UseKind::Fault {
+                range.start -= range.start % FAULT_AROUND;
+                range.end = range.end.next_multiple_of(FAULT_AROUND);
+            }
+            range.end = range.end.min(end);
+            let fresh = seen[index].insert(range);
+            if fresh.is_empty() {
+                continue;
+            }
+            let path = self.need(&file.path, Need::Open, used.time_ns);
+            path.overlay = file.overlay.clone();
+            path.version = Some(Version {
+                size: file.size,
+                mtime_ns: file.mtime_ns,
+                generation: file.generation,
+            });
+            path.pages
+                .extend(fresh.into_iter().map(|range| (range, used.time_ns)));
+        }
+        for path in self.paths.values_mut() {
+            path.pages.sort_unstable();
+        }
+    }
+
+    /// Index of the stage that a time falls into.
+    pub fn stage(&self, time_ns: u64) -> u16 {
+        self.stages
+            .iter()
+            .rposition(|(_, began)| *began <= time_ns)
+            .unwrap_or(0) as u16
+    }
+}

@@ -1,0 +1,267 @@
+//! What is learned from runs.
+
+use crate::{LearnOptions, Refused, learn};
+use headstart_model::profile::{Entry, Need, Policy};
+use headstart_model::trace::*;
+use headstart_model::{Key, Profile, Trace};
+
+/// A trace of uses of `/f`: (start, pages, kind).
+fn trace(size_pages: u64, uses: &[(u64, u32, UseKind)]) -> Trace {
+    Trace {
+        meta: Meta {
+            started_unix_ns: 1,
+            kernel: "6.18".into(),
+            page_size: 4096,
+            backend: Backend::Bpf,
+            evidence: Evidence::Uses,
+            scope: Scope::Tree,
+            command: vec!["f".into()],
+            recorder: "0".into(),
+            replayed: false,
+        },
+        end: End {
+            reason: EndReason::Exit(0),
+            elapsed_ns: 1_000_000_000,
+        },
+        lost: Lost::default(),
+        processes: vec![Process {
+            pid: 1,
+            parent: None,
+            start_ns: 0,
+            executable: "/f".into(),
+        }],
+        filesystems: vec![
+            Filesystem {
+                major: 8,
+                minor: 1,
+                fstype: "ext4".into(),
+                mount_point: "/".into(),
+                local: true,
+            },
+            Filesystem {
+                major: 0,
+                minor: 9,
+                fstype: "tmpfs".into(),
+                mount_point: "/tmp".into(),
+                local: false,
+            },
+        ],
+        files: vec![File {
+            filesystem: Some(0),
+            path: "/f".into(),
+            overlay: None,
+            inode: 12,
+            generation: 1,
+            size: size_pages * 4096,
+            mtime_ns: 5,
+            mode: 0o100644,
+            state: FileState::Present,
+        }],
+        uses: uses
+            .iter()
+            .enumerate()
+            .map(|(i, (start, pages, kind))| Use {
+                time_ns: i as u64 * 1_000_000,
+                process: 0,
+                file: 0,
+                start: *start,
+                pages: *pages,
+                kind: *kind,
+            })
+            .collect(),
+        lookups: Vec::new(),
+        metadata: Vec::new(),
+        marks: Vec::new(),
+    }
+}
+
+fn reads(ranges: &[(u64, u32)]) -> Trace {
+    trace(
+        1000,
+        &ranges
+            .iter()
+            .map(|(s, p)| (*s, *p, UseKind::Read))
+            .collect::<Vec<_>>(),
+    )
+}
+
+fn options(policy: Policy) -> LearnOptions {
+    let exclude = crate::DEFAULT_EXCLUDE.map(Into::into).to_vec();
+    LearnOptions {
+        key: Key::new("k").unwrap(),
+        policy,
+        now_unix_ns: 9,
+        exclude,
+    }
+}
+
+fn planned(profile: &Profile) -> Vec<(u64, u64)> {
+    let entry: Option<&Entry> = profile.entries.iter().find(|e| e.path.as_bytes() == b"/f");
+    entry
+        .map(|e| {
+            e.pages(profile.policy.threshold())
+                .ranges()
+                .iter()
+                .map(|r| (r.start, r.end))
+                .collect()
+        })
+        .unwrap_or_default()
+}
+
+fn learned(policy: Policy, traces: &[Trace]) -> Profile {
+    learn(None, traces, &options(policy)).unwrap()
+}
+
+#[test]
+fn one_run_is_learned_whole() {
+    assert_eq!(
+        planned(&learned(Policy::Decay, &[reads(&[(0, 10), (20, 5)])])),
+        [(0, 10), (20, 25)]
+    );
+}
+
+#[test]
+fn a_single_odd_run_neither_adds_nor_removes() {
+    let usual = reads(&[(0, 10)]);
+    let odd = reads(&[(50, 10)]);
+    let profile = learned(Policy::Decay, &[usual.clone(), usual.clone(), usual.clone(), odd]);
+    assert_eq!(planned(&profile), [(0, 10)]);
+}
+
+#[test]
+fn a_change_that_stays_wins_and_what_went_is_forgotten() {
+    let (old, new) = (reads(&[(0, 10)]), reads(&[(50, 10)]));
+    let mut runs = vec![old; 5];
+    runs.extend(vec![new; 3]);
+    assert_eq!(planned(&learned(Policy::Decay, &runs)), [(50, 60)]);
+    runs.extend(vec![reads(&[(50, 10)]); 12]);
+    let entry = &learned(Policy::Decay, &runs).entries[0];
+    assert_eq!(
+        entry.ranges.len(),
+        1,
+        "the old pages are gone from the profile itself"
+    );
+}
+
+#[test]
+fn policies_count_votes() {
+    let runs = [reads(&[(0, 10)]), reads(&[(5, 10)]), reads(&[(8, 10)])];
+    assert_eq!(planned(&learned(Policy::Union, &runs)), [(0, 18)]);
+    assert_eq!(planned(&learned(Policy::Intersection, &runs)), [(8, 10)]);
+    assert_eq!(planned(&learned(Policy::KOfN { k: 2, n: 3 }, &runs)), [(5, 15)]);
+    assert_eq!(planned(&learned(Policy::KOfN { k: 2, n: 2 }, &runs)), [(8, 15)]);
+    assert_eq!(planned(&learned(Policy::KOfN { k: 2, n: 5 }, &runs)), [(5, 15)]);
+    assert_eq!(planned(&learned(Policy::KOfN { k: 4, n: 5 }, &runs)), []);
+}
+
+#[test]
+fn run_by_run_is_the_same_as_all_at_once() {
+    let runs = [reads(&[(0, 10)]), reads(&[(5, 10)]), reads(&[(8, 10)])];
+    for policy in [Policy::Decay, Policy::Union, Policy::Intersection] {
+        let mut profile = None;
+        for run in &runs {
+            profile = Some(learn(profile, std::slice::from_ref(run), &options(policy)).unwrap());
+        }
+        assert_eq!(profile.unwrap(), learned(policy, &runs), "{policy}");
+    }
+}
+
+#[test]
+fn traces_that_are_not_whole_teach_nothing() {
+    let mut lost = reads(&[(0, 1)]);
+    lost.lost.events = 3;
+    let error = learn(None, &[reads(&[(0, 1)]), lost], &options(Policy::Decay)).unwrap_err();
+    assert!(error.to_string().contains("3 events were lost"), "{error}");
+    let mut killed = reads(&[(0, 1)]);
+    killed.end.reason = EndReason::Interrupted;
+    assert!(matches!(
+        learn(None, &[killed], &options(Policy::Decay)),
+        Err(Refused::Unfit(_))
+    ));
+    assert_eq!(learn(None, &[], &options(Policy::Decay)), Err(Refused::Nothing));
+    let mut large = reads(&[(0, 1)]);
+    large.meta.page_size = 16384;
+    let before = learned(Policy::Decay, &[reads(&[(0, 1)])]);
+    assert!(matches!(
+        learn(Some(before), &[large], &options(Policy::Decay)),
+        Err(Refused::PageSize { .. })
+    ));
+}
+
+#[test]
+fn a_replaced_file_is_followed_by_path() {
+    let mut runs = vec![reads(&[(0, 10), (500, 10)]); 4];
+    let mut updated = reads(&[(0, 4), (30, 6)]);
+    updated.files[0].mtime_ns = 77;
+    updated.files[0].size = 100 * 4096;
+    runs.push(updated);
+    let profile = learned(Policy::Decay, &runs);
+    // The new file's pages at once; what the old one had and the new run did not use waits for a second sight.
+    assert_eq!(planned(&profile), [(0, 4), (30, 36)]);
+    let pages = profile.entries[0].ranges.iter().map(|r| r.range().end).max();
+    assert!(pages <= Some(100), "nothing behind the end of the smaller file");
+}
+
+#[test]
+fn faults_stand_for_their_window_whether_it_was_resident_or_not() {
+    let cold = trace(100, &[(35, 1, UseKind::Fault), (98, 1, UseKind::Fault)]);
+    let warm = trace(100, &[(32, 16, UseKind::Map), (96, 4, UseKind::Map)]);
+    assert_eq!(
+        planned(&learned(Policy::Decay, &[cold])),
+        planned(&learned(Policy::Decay, &[warm]))
+    );
+}
+
+#[test]
+fn only_local_regular_files_that_are_still_there_have_pages() {
+    let base = reads(&[(0, 4)]);
+    let with = |change: fn(&mut File)| {
+        let mut trace = base.clone();
+        change(&mut trace.files[0]);
+        planned(&learned(Policy::Decay, &[trace]))
+    };
+    assert_eq!(with(|_| ()), [(0, 4)]);
+    assert_eq!(with(|f| f.state = FileState::Deleted), []);
+    assert_eq!(with(|f| f.state = FileState::Replaced), []);
+    assert_eq!(with(|f| f.filesystem = Some(1)), []);
+    assert_eq!(with(|f| f.filesystem = None), []);
+    assert_eq!(with(|f| f.mode = 0o020666), []);
+    assert_eq!(with(|f| f.path = "/proc/f".into()), []);
+    assert_eq!(with(|f| f.path = "/f".into()), [(0, 4)]);
+}
+
+#[test]
+fn lookups_become_needs() {
+    let mut trace = reads(&[]);
+    let mut look = |path: &str, kind, found| {
+        trace.lookups.push(Lookup {
+            time_ns: 7,
+            process: 0,
+            path: path.into(),
+            kind,
+            found,
+        });
+    };
+    look("/d", LookupKind::Open, true);
+    look("/d", LookupKind::List, true);
+    look("/gone", LookupKind::Stat, false);
+    look("/s", LookupKind::Link, true);
+    look("/o", LookupKind::Stat, false);
+    look("/o", LookupKind::Open, true);
+    look("/proc/1/maps", LookupKind::Open, true);
+    look("/process", LookupKind::Open, true);
+    let profile = learned(Policy::Decay, &[trace]);
+    let needs: Vec<_> = profile
+        .entries
+        .iter()
+        .map(|e| (e.path.to_string(), e.need))
+        .collect();
+    let expected = [
+        ("/d", Need::List),
+        ("/gone", Need::Missing),
+        ("/o", Need::Open),
+        ("/process", Need::Open),
+        ("/s", Need::Stat),
+    ];
+    assert_eq!(needs, expected.map(|(p, n)| (p.to_string(), n)));
+}
