@@ -1,1 +1,22 @@
-//! headstart: system.
+//! Everything headstart asks of this machine: what is mounted ([`mounts`]), how a file is opened without harm
+//! ([`open`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie,
+//! what is in memory ([`residency`]), how much memory and pressure there is ([`memory`]), what the kernel offers
+//! ([`features`]); and all of it for a list of paths, as a plan needs it ([`snapshot`]).
+//!
+//! Every ioctl and, but for the recorder's, all `unsafe` of headstart is in this crate.
+
+pub mod blocked;
+pub mod device;
+pub mod ext4;
+pub mod extents;
+pub mod features;
+pub mod files;
+pub mod memory;
+pub mod mounts;
+pub mod open;
+pub mod priority;
+pub mod residency;
+pub mod snapshot;
+mod sys;
+#[cfg(feature = "testing")]
+pub mod testing;

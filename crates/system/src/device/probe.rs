@@ -1,0 +1,399 @@
+//! A short measurement of a block device, to correct what it says of itself: rotational flags lie in virtual machines
+//! and on loop devices.
+//!
+//! Reads go past the page cache (`O_DIRECT`), 4 KiB at random places alone, then at growing depth, near each other,
+//! and 1 MiB blocks in order. Places are spread over the device by a fixed sequence, so that two probes read the same.
+
+use headstart_model::machine::{Cost, DeviceClass};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of a random read, and what O_DIRECT buffers are aligned to.
+const BLOCK: u64 = 4096;
+/// Bytes of a sequential read.
+const LARGE: u64 = 1 << 20;
+/// The depths that are tried.
+const DEPTHS: [u32; 4] = [4, 8, 16, 32];
+/// Near reads stay within this distance, under the head of a disk's neighbouring tracks.
+const NEAR: u64 = 4 << 20;
+/// A depth is enough when it reaches this share of the best throughput.
+const ENOUGH: f64 = 0.85;
+/// Below this latency nothing has moving heads or a slow network, seconds.
+const FAST: f64 = 2e-3;
+/// Parallel reads gain at least this on anything but one head; command queueing gains a disk up to about 2.5.
+const PARALLEL_GAIN: f64 = 3.0;
+/// On a disk far reads take at least this much longer than near ones, where half a turn is common to both.
+const DISTANCE_RATIO: f64 = 1.2;
+
+/// How much a probe may take.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeOptions {
+    /// Time, to be exceeded by one read at most.
+    pub time: Duration,
+    /// Bytes read at most.
+    pub bytes: u64,
+    /// Which places are read: another seed reads others, so nothing that an earlier probe left in a cache.
+    pub seed: u64,
+}
+
+impl Default for ProbeOptions {
+    fn default() -> Self {
+        ProbeOptions {
+            time: Duration::from_secs(1),
+            bytes: 64 << 20,
+            seed: 1,
+        }
+    }
+}
+
+/// What a probe found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// The cost, class included.
+    pub cost: Cost,
+    /// What it rests on.
+    pub samples: Samples,
+}
+
+/// The numbers behind a measured cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Samples {
+    /// Median of far random reads alone, seconds.
+    pub far: f64,
+    /// Median of random reads alone that are near each other, seconds.
+    pub near: f64,
+    /// (depth, random reads per second).
+    pub by_depth: Vec<(u32, f64)>,
+    /// Bytes per second in order.
+    pub bandwidth: f64,
+}
+
+/// Why a device was not measured.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// It cannot be opened for direct reads.
+    #[error("cannot open {}: {source}; give its class with --device", node.display())]
+    Open {
+        /// Device node.
+        node: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A read failed.
+    #[error("cannot read {}: {source}", node.display())]
+    Read {
+        /// Device node.
+        node: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is too small to tell anything.
+    #[error("{} has {size} bytes, too few to measure", node.display())]
+    Small {
+        /// Device node.
+        node: PathBuf,
+        /// Its size.
+        size: u64,
+    },
+}
+
+/// Measures a device of which the node is known.
+pub fn probe(facts: &super::DeviceFacts, options: &ProbeOptions) -> Result<Measured, ProbeError> {
+    match &facts.node {
+        Some(node) => probe_node(node, options),
+        None => Err(ProbeError::Open {
+            node: PathBuf::from("/dev").join(&facts.name),
+            source: std::io::ErrorKind::NotFound.into(),
+        }),
+    }
+}
+
+/// Measures the block device, or for tests the file, at `node`.
+pub fn probe_node(node: &Path, options: &ProbeOptions) -> Result<Measured, ProbeError> {
+    let open = |source: rustix::io::Errno| ProbeError::Open {
+        node: node.into(),
+        source: source.into(),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(node, flags, Mode::empty()).map_err(open)?;
+    let size = match crate::sys::device_size(fd.as_fd()) {
+        Ok(size) => size,
+        Err(_) => rustix::fs::fstat(&fd).map_err(open)?.st_size.max(0) as u64,
+    };
+    if size < 2 * NEAR {
+        return Err(ProbeError::Small {
+            node: node.into(),
+            size,
+        });
+    }
+    let probe = Probe {
+        fd,
+        size,
+        left: AtomicU64::new(options.bytes),
+    };
+    probe.run(options).map_err(|source| ProbeError::Read {
+        node: node.into(),
+        source,
+    })
+}
+
+struct Probe {
+    fd: OwnedFd,
+    size: u64,
+    /// Bytes that may still be read.
+    left: AtomicU64,
+}
+
+impl Probe {
+    fn run(&self, options: &ProbeOptions) -> std::io::Result<Measured> {
+        let share = |percent: u32| options.time * percent / 100;
+        let far = |n: u64| mix(options.seed, n) % (self.size / BLOCK) * BLOCK;
+        let base = mix(options.seed, u64::MAX) % ((self.size - NEAR) / BLOCK) * BLOCK;
+        let near = |n: u64| base + mix(options.seed ^ 0x55, n) % (NEAR / BLOCK) * BLOCK;
+
+        // The first read may wake the device up.
+        self.read(far(0), BLOCK as usize)?;
+        let mut samples = Samples {
+            far: self.median(1, 48, share(20), far)?,
+            ..Samples::default()
+        };
+        samples.near = self.median(1000, 32, share(12), near)?;
+        samples.by_depth.push((1, 1.0 / samples.far));
+        for (step, depth) in DEPTHS.into_iter().enumerate() {
+            let first = 10_000 * (step as u64 + 1);
+            let reads = self.parallel(depth, share(12), u64::from(depth) * 24, BLOCK, |n| far(first + n))?;
+            samples.by_depth.push((depth, reads / BLOCK as f64));
+        }
+        let depth = enough(&samples.by_depth);
+        let start = mix(options.seed, 7) % (self.size / LARGE) * LARGE;
+        let ordered = |n: u64| (start + n * LARGE) % (self.size / LARGE * LARGE);
+        samples.bandwidth = self.parallel(depth.min(8), share(20), u64::MAX, LARGE, ordered)?;
+        Ok(Measured {
+            cost: classify(&samples),
+            samples,
+        })
+    }
+
+    fn median(
+        &self,
+        first: u64,
+        count: u64,
+        time: Duration,
+        at: impl Fn(u64) -> u64,
+    ) -> std::io::Result<f64> {
+        let end = Instant::now() + time;
+        let mut times = Vec::new();
+        for n in first..first + count {
+            let before = Instant::now();
+            self.read(at(n), BLOCK as usize)?;
+            times.push(before.elapsed().as_secs_f64());
+            if Instant::now() > end {
+                break;
+            }
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2].max(1e-7))
+    }
+
+    /// Bytes per second of `depth` readers, for `time` or `count` reads.
+    fn parallel(
+        &self,
+        depth: u32,
+        time: Duration,
+        count: u64,
+        length: u64,
+        at: impl Fn(u64) -> u64 + Sync,
+    ) -> std::io::Result<f64> {
+        let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        let before = Instant::now();
+        let worker = || -> std::io::Result<()> {
+            let mut buffer = Aligned::new(length as usize);
+            while before.elapsed() < time || done.load(Ordering::Relaxed) == 0 {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                if n >= count || (!self.take(length) && n > 0) {
+                    break;
+                }
+                let bytes = self.read_into(at(n), buffer.bytes())?;
+                done.fetch_add(bytes as u64, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..depth).map(|_| scope.spawn(worker)).collect();
+            threads
+                .into_iter()
+                .map(|t| t.join().unwrap_or(Ok(())))
+                .collect::<std::io::Result<Vec<_>>>()
+        })?;
+        Ok(done.into_inner().max(length) as f64 / before.elapsed().as_secs_f64().max(1e-9))
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        self.left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(bytes)
+            })
+            .is_ok()
+    }
+
+    fn read(&self, offset: u64, length: usize) -> std::io::Result<usize> {
+        self.read_into(offset, Aligned::new(length).bytes())
+    }
+
+    fn read_into(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
+        Ok(rustix::io::pread(&self.fd, buffer, offset)?)
+    }
+}
+
+/// A buffer at a multiple of [`BLOCK`], as direct reads want it.
+struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Aligned {
+    fn new(length: usize) -> Aligned {
+        let bytes = vec![0; length + BLOCK as usize];
+        let start = bytes.as_ptr().align_offset(BLOCK as usize);
+        Aligned { bytes, start, length }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.length]
+    }
+}
+
+/// The smallest depth that reaches nearly the best throughput.
+fn enough(by_depth: &[(u32, f64)]) -> u32 {
+    let best = by_depth.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    by_depth
+        .iter()
+        .find(|(_, rate)| *rate >= ENOUGH * best)
+        .map_or(1, |(depth, _)| *depth)
+}
+
+/// The cost that the numbers mean: one head gains little from depth and takes longer the farther it moves; what is slow
+/// but gains from depth is a network; a slow device that gains nothing and does not care for distance is a network
+/// volume with a quota. Anything else is flash.
+pub fn classify(samples: &Samples) -> Cost {
+    let best = samples.by_depth.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let gain = best * samples.far;
+    let class = if samples.far < FAST || gain.is_nan() {
+        DeviceClass::Flash
+    } else if gain < PARALLEL_GAIN && samples.far > DISTANCE_RATIO * samples.near {
+        DeviceClass::Disk
+    } else {
+        DeviceClass::Network
+    };
+    let depth = if class == DeviceClass::Disk {
+        1
+    } else {
+        enough(&samples.by_depth)
+    };
+    Cost {
+        class,
+        bandwidth: samples.bandwidth.max(1.0),
+        latency: samples.far,
+        depth,
+    }
+}
+
+/// A fixed pseudo-random sequence (SplitMix64, Steele et al. 2014).
+fn mix(seed: u64, n: u64) -> u64 {
+    let mut z = seed.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(far: f64, near: f64, by_depth: &[(u32, f64)]) -> (DeviceClass, u32) {
+        let samples = Samples {
+            far,
+            near,
+            by_depth: by_depth.to_vec(),
+            bandwidth: 1e8,
+        };
+        let cost = classify(&samples);
+        (cost.class, cost.depth)
+    }
+
+    #[test]
+    fn measured_numbers_give_the_class() {
+        use DeviceClass::*;
+        // One head: 12 ms far, 5 ms near; queueing doubles the rate.
+        assert_eq!(
+            class(
+                12e-3,
+                5e-3,
+                &[(1, 83.0), (4, 110.0), (8, 130.0), (16, 150.0), (32, 170.0)]
+            ),
+            (Disk, 1)
+        );
+        // 4 ms a read, 16 in parallel.
+        assert_eq!(
+            class(
+                4e-3,
+                4e-3,
+                &[(1, 250.0), (4, 1e3), (8, 2e3), (16, 3.9e3), (32, 3.95e3)]
+            ),
+            (Network, 16)
+        );
+        assert_eq!(
+            class(
+                90e-6,
+                90e-6,
+                &[(1, 11e3), (4, 42e3), (8, 80e3), (16, 99e3), (32, 101e3)]
+            ),
+            (Flash, 16)
+        );
+        // 300 reads a second, however many at once.
+        assert_eq!(
+            class(
+                3.3e-3,
+                3.3e-3,
+                &[(1, 300.0), (4, 310.0), (8, 305.0), (16, 300.0), (32, 300.0)]
+            ),
+            (Network, 1)
+        );
+    }
+
+    #[test]
+    fn a_probe_keeps_to_its_time_and_bytes() {
+        let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+        std::fs::write(file.path(), vec![7u8; 32 << 20]).unwrap();
+        file.as_file().sync_all().unwrap();
+        let options = ProbeOptions {
+            time: Duration::from_millis(200),
+            bytes: 8 << 20,
+            seed: 3,
+        };
+        let before = Instant::now();
+        let measured = probe_node(file.path(), &options).unwrap();
+        assert!(
+            before.elapsed() < Duration::from_secs(1),
+            "took {:?}",
+            before.elapsed()
+        );
+        assert!(
+            measured.cost.bandwidth > 1e6 && measured.cost.latency > 0.0,
+            "{measured:?}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_named() {
+        let small = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+        let error = probe_node(small.path(), &ProbeOptions::default()).unwrap_err();
+        assert!(matches!(error, ProbeError::Small { size: 0, .. }), "{error}");
+        let error = probe_node(Path::new("/dev/nothing-here"), &ProbeOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("/dev/nothing-here"));
+    }
+}

@@ -1,0 +1,116 @@
+//! Facts of one file, from statx(2) and the generation ioctl.
+
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// Device, socket or FIFO.
+    Special,
+}
+
+/// Facts of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// What it is.
+    pub kind: Type,
+    /// Major number of its file system (on btrfs: of its subvolume).
+    pub major: u32,
+    /// Minor number of its file system.
+    pub minor: u32,
+    /// Inode number.
+    pub inode: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time, nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Type and permission bits, as `st_mode`.
+    pub mode: u32,
+    /// Device number of a device node: (major, minor).
+    pub rdev: (u32, u32),
+}
+
+/// Facts of an open file, also one opened with O_PATH.
+pub fn stat(fd: impl AsFd) -> io::Result<Stat> {
+    let flags = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MTIME;
+    let found = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, flags)?;
+    Ok(Stat::from(found))
+}
+
+impl From<Statx> for Stat {
+    fn from(found: Statx) -> Stat {
+        let kind = match FileType::from_raw_mode(found.stx_mode.into()) {
+            FileType::RegularFile => Type::File,
+            FileType::Directory => Type::Directory,
+            FileType::Symlink => Type::Symlink,
+            _ => Type::Special,
+        };
+        Stat {
+            kind,
+            major: found.stx_dev_major,
+            minor: found.stx_dev_minor,
+            inode: found.stx_ino,
+            size: found.stx_size,
+            mtime_ns: nanoseconds(found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
+            mode: found.stx_mode.into(),
+            rdev: (found.stx_rdev_major, found.stx_rdev_minor),
+        }
+    }
+}
+
+/// The inode generation of an open file, 0 where the file system tells none.
+pub fn generation(fd: BorrowedFd<'_>) -> u32 {
+    crate::sys::generation(fd).unwrap_or(0)
+}
+
+/// Seconds and nanoseconds as nanoseconds since 1970, saturating (an i64 reaches from 1677 to 2262).
+pub fn nanoseconds(seconds: i64, nanoseconds: u32) -> i64 {
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(i64::from(nanoseconds))
+}
+
+/// The inverse of [`nanoseconds`]: seconds, rounded down, and the rest.
+pub fn timespec(nanoseconds: i64) -> (i64, u32) {
+    (
+        nanoseconds.div_euclid(1_000_000_000),
+        nanoseconds.rem_euclid(1_000_000_000) as u32,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn facts_are_those_of_stat() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let (ours, theirs) = (stat(&file).unwrap(), file.metadata().unwrap());
+        assert_eq!(
+            (ours.inode, ours.size, ours.mode),
+            (theirs.ino(), theirs.len(), theirs.mode())
+        );
+        assert_eq!(rustix::fs::makedev(ours.major, ours.minor), theirs.dev());
+        assert_eq!(
+            timespec(ours.mtime_ns),
+            (theirs.mtime(), theirs.mtime_nsec() as u32)
+        );
+        assert_eq!(ours.kind, Type::File);
+    }
+
+    #[test]
+    fn times_before_1970_are_rounded_down() {
+        assert_eq!(nanoseconds(-1, 999_999_999), -1);
+        assert_eq!(timespec(-1), (-1, 999_999_999));
+        assert_eq!(nanoseconds(i64::MAX, 0), i64::MAX);
+    }
+}

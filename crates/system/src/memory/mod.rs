@@ -1,0 +1,135 @@
+//! How much memory can be used, and how hard the machine is pressed for memory and I/O.
+
+mod cgroup;
+
+use std::io;
+
+/// Memory of this machine, or of the cgroup that limits this process, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// All.
+    pub total: u64,
+    /// What can be used without swapping: `MemAvailable`, or what the tightest cgroup leaves if that is less.
+    pub available: u64,
+    /// Swap space.
+    pub swap_total: u64,
+    /// Swap space not in use.
+    pub swap_free: u64,
+    /// The lowest cgroup limit above this process, if it is lower than the machine's memory.
+    pub limit: Option<u64>,
+}
+
+/// Share of time that tasks waited for a resource, percent over the last 10 and 60 s, and in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pressure {
+    /// Some task waited, over 10 s.
+    pub some_10: f64,
+    /// Some task waited, over 60 s.
+    pub some_60: f64,
+    /// Some task waited, since boot, microseconds.
+    pub some_total_us: u64,
+    /// All tasks waited, over 10 s.
+    pub full_10: f64,
+    /// All tasks waited, since boot, microseconds.
+    pub full_total_us: u64,
+}
+
+/// What PSI tells pressure of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Memory: reclaim, refaults, swapping.
+    Memory,
+    /// Block I/O.
+    Io,
+}
+
+/// Memory, now.
+pub fn memory() -> io::Result<Memory> {
+    let mut memory = parse_meminfo(&std::fs::read_to_string("/proc/meminfo")?);
+    if let Some(limit) = cgroup::tightest() {
+        if limit.bytes < memory.total {
+            memory.limit = Some(limit.bytes);
+        }
+        memory.available = memory.available.min(limit.available);
+    }
+    Ok(memory)
+}
+
+/// Pressure, now; `None` where the kernel keeps no PSI (not built in, or not switched on).
+pub fn pressure(resource: Resource) -> Option<Pressure> {
+    let file = match resource {
+        Resource::Memory => "/proc/pressure/memory",
+        Resource::Io => "/proc/pressure/io",
+    };
+    parse_pressure(&std::fs::read_to_string(file).ok()?)
+}
+
+fn parse_meminfo(text: &str) -> Memory {
+    let field = |name: &str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
+    };
+    Memory {
+        total: field("MemTotal").unwrap_or(0),
+        available: field("MemAvailable").or_else(|| field("MemFree")).unwrap_or(0),
+        swap_total: field("SwapTotal").unwrap_or(0),
+        swap_free: field("SwapFree").unwrap_or(0),
+        limit: None,
+    }
+}
+
+fn parse_pressure(text: &str) -> Option<Pressure> {
+    let field = |line: &str, name: &str| {
+        let line = text.lines().find_map(|l| l.strip_prefix(line))?;
+        line.split_whitespace()
+            .find_map(|f| f.strip_prefix(name)?.strip_prefix('=')?.parse::<f64>().ok())
+    };
+    Some(Pressure {
+        some_10: field("some ", "avg10")?,
+        some_60: field("some ", "avg60")?,
+        some_total_us: field("some ", "total")? as u64,
+        full_10: field("full ", "avg10").unwrap_or(0.0),
+        full_total_us: field("full ", "total").unwrap_or(0.0) as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meminfo_is_read_in_bytes() {
+        let text = "MemTotal:  2048 kB\nMemFree: 100 kB\nMemAvailable:    1024 kB\nSwapTotal: 8 kB\nSwapFree: 4 kB\n";
+        let expected = Memory {
+            total: 2 << 20,
+            available: 1 << 20,
+            swap_total: 8192,
+            swap_free: 4096,
+            limit: None,
+        };
+        assert_eq!(parse_meminfo(text), expected);
+    }
+
+    #[test]
+    fn pressure_is_read_and_nonsense_is_not() {
+        let text =
+            "some avg10=1.50 avg60=0.25 avg300=0.00 total=12345\nfull avg10=0.75 avg60=0 avg300=0 total=99\n";
+        let expected = Pressure {
+            some_10: 1.5,
+            some_60: 0.25,
+            some_total_us: 12345,
+            full_10: 0.75,
+            full_total_us: 99,
+        };
+        assert_eq!(parse_pressure(text), Some(expected));
+        assert_eq!(parse_pressure("nothing"), None);
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        let memory = memory().unwrap();
+        assert!(memory.total > 0 && memory.available > 0 && memory.available <= memory.total);
+    }
+}

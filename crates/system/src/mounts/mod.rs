@@ -1,0 +1,294 @@
+//! What is mounted where, from `/proc/self/mountinfo`, and which mount a path leads to, without touching the path.
+//!
+//! A path is looked up the way the kernel walks it: from the root mount into the mount that covers each directory on
+//! the way, the uppermost where several are stacked. So a path below a dead network mount is known to be there before
+//! anybody waits for it.
+
+mod fstype;
+mod overlay;
+
+pub use fstype::{Kind, is_local, kind_of, kind_of_magic};
+pub use overlay::Overlay;
+
+use headstart_model::FilePath;
+use std::collections::HashMap;
+use std::io;
+
+/// One mounted file system, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Id of the mount.
+    pub id: u32,
+    /// Id of the mount it is mounted on; its own, or an unknown one, for the root.
+    pub parent: u32,
+    /// Major number of the super block's device.
+    pub major: u32,
+    /// Minor number of the super block's device.
+    pub minor: u32,
+    /// What of the file system is mounted: `/`, or the directory of a bind mount or of a btrfs subvolume.
+    pub root: FilePath,
+    /// Where it is mounted.
+    pub mount_point: FilePath,
+    /// File system type.
+    pub fstype: String,
+    /// What was mounted: usually a device node.
+    pub source: FilePath,
+    /// Layers, for an overlay.
+    pub overlay: Option<Overlay>,
+}
+
+/// All mounts of this process's mount namespace, below its root.
+#[derive(Clone, Debug, Default)]
+pub struct MountTable {
+    mounts: Vec<Mount>,
+    /// (id of the mount below, mount point) → index.
+    children: HashMap<(u32, FilePath), usize>,
+    root: Option<usize>,
+}
+
+impl MountTable {
+    /// The mounts of this process, now.
+    pub fn read() -> io::Result<MountTable> {
+        Ok(MountTable::parse(&std::fs::read("/proc/self/mountinfo")?))
+    }
+
+    /// The mounts in the text of a mountinfo file; lines that cannot be understood are left out.
+    pub fn parse(mountinfo: &[u8]) -> MountTable {
+        let mounts: Vec<Mount> = mountinfo.split(|b| *b == b'\n').filter_map(parse_line).collect();
+        let ids: HashMap<u32, usize> = mounts.iter().enumerate().map(|(i, m)| (m.id, i)).collect();
+        let mut children = HashMap::new();
+        let mut root = None;
+        for (index, mount) in mounts.iter().enumerate() {
+            if mount.parent != mount.id && ids.contains_key(&mount.parent) {
+                children.insert((mount.parent, mount.mount_point.clone()), index);
+            } else if mount.mount_point.as_bytes() == b"/" {
+                root = Some(index);
+            }
+        }
+        MountTable {
+            mounts,
+            children,
+            root,
+        }
+    }
+
+    /// All mounts, in the kernel's order.
+    pub fn all(&self) -> &[Mount] {
+        &self.mounts
+    }
+
+    /// The mount that an absolute path without `.`, `..` and symbolic links leads to.
+    pub fn lookup(&self, path: &[u8]) -> Option<&Mount> {
+        self.index_of(path).map(|index| &self.mounts[index])
+    }
+
+    /// Index into [`MountTable::all`] of the mount that a path leads to.
+    pub fn index_of(&self, path: &[u8]) -> Option<usize> {
+        let Some(mut current) = self.root else {
+            return self.longest_prefix(path);
+        };
+        current = self.covering(current, b"/");
+        for (end, _) in path.iter().enumerate().filter(|(i, b)| *i > 0 && **b == b'/') {
+            current = self.covering(current, &path[..end]);
+        }
+        if path.len() > 1 && path.last() != Some(&b'/') {
+            current = self.covering(current, path);
+        }
+        Some(current)
+    }
+
+    /// The mount that covers `path`, which is a directory of mount `below`, or `below` itself.
+    pub(crate) fn covering(&self, mut below: usize, path: &[u8]) -> usize {
+        // Stacked mounts are each other's children at the same point; a table has no longer chain than itself.
+        for _ in 0..self.mounts.len() {
+            match self.children.get(&(self.mounts[below].id, FilePath::from(path))) {
+                Some(above) if *above != below => below = *above,
+                _ => break,
+            }
+        }
+        below
+    }
+
+    /// Below a root that is no mount point (chroot) the kernel shows no root mount: the longest prefix has to do.
+    fn longest_prefix(&self, path: &[u8]) -> Option<usize> {
+        (0..self.mounts.len())
+            .filter(|i| strip_prefix(path, self.mounts[*i].mount_point.as_bytes()).is_some())
+            .max_by_key(|i| (self.mounts[*i].mount_point.as_bytes().len(), *i))
+    }
+
+    /// Where a file that is `inside` a file system (path from its own root) can be seen: in the mount of that device
+    /// that shows most of the path's beginning, unless something is mounted over it.
+    pub fn path_of(&self, major: u32, minor: u32, inside: &[u8]) -> Option<FilePath> {
+        let mut best: Option<(usize, FilePath)> = None;
+        for (index, mount) in self.mounts.iter().enumerate() {
+            if (mount.major, mount.minor) != (major, minor) {
+                continue;
+            }
+            let root = mount.root.as_bytes();
+            let Some(rest) = strip_prefix(inside, root) else {
+                continue;
+            };
+            let path = join(mount.mount_point.as_bytes(), rest);
+            if best.as_ref().is_none_or(|(length, _)| root.len() > *length)
+                && self.index_of(path.as_bytes()) == Some(index)
+            {
+                best = Some((root.len(), path));
+            }
+        }
+        best.map(|(_, path)| path)
+    }
+
+    /// A mount of that device, one that shows the whole file system if there is one.
+    pub fn by_device(&self, major: u32, minor: u32) -> Option<&Mount> {
+        let of_device = |m: &&Mount| (m.major, m.minor) == (major, minor);
+        let whole = self
+            .mounts
+            .iter()
+            .find(|m| of_device(m) && m.root.as_bytes() == b"/");
+        whole.or_else(|| self.mounts.iter().find(of_device))
+    }
+
+    /// Whether headstart may read from a mount: a local file system, or an overlay of which a layer is local and none
+    /// is on a network.
+    pub fn is_local(&self, mount: &Mount) -> bool {
+        self.kind(mount, 8) == Kind::Local
+    }
+
+    /// What reading from a mount means, overlays seen through.
+    pub fn kind(&self, mount: &Mount, depth: u32) -> Kind {
+        let Some(overlay) = &mount.overlay else {
+            return kind_of(&mount.fstype);
+        };
+        if depth == 0 {
+            return Kind::Other;
+        }
+        let mut kind = Kind::Memory;
+        for layer in overlay.layers() {
+            match self
+                .lookup(layer.as_bytes())
+                .map(|below| self.kind(below, depth - 1))
+            {
+                Some(Kind::Other) => return Kind::Other,
+                Some(Kind::Memory) => {}
+                Some(Kind::Local) | None => kind = Kind::Local,
+            }
+        }
+        kind
+    }
+
+    /// Where a path of an overlay may really be, the uppermost layer first; empty if it is on no overlay.
+    pub fn layers_of(&self, path: &[u8]) -> Vec<FilePath> {
+        let Some(mount) = self.lookup(path) else {
+            return Vec::new();
+        };
+        let Some(overlay) = &mount.overlay else {
+            return Vec::new();
+        };
+        let Some(rest) = strip_prefix(path, mount.mount_point.as_bytes()) else {
+            return Vec::new();
+        };
+        let inside = join(mount.root.as_bytes(), rest);
+        overlay
+            .layers()
+            .map(|layer| join(layer.as_bytes(), strip_root(inside.as_bytes())))
+            .collect()
+    }
+
+    /// The paths through overlays that a file in a layer shows up as.
+    pub fn overlay_paths_of(&self, layer_path: &[u8]) -> Vec<FilePath> {
+        let mut paths = Vec::new();
+        for mount in &self.mounts {
+            let Some(overlay) = &mount.overlay else { continue };
+            let inside = overlay
+                .layers()
+                .find_map(|layer| strip_prefix(layer_path, layer.as_bytes()));
+            let Some(inside) = inside.map(|rest| join(b"/", rest)) else {
+                continue;
+            };
+            if let Some(rest) = strip_prefix(inside.as_bytes(), mount.root.as_bytes()) {
+                paths.push(join(mount.mount_point.as_bytes(), rest));
+            }
+        }
+        paths
+    }
+}
+
+/// The part of `path` below the directory `prefix`, without a leading slash; `None` if it is not below.
+pub(crate) fn strip_prefix<'a>(path: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
+    let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
+    match path.strip_prefix(prefix)? {
+        [] => Some(b""),
+        [b'/', rest @ ..] => Some(rest),
+        _ => None,
+    }
+}
+
+fn strip_root(path: &[u8]) -> &[u8] {
+    path.strip_prefix(b"/").unwrap_or(path)
+}
+
+/// `directory` and below it `rest`, which has no leading slash.
+pub(crate) fn join(directory: &[u8], rest: &[u8]) -> FilePath {
+    let mut path = directory.to_vec();
+    if !rest.is_empty() {
+        if path.last() != Some(&b'/') {
+            path.push(b'/');
+        }
+        path.extend_from_slice(rest);
+    }
+    FilePath::from(path)
+}
+
+/// `id parent major:minor root mount_point options tags… - fstype source super_options`, proc(5).
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|b| *b == b' ');
+    let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse::<u32>().ok();
+    let (id, parent) = (number()?, number()?);
+    let device = std::str::from_utf8(fields.next()?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let root = unescape(fields.next()?);
+    let mount_point = unescape(fields.next()?);
+    fields.by_ref().find(|field| *field == b"-")?;
+    let fstype = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
+    let source = unescape(fields.next()?);
+    let options = fields.next().unwrap_or(b"");
+    Some(Mount {
+        id,
+        parent,
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+        root: root.into(),
+        mount_point: mount_point.into(),
+        overlay: (fstype == "overlay").then(|| Overlay::parse(options)),
+        fstype,
+        source: source.into(),
+    })
+}
+
+/// Undoes the kernel's `\ooo` for blanks, backslashes and the like.
+pub(crate) fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, after @ ..] = rest {
+        match rest {
+            [
+                b'\\',
+                a @ b'0'..=b'3',
+                b @ b'0'..=b'7',
+                c @ b'0'..=b'7',
+                after @ ..,
+            ] => {
+                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+use super::*;
+
+const TABLE: &[u8] = b"27 1 254:0 / / rw - ext4 /dev/vda rw
+28 27 0:21 / /proc rw - proc proc rw
+30 27 7:0 / /mnt/a\\040b rw shared:3 master:1 - ext4 /dev/loop0 rw
+31 27 7:0 /sub /bind rw - ext4 /dev/loop0 rw
+32 27 0:40 / /net rw - nfs4 server:/x rw
+33 27 0:41 /@home /home rw - btrfs /dev/loop1 rw,subvol=/@home
+34 33 0:42 / /home/cd rw - overlay overlay rw,lowerdir=/mnt/a\\040b/l1:/l\\134:2,upperdir=/tmp/u,workdir=/tmp/w
+35 27 0:43 / /tmp rw - tmpfs tmpfs rw
+36 35 7:3 / /tmp rw - xfs /dev/loop3 rw
+37 27 0:44 / /remote rw - overlay overlay rw,lowerdir+=/net/l,lowerdir+=/l2
+38 27 7:5 / /mnt rw - ext4 /dev/loop5 rw
+";
+
+fn fstype(path: &str) -> String {
+    MountTable::parse(TABLE)
+        .lookup(path.as_bytes())
+        .unwrap()
+        .fstype
+        .clone()
+}
+
+#[test]
+fn a_path_leads_to_the_mount_that_covers_it() {
+    assert_eq!(fstype("/usr/bin"), "ext4");
+    assert_eq!(fstype("/proc"), "proc");
+    assert_eq!(fstype("/proc/1/maps"), "proc");
+    assert_eq!(fstype("/process"), "ext4");
+    assert_eq!(fstype("/net/a/b"), "nfs4");
+    assert_eq!(fstype("/"), "ext4");
+}
+
+#[test]
+fn the_upper_of_two_stacked_mounts_counts() {
+    assert_eq!(fstype("/tmp/x"), "xfs");
+}
+
+#[test]
+fn a_mount_hides_what_was_mounted_below_it_before() {
+    let table = MountTable::parse(TABLE);
+    assert_eq!(table.lookup(b"/mnt/a b/x").unwrap().id, 38);
+    assert_eq!(table.path_of(7, 0, b"/other"), None);
+}
+
+#[test]
+fn a_bind_mount_shows_files_by_their_place_in_the_file_system() {
+    let table = MountTable::parse(TABLE);
+    assert_eq!(table.path_of(7, 0, b"/sub/f"), Some("/bind/f".into()));
+    assert_eq!(table.path_of(0, 41, b"/@home/u/f"), Some("/home/u/f".into()));
+    assert_eq!(table.path_of(0, 41, b"/@root/f"), None);
+    assert_eq!(table.path_of(254, 0, b"/usr"), Some("/usr".into()));
+    assert_eq!(table.path_of(254, 0, b"/proc/x"), None);
+}
+
+#[test]
+fn overlays_are_seen_through_both_ways() {
+    let table = MountTable::parse(TABLE);
+    let layers: Vec<String> = table
+        .layers_of(b"/home/cd/etc/x")
+        .iter()
+        .map(|p| p.to_string())
+        .collect();
+    assert_eq!(layers, ["/tmp/u/etc/x", "/mnt/a b/l1/etc/x", "/l:2/etc/x"]);
+    assert_eq!(
+        table.overlay_paths_of(b"/l:2/etc/x"),
+        [FilePath::from("/home/cd/etc/x")]
+    );
+    assert_eq!(table.layers_of(b"/etc/x"), []);
+}
+
+#[test]
+fn an_overlay_is_as_local_as_its_layers() {
+    let table = MountTable::parse(TABLE);
+    let local = |path: &[u8]| table.is_local(table.lookup(path).unwrap());
+    assert!(local(b"/home/cd"));
+    assert!(!local(b"/remote/x"));
+    assert!(!local(b"/proc/1"));
+    assert!(local(b"/home/u"));
+}
+
+#[test]
+fn local_file_systems_are_known_by_name() {
+    for name in ["ext2", "ext4", "xfs", "btrfs", "squashfs", "erofs", "vfat"] {
+        assert!(is_local(name), "{name}");
+    }
+    for name in [
+        "tmpfs",
+        "proc",
+        "nfs",
+        "nfs4",
+        "cifs",
+        "fuse",
+        "fuse.sshfs",
+        "fuseblk",
+        "9p",
+        "virtiofs",
+        "autofs",
+    ] {
+        assert!(!is_local(name), "{name}");
+    }
+}
+
+#[test]
+fn nonsense_is_left_out() {
+    let table = MountTable::parse(
+        b"\n1 2\nx y z\n1 1 8:1 / / rw - ext4\n5 5 8:1 / / rw - ext4 /dev/sda1 rw\n6 5 8:x / / - a b c",
+    );
+    assert_eq!(table.all().len(), 1);
+    assert_eq!(unescape(b"a\\040b\\134\\9\\"), b"a b\\\\9\\");
+}
+
+#[test]
+fn this_process_has_a_root() {
+    let table = MountTable::read().unwrap();
+    assert!(table.lookup(b"/").is_some());
+    assert!(!table.is_local(table.lookup(b"/proc/self").unwrap()));
+}

@@ -1,0 +1,290 @@
+//! Opening files that a profile or plan names, as if an enemy had written it: only regular files and directories on
+//! local file systems, never through a last symbolic link or a magic link, never blocking, without side effects on
+//! devices, without touching access times.
+//!
+//! The path is first looked up in the mount table, so nothing is asked of a file system that may not answer. Then an
+//! `O_PATH` descriptor pins the object, which opens nothing; what it is, is checked on that descriptor; only then the
+//! same object is opened for reading, by way of `/proc/self/fd`.
+
+use crate::files::{self, Stat, Type};
+use crate::mounts::{Kind, MountTable, kind_of_magic};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Why a path was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Skip {
+    /// Nothing is there, or the path is not absolute.
+    #[error("missing")]
+    Missing,
+    /// The last component is a symbolic link, or one before where none is allowed.
+    #[error("a symbolic link")]
+    Symlink,
+    /// A device, socket or FIFO.
+    #[error("a device, socket or FIFO")]
+    Special,
+    /// On a network, memory or pseudo file system.
+    #[error("not on a local file system")]
+    NotLocal,
+    /// No permission.
+    #[error("no permission")]
+    Denied,
+    /// It is not the file it was.
+    #[error("changed: another {what}")]
+    Changed {
+        /// What differs: `inode`, `size`, `mtime` or `generation`.
+        what: &'static str,
+    },
+    /// Reading it would touch its access time (it belongs to another user).
+    #[error("its access time would change")]
+    NoAtime,
+    /// The system call failed with this error number.
+    #[error("error {0}")]
+    Io(i32),
+}
+
+/// What a file is expected to be; `None` is not checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expect {
+    /// Inode number.
+    pub inode: Option<u64>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Modification time, nanoseconds since 1970.
+    pub mtime_ns: Option<i64>,
+    /// Inode generation.
+    pub generation: Option<u32>,
+}
+
+/// How symbolic links before the last component are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Links {
+    /// None may be there: for resolved paths. Then the mount table's answer for the path is final.
+    #[default]
+    Refuse,
+    /// They are followed.
+    Follow,
+}
+
+/// An open file or directory.
+#[derive(Debug)]
+pub struct Opened {
+    /// The descriptor, open for reading.
+    pub fd: OwnedFd,
+    /// Its facts.
+    pub stat: Stat,
+}
+
+/// Opens a regular file or directory for reading.
+pub fn open_checked(mounts: &MountTable, path: &Path, links: Links, expect: &Expect) -> Result<Opened, Skip> {
+    let (pin, stat) = pin(mounts, path, links)?;
+    match stat.kind {
+        Type::Symlink => return Err(Skip::Symlink),
+        Type::Special => return Err(Skip::Special),
+        Type::File | Type::Directory => {}
+    }
+    let expected = [
+        ("inode", expect.inode.is_none_or(|inode| inode == stat.inode)),
+        ("size", expect.size.is_none_or(|size| size == stat.size)),
+        (
+            "mtime",
+            expect.mtime_ns.is_none_or(|mtime| mtime == stat.mtime_ns),
+        ),
+    ];
+    if let Some((what, _)) = expected.iter().find(|(_, same)| !same) {
+        return Err(Skip::Changed { what });
+    }
+    let fd = reopen(pin.as_fd())?;
+    if expect
+        .generation
+        .is_some_and(|generation| generation != files::generation(fd.as_fd()))
+    {
+        return Err(Skip::Changed { what: "generation" });
+    }
+    Ok(Opened { fd, stat })
+}
+
+/// Pins whatever is at a path of a local file system, without opening it. Symbolic links are pinned themselves.
+pub fn pin(mounts: &MountTable, path: &Path, links: Links) -> Result<(OwnedFd, Stat), Skip> {
+    if !path.is_absolute() {
+        return Err(Skip::Missing);
+    }
+    let bytes = path.as_os_str().as_bytes();
+    let mount = mounts.lookup(bytes).ok_or(Skip::NotLocal)?;
+    if !mounts.is_local(mount) {
+        return Err(Skip::NotLocal);
+    }
+    let (fd, stat) = pin_unchecked(path, links)?;
+    // The descriptor may be elsewhere than the path says: a link was followed, something was mounted since. On btrfs,
+    // and on an overlay of several file systems, the numbers differ although nothing happened.
+    if (stat.major, stat.minor) != (mount.major, mount.minor) && !on_local(fd.as_fd()) {
+        return Err(Skip::NotLocal);
+    }
+    Ok((fd, stat))
+}
+
+/// [`pin`] without looking where the path leads: the caller knows.
+pub(crate) fn pin_unchecked(path: &Path, links: Links) -> Result<(OwnedFd, Stat), Skip> {
+    let resolve = match links {
+        Links::Refuse => ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS,
+        Links::Follow => ResolveFlags::NO_MAGICLINKS,
+    };
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve).map_err(skip)?;
+    let stat = files::stat(&fd).map_err(|error| Skip::Io(error.raw_os_error().unwrap_or(0)))?;
+    Ok((fd, stat))
+}
+
+/// Whether an open file is on a local file system, by its magic number.
+pub(crate) fn on_local(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|found| kind_of_magic(found.f_type as u64) == Kind::Local)
+}
+
+/// Opens a pinned regular file or directory for reading. O_NONBLOCK: a lease on it is not waited for.
+pub(crate) fn reopen(pin: BorrowedFd<'_>) -> Result<OwnedFd, Skip> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let path = format!("/proc/self/fd/{}", pin.as_raw_fd());
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+        Errno::PERM => Skip::NoAtime,
+        error => skip(error),
+    })
+}
+
+fn skip(error: Errno) -> Skip {
+    match error {
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Skip::Missing,
+        Errno::LOOP => Skip::Symlink,
+        Errno::ACCESS | Errno::PERM => Skip::Denied,
+        Errno::NXIO | Errno::NODEV => Skip::Special,
+        error => Skip::Io(error.raw_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    fn open(path: impl AsRef<Path>) -> Result<Opened, Skip> {
+        open_checked(
+            &MountTable::read().unwrap(),
+            path.as_ref(),
+            Links::Follow,
+            &Expect::default(),
+        )
+    }
+
+    fn directory() -> tempfile::TempDir {
+        tempfile::tempdir_in("/var/tmp").unwrap()
+    }
+
+    #[test]
+    fn only_files_and_directories_of_local_file_systems_open() {
+        let dir = directory();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("file"), "x").unwrap();
+        symlink("file", at("link")).unwrap();
+        symlink(dir.path(), at("self")).unwrap();
+        symlink("/proc", at("proc")).unwrap();
+        let fifo = std::process::Command::new("mkfifo")
+            .arg(at("fifo"))
+            .status()
+            .unwrap();
+        assert!(fifo.success());
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+
+        assert_eq!(open(at("file")).unwrap().stat.kind, Type::File);
+        assert_eq!(open(dir.path()).unwrap().stat.kind, Type::Directory);
+        assert_eq!(open(at("link")).unwrap_err(), Skip::Symlink);
+        assert!(open(at("self/file")).is_ok());
+        assert_eq!(open(at("none")).unwrap_err(), Skip::Missing);
+        assert_eq!(open(at("file/x")).unwrap_err(), Skip::Missing);
+        assert_eq!(open("file").unwrap_err(), Skip::Missing);
+        assert_eq!(open(at("x".repeat(300).as_str())).unwrap_err(), Skip::Missing);
+        // Nobody writes to the FIFO: an ordinary open would block for ever.
+        assert_eq!(open(at("fifo")).unwrap_err(), Skip::Special);
+        assert_eq!(open(at("socket")).unwrap_err(), Skip::Special);
+        for path in [
+            "/proc/self/maps",
+            "/proc/self/root/etc/passwd",
+            "/sys/kernel",
+            "/dev/null",
+            "/dev/loop0",
+        ] {
+            assert_eq!(open(path).unwrap_err(), Skip::NotLocal, "{path}");
+        }
+        assert_eq!(open(at("proc/self/maps")).unwrap_err(), Skip::NotLocal);
+
+        let mounts = MountTable::read().unwrap();
+        let strict = |name: &str| open_checked(&mounts, &at(name), Links::Refuse, &Expect::default());
+        assert_eq!(strict("self/file").unwrap_err(), Skip::Symlink);
+        assert!(strict("file").is_ok());
+    }
+
+    #[test]
+    fn a_file_that_changed_is_refused_by_what_changed() {
+        let dir = directory();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "x").unwrap();
+        let mounts = MountTable::read().unwrap();
+        let stat = open(&path).unwrap().stat;
+        let same = Expect {
+            inode: Some(stat.inode),
+            size: Some(1),
+            mtime_ns: Some(stat.mtime_ns),
+            generation: Some(files::generation(open(&path).unwrap().fd.as_fd())),
+        };
+        let check = |expect: Expect| open_checked(&mounts, &path, Links::Refuse, &expect).map(|_| ());
+        assert_eq!(check(same), Ok(()));
+        assert_eq!(
+            check(Expect {
+                size: Some(2),
+                ..same
+            }),
+            Err(Skip::Changed { what: "size" })
+        );
+        assert_eq!(
+            check(Expect {
+                mtime_ns: Some(0),
+                ..same
+            }),
+            Err(Skip::Changed { what: "mtime" })
+        );
+        assert_eq!(
+            check(Expect {
+                inode: Some(1),
+                ..same
+            }),
+            Err(Skip::Changed { what: "inode" })
+        );
+        let generation = same.generation.map(|g| g ^ 1);
+        assert_eq!(
+            check(Expect { generation, ..same }),
+            Err(Skip::Changed { what: "generation" })
+        );
+    }
+
+    #[test]
+    fn reading_leaves_the_access_time_alone() {
+        let dir = directory();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "x").unwrap();
+        let old = std::fs::FileTimes::new().set_accessed(std::time::SystemTime::UNIX_EPOCH);
+        std::fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_times(old)
+            .unwrap();
+        let mut text = String::new();
+        let mut file = std::fs::File::from(open(&path).unwrap().fd);
+        std::io::Read::read_to_string(&mut file, &mut text).unwrap();
+        assert_eq!(
+            (text.as_str(), std::fs::metadata(&path).unwrap().atime()),
+            ("x", 0)
+        );
+    }
+}

@@ -1,0 +1,51 @@
+//! Standing back: the I/O and CPU priority of the calling thread.
+
+use std::io;
+
+/// How the calling thread's reads are ranked against others'. I/O schedulers that know no priorities ignore it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Only when nobody else reads.
+    Idle,
+    /// The lowest of the ordinary ones. Real time would starve what the boot itself waits for.
+    BestEffortLow,
+    /// As everybody's, level 4.
+    Normal,
+}
+
+/// Sets the I/O priority of the calling thread (ioprio_set(2)).
+pub fn set_io(priority: Priority) -> io::Result<()> {
+    let (class, level) = match priority {
+        Priority::Idle => (3, 7),
+        Priority::BestEffortLow => (2, 7),
+        Priority::Normal => (2, 4),
+    };
+    crate::sys::ioprio_set(class, level)
+}
+
+/// Sets the nice value of the calling thread (on Linux a thread's own), 19 the most modest.
+pub fn set_nice(nice: i32) -> io::Result<()> {
+    Ok(rustix::process::setpriority_process(None, nice)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_calling_thread_stands_back() {
+        let before = crate::sys::ioprio_get().unwrap();
+        std::thread::spawn(|| {
+            set_io(Priority::Idle).unwrap();
+            assert_eq!(crate::sys::ioprio_get().unwrap().0, 3);
+            set_io(Priority::BestEffortLow).unwrap();
+            assert_eq!(crate::sys::ioprio_get().unwrap(), (2, 7));
+            set_nice(19).unwrap();
+            assert_eq!(rustix::process::getpriority_process(None).unwrap(), 19);
+        })
+        .join()
+        .unwrap();
+        assert_eq!(crate::sys::ioprio_get().unwrap(), before);
+        assert_ne!(rustix::process::getpriority_process(None).unwrap(), 19);
+    }
+}

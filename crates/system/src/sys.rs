@@ -1,0 +1,203 @@
+//! The system calls that no crate wraps: ioctls, mincore, cachestat, ioprio_set.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `_IOR('v', 1, long)`, linux/fs.h.
+const FS_IOC_GETVERSION: libc::c_ulong =
+    2 << 30 | (size_of::<libc::c_long>() as libc::c_ulong) << 16 | (b'v' as libc::c_ulong) << 8 | 1;
+/// `_IOWR('f', 11, struct fiemap)`, linux/fiemap.h; the size is that of the header, 32 bytes.
+const FS_IOC_FIEMAP: libc::c_ulong = 3 << 30 | 32 << 16 | (b'f' as libc::c_ulong) << 8 | 11;
+/// `_IOR(0x15, 0, struct fsuuid2)`, linux/fs.h (6.9).
+const FS_IOC_GETFSUUID: libc::c_ulong = 2 << 30 | 17 << 16 | 0x15 << 8;
+/// `_IOR(0x12, 114, size_t)`, linux/fs.h.
+const BLKGETSIZE64: libc::c_ulong =
+    2 << 30 | (size_of::<libc::size_t>() as libc::c_ulong) << 16 | 0x12 << 8 | 114;
+
+/// Extents per FIEMAP call: 56 bytes each, so that a call's buffer is 14 KiB; most files have fewer than ten.
+pub const FIEMAP_BATCH: usize = 256;
+
+/// `struct fiemap_extent`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FiemapExtent {
+    pub logical: u64,
+    pub physical: u64,
+    pub length: u64,
+    reserved64: [u64; 2],
+    pub flags: u32,
+    reserved: [u32; 3],
+}
+
+/// `struct fiemap` with room for a batch.
+#[repr(C)]
+pub struct Fiemap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+    extents: [FiemapExtent; FIEMAP_BATCH],
+}
+
+impl Fiemap {
+    /// A buffer to use again and again.
+    pub fn new() -> Box<Fiemap> {
+        Box::new(Fiemap {
+            start: 0,
+            length: 0,
+            flags: 0,
+            mapped_extents: 0,
+            extent_count: 0,
+            reserved: 0,
+            extents: [FiemapExtent::default(); FIEMAP_BATCH],
+        })
+    }
+
+    /// The first extents at or after `start`, at most [`FIEMAP_BATCH`].
+    pub fn get(&mut self, fd: BorrowedFd<'_>, start: u64) -> io::Result<&[FiemapExtent]> {
+        self.start = start;
+        self.length = u64::MAX - start;
+        self.flags = 0;
+        self.mapped_extents = 0;
+        self.extent_count = FIEMAP_BATCH as u32;
+        // SAFETY: FIEMAP writes the header and at most `extent_count` extents, which `self` has room for.
+        check(unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_FIEMAP as _, self as *mut Fiemap) }.into())?;
+        Ok(&self.extents[..(self.mapped_extents as usize).min(FIEMAP_BATCH)])
+    }
+}
+
+/// The inode generation. Fails with ENOTTY where the file system tells none.
+pub fn generation(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    // File systems write an int, whatever the request's number says; the second word is for those that write a long.
+    let mut value = [0u32; 2];
+    // SAFETY: the kernel writes 4 or 8 bytes, `value` has 8.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_GETVERSION as _, value.as_mut_ptr()) }.into())?;
+    Ok(value[0])
+}
+
+/// The UUID of the file system that an open file is on (6.9 and later).
+pub fn fs_uuid(fd: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
+    let mut answer = [0u8; 17];
+    // SAFETY: the kernel writes struct fsuuid2, a length byte and 16 bytes.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_GETFSUUID as _, answer.as_mut_ptr()) }.into())?;
+    let mut uuid = [0; 16];
+    let length = usize::from(answer[0]).min(16);
+    uuid[..length].copy_from_slice(&answer[1..=length]);
+    Ok(uuid)
+}
+
+/// Bytes of a block device.
+pub fn device_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut size = 0u64;
+    // SAFETY: the kernel writes a u64.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64 as _, &raw mut size) }.into())?;
+    Ok(size)
+}
+
+/// One byte per page of `[offset, offset + length)`; the lowest bit says whether it is resident. `offset` is a
+/// multiple of the page size.
+pub fn mincore(fd: BorrowedFd<'_>, offset: u64, length: usize, pages: &mut [u8]) -> io::Result<()> {
+    assert!(
+        pages.len() >= length.div_ceil(rustix::param::page_size()),
+        "room for a byte a page"
+    );
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: a new private read-only mapping at an address of the kernel's choice; nobody reads through it.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE,
+            fd.as_raw_fd(),
+            offset,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the range is the mapping made above, and `pages` has a byte for each of its pages (checked).
+    let result = check(unsafe { libc::mincore(address, length, pages.as_mut_ptr()) }.into());
+    // SAFETY: unmaps what was mapped above.
+    unsafe { libc::munmap(address, length) };
+    result.map(|_| ())
+}
+
+/// `struct cachestat`: page counts.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cachestat {
+    /// In the page cache.
+    pub cache: u64,
+    /// Of these, modified.
+    pub dirty: u64,
+    /// Of these, being written.
+    pub writeback: u64,
+    /// Once there, reclaimed since.
+    pub evicted: u64,
+    /// Of the evicted, those that would count as working set on their return.
+    pub recently_evicted: u64,
+}
+
+/// Not in libc for every architecture; system calls since 424 have one number everywhere but on Alpha.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Page counts of a file's range (6.5 and later); a length of 0 means to the end.
+pub fn cachestat(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<Cachestat> {
+    let range = [offset, length];
+    let mut counts = Cachestat::default();
+    // SAFETY: `range` is a struct cachestat_range, `counts` a struct cachestat; flags are 0.
+    check(unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), range.as_ptr(), &raw mut counts, 0) })?;
+    Ok(counts)
+}
+
+/// ioprio_set(2) for the calling thread.
+pub fn ioprio_set(class: i32, level: i32) -> io::Result<()> {
+    const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+    // SAFETY: no pointer is passed; 0 is the calling thread.
+    check(unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, class << 13 | level) })?;
+    Ok(())
+}
+
+/// ioprio_get(2) for the calling thread: (class, level).
+pub fn ioprio_get() -> io::Result<(i32, i32)> {
+    // SAFETY: no pointer is passed.
+    let value = check(unsafe { libc::syscall(libc::SYS_ioprio_get, 1, 0) })?;
+    Ok(((value >> 13) as i32, (value & 0x1fff) as i32))
+}
+
+/// The error number a system call gives when called with arguments that cannot work: ENOSYS if the kernel lacks it.
+pub fn probe(number: libc::c_long) -> i32 {
+    // SAFETY: -1 is no descriptor, the pointers are null and sizes 0: the call can only fail.
+    let result = unsafe { libc::syscall(number, -1, 0, 0, 0, 0, 0) };
+    if result < 0 {
+        io::Error::last_os_error().raw_os_error().unwrap_or(0)
+    } else {
+        0
+    }
+}
+
+/// rusage of the waited-for children: (major faults, blocks read, blocks written, user + system time in ns).
+pub fn children() -> io::Result<(u64, u64, u64, u64)> {
+    // SAFETY: all-zero bytes are a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes a struct rusage.
+    check(unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) }.into())?;
+    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
+    Ok((
+        usage.ru_majflt as u64,
+        usage.ru_inblock as u64,
+        usage.ru_oublock as u64,
+        ns(usage.ru_utime) + ns(usage.ru_stime),
+    ))
+}
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
