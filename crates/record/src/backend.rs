@@ -34,8 +34,10 @@ pub(crate) fn start(options: &Options) -> Result<Box<dyn Backend>, RecordError> 
         BackendChoice::Bpf => bpf::start(options),
         BackendChoice::Tracefs => tracefs::start(options),
         BackendChoice::Auto => bpf::start(options).or_else(|bpf| {
-            tracefs::start(options)
-                .map_err(|tracefs| RecordError::NoBackend { bpf: Box::new(bpf), tracefs: Box::new(tracefs) })
+            tracefs::start(options).map_err(|tracefs| RecordError::NoBackend {
+                bpf: Box::new(bpf),
+                tracefs: Box::new(tracefs),
+            })
         }),
     }
 }

@@ -6,7 +6,9 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The process lacks a capability.
-    #[error("recording with {backend} needs {capability} ({what}): run as root, or grant it to the binary with setcap")]
+    #[error(
+        "recording with {backend} needs {capability} ({what}): run as root, or grant it to the binary with setcap"
+    )]
     Capability {
         /// The back-end that was asked for.
         backend: &'static str,
@@ -57,6 +59,9 @@ pub enum RecordError {
 impl RecordError {
     /// A failed step with the system's error.
     pub(crate) fn io(step: impl Into<String>, source: impl Into<io::Error>) -> RecordError {
-        RecordError::Io { step: step.into(), source: source.into() }
+        RecordError::Io {
+            step: step.into(),
+            source: source.into(),
+        }
     }
 }

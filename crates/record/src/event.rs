@@ -14,7 +14,10 @@ pub(crate) struct Dev {
 impl Dev {
     /// From the kernel's own encoding: 12 bits of major number above 20 bits of minor number.
     pub(crate) fn from_kernel(dev: u32) -> Dev {
-        Dev { major: dev >> 20, minor: dev & 0xf_ffff }
+        Dev {
+            major: dev >> 20,
+            minor: dev & 0xf_ffff,
+        }
     }
 }
 

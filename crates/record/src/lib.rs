@@ -13,7 +13,7 @@
 //! let mut recorder = Recorder::start(&Options::tree(vec!["sleep".into(), "1".into()]))?;
 //! let mut child = std::process::Command::new("sleep").arg("1").spawn()?; // better: stopped before its exec
 //! recorder.add_root(child.id())?;
-//! let reason = recorder.run_until(&AtomicBool::new(false), || {
+//! let reason = recorder.run_until(&AtomicBool::new(false), None, || {
 //!     use std::os::unix::process::ExitStatusExt;
 //!     child.try_wait().ok().flatten().map(|status| status.into_raw())
 //! });

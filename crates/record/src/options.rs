@@ -60,7 +60,12 @@ impl Options {
 
     /// A recording of a command's own tree until it exits, with the defaults for everything else.
     pub fn tree(command: Vec<String>) -> Options {
-        Options { scope: Scope::Tree, until: Until::Exit, command, ..Options::system() }
+        Options {
+            scope: Scope::Tree,
+            until: Until::Exit,
+            command,
+            ..Options::system()
+        }
     }
 
     /// A recording of everything until it has been quiet for two seconds, with the defaults for everything else.

@@ -1,0 +1,208 @@
+//! Events → [`Trace`]: keeps first uses only, names processes and files, and finds out at the end what became of them.
+
+mod files;
+mod pages;
+mod processes;
+
+use crate::error::RecordError;
+use crate::event::{Event, LookupSeen, Place};
+use crate::mounts::Mounts;
+use crate::options::Options;
+use crate::places::absolute;
+use files::Files;
+use headstart_model::FilePath;
+use headstart_model::trace::{
+    Backend, End, EndReason, Evidence, Lookup, LookupKind, Lost, Mark, Meta, MetadataMiss, Trace, Use,
+};
+use processes::Processes;
+use std::collections::{HashMap, HashSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A trace in the making.
+pub(crate) struct Builder {
+    meta: Meta,
+    started_ns: u64,
+    mounts: Mounts,
+    processes: Processes,
+    files: Files,
+    uses: Vec<Use>,
+    lookups: Vec<Lookup>,
+    looked_up: HashMap<(LookupKind, bool), HashSet<FilePath>>,
+    metadata: Vec<MetadataMiss>,
+    marks: Vec<Mark>,
+}
+
+impl Builder {
+    /// Nothing seen yet. `started_ns` is now, on the clock of the events.
+    pub(crate) fn new(
+        options: &Options,
+        backend: Backend,
+        evidence: Evidence,
+        started_ns: u64,
+    ) -> Result<Builder, RecordError> {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let page_size = rustix::param::page_size();
+        Ok(Builder {
+            meta: Meta {
+                started_unix_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+                kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+                page_size: u32::try_from(page_size).unwrap_or(4096),
+                backend,
+                evidence,
+                scope: options.scope,
+                command: options.command.clone(),
+                recorder: concat!("headstart ", env!("CARGO_PKG_VERSION")).into(),
+                replayed: options.replayed,
+            },
+            started_ns,
+            mounts: Mounts::read()?,
+            processes: Processes::default(),
+            files: Files::new(page_size as u64),
+            uses: Vec::new(),
+            lookups: Vec::new(),
+            looked_up: HashMap::new(),
+            metadata: Vec::new(),
+            marks: Vec::new(),
+        })
+    }
+
+    /// A process is recorded from now on.
+    pub(crate) fn add_root(&mut self, pid: u32) {
+        let now = self.since_start(crate::recorder::monotonic_ns());
+        self.processes.index(pid, now);
+    }
+
+    /// A stage begins at `time_ns`, on the clock of the events.
+    pub(crate) fn mark(&mut self, stage: String, time_ns: u64) {
+        self.marks.push(Mark {
+            time_ns: self.since_start(time_ns),
+            stage,
+        });
+    }
+
+    /// Pages used for the first time so far.
+    pub(crate) fn pages(&self) -> u64 {
+        self.files.pages()
+    }
+
+    /// The recorded processes that live.
+    pub(crate) fn living(&self) -> impl Iterator<Item = u32> {
+        self.processes.living()
+    }
+
+    /// Before a batch of events: sees what was mounted since the last.
+    pub(crate) fn refresh(&mut self) {
+        self.mounts.refresh();
+    }
+
+    /// Takes an event in.
+    pub(crate) fn push(&mut self, event: Event) {
+        match event {
+            Event::File(seen) => self.files.see(seen, &self.mounts),
+            Event::Use(seen) => {
+                let time_ns = self.since_start(seen.time_ns);
+                let process = self.processes.index(seen.pid, time_ns);
+                self.files.use_pages(&seen, |file, start, pages| {
+                    self.uses.push(Use {
+                        time_ns,
+                        process,
+                        file,
+                        start,
+                        pages,
+                        kind: seen.kind,
+                    });
+                });
+            }
+            Event::Fork(fork) => self
+                .processes
+                .fork(fork.parent, fork.pid, self.since_start(fork.time_ns)),
+            Event::Exec(exec) => {
+                let time_ns = self.since_start(exec.time_ns);
+                let path = self.path_of(&exec.executable);
+                self.processes.exec(exec.pid, path, time_ns);
+            }
+            Event::Exit { pid, .. } => self.processes.exit(pid),
+            Event::Lookup(seen) => self.look_up(&seen),
+            Event::Metadata(seen) => self.metadata.push(MetadataMiss {
+                time_ns: self.since_start(seen.time_ns),
+                major: seen.dev.major,
+                minor: seen.dev.minor,
+                start: seen.start,
+                pages: seen.pages,
+            }),
+        }
+    }
+
+    fn look_up(&mut self, seen: &LookupSeen) {
+        // A path on a file system that the recorder does not see names nothing here.
+        let Some(path) = absolute(&self.mounts, &seen.path, seen.base.as_ref(), seen.root.as_ref()) else {
+            return;
+        };
+        let path = FilePath::from(path);
+        let known = self.looked_up.entry((seen.kind, seen.found)).or_default();
+        if known.contains(&path) {
+            return;
+        }
+        known.insert(path.clone());
+        let time_ns = self.since_start(seen.time_ns);
+        let process = self.processes.index(seen.pid, time_ns);
+        self.lookups.push(Lookup {
+            time_ns,
+            process,
+            path,
+            kind: seen.kind,
+            found: seen.found,
+        });
+    }
+
+    fn path_of(&self, place: &Place) -> Option<FilePath> {
+        let best = crate::places::resolve(&self.mounts, place).into_iter().next()?;
+        Some(best.path.into())
+    }
+
+    fn since_start(&self, time_ns: u64) -> u64 {
+        time_ns.saturating_sub(self.started_ns)
+    }
+
+    /// The trace; `lost_events` as the back-end counted them.
+    pub(crate) fn finish(
+        mut self,
+        reason: EndReason,
+        ended_ns: u64,
+        lost_events: u64,
+    ) -> Result<Trace, RecordError> {
+        self.mounts.refresh();
+        let elapsed_ns = self.since_start(ended_ns);
+        let named = self.files.name(&self.mounts);
+        let mut uses = self.uses;
+        uses.retain_mut(
+            |one| match named.index.get(one.file as usize).copied().flatten() {
+                Some(file) => {
+                    one.file = file;
+                    true
+                }
+                None => false,
+            },
+        );
+        // Each processor's events come in order, but not those of several.
+        uses.sort_by_key(|one| one.time_ns);
+        self.lookups.sort_by_key(|one| one.time_ns);
+        self.metadata.sort_by_key(|one| one.time_ns);
+        self.marks.sort_by_key(|one| one.time_ns);
+        Ok(Trace {
+            meta: self.meta,
+            end: End { reason, elapsed_ns },
+            lost: Lost {
+                events: lost_events,
+                paths: named.lost,
+            },
+            processes: self.processes.into_list(),
+            filesystems: named.filesystems,
+            files: named.files,
+            uses,
+            lookups: self.lookups,
+            metadata: self.metadata,
+            marks: self.marks,
+        })
+    }
+}

@@ -1,0 +1,354 @@
+//! What is mounted where, from /proc/self/mountinfo, and how it changes while a start is recorded.
+
+use crate::error::RecordError;
+use crate::event::Dev;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+
+/// A mount, as a line of mountinfo has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    pub id: u32,
+    pub parent: u32,
+    pub dev: Dev,
+    /// The directory of the file system that is mounted here.
+    pub root: Vec<u8>,
+    /// Where it is mounted, as the recorder sees it.
+    pub point: Vec<u8>,
+    pub fstype: String,
+    /// Options of the super block.
+    options: Vec<u8>,
+}
+
+impl Mount {
+    /// Where a path from the root of the file system shows through this mount.
+    pub(crate) fn outside(&self, within: &[u8]) -> Option<Vec<u8>> {
+        Some(join(&self.point, below(within, &self.root)?))
+    }
+
+    /// Whether headstart may learn from the file system: it lies on a block device, or is one of those that manage
+    /// their devices themselves and so have an anonymous number as memory and network file systems do.
+    pub(crate) fn is_local(&self) -> bool {
+        self.dev.major != 0
+            || matches!(
+                self.fstype.as_str(),
+                "btrfs" | "bcachefs" | "erofs" | "ubifs" | "jffs2"
+            )
+    }
+}
+
+/// The mounts seen so far: those of now, in the order of mountinfo, and those that are gone.
+pub(crate) struct Mounts {
+    source: File,
+    now: Vec<Mount>,
+    gone: Vec<Mount>,
+}
+
+impl Mounts {
+    /// The mounts of now.
+    pub(crate) fn read() -> Result<Mounts, RecordError> {
+        let cannot = |source| RecordError::io("read /proc/self/mountinfo", source);
+        let mut mounts = Mounts {
+            source: File::open("/proc/self/mountinfo").map_err(cannot)?,
+            now: vec![],
+            gone: vec![],
+        };
+        mounts.reread().map_err(cannot)?;
+        Ok(mounts)
+    }
+
+    /// Reads again if something was mounted or unmounted since; a file system that is gone stays known.
+    pub(crate) fn refresh(&mut self) {
+        let mut fds = [PollFd::new(&self.source, PollFlags::PRI)];
+        let changed = poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .is_ok_and(|ready| ready > 0);
+        if changed {
+            // If it cannot be read now, what was read before is still the best there is.
+            let _ = self.reread();
+        }
+    }
+
+    fn reread(&mut self) -> std::io::Result<()> {
+        let mut text = Vec::new();
+        self.source.seek(SeekFrom::Start(0))?;
+        self.source.read_to_end(&mut text)?;
+        let now: Vec<Mount> = text.split(|b| *b == b'\n').filter_map(parse_line).collect();
+        let before = std::mem::replace(&mut self.now, now);
+        for mount in before {
+            if !self.now.contains(&mount) && !self.gone.contains(&mount) {
+                self.gone.push(mount);
+            }
+        }
+        Ok(())
+    }
+
+    /// Mounts of a file system through which a path from its root can be seen, the best first: whole file systems
+    /// before parts, those reachable before those hidden below another mount, the present before those gone.
+    pub(crate) fn showing(&self, dev: Dev, within: &[u8]) -> Vec<&Mount> {
+        let mut found: Vec<&Mount> = Vec::new();
+        let shows = |m: &&Mount| m.dev == dev && below(within, &m.root).is_some();
+        found.extend(self.now.iter().filter(shows));
+        found.sort_by_key(|m| {
+            let hidden = m.outside(within).is_none_or(|path| self.hides(m, &path));
+            (hidden, m.root.len(), m.point.len())
+        });
+        found.extend(self.gone.iter().filter(shows));
+        found
+    }
+
+    /// Mounts of a file system, those of now first.
+    pub(crate) fn of_device(&self, dev: Dev) -> impl Iterator<Item = &Mount> {
+        self.now.iter().chain(&self.gone).filter(move |m| m.dev == dev)
+    }
+
+    /// Whether `path`, seen through `mount`, is covered by another mount.
+    fn hides(&self, mount: &Mount, path: &[u8]) -> bool {
+        if self
+            .now
+            .iter()
+            .any(|m| m.parent == mount.id && m.id != mount.id && below(path, &m.point).is_some())
+        {
+            return true;
+        }
+        // A mount further up may cover the directory that this one is attached below.
+        let mut child = mount;
+        // Deeper than the mounts are many, it would go in circles.
+        for _ in 0..self.now.len() {
+            let Some(parent) = self.now.iter().find(|m| m.id == child.parent && m.id != child.id) else {
+                break;
+            };
+            let covers = |m: &&Mount| m.parent == parent.id && m.id != child.id && m.id != parent.id;
+            if self
+                .now
+                .iter()
+                .filter(covers)
+                .any(|m| below(&child.point, &m.point).is_some_and(|b| !b.is_empty()))
+            {
+                return true;
+            }
+            child = parent;
+        }
+        false
+    }
+
+    /// The paths through overlay mounts behind which `path`, in a layer, may lie.
+    pub(crate) fn through_overlays(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let overlays = self
+            .now
+            .iter()
+            .chain(&self.gone)
+            .filter(|m| m.fstype == "overlay");
+        overlays
+            .flat_map(|mount| {
+                layers(&mount.options)
+                    .into_iter()
+                    .filter_map(|layer| mount.outside(below(path, &layer)?))
+            })
+            .collect()
+    }
+
+    /// Whether there is any overlay mount.
+    pub(crate) fn have_overlays(&self) -> bool {
+        self.now.iter().chain(&self.gone).any(|m| m.fstype == "overlay")
+    }
+}
+
+/// What is left of `path` below the directory `root` (with its leading slash; empty for `root` itself), or `None` if
+/// it is not below.
+pub(crate) fn below<'a>(path: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
+    let root = root.strip_suffix(b"/").unwrap_or(root);
+    let rest = path.strip_prefix(root)?;
+    match rest {
+        [] => Some(rest),
+        [b'/'] => Some(&[]),
+        [b'/', ..] => Some(rest),
+        _ => None,
+    }
+}
+
+/// A directory and what is below it, which begins with a slash or is empty.
+pub(crate) fn join(directory: &[u8], below: &[u8]) -> Vec<u8> {
+    let directory = directory.strip_suffix(b"/").unwrap_or(directory);
+    match (directory, below) {
+        ([], []) => b"/".to_vec(),
+        _ => [directory, below].concat(),
+    }
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    // 36 35 98:0 /root /point options optional-fields… - fstype source super-options
+    let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+    let dash = fields.iter().position(|f| *f == b"-")?;
+    let text = |i: usize| std::str::from_utf8(fields.get(i)?).ok();
+    let (major, minor) = text(2)?.split_once(':')?;
+    Some(Mount {
+        id: text(0)?.parse().ok()?,
+        parent: text(1)?.parse().ok()?,
+        dev: Dev {
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+        },
+        root: unescape(fields.get(3)?),
+        point: unescape(fields.get(4)?),
+        fstype: text(dash + 1)?.to_owned(),
+        options: fields.get(dash + 3).map(|o| unescape(o)).unwrap_or_default(),
+    })
+}
+
+/// The kernel writes blanks, backslashes and a few more as `\ooo`.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        match (first, after) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    out
+}
+
+/// The directories an overlay is made of, from its options.
+fn layers(options: &[u8]) -> Vec<Vec<u8>> {
+    let mut layers = Vec::new();
+    for option in split_unescaped(options, b',') {
+        for key in [&b"upperdir="[..], b"lowerdir=", b"lowerdir+=", b"datadir+="] {
+            if let Some(value) = option.strip_prefix(key) {
+                layers.extend(
+                    split_unescaped(value, b':')
+                        .into_iter()
+                        .map(|layer| without_backslashes(&layer)),
+                );
+            }
+        }
+    }
+    layers.retain(|layer| layer.starts_with(b"/"));
+    layers
+}
+
+/// Parts between separators that no backslash precedes; empty ones left out.
+fn split_unescaped(text: &[u8], separator: u8) -> Vec<Vec<u8>> {
+    let mut parts = vec![Vec::new()];
+    let mut escaped = false;
+    for byte in text {
+        match parts.last_mut() {
+            Some(part) if escaped || *byte != separator => part.push(*byte),
+            _ => parts.push(Vec::new()),
+        }
+        escaped = !escaped && *byte == b'\\';
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+fn without_backslashes(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => out.extend(bytes.next()),
+            _ => out.push(*byte),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> Mounts {
+        Mounts {
+            source: File::open("/dev/null").unwrap(),
+            now: text
+                .lines()
+                .map(|line| parse_line(line.as_bytes()).unwrap())
+                .collect(),
+            gone: vec![],
+        }
+    }
+
+    fn best(mounts: &Mounts, minor: u32, within: &str) -> String {
+        let dev = Dev { major: 7, minor };
+        let path = mounts.showing(dev, within.as_bytes())[0]
+            .outside(within.as_bytes())
+            .unwrap();
+        String::from_utf8(path).unwrap()
+    }
+
+    #[test]
+    fn a_path_is_found_through_whole_and_bind_mounts() {
+        let mounts = table(
+            "20 1 7:0 / / rw - ext4 /dev/loop0 rw\n\
+             21 20 7:1 /data /srv/a\\040b rw,noatime shared:1 - ext4 /dev/loop1 rw\n\
+             22 20 7:0 /usr/lib /mnt/lib rw - ext4 /dev/loop0 rw",
+        );
+        assert_eq!(best(&mounts, 0, "/usr/lib/x"), "/usr/lib/x");
+        assert_eq!(best(&mounts, 1, "/data/x"), "/srv/a b/x");
+        assert_eq!(best(&mounts, 1, "/data"), "/srv/a b");
+        assert!(
+            mounts
+                .showing(Dev { major: 7, minor: 1 }, b"/database")
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_covered_mount_gives_way_to_one_that_can_be_seen() {
+        let mounts = table(
+            "20 1 7:0 / / rw - ext4 /dev/loop0 rw\n\
+             21 20 7:1 / /mnt/a rw - ext4 /dev/loop1 rw\n\
+             22 20 0:9 / /mnt rw - tmpfs none rw\n\
+             23 22 7:1 /sub /mnt/deep/b rw - ext4 /dev/loop1 rw",
+        );
+        assert_eq!(
+            best(&mounts, 1, "/sub/x"),
+            "/mnt/deep/b/x",
+            "a tmpfs covers /mnt/a"
+        );
+        assert_eq!(best(&mounts, 0, "/mnt/x"), "/mnt/x", "covered, but the only one");
+    }
+
+    #[test]
+    fn overlay_layers_are_found_with_their_escapes() {
+        let mounts = table(
+            "20 1 7:0 / / rw - ext4 /dev/loop0 rw\n\
+             21 20 0:30 / /merged rw - overlay overlay rw,lowerdir=/l1:/odd\\134:name::/l2,upperdir=/up,workdir=/w",
+        );
+        let paths = |p: &str| mounts.through_overlays(p.as_bytes());
+        assert_eq!(paths("/l1/a"), [b"/merged/a".to_vec()]);
+        assert_eq!(paths("/odd:name/a"), [b"/merged/a".to_vec()]);
+        assert_eq!(paths("/l2/a"), [b"/merged/a".to_vec()]);
+        assert_eq!(paths("/up/b/c"), [b"/merged/b/c".to_vec()]);
+        assert!(paths("/w/a").is_empty() && paths("/upper/a").is_empty());
+    }
+
+    #[test]
+    fn memory_and_network_are_not_local() {
+        let local = |line: &str| parse_line(line.as_bytes()).unwrap().is_local();
+        assert!(local("20 1 7:0 / / rw - ext4 /dev/loop0 rw"));
+        assert!(local("20 1 0:33 /@ / rw - btrfs /dev/sda rw"));
+        assert!(!local("20 1 0:9 / /tmp rw - tmpfs none rw"));
+        assert!(!local("20 1 0:9 / /net rw - nfs4 server:/ rw"));
+        assert!(!local("20 1 0:9 / /net rw - fuse.sshfs server:/ rw"));
+    }
+
+    #[test]
+    fn this_machine_has_a_root() {
+        let mounts = Mounts::read().unwrap();
+        assert!(mounts.now.iter().any(|m| m.point == b"/"));
+    }
+}

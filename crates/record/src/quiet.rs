@@ -1,0 +1,216 @@
+//! Whether a start has fallen quiet: no page used for the first time and little CPU spent.
+
+use headstart_model::trace::Scope;
+use std::collections::HashMap;
+use std::fs;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// More CPU than this share of one processor is no quiet. An idle desktop program wakes for a few per cent; one that
+/// still starts computes all the time.
+const LITTLE_CPU: f64 = 0.10;
+
+/// How often CPU time is looked up: /proc counts it in ticks of 10 ms, and reading it costs some microseconds a process.
+const LOOK_AT_CPU_EVERY: Duration = Duration::from_millis(200);
+
+/// What happened so far in a recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Activity {
+    /// Pages used for the first time so far.
+    pub pages: u64,
+    /// CPU time spent so far by the recorded processes that still live and their waited-for children, seconds. In
+    /// scope system by all of the machine but the excluded processes.
+    pub cpu_seconds: f64,
+}
+
+/// What the draining thread tells the handle.
+#[derive(Default)]
+pub(crate) struct Shared(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    pages: u64,
+    cpu: Cpu,
+    looked: Option<Instant>,
+}
+
+impl Shared {
+    /// Sets whose CPU time counts.
+    pub(crate) fn set_scope(&self, scope: Scope, mut excluded: Vec<u32>) {
+        excluded.push(std::process::id());
+        self.lock().cpu = Cpu {
+            whole_machine: scope == Scope::System,
+            excluded,
+            ..Cpu::default()
+        };
+    }
+
+    /// After a drain: the number of pages used so far, and the recorded processes that live.
+    pub(crate) fn update(&self, pages: u64, living: impl Iterator<Item = u32>) {
+        let mut state = self.lock();
+        state.pages = pages;
+        if state.looked.is_none_or(|at| at.elapsed() >= LOOK_AT_CPU_EVERY) {
+            state.looked = Some(Instant::now());
+            state.cpu.look(living);
+        }
+    }
+
+    pub(crate) fn activity(&self) -> Activity {
+        let state = self.lock();
+        Activity {
+            pages: state.pages,
+            cpu_seconds: state.cpu.seconds(),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // A thread that panicked while holding it left counters, which are whole at any moment.
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// CPU time of processes, in ticks, never going back when a process ends.
+#[derive(Default)]
+struct Cpu {
+    whole_machine: bool,
+    excluded: Vec<u32>,
+    last: HashMap<u32, u64>,
+    total: u64,
+}
+
+impl Cpu {
+    fn look(&mut self, living: impl Iterator<Item = u32>) {
+        if self.whole_machine {
+            let excluded: u64 = self.excluded.iter().filter_map(|pid| ticks_of(*pid)).sum();
+            self.total = self
+                .total
+                .max(ticks_of_machine().unwrap_or(0).saturating_sub(excluded));
+            return;
+        }
+        let now: HashMap<u32, u64> = living.filter_map(|pid| Some((pid, ticks_of(pid)?))).collect();
+        for (pid, ticks) in &now {
+            self.total += ticks.saturating_sub(self.last.get(pid).copied().unwrap_or(0));
+        }
+        self.last = now;
+    }
+
+    fn seconds(&self) -> f64 {
+        // USER_HZ is 100 on every architecture headstart runs on.
+        self.total as f64 / 100.0
+    }
+}
+
+/// User and system time of a process, and of its children that it has waited for.
+fn ticks_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything; fields are counted after it. utime is the 14th of all, the 12th
+    // after the name.
+    let fields = &stat[stat.rfind(')')? + 1..];
+    Some(
+        fields
+            .split_ascii_whitespace()
+            .skip(11)
+            .take(4)
+            .filter_map(|f| f.parse::<u64>().ok())
+            .sum(),
+    )
+}
+
+/// Time the machine's processors were busy.
+fn ticks_of_machine() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let all: Vec<u64> = stat
+        .lines()
+        .next()?
+        .split_ascii_whitespace()
+        .skip(1)
+        .filter_map(|f| f.parse().ok())
+        .collect();
+    // user nice system idle iowait irq softirq steal …: all but idle, iowait and steal.
+    Some(
+        all.iter()
+            .enumerate()
+            .filter(|(i, _)| matches!(i, 0 | 1 | 2 | 5 | 6))
+            .map(|(_, t)| t)
+            .sum(),
+    )
+}
+
+/// Decides whether it has been quiet for long enough.
+pub(crate) struct QuietRule {
+    long_enough: Option<Duration>,
+    since: Option<(Instant, Activity)>,
+}
+
+impl QuietRule {
+    /// A rule that waits for so long a quiet; never satisfied with `None`.
+    pub(crate) fn new(long_enough: Option<Duration>) -> QuietRule {
+        QuietRule {
+            long_enough,
+            since: None,
+        }
+    }
+
+    /// Given what happened up to `now`: whether nothing much has for long enough.
+    pub(crate) fn is_quiet(&mut self, activity: &Activity, now: Instant) -> bool {
+        let Some(long_enough) = self.long_enough else {
+            return false;
+        };
+        if let Some((since, before)) = &self.since {
+            let elapsed = now.duration_since(*since);
+            let allowed = LITTLE_CPU * long_enough.as_secs_f64();
+            if activity.pages == before.pages && activity.cpu_seconds - before.cpu_seconds <= allowed {
+                return elapsed >= long_enough;
+            }
+        }
+        self.since = Some((now, activity.clone()));
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(pages: u64, cpu_seconds: f64) -> Activity {
+        Activity { pages, cpu_seconds }
+    }
+
+    #[test]
+    fn quiet_needs_neither_pages_nor_cpu_for_the_whole_time() {
+        let mut rule = QuietRule::new(Some(Duration::from_secs(2)));
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        assert!(!rule.is_quiet(&at(10, 0.0), start));
+        assert!(!rule.is_quiet(&at(10, 0.1), start + second));
+        assert!(
+            !rule.is_quiet(&at(11, 0.1), start + 2 * second),
+            "a new page is no quiet"
+        );
+        assert!(
+            !rule.is_quiet(&at(11, 1.0), start + 3 * second),
+            "much CPU is no quiet"
+        );
+        assert!(!rule.is_quiet(&at(11, 1.1), start + 4 * second));
+        assert!(rule.is_quiet(&at(11, 1.15), start + 5 * second));
+    }
+
+    #[test]
+    fn no_rule_is_never_satisfied() {
+        let mut rule = QuietRule::new(None);
+        let start = Instant::now();
+        assert!(!rule.is_quiet(&at(0, 0.0), start));
+        assert!(!rule.is_quiet(&at(0, 0.0), start + Duration::from_secs(100)));
+    }
+
+    #[test]
+    fn cpu_time_of_this_process_is_found() {
+        let before = ticks_of(std::process::id()).unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(60) {
+            std::hint::black_box(0);
+        }
+        assert!(ticks_of(std::process::id()).unwrap() > before);
+        assert!(ticks_of_machine().unwrap() > 0);
+    }
+}

@@ -1,0 +1,258 @@
+//! The recorder: a thread that drains a back-end by timer, and the handle to it.
+
+use crate::backend::{self, Backend};
+use crate::builder::Builder;
+use crate::error::RecordError;
+use crate::options::{Options, Until};
+use crate::quiet::{Activity, QuietRule, Shared};
+use headstart_model::trace::{Backend as BackendName, EndReason, Evidence, Trace};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the buffer is drained. The default buffer holds four times what a million events a second bring.
+const DRAIN_EVERY: Duration = Duration::from_millis(100);
+
+/// How often [`Recorder::run_until`] looks around. A pidfd wakes it at once; without one this is what a command's end
+/// waits for it at most.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A recording that is attached and running.
+///
+/// Dropping it without [`finish`](Recorder::finish) detaches and forgets.
+pub struct Recorder {
+    commands: Sender<Command>,
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    started: Instant,
+    until: Until,
+    limit: Duration,
+    backend: BackendName,
+    evidence: Evidence,
+}
+
+/// What the handle tells the thread.
+enum Command {
+    AddRoot(u32, Sender<Result<(), RecordError>>),
+    Mark(String, u64),
+    Finish(EndReason, Sender<Result<Trace, RecordError>>),
+}
+
+impl Recorder {
+    /// Attaches and begins to record. In scope tree nothing is recorded before a root is
+    /// [added](Recorder::add_root).
+    ///
+    /// Errors name the capability or kernel feature that is missing.
+    pub fn start(options: &Options) -> Result<Recorder, RecordError> {
+        let (commands, inbox) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let shared = Arc::new(Shared::default());
+        let started = Instant::now();
+        let thread = std::thread::Builder::new()
+            .name("record".into())
+            .spawn({
+                let (options, shared) = (options.clone(), Arc::clone(&shared));
+                move || match Worker::new(options, shared) {
+                    Ok(worker) => {
+                        let names = (worker.backend.name(), worker.backend.evidence());
+                        if ready.send(Ok(names)).is_ok() {
+                            worker.run(&inbox);
+                        }
+                    }
+                    Err(error) => {
+                        // The receiver waits for exactly this message.
+                        let _ = ready.send(Err(error));
+                    }
+                }
+            })
+            .map_err(|source| RecordError::io("start the recording thread", source))?;
+        let (backend, evidence) = is_ready.recv().map_err(|_| RecordError::ThreadGone)??;
+        Ok(Recorder {
+            commands,
+            thread: Some(thread),
+            shared,
+            started,
+            until: options.until,
+            limit: options.limit,
+            backend,
+            evidence,
+        })
+    }
+
+    /// What records.
+    pub fn backend(&self) -> BackendName {
+        self.backend
+    }
+
+    /// What the page events mean.
+    pub fn evidence(&self) -> Evidence {
+        self.evidence
+    }
+
+    /// Records this process and its descendants from now on (scope tree; in scope system it does nothing). Call it
+    /// while the process, a child of the caller, is stopped before its exec: what it did before is not recorded.
+    pub fn add_root(&mut self, pid: u32) -> Result<(), RecordError> {
+        let (reply, answer) = mpsc::channel();
+        self.commands
+            .send(Command::AddRoot(pid, reply))
+            .map_err(|_| RecordError::ThreadGone)?;
+        answer.recv().map_err(|_| RecordError::ThreadGone)?
+    }
+
+    /// Notes that a stage of the start begins now.
+    pub fn mark(&mut self, stage: &str) -> Result<(), RecordError> {
+        let command = Command::Mark(stage.to_owned(), monotonic_ns());
+        self.commands.send(command).map_err(|_| RecordError::ThreadGone)
+    }
+
+    /// What happened lately; at most a drain interval (100 ms) old.
+    pub fn activity(&self) -> Activity {
+        self.shared.activity()
+    }
+
+    /// Waits until the start has ended by [`Options::until`] and says why: `exited` gives the command's status (as
+    /// wait(2) has it) once it has ended, `interrupted` is set when the caller was told to stop. With the command's
+    /// `pidfd` its end is noticed at once.
+    pub fn run_until(
+        &self,
+        interrupted: &AtomicBool,
+        pidfd: Option<BorrowedFd<'_>>,
+        mut exited: impl FnMut() -> Option<i32>,
+    ) -> EndReason {
+        let mut quiet = QuietRule::new(match self.until {
+            Until::Quiet { seconds } => Some(Duration::from_secs(seconds)),
+            Until::Exit | Until::Seconds(_) => None,
+        });
+        let limit = match self.until {
+            Until::Seconds(seconds) => Duration::from_secs(seconds).min(self.limit),
+            Until::Exit | Until::Quiet { .. } => self.limit,
+        };
+        loop {
+            if let Some(status) = exited() {
+                return EndReason::Exit(status);
+            }
+            if interrupted.load(Ordering::Relaxed) {
+                return EndReason::Interrupted;
+            }
+            if self.started.elapsed() >= limit {
+                return EndReason::Limit;
+            }
+            if quiet.is_quiet(&self.activity(), Instant::now()) {
+                return EndReason::Quiet;
+            }
+            pause(pidfd);
+        }
+    }
+
+    /// Detaches, drains what is left and gives the trace.
+    pub fn finish(mut self, reason: EndReason) -> Result<Trace, RecordError> {
+        let (reply, answer) = mpsc::channel();
+        self.commands
+            .send(Command::Finish(reason, reply))
+            .map_err(|_| RecordError::ThreadGone)?;
+        let trace = answer.recv().map_err(|_| RecordError::ThreadGone)?;
+        if let Some(thread) = self.thread.take() {
+            thread.join().map_err(|_| RecordError::ThreadGone)?;
+        }
+        trace
+    }
+}
+
+/// The draining thread's own.
+struct Worker {
+    backend: Box<dyn Backend>,
+    builder: Builder,
+    shared: Arc<Shared>,
+}
+
+impl Worker {
+    fn new(options: Options, shared: Arc<Shared>) -> Result<Worker, RecordError> {
+        let started_ns = monotonic_ns();
+        let backend = backend::start(&options)?;
+        let builder = Builder::new(&options, backend.name(), backend.evidence(), started_ns)?;
+        shared.set_scope(options.scope, options.exclude_pids);
+        Ok(Worker {
+            backend,
+            builder,
+            shared,
+        })
+    }
+
+    /// Until the handle says finish, or is dropped.
+    fn run(mut self, inbox: &Receiver<Command>) {
+        let mut failed = None;
+        let mut next = Instant::now() + DRAIN_EVERY;
+        loop {
+            match inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Command::AddRoot(pid, reply)) => {
+                    let result = self.backend.add_root(pid);
+                    if result.is_ok() {
+                        self.builder.add_root(pid);
+                    }
+                    // Who asked waits for it, or is gone.
+                    let _ = reply.send(result);
+                }
+                Ok(Command::Mark(stage, time_ns)) => self.builder.mark(stage, time_ns),
+                Ok(Command::Finish(reason, reply)) => {
+                    let trace = match failed {
+                        Some(error) => Err(error),
+                        None => self.finish(reason),
+                    };
+                    let _ = reply.send(trace);
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    next = Instant::now() + DRAIN_EVERY;
+                    if failed.is_none() {
+                        failed = self.drain().err();
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn drain(&mut self) -> Result<(), RecordError> {
+        self.builder.refresh();
+        let builder = &mut self.builder;
+        self.backend.drain(&mut |event| builder.push(event))?;
+        self.shared.update(self.builder.pages(), self.builder.living());
+        Ok(())
+    }
+
+    fn finish(mut self, reason: EndReason) -> Result<Trace, RecordError> {
+        self.backend.stop()?;
+        let ended_ns = monotonic_ns();
+        self.drain()?;
+        let lost = self.backend.lost()?;
+        // Detaching takes the kernel tens of milliseconds (it waits for programs to leave) that the trace need not
+        // wait for.
+        let Worker { backend, builder, .. } = self;
+        let trace = builder.finish(reason, ended_ns, lost);
+        drop(backend);
+        trace
+    }
+}
+
+/// Waits for [`LOOK_EVERY`], a signal, or the end of the process behind `pidfd`.
+fn pause(pidfd: Option<BorrowedFd<'_>>) {
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: LOOK_EVERY.subsec_nanos().into(),
+    };
+    match &pidfd {
+        // Whatever poll says, the caller looks for itself.
+        Some(fd) => drop(poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout))),
+        None => std::thread::sleep(LOOK_EVERY),
+    }
+}
+
+/// Now, in nanoseconds of CLOCK_MONOTONIC, the clock of all events.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
