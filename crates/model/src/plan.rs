@@ -242,7 +242,7 @@ impl<'a> Plan<'a> {
             cost: Cost {
                 class: *CLASSES.get(usize::from(record.class))?,
                 bandwidth: record.bandwidth.get() as f64,
-                latency: record.latency_ns.get() as f64 * 1e-9,
+                latency: record.latency_ns.get() as f64 / 1e9,
                 depth: record.depth.get(),
             },
             request_limit: record.request_limit.get(),

@@ -1,0 +1,148 @@
+//! Pages of files become ranges of bytes, cut where the file lies in pieces on the device, joined over holes that are
+//! cheaper to read than to jump.
+
+use crate::{Files, Ordered, by_path, deadline_us, facts_of, level};
+use headstart_model::machine::{Extent, FileFacts, Found, Machine};
+use headstart_model::plan::{Request, RequestKind};
+use headstart_model::profile::{Entry, Version};
+use headstart_model::{PageRange, PageSet, Profile};
+
+/// Of a file that was replaced since it was learned, only pages this certain are read: an update moves contents, but
+/// what every start needs of the old file (headers, symbol tables, most code) it mostly needs of the new one too.
+const CERTAIN: f32 = 0.9;
+
+/// Requests for the data of all files, in the profile's order.
+pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) -> Vec<Ordered> {
+    let by_path = by_path(machine);
+    let threshold = profile.policy.threshold();
+    let mut result = Vec::new();
+    for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
+        let Some(facts) = facts_of(&by_path, entry).filter(|f| f.found == Found::File) else {
+            continue;
+        };
+        let Some(device) = facts.device else { continue };
+        let least = if replaced(entry, facts) {
+            threshold.max(CERTAIN)
+        } else {
+            threshold
+        };
+        let Some(cost) = machine.devices.get(device as usize).map(|d| d.cost) else {
+            continue;
+        };
+        let page = u64::from(machine.page_size);
+        let pieces = pieces(&entry.pages(least), facts, page, cost.bridge());
+        if pieces.is_empty() {
+            continue;
+        }
+        let file = files.index(facts, device);
+        for piece in pieces {
+            let pages = PageRange {
+                start: piece.start / page,
+                end: piece.end.div_ceil(page),
+            };
+            let (first, stage) = first_use(entry, pages);
+            result.push(Ordered {
+                request: Request {
+                    kind: RequestKind::Data,
+                    stage: stage as u8,
+                    device: device as u16,
+                    file,
+                    offset: piece.start,
+                    length: piece.end - piece.start,
+                    bridged: piece.bridged,
+                    deadline_us: deadline_us(first),
+                },
+                physical: piece.physical,
+                level: level(&facts.path),
+            });
+        }
+    }
+    result
+}
+
+/// Whether another file is at the path than the one that was learned.
+fn replaced(entry: &Entry, facts: &FileFacts) -> bool {
+    entry.version
+        != Some(Version {
+            size: facts.size,
+            mtime_ns: facts.mtime_ns,
+            generation: facts.generation,
+        })
+}
+
+/// The first use and the stage of a run of pages.
+fn first_use(entry: &Entry, pages: PageRange) -> (u64, u16) {
+    entry
+        .ranges
+        .iter()
+        .filter(|r| r.start < pages.end && pages.start < r.range().end)
+        .map(|r| (r.first_use_ns, r.stage))
+        .min()
+        .unwrap_or((entry.first_use_ns, entry.stage))
+}
+
+/// Bytes of a file that one request reads.
+struct Piece {
+    start: u64,
+    end: u64,
+    physical: Option<u64>,
+    bridged: u64,
+}
+
+fn pieces(pages: &PageSet, facts: &FileFacts, page: u64, bridge: u64) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for range in pages.ranges() {
+        let (start, end) = (range.start * page, (range.end * page).min(facts.size));
+        for cut in cuts(start, end, &facts.extents) {
+            match pieces.last_mut() {
+                Some(last) if continues(last, &cut, bridge) => {
+                    last.bridged += cut.start - last.end;
+                    last.end = cut.end;
+                }
+                _ => pieces.push(cut),
+            }
+        }
+    }
+    pieces
+}
+
+/// Whether the next piece is read with the last: it follows within the bridge, in the file and on the device alike.
+fn continues(last: &Piece, next: &Piece, bridge: u64) -> bool {
+    let in_place = match (last.physical, next.physical) {
+        (Some(a), Some(b)) => b.checked_sub(a) == Some(next.start - last.start),
+        (None, None) => true,
+        _ => false,
+    };
+    in_place && next.start - last.end <= bridge
+}
+
+/// The bytes from `start` to `end` cut at the extents; what no extent holds (a hole) is read by nobody. Without
+/// extents the bytes stay whole.
+fn cuts(start: u64, end: u64, extents: &[Extent]) -> Vec<Piece> {
+    if start >= end {
+        return Vec::new();
+    }
+    if extents.is_empty() {
+        return vec![Piece {
+            start,
+            end,
+            physical: None,
+            bridged: 0,
+        }];
+    }
+    let first = extents.partition_point(|e| e.logical + e.length <= start);
+    extents[first..]
+        .iter()
+        .take_while(|e| e.logical < end)
+        .map(|e| {
+            let from = start.max(e.logical);
+            let physical = Some(e.physical + (from - e.logical));
+            Piece {
+                start: from,
+                end: end.min(e.logical + e.length),
+                physical,
+                bridged: 0,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,401 @@
+//! What becomes of a profile on one machine or another.
+
+use crate::{PlanOptions, plan, recorded_metadata, wanted};
+use headstart_model::machine::*;
+use headstart_model::plan::{PlanDraft, PlanFile, RequestKind};
+use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
+use headstart_model::{FilePath, Key, PageRange, Profile};
+
+const PAGE: u64 = 4096;
+
+fn entry(path: &str, ranges: &[(u64, u32, u64)]) -> Entry {
+    let version = Version {
+        size: 1000 * PAGE,
+        mtime_ns: 1,
+        generation: 1,
+    };
+    Entry {
+        path: path.into(),
+        overlay: None,
+        need: Need::Open,
+        weight: 1.0,
+        first_use_ns: ranges.iter().map(|r| r.2).min().unwrap_or(0),
+        stage: 0,
+        version: (!ranges.is_empty()).then_some(version),
+        ranges: ranges
+            .iter()
+            .map(|(start, pages, ms)| WeightedRange {
+                start: *start,
+                pages: *pages,
+                weight: 1.0,
+                first_use_ns: ms * 1_000_000,
+                stage: 0,
+            })
+            .collect(),
+    }
+}
+
+fn profile(entries: Vec<Entry>) -> Profile {
+    Profile {
+        key: Key::new("k").unwrap(),
+        page_size: PAGE as u32,
+        runs: 1,
+        mass: 1.0,
+        updated_unix_ns: 0,
+        policy: Policy::Decay,
+        stages: vec!["start".into()],
+        entries,
+    }
+}
+
+fn facts(path: &str, extents: &[(u64, u64, u64)], metadata: &[u64]) -> FileFacts {
+    FileFacts {
+        path: path.into(),
+        found: Found::File,
+        device: Some(0),
+        inode: 1,
+        generation: 1,
+        size: 1000 * PAGE,
+        mtime_ns: 1,
+        extents: extents
+            .iter()
+            .map(|(l, p, n)| Extent {
+                logical: l * PAGE,
+                physical: p * PAGE,
+                length: n * PAGE,
+            })
+            .collect(),
+        metadata: metadata
+            .iter()
+            .map(|b| ByteRange {
+                start: b * PAGE,
+                length: PAGE,
+            })
+            .collect(),
+    }
+}
+
+fn machine(class: DeviceClass, latency: f64, depth: u32, files: Vec<FileFacts>) -> Machine {
+    Machine {
+        page_size: PAGE as u32,
+        memory_available: 1 << 30,
+        devices: vec![Device {
+            major: 7,
+            minor: 0,
+            node: "/dev/loop0".into(),
+            mount_point: "/m".into(),
+            fstype: "ext4".into(),
+            uuid: [1; 16],
+            cost: Cost {
+                class,
+                bandwidth: 100e6,
+                latency,
+                depth,
+            },
+            request_limit: 128 << 10,
+            metadata_by_block: true,
+        }],
+        files,
+    }
+}
+
+fn flash(files: Vec<FileFacts>) -> Machine {
+    // 1 us a request at full depth: no hole is worth a byte.
+    machine(DeviceClass::Flash, 16e-6, 16, files)
+}
+
+fn make(profile: &Profile, machine: &Machine) -> PlanDraft {
+    let draft = plan(
+        profile,
+        machine,
+        &[],
+        &PlanOptions {
+            budget: None,
+            now_unix_ns: 0,
+        },
+    );
+    let bytes = draft.to_bytes().unwrap();
+    assert_eq!(
+        PlanFile(bytes).plan().unwrap().to_draft().unwrap(),
+        draft,
+        "every plan made can be read"
+    );
+    draft
+}
+
+/// (path, first page, pages) of the data requests in issue order.
+fn data(draft: &PlanDraft) -> Vec<(String, u64, u64)> {
+    let requests = draft.requests.iter().filter(|r| r.kind == RequestKind::Data);
+    requests
+        .map(|r| {
+            (
+                draft.files[r.file as usize].path.to_string(),
+                r.offset / PAGE,
+                r.length.div_ceil(PAGE),
+            )
+        })
+        .collect()
+}
+
+fn expect(rows: &[(&str, u64, u64)]) -> Vec<(String, u64, u64)> {
+    rows.iter().map(|(p, s, n)| (p.to_string(), *s, *n)).collect()
+}
+
+#[test]
+fn by_deadline_on_flash_by_address_on_disk() {
+    let profile = profile(vec![
+        entry("/m/a", &[(0, 1, 30)]),
+        entry("/m/b", &[(0, 1, 10), (9, 1, 20)]),
+    ]);
+    let files = vec![
+        facts("/m/a", &[(0, 500, 1000)], &[]),
+        facts("/m/b", &[(0, 9000, 5), (5, 100, 995)], &[]),
+    ];
+    let flash = make(&profile, &flash(files.clone()));
+    assert_eq!(
+        data(&flash),
+        expect(&[("/m/b", 0, 1), ("/m/b", 9, 1), ("/m/a", 0, 1)])
+    );
+    let disk = make(&profile, &machine(DeviceClass::Disk, 1e-9, 1, files));
+    assert_eq!(
+        data(&disk),
+        expect(&[("/m/b", 9, 1), ("/m/a", 0, 1), ("/m/b", 0, 1)])
+    );
+}
+
+#[test]
+fn holes_are_bridged_where_a_jump_costs_more() {
+    let profile = profile(vec![entry("/m/a", &[(0, 2, 0), (12, 2, 0), (500, 1, 0)])]);
+    let files = vec![facts("/m/a", &[(0, 500, 1000)], &[])];
+    assert_eq!(data(&make(&profile, &flash(files.clone()))).len(), 3);
+    let disk = make(&profile, &machine(DeviceClass::Disk, 5e-3, 1, files));
+    assert_eq!(data(&disk), expect(&[("/m/a", 0, 14), ("/m/a", 500, 1)]));
+    assert_eq!(disk.requests[0].bridged, 10 * PAGE);
+    // The same hole in the file, but the other half lies elsewhere on the disk.
+    let files = vec![facts("/m/a", &[(0, 500, 10), (10, 90000, 990)], &[])];
+    assert_eq!(
+        data(&make(&profile, &machine(DeviceClass::Disk, 5e-3, 1, files))).len(),
+        3
+    );
+}
+
+#[test]
+fn requests_end_with_the_file_and_leave_its_holes() {
+    let profile = profile(vec![entry("/m/a", &[(0, 20, 0)])]);
+    let mut short = facts("/m/a", &[(0, 500, 4), (8, 508, 4)], &[]);
+    short.size = 10 * PAGE + 100;
+    let draft = make(&profile, &flash(vec![short]));
+    // Another size than learned, but every page is certain.
+    let bytes: Vec<(u64, u64)> = draft.requests.iter().map(|r| (r.offset, r.length)).collect();
+    assert_eq!(bytes, [(0, 4 * PAGE), (8 * PAGE, 2 * PAGE + 100)]);
+}
+
+#[test]
+fn of_a_replaced_file_only_certain_pages_are_read() {
+    let mut usual = entry("/m/a", &[(0, 4, 0), (10, 4, 0)]);
+    usual.ranges[1].weight = 0.7;
+    let profile = profile(vec![usual]);
+    let same = facts("/m/a", &[(0, 500, 1000)], &[]);
+    assert_eq!(
+        data(&make(&profile, &flash(vec![same.clone()]))),
+        expect(&[("/m/a", 0, 4), ("/m/a", 10, 4)])
+    );
+    let other = FileFacts { mtime_ns: 2, ..same };
+    assert_eq!(
+        data(&make(&profile, &flash(vec![other]))),
+        expect(&[("/m/a", 0, 4)])
+    );
+}
+
+#[test]
+fn metadata_goes_first_and_shared_blocks_once() {
+    let profile = profile(vec![entry("/m/a", &[(0, 1, 5)]), entry("/m/b", &[(0, 1, 3)])]);
+    let files = vec![
+        facts("/m/a", &[(0, 500, 1000)], &[40, 7]),
+        facts("/m/b", &[(0, 1500, 1000)], &[40, 41]),
+    ];
+    let recorded = [
+        ("/m".into(), PageRange::new(90, 1)),
+        ("/other".into(), PageRange::new(91, 1)),
+    ];
+    let draft = plan(
+        &profile,
+        &flash(files),
+        &recorded,
+        &PlanOptions {
+            budget: None,
+            now_unix_ns: 0,
+        },
+    );
+    let requests: Vec<_> = draft
+        .requests
+        .iter()
+        .map(|r| (r.kind, r.offset / PAGE, r.length / PAGE))
+        .collect();
+    use RequestKind::*;
+    assert_eq!(
+        requests,
+        [
+            (Metadata, 7, 1),
+            (Metadata, 40, 2),
+            (Metadata, 90, 1),
+            (Data, 0, 1),
+            (Data, 0, 1)
+        ]
+    );
+}
+
+#[test]
+fn elsewhere_paths_are_looked_up_from_the_root_down() {
+    let mut list = entry("/m/d/e", &[]);
+    list.need = Need::List;
+    let mut gone = entry("/m/gone", &[]);
+    gone.need = Need::Missing;
+    let profile = profile(vec![list, entry("/m/d/e/f", &[(0, 1, 1)]), gone]);
+    let kind = |path: &str, found| FileFacts {
+        found,
+        ..facts(path, &[], &[])
+    };
+    let mut machine = flash(vec![
+        kind("/m/d/e", Found::Directory),
+        facts("/m/d/e/f", &[], &[]),
+        kind("/m/d", Found::Directory),
+        FileFacts {
+            device: None,
+            ..kind("/m/gone", Found::Missing)
+        },
+        kind("/m/tty", Found::Special),
+        FileFacts {
+            device: None,
+            ..kind("/net/x", Found::NotLocal)
+        },
+    ]);
+    let rows = |machine: &Machine| -> Vec<(RequestKind, String)> {
+        let draft = make(&profile, machine);
+        draft
+            .requests
+            .iter()
+            .map(|r| (r.kind, draft.files[r.file as usize].path.to_string()))
+            .collect()
+    };
+    assert_eq!(
+        rows(&machine),
+        [
+            (RequestKind::Stat, "/m/gone".to_string()),
+            (RequestKind::Data, "/m/d/e/f".to_string())
+        ]
+    );
+    machine.devices[0].metadata_by_block = false;
+    let expected = [
+        (RequestKind::Stat, "/m/d"),
+        (RequestKind::Stat, "/m/gone"),
+        (RequestKind::List, "/m/d/e"),
+        (RequestKind::Data, "/m/d/e/f"),
+    ];
+    let mut found = rows(&machine);
+    found[..2].sort_by(|a, b| a.1.cmp(&b.1));
+    assert_eq!(found, expected.map(|(k, p)| (k, p.to_string())));
+}
+
+#[test]
+fn a_small_budget_keeps_what_is_needed_first() {
+    let profile = profile(vec![entry("/m/a", &[(0, 10, 30)]), entry("/m/b", &[(0, 10, 10)])]);
+    let files = vec![
+        facts("/m/a", &[(0, 500, 1000)], &[]),
+        facts("/m/b", &[(0, 9000, 1000)], &[]),
+    ];
+    let disk = machine(DeviceClass::Disk, 1e-9, 1, files);
+    let options = PlanOptions {
+        budget: Some(15 * PAGE),
+        now_unix_ns: 0,
+    };
+    let draft = plan(&profile, &disk, &[], &options);
+    assert_eq!((draft.cut, draft.budget), (1, 15 * PAGE));
+    assert_eq!(data(&draft), expect(&[("/m/b", 0, 10), ("/m/a", 0, 10)]));
+}
+
+#[test]
+fn what_lies_under_an_overlay_is_found_either_way() {
+    let mut below = entry("/lower/a", &[(0, 1, 0)]);
+    below.overlay = Some("/m/a".into());
+    let profile = profile(vec![below]);
+    assert_eq!(
+        wanted(&profile)
+            .iter()
+            .map(|w| w.path.to_string())
+            .collect::<Vec<_>>(),
+        ["/lower/a", "/m/a"]
+    );
+    let gone = FileFacts {
+        found: Found::Missing,
+        device: None,
+        ..facts("/lower/a", &[], &[])
+    };
+    let there = facts("/m/a", &[(0, 500, 1000)], &[]);
+    let paths = |files| {
+        data(&make(&profile, &flash(files)))
+            .into_iter()
+            .map(|d| d.0)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(paths(vec![gone, there.clone()]), ["/m/a"]);
+    assert_eq!(
+        paths(vec![facts("/lower/a", &[(0, 500, 1000)], &[]), there]),
+        ["/lower/a"]
+    );
+}
+
+#[test]
+fn recorded_blocks_are_named_by_mount_point() {
+    use headstart_model::trace::*;
+    let bytes: FilePath = "/m".into();
+    let mut trace = Trace {
+        meta: Meta {
+            started_unix_ns: 0,
+            kernel: String::new(),
+            page_size: 4096,
+            backend: Backend::Tracefs,
+            evidence: Evidence::Adds,
+            scope: Scope::Tree,
+            command: vec![],
+            recorder: String::new(),
+            replayed: false,
+        },
+        end: End {
+            reason: EndReason::Quiet,
+            elapsed_ns: 0,
+        },
+        lost: Lost::default(),
+        processes: vec![],
+        filesystems: vec![Filesystem {
+            major: 7,
+            minor: 3,
+            fstype: "ext4".into(),
+            mount_point: bytes.clone(),
+            local: true,
+        }],
+        files: vec![],
+        uses: vec![],
+        lookups: vec![],
+        metadata: vec![
+            MetadataMiss {
+                time_ns: 0,
+                major: 7,
+                minor: 3,
+                start: 5,
+                pages: 2,
+            },
+            MetadataMiss {
+                time_ns: 0,
+                major: 8,
+                minor: 3,
+                start: 6,
+                pages: 1,
+            },
+        ],
+        marks: vec![],
+    };
+    assert_eq!(recorded_metadata(&trace), [(bytes, PageRange::new(5, 2))]);
+    trace.filesystems[0].local = false;
+    assert_eq!(recorded_metadata(&trace), []);
+}
