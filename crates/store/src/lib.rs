@@ -1,1 +1,37 @@
-//! headstart: store.
+//! The state directory: what headstart remembers between starts.
+//!
+//! ```text
+//! STATE/
+//!   keys/<hash>-<readable>/   one per key
+//!     key                     its text
+//!     profile, plan           the last ones
+//!     <unix ns>.trace         the last five
+//!     <unix ns>.outcome       the last fifty
+//!     turns                   replays since the last control run
+//!     lock                    held by whoever writes here
+//!   devices/<uuid>.json       what reads cost, measured
+//!   log                       what background work had to say
+//! ```
+//!
+//! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the directory. So
+//! readers need no lock, and a kill or a full disk leaves the old file. Directories are 0700, files 0600: paths tell
+//! what somebody runs. A file that cannot be decoded is moved aside, named in a message, and otherwise treated as
+//! missing.
+
+mod device;
+mod error;
+mod file;
+mod keydir;
+mod limits;
+mod log;
+mod place;
+mod store;
+
+pub use device::DeviceCost;
+pub use error::StoreError;
+pub use file::{read_bounded, write_whole};
+pub use keydir::{KeyDir, KeyLock, Loaded, Turns};
+pub use limits::Limits;
+pub use log::Log;
+pub use place::{ENVIRONMENT, default_root};
+pub use store::Store;

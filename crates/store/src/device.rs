@@ -1,0 +1,90 @@
+//! What a device was measured to cost.
+
+use crate::file;
+use crate::{Store, StoreError};
+use headstart_model::machine::Cost;
+use serde::{Deserialize, Serialize};
+
+/// What a device was measured to cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceCost {
+    /// The cost.
+    pub cost: Cost,
+    /// When it was measured, nanoseconds since 1970.
+    pub measured_unix_ns: u64,
+}
+
+/// More than any such file has.
+const MAX: u64 = 4096;
+
+impl Store {
+    fn device_file(&self, uuid: &[u8; 16]) -> std::path::PathBuf {
+        let name: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.root().join("devices").join(format!("{name}.json"))
+    }
+
+    /// What was measured for the file system with this UUID; `None` if nothing was, or nothing that makes sense.
+    pub fn device_cost(&self, uuid: &[u8; 16]) -> Option<DeviceCost> {
+        let path = self.device_file(uuid);
+        let bytes = file::read_bounded(&path, MAX).ok()??;
+        let sane = |stored: &DeviceCost| {
+            let Cost {
+                bandwidth,
+                latency,
+                depth,
+                class: _,
+            } = stored.cost;
+            bandwidth.is_finite() && bandwidth > 0.0 && latency.is_finite() && latency >= 0.0 && depth > 0
+        };
+        let stored = serde_json::from_slice(&bytes).ok().filter(sane);
+        if stored.is_none() {
+            // A measurement is repeated; where the file cannot be moved it is ignored just as well.
+            let _ = file::move_aside(&path);
+        }
+        stored
+    }
+
+    /// Keeps what was measured. A file system without a UUID (zeros) is not kept.
+    pub fn save_device_cost(&self, uuid: &[u8; 16], stored: &DeviceCost) -> Result<(), StoreError> {
+        if *uuid == [0; 16] {
+            return Ok(());
+        }
+        let path = self.device_file(uuid);
+        file::make_directory(&self.root().join("devices"))?;
+        let text = serde_json::to_vec_pretty(stored)
+            .map_err(|e| StoreError::io("encode", &path, std::io::Error::other(e)))?;
+        file::write_whole(&path, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::machine::DeviceClass;
+
+    #[test]
+    fn costs_are_kept_by_uuid_and_nonsense_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let cost = Cost {
+            class: DeviceClass::Disk,
+            bandwidth: 1e8,
+            latency: 5e-3,
+            depth: 1,
+        };
+        let stored = DeviceCost {
+            cost,
+            measured_unix_ns: 7,
+        };
+        assert_eq!(store.device_cost(&[1; 16]), None);
+        store.save_device_cost(&[1; 16], &stored).unwrap();
+        assert_eq!(store.device_cost(&[1; 16]), Some(stored));
+        assert_eq!(store.device_cost(&[2; 16]), None);
+        std::fs::write(
+            store.device_file(&[1; 16]),
+            r#"{"cost":{"class":"disk","bandwidth":-1}}"#,
+        )
+        .unwrap();
+        assert_eq!(store.device_cost(&[1; 16]), None);
+    }
+}

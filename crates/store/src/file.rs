@@ -1,0 +1,174 @@
+//! Whole files: written all or not at all, read with a bound.
+
+use crate::StoreError;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the names of temporary files begin with.
+pub(crate) const TEMPORARY: &str = ".tmp-";
+
+static COUNTER: AtomicU64 = AtomicU64::new(0);
+
+/// Writes a file whole or not at all, readable by its owner only.
+///
+/// After it returned, the new content survives a crash of the machine; on an error, and at any moment before, the old
+/// content is there.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let unique = format!(
+        "{TEMPORARY}{}-{}",
+        std::process::id(),
+        COUNTER.fetch_add(1, Ordering::Relaxed)
+    );
+    let temporary = directory.join(unique);
+    let written = fill(&temporary, bytes)
+        .and_then(|()| std::fs::rename(&temporary, path).map_err(|e| StoreError::io("replace", path, e)));
+    if written.is_err() {
+        // Nothing more can be done about it; the next writer removes leftovers.
+        let _ = std::fs::remove_file(&temporary);
+        return written;
+    }
+    sync_directory(directory)
+}
+
+fn fill(temporary: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(CWD, temporary, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|e| StoreError::io("create", temporary, e))?;
+    let mut file = File::from(fd);
+    file.write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .map_err(|e| StoreError::io("write", temporary, e))
+}
+
+/// Makes renames and removals in a directory last.
+pub(crate) fn sync_directory(directory: &Path) -> Result<(), StoreError> {
+    File::open(directory)
+        .and_then(|d| d.sync_all())
+        .map_err(|e| StoreError::io("sync", directory, e))
+}
+
+/// Reads a regular file of at most `limit` bytes; `None` if nothing is there. Never blocks on a FIFO.
+pub fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
+        Ok(fd) => fd,
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
+        Err(e) => return Err(StoreError::io("open", path, e)),
+    };
+    let file = File::from(fd);
+    let facts = file.metadata().map_err(|e| StoreError::io("look at", path, e))?;
+    if !facts.is_file() {
+        return Err(StoreError::NotRegular(path.to_owned()));
+    }
+    let too_large = |size| StoreError::TooLarge {
+        path: path.to_owned(),
+        size,
+        limit,
+    };
+    if facts.len() > limit {
+        return Err(too_large(facts.len()));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(facts.len()).unwrap_or(0));
+    file.take(limit + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| StoreError::io("read", path, e))?;
+    // It may have grown meanwhile.
+    if bytes.len() as u64 > limit {
+        return Err(too_large(bytes.len() as u64));
+    }
+    Ok(Some(bytes))
+}
+
+/// Makes a directory and those above it, 0700 for those it makes.
+pub(crate) fn make_directory(path: &Path) -> Result<(), StoreError> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|e| StoreError::io("create", path, e))
+}
+
+/// Moves a file that cannot be decoded out of the way and returns where it is now; one such file is kept for each
+/// name.
+pub(crate) fn move_aside(path: &Path) -> io::Result<PathBuf> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".damaged");
+    let aside = PathBuf::from(name);
+    std::fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
+/// Removes temporary files that a killed writer left. The caller holds the directory's lock, so none is in use.
+pub(crate) fn remove_leftovers(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
+            // A leftover that stays costs space only.
+            let _ = rustix::fs::unlinkat(CWD, entry.path(), AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn files_are_private_and_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        write_whole(&path, b"one").unwrap();
+        write_whole(&path, b"two").unwrap();
+        assert_eq!(read_bounded(&path, 3).unwrap().unwrap(), b"two");
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(
+            std::fs::read_dir(dir.path()).unwrap().count(),
+            1,
+            "no temporary file is left"
+        );
+    }
+
+    #[test]
+    fn reading_is_bounded_and_never_blocks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        assert!(read_bounded(&path, 9).unwrap().is_none());
+        write_whole(&path, &[0; 10]).unwrap();
+        assert!(matches!(
+            read_bounded(&path, 9),
+            Err(StoreError::TooLarge { size: 10, .. })
+        ));
+        assert!(matches!(
+            read_bounded(dir.path(), 9),
+            Err(StoreError::NotRegular(_))
+        ));
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mknodat(CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert!(matches!(read_bounded(&fifo, 9), Err(StoreError::NotRegular(_))));
+    }
+
+    #[test]
+    fn an_error_leaves_the_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("x"), "x").unwrap();
+        assert!(write_whole(&path, b"new").is_err(), "a directory is in the way");
+        assert!(path.join("x").exists());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,370 @@
+//! What is kept of one key.
+
+use crate::file::{self, read_bounded, write_whole};
+use crate::{Limits, StoreError};
+use headstart_model::format::{FormatError, MAX_FILE};
+use headstart_model::plan::{PlanDraft, PlanFile};
+use headstart_model::{Key, Outcome, Profile, Trace};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// What is kept of one key. Reading needs no lock; writing goes through [`KeyDir::lock`].
+#[derive(Clone, Debug)]
+pub struct KeyDir {
+    path: PathBuf,
+    key: Key,
+}
+
+/// Something read.
+#[derive(Debug, PartialEq)]
+pub enum Loaded<T> {
+    /// It is there.
+    Some(T),
+    /// Nothing is there.
+    None,
+    /// It was there and could not be read: why, and what was done about it. To be told to the user, and otherwise
+    /// treated as nothing.
+    Damaged(String),
+}
+
+impl<T> Loaded<T> {
+    /// The value if there is one; what is wrong goes to `tell`.
+    pub fn or_tell(self, tell: impl FnOnce(String)) -> Option<T> {
+        match self {
+            Loaded::Some(value) => Some(value),
+            Loaded::None => None,
+            Loaded::Damaged(message) => {
+                tell(message);
+                None
+            }
+        }
+    }
+}
+
+/// Where a key stands between control runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turns {
+    /// Replays since the last control run.
+    pub replays_since_control: u32,
+}
+
+/// The name of a key's directory: a hash that tells keys apart, and a part for people.
+pub(crate) fn directory_name(key: &Key) -> String {
+    let hash = Sha256::digest(key.as_str().as_bytes());
+    let mut name: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    // The last words of a path or command say most.
+    let slug: Vec<char> = key
+        .as_str()
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || matches!(c, '.' | '_') {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    name.push('-');
+    name.extend(slug.iter().skip(slug.len().saturating_sub(40)));
+    name
+}
+
+impl KeyDir {
+    pub(crate) fn new(path: PathBuf, key: Key) -> KeyDir {
+        KeyDir { path, key }
+    }
+
+    /// Whose it is.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether anything is kept of the key.
+    pub fn exists(&self) -> bool {
+        self.path.join("key").exists()
+    }
+
+    fn load<T>(&self, path: &Path, decode: impl FnOnce(Vec<u8>) -> Result<T, FormatError>) -> Loaded<T> {
+        let bytes = match read_bounded(path, MAX_FILE) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Loaded::None,
+            Err(e) => return Loaded::Damaged(e.to_string()),
+        };
+        match decode(bytes) {
+            Ok(value) => Loaded::Some(value),
+            // Written by a newer headstart: that one still wants it.
+            Err(e @ FormatError::Version { .. }) => Loaded::Damaged(format!("{}: {e}", path.display())),
+            Err(e) => {
+                let fate = match file::move_aside(path) {
+                    Ok(aside) => format!("moved to {}", aside.display()),
+                    Err(e) => format!("and it cannot be moved aside: {e}"),
+                };
+                Loaded::Damaged(format!("{}: {e}; {fate}", path.display()))
+            }
+        }
+    }
+
+    /// Its profile.
+    pub fn profile(&self) -> Loaded<Profile> {
+        self.load(&self.path.join("profile"), |bytes| Profile::from_bytes(&bytes))
+    }
+
+    /// Its plan, checked.
+    pub fn plan(&self) -> Loaded<PlanFile> {
+        self.load(&self.path.join("plan"), |bytes| {
+            let file = PlanFile(bytes);
+            file.plan()?;
+            Ok(file)
+        })
+    }
+
+    /// Where it stands between control runs; at the beginning if that is unknown.
+    pub fn turns(&self) -> Turns {
+        read_bounded(&self.path.join("turns"), 4096)
+            .ok()
+            .flatten()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default()
+    }
+
+    /// Its traces, oldest first.
+    pub fn traces(&self) -> Vec<PathBuf> {
+        self.numbered("trace")
+    }
+
+    /// A trace of [`KeyDir::traces`].
+    pub fn trace(&self, path: &Path) -> Loaded<Trace> {
+        self.load(path, |bytes| Trace::from_bytes(&bytes))
+    }
+
+    /// Its outcomes, oldest first; those that cannot be read are moved aside and told.
+    pub fn outcomes(&self, mut tell: impl FnMut(String)) -> Vec<Outcome> {
+        self.numbered("outcome")
+            .iter()
+            .filter_map(|path| {
+                self.load(path, |bytes| Outcome::from_bytes(&bytes))
+                    .or_tell(&mut tell)
+            })
+            .collect()
+    }
+
+    /// Files named by a time, oldest first.
+    fn numbered(&self, extension: &str) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(&self.path) else {
+            return Vec::new();
+        };
+        let mut found: Vec<PathBuf> = entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| {
+                path.extension().is_some_and(|e| e == extension)
+                    && path
+                        .file_stem()
+                        .is_some_and(|s| s.as_encoded_bytes().iter().all(u8::is_ascii_digit))
+            })
+            .collect();
+        // Twenty digits each, so that the order of names is that of times.
+        found.sort();
+        found
+    }
+
+    /// When it was last written, and how many bytes it has.
+    pub(crate) fn last_used_and_size(&self) -> (SystemTime, u64) {
+        let mut used = SystemTime::UNIX_EPOCH;
+        let mut size = 0;
+        for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            if let Ok(facts) = entry.metadata() {
+                size += facts.len();
+                used = used.max(facts.modified().unwrap_or(used));
+            }
+        }
+        (used, size)
+    }
+
+    /// Makes the directory if need be and waits until nobody else writes there.
+    pub fn lock(&self) -> Result<KeyLock, StoreError> {
+        loop {
+            file::make_directory(&self.path)?;
+            if let Some(lock) = self.lock_existing(FlockOperation::LockExclusive)? {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// Like [`KeyDir::lock`], but `None` if somebody else holds it or nothing is there.
+    pub fn try_lock(&self) -> Result<Option<KeyLock>, StoreError> {
+        self.lock_existing(FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn lock_existing(&self, operation: FlockOperation) -> Result<Option<KeyLock>, StoreError> {
+        let path = self.path.join("lock");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(fd) => File::from(fd),
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(StoreError::io("open", &path, e)),
+        };
+        loop {
+            match rustix::fs::flock(&file, operation) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(e) => return Err(StoreError::io("lock", &path, e)),
+            }
+        }
+        // Whoever held it may have forgotten the key: then this lock is of a file that is no more.
+        let held = file.metadata().map_err(|e| StoreError::io("look at", &path, e))?;
+        match std::fs::symlink_metadata(&path) {
+            Ok(now) if (now.dev(), now.ino()) == (held.dev(), held.ino()) => {}
+            _ => return Ok(None),
+        }
+        file::remove_leftovers(&self.path);
+        Ok(Some(KeyLock {
+            dir: self.clone(),
+            _file: file,
+        }))
+    }
+
+    /// Forgets the key: waits until nobody writes, then removes everything. False if nothing was there.
+    pub fn forget(&self) -> Result<bool, StoreError> {
+        match self.lock_existing(FlockOperation::LockExclusive)? {
+            Some(lock) => lock.forget().map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Forgets the key unless somebody writes there.
+    pub(crate) fn forget_unless_held(&self) -> Result<bool, StoreError> {
+        match self.try_lock()? {
+            Some(lock) => lock.forget().map(|()| true),
+            None => Ok(false),
+        }
+    }
+}
+
+/// The right to write what is kept of a key; given back when dropped.
+#[derive(Debug)]
+pub struct KeyLock {
+    dir: KeyDir,
+    _file: File,
+}
+
+impl KeyLock {
+    /// What it is the right to write.
+    pub fn dir(&self) -> &KeyDir {
+        &self.dir
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        // The key's text comes first and lasts: a directory without it would belong to nobody.
+        if !self.dir.exists() {
+            write_whole(&self.dir.path.join("key"), self.dir.key.as_str().as_bytes())?;
+        }
+        write_whole(&self.dir.path.join(name), bytes)
+    }
+
+    /// Replaces the profile.
+    pub fn save_profile(&self, profile: &Profile) -> Result<(), StoreError> {
+        self.write("profile", &profile.to_bytes()?)
+    }
+
+    /// Replaces the plan.
+    pub fn save_plan(&self, plan: &PlanDraft) -> Result<(), StoreError> {
+        self.write("plan", &plan.to_bytes()?)
+    }
+
+    /// Removes the plan: the next start only records.
+    pub fn remove_plan(&self) -> Result<(), StoreError> {
+        let path = self.dir.path.join("plan");
+        match std::fs::remove_file(&path) {
+            Ok(()) => file::sync_directory(&self.dir.path),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(StoreError::io("remove", &path, e)),
+        }
+    }
+
+    /// Replaces the turns.
+    pub fn save_turns(&self, turns: &Turns) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec(turns)
+            .map_err(|e| StoreError::io("encode", &self.dir.path.join("turns"), std::io::Error::other(e)))?;
+        self.write("turns", &bytes)
+    }
+
+    /// Adds a trace.
+    pub fn add_trace(&self, trace: &Trace) -> Result<(), StoreError> {
+        self.write(
+            &format!("{:020}.trace", trace.meta.started_unix_ns),
+            &trace.to_bytes()?,
+        )
+    }
+
+    /// Adds an outcome.
+    pub fn add_outcome(&self, outcome: &Outcome) -> Result<(), StoreError> {
+        self.write(
+            &format!("{:020}.outcome", outcome.started_unix_ns),
+            &outcome.to_bytes()?,
+        )
+    }
+
+    /// Removes what exceeds the limits on one key.
+    pub fn trim(&self, limits: &Limits, now: SystemTime) {
+        // Whatever cannot be removed stays and is tried again after the next start.
+        let keep = |paths: Vec<PathBuf>, most: usize| -> Vec<PathBuf> {
+            let excess = paths.len().saturating_sub(most);
+            let (gone, kept) = paths.split_at(excess);
+            gone.iter().for_each(|path| drop(std::fs::remove_file(path)));
+            let old = |path: &PathBuf| {
+                let modified = std::fs::symlink_metadata(path).and_then(|m| m.modified());
+                modified.is_ok_and(|m| now.duration_since(m).unwrap_or(Duration::ZERO) > limits.age)
+            };
+            let (old, kept): (Vec<_>, Vec<_>) = kept.iter().cloned().partition(old);
+            old.iter().for_each(|path| drop(std::fs::remove_file(path)));
+            kept
+        };
+        let traces = keep(self.dir.traces(), limits.traces);
+        keep(self.dir.numbered("outcome"), limits.outcomes);
+        let (_, mut size) = self.dir.last_used_and_size();
+        for trace in traces {
+            if size <= limits.key_bytes {
+                return;
+            }
+            let length = std::fs::symlink_metadata(&trace).map_or(0, |m| m.len());
+            if std::fs::remove_file(&trace).is_ok() {
+                size = size.saturating_sub(length);
+            }
+        }
+    }
+
+    /// Removes all traces and returns how many bytes that were.
+    pub(crate) fn remove_traces(&self) -> u64 {
+        let removed = |path: &PathBuf| {
+            let length = std::fs::symlink_metadata(path).map_or(0, |m| m.len());
+            if std::fs::remove_file(path).is_ok() {
+                length
+            } else {
+                0
+            }
+        };
+        self.dir.traces().iter().map(removed).sum()
+    }
+
+    /// Removes everything. The directory is renamed first, so that no reader finds half of it.
+    fn forget(self) -> Result<(), StoreError> {
+        let path = &self.dir.path;
+        let gone = path.with_file_name(format!("{}{}", file::TEMPORARY, std::process::id()));
+        // Of an earlier process of the same number that was killed here.
+        let _ = std::fs::remove_dir_all(&gone);
+        std::fs::rename(path, &gone).map_err(|e| StoreError::io("remove", path, e))?;
+        std::fs::remove_dir_all(&gone).map_err(|e| StoreError::io("remove", &gone, e))
+    }
+}

@@ -1,0 +1,124 @@
+//! The state directory as a whole.
+
+use crate::file;
+use crate::keydir::{KeyDir, directory_name};
+use crate::{Limits, Log, StoreError};
+use headstart_model::Key;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Nobody takes so long to write a file.
+const STRAY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A state directory. Making the value touches nothing; directories are made when something is written.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+impl Store {
+    /// The state directory at `root`.
+    pub fn new(root: impl Into<PathBuf>) -> Store {
+        Store { root: root.into() }
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The log of background work.
+    pub fn log(&self) -> Log {
+        Log::new(self.root.join("log"))
+    }
+
+    /// What is kept of a key; it need not exist.
+    pub fn key(&self, key: &Key) -> KeyDir {
+        KeyDir::new(self.root.join("keys").join(directory_name(key)), key.clone())
+    }
+
+    /// The keys of which something is kept, in order.
+    pub fn keys(&self) -> Result<Vec<Key>, StoreError> {
+        let path = self.root.join("keys");
+        let entries = match std::fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(StoreError::io("list", &path, e)),
+        };
+        let mut keys = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|e| StoreError::io("list", &path, e))?;
+            // A directory without a readable key is a leftover; it goes by its age.
+            let text = file::read_bounded(&entry.path().join("key"), headstart_model::key::MAX_KEY as u64);
+            let Ok(Some(text)) = text else { continue };
+            let Ok(text) = String::from_utf8(text) else {
+                continue;
+            };
+            if let Ok(key) = Key::new(text)
+                && directory_name(&key).as_str() == entry.file_name()
+            {
+                keys.push(key);
+            }
+        }
+        keys.sort();
+        Ok(keys)
+    }
+
+    /// Removes what exceeds the limits on all keys together: keys not started for long, then, oldest key first,
+    /// traces, then whole keys, until the rest fits. Keys that somebody holds are left alone.
+    pub fn tidy(&self, limits: &Limits, now: SystemTime) -> Result<(), StoreError> {
+        let mut all: Vec<(SystemTime, u64, KeyDir)> = Vec::new();
+        for key in self.keys()? {
+            let dir = self.key(&key);
+            let (used, size) = dir.last_used_and_size();
+            if now.duration_since(used).unwrap_or(Duration::ZERO) > limits.key_age {
+                dir.forget_unless_held()?;
+            } else {
+                all.push((used, size, dir));
+            }
+        }
+        self.remove_strays(now);
+        all.sort_by_key(|(used, _, _)| *used);
+        let mut total: u64 = all.iter().map(|(_, size, _)| size).sum();
+        for (_, size, dir) in &mut all {
+            if total <= limits.total_bytes {
+                return Ok(());
+            }
+            let Some(lock) = dir.try_lock()? else { continue };
+            let removed = lock.remove_traces();
+            *size = size.saturating_sub(removed);
+            total = total.saturating_sub(removed);
+        }
+        for (_, size, dir) in &all {
+            if total <= limits.total_bytes {
+                return Ok(());
+            }
+            if dir.forget_unless_held()? {
+                total = total.saturating_sub(*size);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a kill left outside of any key: directories that were being forgotten or made, temporary files of
+    /// devices. Those younger than a day may be in use.
+    fn remove_strays(&self, now: SystemTime) {
+        for part in ["keys", "devices"] {
+            for entry in std::fs::read_dir(self.root.join(part))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let path = entry.path();
+                let temporary = entry.file_name().to_string_lossy().starts_with(file::TEMPORARY);
+                let nobodys = part == "keys" && !path.join("key").exists();
+                let modified = std::fs::symlink_metadata(&path).and_then(|m| m.modified());
+                let old = modified.is_ok_and(|m| now.duration_since(m).unwrap_or(Duration::ZERO) > STRAY_AGE);
+                if old && (temporary || nobodys) {
+                    // What stays is tried again.
+                    let _ = std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path));
+                }
+            }
+        }
+    }
+}
