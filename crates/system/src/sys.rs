@@ -24,9 +24,9 @@ pub struct FiemapExtent {
     pub logical: u64,
     pub physical: u64,
     pub length: u64,
-    reserved64: [u64; 2],
+    pub reserved64: [u64; 2],
     pub flags: u32,
-    reserved: [u32; 3],
+    pub reserved: [u32; 3],
 }
 
 /// `struct fiemap` with room for a batch.
@@ -142,7 +142,7 @@ pub struct Cachestat {
 }
 
 /// Not in libc for every architecture; system calls since 424 have one number everywhere but on Alpha.
-const SYS_CACHESTAT: libc::c_long = 451;
+pub const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Page counts of a file's range (6.5 and later); a length of 0 means to the end.
 pub fn cachestat(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<Cachestat> {
