@@ -1,3 +1,7 @@
 //! headstart-lab: slow disks, programs that start on them, and honest measurements; nothing here ships to users.
 
+pub mod disk;
 pub mod model;
+pub mod paths;
+pub mod registry;
+pub mod tools;

@@ -1,2 +1,197 @@
-//! The `headstart-lab` command.
-fn main() {}
+//! The `headstart-lab` command: parse, call, print.
+
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use headstart_lab::disk::{self, Entry, Options};
+use headstart_lab::model::{BUILT_IN, Model};
+use headstart_lab::registry::{self, Item, Registry};
+use headstart_lab::{paths, tools};
+
+/// Slow disks, programs that start on them, and honest measurements.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Block devices whose timing follows a model.
+    #[command(subcommand)]
+    Disk(DiskCommand),
+    /// Remove what a killed lab left: mounts, loop devices, processes, scratch files.
+    Clean,
+}
+
+#[derive(Debug, Subcommand)]
+enum DiskCommand {
+    /// List the built-in models.
+    List,
+    /// Serve an image as DIR/disk at a model's pace until interrupted; attach it with `losetup --direct-io=on`.
+    Serve {
+        /// A built-in model, or a TOML file.
+        #[arg(long)]
+        model: String,
+        /// The bytes of the disk.
+        #[arg(long)]
+        image: PathBuf,
+        /// Where to mount.
+        #[arg(long)]
+        mount: PathBuf,
+        /// Write one line per request: time, operation, sector, sectors, depth, service time.
+        #[arg(long)]
+        log: Option<PathBuf>,
+        /// Make writes permanent; otherwise they are kept in memory and forgotten.
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Measure models with fio, beside what they predict.
+    Check {
+        /// Models; all when none is given.
+        models: Vec<String>,
+        /// Seconds for each of the four patterns.
+        #[arg(long, default_value_t = 3)]
+        seconds: u32,
+    },
+}
+
+fn main() {
+    let cli = Cli::parse();
+    if let Err(error) = run(cli.command) {
+        eprintln!("headstart-lab: {error:#}");
+        std::process::exit(1);
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Disk(DiskCommand::List) => {
+            for (name, _) in BUILT_IN {
+                let model = Model::load(name)?;
+                println!("{name:<10} {}\n           {}", model.description, model.source);
+            }
+            Ok(())
+        }
+        Command::Disk(DiskCommand::Serve {
+            model,
+            image,
+            mount,
+            log,
+            keep,
+        }) => {
+            let options = Options {
+                model: Model::load(&model)?,
+                image,
+                directory: mount,
+                keep,
+            };
+            serve(&options, log.as_deref())
+        }
+        Command::Disk(DiskCommand::Check { models, seconds }) => check(&models, seconds),
+        Command::Clean => clean(),
+    }
+}
+
+/// A registry whose contents go away with the process.
+fn registry() -> Result<Registry> {
+    tools::require_root()?;
+    let registry = Registry::open(&paths::base()?)?;
+    registry.undo_on_signals()?;
+    Ok(registry)
+}
+
+fn serve(options: &Options, log: Option<&Path>) -> Result<()> {
+    let registry = registry()?;
+    fs::create_dir_all(&options.directory)?;
+    let directory = fs::canonicalize(&options.directory)?;
+    let options = Options {
+        directory: directory.clone(),
+        ..options.clone()
+    };
+    let _guard = registry.guard(Item::Fuse { target: directory })?;
+    let mut log = match log {
+        None => None,
+        Some(path) => {
+            let file = fs::File::create(path).with_context(|| format!("creating {}", path.display()))?;
+            let mut log = BufWriter::new(file);
+            writeln!(log, "{}", Entry::CSV_HEADER)?;
+            Some(log)
+        }
+    };
+    let (server, clock, _) = disk::serve(&options)?;
+    println!("{}", server.file().display());
+    std::io::stdout().flush()?;
+    loop {
+        std::thread::sleep(Duration::from_millis(200));
+        let entries = clock.take_log();
+        if let Some(log) = &mut log {
+            for entry in entries {
+                writeln!(log, "{}", entry.csv())?;
+            }
+            log.flush()?;
+        }
+    }
+}
+
+fn check(models: &[String], seconds: u32) -> Result<()> {
+    let _lock = paths::lock()?;
+    let registry = registry()?;
+    let models: Vec<&str> = if models.is_empty() {
+        BUILT_IN.iter().map(|(name, _)| *name).collect()
+    } else {
+        models.iter().map(String::as_str).collect()
+    };
+    let models = models
+        .into_iter()
+        .map(Model::load)
+        .collect::<Result<Vec<_>, _>>()?;
+    println!(
+        "{:<10} {:<26} {:>11} {:>11}",
+        "model", "pattern", "predicted", "measured"
+    );
+    for model in models {
+        for row in disk::check(&model, &paths::base()?, &registry, seconds)? {
+            let error = if row.predicted.is_finite() {
+                format!("{:+.1} %", row.error() * 100.0)
+            } else {
+                String::new()
+            };
+            let predicted = if row.predicted.is_finite() {
+                format!("{:.0}", row.predicted)
+            } else {
+                "no limit".into()
+            };
+            println!(
+                "{:<10} {:<26} {predicted:>11} {:>11.0} {:<8} {error:>8}",
+                row.model, row.pattern, row.measured, row.unit
+            );
+        }
+    }
+    Ok(())
+}
+
+fn clean() -> Result<()> {
+    tools::require_root()?;
+    let cleaned = registry::clean(&paths::base()?)?;
+    for item in &cleaned.removed {
+        println!("removed {item:?}");
+    }
+    for pid in &cleaned.running {
+        println!("left alone: lab process {pid} is still running");
+    }
+    if cleaned.removed.is_empty() && cleaned.running.is_empty() && cleaned.failures.is_empty() {
+        println!("nothing to clean");
+    }
+    anyhow::ensure!(
+        cleaned.failures.is_empty(),
+        "not removed: {}",
+        cleaned.failures.join("; ")
+    );
+    Ok(())
+}

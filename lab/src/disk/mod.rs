@@ -1,0 +1,243 @@
+//! A block device whose timing follows a model: backing image → model → FUSE file → loop device with direct I/O.
+//!
+//! Data, ordering and concurrency are real, only the time an answer takes is modelled. [`Attached`] is the whole chain; it comes
+//! apart when dropped, on a signal, or by `headstart-lab clean`.
+
+mod backing;
+mod check;
+mod clock;
+mod serve;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+pub use backing::Backing;
+pub use check::{Check, check};
+pub use clock::{Clock, Entry};
+pub use serve::{FILE, Server};
+
+use crate::model::{MAX_REQUEST, Model};
+use crate::registry::{Guard, Item, Registry};
+use crate::tools;
+
+/// Read-ahead of the device in KiB: what Linux sets for real disks. Loop devices start with more.
+pub const READ_AHEAD_KB: u64 = 128;
+
+/// What the chain costs a request beyond its model at depth 1, taken off each answer: `disk check none` gives 23 us with the
+/// processor kept from sleeping, and the timer's wake-up adds a little.
+const CHAIN: Duration = Duration::from_micros(30);
+
+/// What to attach.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The timing.
+    pub model: Model,
+    /// The bytes; never changed unless `keep`.
+    pub image: PathBuf,
+    /// Where the FUSE file is mounted; made when missing.
+    pub directory: PathBuf,
+    /// Make writes permanent.
+    pub keep: bool,
+}
+
+/// A modelled disk, attached.
+#[derive(Debug)]
+pub struct Attached {
+    // Dropped in this order: users of the server first.
+    attachment: Option<Guard>,
+    device: PathBuf,
+    server: Server,
+    _mount: Guard,
+    clock: Arc<Clock>,
+    backing: Arc<Backing>,
+    model: Model,
+    registry: Registry,
+    _awake: Option<File>,
+}
+
+/// What has been read from a device (`/sys/block/*/stat`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Read requests, after merging.
+    pub reads: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Milliseconds in which a request was outstanding.
+    pub busy_ms: u64,
+}
+
+impl Counters {
+    /// The difference since `earlier`.
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters {
+            reads: self.reads - earlier.reads,
+            bytes: self.bytes - earlier.bytes,
+            busy_ms: self.busy_ms - earlier.busy_ms,
+        }
+    }
+}
+
+/// Starts the server of `options` alone, without a loop device.
+pub fn serve(options: &Options) -> Result<(Server, Arc<Clock>, Arc<Backing>)> {
+    let shown = options.image.display();
+    let backing =
+        Backing::open(&options.image, options.keep).with_context(|| format!("disk image {shown}"))?;
+    backing
+        .warm()
+        .with_context(|| format!("reading disk image {shown}"))?;
+    let backing = Arc::new(backing);
+    let clock = Arc::new(Clock::start(&options.model, backing.size(), CHAIN)?);
+    fs::create_dir_all(&options.directory)
+        .with_context(|| format!("creating {}", options.directory.display()))?;
+    let server = Server::start(&options.directory, Arc::clone(&backing), Arc::clone(&clock))?;
+    // An answered question means that all threads are running.
+    fs::metadata(server.file()).with_context(|| format!("asking for {}", server.file().display()))?;
+    serve::raise_priority();
+    Ok((server, clock, backing))
+}
+
+impl Attached {
+    /// Serves the image, attaches a loop device to it and sets the device's queue.
+    pub fn new(options: &Options, registry: &Registry) -> Result<Attached> {
+        let mount = registry.guard(Item::Fuse {
+            target: options.directory.clone(),
+        })?;
+        let (server, clock, backing) = serve(options)?;
+        let (device, attachment) = attach_free(server.file(), registry)?;
+        let attached = Attached {
+            attachment: Some(attachment),
+            device,
+            server,
+            _mount: mount,
+            clock,
+            backing,
+            model: options.model.clone(),
+            registry: registry.clone(),
+            _awake: stay_awake(),
+        };
+        attached.set_queue()?;
+        Ok(attached)
+    }
+
+    /// The block device, such as `/dev/loop3`. It must not be mounted when this is dropped.
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Bytes of the device.
+    pub fn size(&self) -> u64 {
+        self.backing.size()
+    }
+
+    /// Detaches and attaches the same device anew, with nothing cached and nothing written: the same cold bytes every time.
+    pub fn renew(&mut self) -> Result<()> {
+        if let Some(guard) = self.attachment.take() {
+            guard.undo()?;
+        }
+        self.backing.reset();
+        self.attachment = Some(attach(&self.device, self.server.file(), &self.registry)?);
+        self.set_queue()?;
+        let resident = tools::run(
+            "fincore",
+            ["--bytes", "--raw", "--noheadings", "--output", "RES"]
+                .map(Path::new)
+                .into_iter()
+                .chain([self.device()]),
+        )?;
+        // A file system probe by udev may have read the first and last few blocks.
+        if resident.trim().parse::<u64>().unwrap_or(0) > 1 << 20 {
+            bail!(
+                "{} has {} bytes cached right after attaching",
+                self.device.display(),
+                resident.trim()
+            );
+        }
+        self.take_log();
+        Ok(())
+    }
+
+    /// Read counters since the loop device was attached.
+    pub fn counters(&self) -> Result<Counters> {
+        let path = self.sysfs("stat")?;
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let fields: Vec<u64> = text.split_whitespace().filter_map(|f| f.parse().ok()).collect();
+        match fields[..] {
+            [reads, _, sectors, _, _, _, _, _, _, busy_ms, ..] => Ok(Counters {
+                reads,
+                bytes: sectors * 512,
+                busy_ms,
+            }),
+            _ => bail!("{}: expected at least ten numbers, got {text:?}", path.display()),
+        }
+    }
+
+    /// The request log since the last call.
+    pub fn take_log(&self) -> Vec<Entry> {
+        self.clock.take_log()
+    }
+
+    fn sysfs(&self, file: &str) -> Result<PathBuf> {
+        let name = self.device.file_name().context("device without a name")?;
+        Ok(Path::new("/sys/block").join(name).join(file))
+    }
+
+    fn set_queue(&self) -> Result<()> {
+        let set = |file: &str, value: &str| -> Result<()> {
+            let path = self.sysfs(&format!("queue/{file}"))?;
+            fs::write(&path, value).with_context(|| format!("writing {value} to {}", path.display()))?;
+            let got = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            let got = got.trim();
+            if got != value && !got.contains(&format!("[{value}]")) {
+                bail!("{}: wrote {value}, it says {got}", path.display());
+            }
+            Ok(())
+        };
+        let queue = &self.model.queue;
+        set("rotational", if queue.rotational { "1" } else { "0" })?;
+        set("scheduler", &queue.scheduler)?;
+        set("max_sectors_kb", &(MAX_REQUEST / 1024).to_string())?;
+        // Last: changing the two above resets it.
+        set("read_ahead_kb", &READ_AHEAD_KB.to_string())
+    }
+}
+
+/// Keeps the processors out of deep sleep while the file is open (`Documentation/power/pm_qos_interface.rst`): waking them costs
+/// 70 us a hop in a virtual machine, several hops a request. `None` where the kernel has no such switch.
+fn stay_awake() -> Option<File> {
+    let mut file = OpenOptions::new().write(true).open("/dev/cpu_dma_latency").ok()?;
+    file.write_all(&0i32.to_ne_bytes()).ok()?;
+    Some(file)
+}
+
+/// Attaches `file` to a free loop device.
+fn attach_free(file: &Path, registry: &Registry) -> Result<(PathBuf, Guard)> {
+    // Another program may take the free device first: try again.
+    let mut attempt = 0;
+    loop {
+        let device = PathBuf::from(tools::run("losetup", ["-f"])?.trim());
+        match attach(&device, file, registry) {
+            Ok(guard) => return Ok((device, guard)),
+            Err(error) if attempt >= 4 => return Err(error),
+            Err(_) => attempt += 1,
+        }
+    }
+}
+
+fn attach(device: &Path, file: &Path, registry: &Registry) -> Result<Guard> {
+    let guard = registry.guard(Item::Loop {
+        device: device.into(),
+        backing: file.into(),
+    })?;
+    tools::run("losetup", [Path::new("--direct-io=on"), device, file])?;
+    Ok(guard)
+}
