@@ -1,0 +1,72 @@
+# headstart. `make demo` shows what it is for, `make test` proves it; both install what they need (as root, by apt).
+
+JOBS ?= 2
+CARGO := cargo
+# What is installed stands alone: no library of its own kind to find at boot. See .cargo/config.toml.
+BIN := target/release/headstart
+LAB := target/release/headstart-lab
+
+.PHONY: all deps deps-build deps-test deps-kernels build check lint man test test-kernels fuzz demo bench install clean
+
+all: build
+
+# ---- what is needed -------------------------------------------------------------------------------------------------
+APT := DEBIAN_FRONTEND=noninteractive apt-get
+BUILD_PACKAGES := clang gcc libc6-dev make pkg-config libelf-dev zlib1g-dev libzstd-dev git ca-certificates
+TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount util-linux attr python3 mandoc fio \
+	fuse3 mmdebstrap libcap2-bin procps shellcheck
+KERNEL_PACKAGES := qemu-system-x86 busybox-static cpio kmod
+
+deps: deps-build deps-test
+
+deps-build deps-test deps-kernels:
+	@packaging/debian-deps $(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
+
+# ---- building -------------------------------------------------------------------------------------------------------
+build: deps-build
+	$(CARGO) build -j$(JOBS) --release --locked -p headstart -p headstart-lab
+
+man: build
+	$(BIN) generate target/generated
+	cp docs/man/*.5 target/generated/man/
+
+install: build man
+	install -D -m 755 $(BIN) $(DESTDIR)/usr/sbin/headstart
+	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5
+	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/
+	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/
+	install -D -m 644 target/generated/completions/headstart.bash $(DESTDIR)/usr/share/bash-completion/completions/headstart
+	install -D -m 644 target/generated/completions/_headstart $(DESTDIR)/usr/share/zsh/vendor-completions/_headstart
+	install -D -m 644 target/generated/completions/headstart.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/headstart.fish
+
+# ---- proving --------------------------------------------------------------------------------------------------------
+# Before every commit: form, lints, and all tests but those that boot kernels or fuzz.
+check: lint
+	$(CARGO) test -j$(JOBS) --locked --workspace
+
+lint: deps-build deps-test
+	$(CARGO) fmt --check
+	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- -D warnings
+	shellcheck .ci/run fuzz/run packaging/debian-deps $(wildcard tests/kernels/run)
+	mandoc -T lint -W warning docs/man/*.5
+
+test: check build
+	tests/acceptance/run
+
+test-kernels: build deps-kernels
+	tests/kernels/run $(KERNEL)
+
+fuzz: deps-build
+	fuzz/run 60
+
+# ---- showing --------------------------------------------------------------------------------------------------------
+DEMO ?= libreoffice
+demo: deps-test build
+	$(LAB) demo --workload $(DEMO)
+
+bench: deps-test build
+	$(LAB) bench
+
+clean:
+	-test ! -x $(LAB) || $(LAB) clean
+	$(CARGO) clean
