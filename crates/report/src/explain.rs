@@ -1,0 +1,402 @@
+//! Why a path is prefetched for a key, or why not.
+
+use crate::human::{bytes, duration, ranges, weight};
+use crate::plan::RequestView;
+use crate::table::facts;
+use headstart_model::plan::{Plan, RequestKind};
+use headstart_model::profile::{Entry, Version};
+use headstart_model::{FilePath, Profile};
+use serde::Serialize;
+
+/// What is at the path now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Now {
+    /// A regular file.
+    File {
+        /// Size in bytes.
+        size: u64,
+        /// Modification time, nanoseconds since 1970.
+        mtime_ns: i64,
+    },
+    /// A directory.
+    Directory,
+    /// Something that is never read: a device, a socket, a FIFO.
+    Special,
+    /// Nothing.
+    Missing,
+    /// Not to be found out, and why.
+    Unknown(String),
+}
+
+/// Why a path is prefetched for a key, or why not.
+#[derive(Debug, Serialize)]
+pub struct Explanation {
+    /// The key.
+    pub key: String,
+    /// The path asked about.
+    pub path: FilePath,
+    /// Whether the next start prefetches something of it.
+    pub prefetched: bool,
+    /// Why, or why not.
+    pub because: String,
+    /// What is at the path now.
+    pub now: Now,
+    /// Whether another version of the file is there than the one learned; null where there is nothing to compare.
+    pub changed: Option<bool>,
+    /// Runs the profile was learned from.
+    pub runs: u32,
+    /// The weight that is enough.
+    pub threshold: f32,
+    /// What the profile knows of it.
+    pub entry: Option<Entry>,
+    /// The plan's requests for it, by their index.
+    pub requests: Vec<(usize, RequestView)>,
+    /// Requests before this index are issued.
+    pub cut: usize,
+}
+
+/// What is known about a path under a key.
+pub struct Known<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// Its profile.
+    pub profile: Option<&'a Profile>,
+    /// Its plan.
+    pub plan: Option<&'a Plan<'a>>,
+    /// What is at the path now.
+    pub now: Now,
+    /// The exclusion that the path falls under.
+    pub excluded: Option<&'a str>,
+}
+
+/// Explains.
+pub fn explain(path: &FilePath, known: Known<'_>) -> Explanation {
+    let entry = known.profile.and_then(|profile| {
+        let by_path = profile
+            .entries
+            .binary_search_by(|entry| entry.path.cmp(path))
+            .ok();
+        let by_overlay = || {
+            profile
+                .entries
+                .iter()
+                .position(|entry| entry.overlay.as_ref() == Some(path))
+        };
+        profile.entries.get(by_path.or_else(by_overlay)?).cloned()
+    });
+    let names: Vec<&FilePath> = match &entry {
+        Some(entry) => std::iter::once(&entry.path)
+            .chain(entry.overlay.as_ref())
+            .collect(),
+        None => vec![path],
+    };
+    let mut requests = Vec::new();
+    let mut planned = None;
+    if let Some(plan) = known.plan {
+        for (index, request) in plan.requests().enumerate() {
+            let of_file = request.kind != RequestKind::Metadata
+                && plan
+                    .path(request.file as usize)
+                    .is_some_and(|p| names.iter().any(|n| n.as_bytes() == p));
+            if of_file {
+                requests.push((index, RequestView::from(&request)));
+                planned = planned.or_else(|| plan.file(request.file as usize));
+            }
+        }
+    }
+    let learned = entry.as_ref().and_then(|entry| entry.version);
+    let planned = planned.map(|f| Version {
+        size: f.size,
+        mtime_ns: f.mtime_ns,
+        generation: f.generation,
+    });
+    let changed = match (&known.now, planned.or(learned)) {
+        (Now::File { size, mtime_ns }, Some(old)) => Some((*size, *mtime_ns) != (old.size, old.mtime_ns)),
+        (Now::Missing, Some(_)) => Some(true),
+        _ => None,
+    };
+    let mut explanation = Explanation {
+        key: known.key.into(),
+        path: path.clone(),
+        prefetched: false,
+        because: String::new(),
+        now: known.now,
+        changed,
+        runs: known.profile.map_or(0, |profile| profile.runs),
+        threshold: known.profile.map_or(0.0, |profile| profile.policy.threshold()),
+        entry,
+        requests,
+        cut: known.plan.map_or(0, |plan| plan.cut()),
+    };
+    let known = (known.profile.is_some(), known.plan.is_some(), known.excluded);
+    (explanation.prefetched, explanation.because) = reason(&explanation, known);
+    explanation
+}
+
+/// The first reason that decides.
+fn reason(it: &Explanation, (profile, plan, excluded): (bool, bool, Option<&str>)) -> (bool, String) {
+    let no = |why: String| (false, why);
+    let Some(entry) = &it.entry else {
+        return no(match (excluded, profile) {
+            (Some(excluded), _) => format!("{excluded} is excluded: nothing below it is learned"),
+            (None, true) => format!("none of the {} runs that were learned from used it", it.runs),
+            (None, false) => "nothing was learned yet: it takes one whole start".into(),
+        });
+    };
+    let best = entry
+        .ranges
+        .iter()
+        .map(|range| range.weight)
+        .fold(entry.weight, f32::max);
+    if best < it.threshold {
+        return no(format!(
+            "too few runs used it: its weight is {}, {} is needed",
+            weight(best),
+            weight(it.threshold)
+        ));
+    }
+    if !plan {
+        return no("there is no plan yet: it is made after the next start".into());
+    }
+    if it.requests.is_empty() {
+        return no(match it.now {
+            Now::Missing => "nothing is there".into(),
+            Now::Special => "it is no regular file or directory".into(),
+            _ => "the plan needs no request for it: it was not there, not on a local file system, or its metadata is \
+                  read with its neighbours'"
+                .into(),
+        });
+    }
+    let issued: Vec<&RequestView> = it
+        .requests
+        .iter()
+        .filter(|(index, _)| *index < it.cut)
+        .map(|(_, request)| request)
+        .collect();
+    if issued.is_empty() {
+        return no("it lies beyond the memory budget of the plan".into());
+    }
+    if it.changed == Some(true) {
+        return no(
+            "it changed since the plan was made: its requests are skipped until the next start".into(),
+        );
+    }
+    let sum = issued
+        .iter()
+        .fold(0u64, |sum, request| sum.saturating_add(request.length));
+    (
+        true,
+        format!("{} requests read {} of it", issued.len(), bytes(sum)),
+    )
+}
+
+/// The explanation for people.
+pub fn text(it: &Explanation) -> String {
+    let now = match &it.now {
+        Now::File { size, .. } => format!("a file of {}", bytes(*size)),
+        Now::Directory => "a directory".into(),
+        Now::Special => "neither file nor directory".into(),
+        Now::Missing => "nothing".into(),
+        Now::Unknown(why) => why.clone(),
+    };
+    let mut lines = vec![
+        ("key", it.key.clone()),
+        (
+            "prefetched",
+            format!("{}: {}", if it.prefetched { "yes" } else { "no" }, it.because),
+        ),
+        ("now", now),
+    ];
+    match it.changed {
+        Some(true) => lines.push(("changed", "yes, since it was learned or planned".into())),
+        Some(false) => lines.push(("changed", "no".into())),
+        None => {}
+    }
+    if let Some(entry) = &it.entry {
+        lines.push((
+            "weight",
+            format!(
+                "{} of {} runs; {} is enough",
+                weight(entry.weight),
+                it.runs,
+                weight(it.threshold)
+            ),
+        ));
+        lines.push(("needed for", format!("{:?}", entry.need).to_lowercase()));
+        lines.push((
+            "first used",
+            format!("{} after the start", duration(entry.first_use_ns)),
+        ));
+        if let Some(overlay) = &entry.overlay {
+            lines.push(("through", overlay.to_string()));
+        }
+        for (bits, set) in crate::profile::by_weight(entry) {
+            lines.push((
+                "pages",
+                format!(
+                    "{} with weight {}",
+                    ranges(set.ranges()),
+                    weight(f32::from_bits(bits))
+                ),
+            ));
+        }
+    }
+    for (index, request) in &it.requests {
+        let beyond = if *index < it.cut {
+            ""
+        } else {
+            ", beyond the budget"
+        };
+        lines.push((
+            "request",
+            format!(
+                "#{index} {} {} at {}{beyond}",
+                request.kind,
+                bytes(request.length),
+                request.offset
+            ),
+        ));
+    }
+    facts(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::Key;
+    use headstart_model::machine::{Cost, DeviceClass};
+    use headstart_model::plan::{PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request};
+    use headstart_model::profile::{Need, Policy, WeightedRange};
+
+    const NOW: Now = Now::File {
+        size: 8192,
+        mtime_ns: 5,
+    };
+
+    fn profile(share: f32) -> Profile {
+        let range = WeightedRange {
+            start: 0,
+            pages: 2,
+            weight: share,
+            first_use_ns: 0,
+            stage: 0,
+        };
+        Profile {
+            key: Key::new("k").unwrap(),
+            page_size: 4096,
+            runs: 3,
+            mass: 1.0,
+            updated_unix_ns: 0,
+            policy: Policy::Decay,
+            stages: vec!["start".into()],
+            entries: vec![Entry {
+                path: "/f".into(),
+                overlay: None,
+                need: Need::Open,
+                weight: share,
+                first_use_ns: 0,
+                stage: 0,
+                version: Some(Version {
+                    size: 8192,
+                    mtime_ns: 5,
+                    generation: 0,
+                }),
+                ranges: vec![range],
+            }],
+        }
+    }
+
+    fn plan(cut: u32) -> PlanFile {
+        let cost = Cost {
+            class: DeviceClass::Flash,
+            bandwidth: 1e9,
+            latency: 1e-4,
+            depth: 8,
+        };
+        let request = Request {
+            kind: RequestKind::Data,
+            stage: 0,
+            device: 0,
+            file: 0,
+            offset: 0,
+            length: 8192,
+            bridged: 0,
+            deadline_us: 0,
+        };
+        let draft = PlanDraft {
+            key: Key::new("k").unwrap(),
+            page_size: 4096,
+            created_unix_ns: 0,
+            budget: 0,
+            cut,
+            stages: vec!["start".into()],
+            devices: vec![PlanDevice {
+                mount_point: "/".into(),
+                uuid: [0; 16],
+                cost,
+                request_limit: 1 << 20,
+                hold: false,
+            }],
+            files: vec![PlanFileEntry {
+                path: "/f".into(),
+                device: 0,
+                inode: 1,
+                generation: 0,
+                size: 8192,
+                mtime_ns: 5,
+            }],
+            requests: vec![request],
+        };
+        PlanFile(draft.to_bytes().unwrap())
+    }
+
+    fn because(share: Option<f32>, cut: Option<u32>, now: Now, excluded: Option<&str>) -> (bool, String) {
+        let profile = share.map(profile);
+        let file = cut.map(plan);
+        let plan = file.as_ref().map(|file| file.plan().unwrap());
+        let known = Known {
+            key: "k",
+            profile: profile.as_ref(),
+            plan: plan.as_ref(),
+            now,
+            excluded,
+        };
+        let it = explain(&"/f".into(), known);
+        assert!(text(&it).contains(&it.because));
+        (it.prefetched, it.because)
+    }
+
+    #[test]
+    fn the_deciding_reason_is_given() {
+        assert_eq!(
+            because(Some(1.0), Some(1), NOW, None),
+            (true, "1 requests read 8.00 KiB of it".into())
+        );
+        for (it, words) in [
+            (because(None, None, NOW, None), "nothing was learned"),
+            (
+                because(Some(0.2), Some(1), NOW, None),
+                "weight is 20 %, 50 % is needed",
+            ),
+            (because(Some(1.0), None, NOW, None), "no plan"),
+            (because(Some(1.0), Some(0), NOW, None), "memory budget"),
+            (
+                because(
+                    Some(1.0),
+                    Some(1),
+                    Now::File {
+                        size: 8192,
+                        mtime_ns: 6,
+                    },
+                    None,
+                ),
+                "changed since",
+            ),
+            (because(Some(1.0), Some(1), Now::Missing, None), "changed since"),
+            (because(None, None, NOW, Some("/proc")), "/proc is excluded"),
+        ] {
+            assert!(!it.0 && it.1.contains(words), "{it:?} lacks {words:?}");
+        }
+    }
+}

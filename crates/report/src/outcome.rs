@@ -1,0 +1,160 @@
+//! An outcome as text. Its JSON document is [`Outcome`] itself.
+
+use crate::human::{bytes, date, duration, percent, status};
+use crate::table::{Table, facts, section};
+use headstart_model::Outcome;
+use headstart_model::outcome::{Mode, Skipped, StageOutcome};
+
+/// A mode for people.
+pub fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Record => "recorded",
+        Mode::Replay => "replayed and recorded",
+        Mode::Control => "control run without replay",
+    }
+}
+
+/// The sum over the stages.
+pub fn total(outcome: &Outcome) -> StageOutcome {
+    outcome.stages.iter().fold(
+        StageOutcome {
+            stage: "all".into(),
+            ..StageOutcome::default()
+        },
+        |sum, stage| StageOutcome {
+            stage: sum.stage,
+            metadata_requests: sum.metadata_requests.saturating_add(stage.metadata_requests),
+            metadata_pages: sum.metadata_pages.saturating_add(stage.metadata_pages),
+            opens: sum.opens.saturating_add(stage.opens),
+            data_requests: sum.data_requests.saturating_add(stage.data_requests),
+            issued_pages: sum.issued_pages.saturating_add(stage.issued_pages),
+            bridged_pages: sum.bridged_pages.saturating_add(stage.bridged_pages),
+            resident_pages: sum.resident_pages.saturating_add(stage.resident_pages),
+            arrived_pages: sum.arrived_pages.saturating_add(stage.arrived_pages),
+            used_pages: sum.used_pages.saturating_add(stage.used_pages),
+            late_pages: sum.late_pages.saturating_add(stage.late_pages),
+            wasted_pages: sum.wasted_pages.saturating_add(stage.wasted_pages),
+            missed_pages: sum.missed_pages.saturating_add(stage.missed_pages),
+        },
+    )
+}
+
+/// The outcome for people.
+pub fn text(outcome: &Outcome) -> String {
+    let mut out = facts([
+        ("outcome of", outcome.key.to_string()),
+        ("started", date(outcome.started_unix_ns)),
+        ("headstart", mode(outcome.mode).to_string()),
+        (
+            "took",
+            format!(
+                "{}; {}",
+                duration(outcome.elapsed_ns),
+                outcome
+                    .status
+                    .map_or("still running when the recording ended".into(), status)
+            ),
+        ),
+        (
+            "blocked on disks",
+            outcome.blocked_ns.map_or("not known".into(), duration),
+        ),
+        (
+            "learned",
+            outcome
+                .not_learned
+                .as_ref()
+                .map_or("yes".into(), |why| format!("no: {why}")),
+        ),
+    ]);
+    if outcome.mode == Mode::Replay {
+        out += &facts([
+            ("replay took", duration(outcome.replay_ns)),
+            ("memory available", bytes(outcome.memory_available)),
+            (
+                "memory pressure",
+                outcome
+                    .memory_pressure
+                    .map_or("not known".into(), |p| format!("{p:.1} %")),
+            ),
+            ("skipped", skipped(&outcome.skipped)),
+        ]);
+        let mut table = Table::new(&[
+            "stage",
+            ">metadata",
+            ">opens",
+            ">requests",
+            ">pages",
+            ">resident",
+            ">bridged",
+            ">arrived",
+            ">used",
+            ">late",
+            ">wasted",
+            ">missed",
+        ]);
+        let sum = total(outcome);
+        let all = (outcome.stages.len() > 1).then_some(&sum);
+        for stage in outcome.stages.iter().chain(all) {
+            let mut row = vec![stage.stage.clone()];
+            let numbers = [
+                stage.metadata_requests,
+                stage.opens,
+                stage.data_requests,
+                stage.issued_pages,
+                stage.resident_pages,
+                stage.bridged_pages,
+                stage.arrived_pages,
+                stage.used_pages,
+                stage.late_pages,
+                stage.wasted_pages,
+                stage.missed_pages,
+            ];
+            row.extend(numbers.iter().map(u64::to_string));
+            table.row(row);
+        }
+        out += &section("Pages by stage", &table);
+        let needed = sum
+            .used_pages
+            .saturating_add(sum.late_pages)
+            .saturating_add(sum.missed_pages);
+        out += &format!(
+            "\nIn time: {} of the pages used. Not used: {} of the pages asked for.\n",
+            percent(sum.used_pages, needed),
+            percent(sum.wasted_pages, sum.issued_pages)
+        );
+    }
+    out
+}
+
+/// What was not issued, by reason.
+pub fn skipped(skipped: &Skipped) -> String {
+    let Skipped {
+        missing,
+        changed,
+        special,
+        not_local,
+        denied,
+        over_budget,
+        stopped,
+        failed,
+    } = *skipped;
+    let parts: Vec<String> = [
+        (missing, "not there"),
+        (changed, "changed since"),
+        (special, "no file or directory"),
+        (not_local, "not on a local file system"),
+        (denied, "not permitted"),
+        (over_budget, "beyond the memory budget"),
+        (stopped, "stopped"),
+        (failed, "read errors"),
+    ]
+    .into_iter()
+    .filter(|(number, _)| *number > 0)
+    .map(|(number, reason)| format!("{number} {reason}"))
+    .collect();
+    match parts.is_empty() {
+        true => "nothing".into(),
+        false => parts.join(", "),
+    }
+}

@@ -1,0 +1,382 @@
+//! What is known of keys, and whether prefetching pays: starts with a replay against control runs without.
+
+use crate::human::{ago, bytes, duration, pages};
+use crate::outcome::mode;
+use crate::table::{Table, facts, section};
+use headstart_model::Outcome;
+use headstart_model::outcome::Mode;
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// What is known of a key.
+#[derive(Debug, Serialize)]
+pub struct KeyStatus {
+    /// The key.
+    pub key: String,
+    /// Its profile.
+    pub profile: Option<ProfileStatus>,
+    /// Its plan.
+    pub plan: Option<PlanStatus>,
+    /// Traces kept.
+    pub traces: usize,
+    /// Whether prefetching pays.
+    pub comparison: Comparison,
+    /// The outcomes kept, oldest first.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// A profile, summed up.
+#[derive(Debug, Serialize)]
+pub struct ProfileStatus {
+    /// Runs learned from.
+    pub runs: u32,
+    /// When it last learned, nanoseconds since 1970.
+    pub updated_unix_ns: u64,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// Pages that are prefetched.
+    pub pages: u64,
+    /// Paths known.
+    pub paths: usize,
+}
+
+/// A plan, summed up.
+#[derive(Debug, Serialize)]
+pub struct PlanStatus {
+    /// When it was made, nanoseconds since 1970.
+    pub created_unix_ns: u64,
+    /// Requests that are issued.
+    pub requests: usize,
+    /// Data bytes they read.
+    pub data_bytes: u64,
+    /// Metadata bytes they read.
+    pub metadata_bytes: u64,
+}
+
+/// Starts with a replay against starts without.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Starts with a replay.
+    pub with: Group,
+    /// Control runs.
+    pub without: Group,
+    /// How much sooner the median start with a replay had ended than the median control run, nanoseconds.
+    pub gain_ns: Option<i64>,
+    /// The probability of a difference so large by chance alone (Mann-Whitney, two-sided).
+    pub p: Option<f64>,
+    /// What follows.
+    pub verdict: Verdict,
+}
+
+/// Times of some starts.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct Group {
+    /// How many.
+    pub starts: usize,
+    /// Their median, nanoseconds.
+    pub median_ns: Option<u64>,
+}
+
+/// Whether prefetching pays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// There is too little to compare.
+    TooFew,
+    /// Starts with a replay are faster.
+    Faster,
+    /// They are slower.
+    Slower,
+    /// No difference was shown.
+    NoDifference,
+}
+
+/// Fewer starts of either kind prove nothing: with three of each, chance alone orders them fully in one of ten cases.
+const ENOUGH_WITHOUT: usize = 3;
+const ENOUGH_WITH: usize = 5;
+
+/// The usual bound: chance alone shows such a difference in one of twenty comparisons.
+const SIGNIFICANT: f64 = 0.05;
+
+/// Compares the starts that ended as most did: one that failed early says nothing about speed.
+pub fn compare(outcomes: &[Outcome]) -> Comparison {
+    let mut endings: HashMap<Option<i32>, usize> = HashMap::new();
+    for outcome in outcomes.iter().filter(|o| o.mode != Mode::Record) {
+        *endings.entry(outcome.status).or_default() += 1;
+    }
+    let usual = endings
+        .into_iter()
+        .max_by_key(|(status, n)| (*n, *status == Some(0)))
+        .map(|(status, _)| status);
+    let times = |mode: Mode| -> Vec<u64> {
+        let of_mode = |o: &&Outcome| o.mode == mode && Some(o.status) == usual;
+        outcomes.iter().filter(of_mode).map(|o| o.elapsed_ns).collect()
+    };
+    let (with, without) = (times(Mode::Replay), times(Mode::Control));
+    let group = |times: &[u64]| Group {
+        starts: times.len(),
+        median_ns: median(times),
+    };
+    let gain_ns = median(&without)
+        .zip(median(&with))
+        .map(|(without, with)| i64::try_from(i128::from(without) - i128::from(with)).unwrap_or(i64::MAX));
+    let enough = with.len() >= ENOUGH_WITH && without.len() >= ENOUGH_WITHOUT;
+    let p = enough.then(|| mann_whitney(&with, &without));
+    let verdict = match (p, gain_ns) {
+        (Some(p), Some(gain)) if p < SIGNIFICANT && gain > 0 => Verdict::Faster,
+        (Some(p), Some(gain)) if p < SIGNIFICANT && gain < 0 => Verdict::Slower,
+        (Some(_), _) => Verdict::NoDifference,
+        (None, _) => Verdict::TooFew,
+    };
+    Comparison {
+        with: group(&with),
+        without: group(&without),
+        gain_ns,
+        p,
+        verdict,
+    }
+}
+
+fn median(times: &[u64]) -> Option<u64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some(sorted[middle - 1].midpoint(sorted[middle])),
+    }
+}
+
+/// The two-sided probability of the rank-sum statistic, by the normal approximation with corrections for ties and
+/// continuity (Mann and Whitney 1947).
+fn mann_whitney(a: &[u64], b: &[u64]) -> f64 {
+    let (n, m) = (a.len() as f64, b.len() as f64);
+    let mut all: Vec<(u64, bool)> = a
+        .iter()
+        .map(|t| (*t, true))
+        .chain(b.iter().map(|t| (*t, false)))
+        .collect();
+    all.sort_unstable();
+    let (mut rank_sum, mut ties) = (0.0, 0.0);
+    let mut first = 0;
+    for group in all.chunk_by(|x, y| x.0 == y.0) {
+        let size = group.len() as f64;
+        let middle = first as f64 + (size + 1.0) / 2.0;
+        rank_sum += middle * group.iter().filter(|(_, of_a)| *of_a).count() as f64;
+        ties += size.powi(3) - size;
+        first += group.len();
+    }
+    let total = n + m;
+    let u = rank_sum - n * (n + 1.0) / 2.0;
+    let variance = n * m / 12.0 * ((total + 1.0) - ties / (total * (total - 1.0)));
+    if variance <= 0.0 {
+        return 1.0;
+    }
+    let z = ((u - n * m / 2.0).abs() - 0.5).max(0.0) / variance.sqrt();
+    2.0 * upper_tail(z)
+}
+
+/// The probability that a standard normal value exceeds `z >= 0` (Abramowitz and Stegun 26.2.17, error below 1e-7).
+fn upper_tail(z: f64) -> f64 {
+    let t = 1.0 / (1.0 + 0.231_641_9 * z);
+    let series = t
+        * (0.319_381_530
+            + t * (-0.356_563_782 + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
+    (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt() * series
+}
+
+/// The verdict in words.
+pub fn verdict(comparison: &Comparison) -> String {
+    let Comparison { with, without, .. } = comparison;
+    match comparison.verdict {
+        Verdict::TooFew if without.starts < ENOUGH_WITHOUT => {
+            format!(
+                "not enough control runs yet: {} of {ENOUGH_WITHOUT}",
+                without.starts
+            )
+        }
+        Verdict::TooFew => format!(
+            "not enough starts with a replay yet: {} of {ENOUGH_WITH}",
+            with.starts
+        ),
+        Verdict::NoDifference => format!("no difference is shown{}", chance(comparison.p)),
+        Verdict::Faster | Verdict::Slower => {
+            let gain = comparison.gain_ns.unwrap_or(0);
+            let share = match without.median_ns {
+                Some(base) if base > 0 => {
+                    format!(" ({:.0} %)", 100.0 * gain.unsigned_abs() as f64 / base as f64)
+                }
+                _ => String::new(),
+            };
+            let word = if gain > 0 { "faster" } else { "slower" };
+            format!(
+                "{word} by {}{share}{}",
+                duration(gain.unsigned_abs()),
+                chance(comparison.p)
+            )
+        }
+    }
+}
+
+fn chance(p: Option<f64>) -> String {
+    match p {
+        Some(p) if p < 0.001 => ", p < 0.001".into(),
+        Some(p) => format!(", p = {p:.3}"),
+        None => String::new(),
+    }
+}
+
+fn group(group: &Group) -> String {
+    match group.median_ns {
+        Some(median) => format!("{} (median of {})", duration(median), group.starts),
+        None => "none yet".into(),
+    }
+}
+
+/// One key for people.
+pub fn text(status: &KeyStatus, now_unix_ns: u64) -> String {
+    let profile = status.profile.as_ref().map_or("none".into(), |p| {
+        format!(
+            "{} in {} paths, from {} runs, last {}",
+            pages(p.pages, p.page_size),
+            p.paths,
+            p.runs,
+            ago(p.updated_unix_ns, now_unix_ns)
+        )
+    });
+    let plan = status.plan.as_ref().map_or("none".into(), |p| {
+        format!(
+            "{} requests: {} of data, {} of metadata; made {}",
+            p.requests,
+            bytes(p.data_bytes),
+            bytes(p.metadata_bytes),
+            ago(p.created_unix_ns, now_unix_ns)
+        )
+    });
+    let mut out = facts([
+        ("key", status.key.clone()),
+        ("profile", profile),
+        ("plan", plan),
+        ("traces kept", status.traces.to_string()),
+        ("with replay", group(&status.comparison.with)),
+        ("without", group(&status.comparison.without)),
+        ("verdict", verdict(&status.comparison)),
+    ]);
+    let mut table = Table::new(&["started", "headstart", ">took", "learned"]);
+    for outcome in status.outcomes.iter().rev().take(10) {
+        table.row([
+            ago(outcome.started_unix_ns, now_unix_ns),
+            mode(outcome.mode).into(),
+            duration(outcome.elapsed_ns),
+            outcome
+                .not_learned
+                .as_ref()
+                .map_or("yes".into(), |why| format!("no: {why}")),
+        ]);
+    }
+    out += &section("Last starts", &table);
+    out
+}
+
+/// All keys for people.
+pub fn list(all: &[KeyStatus], now_unix_ns: u64) -> String {
+    if all.is_empty() {
+        return "Nothing is known yet: `headstart run -- CMD` begins.\n".into();
+    }
+    let mut table = Table::new(&["key", ">runs", ">prefetched", "last", "verdict"]);
+    for status in all {
+        let profile = status.profile.as_ref();
+        table.row([
+            status.key.clone(),
+            profile.map_or(0, |p| p.runs).to_string(),
+            profile.map_or("-".into(), |p| pages(p.pages, p.page_size)),
+            ago(
+                status.outcomes.last().map_or(0, |o| o.started_unix_ns),
+                now_unix_ns,
+            ),
+            verdict(&status.comparison),
+        ]);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::Key;
+    use headstart_model::outcome::Skipped;
+
+    fn outcomes(mode: Mode, times: &[u64], status: i32) -> Vec<Outcome> {
+        let outcome = |ms: &u64| Outcome {
+            key: Key::new("k").unwrap(),
+            started_unix_ns: 1,
+            mode,
+            elapsed_ns: ms * 1_000_000,
+            status: Some(status),
+            blocked_ns: None,
+            replay_ns: 0,
+            stages: Vec::new(),
+            skipped: Skipped::default(),
+            memory_available: 0,
+            memory_pressure: None,
+            not_learned: None,
+        };
+        times.iter().map(outcome).collect()
+    }
+
+    fn compared(with: &[u64], without: &[u64]) -> Comparison {
+        compare(
+            &[
+                outcomes(Mode::Replay, with, 0),
+                outcomes(Mode::Control, without, 0),
+            ]
+            .concat(),
+        )
+    }
+
+    #[test]
+    fn few_control_runs_prove_nothing() {
+        let it = compared(&[1; 20], &[1000, 1000]);
+        assert_eq!(it.verdict, Verdict::TooFew);
+        assert_eq!(verdict(&it), "not enough control runs yet: 2 of 3");
+        assert!(verdict(&compared(&[1], &[9; 3])).contains("starts with a replay"));
+        assert_eq!(compare(&[]).verdict, Verdict::TooFew);
+    }
+
+    #[test]
+    fn a_clear_difference_is_told_and_chance_is_not() {
+        let fast = compared(&[100, 110, 105, 99, 101, 108, 102], &[1000, 1010, 990]);
+        assert_eq!(fast.verdict, Verdict::Faster);
+        assert!(
+            verdict(&fast).starts_with("faster by 898 ms (90 %)"),
+            "{}",
+            verdict(&fast)
+        );
+        let slow = compared(&[1000, 1100, 1050, 990, 1010, 1080, 1020], &[100, 101, 99]);
+        assert_eq!(slow.verdict, Verdict::Slower);
+        let same = compared(&[100, 120, 90, 110, 105, 95], &[104, 101, 99, 112]);
+        assert_eq!(same.verdict, Verdict::NoDifference);
+        assert_eq!(compared(&[5; 9], &[5; 9]).verdict, Verdict::NoDifference);
+    }
+
+    #[test]
+    fn starts_that_failed_do_not_count() {
+        let mut all = outcomes(Mode::Replay, &[100; 6], 0);
+        all.extend(outcomes(Mode::Control, &[100; 4], 0));
+        all.extend(outcomes(Mode::Control, &[1; 3], 9));
+        assert_eq!(
+            compare(&all).without,
+            Group {
+                starts: 4,
+                median_ns: Some(100_000_000)
+            }
+        );
+    }
+
+    #[test]
+    fn the_tail_agrees_with_tables() {
+        assert!((upper_tail(1.96) - 0.024_998).abs() < 1e-5);
+        assert!((upper_tail(0.0) - 0.5).abs() < 1e-6);
+    }
+}

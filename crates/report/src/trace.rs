@@ -1,0 +1,180 @@
+//! A trace as text. Its JSON document is [`Trace`] itself.
+
+use crate::Detail;
+use crate::human::{bytes, date, duration, pages, percent, ranges, status};
+use crate::table::{Table, facts, section};
+use headstart_model::trace::{EndReason, UseKind};
+use headstart_model::{PageRange, PageSet, Trace};
+
+/// The pages used of each file, in the order of [`Trace::files`].
+pub fn used(trace: &Trace) -> Vec<PageSet> {
+    let mut sets: Vec<Vec<PageRange>> = vec![Vec::new(); trace.files.len()];
+    for used in &trace.uses {
+        if let Some(set) = sets.get_mut(used.file as usize) {
+            set.push(PageRange::new(used.start, u64::from(used.pages)));
+        }
+    }
+    sets.into_iter().map(PageSet::from_iter).collect()
+}
+
+/// The trace for people.
+pub fn text(trace: &Trace, detail: Detail) -> String {
+    let page = trace.meta.page_size;
+    let sets = used(trace);
+    let total: u64 = sets.iter().map(PageSet::pages).sum();
+    let end = match trace.end.reason {
+        EndReason::Exit(code) => format!("the command ended, {}", status(code)),
+        EndReason::Quiet => "it fell quiet".into(),
+        EndReason::Limit => "the time limit".into(),
+        EndReason::Interrupted => "interrupted".into(),
+    };
+    let mut out = facts([
+        ("trace of", command(&trace.meta.command)),
+        (
+            "taken",
+            format!(
+                "{} on Linux {}",
+                date(trace.meta.started_unix_ns),
+                trace.meta.kernel
+            ),
+        ),
+        (
+            "by",
+            format!(
+                "{:?} back-end, evidence {:?}, scope {:?}, headstart {}{}",
+                trace.meta.backend,
+                trace.meta.evidence,
+                trace.meta.scope,
+                trace.meta.recorder,
+                if trace.meta.replayed {
+                    ", beside a replay"
+                } else {
+                    ""
+                }
+            ),
+        ),
+        (
+            "lasted",
+            format!("{}; ended by: {end}", duration(trace.end.elapsed_ns)),
+        ),
+        (
+            "lost",
+            format!("{} events, {} paths", trace.lost.events, trace.lost.paths),
+        ),
+        (
+            "used",
+            format!(
+                "{} in {} files, {} first uses",
+                pages(total, page),
+                trace.files.len(),
+                trace.uses.len()
+            ),
+        ),
+        ("looked up", lookups(trace)),
+        ("metadata", metadata(trace)),
+        (
+            "teaches",
+            trace
+                .unfit()
+                .map_or("yes".into(), |reason| format!("nothing: {reason}")),
+        ),
+    ]);
+    out += &section("By kind of use", &kinds(trace));
+    out += &section("Processes", &processes(trace, detail.top));
+    out += &section("Files by pages used", &files(trace, &sets, detail.top));
+    let mut stages = Table::new(&[">at", "stage"]);
+    for mark in &trace.marks {
+        stages.row([duration(mark.time_ns), mark.stage.clone()]);
+    }
+    out += &section("Stages", &stages);
+    if detail.pages {
+        let mut table = Table::new(&["file", "pages"]);
+        for (file, set) in trace.files.iter().zip(&sets) {
+            table.row([file.path.to_string(), ranges(set.ranges())]);
+        }
+        out += &section("Pages", &table);
+    }
+    out
+}
+
+fn command(words: &[String]) -> String {
+    match words.is_empty() {
+        true => "a boot".into(),
+        false => words.join(" "),
+    }
+}
+
+fn lookups(trace: &Trace) -> String {
+    let missing = trace.lookups.iter().filter(|lookup| !lookup.found).count();
+    format!("{} paths, {missing} of them not there", trace.lookups.len())
+}
+
+fn metadata(trace: &Trace) -> String {
+    let total: u64 = trace.metadata.iter().map(|miss| u64::from(miss.pages)).sum();
+    format!(
+        "{} read in {} places",
+        pages(total, trace.meta.page_size),
+        trace.metadata.len()
+    )
+}
+
+fn kinds(trace: &Trace) -> Table {
+    let mut table = Table::new(&["kind", ">uses", ">pages"]);
+    for (kind, name) in [
+        (UseKind::Read, "read"),
+        (UseKind::Map, "mapped around a fault"),
+        (UseKind::Fault, "fault"),
+        (UseKind::Add, "entered the cache"),
+    ] {
+        let of_kind = || trace.uses.iter().filter(|used| used.kind == kind);
+        if of_kind().next().is_some() {
+            let sum: u64 = of_kind().map(|used| u64::from(used.pages)).sum();
+            table.row([
+                name.to_string(),
+                of_kind().count().to_string(),
+                pages(sum, trace.meta.page_size),
+            ]);
+        }
+    }
+    table
+}
+
+fn processes(trace: &Trace, top: usize) -> Table {
+    let mut sums = vec![0u64; trace.processes.len()];
+    for used in &trace.uses {
+        if let Some(sum) = sums.get_mut(used.process as usize) {
+            *sum += u64::from(used.pages);
+        }
+    }
+    let mut order: Vec<usize> = (0..sums.len()).collect();
+    order.sort_by_key(|i| (std::cmp::Reverse(sums[*i]), *i));
+    let mut table = Table::new(&[">pid", ">began", ">first uses", "executable"]);
+    for index in order.into_iter().take(top) {
+        let process = &trace.processes[index];
+        table.row([
+            process.pid.to_string(),
+            duration(process.start_ns),
+            pages(sums[index], trace.meta.page_size),
+            process.executable.to_string(),
+        ]);
+    }
+    table
+}
+
+fn files(trace: &Trace, sets: &[PageSet], top: usize) -> Table {
+    let mut order: Vec<usize> = (0..sets.len()).collect();
+    order.sort_by_key(|i| (std::cmp::Reverse(sets[*i].pages()), *i));
+    let mut table = Table::new(&[">used", ">of file", ">size", ">ranges", "file"]);
+    for index in order.into_iter().take(top) {
+        let (file, set) = (&trace.files[index], &sets[index]);
+        let used = set.pages().saturating_mul(u64::from(trace.meta.page_size));
+        table.row([
+            bytes(used),
+            percent(used.min(file.size), file.size),
+            bytes(file.size),
+            set.ranges().len().to_string(),
+            file.path.to_string(),
+        ]);
+    }
+    table
+}
