@@ -23,6 +23,11 @@ pub fn set_io(priority: Priority) -> io::Result<()> {
     crate::sys::ioprio_set(class, level)
 }
 
+/// The I/O priority of the calling thread as (class, level): class 0 none set, 1 real time, 2 best effort, 3 idle.
+pub fn io_priority() -> io::Result<(i32, i32)> {
+    crate::sys::ioprio_get()
+}
+
 /// Sets the nice value of the calling thread (on Linux a thread's own), 19 the most modest.
 pub fn set_nice(nice: i32) -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, nice)?)
@@ -34,18 +39,18 @@ mod tests {
 
     #[test]
     fn only_the_calling_thread_stands_back() {
-        let before = crate::sys::ioprio_get().unwrap();
+        let before = io_priority().unwrap();
         std::thread::spawn(|| {
             set_io(Priority::Idle).unwrap();
-            assert_eq!(crate::sys::ioprio_get().unwrap().0, 3);
+            assert_eq!(io_priority().unwrap().0, 3);
             set_io(Priority::BestEffortLow).unwrap();
-            assert_eq!(crate::sys::ioprio_get().unwrap(), (2, 7));
+            assert_eq!(io_priority().unwrap(), (2, 7));
             set_nice(19).unwrap();
             assert_eq!(rustix::process::getpriority_process(None).unwrap(), 19);
         })
         .join()
         .unwrap();
-        assert_eq!(crate::sys::ioprio_get().unwrap(), before);
+        assert_eq!(io_priority().unwrap(), before);
         assert_ne!(rustix::process::getpriority_process(None).unwrap(), 19);
     }
 }

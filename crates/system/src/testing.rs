@@ -1,1 +1,399 @@
-//! testing
+//! File systems on private loop devices, for tests and experiments: made, filled, mounted cold as often as wanted, and
+//! taken apart when dropped, also when a test fails. Needs root and the file system's tools.
+
+use std::ffi::OsStr;
+use std::io::{self, Error};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// `read_ahead_kb` of ordinary machines; loop devices begin with more.
+const READ_AHEAD_KB: &str = "128";
+
+/// What file system to make.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Type: `ext2`, `ext3`, `ext4`, `xfs`, `btrfs`, `squashfs`, `erofs`, `vfat`.
+    pub fstype: &'static str,
+    /// Further arguments for the program that makes it.
+    pub mkfs: Vec<String>,
+    /// Options to mount it with, separated by commas.
+    pub options: String,
+    /// Size of the image in bytes; read-only types take what they need.
+    pub size: u64,
+    /// Whether the loop device reads its image past the page cache. Slower, but then a cold device is cold.
+    pub direct_io: bool,
+}
+
+impl Spec {
+    /// That type with default options, 512 MiB.
+    pub fn new(fstype: &'static str) -> Spec {
+        Spec {
+            fstype,
+            mkfs: Vec::new(),
+            options: String::new(),
+            size: 512 << 20,
+            direct_io: false,
+        }
+    }
+
+    /// Adds arguments for the program that makes it.
+    pub fn mkfs(mut self, arguments: &[&str]) -> Spec {
+        self.mkfs.extend(arguments.iter().map(|a| a.to_string()));
+        self
+    }
+
+    fn read_only(&self) -> bool {
+        matches!(self.fstype, "squashfs" | "erofs")
+    }
+}
+
+/// Read requests and bytes of a block device since it exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// Requests, as merged by the kernel.
+    pub requests: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl std::ops::Sub for Reads {
+    type Output = Reads;
+
+    fn sub(self, before: Reads) -> Reads {
+        Reads {
+            requests: self.requests - before.requests,
+            bytes: self.bytes - before.bytes,
+        }
+    }
+}
+
+/// Whether loop devices can be had; if not, a line on standard error says that a test did nothing.
+pub fn can_mount() -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
+    if !can {
+        eprintln!("skipped: loop mounts need root and /dev/loop-control");
+    }
+    can
+}
+
+/// An empty directory of its own, removed when dropped: below `HEADSTART_SCRATCH`, or `/var/tmp`.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes one.
+    pub fn new() -> io::Result<Scratch> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let base = std::env::var_os("HEADSTART_SCRATCH").map_or_else(|| "/var/tmp".into(), PathBuf::from);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = base.join(format!("hs-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Scratch(path))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Should an unmount have failed, what is mounted must not be emptied.
+        let mounts = crate::mounts::MountTable::read().unwrap_or_default();
+        let inside = mounts
+            .all()
+            .iter()
+            .any(|mount| mount.mount_point.as_path().starts_with(&self.0));
+        if inside {
+            eprintln!(
+                "left behind, something is still mounted in it: {}",
+                self.0.display()
+            );
+        } else {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// Something mounted, unmounted when dropped: bind mounts, overlays.
+#[derive(Debug)]
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// Runs mount(8) with the arguments and, last, the mount point, which is made if it is missing.
+    pub fn new(arguments: &[&str], point: &Path) -> io::Result<Mounted> {
+        std::fs::create_dir_all(point)?;
+        run(Command::new("mount").args(arguments).arg(point))?;
+        Ok(Mounted(point.into()))
+    }
+
+    /// Where.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        unmount(&self.0);
+    }
+}
+
+/// A file system on a loop device.
+#[derive(Debug)]
+pub struct LoopFs {
+    spec: Spec,
+    mount: Option<Mounted>,
+    device: Option<LoopDevice>,
+    scratch: Scratch,
+}
+
+impl LoopFs {
+    /// Makes a file system, fills it by the function, which is given its root, and mounts it cold.
+    pub fn create(spec: &Spec, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<LoopFs> {
+        let mut fs = LoopFs {
+            spec: spec.clone(),
+            mount: None,
+            device: None,
+            scratch: Scratch::new()?,
+        };
+        std::fs::create_dir_all(fs.mount_point())?;
+        if spec.read_only() {
+            let root = Scratch::new()?;
+            fill(root.path())?;
+            fs.pack(root.path())?;
+        } else {
+            fs.make()?;
+            fs.mount()?;
+            fill(&fs.mount_point())?;
+        }
+        fs.remount_cold()?;
+        Ok(fs)
+    }
+
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> PathBuf {
+        self.scratch.path().join("mnt")
+    }
+
+    /// A directory beside the mount point, for what else a test mounts or writes; removed with it.
+    pub fn beside(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// The image.
+    pub fn image(&self) -> PathBuf {
+        self.scratch.path().join("image")
+    }
+
+    /// The loop device's node, while mounted.
+    pub fn node(&self) -> PathBuf {
+        self.device
+            .as_ref()
+            .map_or_else(PathBuf::new, |device| device.0.clone())
+    }
+
+    /// Unmounts, detaches, attaches and mounts: nothing of it is in memory but what mounting itself reads. Sets
+    /// `read_ahead_kb` to 128, last.
+    pub fn remount_cold(&mut self) -> io::Result<()> {
+        self.unmount();
+        // Unless the device reads past the cache, the image should not be there either.
+        let image = std::fs::File::open(self.image())?;
+        image.sync_all()?;
+        crate::residency::advise_dontneed(&image, 0, 0)?;
+        self.mount()
+    }
+
+    /// Unmounts and detaches.
+    pub fn unmount(&mut self) {
+        self.mount = None;
+        self.device = None;
+    }
+
+    /// What was read from the device until now.
+    pub fn reads(&self) -> Reads {
+        let name = self.node().file_name().map(OsStr::to_owned).unwrap_or_default();
+        let stat =
+            std::fs::read_to_string(Path::new("/sys/block").join(name).join("stat")).unwrap_or_default();
+        let fields: Vec<u64> = stat
+            .split_whitespace()
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        let field = |index: usize| fields.get(index).copied().unwrap_or(0);
+        Reads {
+            requests: field(0),
+            bytes: field(2) * 512,
+        }
+    }
+
+    fn make(&self) -> io::Result<()> {
+        let image = std::fs::File::create(self.image())?;
+        image.set_len(self.spec.size)?;
+        let quiet: &[&str] = match self.spec.fstype {
+            // Nothing left to initialise in the background while a test counts reads.
+            "ext2" | "ext3" | "ext4" => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+            "xfs" | "btrfs" => &["-q", "-f"],
+            _ => &[],
+        };
+        let program = format!("mkfs.{}", self.spec.fstype);
+        run(Command::new(program)
+            .args(quiet)
+            .args(&self.spec.mkfs)
+            .arg(self.image()))
+    }
+
+    fn pack(&self, root: &Path) -> io::Result<()> {
+        let mut command = match self.spec.fstype {
+            "squashfs" => Command::new("mksquashfs"),
+            _ => Command::new("mkfs.erofs"),
+        };
+        if self.spec.fstype == "squashfs" {
+            command
+                .arg(root)
+                .arg(self.image())
+                .args(["-quiet", "-no-progress"])
+                .args(&self.spec.mkfs);
+        } else {
+            command
+                .arg("--quiet")
+                .args(&self.spec.mkfs)
+                .arg(self.image())
+                .arg(root);
+        }
+        run(&mut command)
+    }
+
+    fn mount(&mut self) -> io::Result<()> {
+        let device = LoopDevice::attach(&self.image(), self.spec.direct_io)?;
+        let node = device.0.to_string_lossy().into_owned();
+        self.device = Some(device);
+        let mut options = self.spec.options.clone();
+        if self.spec.read_only() {
+            options = format!("ro{}{options}", if options.is_empty() { "" } else { "," });
+        }
+        let mut arguments = vec!["-t", self.spec.fstype, &node];
+        if !options.is_empty() {
+            arguments.splice(0..0, ["-o", &options]);
+        }
+        self.mount = Some(Mounted::new(&arguments, &self.mount_point())?);
+        self.limit_read_ahead()
+    }
+
+    fn limit_read_ahead(&self) -> io::Result<()> {
+        let name = self.node().file_name().map(OsStr::to_owned).unwrap_or_default();
+        std::fs::write(
+            Path::new("/sys/block").join(name).join("queue/read_ahead_kb"),
+            READ_AHEAD_KB,
+        )?;
+        // Btrfs reads through a backing device of its own.
+        if self.spec.fstype == "btrfs" {
+            let found = rustix::fs::stat(&self.mount_point())?;
+            let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
+            let own = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+            let own = if Path::new(&own).exists() {
+                Some(PathBuf::from(own))
+            } else {
+                newest_btrfs_bdi()
+            };
+            if let Some(own) = own {
+                std::fs::write(own, READ_AHEAD_KB)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for LoopFs {
+    fn drop(&mut self) {
+        self.unmount();
+    }
+}
+
+/// The backing device of the file system that was mounted last.
+fn newest_btrfs_bdi() -> Option<PathBuf> {
+    let number = |name: &str| name.strip_prefix("btrfs-")?.parse::<u64>().ok();
+    let entries = std::fs::read_dir("/sys/class/bdi").ok()?.flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let newest = names.filter_map(|name| number(&name)).max()?;
+    Some(PathBuf::from(format!(
+        "/sys/class/bdi/btrfs-{newest}/read_ahead_kb"
+    )))
+}
+
+#[derive(Debug)]
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    fn attach(image: &Path, direct_io: bool) -> io::Result<LoopDevice> {
+        let direct = if direct_io {
+            "--direct-io=on"
+        } else {
+            "--direct-io=off"
+        };
+        let output = Command::new("losetup")
+            .args(["-f", "--show", direct])
+            .arg(image)
+            .output()?;
+        if !output.status.success() {
+            return Err(Error::other(format!(
+                "losetup: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            )));
+        }
+        Ok(LoopDevice(PathBuf::from(
+            String::from_utf8_lossy(&output.stdout).trim(),
+        )))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        if let Err(error) = run(Command::new("losetup").arg("-d").arg(&self.0)) {
+            eprintln!("{} stays attached: {error}", self.0.display());
+        }
+        // Detaching waits for the last user; the next mount of the image must not find the old device.
+        for _ in 0..100 {
+            let name = self.0.file_name().map(OsStr::to_owned).unwrap_or_default();
+            if !Path::new("/sys/block")
+                .join(name)
+                .join("loop/backing_file")
+                .exists()
+            {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn unmount(point: &Path) {
+    // Something may look at it just now: an indexer, a process that is about to end.
+    for _ in 0..20 {
+        if run(Command::new("umount").arg(point)).is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    if let Err(error) = run(Command::new("umount").arg("-l").arg(point)) {
+        eprintln!("{} stays mounted: {error}", point.display());
+    }
+}
+
+/// Runs a program to its end; its standard error is the error's text.
+pub fn run(command: &mut Command) -> io::Result<()> {
+    let output = command
+        .output()
+        .map_err(|e| Error::new(e.kind(), format!("{command:?}: {e}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(Error::other(format!(
+        "{command:?}: {}: {}",
+        output.status,
+        text.trim()
+    )))
+}

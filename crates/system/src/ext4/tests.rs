@@ -92,7 +92,7 @@ proptest! {
     /// The same, aimed at the super block and the first group descriptors.
     #[test]
     fn a_damaged_super_block_never_crashes(
-        damage in prop::collection::vec((1024usize..(4096), any::<u8>()), 1..8),
+        damage in prop::collection::vec((1024usize..4096, any::<u8>()), 1..8),
     ) {
         let mut bytes = image("ext4").clone();
         for (at, byte) in damage {

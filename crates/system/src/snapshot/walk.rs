@@ -1,0 +1,319 @@
+//! Walking paths: what each component is, each looked at once.
+
+use super::Need;
+use crate::extents::Mapper;
+use crate::files::{self, Type};
+use crate::mounts::{Kind, MountTable};
+use crate::open::{Links, Skip, on_local, pin_unchecked, reopen};
+use headstart_model::FilePath;
+use headstart_model::machine::{Extent, Found};
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Symbolic links followed on one path, as the kernel's MAXSYMLINKS.
+const MAX_LINKS: u32 = 40;
+
+/// A path that was looked at.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The path, without symbolic links before its last component.
+    pub path: FilePath,
+    /// What is there.
+    pub found: Found,
+    /// Index of its mount.
+    pub mount: Option<usize>,
+    /// Inode number.
+    pub inode: u64,
+    /// Inode generation; only of files wanted for their data.
+    pub generation: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time, nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Extents; only of files wanted for their data.
+    pub extents: Vec<Extent>,
+    /// Names looked up in it.
+    pub names: Vec<Vec<u8>>,
+    /// Whether all of its names are wanted.
+    pub list: bool,
+    /// Whether its data is wanted.
+    pub data: bool,
+    /// On an overlay: where it is in the layers, the uppermost first.
+    pub layers: Vec<usize>,
+    /// A symbolic link's target.
+    target: Vec<u8>,
+    /// What to do with it on the way to something else.
+    step: Step,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Into,
+    Follow,
+    /// A character device 0:0 in an overlay's layer: the name is deleted.
+    Whiteout,
+    Stop,
+}
+
+/// All that was looked at.
+pub struct Walk<'a> {
+    mounts: &'a MountTable,
+    kinds: Vec<Kind>,
+    nodes: Vec<Node>,
+    by_path: HashMap<Vec<u8>, usize>,
+    mapper: Mapper,
+}
+
+impl<'a> Walk<'a> {
+    /// Begins at the root.
+    pub fn new(mounts: &'a MountTable) -> Walk<'a> {
+        let kinds = mounts.all().iter().map(|mount| mounts.kind(mount, 8)).collect();
+        let mut walk = Walk {
+            mounts,
+            kinds,
+            nodes: Vec::new(),
+            by_path: HashMap::new(),
+            mapper: Mapper::new(),
+        };
+        walk.look(b"/".to_vec(), mounts.index_of(b"/"), &[]);
+        walk
+    }
+
+    /// What was looked at, the root first.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Walks to a path and notes what it is wanted for. Gives the index of what it leads to, links followed, or what is
+    /// found at it if the way ends before.
+    pub fn want(&mut self, path: &[u8], need: Need) -> Result<usize, Found> {
+        let index = self.walk(path)?;
+        self.need(index, need);
+        Ok(index)
+    }
+
+    fn need(&mut self, index: usize, need: Need) {
+        match need {
+            Need::Stat => return,
+            Need::List => self.nodes[index].list = true,
+            Need::Data if self.nodes[index].data => return,
+            Need::Data => {
+                self.nodes[index].data = true;
+                self.map(index);
+            }
+        }
+        for layer in self.nodes[index].layers.clone() {
+            self.need(layer, need);
+        }
+    }
+
+    fn walk(&mut self, path: &[u8]) -> Result<usize, Found> {
+        if path.first() != Some(&b'/') {
+            return Err(Found::Missing);
+        }
+        let mut todo = components(path);
+        let (mut at, mut links) = (0, 0);
+        while let Some(name) = todo.pop() {
+            if self.nodes[at].step != Step::Into {
+                let elsewhere = self.nodes[at].found == Found::NotLocal;
+                return Err(if elsewhere {
+                    Found::NotLocal
+                } else {
+                    Found::Missing
+                });
+            }
+            if name == b".." {
+                at = self.parent(at);
+                continue;
+            }
+            at = self.child(at, &name);
+            if self.nodes[at].step == Step::Follow {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Found::Missing);
+                }
+                let target = &self.nodes[at].target;
+                let absolute = target.first() == Some(&b'/');
+                todo.extend(components(target));
+                at = if absolute { 0 } else { self.parent(at) };
+            }
+        }
+        Ok(at)
+    }
+
+    fn parent(&self, index: usize) -> usize {
+        let parent = self.nodes[index].path.parent();
+        parent
+            .and_then(|path| self.by_path.get(path.as_bytes()).copied())
+            .unwrap_or(0)
+    }
+
+    fn child(&mut self, directory: usize, name: &[u8]) -> usize {
+        let path = crate::mounts::join(self.nodes[directory].path.as_bytes(), name)
+            .as_bytes()
+            .to_vec();
+        if let Some(index) = self.by_path.get(&path) {
+            return *index;
+        }
+        let parent = &mut self.nodes[directory];
+        parent.names.push(name.to_vec());
+        let above = parent.mount;
+        let mount = above.map(|above| self.mounts.covering(above, &path));
+        // Below a mount point the layers are those of the overlay mounted there, if one is.
+        let layers = if mount == above {
+            parent.layers.clone()
+        } else {
+            Vec::new()
+        };
+        let layers = self.in_layers(&layers, name);
+        self.look(path, mount, &layers)
+    }
+
+    /// Where a name of an overlay's directory is in the layers. Files hide what is below them, directories are merged.
+    fn in_layers(&mut self, layers: &[usize], name: &[u8]) -> Vec<usize> {
+        let mut found = Vec::new();
+        for layer in layers {
+            if self.nodes[*layer].step != Step::Into {
+                continue;
+            }
+            let index = self.child(*layer, name);
+            match self.nodes[index].step {
+                Step::Into => found.push(index),
+                Step::Whiteout => break,
+                Step::Follow => {
+                    found.push(index);
+                    break;
+                }
+                Step::Stop if self.nodes[index].found == Found::Missing => {}
+                Step::Stop => {
+                    found.push(index);
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// Looks at a path that has no node yet.
+    fn look(&mut self, path: Vec<u8>, mount: Option<usize>, layers: &[usize]) -> usize {
+        let index = self.nodes.len();
+        self.by_path.insert(path.clone(), index);
+        self.nodes.push(Node {
+            path: FilePath::from(path),
+            found: Found::NotLocal,
+            mount,
+            inode: 0,
+            generation: 0,
+            size: 0,
+            mtime_ns: 0,
+            extents: Vec::new(),
+            names: Vec::new(),
+            list: false,
+            data: false,
+            layers: layers.to_vec(),
+            target: Vec::new(),
+            step: Step::Stop,
+        });
+        let kind = mount.map_or(Kind::Other, |mount| self.kinds[mount]);
+        if kind != Kind::Other {
+            self.pin(index, kind);
+        }
+        self.enter_overlay(index);
+        index
+    }
+
+    fn pin(&mut self, index: usize, kind: Kind) {
+        let mount = self.nodes[index].mount.map(|mount| &self.mounts.all()[mount]);
+        let node = &mut self.nodes[index];
+        let (fd, stat) = match pin_unchecked(node.path.as_path(), Links::Refuse) {
+            Ok(found) => found,
+            Err(Skip::Missing) => {
+                node.found = Found::Missing;
+                return;
+            }
+            // No permission, or it changed just now: nothing that could be opened.
+            Err(_) => {
+                node.found = Found::Special;
+                return;
+            }
+        };
+        let elsewhere = mount.is_none_or(|m| (m.major, m.minor) != (stat.major, stat.minor));
+        if kind == Kind::Local && elsewhere && !on_local(fd.as_fd()) {
+            return;
+        }
+        (node.inode, node.size, node.mtime_ns) = (stat.inode, stat.size, stat.mtime_ns);
+        let (found, step) = match stat.kind {
+            Type::File => (Found::File, Step::Stop),
+            Type::Directory => (Found::Directory, Step::Into),
+            Type::Symlink => (Found::Symlink, Step::Follow),
+            Type::Special if stat.mode & 0o170_000 == 0o020_000 && stat.rdev == (0, 0) => {
+                (Found::Special, Step::Whiteout)
+            }
+            Type::Special => (Found::Special, Step::Stop),
+        };
+        if kind == Kind::Local {
+            node.found = found;
+        }
+        node.step = step;
+        if step == Step::Follow {
+            node.target = rustix::fs::readlinkat(&fd, c"", Vec::new()).map_or(Vec::new(), |t| t.into_bytes());
+        }
+    }
+
+    /// At the root of an overlay: the roots of its layers.
+    fn enter_overlay(&mut self, index: usize) {
+        let Some(mount) = self.nodes[index].mount.map(|mount| &self.mounts.all()[mount]) else {
+            return;
+        };
+        let Some(overlay) = mount
+            .overlay
+            .as_ref()
+            .filter(|_| mount.mount_point == self.nodes[index].path)
+        else {
+            return;
+        };
+        let inside = mount.root.as_bytes().strip_prefix(b"/").unwrap_or(b"");
+        let paths: Vec<FilePath> = overlay
+            .layers()
+            .map(|layer| crate::mounts::join(layer.as_bytes(), inside))
+            .collect();
+        // While they are walked to, possibly through this very overlay, it has no layers: that ends the recursion.
+        let layers = paths
+            .iter()
+            .filter_map(|path| self.walk(path.as_bytes()))
+            .collect();
+        self.nodes[index].layers = layers;
+    }
+
+    /// Generation and extents of a regular file.
+    fn map(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        if node.found != Found::File {
+            return;
+        }
+        let Ok((pin, stat)) = pin_unchecked(node.path.as_path(), Links::Refuse) else {
+            return;
+        };
+        if stat.kind != Type::File || stat.inode != node.inode {
+            return;
+        }
+        let Ok(fd) = reopen(pin.as_fd()) else { return };
+        node.generation = files::generation(fd.as_fd());
+        node.extents = self.mapper.extents(fd.as_fd()).unwrap_or_default();
+    }
+}
+
+/// The names of a path, the last first.
+fn components(path: &[u8]) -> Vec<Vec<u8>> {
+    let names = path
+        .split(|b| *b == b'/')
+        .filter(|name| !name.is_empty() && *name != b".");
+    names.rev().map(<[u8]>::to_vec).collect()
+}
+
+/// Opens a directory of a mounted file system.
+pub fn open_directory(path: &FilePath) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::open(path.as_path(), flags, Mode::empty()).ok()
+}
