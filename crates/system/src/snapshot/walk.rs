@@ -281,7 +281,7 @@ impl<'a> Walk<'a> {
         // While they are walked to, possibly through this very overlay, it has no layers: that ends the recursion.
         let layers = paths
             .iter()
-            .filter_map(|path| self.walk(path.as_bytes()))
+            .filter_map(|path| self.walk(path.as_bytes()).ok())
             .collect();
         self.nodes[index].layers = layers;
     }
