@@ -1,1 +1,174 @@
-//! headstart: replay.
+//! A plan becomes a warm page cache.
+//!
+//! [`Replay::start`] returns at once; the work is done by threads of its own. Devices are served in parallel, each in
+//! two passes: the metadata of its file system, read through the block device; then look-ups and file data in the
+//! plan's order. A pass keeps a bounded number of requests in flight ([`lane`]), so that what the started program
+//! itself misses never queues behind thousands of prefetches. The [`governor`] watches memory and stops the replay
+//! when it harms more than it helps.
+//!
+//! A plan is untrusted input: files are opened only as [`headstart_system::open`] allows, block devices only if they
+//! carry the mounted file system the plan names, and whatever does not fit is skipped and counted.
+
+mod device;
+mod file;
+mod governor;
+mod item;
+mod lane;
+mod report;
+mod run;
+
+use governor::Governor;
+use headstart_model::format::FormatError;
+use headstart_model::outcome::ReplayReport;
+use headstart_model::plan::{PlanFile, RequestKind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How to replay.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The start's first instant: times in the report count from it.
+    pub origin: Instant,
+    /// Requests in flight per device, instead of what the plan says of it.
+    pub depth: Option<u32>,
+    /// The replay stops when less memory than this is available, bytes.
+    pub stop_below: u64,
+    /// The replay stops when some task waits for memory this share of the time, percent.
+    pub stop_pressure: f64,
+    /// The longest [`Replay::wait_held`] waits.
+    pub hold_limit: Duration,
+}
+
+impl Options {
+    /// Memory that is left to others, bytes: what a small program needs to start at all.
+    pub const STOP_BELOW: u64 = 64 << 20;
+    /// Below this pressure a machine works normally; systemd-oomd acts at 60 % over 30 s, far too late for a helper.
+    pub const STOP_PRESSURE: f64 = 20.0;
+    /// Longer than the metadata of any start took; a start held for more would be worse than one not helped.
+    pub const HOLD_LIMIT: Duration = Duration::from_secs(5);
+
+    /// The defaults, for a start that began at `origin`.
+    pub fn new(origin: Instant) -> Options {
+        Options {
+            origin,
+            depth: None,
+            stop_below: Options::STOP_BELOW,
+            stop_pressure: Options::STOP_PRESSURE,
+            hold_limit: Options::HOLD_LIMIT,
+        }
+    }
+}
+
+/// Why a plan is not replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The plan is damaged or of another version.
+    #[error(transparent)]
+    Plan(#[from] FormatError),
+    /// Its page numbers mean other bytes here.
+    #[error(
+        "the plan counts in pages of {plan} bytes, this machine has pages of {machine}: make it again here"
+    )]
+    PageSize {
+        /// Page size of the plan.
+        plan: u32,
+        /// Page size of this machine.
+        machine: u32,
+    },
+    /// No thread could be made.
+    #[error("cannot start a thread for the replay: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A replay that is running, or has ended and waits to be asked what it did.
+pub struct Replay {
+    shared: Arc<Shared>,
+    hold_limit: Duration,
+    thread: JoinHandle<ReplayReport>,
+}
+
+/// What the threads of a replay share with its owner.
+pub(crate) struct Shared {
+    pub governor: Governor,
+    /// Devices for whose metadata the start is held.
+    held: Mutex<usize>,
+    released: Condvar,
+}
+
+impl Shared {
+    /// A device for which the start was held has its metadata.
+    pub fn release(&self, devices: usize) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = held.saturating_sub(devices);
+        self.released.notify_all();
+    }
+}
+
+impl Replay {
+    /// Checks the plan and starts to replay it on threads of its own.
+    pub fn start(plan: PlanFile, options: Options) -> Result<Replay, ReplayError> {
+        let checked = plan.plan()?;
+        let machine = rustix::param::page_size() as u32;
+        if checked.page_size() != machine {
+            return Err(ReplayError::PageSize {
+                plan: checked.page_size(),
+                machine,
+            });
+        }
+        let mut holds: Vec<bool> = (0..checked.device_count())
+            .map(|index| checked.device(index).is_some_and(|d| d.hold))
+            .collect();
+        let mut held = 0;
+        for request in checked.requests().take(checked.cut()) {
+            let hold = &mut holds[usize::from(request.device)];
+            if request.kind == RequestKind::Metadata && std::mem::take(hold) {
+                held += 1;
+            }
+        }
+        let shared = Arc::new(Shared {
+            governor: Governor::new(&options),
+            held: Mutex::new(held),
+            released: Condvar::new(),
+        });
+        let (hold_limit, theirs) = (options.hold_limit, Arc::clone(&shared));
+        let thread = std::thread::Builder::new()
+            .name("headstart".into())
+            .spawn(move || run::run(&plan, &options, &theirs))
+            .map_err(ReplayError::Thread)?;
+        Ok(Replay {
+            shared,
+            hold_limit,
+            thread,
+        })
+    }
+
+    /// Waits until the metadata requests of the devices that the start is held for are done, have failed or were
+    /// stopped, or [`Options::hold_limit`] has passed.
+    pub fn wait_held(&self) {
+        let held = self.shared.held.lock().unwrap_or_else(PoisonError::into_inner);
+        // A poisoned lock or the limit: either way the start goes on.
+        let _ = self
+            .shared
+            .released
+            .wait_timeout_while(held, self.hold_limit, |held| *held > 0);
+    }
+
+    /// Ends the replay: requests not yet issued are not issued any more.
+    pub fn stop(&self) {
+        self.shared.governor.stop("it was asked to stop");
+    }
+
+    /// Whether it has ended, so that [`Replay::finish`] will not wait.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for its end and tells what it did.
+    pub fn finish(self) -> ReplayReport {
+        self.thread.join().unwrap_or_else(|_| ReplayReport {
+            stopped: Some("it failed by a mistake of its own".into()),
+            ..ReplayReport::default()
+        })
+    }
+}

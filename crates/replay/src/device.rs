@@ -1,0 +1,198 @@
+//! A device of a plan as it is now: how much it is asked for at once, and its node if the plan's metadata requests may
+//! be read from it.
+
+use crate::Options;
+use crate::file;
+use crate::item::Reason;
+use headstart_model::PageRange;
+use headstart_model::machine::DeviceClass;
+use headstart_model::plan::PlanDevice;
+use headstart_system::device::{DeviceFacts, request_limit};
+use headstart_system::files::{Type, stat};
+use headstart_system::mounts::{Mount, MountTable};
+use rustix::fs::{Advice, Mode, OFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The most threads for one device. A deeper queue is reached by each having several requests in flight.
+const MAX_THREADS: u32 = 32;
+/// The deepest queue, the plan's format allows no more either.
+const MAX_DEPTH: u32 = 256;
+/// A disk's queue: one request under the head, and some for the elevator to sort and merge.
+const DISK_DEPTH: std::ops::RangeInclusive<u32> = 2..=4;
+/// Where many requests are served at once, larger ones are cut to this, so that one file's data also comes in
+/// parallel; at 500 MB/s its transfer takes 1 ms, and a request's own cost no longer counts.
+const PARALLEL_CHUNK: u64 = 512 << 10;
+
+/// How a device is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Threads that take requests in turn.
+    pub threads: u32,
+    /// Requests in flight per thread.
+    pub window: u32,
+    /// Bytes asked for in one call.
+    pub chunk: u64,
+}
+
+impl Shape {
+    /// The shape for a device class, with at most `depth` requests in flight and `limit` bytes in one call.
+    pub fn new(class: DeviceClass, depth: u32, wanted: Option<u32>, limit: u32, page: u64) -> Shape {
+        let depth = match (wanted, class) {
+            (Some(depth), _) => depth,
+            (None, DeviceClass::Disk) => depth.clamp(*DISK_DEPTH.start(), *DISK_DEPTH.end()),
+            (None, _) => depth,
+        }
+        .clamp(1, MAX_DEPTH);
+        let (threads, chunk) = match class {
+            // One stream: two would make the head jump between them.
+            DeviceClass::Disk => (1, u64::from(limit)),
+            _ => (depth.min(MAX_THREADS), u64::from(limit).min(PARALLEL_CHUNK)),
+        };
+        Shape {
+            threads,
+            window: depth.div_ceil(threads),
+            chunk: (chunk / page * page).max(page),
+        }
+    }
+}
+
+/// The block device of a file system.
+pub struct Block {
+    fd: OwnedFd,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl Block {
+    /// Its descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Pages of `[offset, offset + length)` in memory.
+    pub fn resident(&self, offset: u64, length: u64) -> io::Result<Vec<PageRange>> {
+        file::resident(self.fd(), true, offset, length)
+    }
+}
+
+/// A device as it is now.
+pub struct Device {
+    /// How to ask it.
+    pub shape: Shape,
+    /// Its node, or why its metadata is not read.
+    pub block: Result<Block, Reason>,
+}
+
+impl Device {
+    /// Looks at the device. Its node is opened only if `metadata` is to be read from it.
+    pub fn look(planned: &PlanDevice, mounts: &MountTable, options: &Options, metadata: bool) -> Device {
+        let mount = mounts
+            .lookup(planned.mount_point.as_bytes())
+            .filter(|m| m.mount_point == planned.mount_point && mounts.is_local(m));
+        let facts = mount.and_then(DeviceFacts::of_mount);
+        // Less than planned if the device's limits were changed since.
+        let limit = mount.map_or(planned.request_limit, |m| {
+            request_limit(m, facts.as_ref(), &planned.uuid).min(planned.request_limit)
+        });
+        let block = match (mount, facts) {
+            _ if !metadata => Err(Reason::Missing),
+            (Some(mount), Some(facts)) => block(mount, &facts, &planned.uuid),
+            (Some(_), None) => Err(Reason::Missing),
+            (None, _) => Err(match mounts.lookup(planned.mount_point.as_bytes()) {
+                Some(other) if !mounts.is_local(other) => Reason::NotLocal,
+                _ => Reason::Changed,
+            }),
+        };
+        Device {
+            shape: Shape::new(
+                planned.cost.class,
+                planned.cost.depth,
+                options.depth,
+                limit,
+                rustix::param::page_size() as u64,
+            ),
+            block,
+        }
+    }
+}
+
+/// Opens the node of a mounted ext2/3/4 file system if it still is the planned one.
+fn block(mount: &Mount, facts: &DeviceFacts, uuid: &[u8; 16]) -> Result<Block, Reason> {
+    // Only these find metadata that was read through the block device; and only their UUID is known where to look for.
+    if !matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4")
+        || (facts.major, facts.minor) != (mount.major, mount.minor)
+        || *uuid == [0; 16]
+    {
+        return Err(Reason::Changed);
+    }
+    let node = facts.node.as_ref().ok_or(Reason::Missing)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = rustix::fs::open(node, flags, Mode::empty()).map_err(|error| match error {
+        Errno::ACCESS | Errno::PERM => Reason::Denied,
+        Errno::NOENT => Reason::Missing,
+        _ => Reason::Failed,
+    })?;
+    let found = stat(&fd).map_err(|_| Reason::Failed)?;
+    if found.kind != Type::Special || found.rdev != (mount.major, mount.minor) {
+        return Err(Reason::Changed);
+    }
+    let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
+    if ext_uuid(fd.as_fd()).map_err(|_| Reason::Failed)? != Some(*uuid) {
+        return Err(Reason::Changed);
+    }
+    Ok(Block { fd, size: facts.size })
+}
+
+/// The UUID in an ext2/3/4 superblock (linux/fs/ext4/ext4.h, `struct ext4_super_block`); `None` if there is none. The
+/// superblock of a mounted file system is in memory.
+fn ext_uuid(fd: BorrowedFd<'_>) -> io::Result<Option<[u8; 16]>> {
+    const START: u64 = 1024;
+    const MAGIC: usize = 0x38;
+    const UUID: usize = 0x68;
+    let mut block = [0u8; UUID + 16];
+    if rustix::io::pread(fd, &mut block, START)? < block.len() || block[MAGIC..MAGIC + 2] != [0x53, 0xEF] {
+        return Ok(None);
+    }
+    Ok(block[UUID..].try_into().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_has_one_stream_and_others_a_thread_per_request() {
+        let shape = |class, depth, wanted| Shape::new(class, depth, wanted, 128 << 10, 4096);
+        let one = Shape {
+            threads: 1,
+            window: 2,
+            chunk: 128 << 10,
+        };
+        assert_eq!(shape(DeviceClass::Disk, 1, None), one);
+        assert_eq!(shape(DeviceClass::Disk, 32, None), Shape { window: 4, ..one });
+        assert_eq!(shape(DeviceClass::Disk, 1, Some(1)), Shape { window: 1, ..one });
+        let flash = Shape {
+            threads: 16,
+            window: 1,
+            chunk: 128 << 10,
+        };
+        assert_eq!(shape(DeviceClass::Flash, 16, None), flash);
+        let deep = Shape {
+            threads: 32,
+            window: 4,
+            ..flash
+        };
+        assert_eq!(shape(DeviceClass::Network, 128, None), deep);
+        assert_eq!(shape(DeviceClass::Network, 128, Some(16)), flash);
+    }
+
+    #[test]
+    fn calls_are_whole_pages_and_not_too_large() {
+        let chunk = |limit| Shape::new(DeviceClass::Flash, 1, None, limit, 4096).chunk;
+        assert_eq!(chunk(2560 << 10), PARALLEL_CHUNK);
+        assert_eq!(chunk(10_000), 8192);
+        assert_eq!(chunk(1), 4096);
+    }
+}

@@ -1,0 +1,220 @@
+//! The files of a plan: opened when a request first needs them, checked against the plan, and kept open while
+//! descriptors last.
+
+use crate::item::Reason;
+use headstart_model::plan::{Plan, PlanFileEntry};
+use headstart_model::{FilePath, PageRange};
+use headstart_system::files::Type;
+use headstart_system::mounts::MountTable;
+use headstart_system::open::{Expect, Links, open_checked, pin};
+use headstart_system::residency;
+use rustix::fs::{Advice, RawDir};
+use rustix::process::{Resource, getrlimit};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Bytes of one getdents64(2): as the C library's.
+const ENTRIES: usize = 32 << 10;
+
+/// An open regular file, as planned.
+#[derive(Debug)]
+pub struct PlannedFile {
+    fd: OwnedFd,
+    /// Size, bytes.
+    pub size: u64,
+    /// Whether cachestat(2) tells of it: on an overlay it looks at the overlay's own, empty, mapping.
+    counted: bool,
+}
+
+impl PlannedFile {
+    /// Its descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        self.fd.as_fd()
+    }
+
+    /// Pages of `[offset, offset + length)` that are in memory.
+    pub fn resident(&self, offset: u64, length: u64) -> std::io::Result<Vec<PageRange>> {
+        resident(self.fd(), self.counted, offset, length)
+    }
+
+    /// Number of pages of `[offset, offset + length)` in memory.
+    pub fn resident_pages(&self, offset: u64, length: u64) -> u64 {
+        if self.counted {
+            return residency::resident_pages(self.fd(), offset, length).unwrap_or(0);
+        }
+        self.resident(offset, length)
+            .map_or(0, |ranges| ranges.iter().map(PageRange::pages).sum())
+    }
+}
+
+/// The resident pages of a range: asks the cheap question (all, or none?) first.
+pub fn resident(
+    fd: BorrowedFd<'_>,
+    counted: bool,
+    offset: u64,
+    length: u64,
+) -> std::io::Result<Vec<PageRange>> {
+    let page = rustix::param::page_size() as u64;
+    let all = PageRange {
+        start: offset / page,
+        end: (offset + length).div_ceil(page),
+    };
+    if counted && length > 0 {
+        match residency::cachestat(fd, offset, length).map(|c| c.cache) {
+            Ok(0) => return Ok(Vec::new()),
+            Ok(pages) if pages >= all.pages() => return Ok(vec![all]),
+            _ => {}
+        }
+    }
+    let ranges = residency::resident(fd, offset, length)?;
+    Ok(ranges
+        .into_iter()
+        .map(|r| PageRange {
+            start: r.start,
+            end: r.end,
+        })
+        .collect())
+}
+
+/// A place for an open file.
+#[derive(Default)]
+struct Slot {
+    /// Kept open to the end of the replay.
+    kept: Option<Arc<PlannedFile>>,
+    /// Open as long as somebody reads from it.
+    used: Weak<PlannedFile>,
+    /// Why it cannot be opened; not tried again.
+    refused: Option<Reason>,
+}
+
+/// All files of a plan.
+pub struct Files<'a> {
+    plan: Plan<'a>,
+    mounts: &'a MountTable,
+    slots: Vec<Mutex<Slot>>,
+    /// How many more files may be kept open.
+    room: AtomicUsize,
+    overlays: bool,
+}
+
+impl<'a> Files<'a> {
+    /// The files of a plan, none open.
+    ///
+    /// Half of the descriptors that this process may have are used. The limit is not raised: the started program would
+    /// inherit it.
+    pub fn new(plan: Plan<'a>, mounts: &'a MountTable) -> Files<'a> {
+        let limit = getrlimit(Resource::Nofile)
+            .current
+            .unwrap_or(u64::MAX)
+            .min(1 << 16) as usize;
+        Files {
+            plan,
+            mounts,
+            slots: (0..plan.file_count()).map(|_| Mutex::default()).collect(),
+            room: AtomicUsize::new(limit / 2),
+            overlays: mounts.all().iter().any(|m| m.overlay.is_some()),
+        }
+    }
+
+    /// The file of that index, open.
+    pub fn get(&self, index: u32) -> Result<Arc<PlannedFile>, Reason> {
+        let slot = self.slots.get(index as usize).ok_or(Reason::Missing)?;
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reason) = slot.refused {
+            return Err(reason);
+        }
+        if let Some(file) = slot.kept.clone().or_else(|| slot.used.upgrade()) {
+            return Ok(file);
+        }
+        match self.open(index) {
+            Ok(file) => {
+                let file = Arc::new(file);
+                let take = |room: usize| room.checked_sub(1);
+                match self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+                    Ok(_) => slot.kept = Some(Arc::clone(&file)),
+                    Err(_) => slot.used = Arc::downgrade(&file),
+                }
+                Ok(file)
+            }
+            Err(reason) => {
+                slot.refused = Some(reason);
+                Err(reason)
+            }
+        }
+    }
+
+    fn entry(&self, index: u32) -> Result<PlanFileEntry, Reason> {
+        self.plan.file(index as usize).ok_or(Reason::Missing)
+    }
+
+    fn open(&self, index: u32) -> Result<PlannedFile, Reason> {
+        let entry = self.entry(index)?;
+        let expect = Expect {
+            inode: Some(entry.inode),
+            size: Some(entry.size),
+            mtime_ns: Some(entry.mtime_ns),
+            generation: Some(entry.generation).filter(|g| *g != 0),
+        };
+        let opened = open_checked(self.mounts, entry.path.as_path(), Links::Refuse, &expect)?;
+        if opened.stat.kind != Type::File {
+            return Err(Reason::Special);
+        }
+        // Waiting for a page must not read others: see `lane`.
+        let _ = rustix::fs::fadvise(&opened.fd, 0, None, Advice::Random);
+        Ok(PlannedFile {
+            fd: opened.fd,
+            size: opened.stat.size,
+            counted: !self.on_overlay(&entry.path),
+        })
+    }
+
+    fn on_overlay(&self, path: &FilePath) -> bool {
+        self.overlays
+            && self
+                .mounts
+                .lookup(path.as_bytes())
+                .is_some_and(|m| m.overlay.is_some())
+    }
+
+    /// Looks the path up, so that the kernel knows afterwards what is there, or that nothing is. A symbolic link is
+    /// read, not followed.
+    pub fn look_up(&self, index: u32) -> Result<(), Reason> {
+        let entry = self.entry(index)?;
+        match pin(self.mounts, entry.path.as_path(), Links::Refuse).map_err(Reason::from) {
+            Ok((fd, stat)) => {
+                if stat.kind == Type::Symlink {
+                    let _ = rustix::fs::readlinkat(&fd, c"", Vec::new());
+                }
+                Ok(())
+            }
+            Err(Reason::Missing) => Ok(()),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// Reads the entries of a directory, until `go_on` says no.
+    pub fn list(&self, index: u32, go_on: impl Fn() -> bool) -> Result<(), Reason> {
+        let entry = self.entry(index)?;
+        let opened = open_checked(
+            self.mounts,
+            entry.path.as_path(),
+            Links::Refuse,
+            &Expect::default(),
+        )?;
+        if opened.stat.kind != Type::Directory {
+            return Err(Reason::Changed);
+        }
+        let mut buffer = vec![MaybeUninit::uninit(); ENTRIES];
+        let mut entries = RawDir::new(&opened.fd, &mut buffer);
+        while let Some(entry) = entries.next() {
+            entry.map_err(|_| Reason::Failed)?;
+            if entries.is_buffer_empty() && !go_on() {
+                return Err(Reason::Stopped);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,362 @@
+//! Requests of one device in their order, taken by threads one part after the other, with a bounded number in flight.
+//!
+//! A part is one `fadvise(WILLNEED)` of at most the device's request limit. It has arrived when its last page that was
+//! absent can be read; a thread waits for that with a one-byte pread before it has more than its window in flight.
+//! The pread finds the page under way and waits; should the page be gone, `FADV_RANDOM` on the descriptor keeps the
+//! kernel from reading more than that one.
+
+use crate::device::{Device, Shape};
+use crate::file::{Files, PlannedFile};
+use crate::governor::Governor;
+use crate::item::{Item, Prepared, Reason, absent};
+use headstart_model::PageRange;
+use headstart_model::plan::RequestKind;
+use headstart_system::{priority, residency};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Stack of a thread: it holds paths and a few buffers, directory entries are on the heap. Only what is touched is
+/// ever allocated.
+const STACK: usize = 256 << 10;
+/// The CPU priority of the threads. They use little, but late: a program that keeps all CPUs busy still gets three
+/// times their share each.
+const NICE: i32 = 5;
+
+/// Requests in issue order and how far they were taken.
+pub struct Lane {
+    /// The requests.
+    pub items: Vec<Item>,
+    cursor: Mutex<Cursor>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    item: usize,
+    /// Where the next part of that item begins; 0 for its beginning.
+    offset: u64,
+}
+
+/// A part of a request: the item's index, and from which byte to which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    item: usize,
+    start: u64,
+    end: u64,
+}
+
+impl Lane {
+    /// Of these requests none is taken.
+    pub fn new(items: Vec<Item>) -> Lane {
+        Lane {
+            items,
+            cursor: Mutex::default(),
+        }
+    }
+
+    fn cursor(&self) -> std::sync::MutexGuard<'_, Cursor> {
+        self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next part, of at most `chunk` bytes, ending at a multiple of `page` unless it is the last.
+    fn take(&self, chunk: u64, page: u64) -> Option<Part> {
+        let mut cursor = self.cursor();
+        let item = cursor.item;
+        let request = &self.items.get(item)?.request;
+        let start = cursor.offset.max(request.offset);
+        let last = request.offset.saturating_add(request.length);
+        let end = (start.saturating_add(chunk) / page * page).min(last);
+        *cursor = if end < last {
+            Cursor { item, offset: end }
+        } else {
+            Cursor {
+                item: item + 1,
+                offset: 0,
+            }
+        };
+        Some(Part { item, start, end })
+    }
+
+    /// Takes no further part of an item.
+    fn leave(&self, item: usize) {
+        let mut cursor = self.cursor();
+        if cursor.item == item {
+            *cursor = Cursor {
+                item: item + 1,
+                offset: 0,
+            };
+        }
+    }
+}
+
+/// What a lane's threads need.
+pub struct Worker<'a> {
+    /// The device they read from.
+    pub device: &'a Device,
+    /// The plan's files.
+    pub files: &'a Files<'a>,
+    /// Says when to stop.
+    pub governor: &'a Governor,
+    /// What times count from.
+    pub origin: Instant,
+}
+
+/// What is read from.
+enum Source<'a> {
+    File(Arc<PlannedFile>),
+    Block(BorrowedFd<'a>),
+}
+
+impl Source<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Source::File(file) => file.fd(),
+            Source::Block(fd) => *fd,
+        }
+    }
+}
+
+/// A part on its way.
+struct InFlight<'a> {
+    item: &'a Item,
+    source: Source<'a>,
+    /// The byte whose page arrives last.
+    last: u64,
+}
+
+impl<'a> Worker<'a> {
+    /// Serves a lane to its end, or until stopped, with the device's number of threads.
+    pub fn serve(&self, lane: &Lane) {
+        let Shape {
+            threads,
+            window,
+            chunk,
+        } = self.device.shape;
+        let parts = |item: &Item| item.request.length.div_ceil(chunk).max(1);
+        let useful = lane.items.iter().map(parts).fold(0, u64::saturating_add);
+        std::thread::scope(|scope| {
+            for _ in 1..u64::from(threads).min(useful) {
+                let thread = std::thread::Builder::new()
+                    .name("headstart".into())
+                    .stack_size(STACK);
+                // A thread that cannot be had is done without.
+                let _ = thread.spawn_scoped(scope, || {
+                    stand_back();
+                    self.work(lane, window, chunk);
+                });
+            }
+            self.work(lane, window, chunk);
+        });
+    }
+
+    fn now(&self) -> u64 {
+        // 0 stands for "never".
+        (self.origin.elapsed().as_nanos() as u64).max(1)
+    }
+
+    fn work(&self, lane: &Lane, window: u32, chunk: u64) {
+        let page = rustix::param::page_size() as u64;
+        let mut flying: VecDeque<InFlight<'_>> = VecDeque::with_capacity(window as usize);
+        while self.governor.go_on() {
+            let Some(part) = lane.take(chunk, page) else { break };
+            let item = &lane.items[part.item];
+            let Ok(prepared) = item.prepared.get_or_init(|| self.prepare(item)) else {
+                lane.leave(part.item);
+                continue;
+            };
+            if part.start >= prepared.end {
+                lane.leave(part.item);
+                continue;
+            }
+            let wanted = PageRange {
+                start: part.start / page,
+                end: part.end.min(prepared.end).div_ceil(page),
+            };
+            let Some(missing) = hull(&prepared.absent, wanted) else {
+                item.part_done(self.now(), true);
+                continue;
+            };
+            let Ok(source) = self.source(item) else {
+                item.part_done(self.now(), false);
+                lane.leave(part.item);
+                continue;
+            };
+            if flying.len() >= window as usize
+                && let Some(first) = flying.pop_front()
+            {
+                self.land(first);
+            }
+            let asked =
+                residency::fadvise_willneed(source.fd(), missing.start * page, missing.pages() * page);
+            if asked.is_err() {
+                item.part_done(self.now(), false);
+                continue;
+            }
+            flying.push_back(InFlight {
+                item,
+                source,
+                last: (missing.end - 1) * page,
+            });
+        }
+        for part in flying {
+            self.land(part);
+        }
+    }
+
+    /// Waits for a part.
+    fn land(&self, part: InFlight<'_>) {
+        let read = rustix::io::retry_on_intr(|| rustix::io::pread(part.source.fd(), &mut [0u8], part.last));
+        part.item.part_done(self.now(), read.is_ok());
+    }
+
+    /// Looks at what a request is about. Look-ups are done by that.
+    fn prepare(&self, item: &Item) -> Result<Prepared, Reason> {
+        let request = &item.request;
+        let at_ns = self.now();
+        let nothing = Prepared {
+            end: 0,
+            resident: Vec::new(),
+            absent: Vec::new(),
+            at_ns,
+        };
+        let looked_up = match request.kind {
+            RequestKind::Stat => Some(self.files.look_up(request.file)),
+            RequestKind::List => Some(self.files.list(request.file, || self.governor.go_on())),
+            RequestKind::Metadata | RequestKind::Data => None,
+        };
+        if let Some(result) = looked_up {
+            item.part_done(self.now(), true);
+            return result.map(|()| nothing);
+        }
+        let end = request.offset.saturating_add(request.length);
+        let (end, resident) = match request.kind {
+            RequestKind::Metadata => {
+                let block = self.device.block.as_ref().map_err(|reason| *reason)?;
+                let end = end.min(block.size);
+                let length = end.checked_sub(request.offset).filter(|l| *l > 0);
+                (
+                    end,
+                    block.resident(request.offset, length.ok_or(Reason::Changed)?),
+                )
+            }
+            _ => {
+                let file = self.files.get(request.file)?;
+                let end = end.min(file.size);
+                let length = end.checked_sub(request.offset).filter(|l| *l > 0);
+                (end, file.resident(request.offset, length.ok_or(Reason::Changed)?))
+            }
+        };
+        let resident = resident.map_err(|_| Reason::Failed)?;
+        let page = rustix::param::page_size() as u64;
+        let pages = PageRange {
+            start: request.offset / page,
+            end: end.div_ceil(page),
+        };
+        let absent = absent(pages, &resident);
+        let bytes = absent.iter().map(PageRange::pages).sum::<u64>() * page;
+        if !self.governor.allow(bytes) {
+            return Err(Reason::OverBudget);
+        }
+        Ok(Prepared {
+            end,
+            resident,
+            absent,
+            at_ns: self.now(),
+        })
+    }
+
+    fn source(&self, item: &Item) -> Result<Source<'a>, Reason> {
+        match item.request.kind {
+            RequestKind::Metadata => {
+                let block = self.device.block.as_ref().map_err(|reason| *reason)?;
+                Ok(Source::Block(block.fd()))
+            }
+            _ => self.files.get(item.request.file).map(Source::File),
+        }
+    }
+}
+
+/// The calling thread gives way to others; without permission it does not.
+pub fn stand_back() {
+    let _ = priority::set_io(priority::Priority::BestEffortLow);
+    let _ = priority::set_nice(NICE);
+}
+
+/// From the first to the last page of `ranges` (ascending) within `wanted`; `None` if there is none.
+fn hull(ranges: &[PageRange], wanted: PageRange) -> Option<PageRange> {
+    let from = ranges.partition_point(|r| r.end <= wanted.start);
+    let until = ranges.partition_point(|r| r.start < wanted.end);
+    let inside = ranges.get(from..until)?;
+    Some(PageRange {
+        start: inside.first()?.start.max(wanted.start),
+        end: inside.last()?.end.min(wanted.end),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::plan::{NO_FILE, Request};
+
+    fn request(offset: u64, length: u64) -> Item {
+        let request = Request {
+            kind: RequestKind::Metadata,
+            stage: 0,
+            device: 0,
+            file: NO_FILE,
+            offset,
+            length,
+            bridged: 0,
+            deadline_us: 0,
+        };
+        Item::new(0, request)
+    }
+
+    #[test]
+    fn requests_are_taken_in_order_and_in_parts() {
+        let lane = Lane::new(vec![
+            request(4096, 10_000),
+            request(0, 0),
+            request(100, 5),
+            request(0, 9000),
+        ]);
+        let mut taken = Vec::new();
+        while let Some(part) = lane.take(8192, 4096) {
+            taken.push((part.item, part.start, part.end));
+            if part.item == 3 {
+                lane.leave(3);
+            }
+        }
+        assert_eq!(
+            taken,
+            [
+                (0, 4096, 12288),
+                (0, 12288, 14096),
+                (1, 0, 0),
+                (2, 100, 105),
+                (3, 0, 8192)
+            ]
+        );
+    }
+
+    #[test]
+    fn an_item_is_left_only_while_it_is_current() {
+        let lane = Lane::new(vec![request(0, 8192), request(0, 8192)]);
+        lane.take(8192, 4096);
+        lane.leave(0);
+        assert_eq!(lane.take(8192, 4096).map(|p| p.item), Some(1));
+    }
+
+    #[test]
+    fn the_hull_of_what_is_absent_is_asked_for() {
+        let range = |start, end| PageRange { start, end };
+        let absent = [range(2, 4), range(6, 7), range(10, 20)];
+        assert_eq!(hull(&absent, range(0, 8)), Some(range(2, 7)));
+        assert_eq!(hull(&absent, range(3, 12)), Some(range(3, 12)));
+        assert_eq!(hull(&absent, range(4, 6)), None);
+        assert_eq!(hull(&absent, range(7, 10)), None);
+        assert_eq!(hull(&[], range(0, 9)), None);
+        assert_eq!(hull(&absent, range(25, 30)), None);
+    }
+}

@@ -1,0 +1,44 @@
+//! What became of a request.
+
+use crate::device::Device;
+use crate::file::Files;
+use crate::item::{Item, Reason};
+use headstart_model::outcome::Issued;
+use headstart_model::plan::RequestKind;
+use headstart_system::residency;
+use std::sync::atomic::Ordering;
+
+/// What became of a request: counts its pages in memory now, or says why it was not issued.
+pub fn issued(item: &Item, device: &Device, files: &Files<'_>) -> Result<Issued, Reason> {
+    let prepared = match item.prepared.get() {
+        None => return Err(Reason::Stopped),
+        Some(Err(reason)) => return Err(*reason),
+        Some(Ok(prepared)) => prepared,
+    };
+    let done_ns = item.done_ns.load(Ordering::Relaxed);
+    if done_ns == 0 {
+        return Err(Reason::Stopped);
+    }
+    if item.failed.load(Ordering::Relaxed) {
+        return Err(Reason::Failed);
+    }
+    let offset = item.request.offset;
+    let length = prepared.end.saturating_sub(offset);
+    let arrived_pages = match item.request.kind {
+        RequestKind::Stat | RequestKind::List => 0,
+        RequestKind::Metadata => device.block.as_ref().map_or(0, |block| {
+            residency::resident_pages(block.fd(), offset, length).unwrap_or(0)
+        }),
+        // A file that was replaced meanwhile has no page that could still help.
+        RequestKind::Data => files
+            .get(item.request.file)
+            .map_or(0, |file| file.resident_pages(offset, length)),
+    };
+    Ok(Issued {
+        request: item.index,
+        issued_ns: prepared.at_ns,
+        done_ns: done_ns.max(prepared.at_ns),
+        resident: prepared.resident.clone(),
+        arrived_pages,
+    })
+}

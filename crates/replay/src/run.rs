@@ -1,0 +1,113 @@
+//! The threads of a replay: one per device, which brings its own.
+
+use crate::device::Device;
+use crate::file::Files;
+use crate::item::{Item, Reason};
+use crate::lane::{Lane, Worker, stand_back};
+use crate::{Options, Shared, report};
+use headstart_model::outcome::{ReplayReport, Skipped};
+use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
+use headstart_system::mounts::MountTable;
+
+/// The requests of one device, in two passes.
+struct Work {
+    planned: PlanDevice,
+    metadata: Lane,
+    rest: Lane,
+}
+
+/// Replays a plan, to its end or until stopped. Runs on a thread of its own.
+pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport {
+    stand_back();
+    // Checked by the caller; what it was it still is.
+    let Ok(plan) = file.plan() else {
+        shared.release(usize::MAX);
+        return ReplayReport::default();
+    };
+    let mut skipped = Skipped::default();
+    let works = share_out(plan, &mut skipped);
+    let mounts = MountTable::read().unwrap_or_default();
+    let files = Files::new(plan, &mounts);
+    shared.governor.begin();
+    let devices: Vec<Device> = std::thread::scope(|scope| {
+        let serve = |work| serve(work, &files, &mounts, options, shared);
+        let threads: Vec<_> = works
+            .iter()
+            .skip(1)
+            .map(|work| {
+                scope.spawn(move || {
+                    stand_back();
+                    serve(work)
+                })
+            })
+            .collect();
+        let first = works.first().map(serve);
+        let others = threads.into_iter().filter_map(|thread| thread.join().ok());
+        first.into_iter().chain(others).collect()
+    });
+    shared.release(usize::MAX);
+    let replay_ns = options.origin.elapsed().as_nanos() as u64;
+    let memory_pressure = shared.governor.memory_pressure();
+    let mut issued = Vec::new();
+    for (work, device) in works.iter().zip(&devices) {
+        for item in work.metadata.items.iter().chain(&work.rest.items) {
+            match report::issued(item, device, &files) {
+                Ok(one) => issued.push(one),
+                Err(reason) => reason.count(&mut skipped),
+            }
+        }
+    }
+    issued.sort_by_key(|i| (i.issued_ns, i.request));
+    ReplayReport {
+        replay_ns,
+        issued,
+        skipped,
+        memory_available: shared.governor.memory_available(),
+        memory_pressure,
+        stopped: shared.governor.stopped().map(str::to_string),
+    }
+}
+
+/// The plan's requests by device and pass; those beyond the budget are only counted.
+fn share_out(plan: Plan<'_>, skipped: &mut Skipped) -> Vec<Work> {
+    let mut lanes: Vec<(Vec<Item>, Vec<Item>)> = Vec::new();
+    lanes.resize_with(plan.device_count(), Default::default);
+    for (index, request) in plan.requests().enumerate() {
+        if index >= plan.cut() {
+            Reason::OverBudget.count(skipped);
+        } else if let Some((metadata, rest)) = lanes.get_mut(usize::from(request.device)) {
+            let lane = match request.kind {
+                RequestKind::Metadata => metadata,
+                _ => rest,
+            };
+            lane.push(Item::new(index as u32, request));
+        }
+    }
+    let work = |(index, (metadata, rest)): (usize, (Vec<Item>, Vec<Item>))| {
+        let empty = metadata.is_empty() && rest.is_empty();
+        let planned = plan.device(index).filter(|_| !empty)?;
+        Some(Work {
+            planned,
+            metadata: Lane::new(metadata),
+            rest: Lane::new(rest),
+        })
+    };
+    lanes.into_iter().enumerate().filter_map(work).collect()
+}
+
+fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options, shared: &Shared) -> Device {
+    let metadata = !work.metadata.items.is_empty();
+    let device = Device::look(&work.planned, mounts, options, metadata);
+    let worker = Worker {
+        device: &device,
+        files,
+        governor: &shared.governor,
+        origin: options.origin,
+    };
+    worker.serve(&work.metadata);
+    if metadata && work.planned.hold {
+        shared.release(1);
+    }
+    worker.serve(&work.rest);
+    device
+}

@@ -1,0 +1,462 @@
+//! What a replay promises, on private cold file systems. Needs root, for loop devices.
+
+mod common;
+
+use common::*;
+use headstart_model::PageRange;
+use headstart_model::machine::DeviceClass;
+use headstart_model::outcome::Skipped;
+use headstart_model::plan::{PlanFile, RequestKind::*};
+use headstart_replay::{Options, Replay, ReplayError};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+fn file(root: &Path, name: &str, pages: u64) {
+    std::fs::write(root.join(name), vec![7u8; (pages * PAGE) as usize]).unwrap();
+}
+
+/// Metadata of the file in memory, nothing of its data.
+fn entries(root: &Path, names: &[&str]) -> Vec<headstart_model::plan::PlanFileEntry> {
+    names.iter().map(|name| entry(&root.join(name))).collect()
+}
+
+#[test]
+fn exactly_the_planned_pages_come_on_every_class_of_device() {
+    let mut disk = Mounted::ext4(64, |root| {
+        file(root, "large", 2000);
+        file(root, "small", 1);
+        file(root, "odd", 10);
+        std::fs::write(root.join("tail"), vec![1; 5000]).unwrap();
+    });
+    for (class, depth) in [
+        (DeviceClass::Disk, 1),
+        (DeviceClass::Flash, 16),
+        (DeviceClass::Network, 100),
+    ] {
+        disk.cool();
+        let root = disk.root();
+        let mut plan = draft(vec![disk.planned(class, depth)]);
+        let files = entries(&root, &["large", "small", "odd", "tail"]);
+        // 800 pages: 25 times what one call serves at 128 KiB.
+        add(&mut plan, Data, files[0].clone(), 100 * PAGE, 800 * PAGE);
+        add(&mut plan, Data, files[1].clone(), 0, PAGE);
+        add(&mut plan, Data, files[2].clone(), PAGE, 2 * PAGE);
+        add(&mut plan, Data, files[2].clone(), 6 * PAGE, PAGE);
+        add(&mut plan, Data, files[3].clone(), PAGE, PAGE);
+        let report = start(&plan).finish();
+        assert_eq!(report.skipped, Skipped::default());
+        assert_eq!(report.stopped, None);
+        assert_eq!(resident(&root.join("large")), [(100, 900)], "{class:?}");
+        assert_eq!(resident(&root.join("small")), [(0, 1)]);
+        assert_eq!(resident(&root.join("odd")), [(1, 3), (6, 7)]);
+        assert_eq!(resident(&root.join("tail")), [(1, 2)]);
+        let arrived: u64 = report.issued.iter().map(|i| i.arrived_pages).sum();
+        assert_eq!((report.issued.len(), arrived), (5, 805));
+        assert!(report.issued.iter().all(|i| i.resident.is_empty()));
+        assert!(report.issued.is_sorted_by_key(|i| i.issued_ns));
+        assert!(
+            report
+                .issued
+                .iter()
+                .all(|i| 0 < i.issued_ns && i.issued_ns < i.done_ns)
+        );
+        assert!(report.issued.iter().all(|i| i.done_ns <= report.replay_ns));
+    }
+}
+
+#[test]
+fn what_was_resident_is_told_and_not_read_again() {
+    let disk = Mounted::ext4(64, |root| file(root, "f", 100));
+    let path = disk.root().join("f");
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
+    add(&mut plan, Data, entry(&path), 10 * PAGE, 10 * PAGE);
+    start(&plan).finish();
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
+    add(&mut plan, Data, entry(&path), 12 * PAGE, 4 * PAGE);
+    add(&mut plan, Data, entry(&path), 15 * PAGE, 10 * PAGE);
+    let before = disk.reads();
+    let report = start(&plan).finish();
+    let range = |start, end| PageRange { start, end };
+    assert_eq!(report.issued[0].resident, [range(12, 16)]);
+    assert_eq!(report.issued[1].resident, [range(15, 20)]);
+    assert_eq!(report.issued[1].arrived_pages, 10);
+    assert_eq!(disk.reads() - before, 1);
+    assert_eq!(resident(&path), [(10, 25)]);
+}
+
+#[test]
+fn what_does_not_fit_the_plan_is_skipped_and_counted() {
+    let disk = Mounted::ext4(64, |root| {
+        for name in ["good", "grown", "touched", "replaced", "directory-now", "short"] {
+            file(root, name, 4);
+        }
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(root.join("fifo"))
+                .status()
+                .unwrap()
+                .success()
+        );
+        let node = std::process::Command::new("mknod")
+            .arg(root.join("device"))
+            .args(["c", "10", "130"])
+            .status();
+        assert!(node.unwrap().success());
+        std::os::unix::fs::symlink("good", root.join("link")).unwrap();
+        std::os::unix::fs::symlink("/proc", root.join("proc")).unwrap();
+        std::fs::create_dir(root.join("dir")).unwrap();
+    });
+    let root = disk.root();
+    let at = |name: &str| root.join(name);
+    let planned = |name: &str| entry(&root.join(name));
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+    for name in ["good", "grown", "touched", "replaced", "directory-now"] {
+        add(&mut plan, Data, planned(name), 0, 4 * PAGE);
+    }
+    add(&mut plan, Data, planned("short"), 3 * PAGE, 100 * PAGE); // cut at the end of the file
+    add(&mut plan, Data, planned("short"), 4 * PAGE, PAGE); // changed: beyond it
+    add(&mut plan, Data, planned("fifo"), 0, PAGE); // special
+    add(&mut plan, Data, planned("device"), 0, PAGE); // special: opening it would start a watchdog
+    add(&mut plan, Data, planned("link"), 0, PAGE); // special
+    add(&mut plan, Data, planned("dir"), 0, PAGE); // special
+    add(
+        &mut plan,
+        Data,
+        unknown(at("proc/self/maps").to_str().unwrap()),
+        0,
+        PAGE,
+    ); // special: a link on the way
+    add(&mut plan, Data, unknown(at("gone").to_str().unwrap()), 0, PAGE); // missing
+    add(
+        &mut plan,
+        Data,
+        unknown(at("good/below").to_str().unwrap()),
+        0,
+        PAGE,
+    ); // missing
+    for path in ["/proc/kmsg", "/dev/zero", "/sys/kernel/notes", "/dev/shm/x"] {
+        add(&mut plan, Data, unknown(path), 0, PAGE); // not local
+        add(&mut plan, List, unknown(path), 0, 0); // not local
+    }
+    add(&mut plan, List, planned("good"), 0, 0); // changed
+    add(&mut plan, List, planned("fifo"), 0, 0); // special
+    add(&mut plan, List, planned("dir"), 0, 0);
+    add(&mut plan, Stat, planned("fifo"), 0, 0);
+    add(&mut plan, Stat, planned("link"), 0, 0);
+    add(&mut plan, Stat, unknown(at("gone").to_str().unwrap()), 0, 0);
+    let mut generation = planned("good");
+    generation.generation = 12345;
+    add(&mut plan, Data, generation, 0, PAGE); // changed
+
+    file(&root, "grown", 5);
+    std::fs::File::options()
+        .write(true)
+        .open(at("touched"))
+        .unwrap()
+        .set_modified(std::time::SystemTime::now())
+        .unwrap();
+    std::fs::rename(at("replaced"), at("old")).unwrap();
+    file(&root, "replaced", 4);
+    std::fs::remove_file(at("directory-now")).unwrap();
+    std::fs::create_dir(at("directory-now")).unwrap();
+
+    let before = Instant::now();
+    let report = start(&plan).finish();
+    assert!(
+        before.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        before.elapsed()
+    );
+    let expected = Skipped {
+        missing: 2,
+        changed: 7,
+        special: 6,
+        not_local: 8,
+        ..Skipped::default()
+    };
+    assert_eq!(report.skipped, expected);
+    assert_eq!(report.issued.len(), 6);
+    assert_eq!(resident(&at("good")), [(0, 4)]);
+    assert_eq!(resident(&at("short")), [(3, 4)]);
+    assert_eq!(
+        report.issued.len() as u64 + report.skipped.total(),
+        plan.requests.len() as u64
+    );
+}
+
+#[test]
+fn metadata_read_through_the_block_device_makes_a_tree_free_of_reads() {
+    let mut disk = Mounted::ext4(64, |root| {
+        for d in 0..20 {
+            let dir = root.join(format!("d{d}"));
+            std::fs::create_dir(&dir).unwrap();
+            for f in 0..100 {
+                file(&dir, &format!("f{f}"), 1);
+            }
+        }
+    });
+    let walk = |root: &Path| {
+        for dir in std::fs::read_dir(root).unwrap() {
+            let dir = dir.unwrap().path();
+            if dir.is_dir() && !dir.ends_with("lost+found") {
+                std::fs::read_dir(dir)
+                    .unwrap()
+                    .for_each(|f| drop(f.unwrap().metadata().unwrap()));
+            }
+        }
+    };
+    let cold = disk.reads();
+    walk(&disk.root());
+    let cold = disk.reads() - cold;
+    assert!(cold > 20, "{cold} reads cold");
+
+    // Where the metadata is: what the walk brought into the block device's cache.
+    let node = std::fs::File::open(disk.node()).unwrap();
+    let touched = headstart_system::residency::resident(&node, 0, 64 << 20).unwrap();
+    drop(node);
+    disk.cool();
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+    plan.devices[0].hold = true;
+    for range in touched {
+        add_metadata(&mut plan, range.start * PAGE, (range.end - range.start) * PAGE);
+    }
+    let replay = start(&plan);
+    replay.wait_held();
+    let before = disk.reads();
+    walk(&disk.root());
+    assert_eq!(disk.reads() - before, 0);
+    let report = replay.finish();
+    assert_eq!(report.skipped, Skipped::default());
+    let asked: u64 = plan.requests.iter().map(|r| r.length / PAGE).sum();
+    assert_eq!(report.issued.iter().map(|i| i.arrived_pages).sum::<u64>(), asked);
+}
+
+#[test]
+fn metadata_of_another_file_system_is_not_read() {
+    let disk = Mounted::ext4(32, |root| file(root, "f", 4));
+    let skipped = |change: &dyn Fn(&mut headstart_model::plan::PlanDevice)| {
+        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+        change(&mut plan.devices[0]);
+        plan.devices[0].hold = true;
+        add_metadata(&mut plan, 8 << 20, 8 * PAGE);
+        add_metadata(&mut plan, 16 << 20, PAGE);
+        let before = disk.reads();
+        let replay = start(&plan);
+        replay.wait_held();
+        let report = replay.finish();
+        assert_eq!((report.issued.len(), disk.reads() - before), (0, 0));
+        report.skipped
+    };
+    let changed = Skipped {
+        changed: 2,
+        ..Skipped::default()
+    };
+    let not_local = Skipped {
+        not_local: 2,
+        ..Skipped::default()
+    };
+    assert_eq!(skipped(&|d| d.uuid[3] ^= 1), changed);
+    assert_eq!(skipped(&|d| d.uuid = [0; 16]), changed);
+    assert_eq!(skipped(&|d| d.mount_point = "/var/tmp/nothing".into()), changed);
+    assert_eq!(skipped(&|d| d.mount_point = "/proc".into()), not_local);
+
+    // Beyond the end of the device: cut, or nothing left.
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+    add_metadata(&mut plan, (32 << 20) - PAGE, 1 << 60);
+    add_metadata(&mut plan, 1 << 60, 1 << 60);
+    let report = start(&plan).finish();
+    assert_eq!((report.issued.len(), report.skipped.changed), (1, 1));
+    assert_eq!(report.issued[0].arrived_pages, 1);
+}
+
+#[test]
+fn requests_beyond_the_cut_are_not_issued() {
+    let disk = Mounted::ext4(32, |root| {
+        file(root, "a", 4);
+        file(root, "b", 4);
+    });
+    let root = disk.root();
+    let mut plan = draft(vec![disk.planned(DeviceClass::Disk, 1)]);
+    add(&mut plan, Data, entry(&root.join("a")), 0, 4 * PAGE);
+    add(&mut plan, Data, entry(&root.join("b")), 0, 4 * PAGE);
+    plan.cut = 1;
+    let report = start(&plan).finish();
+    assert_eq!(report.issued.len(), 1);
+    assert_eq!(
+        report.skipped,
+        Skipped {
+            over_budget: 1,
+            ..Skipped::default()
+        }
+    );
+    assert_eq!(
+        (resident(&root.join("a")).len(), resident(&root.join("b")).len()),
+        (1, 0)
+    );
+}
+
+#[test]
+fn too_little_memory_stops_it_before_it_begins() {
+    let disk = Mounted::ext4(32, |root| file(root, "a", 4));
+    let path = disk.root().join("a");
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
+    add(&mut plan, Data, entry(&path), 0, 4 * PAGE);
+    let options = Options {
+        stop_below: u64::MAX,
+        ..options()
+    };
+    let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options).unwrap();
+    let report = replay.finish();
+    assert_eq!(
+        report.skipped,
+        Skipped {
+            stopped: 1,
+            ..Skipped::default()
+        }
+    );
+    assert!(report.stopped.unwrap().contains("memory"));
+    assert_eq!(resident(&path), []);
+}
+
+#[test]
+fn stop_is_prompt() {
+    let disk = Mounted::ext4(512, |root| file(root, "f", 100_000));
+    let path = disk.root().join("f");
+    let mut plan = draft(vec![disk.planned(DeviceClass::Disk, 1)]);
+    for n in 0..100_000 {
+        // Backwards, one page each: slow anywhere.
+        add(&mut plan, Data, entry(&path), (99_999 - n) * PAGE, PAGE);
+    }
+    let before = Instant::now();
+    let replay = start(&plan);
+    let started = before.elapsed();
+    std::thread::sleep(Duration::from_millis(100));
+    let before = Instant::now();
+    replay.stop();
+    while !replay.is_finished() {
+        std::thread::sleep(Duration::from_micros(100));
+        assert!(before.elapsed() < Duration::from_secs(2), "it does not end");
+    }
+    let report = replay.finish();
+    assert!(
+        report.skipped.stopped > 0,
+        "it ended before it was stopped: {:?}",
+        report.skipped
+    );
+    assert_eq!(report.stopped.as_deref(), Some("it was asked to stop"));
+    assert_eq!(report.issued.len() as u64 + report.skipped.stopped, 100_000);
+    println!(
+        "start took {started:?}, the end after stop {:?}",
+        before.elapsed()
+    );
+}
+
+#[test]
+fn more_files_than_descriptors_are_replayed() {
+    const FILES: u64 = 700;
+    let disk = Mounted::ext4(64, |root| {
+        (0..FILES).for_each(|n| file(root, &format!("f{n}"), 1))
+    });
+    let root = disk.root();
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 16)]);
+    for n in 0..FILES {
+        add(&mut plan, Data, entry(&root.join(format!("f{n}"))), 0, PAGE);
+    }
+    plan.devices.push(disk.planned(DeviceClass::Disk, 1));
+    std::fs::write(disk.root().join("../plan"), plan.to_bytes().unwrap()).unwrap();
+    let report = child("descriptors", &disk.root().join("../plan"));
+    assert_eq!(
+        report,
+        format!("{FILES} issued, {FILES} pages, 0 skipped, 0 denied")
+    );
+}
+
+#[test]
+fn without_privilege_it_does_what_it_may() {
+    let mut disk = Mounted::ext4(32, |root| {
+        file(root, "foreign", 4);
+        file(root, "secret", 4);
+        file(root, "own", 4);
+        std::os::unix::fs::chown(root.join("own"), Some(65534), Some(65534)).unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(root.join("secret"), private).unwrap();
+    });
+    disk.cool();
+    let root = disk.root();
+    let open: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(root.parent().unwrap(), open).unwrap();
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
+    add_metadata(&mut plan, 8 << 20, PAGE);
+    for name in ["foreign", "secret", "own"] {
+        add(&mut plan, Data, entry(&root.join(name)), 0, 4 * PAGE);
+    }
+    add(&mut plan, Stat, entry(&root.join("secret")), 0, 0);
+    std::fs::write(root.join("../plan"), plan.to_bytes().unwrap()).unwrap();
+    let report = child("nobody", &root.join("../plan"));
+    assert_eq!(report, "2 issued, 4 pages, 3 skipped, 3 denied");
+    assert_eq!(resident(&root.join("own")), [(0, 4)]);
+    assert_eq!(resident(&root.join("foreign")), []);
+}
+
+/// Runs [`in_a_child`] in a process with fewer descriptors or without privileges; what it said.
+fn child(how: &str, plan: &Path) -> String {
+    let own = std::env::current_exe().unwrap();
+    // A user without privileges may not be able to reach the build directory.
+    let copy = plan.with_file_name("test");
+    std::fs::copy(own, &copy).unwrap();
+    let inner = format!(
+        "{} {:?} --exact in_a_child --ignored --nocapture",
+        if how == "nobody" {
+            "exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all --no-new-privs --"
+        } else {
+            "ulimit -n 64; exec"
+        },
+        copy
+    );
+    let output = std::process::Command::new("sh")
+        .args(["-c", &inner])
+        .env("HEADSTART_TEST_PLAN", plan)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = text.lines().find_map(|l| l.split_once("said: "));
+    said.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+        .1
+        .to_string()
+}
+
+#[test]
+#[ignore = "run by other tests in a process of its own"]
+fn in_a_child() {
+    let plan = std::fs::read(std::env::var_os("HEADSTART_TEST_PLAN").unwrap()).unwrap();
+    let report = Replay::start(PlanFile(plan), options()).unwrap().finish();
+    let arrived: u64 = report.issued.iter().map(|i| i.arrived_pages).sum();
+    println!(
+        "\nsaid: {} issued, {arrived} pages, {} skipped, {} denied",
+        report.issued.len(),
+        report.skipped.total(),
+        report.skipped.denied
+    );
+}
+
+#[test]
+fn damaged_plans_and_other_page_sizes_are_refused() {
+    let mut plan = draft(vec![]);
+    let mut bytes = plan.to_bytes().unwrap();
+    bytes[20] ^= 0xff;
+    let refused = Replay::start(PlanFile(bytes), options());
+    assert!(matches!(refused, Err(ReplayError::Plan(_))));
+    plan.page_size = 65536;
+    let refused = Replay::start(PlanFile(plan.to_bytes().unwrap()), options());
+    let Err(error @ ReplayError::PageSize { .. }) = refused else {
+        panic!()
+    };
+    assert!(error.to_string().contains("65536"), "{error}");
+}
+
+#[test]
+fn a_plan_of_nothing_ends_at_once() {
+    let report = start(&draft(vec![])).finish();
+    assert_eq!((report.issued.len(), report.skipped.total()), (0, 0));
+    assert!(report.memory_available > 0);
+}
