@@ -2,14 +2,14 @@
 //! be read from it.
 
 use crate::Options;
-use crate::file;
-use crate::item::Reason;
+use crate::item::{Reason, absent};
 use headstart_model::PageRange;
 use headstart_model::machine::DeviceClass;
 use headstart_model::plan::PlanDevice;
 use headstart_system::device::{DeviceFacts, request_limit};
 use headstart_system::files::{Type, stat};
 use headstart_system::mounts::{Mount, MountTable};
+use headstart_system::residency;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
@@ -58,11 +58,20 @@ impl Shape {
     }
 }
 
+/// The most files that requests in flight on a device have open: each request's, and what opening one takes.
+pub fn most_open(planned: &PlanDevice, options: &Options) -> usize {
+    let shape = Shape::new(planned.cost.class, planned.cost.depth, options.depth, 0, 1);
+    (shape.threads * (shape.window + 2)) as usize
+}
+
 /// The block device of a file system.
 pub struct Block {
     fd: OwnedFd,
     /// Bytes.
     pub size: u64,
+    /// Whether file system blocks are smaller than pages. Then the file system may have read a part of a page, and
+    /// readahead leaves pages that exist as they are: see [`Block::complete`].
+    partial_pages: bool,
 }
 
 impl Block {
@@ -71,9 +80,28 @@ impl Block {
         self.fd.as_fd()
     }
 
-    /// Pages of `[offset, offset + length)` in memory.
+    /// Pages of `[offset, offset + length)` wholly in memory. By mincore(2): to cachestat(2) a page of which one block
+    /// was read is like any other.
     pub fn resident(&self, offset: u64, length: u64) -> io::Result<Vec<PageRange>> {
-        file::resident(self.fd(), true, offset, length)
+        let ranges = residency::resident(self.fd(), offset, length)?;
+        let range = |r: std::ops::Range<u64>| PageRange {
+            start: r.start,
+            end: r.end,
+        };
+        Ok(ranges.into_iter().map(range).collect())
+    }
+
+    /// Reads what readahead left out of `pages`.
+    pub fn complete(&self, pages: PageRange) -> io::Result<()> {
+        if !self.partial_pages {
+            return Ok(());
+        }
+        let page = rustix::param::page_size() as u64;
+        let resident = self.resident(pages.start * page, pages.pages() * page)?;
+        for number in absent(pages, &resident).iter().flat_map(|r| r.start..r.end) {
+            rustix::io::pread(&self.fd, &mut [0u8], number * page)?;
+        }
+        Ok(())
     }
 }
 
@@ -139,23 +167,38 @@ fn block(mount: &Mount, facts: &DeviceFacts, uuid: &[u8; 16]) -> Result<Block, R
         return Err(Reason::Changed);
     }
     let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
-    if ext_uuid(fd.as_fd()).map_err(|_| Reason::Failed)? != Some(*uuid) {
-        return Err(Reason::Changed);
-    }
-    Ok(Block { fd, size: facts.size })
+    let found = superblock(fd.as_fd()).map_err(|_| Reason::Failed)?;
+    let found = found.filter(|s| s.uuid == *uuid).ok_or(Reason::Changed)?;
+    Ok(Block {
+        fd,
+        size: facts.size,
+        partial_pages: found.block_size < rustix::param::page_size() as u64,
+    })
 }
 
-/// The UUID in an ext2/3/4 superblock (linux/fs/ext4/ext4.h, `struct ext4_super_block`); `None` if there is none. The
-/// superblock of a mounted file system is in memory.
-fn ext_uuid(fd: BorrowedFd<'_>) -> io::Result<Option<[u8; 16]>> {
+struct Superblock {
+    uuid: [u8; 16],
+    /// Bytes.
+    block_size: u64,
+}
+
+/// What an ext2/3/4 superblock says (linux/fs/ext4/ext4.h, `struct ext4_super_block`); `None` if there is none. That of
+/// a mounted file system is in memory.
+fn superblock(fd: BorrowedFd<'_>) -> io::Result<Option<Superblock>> {
     const START: u64 = 1024;
+    const LOG_BLOCK_SIZE: usize = 0x18;
     const MAGIC: usize = 0x38;
     const UUID: usize = 0x68;
     let mut block = [0u8; UUID + 16];
     if rustix::io::pread(fd, &mut block, START)? < block.len() || block[MAGIC..MAGIC + 2] != [0x53, 0xEF] {
         return Ok(None);
     }
-    Ok(block[UUID..].try_into().ok())
+    let uuid = block[UUID..].try_into();
+    Ok(uuid.ok().map(|uuid| Superblock {
+        uuid,
+        // A little-endian number that is at most 6; anything else is taken for whole pages.
+        block_size: 1024 << block[LOG_BLOCK_SIZE].min(6),
+    }))
 }
 
 #[cfg(test)]

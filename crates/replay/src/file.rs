@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Bytes of one getdents64(2): as the C library's.
 const ENTRIES: usize = 32 << 10;
+/// Descriptors left to the rest of the process: a recorder's maps and links are a few dozen.
+const OTHERS: usize = 64;
 
 /// An open regular file, as planned.
 #[derive(Debug)]
@@ -50,13 +52,9 @@ impl PlannedFile {
     }
 }
 
-/// The resident pages of a range: asks the cheap question (all, or none?) first.
-pub fn resident(
-    fd: BorrowedFd<'_>,
-    counted: bool,
-    offset: u64,
-    length: u64,
-) -> std::io::Result<Vec<PageRange>> {
+/// The resident pages of a range: asks the cheap question (all, or none?) first. Pages on their way count as resident
+/// where cachestat(2) answers (`counted`), mincore(2) counts only those that have arrived.
+fn resident(fd: BorrowedFd<'_>, counted: bool, offset: u64, length: u64) -> std::io::Result<Vec<PageRange>> {
     let page = rustix::param::page_size() as u64;
     let all = PageRange {
         start: offset / page,
@@ -103,18 +101,19 @@ pub struct Files<'a> {
 impl<'a> Files<'a> {
     /// The files of a plan, none open.
     ///
-    /// Half of the descriptors that this process may have are used. The limit is not raised: the started program would
-    /// inherit it.
-    pub fn new(plan: Plan<'a>, mounts: &'a MountTable) -> Files<'a> {
+    /// At most half of the descriptors that this process may have are used to keep files open, `in_use` are left to
+    /// those being read from. The limit is not raised: the started program would inherit it.
+    pub fn new(plan: Plan<'a>, mounts: &'a MountTable, in_use: usize) -> Files<'a> {
         let limit = getrlimit(Resource::Nofile)
             .current
             .unwrap_or(u64::MAX)
             .min(1 << 16) as usize;
+        let room = limit.saturating_sub(in_use + OTHERS).min(limit / 2);
         Files {
             plan,
             mounts,
             slots: (0..plan.file_count()).map(|_| Mutex::default()).collect(),
-            room: AtomicUsize::new(limit / 2),
+            room: AtomicUsize::new(room),
             overlays: mounts.all().iter().any(|m| m.overlay.is_some()),
         }
     }

@@ -121,8 +121,8 @@ impl Source<'_> {
 struct InFlight<'a> {
     item: &'a Item,
     source: Source<'a>,
-    /// The byte whose page arrives last.
-    last: u64,
+    /// What was asked for.
+    pages: PageRange,
 }
 
 impl<'a> Worker<'a> {
@@ -196,7 +196,7 @@ impl<'a> Worker<'a> {
             flying.push_back(InFlight {
                 item,
                 source,
-                last: (missing.end - 1) * page,
+                pages: missing,
             });
         }
         for part in flying {
@@ -206,8 +206,13 @@ impl<'a> Worker<'a> {
 
     /// Waits for a part.
     fn land(&self, part: InFlight<'_>) {
-        let read = rustix::io::retry_on_intr(|| rustix::io::pread(part.source.fd(), &mut [0u8], part.last));
-        part.item.part_done(self.now(), read.is_ok());
+        let last = (part.pages.end - 1) * rustix::param::page_size() as u64;
+        let read = rustix::io::retry_on_intr(|| rustix::io::pread(part.source.fd(), &mut [0u8], last));
+        let whole = match (&part.source, &self.device.block) {
+            (Source::Block(_), Ok(block)) => block.complete(part.pages).is_ok(),
+            _ => true,
+        };
+        part.item.part_done(self.now(), read.is_ok() && whole);
     }
 
     /// Looks at what a request is about. Look-ups are done by that.

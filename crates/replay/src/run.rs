@@ -1,6 +1,6 @@
 //! The threads of a replay: one per device, which brings its own.
 
-use crate::device::Device;
+use crate::device::{Device, most_open};
 use crate::file::Files;
 use crate::item::{Item, Reason};
 use crate::lane::{Lane, Worker, stand_back};
@@ -27,7 +27,8 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let mut skipped = Skipped::default();
     let works = share_out(plan, &mut skipped);
     let mounts = MountTable::read().unwrap_or_default();
-    let files = Files::new(plan, &mounts);
+    let in_use = works.iter().map(|w| most_open(&w.planned, options)).sum();
+    let files = Files::new(plan, &mounts, in_use);
     shared.governor.begin();
     let devices: Vec<Device> = std::thread::scope(|scope| {
         let serve = |work| serve(work, &files, &mounts, options, shared);

@@ -49,15 +49,18 @@ impl Mounted {
     }
 
     pub fn ext4(mebibytes: u64, fill: impl FnOnce(&Path)) -> Mounted {
+        Mounted::ext4_blocks("4096", mebibytes, fill)
+    }
+
+    /// An ext4 with blocks of that many bytes.
+    pub fn ext4_blocks(block: &str, mebibytes: u64, fill: impl FnOnce(&Path)) -> Mounted {
         // Nothing is initialised later, in the background.
-        let options = [
-            "mkfs.ext4",
-            "-q",
-            "-F",
-            "-E",
-            "lazy_itable_init=0,lazy_journal_init=0",
-        ];
-        Mounted::new(&options, mebibytes, fill)
+        let lazy = "lazy_itable_init=0,lazy_journal_init=0";
+        Mounted::new(
+            &["mkfs.ext4", "-q", "-F", "-b", block, "-E", lazy],
+            mebibytes,
+            fill,
+        )
     }
 
     pub fn root(&self) -> PathBuf {
