@@ -11,6 +11,7 @@ pub mod ext4;
 pub mod extents;
 pub mod features;
 pub mod files;
+pub mod launch;
 pub mod memory;
 pub mod mounts;
 pub mod open;

@@ -1,0 +1,170 @@
+//! The forks: a command's process held before its exec, and a process for background work.
+
+use super::{inherited, signals};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::net::UnixStream;
+
+/// What the holder writes: go on, or end.
+const GO: u8 = b'g';
+const END: u8 = b'e';
+
+/// A command's process that waits before its exec. It goes on when it is told, and also when the holder is gone.
+pub struct Held {
+    pid: u32,
+    tell: File,
+    failed: File,
+}
+
+/// Whether this process has one thread. Where that cannot be found out (no /proc) it is believed: callers fork first.
+fn single_threaded() -> io::Result<()> {
+    match std::fs::read_dir("/proc/self/task").map(|tasks| tasks.count()) {
+        Ok(threads) if threads > 1 => Err(io::Error::other(format!(
+            "a fork in a process of {threads} threads; please report this"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn fork() -> io::Result<libc::pid_t> {
+    single_threaded()?;
+    // SAFETY: the process has one thread, so that the child finds no lock held and may go on as any process.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(pid),
+    }
+}
+
+fn exit_now(status: i32) -> ! {
+    // SAFETY: ends the process without running anything of it.
+    unsafe { libc::_exit(status) }
+}
+
+impl Held {
+    /// Forks a process that will become `command`, looked for in PATH. It has the standard descriptors, the working
+    /// directory, the environment, the process group and terminal of this one, and the signals as this process found
+    /// them before [`Signals::take`](super::Signals::take).
+    pub fn fork(command: &[CString]) -> io::Result<Held> {
+        if command.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no command"));
+        }
+        let mut words: Vec<*const libc::c_char> = command.iter().map(|word| word.as_ptr()).collect();
+        words.push(std::ptr::null());
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+        let ((told, tell), (failed, fail)) = (pipe()?, pipe()?);
+        let [told, tell, failed, fail] = [told, tell, failed, fail].map(File::from);
+        let pid = fork()?;
+        if pid == 0 {
+            drop((tell, failed));
+            become_command(told, fail, &words);
+        }
+        Ok(Held {
+            pid: pid as u32,
+            tell,
+            failed,
+        })
+    }
+
+    /// Its process id, which the command keeps.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Lets it go on. An error is that of the exec: the command could not be started, and the process has ended.
+    pub fn release(mut self) -> io::Result<()> {
+        // A process that is gone, killed while it waited, is told nothing: waiting for it says why.
+        let _ = self.tell.write_all(&[GO]);
+        drop(self.tell);
+        let mut error = [0; 4];
+        match self.failed.read_exact(&mut error) {
+            Ok(()) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error))),
+            // Closed by the exec.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Ends it without running the command.
+    pub fn abandon(mut self) {
+        let _ = self.tell.write_all(&[END]);
+    }
+}
+
+/// In the child: waits, then becomes the command.
+fn become_command(mut told: File, mut fail: File, words: &[*const libc::c_char]) -> ! {
+    signals::restore();
+    let mut byte = [0];
+    let told = loop {
+        match told.read(&mut byte) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => break other,
+        }
+    };
+    if matches!(told, Ok(1)) && byte[0] == END {
+        exit_now(0);
+    }
+    for fd in inherited::closed() {
+        // SAFETY: the runtime's `/dev/null`, which nothing uses any more.
+        unsafe { libc::close(fd) };
+    }
+    // SAFETY: `words` are pointers to strings that live in the caller's frame, and end with a null pointer.
+    unsafe { libc::execvp(words[0], words.as_ptr()) };
+    let error = io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOEXEC);
+    let _ = fail.write_all(&error.to_ne_bytes());
+    exit_now(127);
+}
+
+/// Forks a process for background work, in a session of its own, with no descriptor of this one but its end of the
+/// stream that is returned; standard input and output lead nowhere, standard error to `log` if there is one. The
+/// process ends with what `work` returns.
+///
+/// Nothing that owns a descriptor may be alive in the caller but what the caller never drops there: all descriptors
+/// from 3 on are closed in the new process.
+pub fn background(log: Option<File>, work: impl FnOnce(UnixStream) -> i32) -> io::Result<UnixStream> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let nowhere = File::options().read(true).write(true).open("/dev/null")?;
+    if fork()? != 0 {
+        return Ok(ours);
+    }
+    signals::unblock_all();
+    // SAFETY: setsid has no arguments; it cannot fail in a process just forked. The descriptors duplicated are open.
+    unsafe {
+        libc::setsid();
+        for fd in 0..3 {
+            let from = match &log {
+                Some(log) if fd == 2 => log.as_raw_fd(),
+                _ => nowhere.as_raw_fd(),
+            };
+            libc::dup2(from, fd);
+        }
+    }
+    // Their numbers are closed below.
+    for file in [Some(nowhere), log].into_iter().flatten() {
+        let _ = file.into_raw_fd();
+    }
+    let _ = ours.into_raw_fd();
+    close_all_but(theirs.as_raw_fd());
+    let status = work(theirs);
+    std::process::exit(status)
+}
+
+/// Closes every descriptor from 3 on but one.
+fn close_all_but(keep: i32) {
+    let range = |first: u32, last: u32| {
+        if first > last {
+            return;
+        }
+        // SAFETY: nothing in this process uses these descriptors any more; see `background`.
+        let refused = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0;
+        if refused {
+            // Before Linux 5.9, or forbidden: one by one, as far as the usual limits go.
+            for fd in first..=last.min(65_535) {
+                // SAFETY: as above.
+                unsafe { libc::close(fd as i32) };
+            }
+        }
+    };
+    range(3, keep as u32 - 1);
+    range(keep as u32 + 1, u32::MAX);
+}

@@ -1,0 +1,160 @@
+//! Signals as something to read: blocked, and taken from a descriptor with their origin.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
+
+/// The signals that this process had blocked when [`Signals::take`] was called; a child gets them back.
+static ORIGINAL_MASK: OnceLock<libc::sigset_t> = OnceLock::new();
+/// Whether SIGCHLD was ignored then: children of such a process cannot be waited for.
+static CHILD_IGNORED: OnceLock<bool> = OnceLock::new();
+
+/// All signals sent to this process, to be read.
+pub struct Signals {
+    fd: OwnedFd,
+}
+
+/// A signal that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Its number.
+    pub signal: i32,
+    /// Whether the kernel sent it, as it does for a terminal to all of a process group.
+    pub by_kernel: bool,
+}
+
+/// A signal set from a function that fills it.
+fn set(fill: impl FnOnce(&mut libc::sigset_t)) -> libc::sigset_t {
+    // SAFETY: zeros are a valid value of this plain structure, and sigemptyset initialises it in any case.
+    let mut set = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        set
+    };
+    fill(&mut set);
+    set
+}
+
+/// Every signal that can be waited for and is not a fault of this process's own.
+fn all() -> libc::sigset_t {
+    let own = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+    ];
+    set(|set| {
+        // SAFETY: `set` is initialised, and the numbers are those of signals.
+        unsafe {
+            libc::sigfillset(set);
+            for signal in own {
+                libc::sigdelset(set, signal);
+            }
+        }
+    })
+}
+
+fn set_mask(how: i32, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
+    let mut old = self::set(|_| {});
+    // SAFETY: both point to initialised sets that live through the call.
+    match unsafe { libc::pthread_sigmask(how, set, &mut old) } {
+        0 => Ok(old),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Sets what becomes of a signal and says whether it was ignored before.
+fn set_action(signal: i32, action: libc::sighandler_t) -> io::Result<bool> {
+    // SAFETY: the action is SIG_DFL or SIG_IGN, no function; zeros are valid for the rest of the structure.
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        let mut old: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = action;
+        match libc::sigaction(signal, &new, &mut old) {
+            0 => Ok(old.sa_sigaction == libc::SIG_IGN),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Signals {
+    /// Blocks all signals in this thread, and in those it starts from now on, and makes them readable.
+    pub fn take() -> io::Result<Signals> {
+        let signals = all();
+        let original = set_mask(libc::SIG_BLOCK, &signals)?;
+        ORIGINAL_MASK.get_or_init(|| original);
+        let ignored = set_action(libc::SIGCHLD, libc::SIG_DFL)?;
+        CHILD_IGNORED.get_or_init(|| ignored);
+        // SAFETY: the set is initialised; the descriptor returned is new and owned by nobody else.
+        let fd = unsafe {
+            match libc::signalfd(-1, &signals, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+                -1 => return Err(io::Error::last_os_error()),
+                fd => OwnedFd::from_raw_fd(fd),
+            }
+        };
+        Ok(Signals { fd })
+    }
+
+    /// The next signal that came; `None` if none waits.
+    pub fn next(&self) -> io::Result<Option<Received>> {
+        // SAFETY: zeros are a valid value of this plain structure.
+        let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: `info` has room for the `size` bytes asked for.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size) };
+        match read {
+            -1 => {
+                let error = io::Error::last_os_error();
+                match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                    _ => Err(error),
+                }
+            }
+            _ => Ok(Some(Received {
+                signal: info.ssi_signo as i32,
+                by_kernel: info.ssi_code == libc::SI_KERNEL,
+            })),
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Gives a forked child the signals as this process found them. Calls nothing but system calls.
+pub(super) fn restore() {
+    // Nothing can be done about a failure, and none of these calls can fail with arguments that worked before.
+    if CHILD_IGNORED.get() == Some(&true) {
+        let _ = set_action(libc::SIGCHLD, libc::SIG_IGN);
+    }
+    if !super::inherited::pipe_ignored() {
+        let _ = set_action(libc::SIGPIPE, libc::SIG_DFL);
+    }
+    if let Some(mask) = ORIGINAL_MASK.get() {
+        let _ = set_mask(libc::SIG_SETMASK, mask);
+    }
+}
+
+/// Gives a forked helper the signals of any new process: none blocked.
+pub(super) fn unblock_all() {
+    let _ = set_mask(libc::SIG_SETMASK, &set(|_| {}));
+}
+
+/// Sends a signal to this process with its default action and unblocked, and blocks it again if the process lives on.
+pub(super) fn take_oneself(signal: i32) {
+    let only = set(|set| {
+        // SAFETY: `set` is initialised; a number that is no signal's is refused.
+        unsafe { libc::sigaddset(set, signal) };
+    });
+    let _ = set_action(signal, libc::SIG_DFL);
+    // SAFETY: raise takes any number.
+    unsafe { libc::raise(signal) };
+    if let Ok(before) = set_mask(libc::SIG_UNBLOCK, &only) {
+        let _ = set_mask(libc::SIG_SETMASK, &before);
+    }
+}
