@@ -290,7 +290,7 @@ impl LoopFs {
         )?;
         // Btrfs reads through a backing device of its own.
         if self.spec.fstype == "btrfs" {
-            let found = rustix::fs::stat(&self.mount_point())?;
+            let found = rustix::fs::stat(self.mount_point())?;
             let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
             let own = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
             let own = if Path::new(&own).exists() {

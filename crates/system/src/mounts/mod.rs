@@ -41,8 +41,8 @@ pub struct Mount {
 #[derive(Clone, Debug, Default)]
 pub struct MountTable {
     mounts: Vec<Mount>,
-    /// (id of the mount below, mount point) → index.
-    children: HashMap<(u32, FilePath), usize>,
+    /// Id of the mount below → mount point → index.
+    children: HashMap<u32, HashMap<Vec<u8>, usize>>,
     root: Option<usize>,
 }
 
@@ -56,11 +56,14 @@ impl MountTable {
     pub fn parse(mountinfo: &[u8]) -> MountTable {
         let mounts: Vec<Mount> = mountinfo.split(|b| *b == b'\n').filter_map(parse_line).collect();
         let ids: HashMap<u32, usize> = mounts.iter().enumerate().map(|(i, m)| (m.id, i)).collect();
-        let mut children = HashMap::new();
+        let mut children: HashMap<u32, HashMap<Vec<u8>, usize>> = HashMap::new();
         let mut root = None;
         for (index, mount) in mounts.iter().enumerate() {
             if mount.parent != mount.id && ids.contains_key(&mount.parent) {
-                children.insert((mount.parent, mount.mount_point.clone()), index);
+                children
+                    .entry(mount.parent)
+                    .or_default()
+                    .insert(mount.mount_point.as_bytes().to_vec(), index);
             } else if mount.mount_point.as_bytes() == b"/" {
                 root = Some(index);
             }
@@ -101,7 +104,11 @@ impl MountTable {
     pub(crate) fn covering(&self, mut below: usize, path: &[u8]) -> usize {
         // Stacked mounts are each other's children at the same point; a table has no longer chain than itself.
         for _ in 0..self.mounts.len() {
-            match self.children.get(&(self.mounts[below].id, FilePath::from(path))) {
+            match self
+                .children
+                .get(&self.mounts[below].id)
+                .and_then(|points| points.get(path))
+            {
                 Some(above) if *above != below => below = *above,
                 _ => break,
             }

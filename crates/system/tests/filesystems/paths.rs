@@ -1,0 +1,277 @@
+//! Snapshots on the file systems whose metadata is not read by block, and of paths that lead astray.
+
+use crate::tree;
+use headstart_model::FilePath;
+use headstart_model::machine::{FileFacts, Found, Machine};
+use headstart_system::snapshot::{Need, Options, Wanted, snapshot};
+use headstart_system::testing::{LoopFs, Mounted, Scratch, Spec, can_mount, run};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn take(paths: &[(&Path, Need)]) -> Machine {
+    let wanted: Vec<Wanted> = paths
+        .iter()
+        .map(|(path, need)| Wanted {
+            path: FilePath::from(*path),
+            need: *need,
+        })
+        .collect();
+    snapshot(&wanted, &Options::default()).unwrap()
+}
+
+fn facts<'a>(machine: &'a Machine, path: &Path) -> &'a FileFacts {
+    let mut found = machine.files.iter().filter(|f| f.path.as_path() == path);
+    let first = found
+        .next()
+        .unwrap_or_else(|| panic!("no entry for {}", path.display()));
+    assert!(found.next().is_none(), "two entries for {}", path.display());
+    first
+}
+
+fn uuid_by_blkid(node: &Path) -> String {
+    let output = Command::new("blkid")
+        .args(["-p", "-o", "value", "-s", "UUID"])
+        .arg(node)
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).trim().replace('-', "")
+}
+
+#[test]
+fn every_file_system_is_known() {
+    if !can_mount() {
+        return;
+    }
+    for fstype in ["ext4", "xfs", "btrfs", "squashfs", "erofs"] {
+        let fs = LoopFs::create(&Spec::new(fstype), tree::fill).unwrap();
+        let root = fs.mount_point();
+        let machine = snapshot(&tree::wanted(&root), &Options::default()).unwrap();
+        let large = facts(&machine, &root.join("large"));
+        let device = &machine.devices[large.device.unwrap() as usize];
+        let stat = fs::metadata(root.join("large")).unwrap();
+        assert_eq!(
+            (large.found, large.size, large.inode),
+            (Found::File, 20 << 20, stat.ino()),
+            "{fstype}"
+        );
+        assert_eq!(device.node.as_path(), fs.node(), "{fstype}");
+        assert_eq!(device.mount_point.as_path(), root, "{fstype}");
+        assert_eq!(
+            (device.fstype.as_str(), device.metadata_by_block),
+            (fstype, fstype == "ext4")
+        );
+        if fstype != "squashfs" {
+            let uuid: String = device.uuid.iter().map(|b| format!("{b:02x}")).collect();
+            assert_eq!(uuid, uuid_by_blkid(&fs.node()), "{fstype}");
+            assert_eq!(
+                large.extents.iter().map(|e| e.length).sum::<u64>(),
+                20 << 20,
+                "{fstype}"
+            );
+        }
+        assert!(
+            device.request_limit >= 128 << 10 && device.request_limit <= 8 << 20,
+            "{device:?}"
+        );
+        assert_eq!(facts(&machine, &root.join("fifo")).found, Found::Special);
+        assert_eq!(facts(&machine, &root.join("link")).found, Found::Symlink);
+        assert_eq!(facts(&machine, &root.join("deep/1/d1/f1")).found, Found::File);
+        assert_eq!(
+            facts(&machine, &root.join("slow-link/f3")).inode,
+            facts(&machine, &root.join("deep/1/d1/f3")).inode
+        );
+        assert_eq!(
+            facts(&machine, &root.join("many/not-there-3")).found,
+            Found::Missing
+        );
+        assert_eq!(
+            facts(&machine, &root.join("deep/2/d2/not-there-3/below")).found,
+            Found::Missing
+        );
+    }
+}
+
+#[test]
+fn btrfs_subvolumes_are_one_device() {
+    if !can_mount() {
+        return;
+    }
+    let fs = LoopFs::create(&Spec::new("btrfs"), |root| {
+        run(Command::new("btrfs")
+            .args(["subvolume", "create"])
+            .arg(root.join("sub")))?;
+        fs::write(root.join("sub/file"), vec![1; 1 << 20])?;
+        fs::write(root.join("file"), vec![1; 1 << 20])
+    })
+    .unwrap();
+    let node = fs.node();
+    let alone = Mounted::new(
+        &["-o", "subvol=sub", node.to_str().unwrap()],
+        &fs.beside().join("alone"),
+    )
+    .unwrap();
+    let paths = [
+        fs.mount_point().join("file"),
+        fs.mount_point().join("sub/file"),
+        alone.path().join("file"),
+    ];
+    let wanted: Vec<(&Path, Need)> = paths.iter().map(|p| (p.as_path(), Need::Data)).collect();
+    let machine = take(&wanted);
+    let device = facts(&machine, &paths[0]).device;
+    for path in &paths {
+        let facts = facts(&machine, path);
+        assert_eq!(
+            (facts.found, facts.device),
+            (Found::File, device),
+            "{}",
+            path.display()
+        );
+        assert_eq!(facts.extents.len(), 1);
+    }
+    assert_eq!(machine.devices[device.unwrap() as usize].node.as_path(), node);
+}
+
+#[test]
+fn overlays_are_read_from_their_layers() {
+    if !can_mount() {
+        return;
+    }
+    let fs = LoopFs::create(&Spec::new("ext4"), |root| {
+        for dir in ["upper", "work", "lower/both", "base/both"] {
+            fs::create_dir_all(root.join(dir))?;
+        }
+        fs::write(root.join("lower/both/middle"), "m")?;
+        fs::write(root.join("base/both/bottom"), "b")?;
+        fs::write(root.join("base/both/middle"), "hidden")?;
+        fs::write(root.join("base/gone"), "g")
+    })
+    .unwrap();
+    let root = fs.mount_point();
+    let layer = |name: &str| root.join(name).to_str().unwrap().to_string();
+    let options = format!(
+        "lowerdir={}:{},upperdir={},workdir={}",
+        layer("lower"),
+        layer("base"),
+        layer("upper"),
+        layer("work")
+    );
+    let overlay = Mounted::new(
+        &["-t", "overlay", "overlay", "-o", &options],
+        &fs.beside().join("merged"),
+    )
+    .unwrap();
+    let at = |name: &str| overlay.path().join(name);
+    fs::write(at("both/top"), "t").unwrap();
+    fs::remove_file(at("gone")).unwrap();
+    rustix::fs::sync();
+
+    let machine = take(&[
+        (&at("both/top"), Need::Data),
+        (&at("both/middle"), Need::Data),
+        (&at("both/bottom"), Need::Data),
+        (&at("gone"), Need::Stat),
+        (&at("both"), Need::List),
+    ]);
+    for (name, layer) in [("top", "upper"), ("middle", "lower"), ("bottom", "base")] {
+        let through = facts(&machine, &at(&format!("both/{name}")));
+        let below = facts(&machine, &root.join(layer).join("both").join(name));
+        assert_eq!((through.found, below.found), (Found::File, Found::File));
+        assert_eq!(
+            (through.device, &through.extents),
+            (below.device, &below.extents),
+            "{name}"
+        );
+        assert!(
+            !below.extents.is_empty() && !below.metadata.is_empty() && through.metadata.is_empty(),
+            "{name}"
+        );
+        assert_eq!(
+            machine.devices[below.device.unwrap() as usize].node.as_path(),
+            fs.node()
+        );
+    }
+    assert_eq!(facts(&machine, &at("gone")).found, Found::Missing);
+    // The hidden file was never looked at, the whiteout was.
+    assert!(
+        !machine
+            .files
+            .iter()
+            .any(|f| f.path.as_path() == root.join("base/both/middle"))
+    );
+    assert_eq!(facts(&machine, &root.join("upper/gone")).found, Found::Special);
+}
+
+#[test]
+fn paths_that_lead_astray_end_in_facts() {
+    let scratch = Scratch::new().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    fs::create_dir_all(at("a/b")).unwrap();
+    fs::write(at("a/file"), "x").unwrap();
+    symlink("loop-2", at("loop-1")).unwrap();
+    symlink("loop-1", at("loop-2")).unwrap();
+    symlink("nowhere", at("dangling")).unwrap();
+    symlink("/proc/self", at("proc")).unwrap();
+    symlink(at("a"), at("absolute")).unwrap();
+    run(Command::new("mkfifo").arg(at("fifo"))).unwrap();
+    let paths = [
+        at("a/b/../file"),
+        at("absolute/./b/../../a//file"),
+        at("loop-1"),
+        at("loop-1/x"),
+        at("dangling"),
+        at("proc/maps"),
+        at("fifo"),
+        at("fifo/x"),
+        at("a/file/x"),
+        "relative".into(),
+        "/proc/1/maps".into(),
+        "/dev/null".into(),
+        "/../../etc/passwd".into(),
+        "/".into(),
+    ];
+    let wanted: Vec<(&Path, Need)> = paths.iter().map(|p| (p.as_path(), Need::Data)).collect();
+    let machine = take(&wanted);
+    let found: Vec<Found> = paths
+        .iter()
+        .map(|path| {
+            machine
+                .files
+                .iter()
+                .find(|f| f.path.as_bytes() == path.as_os_str().as_encoded_bytes())
+                .unwrap()
+                .found
+        })
+        .collect();
+    use Found::*;
+    let expected = [
+        File, File, Symlink, Missing, Symlink, NotLocal, Special, Missing, Missing, Missing, NotLocal,
+        NotLocal, File, Directory,
+    ];
+    for ((path, found), expected) in paths.iter().zip(found).zip(expected) {
+        assert_eq!(found, expected, "{}", path.display());
+    }
+}
+
+#[test]
+fn thousands_of_paths_take_little_time() {
+    if !can_mount() {
+        return;
+    }
+    let fs = LoopFs::create(&Spec::new("ext4"), tree::fill).unwrap();
+    let wanted: Vec<Wanted> = (0..5000)
+        .map(|n| Wanted {
+            path: FilePath::from(fs.mount_point().join(tree::many(n)).as_path()),
+            need: Need::Data,
+        })
+        .collect();
+    snapshot(&wanted, &Options::default()).unwrap();
+    let before = Instant::now();
+    snapshot(&wanted, &Options::default()).unwrap();
+    let elapsed = before.elapsed();
+    println!("5,000 paths: {elapsed:?}");
+    let limit = if cfg!(debug_assertions) { 1500 } else { 300 };
+    assert!(elapsed < Duration::from_millis(limit), "{elapsed:?}");
+}
