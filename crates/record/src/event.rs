@@ -37,6 +37,8 @@ pub(crate) enum Location {
 pub(crate) struct Place {
     pub dev: Dev,
     pub location: Location,
+    /// The mount it was reached through, as mountinfo numbers it, where that is known.
+    pub mount: Option<u32>,
 }
 
 /// One thing a back-end saw.

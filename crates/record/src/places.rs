@@ -14,16 +14,18 @@ pub(crate) struct Resolved<'a> {
 pub(crate) fn resolve<'a>(mounts: &'a Mounts, place: &Place) -> Vec<Resolved<'a>> {
     match &place.location {
         Location::Unknown => vec![],
-        Location::Within(within) => mounts
-            .showing(place.dev, within)
-            .into_iter()
-            .filter_map(|mount| {
+        Location::Within(within) => {
+            let mut showing = mounts.showing(place.dev, within);
+            // The way it was reached by is the way it is called.
+            showing.sort_by_key(|mount| Some(mount.id) != place.mount);
+            let outside = |mount: &'a Mount| {
                 Some(Resolved {
                     path: mount.outside(within)?,
                     mount: Some(mount),
                 })
-            })
-            .collect(),
+            };
+            showing.into_iter().filter_map(outside).collect()
+        }
         Location::Absolute(path) => {
             let through = |m: &&Mount| below(path, &m.point).is_some();
             let mount = mounts

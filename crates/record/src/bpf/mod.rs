@@ -1,14 +1,175 @@
-//! The BPF back-end.
+//! The BPF back-end: programs on the kernel's page cache, process and system call events, in record.bpf.c.
+
+pub(crate) mod btf;
+pub(crate) mod load;
+pub(crate) mod missing;
+mod ring;
+mod syscalls;
+mod wire;
 
 use crate::backend::Backend;
 use crate::error::RecordError;
+use crate::event::Event;
 use crate::options::Options;
+use headstart_model::trace::{Backend as BackendName, Evidence, Scope};
+use libbpf_rs::{Link, MapCore, MapFlags, Object};
+use load::Plan;
+use ring::Ring;
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// The back-end, attached and running.
-pub(crate) fn start(_options: &Options) -> Result<Box<dyn Backend>, RecordError> {
-    Err(RecordError::Unsupported {
+pub(crate) fn start(options: &Options) -> Result<Box<dyn Backend>, RecordError> {
+    let kernel = running_kernel()?;
+    let mut reason = None;
+    for evidence in load::evidence(&kernel) {
+        match Bpf::start(&kernel, options, evidence, true) {
+            Ok(bpf) => return Ok(Box::new(bpf)),
+            // Some kernels have the functions but refuse to trace them.
+            Err(error) => reason = reason.or(Some(error)),
+        }
+    }
+    Err(reason.unwrap_or_else(|| RecordError::Unsupported {
         backend: "BPF",
-        feature: "not yet".into(),
+        feature: "its BTF has no page cache event".into(),
         way_out: "use --backend tracefs",
+    }))
+}
+
+/// What the running kernel has, or why it cannot be known.
+pub(crate) fn running_kernel() -> Result<btf::Kernel, RecordError> {
+    btf::Kernel::running(load::FUNCTIONS).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => RecordError::Unsupported {
+            backend: "BPF",
+            feature: format!("there is no {} (CONFIG_DEBUG_INFO_BTF)", btf::VMLINUX),
+            way_out: "use --backend tracefs",
+        },
+        _ => RecordError::io(format!("read {}", btf::VMLINUX), error),
     })
+}
+
+/// Attached programs and their buffer.
+struct Bpf {
+    evidence: Evidence,
+    scope: Scope,
+    ring: Ring,
+    links: Vec<Link>,
+    object: Object,
+    /// Whether the recorder's pid namespace is the initial one, so that its numbers are the kernel's.
+    kernel_numbers: bool,
+}
+
+impl Bpf {
+    fn start(
+        kernel: &btf::Kernel,
+        options: &Options,
+        evidence: Evidence,
+        filter: bool,
+    ) -> Result<Bpf, RecordError> {
+        let buffer_bytes = u32::try_from(options.buffer_bytes.clamp(rustix::param::page_size(), 1 << 30))
+            .unwrap_or(1 << 30)
+            .next_power_of_two();
+        let plan = Plan {
+            scope: options.scope,
+            evidence,
+            buffer_bytes,
+            filter,
+        };
+        let mut object = load::load(kernel, plan)?;
+        let myself = load::about_self(&mut object)?;
+        let ring = Ring::new(load::map(&object, "ring")?.as_fd(), buffer_bytes as usize)?;
+        let kernel_numbers = myself == std::process::id();
+        let mut bpf = Bpf {
+            evidence,
+            scope: options.scope,
+            ring,
+            links: vec![],
+            object,
+            kernel_numbers,
+        };
+        if options.scope == Scope::System {
+            bpf.list(myself)?;
+            for pid in options
+                .exclude_pids
+                .iter()
+                .filter(|pid| **pid != std::process::id())
+            {
+                bpf.list(bpf.kernel_number(*pid)?)?;
+            }
+        }
+        bpf.links = load::attach(&mut bpf.object)?;
+        Ok(bpf)
+    }
+
+    /// Adds to the thread groups to record, or in scope system to those to leave out.
+    fn list(&self, number: u32) -> Result<(), RecordError> {
+        load::map(&self.object, "listed")?
+            .update(&number.to_ne_bytes(), &[1], MapFlags::ANY)
+            .map_err(|source| load::explain("list a process", source))
+    }
+
+    /// What the kernel calls a process that is `pid` in the recorder's namespace.
+    fn kernel_number(&self, pid: u32) -> Result<u32, RecordError> {
+        if self.kernel_numbers {
+            return Ok(pid);
+        }
+        let found = load::map(&self.object, "born")?
+            .lookup(&pid.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|source| load::explain("look up a process", source))?;
+        found
+            .and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?)))
+            .ok_or_else(|| {
+                let error = std::io::Error::other(
+                    "in a pid namespace only children started after the recorder are known",
+                );
+                RecordError::io(format!("find process {pid}"), error)
+            })
+    }
+}
+
+impl Backend for Bpf {
+    fn name(&self) -> BackendName {
+        BackendName::Bpf
+    }
+
+    fn evidence(&self) -> Evidence {
+        self.evidence
+    }
+
+    fn add_root(&mut self, pid: u32) -> Result<(), RecordError> {
+        match self.scope {
+            Scope::Tree => self.list(self.kernel_number(pid)?),
+            Scope::System => Ok(()),
+        }
+    }
+
+    fn drain(&mut self, sink: &mut dyn FnMut(Event)) -> Result<(), RecordError> {
+        self.ring.drain(|record| {
+            if let Some(event) = wire::decode(record) {
+                sink(event);
+            }
+        });
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), RecordError> {
+        load::set(&self.object, ".data.control", &1u32.to_ne_bytes())?;
+        // A program that had passed the check may still be writing; it takes microseconds.
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(())
+    }
+
+    fn lost(&mut self) -> Result<u64, RecordError> {
+        let counts = load::map(&self.object, "lost")?
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|source| load::explain("count lost events", source))?;
+        let count = |bytes: &Vec<u8>| bytes.as_slice().try_into().map_or(0, u64::from_ne_bytes);
+        let full: u64 = counts.iter().flatten().map(count).sum();
+        // The kernel does not start a program that already runs on the processor.
+        let loaded = self.object.progs().filter(|program| program.autoload());
+        Ok(full
+            + loaded
+                .map(|program| load::missed_runs(program.as_fd()))
+                .sum::<u64>())
+    }
 }

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The records of the ring buffer; wire.rs reads them. Every record begins with its type. */
+#ifndef HEADSTART_EVENTS_H
+#define HEADSTART_EVENTS_H
+
+#include "kernel.h"
+
+enum record_type {
+	RECORD_USE = 1,
+	RECORD_METADATA = 2,
+	RECORD_FORK = 3,
+	RECORD_EXIT = 4,
+	RECORD_FILE = 5,
+	RECORD_EXEC = 6,
+	RECORD_LOOKUP = 7,
+};
+
+/* As headstart_model::trace::UseKind. */
+enum use_kind {
+	USE_READ = 0,
+	USE_MAP = 1,
+	USE_FAULT = 2,
+	USE_ADD = 3,
+};
+
+struct record_head {
+	u8 type;
+	u8 kind;  /* of a use or a lookup */
+	u8 flags; /* of a lookup */
+	u8 unused;
+	u32 pid;
+	u64 time_ns;
+};
+
+struct record_use {
+	struct record_head head;
+	u64 file;
+	u64 start;
+	u32 pages;
+	u32 unused;
+};
+
+struct record_metadata {
+	struct record_head head;
+	u64 start;
+	u32 dev;
+	u32 pages;
+};
+
+struct record_fork {
+	struct record_head head; /* pid: the parent */
+	u32 child;
+	u32 unused;
+};
+
+struct record_exit {
+	struct record_head head;
+};
+
+/*
+ * Records with text. A place is a device, a mount (0: not known) and the length of its names, which follow one
+ * another from the last to the first, each with a NUL behind it.
+ */
+struct place {
+	u32 dev;
+	u32 mount;
+	u32 length;
+	u32 whole; /* 0: the names do not reach the root of the file system */
+};
+
+struct record_file {
+	struct record_head head;
+	u64 id;
+	u64 inode;
+	u64 size;
+	s64 mtime_ns;
+	u32 generation;
+	u32 mode;
+	struct place place;
+};
+
+struct record_exec {
+	struct record_head head;
+	struct place executable;
+};
+
+#define LOOKUP_FOUND 1
+#define LOOKUP_HAS_BASE 2
+#define LOOKUP_HAS_ROOT 4
+
+struct record_lookup {
+	struct record_head head;
+	u32 length; /* of the path, with its NUL */
+	u32 unused;
+	struct place base;
+	struct place root;
+};
+
+#endif

@@ -1,0 +1,249 @@
+//! Which programs a kernel can run, and their loading and attaching.
+
+use super::btf::Kernel;
+use super::syscalls;
+use crate::error::RecordError;
+use headstart_model::trace::{Evidence, Scope};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, ProgramInput};
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The compiled programs, aligned as the ELF reader wants them.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/record.bpf.o")));
+
+/// Functions that are traced where the kernel has no use events.
+pub(crate) const FUNCTIONS: &[&str] = &[
+    "filemap_read",
+    "generic_file_buffered_read",
+    "filemap_splice_read",
+    "filemap_map_pages",
+    "filemap_fault",
+];
+
+/// What is loaded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub scope: Scope,
+    pub evidence: Evidence,
+    pub buffer_bytes: u32,
+    /// Whether the programs drop what they told already.
+    pub filter: bool,
+}
+
+/// The evidence a kernel can give, the best first.
+pub(crate) fn evidence(kernel: &Kernel) -> Vec<Evidence> {
+    let uses = ["mm_filemap_get_pages", "mm_filemap_map_pages", "mm_filemap_fault"];
+    let reads = ["filemap_read", "generic_file_buffered_read"];
+    let faults = ["filemap_map_pages", "filemap_fault"];
+    let mut found = Vec::new();
+    if uses.iter().all(|name| kernel.has_tracepoint(name)) {
+        found.push(Evidence::Uses);
+    } else if reads.iter().any(|f| kernel.has_function(f)) && faults.iter().all(|f| kernel.has_function(f)) {
+        found.push(Evidence::Fentry);
+    }
+    if kernel.has_tracepoint("mm_filemap_add_to_page_cache") {
+        found.push(Evidence::Adds);
+    }
+    found
+}
+
+/// The programs to load for this evidence on this kernel.
+fn programs(kernel: &Kernel, evidence: Evidence) -> Vec<&'static str> {
+    let mut programs = vec!["about_self"];
+    let tracepoints = [
+        ("sched_process_fork", "process_fork"),
+        ("sched_process_exec", "process_exec"),
+        ("sched_process_exit", "process_exit"),
+        ("sys_exit", "sys_exit"),
+    ];
+    programs.extend(
+        tracepoints
+            .iter()
+            .filter(|(name, _)| kernel.has_tracepoint(name))
+            .map(|(_, program)| program),
+    );
+    let add = "mm_filemap_add_to_page_cache";
+    if kernel.tracepoint_gives(add, "folio") {
+        programs.push("add_folio");
+    } else if kernel.tracepoint_gives(add, "page") {
+        programs.push("add_page");
+    }
+    match evidence {
+        Evidence::Uses => programs.extend(["get_pages", "map_pages", "fault"]),
+        Evidence::Fentry => {
+            let functions = [
+                ("filemap_read", "enter_read"),
+                ("generic_file_buffered_read", "enter_read_510"),
+                ("filemap_splice_read", "enter_splice"),
+                ("filemap_map_pages", "enter_map"),
+                ("filemap_fault", "enter_fault"),
+            ];
+            programs.extend(
+                functions
+                    .iter()
+                    .filter(|(name, _)| kernel.has_function(name))
+                    .map(|(_, program)| program),
+            );
+        }
+        Evidence::Adds => {}
+    }
+    programs
+}
+
+/// Loads the programs of a plan; nothing runs yet.
+pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
+    let failed = |step: &'static str| move |source| explain(step, source);
+    listen_to_libbpf();
+    let mut open = ObjectBuilder::default()
+        .name("headstart")
+        .and_then(|builder| builder.open_memory(&OBJECT.0))
+        .map_err(failed("open the BPF programs"))?;
+    let wanted = programs(kernel, plan.evidence);
+    for mut program in open.progs_mut() {
+        let load = wanted.iter().any(|name| program.name() == OsStr::new(name));
+        program.set_autoload(load);
+    }
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name == "ring" {
+            map.set_max_entries(plan.buffer_bytes)
+                .map_err(failed("size the ring buffer"))?;
+        } else if name.ends_with(".rodata.config") {
+            let config = config(plan);
+            match map.initial_value_mut() {
+                Some(value) if value.len() >= config.len() => value[..config.len()].copy_from_slice(&config),
+                _ => return Err(wrong_object("its configuration has another size")),
+            }
+        }
+    }
+    open.load().map_err(failed("load the BPF programs"))
+}
+
+/// Attaches everything but what only the recorder runs. Tracing begins.
+pub(super) fn attach(object: &mut Object) -> Result<Vec<Link>, RecordError> {
+    let mut links = Vec::new();
+    for program in object.progs_mut() {
+        if program.autoload() && program.name() != OsStr::new("about_self") {
+            let step = || format!("attach {}", program.name().to_string_lossy());
+            links.push(
+                program
+                    .attach()
+                    .map_err(|source| RecordError::Bpf { step: step(), source })?,
+            );
+        }
+    }
+    Ok(links)
+}
+
+/// Runs the program that finds out about the recorder. Returns its process's number in the kernel.
+pub(super) fn about_self(object: &mut Object) -> Result<u32, RecordError> {
+    let failed = |source| explain("run a BPF program", source);
+    for program in object.progs_mut() {
+        if program.name() == OsStr::new("about_self") {
+            return Ok(program
+                .test_run(ProgramInput::default())
+                .map_err(failed)?
+                .return_value);
+        }
+    }
+    Err(wrong_object("it has no about_self"))
+}
+
+/// A map by the end of its name: those of the data sections have the object's name before it.
+pub(super) fn map<'a>(object: &'a Object, name: &'static str) -> Result<libbpf_rs::Map<'a>, RecordError> {
+    object
+        .maps()
+        .find(|map| map.name().to_string_lossy().ends_with(name))
+        .ok_or_else(|| wrong_object("a map is missing"))
+}
+
+/// Writes the only entry of a data section.
+pub(super) fn set(object: &Object, name: &'static str, value: &[u8]) -> Result<(), RecordError> {
+    map(object, name)?
+        .update(&0u32.to_ne_bytes(), value, MapFlags::ANY)
+        .map_err(|source| explain("write to a BPF map", source))
+}
+
+/// How often a program was not run because it ran on the processor already (5.12 and later tell).
+pub(super) fn missed_runs(program: BorrowedFd<'_>) -> u64 {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut length = size_of_val(&info) as u32;
+    // SAFETY: the kernel writes at most `length` bytes, the size of the structure; its pointers to buffers are null,
+    // which says that there are none to fill.
+    let result = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &mut length)
+    };
+    if result == 0 { info.recursion_misses } else { 0 }
+}
+
+/// `config` of record.bpf.c.
+fn config(plan: Plan) -> Vec<u8> {
+    let page_shift = rustix::param::page_size().trailing_zeros() as u8;
+    let mut bytes = vec![
+        u8::from(plan.scope == Scope::Tree),
+        u8::from(plan.evidence == Evidence::Adds),
+        u8::from(plan.filter),
+        page_shift,
+    ];
+    bytes.extend(syscalls::table());
+    bytes
+}
+
+fn wrong_object(what: &str) -> RecordError {
+    RecordError::io(
+        "use the BPF programs",
+        std::io::Error::other(format!("they do not fit this binary: {what}")),
+    )
+}
+
+/// What libbpf said; its errors are often only "Operation not permitted".
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+/// Keeps what libbpf says for [`explain`] instead of printing it.
+fn listen_to_libbpf() {
+    said().clear();
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+        let mut said = said();
+        if said.len() < MUCH {
+            said.push_str(text.strip_prefix("libbpf: ").unwrap_or(&text).trim_end());
+            said.push_str("; ");
+        }
+    })));
+}
+
+/// A verifier's log can be megabytes; what is wrong stands in its first lines or is not for an error message.
+const MUCH: usize = 4000;
+
+fn said() -> MutexGuard<'static, String> {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An error of libbpf with what it said, or with what is missing.
+pub(super) fn explain(step: &str, source: libbpf_rs::Error) -> RecordError {
+    if source.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+        if let Some((capability, what)) = super::missing::capability() {
+            return RecordError::Capability {
+                backend: "BPF",
+                capability,
+                what,
+            };
+        }
+        if let Some(feature) = super::missing::lockdown() {
+            return RecordError::Unsupported {
+                backend: "BPF",
+                feature,
+                way_out: "use --backend tracefs",
+            };
+        }
+    }
+    let said = said();
+    let step = if said.is_empty() {
+        step.to_owned()
+    } else {
+        format!("{step} ({})", said.trim_end_matches("; "))
+    };
+    RecordError::Bpf { step, source }
+}
