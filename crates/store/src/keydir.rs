@@ -316,13 +316,15 @@ impl KeyLock {
         )
     }
 
-    /// Removes what exceeds the limits on one key.
-    pub fn trim(&self, limits: &Limits, now: SystemTime) {
+    /// Removes what exceeds the limits on one key; the trace `keep` goes by its age only.
+    pub fn trim(&self, limits: &Limits, now: SystemTime, keep: Option<&Path>) {
         // Whatever cannot be removed stays and is tried again after the next start.
-        let keep = |paths: Vec<PathBuf>, most: usize| -> Vec<PathBuf> {
+        let newest = |paths: Vec<PathBuf>, most: usize| -> Vec<PathBuf> {
             let excess = paths.len().saturating_sub(most);
             let (gone, kept) = paths.split_at(excess);
-            gone.iter().for_each(|path| drop(std::fs::remove_file(path)));
+            gone.iter()
+                .filter(|path| Some(path.as_path()) != keep)
+                .for_each(|path| drop(std::fs::remove_file(path)));
             let old = |path: &PathBuf| {
                 let modified = std::fs::symlink_metadata(path).and_then(|m| m.modified());
                 modified.is_ok_and(|m| now.duration_since(m).unwrap_or(Duration::ZERO) > limits.age)
@@ -331,8 +333,8 @@ impl KeyLock {
             old.iter().for_each(|path| drop(std::fs::remove_file(path)));
             kept
         };
-        let traces = keep(self.dir.traces(), limits.traces);
-        keep(self.dir.numbered("outcome"), limits.outcomes);
+        let traces = newest(self.dir.traces(), limits.traces);
+        newest(self.dir.numbered("outcome"), limits.outcomes);
         let (_, mut size) = self.dir.last_used_and_size();
         for trace in traces {
             if size <= limits.key_bytes {

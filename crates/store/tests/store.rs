@@ -222,7 +222,7 @@ fn old_traces_and_outcomes_go_first() {
         lock.add_trace(&trace(at, 0)).unwrap();
         lock.add_outcome(&outcome(at)).unwrap();
     }
-    lock.trim(&limits, SystemTime::now());
+    lock.trim(&limits, SystemTime::now(), None);
     let kept = lock.dir();
     let times: Vec<u64> = kept
         .outcomes(|m| panic!("{m}"))
@@ -232,7 +232,11 @@ fn old_traces_and_outcomes_go_first() {
     assert_eq!(times, [3, 4, 5]);
     assert_eq!(kept.traces().len(), 2);
     assert!(kept.traces()[1].ends_with("00000000000000000005.trace"));
-    lock.trim(&limits, SystemTime::now() + limits.age + Duration::from_secs(9));
+    lock.trim(
+        &limits,
+        SystemTime::now() + limits.age + Duration::from_secs(9),
+        None,
+    );
     assert_eq!(
         (kept.traces().len(), kept.outcomes(|m| panic!("{m}")).len()),
         (0, 0)
@@ -255,6 +259,7 @@ fn a_key_has_a_size_and_the_profile_is_not_what_goes() {
             ..Limits::default()
         },
         SystemTime::now(),
+        None,
     );
     assert_eq!(lock.dir().traces().len(), 2);
     assert!(matches!(lock.dir().profile(), Loaded::Some(_)));

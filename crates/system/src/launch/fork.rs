@@ -72,21 +72,24 @@ impl Held {
         self.pid
     }
 
-    /// Lets it go on. An error is that of the exec: the command could not be started, and the process has ended.
-    pub fn release(mut self) -> io::Result<()> {
+    /// Lets it go on.
+    pub fn release(&mut self) {
         // A process that is gone, killed while it waited, is told nothing: waiting for it says why.
         let _ = self.tell.write_all(&[GO]);
+    }
+
+    /// After the process ended: why it could not become the command; `None` if it could.
+    pub fn failure(mut self) -> Option<io::Error> {
         drop(self.tell);
         let mut error = [0; 4];
-        match self.failed.read_exact(&mut error) {
-            Ok(()) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error))),
-            // Closed by the exec.
-            Err(_) => Ok(()),
-        }
+        // Without the four bytes it was closed by the exec.
+        self.failed.read_exact(&mut error).ok()?;
+        Some(io::Error::from_raw_os_error(i32::from_ne_bytes(error)))
     }
 
     /// Ends it without running the command.
     pub fn abandon(mut self) {
+        // As in `release`.
         let _ = self.tell.write_all(&[END]);
     }
 }
