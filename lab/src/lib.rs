@@ -1,7 +1,9 @@
 //! headstart-lab: slow disks, programs that start on them, and honest measurements; nothing here ships to users.
 
 pub mod disk;
+pub mod image;
 pub mod model;
 pub mod paths;
 pub mod registry;
+pub mod stats;
 pub mod tools;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use headstart_lab::disk::{self, Entry, Options};
+use headstart_lab::image::{self, Fs, Recipe};
 use headstart_lab::model::{BUILT_IN, Model};
 use headstart_lab::registry::{self, Item, Registry};
 use headstart_lab::{paths, tools};
@@ -25,8 +26,25 @@ enum Command {
     /// Block devices whose timing follows a model.
     #[command(subcommand)]
     Disk(DiskCommand),
+    /// Root file systems with a program to start in them.
+    #[command(subcommand)]
+    Image(ImageCommand),
     /// Remove what a killed lab left: mounts, loop devices, processes, scratch files.
     Clean,
+}
+
+#[derive(Debug, Subcommand)]
+enum ImageCommand {
+    /// List the built-in workloads.
+    List,
+    /// Build an image, or find it in the cache, and print its path.
+    Build {
+        /// A built-in workload, or a TOML file.
+        workload: String,
+        /// File system: ext4, xfs, btrfs, squashfs, erofs.
+        #[arg(long, default_value = "ext4")]
+        fs: Fs,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -94,6 +112,18 @@ fn run(command: Command) -> Result<()> {
             serve(&options, log.as_deref())
         }
         Command::Disk(DiskCommand::Check { models, seconds }) => check(&models, seconds),
+        Command::Image(ImageCommand::List) => {
+            for (name, _) in image::BUILT_IN {
+                println!("{name:<12} {}", Recipe::load(name)?.description);
+            }
+            Ok(())
+        }
+        Command::Image(ImageCommand::Build { workload, fs }) => {
+            let recipe = Recipe::load(&workload)?;
+            let image = image::build(&recipe, fs, &registry()?, &|step| eprintln!("{step}"))?;
+            println!("{}", image.display());
+            Ok(())
+        }
         Command::Clean => clean(),
     }
 }

@@ -1,0 +1,145 @@
+//! From a recipe to a root directory, and through [`super::pack`] to an image file, both cached.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::{Fs, Recipe, Tree, pack};
+use crate::registry::{Item, Registry};
+use crate::{paths, tools};
+
+/// Timestamp of everything that is made here rather than unpacked (2025-01-01), so that equal recipes give equal images.
+pub(super) const EPOCH: &str = "1735689600";
+
+/// The image of `recipe` on `fs`, built if the cache has none; `say` is told what is being done.
+pub fn build(recipe: &Recipe, fs: Fs, registry: &Registry, say: &dyn Fn(&str)) -> Result<PathBuf> {
+    let fs = fs.on_disk();
+    let cache = paths::cache()?;
+    let image = cache.join(format!("{}-{}-{fs}.img", recipe.name, recipe.hash()));
+    if image.exists() {
+        return Ok(image);
+    }
+    tools::require_root()?;
+    tools::require(pack::tools(fs))?;
+    let root = root(recipe, &cache, registry, say)?;
+    say(&format!("packing {} into {fs}", recipe.name));
+    // Whole or not at all: the final name appears when the image is complete.
+    let partial = image.with_extension("partial");
+    let guard = registry.guard(Item::Scratch { path: partial.clone() })?;
+    pack::pack(recipe, &root, fs, &partial, registry)?;
+    fs::rename(&partial, &image).with_context(|| format!("naming {}", image.display()))?;
+    guard.undo()?;
+    Ok(image)
+}
+
+/// The root directory of `recipe`, built if the cache has none.
+fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) -> Result<PathBuf> {
+    let root = cache.join(format!("{}-{}-root", recipe.name, recipe.hash()));
+    if root.exists() {
+        return Ok(root);
+    }
+    tools::require(&["mmdebstrap", "chroot"])?;
+    let partial = root.with_extension("partial");
+    let scratch = Item::Scratch { path: partial.clone() };
+    let guard = registry.guard(scratch)?;
+    if partial.exists() {
+        fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
+    }
+    say(&format!("installing Debian 12 with {}", recipe.packages.join(" ")));
+    let mut command = Command::new("mmdebstrap");
+    command.env("SOURCE_DATE_EPOCH", EPOCH).args(["--mode=root", "--variant=minbase", "--format=directory"]);
+    // Documentation is half of the files and none of the start.
+    command.args(["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*"]);
+    if !recipe.packages.is_empty() {
+        command.arg(format!("--include={}", recipe.packages.join(",")));
+    }
+    tools::output(command.arg("bookworm").arg(&partial))?;
+    for file in &recipe.file {
+        write_file(&inside(&partial, &file.path), file.content.trim_start_matches('\n').as_bytes())?;
+    }
+    for tree in &recipe.tree {
+        say(&format!("writing {} files", tree.files));
+        write_tree(&inside(&partial, &tree.path), tree)?;
+    }
+    for line in &recipe.setup {
+        say(line);
+        let mut command = Command::new("chroot");
+        command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("HOME", "/root");
+        tools::output(command.arg(&partial).args(["/bin/sh", "-c", line]))?;
+    }
+    fs::rename(&partial, &root).with_context(|| format!("naming {}", root.display()))?;
+    guard.undo()?;
+    Ok(root)
+}
+
+fn inside(root: &Path, path: &str) -> PathBuf {
+    root.join(path.trim_start_matches('/'))
+}
+
+fn write_file(path: &Path, content: &[u8]) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut file = fs::File::create(path)?;
+        file.write_all(content)?;
+        file.set_permissions(fs::Permissions::from_mode(0o644))?;
+        // Old enough for git to trust its index.
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(EPOCH.parse().unwrap_or_default());
+        file.set_modified(time)
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}
+
+/// Files of words, the same ones every time.
+fn write_tree(root: &Path, tree: &Tree) -> Result<()> {
+    let mut seed = 1u64;
+    let mut next = |below: usize| {
+        // Knuth's MMIX generator.
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below.max(1)
+    };
+    for number in 0..tree.files {
+        let size = tree.bytes[0] + next(tree.bytes[1] - tree.bytes[0] + 1);
+        let mut text = String::with_capacity(size + 8);
+        while text.len() < size {
+            text.push_str(&format!("{:x}", next(1 << 24)));
+            text.push(if next(10) == 0 { '\n' } else { ' ' });
+        }
+        text.truncate(size);
+        let directory = root.join(format!("d{:03}", number / tree.per_directory));
+        write_file(&directory.join(format!("f{number:05}.txt")), text.as_bytes())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_are_the_same_every_time_and_within_bounds() {
+        let tree = Tree { path: "/t".into(), files: 50, per_directory: 7, bytes: [10, 300] };
+        let read = || {
+            let directory = tempfile::tempdir().unwrap();
+            write_tree(directory.path(), &tree).unwrap();
+            let mut files = Vec::new();
+            for d in fs::read_dir(directory.path()).unwrap() {
+                for f in fs::read_dir(d.unwrap().path()).unwrap() {
+                    let f = f.unwrap();
+                    files.push((f.file_name(), fs::read(f.path()).unwrap()));
+                }
+            }
+            files.sort();
+            files
+        };
+        let files = read();
+        assert_eq!(files.len(), 50);
+        assert!(files.iter().all(|(_, content)| (10..=300).contains(&content.len())));
+        assert_eq!(files, read());
+    }
+}
