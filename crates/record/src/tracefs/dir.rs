@@ -1,0 +1,194 @@
+//! tracefs itself, and an instance of it that is removed again whatever happens.
+//!
+//! Instances are named `headstart-PID-N`. One that a killed recorder left is removed by the next recorder; one that is
+//! in use cannot be removed by anybody, since its pipes are open.
+
+use crate::error::RecordError;
+use rustix::fs::{CWD, Dir, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const PREFIX: &str = "headstart-";
+
+/// Opens the root of tracefs: where it usually is mounted, or else through a mount of our own that nobody sees.
+pub(super) fn open_root() -> Result<OwnedFd, RecordError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    for place in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
+        if let Ok(root) = openat(CWD, place, flags, Mode::empty()) {
+            if openat(&root, "instances", flags, Mode::empty()).is_ok() {
+                return Ok(root);
+            }
+        }
+    }
+    let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|e| refused("mount tracefs", e))?;
+    fsconfig_create(context.as_fd()).map_err(|e| refused("mount tracefs", e))?;
+    fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::empty(),
+    )
+    .map_err(|e| refused("mount tracefs", e))
+}
+
+/// The error for a step the kernel refused.
+fn refused(step: &str, error: Errno) -> RecordError {
+    match error {
+        Errno::PERM | Errno::ACCESS => RecordError::Capability {
+            backend: "tracefs",
+            capability: "CAP_SYS_ADMIN",
+            what: format!("{step}: {error}"),
+        },
+        Errno::NODEV | Errno::NOENT => RecordError::Unsupported {
+            backend: "tracefs",
+            feature: format!("{step}: {error}"),
+            way_out: "use a kernel with CONFIG_FTRACE and CONFIG_TRACING",
+        },
+        other => RecordError::io(step, other),
+    }
+}
+
+/// Reads a small file below `dir`, in one call where it fits: some files (`header_page`) give only the first.
+fn read(dir: impl AsFd, path: &str) -> Result<String, RecordError> {
+    let attempt = || -> io::Result<String> {
+        let mut file = std::fs::File::from(openat(
+            dir,
+            path,
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?);
+        // The kernel shows at most a page of a format.
+        let mut bytes = vec![0; 1 << 16];
+        let length = file.read(&mut bytes)?;
+        bytes.truncate(length);
+        file.read_to_end(&mut bytes)?;
+        String::from_utf8(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    };
+    attempt().map_err(|e| RecordError::io(format!("read tracefs' {path}"), e))
+}
+
+/// Tells apart instances of one process.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// A trace instance; removed when dropped.
+#[derive(Debug)]
+pub(super) struct Instance {
+    instances: OwnedFd,
+    dir: Option<OwnedFd>,
+    name: String,
+}
+
+impl Instance {
+    /// A new instance, after removing what dead recorders left.
+    pub fn create(root: &OwnedFd) -> Result<Instance, RecordError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let instances =
+            openat(root, "instances", flags, Mode::empty()).map_err(|e| refused("open its instances", e))?;
+        remove_stale(&instances);
+        let name = format!(
+            "{PREFIX}{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        mkdirat(&instances, &name, Mode::RWXU).map_err(|e| refused("make a trace instance", e))?;
+        let mut instance = Instance {
+            instances,
+            dir: None,
+            name,
+        };
+        instance.dir = Some(
+            openat(&instance.instances, &instance.name, flags, Mode::empty())
+                .map_err(|e| refused("open the trace instance", e))?,
+        );
+        Ok(instance)
+    }
+
+    /// Opens a file of the instance.
+    pub fn open(&self, path: &str, flags: OFlags) -> Result<OwnedFd, RecordError> {
+        let Some(dir) = &self.dir else {
+            return Err(RecordError::io(format!("open tracefs' {path}"), Errno::BADF));
+        };
+        openat(dir, path, flags | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| refused(&format!("open tracefs' {path}"), e))
+    }
+
+    /// Writes a setting in one call.
+    pub fn write(&self, path: &str, value: &str) -> Result<(), RecordError> {
+        std::fs::File::from(self.open(path, OFlags::WRONLY)?)
+            .write_all(value.as_bytes())
+            .map_err(|e| RecordError::io(format!("write {:?} to tracefs' {path}", value.trim()), e))
+    }
+
+    /// Reads a small file.
+    pub fn read(&self, path: &str) -> Result<String, RecordError> {
+        let Some(dir) = &self.dir else {
+            return Err(RecordError::io(format!("read tracefs' {path}"), Errno::BADF));
+        };
+        read(dir, path)
+    }
+
+    /// The names in a directory of the instance.
+    pub fn list(&self, path: &str) -> Result<Vec<String>, RecordError> {
+        let step = || format!("list tracefs' {path}");
+        let dir = Dir::read_from(self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?)
+            .map_err(|e| RecordError::io(step(), e))?;
+        names(dir).map_err(|e| RecordError::io(step(), e))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.dir = None;
+        // A directory fd opened elsewhere keeps nothing alive; only open pipes and settings do, and those are gone.
+        if let Err(error) = unlinkat(&self.instances, &self.name, rustix::fs::AtFlags::REMOVEDIR) {
+            // Nobody is left to tell but the next recorder, which removes it too.
+            debug_assert_eq!(error, Errno::NOENT, "the instance {} stays", self.name);
+        }
+    }
+}
+
+/// Every name in a directory but its own two.
+fn names(dir: Dir) -> rustix::io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in dir {
+        if let Ok(name) = entry?.file_name().to_str() {
+            if !name.starts_with('.') {
+                names.push(name.to_owned());
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// The process an instance belongs to; `None` if it is not one of headstart's.
+fn owner(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+}
+
+/// Removes instances of recorders that no longer run. One of another pid namespace may look dead but is in use, so
+/// the kernel refuses (EBUSY), which is right; nothing here can fail a recording.
+fn remove_stale(instances: &OwnedFd) {
+    let Ok(dir) = Dir::read_from(instances) else {
+        return;
+    };
+    for name in names(dir).unwrap_or_default() {
+        if owner(&name).is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = unlinkat(instances, &name, rustix::fs::AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::owner;
+
+    #[test]
+    fn only_own_names_have_an_owner() {
+        assert_eq!(owner("headstart-12-0"), Some(12));
+        assert_eq!(owner("headstart-12"), Some(12));
+        assert_eq!(owner("headstart-x"), None);
+        assert_eq!(owner("foo-12"), None);
+    }
+}

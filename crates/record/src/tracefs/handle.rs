@@ -1,0 +1,142 @@
+//! Opening an inode by its number alone, with a file handle made up: possible where the file system takes any
+//! generation (0 on ext2/3/4, f2fs, erofs, squashfs, btrfs) or tells it for a number (XFS's bulkstat).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// `FILEID_INO32_GEN` and `FILEID_BTRFS_WITHOUT_PARENT` of `include/linux/exportfs.h`, `FILEID_INO64_GEN` of
+/// `fs/xfs/xfs_export.h`.
+const INO32_GEN: i32 = 1;
+const XFS_INO64_GEN: i32 = 0x81;
+const BTRFS: i32 = 0x4d;
+
+/// `XFS_IOC_BULKSTAT` of `fs/xfs/libxfs/xfs_fs.h`: `_IOWR`-less by history, `_IOR('X', 127, struct xfs_bulkstat_req)`.
+const XFS_IOC_BULKSTAT: libc::c_ulong = 0x8040_587f;
+/// `BTRFS_IOC_INO_LOOKUP` of `include/uapi/linux/btrfs.h`: `_IOWR(0x94, 18, 4096 bytes)`.
+const BTRFS_IOC_INO_LOOKUP: libc::c_ulong = 0xd000_9412;
+/// `BTRFS_FIRST_FREE_OBJECTID`: the root directory of every subvolume.
+const BTRFS_ROOT_DIRECTORY: u64 = 256;
+
+/// `struct file_handle` with the few bytes that the kinds above need.
+#[repr(C, align(8))]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    data: [u8; 24],
+}
+
+impl Handle {
+    fn new(kind: i32, parts: &[&[u8]]) -> Handle {
+        let mut handle = Handle {
+            bytes: 0,
+            kind,
+            data: [0; 24],
+        };
+        for byte in parts.iter().copied().flatten().take(24) {
+            handle.data[handle.bytes as usize] = *byte;
+            handle.bytes += 1;
+        }
+        handle
+    }
+}
+
+/// Opens (O_PATH) the inode `inode` of the file system that `mount`, a directory on it, is on.
+pub(super) fn open(mount: BorrowedFd<'_>, fstype: &str, inode: u64) -> io::Result<OwnedFd> {
+    let mut handle = match fstype {
+        "xfs" => Handle::new(
+            XFS_INO64_GEN,
+            &[&inode.to_ne_bytes(), &xfs_generation(mount, inode)?.to_ne_bytes()],
+        ),
+        "btrfs" => Handle::new(
+            BTRFS,
+            &[
+                &inode.to_ne_bytes(),
+                &btrfs_subvolume(mount)?.to_ne_bytes(),
+                &0u32.to_ne_bytes(),
+            ],
+        ),
+        _ => {
+            let short = u32::try_from(inode).map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
+            Handle::new(INO32_GEN, &[&short.to_ne_bytes(), &0u32.to_ne_bytes()])
+        }
+    };
+    // SAFETY: `handle` has the layout of struct file_handle and holds as many bytes as its first field says; the
+    // kernel only reads it.
+    let fd = unsafe {
+        libc::open_by_handle_at(
+            mount.as_raw_fd(),
+            (&raw mut handle).cast::<libc::file_handle>(),
+            libc::O_PATH | libc::O_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// `struct xfs_bulkstat_req` with room for one inode.
+#[repr(C)]
+struct BulkStat {
+    inode: u64,
+    flags: u32,
+    room: u32,
+    found: u32,
+    group: u32,
+    reserved: [u64; 5],
+    stat: [u64; 24],
+}
+
+/// The generation of an inode on XFS.
+fn xfs_generation(mount: BorrowedFd<'_>, inode: u64) -> io::Result<u32> {
+    let mut request = BulkStat {
+        inode,
+        flags: 0,
+        room: 1,
+        found: 0,
+        group: 0,
+        reserved: [0; 5],
+        stat: [0; 24],
+    };
+    // SAFETY: `request` has the layout of struct xfs_bulkstat_req with room for the one struct xfs_bulkstat (192
+    // bytes) that it asks for; it outlives the call.
+    let result = unsafe { libc::ioctl(mount.as_raw_fd(), XFS_IOC_BULKSTAT as _, &raw mut request) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The first inode at or after the number: bs_ino is the first word, bs_gen the low half of the ninth.
+    if request.found != 1 || request.stat[0] != inode {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let bytes = request.stat[8].to_ne_bytes();
+    Ok(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+/// The number of the subvolume that a directory is in.
+fn btrfs_subvolume(mount: BorrowedFd<'_>) -> io::Result<u64> {
+    // struct btrfs_ioctl_ino_lookup_args: treeid (0 asks for the directory's own, and is filled in), objectid, name.
+    let mut request = [0u64; 512];
+    request[1] = BTRFS_ROOT_DIRECTORY;
+    // SAFETY: `request` has the 4096 bytes of struct btrfs_ioctl_ino_lookup_args and outlives the call.
+    let result = unsafe { libc::ioctl(mount.as_raw_fd(), BTRFS_IOC_INO_LOOKUP as _, &raw mut request) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(request[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_hold_their_parts_in_order() {
+        let handle = Handle::new(BTRFS, &[&[1; 8], &[2; 8], &[3; 4]]);
+        assert_eq!(handle.bytes, 20);
+        assert_eq!(handle.data[7..9], [1, 2]);
+        assert_eq!(handle.data[16..21], [3, 3, 3, 3, 0]);
+        assert_eq!(std::mem::offset_of!(Handle, data), 8);
+        assert_eq!(std::mem::offset_of!(BulkStat, stat), 64);
+    }
+}
