@@ -16,13 +16,13 @@ pub struct Guess {
 
 /// What devices of a class commonly cost, where nothing was measured.
 ///
-/// Disk: a 7200 rpm disk's half turn (4.2 ms) and short seeks. Flash: a SATA SSD. Network: a cloud volume, 1 Gbit/s.
+/// Disk: a 7200 rpm disk's half turn (4.2 ms) and a short seek. Flash: a SATA SSD. Network: a cloud volume, 1 Gbit/s.
 pub fn default_cost(class: DeviceClass) -> Cost {
     match class {
         DeviceClass::Disk => Cost {
             class,
             bandwidth: 120e6,
-            latency: 8e-3,
+            latency: 5e-3,
             depth: 1,
         },
         DeviceClass::Flash => Cost {

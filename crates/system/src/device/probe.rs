@@ -21,6 +21,9 @@ const DEPTHS: [u32; 4] = [4, 8, 16, 32];
 const NEAR: u64 = 4 << 20;
 /// A depth is enough when it reaches this share of the best throughput.
 const ENOUGH: f64 = 0.85;
+/// A depth that does not bring this much more than the one before ends the search: a deep queue at one head takes a
+/// quarter of a second to empty.
+const WORTH: f64 = 1.15;
 /// Below this latency nothing has moving heads or a slow network, seconds.
 const FAST: f64 = 2e-3;
 /// Parallel reads gain at least this on anything but one head; command queueing gains a disk up to about 2.5.
@@ -31,7 +34,7 @@ const DISTANCE_RATIO: f64 = 1.2;
 /// How much a probe may take.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeOptions {
-    /// Time, to be exceeded by one read at most.
+    /// Time, to be exceeded by the reads under way at most.
     pub time: Duration,
     /// Bytes read at most.
     pub bytes: u64,
@@ -63,6 +66,8 @@ pub struct Measured {
 pub struct Samples {
     /// Median of far random reads alone, seconds.
     pub far: f64,
+    /// Lower quartile of the same: what a busy machine adds to a read is not the device's.
+    pub quick: f64,
     /// Median of random reads alone that are near each other, seconds.
     pub near: f64,
     /// (depth, random reads per second).
@@ -149,41 +154,54 @@ struct Probe {
 
 impl Probe {
     fn run(&self, options: &ProbeOptions) -> std::io::Result<Measured> {
-        let share = |percent: u32| options.time * percent / 100;
         let far = |n: u64| mix(options.seed, n) % (self.size / BLOCK) * BLOCK;
         let base = mix(options.seed, u64::MAX) % ((self.size - NEAR) / BLOCK) * BLOCK;
         let near = |n: u64| base + mix(options.seed ^ 0x55, n) % (NEAR / BLOCK) * BLOCK;
 
+        let end = Instant::now() + options.time;
+        let share =
+            |percent: u32| (options.time * percent / 100).min(end.saturating_duration_since(Instant::now()));
         // The first read may wake the device up.
         self.read(far(0), BLOCK as usize)?;
+        let (alone, quick) = self.alone(1, 48, share(18), far)?;
+        let (near, _) = self.alone(1000, 32, share(10), near)?;
         let mut samples = Samples {
-            far: self.median(1, 48, share(20), far)?,
-            ..Samples::default()
+            far: alone,
+            quick,
+            near,
+            by_depth: vec![(1, 1.0 / alone)],
+            bandwidth: 0.0,
         };
-        samples.near = self.median(1000, 32, share(12), near)?;
-        samples.by_depth.push((1, 1.0 / samples.far));
         for (step, depth) in DEPTHS.into_iter().enumerate() {
             let first = 10_000 * (step as u64 + 1);
-            let reads = self.parallel(depth, share(12), u64::from(depth) * 24, BLOCK, |n| far(first + n))?;
-            samples.by_depth.push((depth, reads / BLOCK as f64));
+            let bytes = self.parallel(depth, share(10), u64::from(depth) * 24, BLOCK, |n| far(first + n))?;
+            let (rate, before) = (
+                bytes / BLOCK as f64,
+                samples.by_depth.last().map_or(0.0, |(_, rate)| *rate),
+            );
+            samples.by_depth.push((depth, rate));
+            if rate < WORTH * before {
+                break;
+            }
         }
         let depth = enough(&samples.by_depth);
         let start = mix(options.seed, 7) % (self.size / LARGE) * LARGE;
         let ordered = |n: u64| (start + n * LARGE) % (self.size / LARGE * LARGE);
-        samples.bandwidth = self.parallel(depth.min(8), share(20), u64::MAX, LARGE, ordered)?;
+        samples.bandwidth = self.parallel(depth.min(8), share(16), u64::MAX, LARGE, ordered)?;
         Ok(Measured {
             cost: classify(&samples),
             samples,
         })
     }
 
-    fn median(
+    /// Median and lower quartile, seconds, of single reads.
+    fn alone(
         &self,
         first: u64,
         count: u64,
         time: Duration,
         at: impl Fn(u64) -> u64,
-    ) -> std::io::Result<f64> {
+    ) -> std::io::Result<(f64, f64)> {
         let end = Instant::now() + time;
         let mut times = Vec::new();
         for n in first..first + count {
@@ -195,7 +213,8 @@ impl Probe {
             }
         }
         times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2].max(1e-7))
+        let quantile = |share: usize| times[times.len() * share / 4].max(1e-7);
+        Ok((quantile(2), quantile(1)))
     }
 
     /// Bytes per second of `depth` readers, for `time` or `count` reads.
@@ -279,25 +298,27 @@ fn enough(by_depth: &[(u32, f64)]) -> u32 {
 /// The cost that the numbers mean: one head gains little from depth and takes longer the farther it moves; what is slow
 /// but gains from depth is a network; a slow device that gains nothing and does not care for distance is a network
 /// volume with a quota. Anything else is flash.
+///
+/// A disk's latency is that of near reads: plans go over a disk in address order, where what a further request costs is
+/// a short jump and half a turn.
 pub fn classify(samples: &Samples) -> Cost {
     let best = samples.by_depth.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let gain = best * samples.far;
-    let class = if samples.far < FAST || gain.is_nan() {
+    let class = if samples.quick < FAST || gain.is_nan() {
         DeviceClass::Flash
     } else if gain < PARALLEL_GAIN && samples.far > DISTANCE_RATIO * samples.near {
         DeviceClass::Disk
     } else {
         DeviceClass::Network
     };
-    let depth = if class == DeviceClass::Disk {
-        1
-    } else {
-        enough(&samples.by_depth)
+    let (latency, depth) = match class {
+        DeviceClass::Disk => (samples.near, 1),
+        _ => (samples.far, enough(&samples.by_depth)),
     };
     Cost {
         class,
         bandwidth: samples.bandwidth.max(1.0),
-        latency: samples.far,
+        latency,
         depth,
     }
 }
@@ -317,6 +338,7 @@ mod tests {
     fn class(far: f64, near: f64, by_depth: &[(u32, f64)]) -> (DeviceClass, u32) {
         let samples = Samples {
             far,
+            quick: far * 0.8,
             near,
             by_depth: by_depth.to_vec(),
             bandwidth: 1e8,

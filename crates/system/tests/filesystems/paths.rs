@@ -272,6 +272,6 @@ fn thousands_of_paths_take_little_time() {
     snapshot(&wanted, &Options::default()).unwrap();
     let elapsed = before.elapsed();
     println!("5,000 paths: {elapsed:?}");
-    let limit = if cfg!(debug_assertions) { 1500 } else { 300 };
+    let limit = if cfg!(debug_assertions) { 1500 } else { 200 };
     assert!(elapsed < Duration::from_millis(limit), "{elapsed:?}");
 }
