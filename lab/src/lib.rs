@@ -1,5 +1,6 @@
 //! headstart-lab: slow disks, programs that start on them, and honest measurements; nothing here ships to users.
 
+pub mod bench;
 pub mod disk;
 pub mod image;
 pub mod model;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use headstart_lab::bench::{Experiment, Setup, table};
 use headstart_lab::disk::{self, Entry, Options};
 use headstart_lab::image::{self, Fs, Recipe};
 use headstart_lab::model::{BUILT_IN, Model};
@@ -29,6 +30,42 @@ enum Command {
     /// Root file systems with a program to start in them.
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Measure setups side by side, in interleaved rounds on a cold machine.
+    Bench {
+        /// Workloads, separated by commas: built-in names or TOML files.
+        #[arg(long, default_value = "libreoffice", value_delimiter = ',')]
+        workload: Vec<String>,
+        /// File systems, separated by commas: ext4, xfs, btrfs, squashfs, erofs, overlay.
+        #[arg(long, default_value = "ext4", value_delimiter = ',')]
+        fs: Vec<Fs>,
+        /// Disk models, separated by commas: built-in names or TOML files.
+        #[arg(long, default_value = "flash4ms", value_delimiter = ',')]
+        disk: Vec<String>,
+        /// Setups, separated by commas: cold, headstart, before, warm, or TOML files.
+        #[arg(long, default_value = "cold,headstart,warm", value_delimiter = ',')]
+        setup: Vec<String>,
+        /// Rounds; each has every setup once.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Directory for the results; one below it for each combination when there are several.
+        #[arg(long)]
+        out: PathBuf,
+        /// The headstart binary; the one beside this program when not given.
+        #[arg(long)]
+        headstart: Option<PathBuf>,
+    },
+    /// The whole loop on one real program: cold, with headstart, and warm.
+    Demo {
+        /// A built-in workload, or a TOML file.
+        #[arg(long, default_value = "libreoffice")]
+        workload: String,
+        /// Directory for results.json.
+        #[arg(long, default_value = "target/demo")]
+        out: PathBuf,
+        /// The headstart binary; the one beside this program when not given.
+        #[arg(long)]
+        headstart: Option<PathBuf>,
+    },
     /// Remove what a killed lab left: mounts, loop devices, processes, scratch files.
     Clean,
 }
@@ -124,8 +161,94 @@ fn run(command: Command) -> Result<()> {
             println!("{}", image.display());
             Ok(())
         }
+        Command::Bench {
+            workload,
+            fs,
+            disk,
+            setup,
+            rounds,
+            out,
+            headstart,
+        } => bench(
+            &combinations(&workload, &fs, &disk),
+            &setup,
+            rounds,
+            &out,
+            headstart,
+        ),
+        Command::Demo {
+            workload,
+            out,
+            headstart,
+        } => {
+            let setups = ["cold", "headstart", "warm"].map(str::to_owned);
+            bench(
+                &[(workload, Fs::Ext4, "flash4ms".to_owned())],
+                &setups,
+                5,
+                &out,
+                headstart,
+            )
+        }
         Command::Clean => clean(),
     }
+}
+
+type Combination = (String, Fs, String);
+
+fn combinations(workloads: &[String], systems: &[Fs], disks: &[String]) -> Vec<Combination> {
+    let mut all = Vec::new();
+    for workload in workloads {
+        for fs in systems {
+            all.extend(disks.iter().map(|disk| (workload.clone(), *fs, disk.clone())));
+        }
+    }
+    all
+}
+
+fn bench(
+    combinations: &[Combination],
+    setups: &[String],
+    rounds: usize,
+    out: &Path,
+    headstart: Option<PathBuf>,
+) -> Result<()> {
+    let headstart = match headstart {
+        Some(path) => fs::canonicalize(&path).with_context(|| format!("--headstart {}", path.display()))?,
+        None => std::env::current_exe()
+            .context("finding this program")?
+            .with_file_name("headstart"),
+    };
+    // Everything is read and checked before anything runs.
+    let mut experiments = Vec::new();
+    for (workload, fs, disk) in combinations {
+        let recipe = Recipe::load(workload)?;
+        let model = Model::load(disk)?;
+        let out = match combinations {
+            [_] => out.to_owned(),
+            _ => out.join(format!("{}-{fs}-{}", recipe.name, model.name)),
+        };
+        let setups = setups
+            .iter()
+            .map(|name| Setup::load(name))
+            .collect::<Result<_>>()?;
+        experiments.push(Experiment {
+            recipe,
+            fs: *fs,
+            model,
+            setups,
+            rounds,
+            out,
+            headstart: headstart.clone(),
+        });
+    }
+    let _lock = paths::lock()?;
+    let registry = registry()?;
+    for experiment in experiments {
+        println!("{}", table(&experiment.run(&registry)?));
+        println!("{}\n", experiment.out.join("results.json").display());
+    }
+    Ok(())
 }
 
 /// A registry whose contents go away with the process.

@@ -46,7 +46,9 @@ pub fn bootstrap(rounds: usize, mut statistic: impl FnMut(&[usize]) -> f64) -> O
 
 /// The values of the rounds drawn.
 pub fn pick(values: &[f64], draw: &[usize]) -> Vec<f64> {
-    draw.iter().filter_map(|round| values.get(*round).copied()).collect()
+    draw.iter()
+        .filter_map(|round| values.get(*round).copied())
+        .collect()
 }
 
 #[cfg(test)]
@@ -62,7 +64,10 @@ mod tests {
 
     #[test]
     fn constant_data_have_no_width_and_one_round_no_interval() {
-        assert_eq!(bootstrap(5, |draw| median(&pick(&[2.0; 5], draw))), Some([2.0, 2.0]));
+        assert_eq!(
+            bootstrap(5, |draw| median(&pick(&[2.0; 5], draw))),
+            Some([2.0, 2.0])
+        );
         assert_eq!(bootstrap(1, |_| 1.0), None);
     }
 
@@ -72,7 +77,10 @@ mod tests {
         let values: Vec<f64> = (0..40).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
         let mean = |draw: &[usize]| pick(&values, draw).iter().sum::<f64>() / draw.len() as f64;
         let [low, high] = bootstrap(40, mean).unwrap();
-        assert!((low + 0.31).abs() < 0.06 && (high - 0.31).abs() < 0.06, "{low} {high}");
+        assert!(
+            (low + 0.31).abs() < 0.06 && (high - 0.31).abs() < 0.06,
+            "{low} {high}"
+        );
     }
 
     #[test]

@@ -58,7 +58,11 @@ pub fn check(model: &Model, base: &Path, registry: &Registry, seconds: u32) -> R
         let measured = report["bw_bytes"].as_f64().context("fio reports no bandwidth")?;
         // The same places in the same order, so that chance has no part in the difference.
         let places: Vec<(u64, u64)> = attached.take_log().iter().map(|e| (e.offset, e.length)).collect();
-        let (unit, size) = if block == RANDOM { ("reads/s", block as f64) } else { ("MB/s", 1e6) };
+        let (unit, size) = if block == RANDOM {
+            ("reads/s", block as f64)
+        } else {
+            ("MB/s", 1e6)
+        };
         let (predicted, measured) = (predict(model, depth, &places) / size, measured / size);
         checks.push(Check {
             model: model.name.clone(),
@@ -106,7 +110,15 @@ fn predict(model: &Model, depth: u32, places: &[(u64, u64)]) -> f64 {
     loop {
         for _ in 0..outstanding {
             if let Some((&(offset, length), id)) = next.next() {
-                device.submit(now, Request { id, op: Op::Read, offset, length });
+                device.submit(
+                    now,
+                    Request {
+                        id,
+                        op: Op::Read,
+                        offset,
+                        length,
+                    },
+                );
             }
         }
         let Some(at) = device.next_event() else { break };

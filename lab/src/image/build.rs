@@ -29,7 +29,9 @@ pub fn build(recipe: &Recipe, fs: Fs, registry: &Registry, say: &dyn Fn(&str)) -
     say(&format!("packing {} into {fs}", recipe.name));
     // Whole or not at all: the final name appears when the image is complete.
     let partial = image.with_extension("partial");
-    let guard = registry.guard(Item::Scratch { path: partial.clone() })?;
+    let guard = registry.guard(Item::Scratch {
+        path: partial.clone(),
+    })?;
     pack::pack(recipe, &root, fs, &partial, registry)?;
     fs::rename(&partial, &image).with_context(|| format!("naming {}", image.display()))?;
     guard.undo()?;
@@ -44,22 +46,35 @@ fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) 
     }
     tools::require(&["mmdebstrap", "chroot"])?;
     let partial = root.with_extension("partial");
-    let scratch = Item::Scratch { path: partial.clone() };
+    let scratch = Item::Scratch {
+        path: partial.clone(),
+    };
     let guard = registry.guard(scratch)?;
     if partial.exists() {
         fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
     }
-    say(&format!("installing Debian 12 with {}", recipe.packages.join(" ")));
+    say(&format!(
+        "installing Debian 12 with {}",
+        recipe.packages.join(" ")
+    ));
     let mut command = Command::new("mmdebstrap");
-    command.env("SOURCE_DATE_EPOCH", EPOCH).args(["--mode=root", "--variant=minbase", "--format=directory"]);
+    command
+        .env("SOURCE_DATE_EPOCH", EPOCH)
+        .args(["--mode=root", "--variant=minbase", "--format=directory"]);
     // Documentation is half of the files and none of the start.
-    command.args(["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*"]);
+    command.args([
+        "--dpkgopt=path-exclude=/usr/share/doc/*",
+        "--dpkgopt=path-exclude=/usr/share/locale/*",
+    ]);
     if !recipe.packages.is_empty() {
         command.arg(format!("--include={}", recipe.packages.join(",")));
     }
     tools::output(command.arg("bookworm").arg(&partial))?;
     for file in &recipe.file {
-        write_file(&inside(&partial, &file.path), file.content.trim_start_matches('\n').as_bytes())?;
+        write_file(
+            &inside(&partial, &file.path),
+            file.content.trim_start_matches('\n').as_bytes(),
+        )?;
     }
     for tree in &recipe.tree {
         say(&format!("writing {} files", tree.files));
@@ -68,7 +83,10 @@ fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) 
     for line in &recipe.setup {
         say(line);
         let mut command = Command::new("chroot");
-        command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("HOME", "/root");
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("HOME", "/root");
         tools::output(command.arg(&partial).args(["/bin/sh", "-c", line]))?;
     }
     fs::rename(&partial, &root).with_context(|| format!("naming {}", root.display()))?;
@@ -100,7 +118,9 @@ fn write_tree(root: &Path, tree: &Tree) -> Result<()> {
     let mut seed = 1u64;
     let mut next = |below: usize| {
         // Knuth's MMIX generator.
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) as usize % below.max(1)
     };
     for number in 0..tree.files {
@@ -123,7 +143,12 @@ mod tests {
 
     #[test]
     fn trees_are_the_same_every_time_and_within_bounds() {
-        let tree = Tree { path: "/t".into(), files: 50, per_directory: 7, bytes: [10, 300] };
+        let tree = Tree {
+            path: "/t".into(),
+            files: 50,
+            per_directory: 7,
+            bytes: [10, 300],
+        };
         let read = || {
             let directory = tempfile::tempdir().unwrap();
             write_tree(directory.path(), &tree).unwrap();
@@ -139,7 +164,11 @@ mod tests {
         };
         let files = read();
         assert_eq!(files.len(), 50);
-        assert!(files.iter().all(|(_, content)| (10..=300).contains(&content.len())));
+        assert!(
+            files
+                .iter()
+                .all(|(_, content)| (10..=300).contains(&content.len()))
+        );
         assert_eq!(files, read());
     }
 }

@@ -167,27 +167,52 @@ impl Recipe {
         let stem = std::path::Path::new(name).file_stem().unwrap_or_default();
         recipe.name = stem.to_string_lossy().into_owned();
         recipe.text = text;
-        if recipe.start.command.first().is_none_or(|program| !program.starts_with('/')) {
+        if recipe
+            .start
+            .command
+            .first()
+            .is_none_or(|program| !program.starts_with('/'))
+        {
             bail!("the recipe {name}: start.command must begin with an absolute path inside the image");
         }
-        if let Some(tree) = recipe.tree.iter().find(|t| t.per_directory == 0 || t.bytes[0] > t.bytes[1]) {
-            bail!("the recipe {name}: tree {}: per_directory above 0 and bytes = [least, most]", tree.path);
+        if let Some(tree) = recipe
+            .tree
+            .iter()
+            .find(|t| t.per_directory == 0 || t.bytes[0] > t.bytes[1])
+        {
+            bail!(
+                "the recipe {name}: tree {}: per_directory above 0 and bytes = [least, most]",
+                tree.path
+            );
         }
         Ok(recipe)
     }
 
     /// What the cache goes by: everything that makes a difference to the image, in 16 hexadecimal digits.
     pub fn hash(&self) -> String {
-        let digest = Sha256::new().chain_update(FORMAT).chain_update(&self.text).finalize();
+        let digest = Sha256::new()
+            .chain_update(FORMAT)
+            .chain_update(&self.text)
+            .finalize();
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// A UUID for the file system, from the hash, so that the same recipe gives the same one.
     fn uuid(&self, fs: Fs) -> String {
-        let digest = Sha256::new().chain_update(self.hash()).chain_update(fs.name()).finalize();
+        let digest = Sha256::new()
+            .chain_update(self.hash())
+            .chain_update(fs.name())
+            .finalize();
         let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         // Version 8 (RFC 9562): made by a rule of one's own.
-        format!("{}-{}-8{}-a{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
+        format!(
+            "{}-{}-8{}-a{}-{}",
+            &hex[..8],
+            &hex[8..12],
+            &hex[13..16],
+            &hex[17..20],
+            &hex[20..32]
+        )
     }
 }
 
@@ -215,7 +240,12 @@ mod tests {
 
     #[test]
     fn unknown_names_list_the_known() {
-        assert!(Recipe::load("doom").unwrap_err().to_string().contains("libreoffice"));
+        assert!(
+            Recipe::load("doom")
+                .unwrap_err()
+                .to_string()
+                .contains("libreoffice")
+        );
         assert!("zfs".parse::<Fs>().unwrap_err().contains("erofs"));
     }
 
@@ -223,7 +253,11 @@ mod tests {
     fn a_relative_program_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.toml");
-        std::fs::write(&path, "description = 'x'\npackages = []\n[start]\ncommand = ['ls']\n").unwrap();
+        std::fs::write(
+            &path,
+            "description = 'x'\npackages = []\n[start]\ncommand = ['ls']\n",
+        )
+        .unwrap();
         let error = Recipe::load(path.to_str().unwrap()).unwrap_err().to_string();
         assert!(error.contains("absolute"), "{error}");
     }

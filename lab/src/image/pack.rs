@@ -54,7 +54,11 @@ pub(super) fn pack(recipe: &Recipe, root: &Path, fs: Fs, image: &Path, registry:
             // 300 MB is the least that mkfs.xfs accepts.
             sparse(image, size.max(320 << 20))?;
             let mut command = Command::new("mkfs.xfs");
-            tools::output(command.args(["-q", "-f", "-m", &format!("uuid={uuid}")]).arg(image))?;
+            tools::output(
+                command
+                    .args(["-q", "-f", "-m", &format!("uuid={uuid}")])
+                    .arg(image),
+            )?;
             fill(image, root, registry)
         }
         Fs::Btrfs => {
@@ -67,13 +71,24 @@ pub(super) fn pack(recipe: &Recipe, root: &Path, fs: Fs, image: &Path, registry:
             let mut command = Command::new("mksquashfs");
             // The environment's epoch and -mkfs-time exclude each other.
             command.env_remove("SOURCE_DATE_EPOCH").arg(root).arg(image);
-            command.args(["-comp", "zstd", "-noappend", "-quiet", "-no-progress", "-mkfs-time", EPOCH]);
+            command.args([
+                "-comp",
+                "zstd",
+                "-noappend",
+                "-quiet",
+                "-no-progress",
+                "-mkfs-time",
+                EPOCH,
+            ]);
             tools::output(&mut command)?;
             round_up(image)
         }
         Fs::Erofs => {
             let mut command = Command::new("mkfs.erofs");
-            command.args(["-zlz4hc", "-U", &uuid, "-T", EPOCH]).arg(image).arg(root);
+            command
+                .args(["-zlz4hc", "-U", &uuid, "-T", EPOCH])
+                .arg(image)
+                .arg(root);
             tools::output(&mut command)?;
             round_up(image)
         }
@@ -105,7 +120,8 @@ fn usage(directory: &Path) -> Result<Usage> {
 fn sparse(image: &Path, size: u64) -> Result<()> {
     let file = File::create(image).with_context(|| format!("creating {}", image.display()))?;
     // Whole MiB.
-    file.set_len(size.div_ceil(1 << 20) << 20).with_context(|| format!("sizing {}", image.display()))
+    file.set_len(size.div_ceil(1 << 20) << 20)
+        .with_context(|| format!("sizing {}", image.display()))
 }
 
 /// Ends the image on a whole block of a loop device.
@@ -119,8 +135,13 @@ fn round_up(image: &Path) -> Result<()> {
 fn fill(image: &Path, root: &Path, registry: &Registry) -> Result<()> {
     let target = paths::base()?.join("fill");
     fs::create_dir_all(&target)?;
-    let guard = registry.guard(Item::Mount { target: target.clone() })?;
-    tools::run("mount", [Path::new("-o"), Path::new("loop,noatime"), image, &target])?;
+    let guard = registry.guard(Item::Mount {
+        target: target.clone(),
+    })?;
+    tools::run(
+        "mount",
+        [Path::new("-o"), Path::new("loop,noatime"), image, &target],
+    )?;
     let mut source = root.as_os_str().to_owned();
     source.push("/.");
     tools::run("cp", ["-a".as_ref(), source.as_os_str(), target.as_os_str()])?;

@@ -1,0 +1,269 @@
+//! The machine of an experiment: one image on one modelled disk, mounted fresh and cold for every run, and programs in it.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{Attached, Counters, Entry, Options};
+use crate::image::{Fs, Recipe};
+use crate::model::Model;
+use crate::registry::{Guard, Item, Registry, start_time};
+use crate::tools;
+
+/// A run that takes longer is ended and fails.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// One timed command.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Stage {
+    /// `prepare` or `start`.
+    pub name: String,
+    /// Wall clock, in seconds, from before the fork to after the exit.
+    pub seconds: f64,
+    /// Read requests at the block device.
+    pub reads: u64,
+    /// Bytes read from the block device.
+    pub bytes: u64,
+    /// Seconds in which the device had a request outstanding.
+    pub busy_seconds: f64,
+    /// Seconds in which a processor was idle with a program waiting for I/O, summed over processors, all programs of the machine.
+    pub iowait_seconds: f64,
+}
+
+/// The disk, and where its file system goes.
+#[derive(Debug)]
+pub struct Machine {
+    disk: Attached,
+    fs: Fs,
+    recipe: Recipe,
+    base: PathBuf,
+    output: PathBuf,
+    registry: Registry,
+}
+
+/// A fresh mount; unmounted when dropped.
+#[derive(Debug)]
+pub struct Mounted {
+    /// Newest last; taken away from the end.
+    guards: Vec<Guard>,
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        while self.guards.pop().is_some() {}
+    }
+}
+
+impl Machine {
+    /// Puts `image` on a disk of `model`. What programs print goes to `output`.
+    pub fn new(
+        recipe: &Recipe,
+        image: &Path,
+        fs: Fs,
+        model: &Model,
+        base: &Path,
+        output: &Path,
+        registry: &Registry,
+    ) -> Result<Machine> {
+        tools::require(&["mount", "umount", "losetup", "fincore", "chroot"])?;
+        let options = Options {
+            model: model.clone(),
+            image: image.to_owned(),
+            directory: base.join("disk"),
+            keep: false,
+        };
+        let disk = Attached::new(&options, registry)?;
+        File::create(output).with_context(|| format!("creating {}", output.display()))?;
+        Ok(Machine {
+            disk,
+            fs,
+            recipe: recipe.clone(),
+            base: base.to_owned(),
+            output: output.to_owned(),
+            registry: registry.clone(),
+        })
+    }
+
+    /// Where the image's root is, the same for every run.
+    pub fn root(&self) -> PathBuf {
+        self.base.join("mnt")
+    }
+
+    /// Bytes of the disk.
+    pub fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    /// The program's command line, from outside: a chroot, whose own files are the host's and warm.
+    pub fn program(&self) -> Vec<String> {
+        let mut words = vec![
+            "/usr/sbin/chroot".to_owned(),
+            self.root().to_string_lossy().into_owned(),
+        ];
+        words.extend(self.recipe.start.command.iter().cloned());
+        words
+    }
+
+    /// A newly attached disk with its file system newly mounted: nothing of it is cached but what mounting reads.
+    pub fn fresh(&mut self) -> Result<Mounted> {
+        self.disk.renew()?;
+        let root = self.root();
+        let mut mounted = Mounted { guards: Vec::new() };
+        let mut mount = |target: &Path, options: &[&str], source: &Path| -> Result<()> {
+            fs::create_dir_all(target).with_context(|| format!("creating {}", target.display()))?;
+            mounted.guards.push(self.registry.guard(Item::Mount {
+                target: target.to_owned(),
+            })?);
+            let words = options
+                .iter()
+                .map(|o| o.as_ref())
+                .chain([source.as_os_str(), target.as_os_str()]);
+            tools::run("mount", words)?;
+            Ok(())
+        };
+        let device = self.disk.device();
+        match self.fs {
+            Fs::Overlay => {
+                let (lower, upper) = (self.base.join("lower"), self.base.join("upper"));
+                mount(&lower, &["-t", "ext4", "-o", "ro,noatime"], device)?;
+                mount(&upper, &["-t", "tmpfs"], Path::new("upper"))?;
+                for name in ["data", "work"] {
+                    fs::create_dir_all(upper.join(name))?;
+                }
+                let (lower, upper) = (lower.display(), upper.display());
+                let layers = format!("lowerdir={lower},upperdir={upper}/data,workdir={upper}/work");
+                mount(&root, &["-t", "overlay", "-o", &layers], Path::new("overlay"))?;
+            }
+            Fs::Squashfs | Fs::Erofs => {
+                mount(&root, &["-t", self.fs.name(), "-o", "ro,noatime"], device)?;
+            }
+            _ => mount(&root, &["-t", self.fs.name(), "-o", "rw,noatime"], device)?,
+        }
+        mount(&root.join("proc"), &["-t", "proc"], Path::new("proc"))?;
+        mount(&root.join("dev"), &["--bind"], Path::new("/dev"))?;
+        mount(&root.join("tmp"), &["-t", "tmpfs"], Path::new("tmp"))?;
+        fs::create_dir_all(root.join("tmp/home"))?;
+        Ok(mounted)
+    }
+
+    /// Runs a command line to its end, timed and counted.
+    pub fn stage(&self, name: &str, words: &[String]) -> Result<Stage> {
+        let (program, arguments) = words.split_first().context("an empty command")?;
+        let output = File::options().append(true).open(&self.output)?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        command
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("HOME", "/tmp/home");
+        command
+            .env("LANG", "C.UTF-8")
+            .envs(&self.recipe.start.environment);
+        // A group of its own, to be ended as one.
+        command.process_group(0).current_dir("/");
+        let (before, waited) = (self.disk.counters()?, iowait()?);
+        let begin = Instant::now();
+        let mut child = command.spawn().map_err(|error| tools::explain(program, &error))?;
+        let pid = child.id() as i32;
+        let group = Item::Group {
+            pid,
+            start: start_time(pid).unwrap_or_default(),
+        };
+        let guard = self.registry.guard(group)?;
+        let timer = end_after(LIMIT, pid);
+        let status = child.wait().with_context(|| format!("waiting for {program}"))?;
+        let seconds = begin.elapsed().as_secs_f64();
+        drop(timer);
+        drop(guard);
+        if !status.success() {
+            bail!(
+                "{} ended with {status}; its last words:\n{}",
+                words.join(" "),
+                self.last_words()
+            );
+        }
+        let Counters {
+            reads,
+            bytes,
+            busy_ms,
+        } = self.disk.counters()?.since(&before);
+        Ok(Stage {
+            name: name.to_owned(),
+            seconds,
+            reads,
+            bytes,
+            busy_seconds: busy_ms as f64 / 1e3,
+            iowait_seconds: (iowait()? - waited).max(0.0),
+        })
+    }
+
+    /// Fails if the program has not left what it is there to make; removes it for the next run.
+    pub fn check_product(&self) -> Result<()> {
+        let Some(product) = &self.recipe.start.produces else {
+            return Ok(());
+        };
+        let path = self.root().join(product.strip_prefix("/").unwrap_or(product));
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.len() > 0 => {
+                // Everything of the run is on this tmpfs: as if it had never been.
+                let temporary = self.root().join("tmp");
+                for entry in fs::read_dir(&temporary)? {
+                    let entry = entry?.path();
+                    if entry.is_dir() {
+                        fs::remove_dir_all(&entry)?
+                    } else {
+                        fs::remove_file(&entry)?
+                    }
+                }
+                fs::create_dir_all(temporary.join("home")).context("renewing the home directory")
+            }
+            _ => bail!(
+                "the program left no {}; its last words:\n{}",
+                product.display(),
+                self.last_words()
+            ),
+        }
+    }
+
+    /// The disk's request log since the last call.
+    pub fn take_log(&self) -> Vec<Entry> {
+        self.disk.take_log()
+    }
+
+    fn last_words(&self) -> String {
+        let text = fs::read(&self.output).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+}
+
+/// Seconds of idle time with I/O outstanding so far (`/proc/stat`, in ticks of 1/100 s).
+fn iowait() -> Result<f64> {
+    let text = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
+    let ticks = text.split_whitespace().nth(5).and_then(|t| t.parse::<f64>().ok());
+    Ok(ticks.context("/proc/stat: no iowait column")? / 100.0)
+}
+
+/// Ends a process group unless dropped in time.
+fn end_after(limit: Duration, pid: i32) -> std::sync::mpsc::Sender<()> {
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        if receiver.recv_timeout(limit) == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+            && let Some(group) = rustix::process::Pid::from_raw(pid)
+        {
+            // An error means that it has just ended.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    });
+    sender
+}
