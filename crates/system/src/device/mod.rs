@@ -1,11 +1,13 @@
 //! What a block device is and what reading from it costs: facts from sysfs, a guess at its class from them
 //! ([`DeviceFacts::guess`]), and a short measurement that corrects the guess ([`probe`]).
 
+mod classify;
 mod cost;
 mod probe;
 
+pub use classify::{Samples, classify};
 pub use cost::{Guess, default_cost};
-pub use probe::{Measured, ProbeError, ProbeOptions, Samples, classify, probe, probe_node};
+pub use probe::{Measured, ProbeError, ProbeOptions, probe, probe_node};
 
 use crate::mounts::Mount;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -1,0 +1,148 @@
+//! What tests take from the machine and give back when dropped: directories, mounts, loop devices.
+
+use std::ffi::OsStr;
+use std::io::{self, Error};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// An empty directory of its own, removed when dropped: below `HEADSTART_SCRATCH`, or `/var/tmp`.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes one.
+    pub fn new() -> io::Result<Scratch> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let base = std::env::var_os("HEADSTART_SCRATCH").map_or_else(|| "/var/tmp".into(), PathBuf::from);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = base.join(format!("hs-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Scratch(path))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Should an unmount have failed, what is mounted must not be emptied.
+        let mounts = crate::mounts::MountTable::read().unwrap_or_default();
+        let inside = mounts
+            .all()
+            .iter()
+            .any(|mount| mount.mount_point.as_path().starts_with(&self.0));
+        if inside {
+            eprintln!(
+                "left behind, something is still mounted in it: {}",
+                self.0.display()
+            );
+        } else {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// Something mounted, unmounted when dropped: bind mounts, overlays.
+#[derive(Debug)]
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// Runs mount(8) with the arguments and, last, the mount point, which is made if it is missing.
+    pub fn new(arguments: &[&str], point: &Path) -> io::Result<Mounted> {
+        std::fs::create_dir_all(point)?;
+        run(Command::new("mount").args(arguments).arg(point))?;
+        Ok(Mounted(point.into()))
+    }
+
+    /// Where.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        unmount(&self.0);
+    }
+}
+
+/// A loop device.
+#[derive(Debug)]
+pub(super) struct LoopDevice(pub(super) PathBuf);
+
+impl LoopDevice {
+    pub(super) fn attach(image: &Path, direct_io: bool) -> io::Result<LoopDevice> {
+        let direct = if direct_io {
+            "--direct-io=on"
+        } else {
+            "--direct-io=off"
+        };
+        let output = Command::new("losetup")
+            .args(["-f", "--show", direct])
+            .arg(image)
+            .output()?;
+        if !output.status.success() {
+            return Err(Error::other(format!(
+                "losetup: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            )));
+        }
+        Ok(LoopDevice(PathBuf::from(
+            String::from_utf8_lossy(&output.stdout).trim(),
+        )))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        if let Err(error) = run(Command::new("losetup").arg("-d").arg(&self.0)) {
+            eprintln!("{} stays attached: {error}", self.0.display());
+        }
+        // Detaching waits for the last user; the next mount of the image must not find the old device.
+        for _ in 0..100 {
+            let name = self.0.file_name().map(OsStr::to_owned).unwrap_or_default();
+            if !Path::new("/sys/block")
+                .join(name)
+                .join("loop/backing_file")
+                .exists()
+            {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn unmount(point: &Path) {
+    // Something may look at it just now: an indexer, a process that is about to end.
+    for _ in 0..20 {
+        if run(Command::new("umount").arg(point)).is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    if let Err(error) = run(Command::new("umount").arg("-l").arg(point)) {
+        eprintln!("{} stays mounted: {error}", point.display());
+    }
+}
+
+/// Runs a program to its end; its standard error is the error's text.
+pub fn run(command: &mut Command) -> io::Result<()> {
+    let output = command
+        .output()
+        .map_err(|e| Error::new(e.kind(), format!("{command:?}: {e}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(Error::other(format!(
+        "{command:?}: {}: {}",
+        output.status,
+        text.trim()
+    )))
+}
