@@ -182,7 +182,26 @@ fn remove_stale(instances: &OwnedFd) {
 
 #[cfg(test)]
 mod tests {
-    use super::owner;
+    use super::*;
+
+    #[test]
+    fn an_instance_is_removed_when_dropped_and_by_the_next_recorder() {
+        let Ok(root) = open_root() else {
+            eprintln!("skipped: tracing needs root");
+            return;
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let exists = |name: &str| openat(&root, format!("instances/{name}"), flags, Mode::empty()).is_ok();
+        // The highest number is never given to a process.
+        let stale = format!("{PREFIX}{}-0", u32::MAX);
+        let instances = openat(&root, "instances", flags, Mode::empty()).unwrap();
+        mkdirat(&instances, &stale, Mode::RWXU).unwrap();
+        let instance = Instance::create(&root).unwrap();
+        let name = instance.name.clone();
+        assert!(exists(&name) && !exists(&stale));
+        drop(instance);
+        assert!(!exists(&name));
+    }
 
     #[test]
     fn only_own_names_have_an_owner() {

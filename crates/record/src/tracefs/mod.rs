@@ -71,14 +71,15 @@ impl Tracefs {
     fn start(options: &Options) -> Result<Tracefs, RecordError> {
         check_namespace()?;
         let instance = Instance::create(&dir::open_root()?)?;
-        // An instance begins switched on.
-        instance.write("tracing_on", "0")?;
-        instance.write("trace_clock", "mono")?;
-        // A full buffer keeps what it has: the beginning of a start is worth more than its end.
-        instance.write("options/overwrite", "0")?;
+        // Sized first, while the instance is still switched on, as it is when new: of one that is switched off, the
+        // kernel waits for everybody to have left it, some 20 ms.
         let cpus: Vec<String> = instance.list("per_cpu")?;
         let bytes = (options.buffer_bytes / cpus.len().max(1)).max(CPU_BUFFER_MIN);
         instance.write("buffer_size_kb", &bytes.div_ceil(1024).to_string())?;
+        instance.write("tracing_on", "0")?;
+        // A full buffer keeps what it has: the beginning of a start is worth more than its end.
+        instance.write("options/overwrite", "0")?;
+        instance.write("trace_clock", "mono")?;
         let excluded = options.exclude_pids.iter().copied().chain([std::process::id()]);
         let tasks = match options.scope {
             Scope::Tree => {

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// What the processes looked at so far hold.
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ impl Held {
             .flatten()
             .flatten()
         {
-            let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", entry.file_name().display()));
+            let info = fs::read_to_string(Path::new(&format!("/proc/{pid}/fdinfo")).join(entry.file_name()));
             let Some(mount) = info.ok().as_deref().and_then(mount_id) else {
                 continue;
             };

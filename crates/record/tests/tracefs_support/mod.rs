@@ -12,7 +12,11 @@ pub fn is_root() -> bool {
 
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
@@ -31,13 +35,18 @@ impl Private {
             return None;
         }
         // Not below /tmp, which may be memory.
-        let dir = tempfile::Builder::new().prefix("headstart-test-").tempdir_in("/var/tmp").unwrap();
+        let dir = tempfile::Builder::new()
+            .prefix("headstart-test-")
+            .tempdir_in("/var/tmp")
+            .unwrap();
         let image = dir.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(512 << 20).unwrap();
         run(Command::new(format!("/sbin/mkfs.{fstype}")).arg("-q").arg(&image));
         let at = dir.path().join("mount").to_str().unwrap().to_owned();
         std::fs::create_dir(&at).unwrap();
-        let device = run(Command::new("/sbin/losetup").args(["--find", "--show"]).arg(&image));
+        let device = run(Command::new("/sbin/losetup")
+            .args(["--find", "--show"])
+            .arg(&image));
         let private = Private { dir, at, device };
         run(Command::new("mount").args([&private.device, &private.at]));
         Some(private)
@@ -89,7 +98,9 @@ impl Drop for Private {
     fn drop(&mut self) {
         // As much as can be undone is, whatever state the test left.
         let _ = Command::new("umount").args(["--lazy", &self.at]).status();
-        let _ = Command::new("/sbin/losetup").args(["--detach", &self.device]).status();
+        let _ = Command::new("/sbin/losetup")
+            .args(["--detach", &self.device])
+            .status();
         let _ = self.dir.path();
     }
 }
@@ -108,8 +119,17 @@ impl Drop for Held {
 impl Held {
     /// Starts it.
     pub fn start(script: &str) -> Held {
-        let script = format!("read go || exit 1; exec sh -c '{}'", script.replace('\'', "'\\''"));
-        Held(Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().unwrap())
+        let script = format!(
+            "read go || exit 1; exec sh -c '{}'",
+            script.replace('\'', "'\\''")
+        );
+        Held(
+            Command::new("sh")
+                .args(["-c", &script])
+                .stdin(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        )
     }
 
     /// Its process id.
