@@ -116,3 +116,24 @@ fn this_process_has_a_root() {
     assert!(table.lookup(b"/").is_some());
     assert!(!table.is_local(table.lookup(b"/proc/self").unwrap()));
 }
+
+proptest::proptest! {
+    /// Whatever the table and the path, an answer.
+    #[test]
+    fn no_table_and_no_path_crash(
+        ids in proptest::collection::vec((0u32..6, 0u32..6, "/?[ab/]{0,6}", "(ext4|overlay|nfs)", "[a-z=:,/\\\\0134+]{0,30}"), 0..8),
+        path in "[ab/.]{0,12}",
+    ) {
+        let line = |(id, parent, point, fstype, options): &(u32, u32, String, String, String)| {
+            format!("{id} {parent} 8:{id} / {point} rw - {fstype} x lowerdir={options},upperdir={point}\n")
+        };
+        let table = MountTable::parse(ids.iter().map(line).collect::<String>().as_bytes());
+        let path = path.as_bytes();
+        if let Some(mount) = table.lookup(path) {
+            table.is_local(mount);
+        }
+        table.layers_of(path);
+        table.overlay_paths_of(path);
+        table.path_of(8, 1, path);
+    }
+}

@@ -3,6 +3,7 @@
 use crate::tree;
 use headstart_model::FilePath;
 use headstart_model::machine::{FileFacts, Found, Machine};
+use headstart_system::residency::{fadvise_willneed, resident, wait_resident};
 use headstart_system::snapshot::{Need, Options, Wanted, snapshot};
 use headstart_system::testing::{LoopFs, Mounted, Scratch, Spec, can_mount, run};
 use std::fs;
@@ -90,6 +91,45 @@ fn every_file_system_is_known() {
         assert_eq!(
             facts(&machine, &root.join("deep/2/d2/not-there-3/below")).found,
             Found::Missing
+        );
+    }
+}
+
+#[test]
+fn one_prefetch_call_reads_as_much_as_the_device_says() {
+    if !can_mount() {
+        return;
+    }
+    for fstype in ["ext4", "xfs", "btrfs", "squashfs", "erofs"] {
+        let mut fs = LoopFs::create(&Spec::new(fstype), tree::fill).unwrap();
+        let large = fs.mount_point().join("large");
+        let machine = take(&[(&large, Need::Data)]);
+        let device = machine
+            .devices
+            .iter()
+            .find(|d| d.node.as_path() == fs.node())
+            .unwrap();
+        let limit = u64::from(device.request_limit);
+        fs.remount_cold().unwrap();
+        let file = fs::File::open(&large).unwrap();
+        fadvise_willneed(&file, 0, 20 << 20).unwrap();
+        wait_resident(&file, 0, limit).unwrap();
+        let read: u64 = resident(&file, 0, 20 << 20)
+            .unwrap()
+            .iter()
+            .map(|pages| pages.end - pages.start)
+            .sum();
+        // Compressed blocks are read whole.
+        let slack = if fstype == "squashfs" || fstype == "erofs" {
+            256 << 10
+        } else {
+            0
+        };
+        println!("{fstype}: {limit} said, {} read", read * 4096);
+        assert!(
+            (limit..=limit + slack).contains(&(read * 4096)),
+            "{fstype}: {limit} said, {} read",
+            read * 4096
         );
     }
 }
