@@ -42,13 +42,13 @@ enum Command {
         #[arg(long, default_value = "flash4ms", value_delimiter = ',')]
         disk: Vec<String>,
         /// Setups, separated by commas: cold, headstart, before, warm, or TOML files.
-        #[arg(long, default_value = "cold,headstart,warm", value_delimiter = ',')]
+        #[arg(long, default_value = "cold,headstart,before,warm", value_delimiter = ',')]
         setup: Vec<String>,
         /// Rounds; each has every setup once.
         #[arg(long, default_value_t = 5)]
         rounds: usize,
         /// Directory for the results; one below it for each combination when there are several.
-        #[arg(long)]
+        #[arg(long, default_value = "target/bench")]
         out: PathBuf,
         /// The headstart binary; the one beside this program when not given.
         #[arg(long)]

@@ -31,8 +31,8 @@ pub struct Stage {
     pub bytes: u64,
     /// Seconds in which the device had a request outstanding.
     pub busy_seconds: f64,
-    /// Seconds in which a processor was idle with a program waiting for I/O, summed over processors, all programs of the machine.
-    pub iowait_seconds: f64,
+    /// Seconds in which any task of the machine was held up by I/O (`some` of `/proc/pressure/io`); absent without PSI.
+    pub stalled_seconds: Option<f64>,
 }
 
 /// The disk, and where its file system goes.
@@ -170,7 +170,7 @@ impl Machine {
             .envs(&self.recipe.start.environment);
         // A group of its own, to be ended as one.
         command.process_group(0).current_dir("/");
-        let (before, waited) = (self.disk.counters()?, iowait()?);
+        let (before, stalled) = (self.disk.counters()?, stalled());
         let begin = Instant::now();
         let mut child = command.spawn().map_err(|error| tools::explain(program, &error))?;
         let pid = child.id() as i32;
@@ -182,6 +182,7 @@ impl Machine {
         let timer = end_after(LIMIT, pid);
         let status = child.wait().with_context(|| format!("waiting for {program}"))?;
         let seconds = begin.elapsed().as_secs_f64();
+        let stalled_seconds = stalled.and_then(|before| Some(self::stalled()? - before));
         drop(timer);
         drop(guard);
         if !status.success() {
@@ -202,7 +203,7 @@ impl Machine {
             reads,
             bytes,
             busy_seconds: busy_ms as f64 / 1e3,
-            iowait_seconds: (iowait()? - waited).max(0.0),
+            stalled_seconds,
         })
     }
 
@@ -247,11 +248,12 @@ impl Machine {
     }
 }
 
-/// Seconds of idle time with I/O outstanding so far (`/proc/stat`, in ticks of 1/100 s).
-fn iowait() -> Result<f64> {
-    let text = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
-    let ticks = text.split_whitespace().nth(5).and_then(|t| t.parse::<f64>().ok());
-    Ok(ticks.context("/proc/stat: no iowait column")? / 100.0)
+/// Seconds in which some task of the machine waited for I/O, since boot.
+fn stalled() -> Option<f64> {
+    let text = fs::read_to_string("/proc/pressure/io").ok()?;
+    let some = text.lines().find(|line| line.starts_with("some"))?;
+    let total = some.split("total=").nth(1)?.trim().parse::<f64>().ok()?;
+    Some(total / 1e6)
 }
 
 /// Ends a process group unless dropped in time.

@@ -45,8 +45,8 @@ pub struct Summary {
     pub reads: f64,
     /// Median bytes read.
     pub bytes: f64,
-    /// Median seconds of processors idle with I/O outstanding.
-    pub iowait_seconds: f64,
+    /// Median seconds in which the disk had a request outstanding.
+    pub busy_seconds: f64,
     /// Median read requests of the start alone, after any preparation.
     pub start_reads: f64,
     /// Median time of the preparation in seconds.
@@ -148,7 +148,7 @@ fn summary(setup: &str, runs: &[Run], t_io: Option<f64>) -> Summary {
         seconds: [median(&own), low, high],
         reads: median_of(runs, setup, |r| r.reads as f64),
         bytes: median_of(runs, setup, |r| r.bytes as f64),
-        iowait_seconds: median_of(runs, setup, |r| r.stages.iter().map(|s| s.iowait_seconds).sum()),
+        busy_seconds: median_of(runs, setup, |r| r.stages.iter().map(|s| s.busy_seconds).sum()),
         start_reads: median_of(runs, setup, start),
         prepare_seconds: median_of(runs, setup, prepare),
         against_cold,
@@ -174,7 +174,7 @@ pub fn table(results: &Results) -> String {
     );
     text += &format!(
         "{:<14} {:>9} {:>8} {:>8} {:>7} {:>7} {:>9}  {:<22} {:<22} {:>5}\n",
-        "setup", "median s", "min", "max", "reads", "MiB", "I/O wait", "of cold (95 %)", "R (95 %)", "L"
+        "setup", "median s", "min", "max", "reads", "MiB", "disk busy", "of cold (95 %)", "R (95 %)", "L"
     );
     for s in &results.summary {
         let [middle, low, high] = s.seconds;
@@ -184,7 +184,7 @@ pub fn table(results: &Results) -> String {
             s.setup,
             s.reads,
             s.bytes / f64::from(1 << 20),
-            s.iowait_seconds,
+            s.busy_seconds,
             shares[0],
             shares[1],
             s.above_best.map_or(String::new(), |l| format!("{l:.2}")),
@@ -223,7 +223,7 @@ mod tests {
                     reads,
                     bytes: reads * 4096,
                     busy_seconds: 0.0,
-                    iowait_seconds: 0.1,
+                    stalled_seconds: None,
                 };
                 runs.push(Run {
                     round,

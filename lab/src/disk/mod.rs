@@ -145,7 +145,14 @@ impl Attached {
             guard.undo()?;
         }
         self.backing.reset();
-        self.attachment = Some(attach(&self.device, self.server.file(), &self.registry)?);
+        match attach(&self.device, self.server.file(), &self.registry) {
+            Ok(guard) => self.attachment = Some(guard),
+            // Somebody else took it meanwhile.
+            Err(_) => {
+                let (device, guard) = attach_free(self.server.file(), &self.registry)?;
+                (self.device, self.attachment) = (device, Some(guard));
+            }
+        }
         self.set_queue()?;
         let resident = tools::run(
             "fincore",

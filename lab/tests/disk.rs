@@ -1,0 +1,196 @@
+//! The disk as a whole, on this machine's kernel: needs root, FUSE and loop devices. Without root the tests say so and pass.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use headstart_lab::disk::{Attached, Options};
+use headstart_lab::model::{Model, Op};
+use headstart_lab::registry::Registry;
+
+const MIB: u64 = 1 << 20;
+
+fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: needs root");
+    }
+    root
+}
+
+/// A scratch directory on a real file system (a tmpfs cannot hold what direct I/O needs on older kernels).
+fn scratch() -> tempfile::TempDir {
+    tempfile::Builder::new()
+        .prefix("headstart-lab-test-")
+        .tempdir_in("/var/tmp")
+        .unwrap()
+}
+
+fn image(directory: &Path) -> (PathBuf, Vec<u8>) {
+    let bytes: Vec<u8> = (0..16 * MIB / 8)
+        .flat_map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+        .collect();
+    let path = directory.join("image");
+    fs::write(&path, &bytes).unwrap();
+    (path, bytes)
+}
+
+fn mounted(path: &Path) -> bool {
+    fs::read_to_string("/proc/self/mountinfo")
+        .unwrap()
+        .contains(&format!(" {} ", path.display()))
+}
+
+#[test]
+fn flash4ms_delays_reads_and_keeps_the_bytes() {
+    if !root() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, bytes) = image(scratch.path());
+    let registry = Registry::open(scratch.path()).unwrap();
+    let directory = scratch.path().join("fuse");
+    let model = Model::load("flash4ms").unwrap();
+    let options = Options {
+        model,
+        image: image.clone(),
+        directory: directory.clone(),
+        keep: false,
+    };
+    let mut disk = Attached::new(&options, &registry).unwrap();
+    let queue = |file: &str| {
+        let name = disk.device().file_name().unwrap().to_str().unwrap();
+        fs::read_to_string(format!("/sys/block/{name}/queue/{file}"))
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(
+        (queue("read_ahead_kb"), queue("rotational")),
+        ("128".into(), "0".into())
+    );
+
+    // Ten places far apart, one after the other: each waits for the device.
+    disk.renew().unwrap();
+    let device = File::open(disk.device()).unwrap();
+    let mut block = [0; 4096];
+    let begin = Instant::now();
+    for place in 0..10 {
+        device
+            .read_exact_at(&mut block, (place * 3 % 10) * MIB + 64 * 1024)
+            .unwrap();
+    }
+    let took = begin.elapsed();
+    // Each answer may leave 30 us early for its way back. Above: loose, other programs run here too.
+    assert!(
+        took > Duration::from_millis(39) && took < Duration::from_secs(2),
+        "{took:?}"
+    );
+    let reads = disk.counters().unwrap().reads;
+    assert!(reads >= 10, "{reads}");
+    let log = disk.take_log();
+    assert!(
+        log.iter()
+            .filter(|e| e.op == Op::Read && e.service == 4_000_000)
+            .count()
+            >= 10,
+        "{log:?}"
+    );
+    drop(device);
+
+    // Writes are seen, and forgotten by the next fresh attach.
+    let writer = File::options().write(true).open(disk.device()).unwrap();
+    writer.write_all_at(&[0xee; 8192], MIB).unwrap();
+    writer.sync_all().unwrap();
+    drop(writer);
+    disk.renew().unwrap();
+    assert!(
+        fs::read(disk.device()).unwrap() == bytes,
+        "the device holds other bytes than the image"
+    );
+    assert!(fs::read(&image).unwrap() == bytes, "the image was changed");
+
+    let device = disk.device().to_owned();
+    drop(disk);
+    let name = device.file_name().unwrap().to_str().unwrap();
+    let backing = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
+    assert!(
+        !backing.starts_with(directory.to_str().unwrap()),
+        "still attached: {backing}"
+    );
+    assert!(!mounted(&directory));
+}
+
+#[test]
+fn clean_removes_what_a_killed_server_left() {
+    if !root() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, _) = image(scratch.path());
+    let mount = scratch.path().join("fuse");
+    let lab = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart-lab"));
+        command.env("HEADSTART_LAB_DIR", scratch.path());
+        command
+    };
+    let mut server = lab()
+        .args(["disk", "serve", "--model", "none", "--image"])
+        .arg(&image)
+        .arg("--mount")
+        .arg(&mount)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line.trim(), mount.join("disk").to_str().unwrap());
+    let busy = lab().arg("clean").output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&busy.stdout).contains("still running"),
+        "a running lab is left alone"
+    );
+    assert!(mounted(&mount));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(mounted(&mount), "a kill leaves the mount");
+    let cleaned = lab().arg("clean").output().unwrap();
+    assert!(cleaned.status.success(), "{cleaned:?}");
+    assert!(!mounted(&mount));
+    let again = lab().arg("clean").output().unwrap();
+    assert!(String::from_utf8_lossy(&again.stdout).contains("nothing to clean"));
+}
+
+#[test]
+fn a_signal_takes_everything_along() {
+    if !root() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, _) = image(scratch.path());
+    let mount = scratch.path().join("fuse");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_headstart-lab"))
+        .env("HEADSTART_LAB_DIR", scratch.path())
+        .args(["disk", "serve", "--model", "none", "--image"])
+        .arg(&image)
+        .arg("--mount")
+        .arg(&mount)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(130));
+    assert!(!mounted(&mount));
+}
