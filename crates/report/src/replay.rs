@@ -22,6 +22,8 @@ pub struct View {
     pub data_requests: u64,
     /// Data bytes asked for.
     pub data_bytes: u64,
+    /// Pages they touch.
+    pub data_pages: u64,
     /// Data pages that were in memory before.
     pub resident_pages: u64,
     /// Data pages in memory at its end.
@@ -45,6 +47,7 @@ pub fn view(plan: &Plan<'_>, report: &ReplayReport) -> View {
         opens: 0,
         data_requests: 0,
         data_bytes: 0,
+        data_pages: 0,
         resident_pages: 0,
         arrived_pages: 0,
         skipped: report.skipped,
@@ -53,6 +56,7 @@ pub fn view(plan: &Plan<'_>, report: &ReplayReport) -> View {
         stopped: report.stopped.clone(),
     };
     let requests: Vec<_> = plan.requests().collect();
+    let page_size = u64::from(plan.page_size().max(1));
     for issued in &report.issued {
         let Some(request) = requests.get(issued.request as usize) else {
             continue;
@@ -63,6 +67,8 @@ pub fn view(plan: &Plan<'_>, report: &ReplayReport) -> View {
             RequestKind::Data => {
                 view.data_requests += 1;
                 view.data_bytes = view.data_bytes.saturating_add(request.length);
+                let end = request.offset.saturating_add(request.length).div_ceil(page_size);
+                view.data_pages += end.saturating_sub(request.offset / page_size);
                 view.resident_pages += issued
                     .resident
                     .iter()
@@ -76,8 +82,7 @@ pub fn view(plan: &Plan<'_>, report: &ReplayReport) -> View {
 }
 
 /// The sum for people.
-pub fn text(view: &View, page_size: u32) -> String {
-    let pages = view.data_bytes / u64::from(page_size.max(1));
+pub fn text(view: &View) -> String {
     facts([
         (
             "replayed",
@@ -98,8 +103,8 @@ pub fn text(view: &View, page_size: u32) -> String {
             "in memory",
             format!(
                 "{} before, {} after",
-                percent(view.resident_pages, pages),
-                percent(view.arrived_pages, pages)
+                percent(view.resident_pages, view.data_pages),
+                percent(view.arrived_pages, view.data_pages)
             ),
         ),
         ("skipped", skipped(&view.skipped)),

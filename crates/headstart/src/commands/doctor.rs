@@ -1,0 +1,283 @@
+//! `headstart doctor`: what this kernel and machine offer, what falls back, and why.
+
+use crate::context::Output;
+use crate::machine::device_of;
+use anyhow::{Result, bail};
+use headstart_model::FilePath;
+use headstart_model::machine::Cost;
+use headstart_report::human::{bytes, duration};
+use headstart_report::table::{Table, facts, section};
+use headstart_store::Store;
+use headstart_system::features::Available;
+use serde::Serialize;
+
+/// Tell what this kernel and machine offer, what falls back, and why.
+///
+/// Changes nothing. The exit status is 1 only if headstart can neither record nor replay here.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    output_form: Output,
+}
+
+/// One thing that may be there or not.
+#[derive(Serialize)]
+struct Check {
+    name: String,
+    present: bool,
+    /// What it is for, what is used instead, or how to get it.
+    note: String,
+}
+
+#[derive(Serialize)]
+struct DeviceCheck {
+    path: String,
+    mount_point: String,
+    fstype: String,
+    node: String,
+    cost: Cost,
+    /// Whether the cost was measured; else it is what devices of the class commonly cost.
+    measured: bool,
+    /// Why the class was guessed.
+    reason: String,
+    metadata_by_block: bool,
+    request_limit: u32,
+}
+
+#[derive(Serialize)]
+struct Report {
+    kernel: String,
+    machine: String,
+    lockdown: Option<String>,
+    /// What would record; null if nothing can.
+    backend: Option<String>,
+    /// What its events mean: `uses`, `fentry` or `adds`.
+    evidence: Option<String>,
+    because: String,
+    missing_capabilities: Vec<&'static str>,
+    capabilities: Vec<Check>,
+    recording: Vec<Check>,
+    replaying: Vec<Check>,
+    devices: Vec<DeviceCheck>,
+    state: String,
+}
+
+/// The capabilities that headstart uses, and for what.
+const CAPABILITIES: [(&str, &str); 4] = [
+    ("BPF", "to load the recorder's BPF programs; without: tracefs"),
+    (
+        "PERFMON",
+        "to attach them to the kernel's tracepoints; without: tracefs",
+    ),
+    (
+        "SYS_ADMIN",
+        "to record with tracefs, to read metadata through block devices",
+    ),
+    (
+        "DAC_READ_SEARCH",
+        "to find, plan and read ahead files of others; without: only one's own",
+    ),
+];
+
+pub fn run(args: Args, store: &Store) -> Result<()> {
+    let report = look(store);
+    let (can_record, can_replay) = (report.backend.is_some(), !report.devices.is_empty());
+    args.output_form.print(&report, || text(&report))?;
+    if !can_record && !can_replay {
+        bail!("nothing works here: {}", report.because);
+    }
+    Ok(())
+}
+
+fn look(store: &Store) -> Report {
+    let (recorder, system) = (
+        headstart_record::features(),
+        headstart_system::features::features(),
+    );
+    let held = |name: &str| {
+        system
+            .capabilities
+            .iter()
+            .any(|one| one.eq_ignore_ascii_case(name))
+    };
+    let capabilities: Vec<Check> = CAPABILITIES
+        .iter()
+        .map(|(name, note)| Check {
+            name: format!("CAP_{name}"),
+            present: held(name),
+            note: (*note).into(),
+        })
+        .collect();
+    let names = ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "CAP_DAC_READ_SEARCH"];
+    let check = |name: &str, available: &Available, note: &str| Check {
+        name: name.into(),
+        present: available.yes(),
+        note: match available {
+            Available::Yes => note.into(),
+            Available::No(why) => format!("{why}; {note}"),
+        },
+    };
+    let replaying = vec![
+        check(
+            "openat2",
+            &system.openat2,
+            "opens that cannot be led astray by links",
+        ),
+        check(
+            "io_uring",
+            &system.io_uring,
+            "batches of opens; without: a few threads",
+        ),
+        check(
+            "cachestat",
+            &system.cachestat,
+            "cheap residency checks; without: mincore",
+        ),
+        check(
+            "pressure (PSI)",
+            &system.psi,
+            "stops a replay that harms; without: by free memory alone",
+        ),
+        check(
+            "delay accounting",
+            &system.delay_accounting,
+            "time blocked on I/O in outcomes",
+        ),
+    ];
+    let mut recording = vec![
+        check("BTF", &system.btf, "needed by the BPF recorder; without: tracefs"),
+        check(
+            "tracefs",
+            &system.tracefs,
+            "the recorder where BPF is not to be had",
+        ),
+    ];
+    recording.extend(recorder.features.into_iter().map(|feature| Check {
+        name: feature.name,
+        present: feature.present,
+        note: feature.note,
+    }));
+    let lower = |text: String| text.to_lowercase();
+    Report {
+        kernel: system.kernel,
+        machine: system.machine,
+        lockdown: system.lockdown,
+        backend: recorder.chosen.map(|(backend, _)| lower(format!("{backend:?}"))),
+        evidence: recorder
+            .chosen
+            .map(|(_, evidence)| lower(format!("{evidence:?}"))),
+        because: recorder.because,
+        missing_capabilities: names
+            .into_iter()
+            .zip(&capabilities)
+            .filter(|(_, c)| !c.present)
+            .map(|(n, _)| n)
+            .collect(),
+        capabilities,
+        recording,
+        replaying,
+        devices: devices(store),
+        state: store.root().display().to_string(),
+    }
+}
+
+/// The devices of the root directory and of the state directory, or of what is to hold it.
+fn devices(store: &Store) -> Vec<DeviceCheck> {
+    let state = store
+        .root()
+        .ancestors()
+        .find(|path| path.exists())
+        .map(FilePath::from);
+    let mut found: Vec<DeviceCheck> = Vec::new();
+    for path in [Some(FilePath::from("/")), state].into_iter().flatten() {
+        let Ok(Some((device, measured, reason))) = device_of(&path, store) else {
+            continue;
+        };
+        if found
+            .iter()
+            .all(|known| known.mount_point != device.mount_point.to_string())
+        {
+            found.push(DeviceCheck {
+                path: path.to_string(),
+                mount_point: device.mount_point.to_string(),
+                fstype: device.fstype,
+                node: device.node.to_string(),
+                cost: device.cost,
+                measured,
+                reason,
+                metadata_by_block: device.metadata_by_block,
+                request_limit: device.request_limit,
+            });
+        }
+    }
+    found
+}
+
+fn text(report: &Report) -> String {
+    let record = match (&report.backend, &report.evidence) {
+        (Some(backend), Some(evidence)) => format!("with {backend}, evidence {evidence}: {}", report.because),
+        _ => format!("not possible: {}", report.because),
+    };
+    let missing = match report.missing_capabilities.is_empty() {
+        true => "none".into(),
+        false => report.missing_capabilities.join(", "),
+    };
+    let mut out = facts([
+        ("kernel", format!("Linux {} on {}", report.kernel, report.machine)),
+        (
+            "lockdown",
+            report.lockdown.clone().unwrap_or_else(|| "not known".into()),
+        ),
+        ("recording", record),
+        ("missing capabilities", missing),
+        ("state", report.state.clone()),
+    ]);
+    for (title, checks) in [
+        ("Capabilities", &report.capabilities),
+        ("Recording", &report.recording),
+        ("Replaying", &report.replaying),
+    ] {
+        let mut table = Table::new(&["feature", "here", "what for, and what falls back"]);
+        for check in checks {
+            table.row([
+                check.name.as_str(),
+                if check.present { "yes" } else { "no" },
+                &check.note,
+            ]);
+        }
+        out += &section(title, &table);
+    }
+    let mut table = Table::new(&[
+        "mounted at",
+        "type",
+        "class",
+        ">latency",
+        ">bandwidth",
+        ">depth",
+        "metadata",
+        "known by",
+    ]);
+    for device in &report.devices {
+        table.row([
+            device.mount_point.clone(),
+            device.fstype.clone(),
+            format!("{:?}", device.cost.class).to_lowercase(),
+            duration((device.cost.latency * 1e9) as u64),
+            format!("{}/s", bytes(device.cost.bandwidth as u64)),
+            device.cost.depth.to_string(),
+            if device.metadata_by_block {
+                "by block"
+            } else {
+                "by look-ups"
+            }
+            .into(),
+            if device.measured {
+                "measurement".into()
+            } else {
+                format!("a guess: {}", device.reason)
+            },
+        ]);
+    }
+    out += &section("Devices", &table);
+    out
+}

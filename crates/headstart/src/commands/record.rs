@@ -1,0 +1,84 @@
+//! `headstart record`: a start, written down as a trace.
+
+use crate::options::until;
+use crate::session::{Ending, Job, Purpose, start};
+use anyhow::Result;
+use headstart_model::trace;
+use headstart_record::{BackendChoice, Options, Until};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Start a command and write down what it used, as a trace.
+///
+/// The command's output, exit status and signals are its own. If nothing can record, the command is not started.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The trace to write.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Whose uses are recorded: those of the command and its descendants, or everybody's.
+    #[arg(long, value_enum, default_value_t = Scope::Tree)]
+    scope: Scope,
+    /// When the start has ended: when the command exits, when it is idle for 2 seconds, or after so many seconds.
+    #[arg(long, value_name = "exit|idle|SECONDS", default_value = "exit", value_parser = until)]
+    until: Until,
+    /// What records: BPF programs, a tracefs instance, or the first of them that works.
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    backend: Backend,
+    /// Seconds after which the recording ends in any case.
+    #[arg(long, value_name = "SECONDS", default_value_t = Options::LIMIT.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    /// The command and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Scope {
+    Tree,
+    System,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Backend {
+    Auto,
+    Bpf,
+    Tracefs,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let origin = Instant::now();
+    let words = args
+        .command
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let mut record = Options::tree(words);
+    record.scope = match args.scope {
+        Scope::Tree => trace::Scope::Tree,
+        Scope::System => trace::Scope::System,
+    };
+    record.backend = match args.backend {
+        Backend::Auto => BackendChoice::Auto,
+        Backend::Bpf => BackendChoice::Bpf,
+        Backend::Tracefs => BackendChoice::Tracefs,
+    };
+    record.until = args.until;
+    record.limit = Duration::from_secs(args.limit);
+    record.exclude_pids.push(std::process::id());
+    start(
+        &args.command,
+        Job {
+            origin,
+            record,
+            purpose: Purpose::Trace(args.output),
+        },
+        Ending::WhenDone,
+    )
+}

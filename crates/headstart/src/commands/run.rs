@@ -1,0 +1,73 @@
+//! `headstart run`: the whole loop for one command.
+
+use crate::keys;
+use crate::options::QUIET_SECONDS;
+use crate::session::{Ending, Job, Purpose, start};
+use anyhow::Result;
+use headstart_record::{Options, Until};
+use headstart_store::Store;
+use std::ffi::OsString;
+use std::time::Instant;
+
+/// Start a command: record it the first time, read ahead for it from then on.
+///
+/// The command's output, exit status and signals are its own, and whatever goes wrong with headstart is one line on
+/// standard error, never a failed command. A command that cannot be started gives 127 (not found) or 126.
+///
+/// An unknown command is recorded. For a known one, what it will read is read ahead as it starts; it is recorded again,
+/// and what was learned and how it went is kept. That happens in the background once the start has ended: when the
+/// command ends, or reads nothing new and hardly computes for 2 seconds, or after 60 seconds.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The name under which the command is known [default: its executable, with the script or module it interprets].
+    #[arg(long, value_name = "KEY")]
+    name: Option<String>,
+    /// Do not read ahead at every Nth start, to have something to compare with; 0 for never.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    control_every: u32,
+    /// Return only when all is learned and kept, not as soon as the command ends.
+    #[arg(long, env = "HEADSTART_SYNC", value_parser = clap::builder::FalseyValueParser::new())]
+    wait: bool,
+    /// The command and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    command: Vec<OsString>,
+}
+
+pub fn run(args: Args, store: Store) -> Result<()> {
+    let origin = Instant::now();
+    let key = keys::of_command(args.name.as_deref(), &args.command)?;
+    let words = args
+        .command
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let mut record = Options::tree(words);
+    record.until = Until::Quiet {
+        seconds: QUIET_SECONDS,
+    };
+    record.exclude_pids.push(std::process::id());
+    let purpose = Purpose::Loop {
+        store,
+        key,
+        control_every: args.control_every,
+    };
+    let ending = if args.wait {
+        Ending::WhenDone
+    } else {
+        Ending::WithCommand
+    };
+    start(
+        &args.command,
+        Job {
+            origin,
+            record,
+            purpose,
+        },
+        ending,
+    )
+}

@@ -1,0 +1,60 @@
+//! Files that the user names: read with a bound, told apart by their magic.
+
+use anyhow::{Context, Result, bail};
+use headstart_model::format::{Kind, MAX_FILE};
+use headstart_model::plan::PlanFile;
+use headstart_model::{Outcome, Profile, Trace};
+use headstart_store::read_bounded;
+use std::path::Path;
+
+/// Any of headstart's files.
+pub enum Any {
+    /// A trace.
+    Trace(Trace),
+    /// A profile.
+    Profile(Profile),
+    /// A plan, checked.
+    Plan(PlanFile),
+    /// An outcome.
+    Outcome(Outcome),
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>> {
+    match read_bounded(path, MAX_FILE)? {
+        Some(bytes) => Ok(bytes),
+        None => bail!("{}: no such file", path.display()),
+    }
+}
+
+fn named<T, E: std::error::Error + Send + Sync + 'static>(path: &Path, result: Result<T, E>) -> Result<T> {
+    result.with_context(|| path.display().to_string())
+}
+
+/// Reads a trace.
+pub fn trace(path: &Path) -> Result<Trace> {
+    named(path, Trace::from_bytes(&bytes(path)?))
+}
+
+/// Reads a profile.
+pub fn profile(path: &Path) -> Result<Profile> {
+    named(path, Profile::from_bytes(&bytes(path)?))
+}
+
+/// Reads whatever it is.
+pub fn any(path: &Path) -> Result<Any> {
+    let bytes = bytes(path)?;
+    Ok(match Kind::of(&bytes) {
+        Some(Kind::Trace) => Any::Trace(named(path, Trace::from_bytes(&bytes))?),
+        Some(Kind::Profile) => Any::Profile(named(path, Profile::from_bytes(&bytes))?),
+        Some(Kind::Outcome) => Any::Outcome(named(path, Outcome::from_bytes(&bytes))?),
+        Some(Kind::Plan) => {
+            let file = PlanFile(bytes);
+            named(path, file.plan().map(drop))?;
+            Any::Plan(file)
+        }
+        None => bail!(
+            "{} is no file of headstart's: give a trace, profile, plan or outcome",
+            path.display()
+        ),
+    })
+}

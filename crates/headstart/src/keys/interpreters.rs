@@ -1,0 +1,217 @@
+//! Interpreters, and how to find in their arguments what they interpret.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// How an interpreter's arguments are read.
+pub struct Interpreter {
+    /// Names of its executable, without version.
+    names: &'static [&'static str],
+    /// Options whose value is the next argument and says nothing.
+    with_value: &'static [&'static str],
+    /// Options whose value is the text of a program; the first one's name goes into the key.
+    code: &'static [&'static str],
+    /// Options whose value names what is run.
+    name: &'static [&'static str],
+    /// Options whose value is the file that is run.
+    file: &'static [&'static str],
+    /// Whether the first plain argument is a file; else it is a name.
+    takes_file: bool,
+    /// Whether single letters may stand together, so that `-ec` has the option `-c`.
+    clusters: bool,
+}
+
+/// What an interpreter is told to run.
+#[derive(Debug, PartialEq)]
+pub enum Meaning<'a> {
+    /// Nothing, or what comes on its standard input.
+    Nothing,
+    /// This file.
+    File(&'a OsStr),
+    /// This file, named by an option.
+    FileOf(&'static str, &'a OsStr),
+    /// This class or function.
+    Name(&'a OsStr),
+    /// This module, named by an option.
+    NameOf(&'static str, &'a OsStr),
+    /// This text.
+    Code(&'static str, &'a OsStr),
+}
+
+const PLAIN: Interpreter = Interpreter {
+    names: &[],
+    with_value: &[],
+    code: &[],
+    name: &[],
+    file: &[],
+    takes_file: true,
+    clusters: false,
+};
+
+const ALL: [Interpreter; 9] = [
+    Interpreter {
+        names: &["python", "pypy"],
+        with_value: &["-W", "-X", "--check-hash-based-pycs"],
+        code: &["-c"],
+        name: &["-m"],
+        clusters: true,
+        ..PLAIN
+    },
+    Interpreter {
+        names: &["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish"],
+        with_value: &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"],
+        code: &["-c"],
+        clusters: true,
+        ..PLAIN
+    },
+    Interpreter {
+        names: &["perl"],
+        with_value: &["-I"],
+        code: &["-e", "-E"],
+        clusters: true,
+        ..PLAIN
+    },
+    Interpreter {
+        names: &["java"],
+        with_value: &[
+            "-cp",
+            "-classpath",
+            "--class-path",
+            "-p",
+            "--module-path",
+            "--upgrade-module-path",
+            "--add-modules",
+            "--add-reads",
+            "--add-exports",
+            "--add-opens",
+            "--limit-modules",
+            "--patch-module",
+            "--source",
+        ],
+        name: &["-m", "--module"],
+        file: &["-jar"],
+        takes_file: false,
+        ..PLAIN
+    },
+    Interpreter {
+        names: &["node", "nodejs"],
+        with_value: &["-r", "--require", "--import", "--loader", "-C", "--conditions"],
+        code: &["-e", "--eval", "-p", "--print"],
+        ..PLAIN
+    },
+    Interpreter {
+        names: &["ruby"],
+        with_value: &["-I", "-r", "-C", "-E"],
+        code: &["-e"],
+        clusters: true,
+        ..PLAIN
+    },
+    Interpreter {
+        names: &["php"],
+        with_value: &["-c", "-d", "-z"],
+        code: &["-r"],
+        file: &["-f"],
+        ..PLAIN
+    },
+    Interpreter {
+        names: &["lua", "luajit"],
+        with_value: &["-l"],
+        code: &["-e"],
+        ..PLAIN
+    },
+    Interpreter {
+        names: &[
+            "Rscript", "tclsh", "wish", "guile", "mono", "dotnet", "gjs", "octave",
+        ],
+        code: &["-e", "-c", "--eval"],
+        ..PLAIN
+    },
+];
+
+impl Interpreter {
+    /// The interpreter of an executable's name, its version aside: `python3.11` is `python`.
+    pub fn named(base: &str) -> Option<&'static Interpreter> {
+        let plain = base.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+        ALL.iter()
+            .find(|one| one.names.contains(&plain) || one.names.contains(&base))
+    }
+
+    /// What its arguments tell it to run.
+    pub fn meaning<'a>(&self, arguments: &'a [OsString]) -> Meaning<'a> {
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let bytes = argument.as_bytes();
+            if bytes == b"--" {
+                return rest.next().map_or(Meaning::Nothing, |next| self.plain(next));
+            }
+            if bytes == b"-" || bytes == b"-s" && self.names.contains(&"sh") {
+                return Meaning::Nothing;
+            }
+            if bytes.len() < 2 || !matches!(bytes[0], b'-' | b'+') {
+                return self.plain(argument);
+            }
+            if let Some(found) = self.option(bytes, &mut rest) {
+                return found;
+            }
+        }
+        Meaning::Nothing
+    }
+
+    fn plain<'a>(&self, argument: &'a OsStr) -> Meaning<'a> {
+        match self.takes_file {
+            true => Meaning::File(argument),
+            false => Meaning::Name(argument),
+        }
+    }
+
+    /// What an option says, if it says what is run; takes its value off `rest`.
+    fn option<'a>(&self, option: &'a [u8], rest: &mut std::slice::Iter<'a, OsString>) -> Option<Meaning<'a>> {
+        let is = |known: &&&'static str| known.as_bytes() == option;
+        let mut value = || rest.next().map_or(OsStr::new(""), OsString::as_os_str);
+        if let Some(name) = self.file.iter().find(is) {
+            return Some(Meaning::FileOf(name, value()));
+        }
+        if let Some(name) = self.name.iter().find(is) {
+            return Some(Meaning::NameOf(name, value()));
+        }
+        if self.code.iter().any(|known| known.as_bytes() == option) {
+            return Some(Meaning::Code(self.code.first()?, value()));
+        }
+        if self.with_value.iter().any(|known| known.as_bytes() == option) {
+            value();
+            return None;
+        }
+        if !self.clusters || option.starts_with(b"--") {
+            return None;
+        }
+        // Letters that stand together; what follows a letter with a value is that value.
+        for (index, letter) in option.iter().enumerate().skip(1) {
+            let single = [option[0], *letter];
+            let attached = &option[index + 1..];
+            let known = |list: &[&'static str]| list.iter().copied().find(|one| one.as_bytes() == single);
+            let here = |value: &mut dyn FnMut() -> &'a OsStr| match attached {
+                [] => value(),
+                _ => OsStr::from_bytes(attached),
+            };
+            if let Some(name) = known(self.name) {
+                return Some(Meaning::NameOf(name, here(&mut value)));
+            }
+            if known(self.code).is_some() {
+                // A shell takes the text from the next argument whatever follows the letter.
+                let text = if self.names.contains(&"sh") {
+                    value()
+                } else {
+                    here(&mut value)
+                };
+                return Some(Meaning::Code(self.code.first()?, text));
+            }
+            if known(self.with_value).is_some() {
+                if attached.is_empty() {
+                    value();
+                }
+                return None;
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,207 @@
+//! After the start: review what the replay was worth, learn, plan anew, keep it all.
+
+use super::helper::Notes;
+use crate::context::now_unix_ns;
+use crate::machine::{self, Costs};
+use anyhow::Result;
+use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, Reviewed, learn, review};
+use headstart_model::outcome::{Mode, Outcome, ReplayReport, Skipped};
+use headstart_model::plan::PlanFile;
+use headstart_model::profile::Policy;
+use headstart_model::trace::EndReason;
+use headstart_model::{Key, Profile, Trace};
+use headstart_plan::{PlanOptions, RecordedMetadata, plan, recorded_metadata};
+use headstart_record::RecordError;
+use headstart_store::{KeyLock, Limits, Store, Turns};
+use headstart_system::priority::{Priority, set_io, set_nice};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+/// What a start left.
+pub struct After<'a> {
+    /// Where everything is kept.
+    pub store: &'a Store,
+    /// Whose start it was.
+    pub key: &'a Key,
+    /// What headstart did for it.
+    pub mode: Mode,
+    /// Its trace, or why there is none.
+    pub recorded: Result<Trace, RecordError>,
+    /// How it ended.
+    pub reason: EndReason,
+    /// Its replay.
+    pub replayed: Option<Replayed>,
+    /// The command's status and how long it took, if it has ended.
+    pub ended: Option<(i32, Duration)>,
+}
+
+/// A replay that has ended.
+pub struct Replayed {
+    /// What it did.
+    pub report: ReplayReport,
+    /// The plan it followed.
+    pub plan: PlanFile,
+    /// When the trace's time began, from the origin.
+    pub trace_began_ns: i64,
+}
+
+/// Others come first: the program that may still run, and whoever waited for it.
+const NICE: i32 = 10;
+
+/// Does all of it. An error is of what had to be kept; smaller losses are notes.
+pub fn work(after: After<'_>, notes: &mut Notes) -> Result<()> {
+    // Where it is refused the work is done all the same.
+    let _ = set_nice(NICE);
+    let _ = set_io(Priority::Idle);
+    let started = now_unix_ns().saturating_sub(after.ended.map_or(0, |(_, took)| took.as_nanos() as u64));
+    let After {
+        store,
+        key,
+        mode,
+        recorded,
+        reason,
+        replayed,
+        ended,
+    } = after;
+    let lock = store.key(key).lock()?;
+    let trace = match recorded {
+        Ok(trace) => trace,
+        Err(error) => {
+            let outcome = without_trace(key, mode, replayed.as_ref(), ended, started, &error);
+            return keep(store, &lock, &outcome, None, notes);
+        }
+    };
+    let previous = lock.dir().profile().or_tell(|line| notes.tell(line));
+    let learned = match unfit(reason) {
+        Some(why) => Err(why),
+        None => learn_from(key, previous.clone(), &trace),
+    };
+    let opened = replayed
+        .as_ref()
+        .and_then(|it| Some((it.plan.plan().ok()?, &it.report)));
+    let mut outcome = review(&Reviewed {
+        key: key.clone(),
+        mode,
+        trace: &trace,
+        replay: opened.as_ref().map(|(plan, report)| (plan, *report)),
+        profile: previous.as_ref(),
+        trace_began_ns: replayed.as_ref().map_or(0, |it| it.trace_began_ns),
+        blocked_ns: None,
+        not_learned: learned.as_ref().err().cloned(),
+    });
+    // The trace begins when the recorder is attached; the caller waited from the first instant.
+    if let Some((status, took)) = ended {
+        outcome.elapsed_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        outcome.status = Some(status);
+    }
+    let (metadata, witness) = metadata(&lock, &trace, notes);
+    match learned {
+        Ok(profile) => {
+            lock.save_profile(&profile)?;
+            let costs = Costs { store, class: None };
+            let facts = machine::snapshot(&profile, &costs, &mut |line| notes.tell(line))?;
+            let options = PlanOptions {
+                budget: None,
+                now_unix_ns: now_unix_ns(),
+            };
+            lock.save_plan(&plan(&profile, &facts, &metadata, &options))?;
+        }
+        Err(why) => notes.tell(format!("{key}: nothing is learned: {why}")),
+    }
+    lock.add_trace(&trace)?;
+    keep(store, &lock, &outcome, witness, notes)
+}
+
+/// Why a start teaches nothing that the trace alone does not tell.
+fn unfit(reason: EndReason) -> Option<String> {
+    match reason {
+        // Whatever killed it may have done so at any moment of the start.
+        EndReason::Exit(status) if status & 0x7f != 0 => Some(format!(
+            "the command was killed by signal {} before its start had ended",
+            status & 0x7f
+        )),
+        _ => None,
+    }
+}
+
+fn learn_from(key: &Key, previous: Option<Profile>, trace: &Trace) -> Result<Profile, String> {
+    let options = LearnOptions {
+        key: key.clone(),
+        policy: previous.as_ref().map_or(Policy::Decay, |profile| profile.policy),
+        now_unix_ns: now_unix_ns(),
+        exclude: DEFAULT_EXCLUDE.iter().map(|path| (*path).into()).collect(),
+    };
+    learn(previous, std::slice::from_ref(trace), &options).map_err(|refused| refused.to_string())
+}
+
+/// The metadata that this and earlier starts saw read, and the earlier trace that saw most: a start with a replay sees
+/// none, so that one must outlive the last few.
+fn metadata(lock: &KeyLock, trace: &Trace, notes: &mut Notes) -> (Vec<RecordedMetadata>, Option<PathBuf>) {
+    let mut all = recorded_metadata(trace);
+    let mut most = all.len();
+    let mut witness = None;
+    for path in lock.dir().traces() {
+        let Some(earlier) = lock.dir().trace(&path).or_tell(|line| notes.tell(line)) else {
+            continue;
+        };
+        let seen = recorded_metadata(&earlier);
+        if seen.len() > most {
+            most = seen.len();
+            witness = Some(path);
+        }
+        all.extend(seen);
+    }
+    all.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    all.dedup();
+    (all, witness)
+}
+
+fn without_trace(
+    key: &Key,
+    mode: Mode,
+    replayed: Option<&Replayed>,
+    ended: Option<(i32, Duration)>,
+    started_unix_ns: u64,
+    error: &RecordError,
+) -> Outcome {
+    let report = replayed.map(|it| &it.report);
+    Outcome {
+        key: key.clone(),
+        started_unix_ns,
+        mode,
+        elapsed_ns: ended.map_or(0, |(_, took)| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)),
+        status: ended.map(|(status, _)| status),
+        blocked_ns: None,
+        replay_ns: report.map_or(0, |report| report.replay_ns),
+        stages: Vec::new(),
+        skipped: report.map_or(Skipped::default(), |report| report.skipped),
+        memory_available: report.map_or(0, |report| report.memory_available),
+        memory_pressure: report.and_then(|report| report.memory_pressure),
+        not_learned: Some(format!("not recorded: {error}")),
+    }
+}
+
+/// Keeps the outcome, and the bounds.
+fn keep(
+    store: &Store,
+    lock: &KeyLock,
+    outcome: &Outcome,
+    witness: Option<PathBuf>,
+    notes: &mut Notes,
+) -> Result<()> {
+    lock.add_outcome(outcome)?;
+    let turns = match outcome.mode {
+        Mode::Record => lock.dir().turns(),
+        Mode::Control => Turns::default(),
+        Mode::Replay => Turns {
+            replays_since_control: lock.dir().turns().replays_since_control.saturating_add(1),
+        },
+    };
+    lock.save_turns(&turns)?;
+    let (limits, now) = (Limits::default(), SystemTime::now());
+    lock.trim(&limits, now, witness.as_deref());
+    if let Err(error) = store.tidy(&limits, now) {
+        notes.tell(error.to_string());
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! The helper process: replays and records beside the command, then learns.
+
+use super::after::{After, Replayed};
+use super::message::{Message, receive, send};
+use super::watch::{Fate, Watch};
+use super::{Job, Purpose, after};
+use headstart_model::outcome::Mode;
+use headstart_model::plan::PlanFile;
+use headstart_model::trace::EndReason;
+use headstart_model::{Key, Trace};
+use headstart_record::{RecordError, Recorder};
+use headstart_replay::{Options, Replay};
+use headstart_store::Store;
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+/// Lines for the user: the first one is shown, all go to the log, which is this process's standard error.
+#[derive(Default)]
+pub struct Notes {
+    first: Option<String>,
+}
+
+impl Notes {
+    /// Notes a line.
+    pub fn tell(&mut self, line: String) {
+        eprintln!(
+            "{}: {line}",
+            headstart_report::human::date(crate::context::now_unix_ns())
+        );
+        self.first.get_or_insert(line);
+    }
+
+    /// The first line since the last call.
+    fn take(&mut self) -> String {
+        self.first.take().unwrap_or_default()
+    }
+}
+
+/// Does the job, told through `stream` of the command.
+pub fn work(stream: UnixStream, job: Job) -> i32 {
+    let mut notes = Notes::default();
+    let (mode, replaying) = match &job.purpose {
+        Purpose::Loop {
+            store,
+            key,
+            control_every,
+        } => begin(store, key, *control_every, job.origin, &mut notes),
+        Purpose::Trace(_) => (Mode::Record, None),
+    };
+    let mut record = job.record;
+    record.replayed = replaying.is_some();
+    let began = Instant::now();
+    let mut recorder = Recorder::start(&record);
+    let pid = match receive(&stream) {
+        Ok(Message::Command(pid)) => pid,
+        // headstart is gone, and the command with it or on its own.
+        _ => return 1,
+    };
+    if let Ok(running) = &mut recorder
+        && let Err(error) = running.add_root(pid)
+    {
+        recorder = Err(error);
+    }
+    if let Some(replaying) = &replaying {
+        replaying.replay.wait_held();
+    }
+    if let (Err(error), Purpose::Trace(_)) = (&recorder, &job.purpose) {
+        // Nothing to do without: headstart is told, or is gone.
+        let _ = send(&stream, &Message::Refused(error.to_string()));
+        return 1;
+    }
+    if let Err(error) = &recorder {
+        notes.tell(format!("not recording: {error}"));
+    }
+    let Ok(answer) = stream.try_clone() else { return 1 };
+    // A headstart that is gone cannot be told; the watch notices.
+    let _ = send(&answer, &Message::Ready(notes.take()));
+    let watch = Watch::begin(stream);
+    let (recorded, reason) = record_to_the_end(recorder, &watch);
+    if watch.fate() == Fate::NotStarted {
+        let _ = send(&answer, &Message::Done(String::new()));
+        return 0;
+    }
+    let result = match &job.purpose {
+        Purpose::Trace(path) => save(path, recorded),
+        Purpose::Loop { store, key, .. } => {
+            let replayed = replaying.map(|replaying| replaying.end(&watch, began));
+            let ended = match watch.fate() {
+                Fate::Ended(status, at) => Some((status, at.duration_since(job.origin))),
+                _ => None,
+            };
+            let after = After {
+                store,
+                key,
+                mode,
+                recorded,
+                reason,
+                replayed,
+                ended,
+            };
+            after::work(after, &mut notes)
+        }
+    };
+    let failed = result.is_err();
+    if let Err(error) = result {
+        notes.tell(format!("{error:#}"));
+    }
+    let _ = send(&answer, &Message::Done(notes.take()));
+    i32::from(failed)
+}
+
+/// A replay that runs, and what it follows.
+struct Replaying {
+    replay: Replay,
+    plan: PlanFile,
+    origin: Instant,
+}
+
+impl Replaying {
+    /// Lets it come to its end, or stops it if the command has ended before.
+    fn end(self, watch: &Watch, trace_began: Instant) -> Replayed {
+        if watch.fate() != Fate::Running {
+            self.replay.stop();
+        }
+        let began = trace_began.duration_since(self.origin).as_nanos();
+        Replayed {
+            report: self.replay.finish(),
+            plan: self.plan,
+            trace_began_ns: i64::try_from(began).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+/// Reads what is known and starts to replay it at once.
+fn begin(
+    store: &Store,
+    key: &Key,
+    control_every: u32,
+    origin: Instant,
+    notes: &mut Notes,
+) -> (Mode, Option<Replaying>) {
+    let kept = store.key(key);
+    let useful = |file: &PlanFile| file.plan().is_ok_and(|plan| plan.cut() > 0);
+    let Some(plan) = kept.plan().or_tell(|line| notes.tell(line)).filter(useful) else {
+        return (Mode::Record, None);
+    };
+    if control_every > 0 && kept.turns().replays_since_control + 1 >= control_every {
+        return (Mode::Control, None);
+    }
+    let copy = PlanFile(plan.0.clone());
+    match Replay::start(copy, Options::new(origin)) {
+        Ok(replay) => (Mode::Replay, Some(Replaying { replay, plan, origin })),
+        Err(error) => {
+            notes.tell(format!("not replaying: {error}"));
+            (Mode::Record, None)
+        }
+    }
+}
+
+/// Records until the start has ended; where nothing records, waits for the command's end.
+fn record_to_the_end(
+    recorder: Result<Recorder, RecordError>,
+    watch: &Watch,
+) -> (Result<Trace, RecordError>, EndReason) {
+    let status = || match watch.fate() {
+        Fate::Ended(status, _) => Some(status),
+        // Only to come to an end: nothing is made of it.
+        Fate::NotStarted => Some(0),
+        Fate::Running | Fate::Unknown => None,
+    };
+    match recorder {
+        Ok(recorder) => {
+            // headstart tells of the end; a pidfd would only tell without the status.
+            let reason = recorder.run_until(&watch.lost, None, status);
+            (recorder.finish(reason), reason)
+        }
+        Err(error) => match watch.wait() {
+            Fate::Ended(status, _) => (Err(error), EndReason::Exit(status)),
+            _ => (Err(error), EndReason::Interrupted),
+        },
+    }
+}
+
+/// Writes the trace that was asked for.
+fn save(path: &std::path::Path, recorded: Result<Trace, RecordError>) -> anyhow::Result<()> {
+    let trace = recorded.map_err(|error| anyhow::anyhow!("no trace was written: {error}"))?;
+    headstart_store::write_whole(path, &trace.to_bytes()?)?;
+    match trace.unfit() {
+        Some(reason) => anyhow::bail!("{} teaches nothing: {reason}", path.display()),
+        None => Ok(()),
+    }
+}

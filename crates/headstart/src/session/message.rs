@@ -1,0 +1,94 @@
+//! What headstart and its helper tell each other: a tag, a length, a text or number.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+
+/// What headstart and its helper tell each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// To the helper: the command's process, held.
+    Command(u32),
+    /// To the helper: the command ended, with this status as wait(2) gives it.
+    Ended(i32),
+    /// To the helper: there never was a command, it could not be started.
+    NotStarted,
+    /// From the helper: the command may go on; a line to print unless it is empty.
+    Ready(String),
+    /// From the helper: what the command is started for cannot be done; why.
+    Refused(String),
+    /// From the helper: all is done; a line to print unless it is empty.
+    Done(String),
+}
+
+/// Longer lines are cut: they are for a terminal.
+const MAX_TEXT: usize = 4096;
+
+/// Sends a message.
+pub fn send(mut stream: &UnixStream, message: &Message) -> io::Result<()> {
+    let (tag, payload): (u8, Vec<u8>) = match message {
+        Message::Command(pid) => (b'C', pid.to_le_bytes().to_vec()),
+        Message::Ended(status) => (b'E', status.to_le_bytes().to_vec()),
+        Message::NotStarted => (b'N', Vec::new()),
+        Message::Ready(text) => (b'R', text.clone().into_bytes()),
+        Message::Refused(text) => (b'F', text.clone().into_bytes()),
+        Message::Done(text) => (b'D', text.clone().into_bytes()),
+    };
+    let payload = &payload[..payload.len().min(MAX_TEXT)];
+    let mut bytes = vec![tag];
+    bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(payload);
+    stream.write_all(&bytes)
+}
+
+/// Waits for a message; an error also when the other side is gone.
+pub fn receive(mut stream: &UnixStream) -> io::Result<Message> {
+    let bad = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut head = [0; 5];
+    stream.read_exact(&mut head)?;
+    let [tag, length @ ..] = head;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MAX_TEXT {
+        return Err(bad());
+    }
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload)?;
+    let number = || payload.as_slice().try_into().map_err(|_| bad());
+    let text = || String::from_utf8_lossy(&payload).into_owned();
+    Ok(match tag {
+        b'C' => Message::Command(u32::from_le_bytes(number()?)),
+        b'E' => Message::Ended(i32::from_le_bytes(number()?)),
+        b'N' => Message::NotStarted,
+        b'R' => Message::Ready(text()),
+        b'F' => Message::Refused(text()),
+        b'D' => Message::Done(text()),
+        _ => return Err(bad()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_as_sent() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let all = [
+            Message::Command(7),
+            Message::Ended(-1),
+            Message::NotStarted,
+            Message::Ready(String::new()),
+            Message::Refused("no".into()),
+            Message::Done("x".into()),
+        ];
+        for message in &all {
+            send(&a, message).unwrap();
+        }
+        send(&a, &Message::Done("y".repeat(MAX_TEXT + 1))).unwrap();
+        for message in &all {
+            assert_eq!(receive(&b).unwrap(), *message);
+        }
+        assert!(matches!(receive(&b).unwrap(), Message::Done(text) if text.len() == MAX_TEXT));
+        drop(a);
+        assert!(receive(&b).is_err());
+    }
+}

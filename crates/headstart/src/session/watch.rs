@@ -1,0 +1,81 @@
+//! What the helper knows of the command: told by headstart, on a thread that waits for it.
+
+use super::message::{Message, receive};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+/// What became of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It runs, or waits to.
+    Running,
+    /// It ended with this status, at this time.
+    Ended(i32, Instant),
+    /// It could not be started.
+    NotStarted,
+    /// headstart was killed; the command may go on.
+    Unknown,
+}
+
+/// The command's fate, as it is told.
+pub struct Watch {
+    fate: Mutex<Fate>,
+    changed: Condvar,
+    /// Whether nobody will tell any more.
+    pub lost: AtomicBool,
+}
+
+impl Watch {
+    /// Begins to listen.
+    pub fn begin(stream: UnixStream) -> Arc<Watch> {
+        let lost = AtomicBool::new(false);
+        let watch = Arc::new(Watch {
+            fate: Mutex::new(Fate::Running),
+            changed: Condvar::new(),
+            lost,
+        });
+        let theirs = Arc::clone(&watch);
+        let listen = move || {
+            let fate = loop {
+                match receive(&stream) {
+                    Ok(Message::Ended(status)) => break Fate::Ended(status, Instant::now()),
+                    Ok(Message::NotStarted) => break Fate::NotStarted,
+                    Ok(_) => {}
+                    Err(_) => break Fate::Unknown,
+                }
+            };
+            theirs.set(fate);
+        };
+        if std::thread::Builder::new()
+            .name("listen".into())
+            .spawn(listen)
+            .is_err()
+        {
+            watch.set(Fate::Unknown);
+        }
+        watch
+    }
+
+    fn set(&self, fate: Fate) {
+        *self.fate.lock().unwrap_or_else(PoisonError::into_inner) = fate;
+        self.lost.store(fate == Fate::Unknown, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    /// What became of it so far.
+    pub fn fate(&self) -> Fate {
+        *self.fate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it no longer runs.
+    pub fn wait(&self) -> Fate {
+        let fate = self.fate.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = |fate: &mut Fate| *fate == Fate::Running;
+        *self
+            .changed
+            .wait_while(fate, running)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
