@@ -1,26 +1,70 @@
-//! What the running kernel has, from its BTF: tracepoints, and functions that can be traced.
+//! What the running kernel has, from its BTF: tracepoints, functions that can be traced, and the few structures that
+//! the programs read.
 //!
-//! libbpf could tell, but it would parse the five megabytes once more than it must; a walk over the types that
-//! looks at names only takes about a millisecond.
+//! libbpf could tell, but it would parse the five megabytes once more than it must, and search all of them once for
+//! each structure, which takes it 20 ms. A walk over the types that looks at names only takes one or two; what libbpf
+//! then gets to search is [small](Kernel::minimal).
 
 use std::collections::{HashMap, HashSet};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Deref;
 
 /// Where the kernel shows its BTF (5.4 and later, with CONFIG_DEBUG_INFO_BTF).
 pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-/// Tracepoints and functions of a kernel.
+/// The event of 6.12 that makes it needless to trace functions.
+const USE_EVENT: &str = "mm_filemap_get_pages";
+
+/// The types that kernel.h and compat.h name: what is missing here, libbpf does not find.
+const STRUCTURES: &[&str] = &[
+    "address_space",
+    "atomic_t",
+    "bpf_func_id",
+    "dentry",
+    "fdtable",
+    "file",
+    "files_struct",
+    "folio",
+    "fs_struct",
+    "hlist_head",
+    "hlist_node",
+    "inode",
+    "iov_iter",
+    "kiocb",
+    "linux_binprm",
+    "memdesc_flags_t",
+    "mount",
+    "page",
+    "pageflags",
+    "path",
+    "pid",
+    "pt_regs",
+    "qstr",
+    "signal_struct",
+    "super_block",
+    "task_struct",
+    "thread_info",
+    "timespec64",
+    "upid",
+    "vfsmount",
+    "vm_area_struct",
+    "vm_fault",
+];
+
+/// What a kernel has.
 #[derive(Debug, Default)]
 pub(crate) struct Kernel {
     /// By name, the structure that the first argument points to (`folio`, `task_struct`); empty if it is no pointer.
     tracepoints: HashMap<String, String>,
     functions: HashSet<String>,
+    minimal: Vec<u8>,
 }
 
 impl Kernel {
-    /// The running kernel; of functions, those in `functions` are looked for.
+    /// The running kernel. Where it has no use events, those of `functions` that it has are looked for.
     pub(crate) fn running(functions: &[&str]) -> io::Result<Kernel> {
-        let bytes = std::fs::read(VMLINUX)?;
+        let bytes = read()?;
         Kernel::parse(&bytes, functions)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{VMLINUX} is not BTF")))
     }
@@ -38,19 +82,37 @@ impl Kernel {
         self.functions.contains(name)
     }
 
+    /// BTF of nothing but the structures that the programs read, and what lies inside them.
+    pub(crate) fn minimal(&self) -> &[u8] {
+        &self.minimal
+    }
+
     fn parse(bytes: &[u8], functions: &[&str]) -> Option<Kernel> {
         let btf = Btf::new(bytes)?;
+        let structures: HashSet<&[u8]> = STRUCTURES.iter().map(|name| name.as_bytes()).collect();
         let mut kernel = Kernel::default();
-        for at in &btf.types {
+        let mut extract = Extract::new(&btf);
+        for (index, at) in btf.types.iter().enumerate() {
             let kind = btf.kind(*at)?;
-            if kind == TYPEDEF {
-                if let Some(name) = btf.name(*at)?.strip_prefix(b"btf_trace_") {
-                    let structure = btf.first_argument(*at).unwrap_or_default();
-                    kernel.tracepoints.insert(text(name), text(structure));
+            match kind {
+                TYPEDEF | STRUCT | UNION | ENUM => {
+                    let name = btf.name(*at)?;
+                    if structures.contains(name) {
+                        extract.add(index as u32 + 1)?;
+                    } else if let (TYPEDEF, Some(name)) = (kind, name.strip_prefix(b"btf_trace_")) {
+                        let structure = btf.first_argument(*at).unwrap_or_default();
+                        kernel.tracepoints.insert(text(name), text(structure));
+                    }
                 }
-            } else if kind == FUNC {
+                _ => {}
+            }
+        }
+        kernel.minimal = extract.finish();
+        if !kernel.has_tracepoint(USE_EVENT) {
+            let functions: HashSet<&[u8]> = functions.iter().map(|name| name.as_bytes()).collect();
+            for at in btf.types.iter().filter(|at| btf.kind(**at) == Some(FUNC)) {
                 let name = btf.name(*at)?;
-                if functions.iter().any(|f| f.as_bytes() == name) {
+                if functions.contains(name) {
                     kernel.functions.insert(text(name));
                 }
             }
@@ -59,15 +121,94 @@ impl Kernel {
     }
 }
 
+/// The kernel's BTF: mapped where that is possible (6.16 and later), for sysfs gives it away only a page at a time.
+fn read() -> io::Result<Bytes> {
+    let mut file = File::open(VMLINUX)?;
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(0);
+    if let Some(mapped) = Mapped::new(&file, length) {
+        return Ok(Bytes::Mapped(mapped));
+    }
+    let mut bytes = Vec::with_capacity(length + 1);
+    file.read_to_end(&mut bytes)?;
+    Ok(Bytes::Read(bytes))
+}
+
+enum Bytes {
+    Mapped(Mapped),
+    Read(Vec<u8>),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(mapped) => mapped,
+            Bytes::Read(bytes) => bytes,
+        }
+    }
+}
+
+/// A file mapped for reading.
+struct Mapped {
+    start: *const u8,
+    length: usize,
+}
+
+impl Mapped {
+    fn new(file: &File, length: usize) -> Option<Mapped> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        // SAFETY: a new mapping at a place of the kernel's choice touches no memory of ours.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ,
+                MapFlags::PRIVATE,
+                file,
+                0,
+            )
+        };
+        Some(Mapped {
+            start: start.ok()?.cast(),
+            length,
+        })
+    }
+}
+
+impl Deref for Mapped {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped with this length as long as `self` lives, and the kernel's BTF never changes.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing borrowed from it outlives `self`. It cannot fail for a whole
+        // mapping, and there is nothing to do if it did.
+        let _ = unsafe { rustix::mm::munmap(self.start.cast_mut().cast(), self.length) };
+    }
+}
+
 fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
+const INT: u32 = 1;
 const PTR: u32 = 2;
+const ARRAY: u32 = 3;
+const STRUCT: u32 = 4;
+const UNION: u32 = 5;
+const ENUM: u32 = 6;
 const TYPEDEF: u32 = 8;
+const VOLATILE: u32 = 9;
 const CONST: u32 = 10;
+const RESTRICT: u32 = 11;
 const FUNC: u32 = 12;
 const FUNC_PROTO: u32 = 13;
+const TYPE_TAG: u32 = 18;
+const ENUM64: u32 = 19;
 
 /// BTF as in the kernel's `include/uapi/linux/btf.h`.
 struct Btf<'a> {
@@ -114,9 +255,35 @@ impl<'a> Btf<'a> {
         Some(u32_at(self.bytes, at + 4)? >> 24 & 0x1f)
     }
 
+    fn members(&self, at: usize) -> Option<usize> {
+        Some((u32_at(self.bytes, at + 4)? & 0xffff) as usize)
+    }
+
+    /// Bytes of a type: the three words that all have, and what its kind adds.
+    fn length(&self, at: usize) -> Option<usize> {
+        let members = self.members(at)?;
+        Some(
+            12 + match self.kind(at)? {
+                // 14: variable, 17: declaration tag
+                INT | 14 | 17 => 4,
+                ARRAY => 12,
+                // 15: data section
+                STRUCT | UNION | 15 | ENUM64 => 12 * members,
+                ENUM | FUNC_PROTO => 8 * members,
+                // 7: forward declaration, 16: floating point
+                PTR | 7 | TYPEDEF..=FUNC | 16 | TYPE_TAG => 0,
+                _ => return None,
+            },
+        )
+    }
+
+    /// Empty for the many types that have none.
     fn name(&self, at: usize) -> Option<&'a [u8]> {
-        let rest = self.strings.get(u32_at(self.bytes, at)? as usize..)?;
-        rest.split(|b| *b == 0).next()
+        self.string(u32_at(self.bytes, at)?)
+    }
+
+    fn string(&self, offset: u32) -> Option<&'a [u8]> {
+        self.strings.get(offset as usize..)?.split(|b| *b == 0).next()
     }
 
     /// Offset of the type that this one refers to.
@@ -145,6 +312,105 @@ impl<'a> Btf<'a> {
     }
 }
 
+/// BTF made of some of another's types.
+struct Extract<'a> {
+    from: &'a Btf<'a>,
+    types: Vec<u8>,
+    strings: Vec<u8>,
+    /// New numbers by old ones.
+    numbers: HashMap<u32, u32>,
+    /// New places of names by old ones.
+    names: HashMap<u32, u32>,
+}
+
+impl<'a> Extract<'a> {
+    fn new(from: &'a Btf<'a>) -> Extract<'a> {
+        Extract {
+            from,
+            types: vec![],
+            strings: vec![0],
+            numbers: HashMap::new(),
+            names: HashMap::from([(0, 0)]),
+        }
+    }
+
+    /// Takes a type over, and first what lies inside it. What it points to is left out: relocations follow no
+    /// pointer. Returns its new number.
+    fn add(&mut self, old: u32) -> Option<u32> {
+        if old == 0 {
+            return Some(0);
+        }
+        if let Some(new) = self.numbers.get(&old) {
+            return Some(*new);
+        }
+        let at = *self.from.types.get(old as usize - 1)?;
+        let length = self.from.length(at)?;
+        let mut words: Vec<u32> = (at..at + length)
+            .step_by(4)
+            .map(|at| u32_at(self.from.bytes, at))
+            .collect::<Option<_>>()?;
+        words[0] = self.rename(words[0])?;
+        match self.from.kind(at)? {
+            PTR => words[2] = 0,
+            TYPEDEF | VOLATILE | CONST | RESTRICT | TYPE_TAG => words[2] = self.add(words[2])?,
+            // Type and index type.
+            ARRAY => {
+                words[3] = self.add(words[3])?;
+                words[4] = self.add(words[4])?;
+            }
+            // Name, type, offset.
+            STRUCT | UNION => {
+                for member in words[3..].chunks_exact_mut(3) {
+                    member[0] = self.rename(member[0])?;
+                    member[1] = self.add(member[1])?;
+                }
+            }
+            // Name and value; the value has a second half in ENUM64.
+            ENUM => {
+                for member in words[3..].chunks_exact_mut(2) {
+                    member[0] = self.rename(member[0])?;
+                }
+            }
+            ENUM64 => {
+                for member in words[3..].chunks_exact_mut(3) {
+                    member[0] = self.rename(member[0])?;
+                }
+            }
+            // A function lies inside nothing; the others refer to no type.
+            FUNC | FUNC_PROTO => return None,
+            _ => {}
+        }
+        self.types
+            .extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        let new = self.numbers.len() as u32 + 1;
+        self.numbers.insert(old, new);
+        Some(new)
+    }
+
+    fn rename(&mut self, old: u32) -> Option<u32> {
+        if let Some(new) = self.names.get(&old) {
+            return Some(*new);
+        }
+        let new = self.strings.len() as u32;
+        self.strings.extend_from_slice(self.from.string(old)?);
+        self.strings.push(0);
+        self.names.insert(old, new);
+        Some(new)
+    }
+
+    fn finish(self) -> Vec<u8> {
+        let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
+        // Magic and version, then lengths: header, types' offset and length, strings' offset and length.
+        let mut out = [&0xeb9fu16.to_ne_bytes()[..], &[1, 0]].concat();
+        for word in [24, 0, types, types, strings] {
+            out.extend(word.to_ne_bytes());
+        }
+        out.extend(self.types);
+        out.extend(self.strings);
+        out
+    }
+}
+
 fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(
         bytes.get(offset..offset + 4)?.try_into().ok()?,
@@ -164,12 +430,44 @@ mod tests {
         assert!(kernel.tracepoint_gives("sched_process_fork", "task_struct"));
         assert!(kernel.has_tracepoint("mm_filemap_add_to_page_cache"));
         assert!(!kernel.has_tracepoint("no_such_tracepoint"));
-        assert!(kernel.has_function("filemap_fault") && !kernel.has_function("no_such_function"));
+        let functions = kernel.has_function("filemap_fault");
+        assert_eq!(functions, !kernel.has_tracepoint(USE_EVENT), "every kernel has it, but it may not be looked for");
+        assert!(!kernel.has_function("no_such_function"));
+    }
+
+    #[test]
+    fn an_extract_is_btf_itself_and_has_the_structures_whole() {
+        let Ok(whole) = read() else { return };
+        let kernel = Kernel::parse(&whole, &[]).unwrap();
+        assert!(
+            kernel.minimal().len() < 200_000,
+            "{} bytes are not minimal",
+            kernel.minimal().len()
+        );
+        let (from, to) = (Btf::new(&whole).unwrap(), Btf::new(kernel.minimal()).unwrap());
+        let find = |btf: &Btf<'_>, name: &[u8]| {
+            let is_it = |at: &&usize| btf.name(**at) == Some(name) && btf.kind(**at) == Some(STRUCT);
+            *btf.types.iter().find(is_it).unwrap()
+        };
+        for name in [&b"inode"[..], b"dentry", b"task_struct"] {
+            let (old, new) = (find(&from, name), find(&to, name));
+            assert_eq!(from.members(old), to.members(new));
+            assert_eq!(u32_at(from.bytes, old + 8), u32_at(to.bytes, new + 8), "size");
+            for member in 0..from.members(old).unwrap() {
+                let at = 12 + 12 * member;
+                assert_eq!(from.name(old + at), to.name(new + at));
+                assert_eq!(
+                    u32_at(from.bytes, old + at + 8),
+                    u32_at(to.bytes, new + at + 8),
+                    "offset"
+                );
+            }
+        }
     }
 
     #[test]
     fn damaged_btf_is_refused_or_read_but_never_a_panic() {
-        let Ok(whole) = std::fs::read(VMLINUX) else { return };
+        let Ok(whole) = read() else { return };
         for length in [0, 1, 2, 23, 24, 100, whole.len() / 2] {
             Kernel::parse(&whole[..length], &[]);
         }

@@ -5,7 +5,10 @@ use super::syscalls;
 use crate::error::RecordError;
 use headstart_model::trace::{Evidence, Scope};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, ProgramInput};
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -97,8 +100,10 @@ fn programs(kernel: &Kernel, evidence: Evidence) -> Vec<&'static str> {
 pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
     let failed = |step: &'static str| move |source| explain(step, source);
     listen_to_libbpf();
+    let (btf, path) = as_file(kernel.minimal())?;
     let mut open = ObjectBuilder::default()
         .name("headstart")
+        .and_then(|builder| builder.btf_custom_path(&path))
         .and_then(|builder| builder.open_memory(&OBJECT.0))
         .map_err(failed("open the BPF programs"))?;
     let wanted = programs(kernel, plan.evidence);
@@ -119,7 +124,19 @@ pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
             }
         }
     }
-    open.load().map_err(failed("load the BPF programs"))
+    let object = open.load().map_err(failed("load the BPF programs"));
+    drop(btf);
+    object
+}
+
+/// Bytes as a file in memory, for a library that wants a path.
+fn as_file(bytes: &[u8]) -> Result<(File, String), RecordError> {
+    let cannot = |source| RecordError::io("keep BTF in memory", source);
+    let fd = memfd_create("headstart-btf", MemfdFlags::CLOEXEC).map_err(|e| cannot(e.into()))?;
+    let mut file = File::from(fd);
+    file.write_all(bytes).map_err(cannot)?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok((file, path))
 }
 
 /// Attaches everything but what only the recorder runs. Tracing begins.
@@ -207,15 +224,16 @@ fn listen_to_libbpf() {
     said().clear();
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
         let mut said = said();
-        if said.len() < MUCH {
-            said.push_str(text.strip_prefix("libbpf: ").unwrap_or(&text).trim_end());
-            said.push_str("; ");
-        }
+        let more = text.strip_prefix("libbpf: ").unwrap_or(&text).trim_end();
+        // The reason stands at the end of a verifier's log.
+        let tail = more.len().saturating_sub(MUCH);
+        said.push_str(more.get(tail..).unwrap_or(more));
+        said.push_str("; ");
     })));
 }
 
-/// A verifier's log can be megabytes; what is wrong stands in its first lines or is not for an error message.
-const MUCH: usize = 4000;
+/// More than this of one message, a verifier's log, is too much for an error.
+const MUCH: usize = 1000;
 
 fn said() -> MutexGuard<'static, String> {
     SAID.lock().unwrap_or_else(PoisonError::into_inner)

@@ -218,32 +218,49 @@ static __always_inline long send(struct scratch *s, u32 length)
 /* Deeper paths than any that fits PATH_MAX are cut. */
 #define DEPTH 128
 
-/*
- * Writes the names from a dentry up to the root of its file system to s->bytes + at. Returns what length they have,
- * and in the topmost bit whether they reach the root.
- */
+/* A walk from a dentry up to the root of its file system; the names are written to bytes + end. */
+struct walk {
+	struct scratch *s;
+	const struct dentry *dentry;
+	u32 end;
+	bool at_top;
+};
+
+/* Takes one step. Returns whether that was the last. */
+static long step(u32 i, struct walk *w)
+{
+	const struct dentry *dentry = w->dentry, *parent = BPF_CORE_READ(dentry, d_parent);
+	long n;
+
+	if (parent == dentry) {
+		w->at_top = true;
+		return 1;
+	}
+	if (w->end > sizeof(w->s->bytes) - NAME)
+		return 1;
+	n = bpf_probe_read_kernel_str(w->s->bytes + w->end, NAME, BPF_CORE_READ(dentry, d_name.name));
+	if (n <= 0 || n > NAME)
+		return 1;
+	w->end += n;
+	w->dentry = parent;
+	return 0;
+}
+
+/* Returns the length of the names, and in the topmost bit whether they reach the root. */
 #define WHOLE (1U << 31)
 static __noinline u32 walk(struct scratch *s, u32 at, u64 from)
 {
 	const struct dentry *dentry = (const void *)from;
-	const struct dentry *root = BPF_CORE_READ(dentry, d_sb, s_root);
-	u32 end = at;
+	struct walk w = { .s = s, .dentry = dentry, .end = at };
 
-	for (int i = 0; i < DEPTH; i++) {
-		const struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
-		long n;
-
-		if (parent == dentry)
-			return (end - at) | (dentry == root ? WHOLE : 0);
-		if (end > sizeof(s->bytes) - NAME)
-			break;
-		n = bpf_probe_read_kernel_str(s->bytes + end, NAME, BPF_CORE_READ(dentry, d_name.name));
-		if (n <= 0 || n > NAME)
-			break;
-		end += n;
-		dentry = parent;
+	/* The verifier follows every turn of a plain loop, which takes it milliseconds; 5.17 brought one it need not. */
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop)) {
+		bpf_loop(DEPTH, step, &w, 0);
+	} else {
+		for (int i = 0; i < DEPTH && !step(i, &w); i++)
+			;
 	}
-	return end - at;
+	return (w.end - at) | (w.at_top && w.dentry == BPF_CORE_READ(dentry, d_sb, s_root) ? WHOLE : 0);
 }
 
 static __always_inline u32 place(struct place *place, struct scratch *s, u32 at, u64 dentry, u64 mnt)
@@ -317,15 +334,17 @@ static __always_inline u64 file_id(const struct inode *inode)
 	return h | 1;
 }
 
-/* Whether some page of the range has not been told of; notes that all are. */
-static __always_inline bool fresh_pages(u64 id, u64 start, u64 last, bool exact)
-{
-	bool fresh = false;
+/* A range of more 16-page chunks costs more to look up than to send. */
+#define CHUNKS 4
 
-	/* A long range costs more to look up than to send. */
-	if ((last >> 4) - (start >> 4) >= 8)
-		return true;
-	for (int i = 0; i < 8; i++) {
+/* Whether some page of the range has not been told of; notes that all are. By numbers: see tell_file. */
+__noinline int fresh_pages(u64 id, u64 start, u64 last, u32 exact)
+{
+	int fresh = 0;
+
+	if ((last >> 4) - (start >> 4) >= CHUNKS)
+		return 1;
+	for (int i = 0; i < CHUNKS; i++) {
 		u64 chunk = (start >> 4) + i, h, tag, bits = 0xffff;
 		u64 *entry;
 		u32 key;
@@ -344,14 +363,14 @@ static __always_inline bool fresh_pages(u64 id, u64 start, u64 last, bool exact)
 		tag = h & ~0xffffULL;
 		entry = bpf_map_lookup_elem(&seen_pages, &key);
 		if (!entry)
-			return true;
+			return 1;
 		h = *(volatile u64 *)entry;
 		if ((h & ~0xffffULL) != tag) {
 			*(volatile u64 *)entry = tag | bits;
-			fresh = true;
+			fresh = 1;
 		} else if (bits & ~h) {
 			*(volatile u64 *)entry = h | bits;
-			fresh = true;
+			fresh = 1;
 		}
 	}
 	return fresh;
