@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The inodes seen so far.
@@ -22,6 +23,7 @@ pub(super) struct Inodes {
     mounts: Mounts,
     known: HashMap<(Dev, u64), Known>,
     block: HashMap<(Dev, u64), Option<u64>>,
+    executed: HashMap<(Dev, u64), Vec<u8>>,
     next: u64,
     batch: Batch,
 }
@@ -70,6 +72,7 @@ impl Inodes {
             mounts: Mounts::read()?,
             known: HashMap::new(),
             block: HashMap::new(),
+            executed: HashMap::new(),
             next: 0,
             batch: Batch::default(),
         })
@@ -92,6 +95,24 @@ impl Inodes {
         };
     }
 
+    /// A path that was executed: its process may run something else, or nothing, before anybody looks.
+    pub fn executed(&mut self, path: &[u8]) {
+        // A relative one is relative to the process's directory, not to this one's.
+        if !path.starts_with(b"/") {
+            return;
+        }
+        if let Ok(metadata) = std::fs::metadata(OsStr::from_bytes(path)) {
+            let dev = metadata.dev();
+            let dev = Dev {
+                major: rustix::fs::major(dev),
+                minor: rustix::fs::minor(dev),
+            };
+            self.executed
+                .entry((dev, metadata.ino()))
+                .or_insert_with(|| path.to_vec());
+        }
+    }
+
     /// The file behind an inode that `pid` used; a new one is told to `sink` first. `None` for what is no file of a
     /// mounted file system, such as anonymous shared memory.
     pub fn see(&mut self, dev: Dev, inode: u64, pid: u32, sink: &mut dyn FnMut(Event)) -> Option<Sight> {
@@ -101,7 +122,9 @@ impl Inodes {
                 return known.file;
             }
         }
-        let mounted = dev.major != 0 || self.mounts.of_device(dev).next().is_some();
+        // Nothing is learned from memory and network file systems, so a path that cannot be found there is no loss.
+        let matters = dev.major != 0 || self.mounts.of_device(dev).any(|mount| mount.is_local());
+        let mounted = matters || self.mounts.of_device(dev).next().is_some();
         let found = if mounted { self.find(dev, inode, pid) } else { None };
         let born = found.as_ref().map(|f| f.born);
         let file = match (before, &found) {
@@ -118,7 +141,7 @@ impl Inodes {
             }),
             // Gone by now, but used while it lived.
             (Some(known), None) => known.file,
-            (None, None) if !mounted => None,
+            (None, None) if !matters => None,
             _ => Some(self.introduce(dev, inode, found, sink)),
         };
         let born = born.or(before.and_then(|known| known.born));
@@ -221,7 +244,8 @@ impl Inodes {
 
 /// Directories through which a file system's inodes can be opened, whole file systems before parts.
 fn doors(mounts: &Mounts, dev: Dev) -> Vec<(OwnedFd, Mount)> {
-    let mut all: Vec<&Mount> = mounts.of_device(dev).collect();
+    // Memory and network file systems do not take numbers, or would ask a server.
+    let mut all: Vec<&Mount> = mounts.of_device(dev).filter(|mount| mount.is_local()).collect();
     all.sort_by_key(|m| m.root.len());
     all.into_iter()
         .filter_map(|mount| Some((door(mount)?, mount.clone())))
@@ -305,7 +329,6 @@ fn born(stat: &Statx, generation: u32) -> Born {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
 
     fn held_file(text: &str) -> (tempfile::NamedTempFile, Dev) {
         let file = tempfile::NamedTempFile::new().unwrap();

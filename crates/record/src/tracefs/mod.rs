@@ -30,7 +30,7 @@ use inodes::Inodes;
 use rustix::fs::OFlags;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use tasks::Tasks;
 
 /// The least a processor's buffer holds. At 44 bytes an event it takes 240,000 events a second for a drain interval.
@@ -223,6 +223,7 @@ impl Tracefs {
             }
             What::Exec { pid, path } => {
                 if self.tasks.process(pid).is_some() {
+                    self.inodes.executed(&path);
                     exec(time_ns, pid, path, sink);
                 }
             }
@@ -248,6 +249,10 @@ impl Backend for Tracefs {
 
     fn add_root(&mut self, pid: u32) -> Result<(), RecordError> {
         self.tasks.add_root(pid);
+        // What it runs until its exec.
+        if let Ok(path) = std::fs::read_link(format!("/proc/{pid}/exe")) {
+            self.inodes.executed(path.as_os_str().as_bytes());
+        }
         if self.scope == Scope::Tree {
             self.instance.write("set_event_pid", &pid.to_string())?;
             self.instance.write("tracing_on", "1")?;
