@@ -8,6 +8,7 @@ use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Skipped;
 use headstart_model::plan::{PlanFile, RequestKind::*};
 use headstart_replay::{Options, Replay, ReplayError};
+use headstart_system::testing::Spec;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,128 @@ fn what_was_resident_is_told_and_not_read_again() {
     assert_eq!(report.issued[1].arrived_pages, 10);
     assert_eq!(disk.reads() - before, 1);
     assert_eq!(resident(&path), [(10, 25)]);
+}
+
+#[test]
+fn file_systems_without_known_metadata_are_looked_up_in_parallel() {
+    for fstype in ["xfs", "btrfs", "squashfs", "erofs"] {
+        let disk = Mounted::new(Spec::new(fstype), 512, |root| {
+            for d in 0..5 {
+                std::fs::create_dir(root.join(format!("d{d}"))).unwrap();
+                (0..20).for_each(|f| file(root, &format!("d{d}/f{f}"), 3));
+            }
+        });
+        let root = disk.root();
+        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+        plan.devices[0].request_limit = 1 << 20;
+        for d in 0..5 {
+            let dir = root.join(format!("d{d}"));
+            add(&mut plan, List, unknown(dir.to_str().unwrap()), 0, 0);
+            for f in 0..20 {
+                add(
+                    &mut plan,
+                    Stat,
+                    unknown(dir.join(format!("f{f}")).to_str().unwrap()),
+                    0,
+                    0,
+                );
+            }
+        }
+        let report = start(&plan).finish();
+        assert_eq!(
+            (report.issued.len(), report.skipped.total()),
+            (105, 0),
+            "{fstype}"
+        );
+        let before = disk.reads();
+        for d in 0..5 {
+            let dir = std::fs::read_dir(root.join(format!("d{d}"))).unwrap();
+            assert_eq!(
+                dir.filter(|f| f.as_ref().unwrap().metadata().unwrap().len() > 0)
+                    .count(),
+                20
+            );
+        }
+        assert_eq!(disk.reads() - before, 0, "{fstype}");
+
+        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+        let files: Vec<_> = (0..20).map(|f| root.join(format!("d0/f{f}"))).collect();
+        files
+            .iter()
+            .for_each(|f| add(&mut plan, Data, entry(f), 0, 3 * PAGE));
+        let report = start(&plan).finish();
+        assert_eq!((report.issued.len(), report.skipped.total()), (20, 0), "{fstype}");
+        assert!(files.iter().all(|f| resident(f) == [(0, 3)]), "{fstype}");
+        assert_eq!(report.issued.iter().map(|i| i.arrived_pages).sum::<u64>(), 60);
+    }
+}
+
+#[test]
+fn pages_of_files_on_an_overlay_are_counted() {
+    let disk = Mounted::ext4(32, |root| {
+        for dir in ["lower", "upper", "work"] {
+            std::fs::create_dir(root.join(dir)).unwrap();
+        }
+        file(root, "lower/f", 10);
+    });
+    let at = |name: &str| disk.root().join(name).display().to_string();
+    let layers = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        at("lower"),
+        at("upper"),
+        at("work")
+    );
+    let point = disk.beside().join("overlay");
+    let _overlay =
+        headstart_system::testing::Mounted::new(&["-t", "overlay", "overlay", "-o", &layers], &point)
+            .unwrap();
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+    add(&mut plan, Data, entry(&point.join("f")), 2 * PAGE, 3 * PAGE);
+    let first = start(&plan).finish();
+    assert_eq!(first.issued[0].resident, []);
+    assert_eq!(first.issued[0].arrived_pages, 3);
+    assert_eq!(resident(&disk.root().join("lower/f")), [(2, 5)]);
+    let second = start(&plan).finish();
+    assert_eq!(second.issued[0].resident, [PageRange { start: 2, end: 5 }]);
+}
+
+#[test]
+fn devices_are_served_in_parallel_and_held_for_only_so_long() {
+    let one = Mounted::ext4(64, |root| file(root, "f", 4000));
+    let two = Mounted::ext4(64, |root| file(root, "f", 4000));
+    let mut plan = draft(vec![
+        one.planned(DeviceClass::Flash, 4),
+        two.planned(DeviceClass::Disk, 1),
+    ]);
+    plan.devices.iter_mut().for_each(|d| d.hold = true);
+    add_metadata(&mut plan, 0, 40 << 20);
+    for (device, disk) in [&one, &two].into_iter().enumerate() {
+        add(&mut plan, Data, entry(&disk.root().join("f")), 0, 4000 * PAGE);
+        plan.requests.last_mut().unwrap().device = device as u16;
+    }
+    let replay = start(&plan);
+    // The second device is not waited for: none of its metadata is planned.
+    replay.wait_held();
+    let report = replay.finish();
+    assert_eq!(report.skipped, Skipped::default());
+    let of = |request| report.issued.iter().find(|i| i.request == request).unwrap();
+    assert!(
+        of(2).issued_ns < of(0).done_ns,
+        "the second device waited for the first"
+    );
+    assert!(of(0).done_ns <= of(1).issued_ns, "data before metadata");
+    assert_eq!((of(1).arrived_pages, of(2).arrived_pages), (4000, 4000));
+
+    let options = Options {
+        hold_limit: Duration::ZERO,
+        ..options()
+    };
+    let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options).unwrap();
+    let before = Instant::now();
+    replay.wait_held();
+    assert!(before.elapsed() < Duration::from_millis(100));
+    replay.stop();
+    replay.finish();
 }
 
 #[test]
@@ -371,8 +494,8 @@ fn more_files_than_descriptors_are_replayed() {
         add(&mut plan, Data, entry(&root.join(format!("f{n}"))), 0, PAGE);
     }
     plan.devices.push(disk.planned(DeviceClass::Disk, 1));
-    std::fs::write(disk.root().join("../plan"), plan.to_bytes().unwrap()).unwrap();
-    let report = child("descriptors", &disk.root().join("../plan"));
+    std::fs::write(disk.beside().join("plan"), plan.to_bytes().unwrap()).unwrap();
+    let report = child("descriptors", &disk.beside().join("plan"));
     assert_eq!(
         report,
         format!("{FILES} issued, {FILES} pages, 0 skipped, 0 denied")
@@ -399,8 +522,8 @@ fn without_privilege_it_does_what_it_may() {
         add(&mut plan, Data, entry(&root.join(name)), 0, 4 * PAGE);
     }
     add(&mut plan, Stat, entry(&root.join("secret")), 0, 0);
-    std::fs::write(root.join("../plan"), plan.to_bytes().unwrap()).unwrap();
-    let report = child("nobody", &root.join("../plan"));
+    std::fs::write(disk.beside().join("plan"), plan.to_bytes().unwrap()).unwrap();
+    let report = child("nobody", &disk.beside().join("plan"));
     assert_eq!(report, "2 issued, 4 pages, 3 skipped, 3 denied");
     assert_eq!(resident(&root.join("own")), [(0, 4)]);
     assert_eq!(resident(&root.join("foreign")), []);

@@ -5,47 +5,32 @@ use headstart_model::machine::{Cost, DeviceClass};
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
 use headstart_model::{FilePath, Key};
 use headstart_replay::{Options, Replay};
+use headstart_system::snapshot::device_at;
+use headstart_system::testing::{LoopFs, Spec};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 pub const PAGE: u64 = 4096;
 
-fn sh(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).trim().to_string();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments:?}: {error}");
-    text
-}
-
-/// A file system in an image of its own; unmounted and detached when dropped.
-pub struct Mounted {
-    directory: tempfile::TempDir,
-    device: Option<String>,
-    mounted: bool,
-}
+/// A private file system whose device serves at most 128 KiB from one prefetch call.
+pub struct Mounted(LoopFs);
 
 impl Mounted {
     /// Makes a file system of `mebibytes`, fills it, and mounts it cold.
-    pub fn new(mkfs: &[&str], mebibytes: u64, fill: impl FnOnce(&Path)) -> Mounted {
-        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-        let image = std::fs::File::create(directory.path().join("image")).unwrap();
-        image.set_len(mebibytes << 20).unwrap();
-        std::fs::create_dir(directory.path().join("mnt")).unwrap();
-        let mut this = Mounted {
-            directory,
-            device: None,
-            mounted: false,
+    pub fn new(spec: Spec, mebibytes: u64, fill: impl FnOnce(&Path)) -> Mounted {
+        let spec = Spec {
+            size: mebibytes << 20,
+            options: "noatime".into(),
+            ..spec
         };
-        let image = this.directory.path().join("image");
-        sh(mkfs[0], &[&mkfs[1..], &[image.to_str().unwrap()]].concat());
-        this.attach();
-        fill(&this.root());
-        this.detach();
-        this.attach();
-        this
+        let fill = |root: &Path| {
+            fill(root);
+            Ok(())
+        };
+        let mounted = Mounted(LoopFs::create(&spec, fill).unwrap());
+        mounted.limit();
+        mounted
     }
 
     pub fn ext4(mebibytes: u64, fill: impl FnOnce(&Path)) -> Mounted {
@@ -54,66 +39,44 @@ impl Mounted {
 
     /// An ext4 with blocks of that many bytes.
     pub fn ext4_blocks(block: &str, mebibytes: u64, fill: impl FnOnce(&Path)) -> Mounted {
-        // Nothing is initialised later, in the background.
-        let lazy = "lazy_itable_init=0,lazy_journal_init=0";
-        Mounted::new(
-            &["mkfs.ext4", "-q", "-F", "-b", block, "-E", lazy],
-            mebibytes,
-            fill,
-        )
+        Mounted::new(Spec::new("ext4").mkfs(&["-b", block]), mebibytes, fill)
+    }
+
+    /// The larger of `read_ahead_kb`, which is 128, and `max_sectors_kb` is what one call serves.
+    fn limit(&self) {
+        let name = self.0.node().file_name().unwrap().to_owned();
+        let queue = Path::new("/sys/block").join(name).join("queue");
+        std::fs::write(queue.join("max_sectors_kb"), "128").unwrap();
+        std::fs::write(queue.join("read_ahead_kb"), "128").unwrap();
     }
 
     pub fn root(&self) -> PathBuf {
-        self.directory.path().join("mnt")
+        self.0.mount_point()
     }
 
-    pub fn node(&self) -> &str {
-        self.device.as_deref().unwrap()
+    /// A directory beside the mount point, removed with it.
+    pub fn beside(&self) -> &Path {
+        self.0.beside()
     }
 
-    fn attach(&mut self) {
-        let image = self.directory.path().join("image");
-        let device = sh("losetup", &["--find", "--show", image.to_str().unwrap()]);
-        self.device = Some(device.clone());
-        let name = device.trim_start_matches("/dev/");
-        std::fs::write(format!("/sys/block/{name}/queue/max_sectors_kb"), "128").unwrap();
-        std::fs::write(format!("/sys/block/{name}/queue/read_ahead_kb"), "128").unwrap();
-        sh(
-            "mount",
-            &["-o", "noatime", &device, self.root().to_str().unwrap()],
-        );
-        self.mounted = true;
-    }
-
-    fn detach(&mut self) {
-        if std::mem::take(&mut self.mounted) {
-            sh("umount", &[self.root().to_str().unwrap()]);
-        }
-        if let Some(device) = self.device.take() {
-            sh("losetup", &["--detach", &device]);
-        }
+    pub fn node(&self) -> PathBuf {
+        self.0.node()
     }
 
     /// Forgets everything that was cached.
     pub fn cool(&mut self) {
-        self.detach();
-        self.attach();
+        self.0.remount_cold().unwrap();
+        self.limit();
     }
 
     /// Reads that the device completed since it was attached.
     pub fn reads(&self) -> u64 {
-        let stat = format!("/sys/block/{}/stat", self.node().trim_start_matches("/dev/"));
-        let text = std::fs::read_to_string(stat).unwrap();
-        text.split_whitespace().next().unwrap().parse().unwrap()
+        self.0.reads().requests
     }
 
     pub fn uuid(&self) -> [u8; 16] {
-        let text = sh("blkid", &["-p", "-s", "UUID", "-o", "value", self.node()]).replace('-', "");
-        let mut uuid = [0; 16];
-        for (n, byte) in uuid.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap();
-        }
-        uuid
+        let point = FilePath::from(self.root().as_path());
+        device_at(&point, &Default::default()).unwrap().unwrap().uuid
     }
 
     pub fn planned(&self, class: DeviceClass, depth: u32) -> PlanDevice {
@@ -128,17 +91,6 @@ impl Mounted {
             },
             request_limit: 128 << 10,
             hold: false,
-        }
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if self.mounted {
-            let _ = Command::new("umount").arg(self.root()).status();
-        }
-        if let Some(device) = &self.device {
-            let _ = Command::new("losetup").args(["--detach", device]).status();
         }
     }
 }
