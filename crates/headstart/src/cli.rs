@@ -27,32 +27,20 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The subcommands.
+/// The subcommands; what each does is said where its arguments are.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a command: record it the first time, read ahead for it from then on.
     Run(run::Args),
-    /// Start a command and write down what it used, as a trace.
     Record(record::Args),
-    /// Make a profile, what is needed, of one or more traces.
     Learn(learn::Args),
-    /// Make a plan, where that is on this machine, of a profile.
     Plan(plan::Args),
-    /// Read what a plan lists into memory.
     Replay(replay::Args),
-    /// Show a trace, profile, plan or outcome.
     Show(show::Args),
-    /// Say why a path is read ahead, or why it is not.
     Explain(explain::Args),
-    /// Compare two traces, two profiles or two plans.
     Diff(diff::Args),
-    /// List what is known, and whether it pays.
     Status(status::Args),
-    /// Forget all that is known of a key.
     Forget(forget::Args),
-    /// Tell what this kernel and machine offer, what falls back, and why.
     Doctor(doctor::Args),
-    /// Write man pages and shell completions.
     #[command(hide = true)]
     Generate(generate::Args),
 }

@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Write man pages and shell completions.
@@ -43,10 +44,34 @@ fn page(command: &Command, name: &str, directory: &Path) -> Result<()> {
     let mut text = Vec::new();
     // The page's own name; a static string, as clap wants one.
     let command = command.clone().name(String::leak(name.to_string()) as &str);
-    clap_mangen::Man::new(command)
+    let man = clap_mangen::Man::new(command)
         .title(name.to_uppercase())
-        .manual("headstart")
-        .render(&mut text)
+        .source(concat!("headstart ", env!("CARGO_PKG_VERSION")))
+        .manual("headstart");
+    man.render(&mut text)
+        .and_then(|()| text.write_all(END.as_bytes()))
         .and_then(|()| fs::write(&path, text))
         .with_context(|| path.display().to_string())
 }
+
+/// The sections that all pages end with.
+const END: &str = r".SH EXIT STATUS
+0 done, 1 could not (one line on standard error says what and the way out), 2 wrong usage. \fBrun\fR and
+\fBrecord\fR end as their command does: with its exit status, or by the signal that killed it; with 127 or 126 if it
+was not found or could not be executed.
+.SH ENVIRONMENT
+.TP
+HEADSTART_STATE
+The state directory, as \-\-state gives it.
+.TP
+HEADSTART_SYNC
+If set, and not to 0, no or false: \fBrun\fR returns only when all is learned, as with \-\-wait.
+.SH FILES
+.TP
+/var/lib/headstart
+The state directory of root; of others $XDG_STATE_HOME/headstart or ~/.local/state/headstart. Background work that
+fails says so in its file log.
+.SH SEE ALSO
+\fBheadstart\fR(1), \fBheadstart\-trace\fR(5), \fBheadstart\-profile\fR(5), \fBheadstart\-plan\fR(5),
+\fBheadstart\-outcome\fR(5)
+";

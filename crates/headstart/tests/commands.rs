@@ -1,0 +1,327 @@
+//! What each subcommand promises.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Case, can_record};
+
+#[test]
+fn wrong_usage_is_2() {
+    let case = Case::new();
+    for words in [
+        &[][..],
+        &["no-such-command"],
+        &["run"],
+        &["run", "--"],
+        &["run", "--control-every", "x", "--", "true"],
+        &["record", "--", "true"],
+        &["record", "-o", "t", "--until", "soon", "--", "true"],
+        &["record", "-o", "t", "--limit", "0", "--", "true"],
+        &["learn", "t", "-o", "p", "--policy", "3/2"],
+        &["plan", "p", "-o", "x", "--memory", "much"],
+        &["plan", "p", "-o", "x", "--device", "tape"],
+        &["diff", "one"],
+        &["show"],
+        &["forget"],
+    ] {
+        let ran = case.headstart(words);
+        assert_eq!(ran.code(), 2, "{words:?}: {}{}", ran.out, ran.err);
+        assert!(!ran.err.is_empty() && ran.out.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn help_and_version_are_0() {
+    let case = Case::new();
+    for words in [
+        &["--help"][..],
+        &["--version"],
+        &["run", "--help"],
+        &["help", "plan"],
+    ] {
+        let ran = case.headstart(words);
+        assert_eq!(ran.code(), 0, "{words:?}");
+        assert!(!ran.out.is_empty() && ran.err.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn what_is_not_known_is_said_with_the_way_out() {
+    let case = Case::new();
+    case.headstart(&["status", "nobody"])
+        .refused(&["nobody", "headstart status"]);
+    case.headstart(&["forget", "nobody"])
+        .refused(&["nobody", "headstart status"]);
+    case.headstart(&["replay", "nobody", "--wait"])
+        .refused(&["nobody", "headstart status"]);
+    case.headstart(&["explain", "/etc/passwd"])
+        .refused(&["nothing is known", "headstart run"]);
+    case.headstart(&["show", "missing"])
+        .refused(&["missing", "no such file"]);
+    assert_eq!(case.json(&["status", "--json"]), serde_json::json!([]));
+    assert!(case.headstart(&["status"]).out.contains("Nothing is known yet"));
+    assert!(!case.state().exists(), "asking leaves nothing");
+}
+
+#[test]
+fn files_of_another_kind_are_named() {
+    let case = Case::new();
+    case.write("text", "some text");
+    case.headstart(&["show", "text"])
+        .refused(&["text", "no file of headstart's"]);
+    case.headstart(&["learn", "text", "-o", "p"])
+        .refused(&["text", "no headstart trace"]);
+    case.headstart(&["plan", "text", "-o", "x"])
+        .refused(&["text", "no headstart profile"]);
+    case.headstart(&["show", "."]).refused(&["regular file"]);
+    assert!(!case.path("p").exists() && !case.path("x").exists());
+}
+
+/// A program that reads a file of its own, in parts.
+fn program(case: &Case) -> String {
+    case.write("data", vec![b'x'; 64 * 4096]);
+    let script = "#!/bin/sh\ndd if=data bs=4096 skip=8 count=4 2>/dev/null | wc -c\ntest ! -e not-there\n";
+    let path = case.write("program", script);
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+#[test]
+fn the_pipeline_step_by_step() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let program = program(&case);
+    let recorded = case.headstart(&["record", "-o", "t.trace", "--", &program]);
+    assert_eq!(
+        (recorded.code(), recorded.out.as_str(), recorded.err.as_str()),
+        (0, "16384\n", "")
+    );
+    let trace = case.json(&["show", "--json", "t.trace"]);
+    assert_eq!(trace["meta"]["command"][0], *program);
+    let data = case.path("data").canonicalize().unwrap();
+    let file = trace["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .position(|f| f["path"] == data.to_str().unwrap());
+    let file = file.expect("the file that was read is in the trace");
+    let uses = trace["uses"].as_array().unwrap();
+    let pages: Vec<u64> = uses
+        .iter()
+        .filter(|u| u["file"] == file)
+        .flat_map(|u| (0..u["pages"].as_u64().unwrap()).map(|i| u["start"].as_u64().unwrap() + i))
+        .collect();
+    assert!((8..12).all(|page| pages.contains(&page)), "{pages:?}");
+
+    let learned = case.json(&["learn", "t.trace", "t.trace", "-o", "p.profile", "--json"]);
+    assert_eq!(learned["runs"], 2);
+    assert_eq!(
+        learned["key"],
+        *std::path::Path::new(&program)
+            .canonicalize()
+            .unwrap()
+            .to_str()
+            .unwrap()
+    );
+    let profile = case.json(&["show", "p.profile", "--json"]);
+    assert_eq!(profile["key"], learned["key"]);
+    // On a file system in memory there is nothing to plan, and nothing else is wrong.
+    let planned = case.json(&["plan", "p.profile", "-o", "x.plan", "--device", "flash", "--json"]);
+    assert_eq!(planned["key"], learned["key"]);
+    let plan = case.json(&["show", "x.plan", "--json", "--pages"]);
+    assert_eq!(
+        plan["requests"].as_array().unwrap().len() as u64,
+        planned["requests"].as_u64().unwrap()
+    );
+    let replayed = case.json(&["replay", "x.plan", "--wait", "--json"]);
+    assert_eq!(replayed["key"], learned["key"]);
+    assert!(replayed["data_requests"].as_u64().unwrap() + replayed["opens"].as_u64().unwrap() > 0);
+    assert_eq!(
+        case.headstart(&["replay", "x.plan"]).out,
+        "",
+        "in the background it says nothing"
+    );
+
+    for file in ["t.trace", "p.profile", "x.plan"] {
+        let shown = case.headstart(&["show", file, "--pages"]);
+        assert_eq!(shown.code(), 0, "{}", shown.err);
+        assert!(shown.out.contains(&program), "{file}: {}", shown.out);
+        let same = case.json(&["diff", file, file, "--json"]);
+        assert_eq!(same["common_share"], 1.0);
+        assert_eq!(same["files"], serde_json::json!([]));
+    }
+    case.headstart(&["diff", "t.trace", "x.plan"])
+        .refused(&["trace", "plan"]);
+    case.headstart(&["replay", "p.profile"])
+        .refused(&["p.profile", "no plan"]);
+}
+
+#[test]
+fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let program = program(&case);
+    let start = || {
+        let ran = case.headstart(&[
+            "run",
+            "--wait",
+            "--control-every",
+            "3",
+            "--name",
+            "k",
+            "--",
+            &program,
+        ]);
+        assert_eq!(
+            (ran.code(), ran.out.as_str(), ran.err.as_str()),
+            (0, "16384\n", "")
+        );
+    };
+    (0..5).for_each(|_| start());
+    let status = case.json(&["status", "k", "--json"]);
+    let modes: Vec<&str> = status["outcomes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| o["mode"].as_str().unwrap())
+        .collect();
+    assert_eq!(modes, ["record", "replay", "replay", "control", "replay"]);
+    assert_eq!(status["profile"]["runs"], 5);
+    assert_eq!(status["comparison"]["without"]["starts"], 1);
+    assert_eq!(status["comparison"]["verdict"], "too-few");
+    let text = case.headstart(&["status", "k"]).out;
+    assert!(text.contains("not enough control runs yet: 1 of 3"), "{text}");
+    assert!(case.headstart(&["status"]).out.contains('k'));
+    let outcome = std::fs::read_dir(case.state().join("keys"))
+        .unwrap()
+        .flat_map(|dir| std::fs::read_dir(dir.unwrap().path()).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|e| e == "outcome"))
+        .unwrap();
+    assert_eq!(case.headstart(&["show", outcome.to_str().unwrap()]).code(), 0);
+
+    let explained = case.json(&["explain", "data", "--name", "k", "--json"]);
+    assert_eq!(explained[0]["runs"], 5);
+    assert!(
+        explained[0]["entry"]["ranges"]
+            .as_array()
+            .is_some_and(|r| !r.is_empty()),
+        "{explained}"
+    );
+    let unused = case.json(&["explain", "/no/such/file", "--json"]);
+    assert_eq!(unused[0]["prefetched"], false);
+    assert!(
+        unused[0]["because"]
+            .as_str()
+            .unwrap()
+            .contains("none of the 5 runs"),
+        "{unused}"
+    );
+
+    assert_eq!(case.headstart(&["replay", "k", "--wait"]).code(), 0);
+    let forgotten = case.json(&["forget", "k", "--json"]);
+    assert_eq!(forgotten["forgotten"], "k");
+    case.headstart(&["forget", "k"]).refused(&["k"]);
+    start();
+    assert_eq!(case.json(&["status", "k", "--json"])["profile"]["runs"], 1);
+}
+
+#[test]
+fn a_start_that_teaches_nothing_leaves_the_profile() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let program = program(&case);
+    case.run("k", &[&program]);
+    let before = case.json(&["status", "k", "--json"]);
+    let killed = case.run("k", &["sh", "-c", "cat /etc/passwd > /dev/null; kill -9 $$"]);
+    assert_eq!(killed.raw & 0x7f, 9);
+    let after = case.json(&["status", "k", "--json"]);
+    assert_eq!(before["profile"], after["profile"]);
+    let why = after["outcomes"][1]["not_learned"].as_str().unwrap();
+    assert!(why.contains("signal 9"), "{why}");
+}
+
+#[test]
+fn damaged_state_is_told_and_started_anew() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let program = program(&case);
+    case.run("k", &[&program]);
+    let dir = std::fs::read_dir(case.state().join("keys"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    for file in ["plan", "profile"] {
+        let mut bytes = std::fs::read(dir.join(file)).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x55;
+        std::fs::write(dir.join(file), bytes).unwrap();
+    }
+    let ran = case.run("k", &[&program]);
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "16384\n"));
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    assert!(
+        ran.err.contains("damaged") && ran.err.contains("moved to"),
+        "{}",
+        ran.err
+    );
+    let status = case.json(&["status", "k", "--json"]);
+    assert_eq!(status["profile"]["runs"], 1);
+    let quiet = case.run("k", &[&program]);
+    assert_eq!(quiet.err, "");
+}
+
+#[test]
+fn doctor_says_what_there_is() {
+    let case = Case::new();
+    let report = case.json(&["doctor", "--json"]);
+    for field in [
+        "kernel",
+        "because",
+        "capabilities",
+        "recording",
+        "replaying",
+        "devices",
+        "missing_capabilities",
+    ] {
+        assert!(!report[field].is_null(), "{field}: {report}");
+    }
+    let text = case.headstart(&["doctor"]).out;
+    for words in ["CAP_BPF", "BTF", "io_uring", "tracefs", "Devices"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn man_pages_and_completions_are_made() {
+    let case = Case::new();
+    assert_eq!(case.headstart(&["generate", "made"]).code(), 0);
+    for file in [
+        "man/headstart.1",
+        "man/headstart-run.1",
+        "man/headstart-doctor.1",
+        "completions/headstart.bash",
+        "completions/_headstart",
+        "completions/headstart.fish",
+    ] {
+        assert!(
+            std::fs::metadata(case.path("made").join(file)).is_ok_and(|m| m.len() > 200),
+            "{file}"
+        );
+    }
+    let page = std::fs::read_to_string(case.path("made/man/headstart-run.1")).unwrap();
+    assert!(page.contains("control") && page.contains("127"), "{page}");
+    assert!(!case.path("made/man/headstart-generate.1").exists());
+}

@@ -1,0 +1,213 @@
+//! A directory, a state directory and the command: what every whole-program test begins with.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than any step takes on a slow machine under load.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A directory of its own for one test.
+pub struct Case {
+    dir: tempfile::TempDir,
+}
+
+/// What a command left.
+pub struct Ran {
+    /// Its status as wait(2) gives it.
+    pub raw: i32,
+    pub out: String,
+    pub err: String,
+    pub took: Duration,
+}
+
+impl Case {
+    pub fn new() -> Case {
+        Case {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// headstart with this test's state directory, in this test's directory.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command
+            .args(words)
+            .current_dir(self.dir.path())
+            .env("HEADSTART_STATE", self.state());
+        command.env_remove("HEADSTART_SYNC").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs headstart to its end.
+    pub fn headstart(&self, words: &[&str]) -> Ran {
+        finish(self.command(words), b"")
+    }
+
+    /// Runs headstart, which must succeed, and reads the document it prints.
+    pub fn json(&self, words: &[&str]) -> Value {
+        let ran = self.headstart(words);
+        assert_eq!(ran.code(), 0, "{words:?}: {}", ran.err);
+        serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{words:?}: {e}: {}", ran.out))
+    }
+
+    /// Runs a shell script in which `$H` is headstart.
+    pub fn script(&self, script: &str) -> Ran {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script])
+            .current_dir(self.dir.path())
+            .env("HEADSTART_STATE", self.state());
+        command.env("H", binary()).stdin(Stdio::null());
+        finish(command, b"")
+    }
+
+    /// Runs headstart until it has ended for good: the next start finds what this one left.
+    pub fn run(&self, name: &str, command: &[&str]) -> Ran {
+        let mut words = vec!["run", "--wait", "--name", name, "--"];
+        words.extend(command);
+        self.headstart(&words)
+    }
+}
+
+impl Ran {
+    /// The exit status; panics if a signal killed it.
+    #[track_caller]
+    pub fn code(&self) -> i32 {
+        assert_eq!(
+            self.raw & 0x7f,
+            0,
+            "killed by signal {}: {}",
+            self.raw & 0x7f,
+            self.err
+        );
+        self.raw >> 8
+    }
+
+    /// It could not, and said why in one line that has these words.
+    #[track_caller]
+    pub fn refused(&self, words: &[&str]) {
+        assert_eq!(self.code(), 1, "{}{}", self.out, self.err);
+        assert_eq!(self.err.lines().count(), 1, "{}", self.err);
+        assert!(self.err.starts_with("headstart: "), "{}", self.err);
+        for word in words {
+            assert!(self.err.contains(word), "{:?} lacks {word:?}", self.err);
+        }
+    }
+}
+
+pub fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_headstart"))
+}
+
+/// Runs a command to its end with this input; kills it if it takes too long.
+pub fn finish(mut command: Command, input: &[u8]) -> Ran {
+    if !input.is_empty() {
+        command.stdin(Stdio::piped());
+    }
+    let begun = Instant::now();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let writer = child.stdin.take().map(|mut stdin| {
+        let input = input.to_vec();
+        // Who does not read all of it closes the pipe.
+        std::thread::spawn(move || drop(stdin.write_all(&input)))
+    });
+    let pid = child.id();
+    let (done, is_done) = std::sync::mpsc::channel();
+    let waiting = std::thread::spawn(move || {
+        let output: Output = child.wait_with_output().unwrap();
+        done.send(()).ok();
+        output
+    });
+    if is_done.recv_timeout(TIMEOUT).is_err() {
+        signal(pid, 9);
+        panic!("{command:?} took longer than {TIMEOUT:?}");
+    }
+    let output = waiting.join().unwrap();
+    if let Some(writer) = writer {
+        writer.join().unwrap();
+    }
+    Ran {
+        raw: output.status.into_raw(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        took: begun.elapsed(),
+    }
+}
+
+/// Sends a signal to one process.
+pub fn signal(pid: u32, number: i32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    let signal = rustix::process::Signal::from_named_raw(number).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// The state letter of a process in /proc; `None` if it is gone.
+pub fn process_state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 2..].chars().next()
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + TIMEOUT;
+    while !holds() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Starts a command whose output is read line by line.
+pub fn start(
+    mut command: Command,
+) -> (
+    Child,
+    std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
+) {
+    use std::io::BufRead;
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines)
+}
+
+/// Whether anything can record here: root on a kernel with BPF or tracefs.
+pub fn can_record() -> bool {
+    let ran = Case::new().headstart(&["record", "-o", "t.trace", "--", "true"]);
+    let can = ran.code() == 0;
+    if !can {
+        eprintln!("skipped: nothing can record here: {}", ran.err);
+    }
+    can
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
