@@ -12,7 +12,7 @@ use crate::places::absolute;
 use files::Files;
 use headstart_model::FilePath;
 use headstart_model::trace::{
-    Backend, End, EndReason, Evidence, Lookup, LookupKind, Lost, Mark, Meta, MetadataMiss, Trace, Use,
+    Backend, End, EndReason, Evidence, Lookup, LookupKind, Lost, Mark, Meta, MetadataMiss, Scope, Trace, Use,
 };
 use processes::Processes;
 use std::collections::{HashMap, HashSet};
@@ -66,10 +66,15 @@ impl Builder {
         })
     }
 
-    /// A process is recorded from now on.
+    /// A process is recorded from now on. In scope tree the start begins with the first.
     pub(crate) fn add_root(&mut self, pid: u32) {
-        let now = self.since_start(crate::recorder::monotonic_ns());
-        self.processes.index(pid, now);
+        let now = crate::recorder::monotonic_ns();
+        if self.meta.scope == Scope::Tree && self.processes.is_empty() {
+            let waited = now.saturating_sub(self.started_ns);
+            self.started_ns = now;
+            self.meta.started_unix_ns = self.meta.started_unix_ns.saturating_add(waited);
+        }
+        self.processes.index(pid, self.since_start(now));
     }
 
     /// A stage begins at `time_ns`, on the clock of the events.

@@ -11,7 +11,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the buffer is drained. The default buffer holds four times what a million events a second bring.
@@ -26,7 +25,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Dropping it without [`finish`](Recorder::finish) detaches and forgets.
 pub struct Recorder {
     commands: Sender<Command>,
-    thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
     started: Instant,
     until: Until,
@@ -52,7 +50,7 @@ impl Recorder {
         let (ready, is_ready) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         let started = Instant::now();
-        let thread = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("record".into())
             .spawn({
                 let (options, shared) = (options.clone(), Arc::clone(&shared));
@@ -73,7 +71,6 @@ impl Recorder {
         let (backend, evidence) = is_ready.recv().map_err(|_| RecordError::ThreadGone)??;
         Ok(Recorder {
             commands,
-            thread: Some(thread),
             shared,
             started,
             until: options.until,
@@ -148,17 +145,13 @@ impl Recorder {
         }
     }
 
-    /// Detaches, drains what is left and gives the trace.
-    pub fn finish(mut self, reason: EndReason) -> Result<Trace, RecordError> {
+    /// Ends the recording, drains what is left and gives the trace. What was attached is detached in the background.
+    pub fn finish(self, reason: EndReason) -> Result<Trace, RecordError> {
         let (reply, answer) = mpsc::channel();
         self.commands
             .send(Command::Finish(reason, reply))
             .map_err(|_| RecordError::ThreadGone)?;
-        let trace = answer.recv().map_err(|_| RecordError::ThreadGone)?;
-        if let Some(thread) = self.thread.take() {
-            thread.join().map_err(|_| RecordError::ThreadGone)?;
-        }
-        trace
+        answer.recv().map_err(|_| RecordError::ThreadGone)?
     }
 }
 
@@ -171,9 +164,8 @@ struct Worker {
 
 impl Worker {
     fn new(options: Options, shared: Arc<Shared>) -> Result<Worker, RecordError> {
-        let started_ns = monotonic_ns();
         let backend = backend::start(&options)?;
-        let builder = Builder::new(&options, backend.name(), backend.evidence(), started_ns)?;
+        let builder = Builder::new(&options, backend.name(), backend.evidence(), monotonic_ns())?;
         shared.set_scope(options.scope, options.exclude_pids);
         Ok(Worker {
             backend,
@@ -198,8 +190,10 @@ impl Worker {
                 }
                 Ok(Command::Mark(stage, time_ns)) => self.builder.mark(stage, time_ns),
                 Ok(Command::Finish(reason, reply)) => {
-                    let trace = match failed {
-                        Some(error) => Err(error),
+                    // Detaching takes the kernel tens of milliseconds, for it waits for programs to leave: the trace
+                    // does not wait for that.
+                    let (trace, _detached_on_drop) = match failed {
+                        Some(error) => (Err(error), None),
                         None => self.finish(reason),
                     };
                     let _ = reply.send(trace);
@@ -224,17 +218,19 @@ impl Worker {
         Ok(())
     }
 
-    fn finish(mut self, reason: EndReason) -> Result<Trace, RecordError> {
-        self.backend.stop()?;
-        let ended_ns = monotonic_ns();
-        self.drain()?;
-        let lost = self.backend.lost()?;
-        // Detaching takes the kernel tens of milliseconds (it waits for programs to leave) that the trace need not
-        // wait for.
-        let Worker { backend, builder, .. } = self;
-        let trace = builder.finish(reason, ended_ns, lost);
-        drop(backend);
-        trace
+    /// The trace, and the back-end, which sees nothing more but is still attached.
+    fn finish(mut self, reason: EndReason) -> (Result<Trace, RecordError>, Option<Box<dyn Backend>>) {
+        let ended = |worker: &mut Worker| {
+            worker.backend.stop()?;
+            let ended_ns = monotonic_ns();
+            worker.drain()?;
+            Ok((ended_ns, worker.backend.lost()?))
+        };
+        let trace = match ended(&mut self) {
+            Ok((ended_ns, lost)) => self.builder.finish(reason, ended_ns, lost),
+            Err(error) => Err(error),
+        };
+        (trace, Some(self.backend))
     }
 }
 

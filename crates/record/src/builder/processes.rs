@@ -29,6 +29,10 @@ impl Processes {
         })
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     pub(super) fn fork(&mut self, parent: u32, pid: u32, time_ns: u64) {
         let parent = self.index(parent, time_ns);
         let executable = self.list[parent as usize].executable.clone();
