@@ -115,6 +115,13 @@ impl Source<'_> {
             Source::Block(fd) => *fd,
         }
     }
+
+    fn resident_pages(&self, offset: u64, length: u64) -> u64 {
+        match self {
+            Source::File(file) => file.resident_pages(offset, length),
+            Source::Block(fd) => residency::resident_pages(fd, offset, length).unwrap_or(0),
+        }
+    }
 }
 
 /// A part on its way.
@@ -204,15 +211,22 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits for a part.
+    /// Waits for a part. What the kernel left out of it (it gives up quietly where it finds no page to read into) is
+    /// asked for once more.
     fn land(&self, part: InFlight<'_>) {
-        let last = (part.pages.end - 1) * rustix::param::page_size() as u64;
-        let read = rustix::io::retry_on_intr(|| rustix::io::pread(part.source.fd(), &mut [0u8], last));
-        let whole = match (&part.source, &self.device.block) {
+        let page = rustix::param::page_size() as u64;
+        let (offset, length) = (part.pages.start * page, part.pages.pages() * page);
+        let fd = part.source.fd();
+        let wait = || rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut [0u8], offset + length - page));
+        let mut arrived = wait().is_ok();
+        let complete = match (&part.source, &self.device.block) {
             (Source::Block(_), Ok(block)) => block.complete(part.pages).is_ok(),
             _ => true,
         };
-        part.item.part_done(self.now(), read.is_ok() && whole);
+        if arrived && complete && part.source.resident_pages(offset, length) < part.pages.pages() {
+            arrived = residency::fadvise_willneed(fd, offset, length).is_ok() && wait().is_ok();
+        }
+        part.item.part_done(self.now(), arrived && complete);
     }
 
     /// Looks at what a request is about. Look-ups are done by that.

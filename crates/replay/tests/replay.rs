@@ -1,5 +1,7 @@
 //! What a replay promises, on private cold file systems. Needs root, for loop devices.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;
@@ -330,7 +332,7 @@ fn tree_becomes_free_of_reads(block: &str) {
             if dir.is_dir() && !dir.ends_with("lost+found") {
                 std::fs::read_dir(dir)
                     .unwrap()
-                    .for_each(|f| drop(f.unwrap().metadata().unwrap()));
+                    .for_each(|f| assert!(f.unwrap().metadata().unwrap().len() > 0));
             }
         }
     };
@@ -348,6 +350,10 @@ fn tree_becomes_free_of_reads(block: &str) {
     disk.cool();
     let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
     plan.devices[0].hold = true;
+    // With small blocks this reads parts of pages, and readahead leaves such pages as they are.
+    for d in 0..20 {
+        std::fs::metadata(disk.root().join(format!("d{d}/f50"))).unwrap();
+    }
     for run in touched.chunk_by(|a, b| a + 1 == *b) {
         add_metadata(&mut plan, run[0] * PAGE, run.len() as u64 * PAGE);
     }
