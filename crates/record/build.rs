@@ -37,7 +37,7 @@ fn main() {
         Ok(status) => panic!("clang could not compile src/bpf/record.bpf.c: {status}"),
         Err(error) => panic!(
             "cannot run {}: {error}; install clang (make deps) or set CLANG",
-            clang.display()
+            clang.to_string_lossy()
         ),
     }
     // libbpf needs BTF, not DWARF, which is four fifths of the object.

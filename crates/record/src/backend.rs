@@ -28,12 +28,13 @@ pub(crate) trait Backend {
     fn lost(&mut self) -> Result<u64, RecordError>;
 }
 
-/// The back-end that `options` ask for, attached and running.
-pub(crate) fn start(options: &Options) -> Result<Box<dyn Backend>, RecordError> {
+/// The back-end that `options` ask for, attached and running; without `filter` it sends also what it told already, as
+/// far as it could leave it out.
+pub(crate) fn start(options: &Options, filter: bool) -> Result<Box<dyn Backend>, RecordError> {
     match options.backend {
-        BackendChoice::Bpf => bpf::start(options),
+        BackendChoice::Bpf => bpf::start(options, filter),
         BackendChoice::Tracefs => tracefs::start(options),
-        BackendChoice::Auto => bpf::start(options).or_else(|bpf| {
+        BackendChoice::Auto => bpf::start(options, filter).or_else(|bpf| {
             tracefs::start(options).map_err(|tracefs| RecordError::NoBackend {
                 bpf: Box::new(bpf),
                 tracefs: Box::new(tracefs),

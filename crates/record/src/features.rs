@@ -29,9 +29,15 @@ pub struct Features {
 /// Tracepoints the recorder can use, and what for.
 const TRACEPOINTS: &[(&str, &str)] = &[
     ("mm_filemap_get_pages", "pages asked for by read (6.12 and later)"),
-    ("mm_filemap_map_pages", "pages mapped around a fault (6.12 and later)"),
+    (
+        "mm_filemap_map_pages",
+        "pages mapped around a fault (6.12 and later)",
+    ),
     ("mm_filemap_fault", "pages faulted in (6.12 and later)"),
-    ("mm_filemap_add_to_page_cache", "metadata that had to be read; without use events, files too"),
+    (
+        "mm_filemap_add_to_page_cache",
+        "metadata that had to be read; without use events, files too",
+    ),
     ("sched_process_fork", "the process tree"),
     ("sched_process_exec", "what processes run"),
     ("sched_process_exit", "the ends of processes"),
@@ -42,7 +48,11 @@ const TRACEPOINTS: &[(&str, &str)] = &[
 pub fn features() -> Features {
     let mut features = Vec::new();
     let mut note = |name: &str, present: bool, note: &str| {
-        features.push(Feature { name: name.into(), present, note: note.into() });
+        features.push(Feature {
+            name: name.into(),
+            present,
+            note: note.into(),
+        });
         present
     };
     let capability = missing::capability();
@@ -59,7 +69,11 @@ pub fn features() -> Features {
     let kernel = running_kernel();
     note("BPF type information", kernel.is_ok(), btf::VMLINUX);
     let ring = allowed && MapType::RingBuf.is_supported().unwrap_or(false);
-    note("BPF ring buffer", ring, "events without loss of order (5.8 and later)");
+    note(
+        "BPF ring buffer",
+        ring,
+        "events without loss of order (5.8 and later)",
+    );
     let mut evidence = Vec::new();
     if let Ok(kernel) = &kernel {
         for (name, what) in TRACEPOINTS {
@@ -68,18 +82,31 @@ pub fn features() -> Features {
         evidence = load::evidence(kernel);
         if !evidence.contains(&Evidence::Uses) {
             let name = "functions that can be traced (fentry)";
-            note(name, evidence.contains(&Evidence::Fentry), "pages asked for, where there are no use events");
+            note(
+                name,
+                evidence.contains(&Evidence::Fentry),
+                "pages asked for, where there are no use events",
+            );
         }
     }
     let tracefs = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
     let tracefs = std::fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("tracefs"))
-        || tracefs.iter().any(|path| std::path::Path::new(path).join("instances").exists());
+        || tracefs
+            .iter()
+            .any(|path| std::path::Path::new(path).join("instances").exists());
     note("tracefs", tracefs, "what records where BPF cannot");
     let root = rustix::process::geteuid().is_root();
     let (chosen, because) = match evidence.first() {
-        Some(best) if ring => (Some((Backend::Bpf, *best)), "BPF works here, and its events are the cheapest".into()),
+        Some(best) if ring => (
+            Some((Backend::Bpf, *best)),
+            "BPF works here, and its events are the cheapest".into(),
+        ),
         _ if tracefs && root => {
-            let evidence = if evidence.contains(&Evidence::Uses) { Evidence::Uses } else { Evidence::Adds };
+            let evidence = if evidence.contains(&Evidence::Uses) {
+                Evidence::Uses
+            } else {
+                Evidence::Adds
+            };
             let why = match (kernel, capability, lockdown) {
                 (Err(error), ..) => error.to_string(),
                 (_, Some((name, _)), _) => format!("BPF needs {name}"),
@@ -88,9 +115,16 @@ pub fn features() -> Features {
             };
             (Some((Backend::Tracefs, evidence)), why)
         }
-        _ => (None, "BPF needs CAP_BPF and CAP_PERFMON, tracefs needs root: run as root".into()),
+        _ => (
+            None,
+            "BPF needs CAP_BPF and CAP_PERFMON, tracefs needs root: run as root".into(),
+        ),
     };
-    Features { features, chosen, because }
+    Features {
+        features,
+        chosen,
+        because,
+    }
 }
 
 #[cfg(test)]

@@ -46,6 +46,17 @@ impl Recorder {
     ///
     /// Errors name the capability or kernel feature that is missing.
     pub fn start(options: &Options) -> Result<Recorder, RecordError> {
+        Recorder::start_with(options, true)
+    }
+
+    /// As [`start`](Recorder::start), but the BPF programs send every event, also those that tell nothing new: to
+    /// measure how many can be sent. The trace is the same.
+    #[doc(hidden)]
+    pub fn start_unfiltered(options: &Options) -> Result<Recorder, RecordError> {
+        Recorder::start_with(options, false)
+    }
+
+    fn start_with(options: &Options, filter: bool) -> Result<Recorder, RecordError> {
         let (commands, inbox) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
         let shared = Arc::new(Shared::default());
@@ -54,7 +65,7 @@ impl Recorder {
             .name("record".into())
             .spawn({
                 let (options, shared) = (options.clone(), Arc::clone(&shared));
-                move || match Worker::new(options, shared) {
+                move || match Worker::new(options, shared, filter) {
                     Ok(worker) => {
                         let names = (worker.backend.name(), worker.backend.evidence());
                         if ready.send(Ok(names)).is_ok() {
@@ -163,8 +174,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(options: Options, shared: Arc<Shared>) -> Result<Worker, RecordError> {
-        let backend = backend::start(&options)?;
+    fn new(options: Options, shared: Arc<Shared>, filter: bool) -> Result<Worker, RecordError> {
+        let backend = backend::start(&options, filter)?;
         let builder = Builder::new(&options, backend.name(), backend.evidence(), monotonic_ns())?;
         shared.set_scope(options.scope, options.exclude_pids);
         Ok(Worker {

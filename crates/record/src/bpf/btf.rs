@@ -431,7 +431,11 @@ mod tests {
         assert!(kernel.has_tracepoint("mm_filemap_add_to_page_cache"));
         assert!(!kernel.has_tracepoint("no_such_tracepoint"));
         let functions = kernel.has_function("filemap_fault");
-        assert_eq!(functions, !kernel.has_tracepoint(USE_EVENT), "every kernel has it, but it may not be looked for");
+        assert_eq!(
+            functions,
+            !kernel.has_tracepoint(USE_EVENT),
+            "every kernel has it, but it may not be looked for"
+        );
         assert!(!kernel.has_function("no_such_function"));
     }
 

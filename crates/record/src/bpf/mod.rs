@@ -18,12 +18,12 @@ use ring::Ring;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// The back-end, attached and running.
-pub(crate) fn start(options: &Options) -> Result<Box<dyn Backend>, RecordError> {
+/// The back-end, attached and running; without `filter` it sends also what it told already.
+pub(crate) fn start(options: &Options, filter: bool) -> Result<Box<dyn Backend>, RecordError> {
     let kernel = running_kernel()?;
     let mut reason = None;
     for evidence in load::evidence(&kernel) {
-        match Bpf::start(&kernel, options, evidence, true) {
+        match Bpf::start(&kernel, options, evidence, filter) {
             Ok(bpf) => return Ok(Box::new(bpf)),
             // Some kernels have the functions but refuse to trace them.
             Err(error) => reason = reason.or(Some(error)),
@@ -171,5 +171,84 @@ impl Backend for Bpf {
             + loaded
                 .map(|program| load::missed_runs(program.as_fd()))
                 .sum::<u64>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::trace::UseKind;
+    use std::io::Read;
+
+    /// Pages that this process's `act` used by each kind, as the evidence has it, of a file of 40 pages and a bit.
+    fn used(evidence: Evidence, filter: bool, act: impl Fn(&std::path::Path)) -> Option<Vec<(UseKind, u64)>> {
+        if !rustix::process::geteuid().is_root() || capability_or_btf_missing() {
+            eprintln!("skipped: recording with BPF needs root and a kernel with BTF");
+            return None;
+        }
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![1; 40 * 4096 + 5]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let kernel = running_kernel().unwrap();
+        let mut bpf = Bpf::start(&kernel, &Options::tree(vec![]), evidence, filter).unwrap();
+        bpf.add_root(std::process::id()).unwrap();
+        act(&path);
+        bpf.stop().unwrap();
+        let (mut id, mut found) = (None, Vec::new());
+        bpf.drain(&mut |event| match event {
+            Event::File(seen) => {
+                let is_it =
+                    |p: &[u8]| p.ends_with(path.strip_prefix("/var").unwrap().as_os_str().as_encoded_bytes());
+                if matches!(&seen.place.location, crate::event::Location::Within(p) if is_it(p)) {
+                    id = Some(seen.id);
+                }
+            }
+            Event::Use(seen) if Some(seen.file) == id => {
+                found.extend((seen.start..=seen.last).map(|page| (seen.kind, page)));
+            }
+            _ => {}
+        })
+        .unwrap();
+        assert_eq!(bpf.lost().unwrap(), 0);
+        Some(found)
+    }
+
+    fn capability_or_btf_missing() -> bool {
+        missing::capability().is_some() || running_kernel().is_err()
+    }
+
+    fn read_half(path: &std::path::Path) {
+        let mut half = vec![0; 20 * 4096];
+        std::fs::File::open(path).unwrap().read_exact(&mut half).unwrap();
+    }
+
+    #[test]
+    fn additions_are_what_the_kernel_read_ahead_too() {
+        if let Some(mut found) = used(Evidence::Adds, true, read_half) {
+            found.sort_unstable();
+            let pages: Vec<u64> = found.iter().map(|(_, page)| *page).collect();
+            assert!(found.iter().all(|(kind, _)| *kind == UseKind::Add));
+            assert!(
+                pages.len() >= 20 && pages.iter().copied().eq(0..pages.len() as u64),
+                "{pages:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_filter_drops_nothing_but_repetition() {
+        let twice = |path: &std::path::Path| (read_half(path), read_half(path)).0;
+        let Some(mut filtered) = used(Evidence::Uses, true, twice) else {
+            return;
+        };
+        let mut all = used(Evidence::Uses, false, twice).unwrap();
+        assert_eq!((filtered.len(), all.len()), (20, 40));
+        filtered.sort_unstable();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(filtered, all);
     }
 }

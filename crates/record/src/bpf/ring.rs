@@ -100,14 +100,14 @@ impl Mapping {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.length);
+        assert!(offset % 8 == 0 && offset + 8 <= self.length);
         // SAFETY: in bounds and aligned as asserted, mapped as long as `self` lives, and shared with the kernel, which
         // writes it atomically.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
     fn half_word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= self.length);
+        assert!(offset % 4 == 0 && offset + 4 <= self.length);
         // SAFETY: as for `word`.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }

@@ -14,7 +14,10 @@ use std::sync::atomic::AtomicBool;
 pub fn can_record() -> bool {
     let root = rustix::process::geteuid().is_root();
     let features = headstart_record::features();
-    let bpf = features.features.iter().all(|f| f.present || !f.name.starts_with("BPF"));
+    let bpf = features
+        .features
+        .iter()
+        .all(|f| f.present || !f.name.starts_with("BPF"));
     if !(root && bpf) {
         eprintln!("skipped: recording with BPF needs root and a kernel with BTF");
     }
@@ -23,7 +26,10 @@ pub fn can_record() -> bool {
 
 /// Runs a command that must succeed; its output without the last newline.
 pub fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap_or_else(|e| panic!("{program}: {e}"));
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {said}");
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
@@ -38,8 +44,16 @@ pub struct Lab {
 
 impl Lab {
     pub fn new() -> Lab {
-        let dir = tempfile::Builder::new().prefix("headstart-test.").tempdir_in("/var/tmp").unwrap().keep();
-        Lab { dir, mounts: vec![], loops: vec![] }
+        let dir = tempfile::Builder::new()
+            .prefix("headstart-test.")
+            .tempdir_in("/var/tmp")
+            .unwrap()
+            .keep();
+        Lab {
+            dir,
+            mounts: vec![],
+            loops: vec![],
+        }
     }
 
     /// A lab with a new file system on a loop device; gives its mount point and the device.
@@ -84,7 +98,10 @@ impl Drop for Lab {
 
 /// A tree recording by BPF.
 pub fn tree() -> Options {
-    Options { backend: BackendChoice::Bpf, ..Options::tree(vec![]) }
+    Options {
+        backend: BackendChoice::Bpf,
+        ..Options::tree(vec![])
+    }
 }
 
 /// Records a shell script. The recorder knows the shell before it begins; `meanwhile` runs beside it, then the script.
@@ -113,17 +130,29 @@ pub fn record(script: &str) -> Trace {
 
 /// The file that was at this path.
 pub fn file<'a>(trace: &'a Trace, path: &Path) -> Option<(usize, &'a File)> {
-    trace.files.iter().enumerate().find(|(_, f)| f.path.as_path() == path)
+    trace
+        .files
+        .iter()
+        .enumerate()
+        .find(|(_, f)| f.path.as_path() == path)
 }
 
 /// Its pages that were used, in one of these ways.
 pub fn pages(trace: &Trace, path: &Path, kinds: &[UseKind]) -> BTreeSet<u64> {
-    let Some((index, _)) = file(trace, path) else { return BTreeSet::new() };
-    let uses = trace.uses.iter().filter(|u| u.file as usize == index && kinds.contains(&u.kind));
+    let Some((index, _)) = file(trace, path) else {
+        return BTreeSet::new();
+    };
+    let uses = trace
+        .uses
+        .iter()
+        .filter(|u| u.file as usize == index && kinds.contains(&u.kind));
     uses.flat_map(|u| u.start..u.start + u64::from(u.pages)).collect()
 }
 
 /// Whether a path was looked up so.
 pub fn looked_up(trace: &Trace, path: &Path, kind: headstart_model::trace::LookupKind, found: bool) -> bool {
-    trace.lookups.iter().any(|l| l.path.as_path() == path && l.kind == kind && l.found == found)
+    trace
+        .lookups
+        .iter()
+        .any(|l| l.path.as_path() == path && l.kind == kind && l.found == found)
 }
