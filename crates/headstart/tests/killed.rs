@@ -1,0 +1,123 @@
+//! kill -9 of headstart, of its helper or of both, at any moment of `run`: the command's work is unharmed, and what is
+//! kept is the old or the new, never half of it.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Case, can_record, eventually, signal, start};
+use std::time::{Duration, Instant};
+
+/// Rounds; `HEADSTART_KILL_ROUNDS` asks for more.
+fn rounds() -> u64 {
+    std::env::var("HEADSTART_KILL_ROUNDS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(48)
+}
+
+/// The children of a process that are headstart too.
+fn helpers(pid: u32) -> Vec<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let is_headstart = |child: &u32| {
+        // A child that is held is headstart by name as well, but has not the session of its own.
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        fields.get(3) == Some(&child.to_string().as_str())
+    };
+    children
+        .split_whitespace()
+        .filter_map(|c| c.parse().ok())
+        .filter(is_headstart)
+        .collect()
+}
+
+#[test]
+fn whoever_is_killed_whenever_the_command_and_the_profile_are_whole() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    case.write("data", vec![b'x'; 1 << 20]);
+    case.write(
+        "work",
+        "echo started > $1.started; sleep 0.02; cat data > $1.copy; echo done > $1.done",
+    );
+    let run = |name: &str| case.command(&["run", "--name", "k", "--", "sh", "work", name]);
+    assert_eq!(case.run("k", &["sh", "work", "first"]).code(), 0);
+    let mut runs = 1;
+    let mut not_started = 0;
+    let mut chance = 12345u64;
+    for round in 0..rounds() {
+        chance = chance
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let wait = Duration::from_micros((chance >> 33) % 180_000);
+        let name = format!("round-{round}");
+        let begun = Instant::now();
+        let (mut child, _lines) = start(run(&name));
+        std::thread::sleep(wait.saturating_sub(begun.elapsed()));
+        let front = (round % 3 != 1).then(|| child.id());
+        let helper = if round % 3 == 0 {
+            Vec::new()
+        } else {
+            helpers(child.id())
+        };
+        for pid in front.into_iter().chain(helper) {
+            // One that ended meanwhile, and is waited for below, takes no notice.
+            if std::path::Path::new(&format!("/proc/{pid}")).exists() {
+                signal(pid, 9);
+            }
+        }
+        child.wait().unwrap();
+        std::thread::sleep(Duration::from_millis(30));
+        if case.path(&format!("{name}.started")).exists() {
+            eventually("the command does its work", || {
+                case.path(&format!("{name}.done")).exists()
+            });
+            let copied = std::fs::metadata(case.path(&format!("{name}.copy")))
+                .unwrap()
+                .len();
+            assert_eq!(copied, 1 << 20);
+        } else {
+            assert!(front.is_some(), "a killed helper kept the command from starting");
+            not_started += 1;
+        }
+        let status = case.headstart(&["status", "k", "--json"]);
+        assert_eq!(
+            (status.code(), status.err.as_str()),
+            (0, ""),
+            "after round {round}"
+        );
+        let status: serde_json::Value = serde_json::from_str(&status.out).unwrap();
+        let now = status["profile"]["runs"].as_u64().unwrap();
+        assert!(
+            now == runs || now > runs && now <= runs + round + 1,
+            "{runs} runs, then {now}"
+        );
+        runs = now;
+    }
+    assert!(
+        not_started < rounds() / 2,
+        "{not_started} of {} were killed too early to tell anything",
+        rounds()
+    );
+    assert!(runs > 1, "some were learned from");
+    let last = case.run("k", &["sh", "work", "last"]);
+    assert_eq!((last.code(), last.err.as_str()), (0, ""));
+    let left = || -> Vec<String> {
+        std::fs::read_dir(case.state().join("keys"))
+            .unwrap()
+            .flat_map(|dir| std::fs::read_dir(dir.unwrap().path()).unwrap())
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.starts_with(".tmp") || name.ends_with(".damaged"))
+            .collect()
+    };
+    // A helper of an earlier round may still be writing.
+    eventually("nothing half-written is left", || left().is_empty());
+}
