@@ -145,6 +145,11 @@ impl<'a> Files<'a> {
         }
     }
 
+    /// Its inode number as planned, 0 if there is no such file.
+    pub fn inode(&self, index: u32) -> u64 {
+        self.entry(index).map_or(0, |entry| entry.inode)
+    }
+
     fn entry(&self, index: u32) -> Result<PlanFileEntry, Reason> {
         self.plan.file(index as usize).ok_or(Reason::Missing)
     }

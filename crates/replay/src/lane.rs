@@ -142,19 +142,7 @@ impl<'a> Worker<'a> {
         } = self.device.shape;
         let parts = |item: &Item| item.request.length.div_ceil(chunk).max(1);
         let useful = lane.items.iter().map(parts).fold(0, u64::saturating_add);
-        std::thread::scope(|scope| {
-            for _ in 1..u64::from(threads).min(useful) {
-                let thread = std::thread::Builder::new()
-                    .name("headstart".into())
-                    .stack_size(STACK);
-                // A thread that cannot be had is done without.
-                let _ = thread.spawn_scoped(scope, || {
-                    stand_back();
-                    self.work(lane, window, chunk);
-                });
-            }
-            self.work(lane, window, chunk);
-        });
+        together(useful.min(threads.into()), || self.work(lane, window, chunk));
     }
 
     fn now(&self) -> u64 {
@@ -294,6 +282,22 @@ impl<'a> Worker<'a> {
             _ => self.files.get(item.request.file).map(Source::File),
         }
     }
+}
+
+/// Runs `work` on the calling thread and `threads - 1` further ones. A thread that cannot be had is done without.
+pub fn together(threads: u64, work: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            let thread = std::thread::Builder::new()
+                .name("headstart".into())
+                .stack_size(STACK);
+            let _ = thread.spawn_scoped(scope, || {
+                stand_back();
+                work();
+            });
+        }
+        work();
+    });
 }
 
 /// The calling thread gives way to others; without permission it does not.

@@ -4,16 +4,23 @@ use crate::device::{Device, most_open};
 use crate::file::Files;
 use crate::item::{Item, Reason};
 use crate::lane::{Lane, Worker, stand_back};
-use crate::{Options, Shared, report};
+use crate::{Options, Shared, ahead, report};
 use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
 use headstart_system::mounts::MountTable;
 
-/// The requests of one device, in two passes.
+/// The requests of one device, by pass.
 struct Work {
     planned: PlanDevice,
-    metadata: Lane,
-    rest: Lane,
+    passes: Passes<Lane>,
+}
+
+/// What the passes of a device do, one after the other.
+#[derive(Default)]
+struct Passes<T> {
+    metadata: T,
+    look_ups: T,
+    data: T,
 }
 
 /// Replays a plan, to its end or until stopped. Runs on a thread of its own.
@@ -51,7 +58,15 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let memory_pressure = shared.governor.memory_pressure();
     let mut issued = Vec::new();
     for (work, device) in works.iter().zip(&devices) {
-        for item in work.metadata.items.iter().chain(&work.rest.items) {
+        let Passes {
+            metadata,
+            look_ups,
+            data,
+        } = &work.passes;
+        for item in [metadata, look_ups, data]
+            .into_iter()
+            .flat_map(|lane| &lane.items)
+        {
             match report::issued(item, device, &files) {
                 Ok(one) => issued.push(one),
                 Err(reason) => reason.count(&mut skipped),
@@ -71,33 +86,35 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
 
 /// The plan's requests by device and pass; those beyond the budget are only counted.
 fn share_out(plan: Plan<'_>, skipped: &mut Skipped) -> Vec<Work> {
-    let mut lanes: Vec<(Vec<Item>, Vec<Item>)> = Vec::new();
-    lanes.resize_with(plan.device_count(), Default::default);
+    let mut lanes: Vec<Passes<Vec<Item>>> = Vec::new();
+    lanes.resize_with(plan.device_count(), Passes::default);
     for (index, request) in plan.requests().enumerate() {
         if index >= plan.cut() {
             Reason::OverBudget.count(skipped);
-        } else if let Some((metadata, rest)) = lanes.get_mut(usize::from(request.device)) {
+        } else if let Some(passes) = lanes.get_mut(usize::from(request.device)) {
             let lane = match request.kind {
-                RequestKind::Metadata => metadata,
-                _ => rest,
+                RequestKind::Metadata => &mut passes.metadata,
+                RequestKind::Stat | RequestKind::List => &mut passes.look_ups,
+                RequestKind::Data => &mut passes.data,
             };
             lane.push(Item::new(index as u32, request));
         }
     }
-    let work = |(index, (metadata, rest)): (usize, (Vec<Item>, Vec<Item>))| {
-        let empty = metadata.is_empty() && rest.is_empty();
+    let work = |(index, items): (usize, Passes<Vec<Item>>)| {
+        let empty = items.metadata.is_empty() && items.look_ups.is_empty() && items.data.is_empty();
         let planned = plan.device(index).filter(|_| !empty)?;
-        Some(Work {
-            planned,
-            metadata: Lane::new(metadata),
-            rest: Lane::new(rest),
-        })
+        let passes = Passes {
+            metadata: Lane::new(items.metadata),
+            look_ups: Lane::new(items.look_ups),
+            data: Lane::new(items.data),
+        };
+        Some(Work { planned, passes })
     };
     lanes.into_iter().enumerate().filter_map(work).collect()
 }
 
 fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options, shared: &Shared) -> Device {
-    let metadata = !work.metadata.items.is_empty();
+    let metadata = !work.passes.metadata.items.is_empty();
     let device = Device::look(&work.planned, mounts, options, metadata);
     let worker = Worker {
         device: &device,
@@ -105,10 +122,14 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
         governor: &shared.governor,
         origin: options.origin,
     };
-    worker.serve(&work.metadata);
+    worker.serve(&work.passes.metadata);
     if metadata && work.planned.hold {
         shared.release(1);
     }
-    worker.serve(&work.rest);
+    worker.serve(&work.passes.look_ups);
+    if device.block.is_err() {
+        ahead::open(&work.passes.data, files, device.shape.threads, &shared.governor);
+    }
+    worker.serve(&work.passes.data);
     device
 }
