@@ -2,9 +2,9 @@
 //!
 //! [`Replay::start`] returns at once; the work is done by threads of its own. Devices are served in parallel, each in
 //! passes: the metadata of its file system, read through the block device; look-ups, and where that metadata was not
-//! to be had the opening of files ([`ahead`]); then file data. The requests of a pass keep the plan's order. A bounded
-//! number of them is in flight ([`lane`]), so that what the started program itself misses never queues behind
-//! thousands of prefetches. The [`governor`] watches memory and stops the replay when it harms more than it helps.
+//! to be had the opening of files (`ahead`); then file data. The requests of a pass keep the plan's order. A bounded
+//! number of them is in flight (`lane`), so that what the started program itself misses never queues behind
+//! thousands of prefetches. The `governor` watches memory and stops the replay when it harms more than it helps.
 //!
 //! A plan is untrusted input: files are opened only as [`headstart_system::open`] allows, block devices only if they
 //! carry the mounted file system the plan names, and whatever does not fit is skipped and counted.
