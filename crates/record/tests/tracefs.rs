@@ -1,6 +1,8 @@
 //! The tracefs back-end on a file system of its own, and beside the BPF back-end. Needs root; without, nothing is
 //! tested and a line says so.
 
+#![allow(clippy::unwrap_used)]
+
 mod tracefs_support;
 
 use headstart_model::trace::{EndReason, Evidence, FileState, Scope, UseKind};

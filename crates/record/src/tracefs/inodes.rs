@@ -4,19 +4,15 @@
 //! and given to another file is noticed (the other is born at another time) and a file that grows has its size; no
 //! descriptor is kept, so that nothing is kept from being unmounted or freed.
 
-use super::handle;
+use super::found::{Born, Door, Found, by_number, by_path, doors};
 use super::procs::Held;
 use crate::error::RecordError;
-use crate::event::{Dev, Event, FileSeen, Location, Place};
-use crate::inode::identify;
-use crate::mounts::{Mount, Mounts, below, join};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, openat, statx};
+use crate::event::{Dev, Event, FileSeen, Place};
+use crate::mounts::Mounts;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// The inodes seen so far.
 pub(super) struct Inodes {
@@ -32,7 +28,7 @@ pub(super) struct Inodes {
 #[derive(Default)]
 struct Batch {
     number: u64,
-    doors: HashMap<Dev, Vec<(OwnedFd, Mount)>>,
+    doors: HashMap<Dev, Vec<Door>>,
     held: Held,
 }
 
@@ -45,24 +41,11 @@ struct Known {
     born: Option<Born>,
 }
 
-/// What tells a file from another one of the same number.
-type Born = (i64, u32, u32);
-
 /// A file, as uses need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
     pub id: u64,
     pub size: u64,
-}
-
-/// What was found behind a number.
-struct Found {
-    location: Location,
-    generation: u32,
-    size: u64,
-    mtime_ns: i64,
-    mode: u32,
-    born: Born,
 }
 
 impl Inodes {
@@ -184,16 +167,7 @@ impl Inodes {
     ) -> Sight {
         let id = self.next;
         self.next += 1;
-        let unknown = Found {
-            location: Location::Unknown,
-            generation: 0,
-            // Nothing is known to be beyond its end.
-            size: u64::MAX,
-            mtime_ns: 0,
-            mode: 0,
-            born: Born::default(),
-        };
-        let found = found.unwrap_or(unknown);
+        let found = found.unwrap_or_else(Found::unknown);
         let size = found.size;
         sink(Event::File(FileSeen {
             id,
@@ -214,121 +188,25 @@ impl Inodes {
     fn find(&mut self, dev: Dev, inode: u64, pid: u32) -> Option<Found> {
         let mounts = &self.mounts;
         let doors = self.batch.doors.entry(dev).or_insert_with(|| doors(mounts, dev));
-        let by_handle = doors.iter().find_map(|(door, mount)| {
-            let file = handle::open(door.as_fd(), &mount.fstype, inode).ok()?;
-            describe(&file, inode, Some(mount))
-        });
-        if by_handle.is_some() {
-            return by_handle;
+        let by_number = by_number(doors, inode);
+        if by_number.is_some() {
+            return by_number;
         }
-        let path = self
-            .batch
-            .held
-            .path(pid, dev, inode, mounts.of_device(dev).map(|m| m.id))?;
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let there = openat(CWD, OsStr::from_bytes(path), flags, Mode::empty()).ok();
-        there.and_then(|file| describe(&file, inode, None)).or_else(|| {
-            // Held but no longer there under its name.
-            let location = Location::Absolute(without_mark(path).to_vec());
-            Some(Found {
-                location,
-                generation: 0,
-                size: u64::MAX,
-                mtime_ns: 0,
-                mode: 0,
-                born: Born::default(),
-            })
-        })
-    }
-}
-
-/// Directories through which a file system's inodes can be opened, whole file systems before parts.
-fn doors(mounts: &Mounts, dev: Dev) -> Vec<(OwnedFd, Mount)> {
-    // Memory and network file systems do not take numbers, or would ask a server.
-    let mut all: Vec<&Mount> = mounts.of_device(dev).filter(|mount| mount.is_local()).collect();
-    all.sort_by_key(|m| m.root.len());
-    all.into_iter()
-        .filter_map(|mount| Some((door(mount)?, mount.clone())))
-        .collect()
-}
-
-fn door(mount: &Mount) -> Option<OwnedFd> {
-    // A descriptor with O_PATH would not do for open_by_handle_at(2).
-    let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = openat(
-        CWD,
-        OsStr::from_bytes(&mount.point),
-        flags | OFlags::DIRECTORY,
-        Mode::empty(),
-    )
-    .ok()?;
-    // Another mount may cover it. Linux before 5.8 does not tell; then the inode numbers must.
-    let stat = statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
-    let told = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
-    (!told || stat.stx_mnt_id == u64::from(mount.id)).then_some(fd)
-}
-
-/// What an open inode is; `None` if it is not `inode`. Through a `mount` the place is told within its file system.
-fn describe(file: &OwnedFd, inode: u64, mount: Option<&Mount>) -> Option<Found> {
-    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let stat = statx(file, c"", AtFlags::EMPTY_PATH, wanted)
-        .ok()
-        .filter(|s| s.stx_ino == inode)?;
-    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-    let identity = identify(&path).ok().filter(|found| found.inode == inode);
-    let path = path.into_os_string().into_vec();
-    let location = match (mount, identity) {
-        (None, _) => Location::Absolute(path),
-        (Some(_), None) if path == b"/" => return None,
-        (Some(mount), identity) => Location::Within(within(mount, without_mark(&path), identity.is_some())),
-    };
-    let generation = identity.and_then(|found| found.generation).unwrap_or(0);
-    Some(Found {
-        location,
-        generation,
-        size: stat.stx_size,
-        mtime_ns: mtime(&stat),
-        mode: u32::from(stat.stx_mode),
-        born: born(&stat, generation),
-    })
-}
-
-/// The path from the root of the file system, of what shows as `path` through `mount`. What lies outside a mount of a
-/// part shows as its path from the root of the file system, which leads nowhere, or elsewhere.
-fn within(mount: &Mount, path: &[u8], leads_there: bool) -> Vec<u8> {
-    match below(path, &mount.point) {
-        Some(rest) if leads_there || mount.point != b"/" => join(&mount.root, rest),
-        Some(rest) if mount.root == b"/" => join(b"/", rest),
-        _ => path.to_vec(),
-    }
-}
-
-/// A path without what the kernel puts behind that of an unlinked file.
-fn without_mark(path: &[u8]) -> &[u8] {
-    match path.strip_suffix(b" (deleted)") {
-        Some(short) if std::fs::symlink_metadata(Path::new(OsStr::from_bytes(path))).is_err() => short,
-        _ => path,
-    }
-}
-
-fn mtime(stat: &Statx) -> i64 {
-    stat.stx_mtime
-        .tv_sec
-        .saturating_mul(1_000_000_000)
-        .saturating_add(i64::from(stat.stx_mtime.tv_nsec))
-}
-
-/// Time of birth where the file system has one, else the generation.
-fn born(stat: &Statx, generation: u32) -> Born {
-    match stat.stx_mask & StatxFlags::BTIME.bits() {
-        0 => (0, 0, generation),
-        _ => (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec, 0),
+        let ids = mounts.of_device(dev).map(|mount| mount.id);
+        let held = self.batch.held.path(pid, dev, inode, ids);
+        let path = held.or_else(|| self.executed.get(&(dev, inode)).map(Vec::as_slice))?;
+        let fstype = mounts
+            .of_device(dev)
+            .next()
+            .map_or("", |mount| mount.fstype.as_str());
+        Some(by_path(path, inode, fstype))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Location;
 
     fn held_file(text: &str) -> (tempfile::NamedTempFile, Dev) {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -367,6 +245,28 @@ mod tests {
             Location::Absolute(absolute) => assert_eq!(absolute, path),
             Location::Unknown => panic!("no path"),
         }
+    }
+
+    #[test]
+    fn an_executed_file_is_found_when_nobody_runs_it_any_more() {
+        // /proc takes no handles and nobody holds this: only its path is left.
+        let dev = std::fs::metadata("/proc/version").unwrap().dev();
+        let dev = Dev {
+            major: rustix::fs::major(dev),
+            minor: rustix::fs::minor(dev),
+        };
+        let inode = std::fs::metadata("/proc/version").unwrap().ino();
+        let mut inodes = Inodes::new().unwrap();
+        inodes.begin();
+        let mut seen = None;
+        assert_eq!(inodes.see(dev, inode, u32::MAX, &mut |_| panic!()), None);
+        inodes.executed(b"/proc/version");
+        inodes.begin();
+        inodes.see(dev, inode, u32::MAX, &mut |event| seen = Some(event));
+        let Some(Event::File(seen)) = seen else {
+            panic!("not found")
+        };
+        assert_eq!(seen.place.location, Location::Absolute(b"/proc/version".to_vec()));
     }
 
     #[test]

@@ -10,9 +10,11 @@
 //!
 //! It works in the initial pid namespace only: the events name threads as that has them.
 
+mod buffers;
 mod decode;
 mod dir;
 mod format;
+mod found;
 mod handle;
 mod inodes;
 mod page;
@@ -23,18 +25,14 @@ use crate::backend::Backend;
 use crate::error::RecordError;
 use crate::event::{Event, Exec, Fork, Location, LookupSeen, MetadataSeen, Place, UseSeen};
 use crate::options::Options;
+use buffers::Buffers;
 use decode::{Decoder, Record, What};
 use dir::Instance;
 use headstart_model::trace::{Backend as BackendName, Evidence, LookupKind, Scope, UseKind};
 use inodes::Inodes;
-use rustix::fs::OFlags;
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use tasks::Tasks;
-
-/// The least a processor's buffer holds. At 44 bytes an event it takes 240,000 events a second for a drain interval.
-const CPU_BUFFER_MIN: usize = 1 << 20;
 
 /// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
@@ -46,7 +44,7 @@ pub(crate) fn start(options: &Options) -> Result<Box<dyn Backend>, RecordError> 
 
 struct Tracefs {
     // Before the instance, which cannot be removed while they are open.
-    cpus: Vec<Cpu>,
+    buffers: Buffers,
     instance: Instance,
     decoder: Decoder,
     scope: Scope,
@@ -55,16 +53,7 @@ struct Tracefs {
     told: HashSet<u32>,
     inodes: Inodes,
     waiting: Vec<Record>,
-    pages_at_once: usize,
-    missed: u64,
-    damaged: u64,
     stopped: bool,
-}
-
-/// One processor's buffer.
-struct Cpu {
-    name: String,
-    pipe: OwnedFd,
 }
 
 impl Tracefs {
@@ -73,9 +62,7 @@ impl Tracefs {
         let instance = Instance::create(&dir::open_root()?)?;
         // Sized first, while the instance is still switched on, as it is when new: of one that is switched off, the
         // kernel waits for everybody to have left it, some 20 ms.
-        let cpus: Vec<String> = instance.list("per_cpu")?;
-        let bytes = (options.buffer_bytes / cpus.len().max(1)).max(CPU_BUFFER_MIN);
-        instance.write("buffer_size_kb", &bytes.div_ceil(1024).to_string())?;
+        let each = Buffers::size(&instance, options.buffer_bytes)?;
         instance.write("tracing_on", "0")?;
         // A full buffer keeps what it has: the beginning of a start is worth more than its end.
         instance.write("options/overwrite", "0")?;
@@ -89,17 +76,8 @@ impl Tracefs {
             Scope::System => Tasks::new(Scope::System, excluded),
         };
         let decoder = Decoder::enable(&instance)?;
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let cpus = cpus.into_iter().map(|name| {
-            Ok(Cpu {
-                pipe: instance.open(&format!("per_cpu/{name}/trace_pipe_raw"), flags)?,
-                name,
-            })
-        });
-        let cpus = cpus.collect::<Result<_, RecordError>>()?;
         let mut tracefs = Tracefs {
-            cpus,
-            pages_at_once: bytes / decoder.pages.page_bytes() + 2,
+            buffers: Buffers::open(&instance, &decoder, each)?,
             instance,
             decoder,
             scope: options.scope,
@@ -107,8 +85,6 @@ impl Tracefs {
             told: HashSet::new(),
             inodes: Inodes::new()?,
             waiting: Vec::new(),
-            missed: 0,
-            damaged: 0,
             stopped: false,
         };
         if tracefs.scope == Scope::System {
@@ -132,51 +108,6 @@ impl Tracefs {
         }
     }
 
-    /// Reads what the processors' buffers hold.
-    fn read(&mut self) -> Result<(), RecordError> {
-        let mut buffer = vec![0; self.decoder.pages.page_bytes()];
-        for cpu in &self.cpus {
-            // Many small reads of one page after another say the same thing; the first says it all.
-            let mut before: Option<(u32, What)> = None;
-            // Bounded, so that one busy processor cannot keep the others waiting for ever.
-            for _ in 0..self.pages_at_once {
-                let bytes = match rustix::io::read(&cpu.pipe, &mut buffer[..]) {
-                    Ok(0) | Err(rustix::io::Errno::AGAIN) => break,
-                    Err(rustix::io::Errno::INTR) => continue,
-                    Ok(length) => &buffer[..length],
-                    Err(error) => {
-                        return Err(RecordError::io(format!("read the events of {}", cpu.name), error));
-                    }
-                };
-                let Ok(page) = self.decoder.pages.page(bytes) else {
-                    self.damaged += 1;
-                    continue;
-                };
-                self.missed += page.missed;
-                for event in page.events {
-                    match event {
-                        Ok((time_ns, record)) => {
-                            let Some(record) = self.decoder.record(time_ns, record) else {
-                                continue;
-                            };
-                            let repeats = before.as_ref().is_some_and(|(tid, what)| {
-                                *tid == record.tid
-                                    && *what == record.what
-                                    && matches!(what, What::Pages { .. })
-                            });
-                            if !repeats {
-                                before = Some((record.tid, record.what.clone()));
-                                self.waiting.push(record);
-                            }
-                        }
-                        Err(page::Damaged) => self.damaged += 1,
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn take(&mut self, record: Record, sink: &mut dyn FnMut(Event)) {
         let Record { time_ns, tid, what } = record;
         match what {
@@ -192,7 +123,8 @@ impl Tracefs {
                 };
                 if kind == UseKind::Add {
                     if let Some(device) = self.inodes.block_device(dev, inode, start) {
-                        let pages = u32::try_from(last.saturating_sub(start) + 1).unwrap_or(u32::MAX);
+                        let pages =
+                            u32::try_from(last.saturating_sub(start).saturating_add(1)).unwrap_or(u32::MAX);
                         return sink(Event::Metadata(MetadataSeen {
                             time_ns,
                             dev: device,
@@ -270,7 +202,7 @@ impl Backend for Tracefs {
         } else {
             crate::recorder::monotonic_ns()
         };
-        self.read()?;
+        self.buffers.read(&self.decoder, &mut self.waiting)?;
         self.waiting.sort_by_key(|record| record.time_ns);
         let ready = self.waiting.partition_point(|record| record.time_ns <= complete);
         let later = self.waiting.split_off(ready);
@@ -288,22 +220,8 @@ impl Backend for Tracefs {
     }
 
     fn lost(&mut self) -> Result<u64, RecordError> {
-        let mut dropped = 0;
-        for cpu in &self.cpus {
-            dropped += dropped_events(&self.instance.read(&format!("per_cpu/{}/stats", cpu.name))?);
-        }
-        // The pages repeat what the counts say, as far as they say it.
-        Ok(dropped.max(self.missed) + self.damaged)
+        self.buffers.lost(&self.instance)
     }
-}
-
-/// The events a processor's `stats` file counts as not written or written over.
-fn dropped_events(stats: &str) -> u64 {
-    let lines = stats.lines().filter_map(|line| line.split_once(':'));
-    lines
-        .filter(|(name, _)| matches!(*name, "overrun" | "commit overrun" | "dropped events"))
-        .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
-        .sum()
 }
 
 /// A process runs another program: what /proc says of it while it lives (the interpreter of a script, the place a
@@ -352,18 +270,5 @@ fn check_namespace() -> Result<(), RecordError> {
         }),
         Ok(_) => Ok(()),
         Err(error) => Err(RecordError::io("look at /proc/self/ns/pid", error)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::dropped_events;
-
-    #[test]
-    fn every_way_to_lose_an_event_counts() {
-        let stats = "entries: 10\noverrun: 3\ncommit overrun: 1\nbytes: 99\noldest event ts: 5.1\nnow ts: 6.0\n\
-            dropped events: 5\nread events: 7\n";
-        assert_eq!(dropped_events(stats), 9);
-        assert_eq!(dropped_events(""), 0);
     }
 }

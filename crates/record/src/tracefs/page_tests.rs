@@ -19,7 +19,7 @@ fn layout() -> PageLayout {
 /// A page with these words of events after its head.
 fn page(time: u64, flags: u64, words: &[u32]) -> Vec<u8> {
     let mut bytes = time.to_le_bytes().to_vec();
-    bytes.extend((words.len() as u64 * 4 | flags).to_le_bytes());
+    bytes.extend(((words.len() as u64 * 4) | flags).to_le_bytes());
     bytes.extend(words.iter().flat_map(|w| w.to_le_bytes()));
     bytes
 }
