@@ -57,13 +57,16 @@ pub fn check(model: &Model, base: &Path, registry: &Registry, seconds: u32) -> R
         let report = fio(attached.device(), kind, block, depth, seconds)?;
         let measured = report["bw_bytes"].as_f64().context("fio reports no bandwidth")?;
         // The same places in the same order, so that chance has no part in the difference.
-        let places: Vec<(u64, u64)> = attached.take_log().iter().map(|e| (e.offset, e.length)).collect();
+        let log = attached.take_log();
+        let places: Vec<(u64, u64)> = log.iter().map(|e| (e.offset, e.length)).collect();
+        // The kernel may cut fio's large requests in two: what counts is how many the device saw at once.
+        let seen = log.iter().map(|e| e.depth).max().unwrap_or(depth);
         let (unit, size) = if block == RANDOM {
             ("reads/s", block as f64)
         } else {
             ("MB/s", 1e6)
         };
-        let (predicted, measured) = (predict(model, depth, &places) / size, measured / size);
+        let (predicted, measured) = (predict(model, seen, &places) / size, measured / size);
         checks.push(Check {
             model: model.name.clone(),
             pattern,
