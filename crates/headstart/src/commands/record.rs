@@ -1,5 +1,6 @@
 //! `headstart record`: a start, written down as a trace.
 
+use crate::context::now_unix_ns;
 use crate::options::until;
 use crate::session::{Ending, Job, Purpose, start};
 use anyhow::Result;
@@ -53,7 +54,7 @@ enum Backend {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let origin = Instant::now();
+    let (origin, origin_unix_ns) = (Instant::now(), now_unix_ns());
     let words = args
         .command
         .iter()
@@ -76,6 +77,7 @@ pub fn run(args: Args) -> Result<()> {
         &args.command,
         Job {
             origin,
+            origin_unix_ns,
             record,
             purpose: Purpose::Trace(args.output),
         },

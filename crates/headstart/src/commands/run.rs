@@ -1,5 +1,6 @@
 //! `headstart run`: the whole loop for one command.
 
+use crate::context::now_unix_ns;
 use crate::keys;
 use crate::options::QUIET_SECONDS;
 use crate::session::{Ending, Job, Purpose, start};
@@ -39,7 +40,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args, store: Store) -> Result<()> {
-    let origin = Instant::now();
+    let (origin, origin_unix_ns) = (Instant::now(), now_unix_ns());
     let key = keys::of_command(args.name.as_deref(), &args.command)?;
     let words = args
         .command
@@ -65,6 +66,7 @@ pub fn run(args: Args, store: Store) -> Result<()> {
         &args.command,
         Job {
             origin,
+            origin_unix_ns,
             record,
             purpose,
         },

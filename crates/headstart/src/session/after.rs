@@ -23,6 +23,8 @@ pub struct After<'a> {
     pub store: &'a Store,
     /// Whose start it was.
     pub key: &'a Key,
+    /// When it began, nanoseconds since 1970.
+    pub origin_unix_ns: u64,
     /// What headstart did for it.
     pub mode: Mode,
     /// Its trace, or why there is none.
@@ -41,8 +43,6 @@ pub struct Replayed {
     pub report: ReplayReport,
     /// The plan it followed.
     pub plan: PlanFile,
-    /// When the trace's time began, from the origin.
-    pub trace_began_ns: i64,
 }
 
 /// Others come first: the program that may still run, and whoever waited for it.
@@ -53,10 +53,10 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<()> {
     // Where it is refused the work is done all the same.
     let _ = set_nice(NICE);
     let _ = set_io(Priority::Idle);
-    let started = now_unix_ns().saturating_sub(after.ended.map_or(0, |(_, took)| took.as_nanos() as u64));
     let After {
         store,
         key,
+        origin_unix_ns,
         mode,
         recorded,
         reason,
@@ -67,7 +67,7 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<()> {
     let trace = match recorded {
         Ok(trace) => trace,
         Err(error) => {
-            let outcome = without_trace(key, mode, replayed.as_ref(), ended, started, &error);
+            let outcome = without_trace(key, mode, replayed.as_ref(), ended, origin_unix_ns, &error);
             return keep(store, &lock, &outcome, None, notes);
         }
     };
@@ -85,7 +85,8 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<()> {
         trace: &trace,
         replay: opened.as_ref().map(|(plan, report)| (plan, *report)),
         profile: previous.as_ref(),
-        trace_began_ns: replayed.as_ref().map_or(0, |it| it.trace_began_ns),
+        // Both clocks run alike between the two instants, unless somebody sets the wall clock just then.
+        trace_began_ns: trace.meta.started_unix_ns.wrapping_sub(origin_unix_ns) as i64,
         blocked_ns: None,
         not_learned: learned.as_ref().err().cloned(),
     });

@@ -49,7 +49,6 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
     };
     let mut record = job.record;
     record.replayed = replaying.is_some();
-    let began = Instant::now();
     let mut recorder = Recorder::start(&record);
     let pid = match receive(&stream) {
         Ok(Message::Command(pid)) => pid,
@@ -84,13 +83,14 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
     let result = match &job.purpose {
         Purpose::Trace(path) => save(path, recorded),
         Purpose::Loop { store, key, .. } => {
-            let replayed = replaying.map(|replaying| replaying.end(&watch, began));
+            let replayed = replaying.map(|replaying| replaying.end(&watch));
             let ended = match watch.fate() {
                 Fate::Ended(status, at) => Some((status, at.duration_since(job.origin))),
                 _ => None,
             };
             let after = After {
                 store,
+                origin_unix_ns: job.origin_unix_ns,
                 key,
                 mode,
                 recorded,
@@ -113,20 +113,17 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
 struct Replaying {
     replay: Replay,
     plan: PlanFile,
-    origin: Instant,
 }
 
 impl Replaying {
     /// Lets it come to its end, or stops it if the command has ended before.
-    fn end(self, watch: &Watch, trace_began: Instant) -> Replayed {
+    fn end(self, watch: &Watch) -> Replayed {
         if watch.fate() != Fate::Running {
             self.replay.stop();
         }
-        let began = trace_began.duration_since(self.origin).as_nanos();
         Replayed {
             report: self.replay.finish(),
             plan: self.plan,
-            trace_began_ns: i64::try_from(began).unwrap_or(i64::MAX),
         }
     }
 }
@@ -149,7 +146,7 @@ fn begin(
     }
     let copy = PlanFile(plan.0.clone());
     match Replay::start(copy, Options::new(origin)) {
-        Ok(replay) => (Mode::Replay, Some(Replaying { replay, plan, origin })),
+        Ok(replay) => (Mode::Replay, Some(Replaying { replay, plan })),
         Err(error) => {
             notes.tell(format!("not replaying: {error}"));
             (Mode::Record, None)

@@ -27,6 +27,8 @@ use std::time::Instant;
 pub struct Job {
     /// The first instant of the start.
     pub origin: Instant,
+    /// The same on the wall clock, nanoseconds since 1970.
+    pub origin_unix_ns: u64,
     /// How to record.
     pub record: headstart_record::Options,
     /// What for.
