@@ -299,7 +299,7 @@ fn doctor_says_what_there_is() {
         assert!(!report[field].is_null(), "{field}: {report}");
     }
     let text = case.headstart(&["doctor"]).out;
-    for words in ["CAP_BPF", "BTF", "io_uring", "tracefs", "Devices"] {
+    for words in ["CAP_BPF", "BPF", "io_uring", "tracefs", "Devices"] {
         assert!(text.contains(words), "{words}: {text}");
     }
 }

@@ -144,19 +144,15 @@ fn look(store: &Store) -> Report {
             "time blocked on I/O in outcomes",
         ),
     ];
-    let mut recording = vec![
-        check("BTF", &system.btf, "needed by the BPF recorder; without: tracefs"),
-        check(
-            "tracefs",
-            &system.tracefs,
-            "the recorder where BPF is not to be had",
-        ),
-    ];
-    recording.extend(recorder.features.into_iter().map(|feature| Check {
-        name: feature.name,
-        present: feature.present,
-        note: feature.note,
-    }));
+    let recording = recorder
+        .features
+        .into_iter()
+        .map(|feature| Check {
+            name: feature.name,
+            present: feature.present,
+            note: feature.note,
+        })
+        .collect();
     let lower = |text: String| text.to_lowercase();
     Report {
         kernel: system.kernel,
