@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Handle types as in the kernel's `include/linux/exportfs.h`.
@@ -44,20 +45,24 @@ impl Handle {
         u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| self.data.get(offset + i).copied().unwrap_or(0)))
     }
 
-    /// Inode number and generation.
-    fn decode(&self) -> Option<(u64, u32)> {
-        match self.kind {
-            INO32_GEN | INO32_GEN_PARENT => Some((self.u32_at(0).into(), self.u32_at(4))),
-            XFS_INO64_GEN | XFS_INO64_GEN_PARENT => Some((self.u64_at(0), self.u32_at(8))),
+    /// Inode number and generation. Others than these file systems use the same types for other contents (tmpfs and
+    /// FUSE do).
+    fn decode(&self, fstype: &str) -> Option<(u64, u32)> {
+        match (fstype, self.kind) {
+            ("ext2" | "ext3" | "ext4" | "f2fs" | "xfs", INO32_GEN | INO32_GEN_PARENT) => {
+                Some((self.u32_at(0).into(), self.u32_at(4)))
+            }
+            ("xfs", XFS_INO64_GEN | XFS_INO64_GEN_PARENT) => Some((self.u64_at(0), self.u32_at(8))),
             // objectid, root_objectid, generation: the inode's i_generation is the low half.
-            BTRFS | BTRFS_PARENT | BTRFS_PARENT_ROOT => Some((self.u64_at(0), self.u32_at(16))),
+            ("btrfs", BTRFS | BTRFS_PARENT | BTRFS_PARENT_ROOT) => Some((self.u64_at(0), self.u32_at(16))),
             _ => None,
         }
     }
 }
 
-/// What `path` itself (not what a symbolic link points to) is.
-pub(crate) fn identify(path: &Path) -> io::Result<Identity> {
+/// What `path` itself (not what a symbolic link points to) is. On another file system than one of this type the
+/// generation may be wrong; the mount tells.
+pub(crate) fn identify(path: &Path, fstype: &str) -> io::Result<Identity> {
     let c_path = CString::new(path.as_os_str().to_owned().into_vec())?;
     let mut handle = Handle {
         bytes: 128,
@@ -76,23 +81,13 @@ pub(crate) fn identify(path: &Path) -> io::Result<Identity> {
             0,
         )
     };
-    if result == 0 {
-        if let Some((inode, generation)) = handle.decode() {
-            return Ok(Identity {
-                inode,
-                generation: Some(generation),
-                mount: u32::try_from(mount).ok(),
-            });
-        }
+    let mount = if result == 0 { u32::try_from(mount).ok() } else { None };
+    if let (Some(_), Some((inode, generation))) = (mount, handle.decode(fstype)) {
+        return Ok(Identity { inode, generation: Some(generation), mount });
     }
     // No handles, or of another kind.
-    use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::symlink_metadata(path)?;
-    Ok(Identity {
-        inode: metadata.ino(),
-        generation: None,
-        mount: None,
-    })
+    Ok(Identity { inode: metadata.ino(), generation: None, mount })
 }
 
 /// The present path of an inode by its number and generation, as long as the inode lives; `mount` is a descriptor
@@ -134,21 +129,20 @@ pub(crate) fn path_of(mount: BorrowedFd<'_>, fstype: &str, inode: u64, generatio
     let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
     // An unlinked file is shown with " (deleted)" behind its name, a disconnected one with part of its path: only
     // what leads back to the inode is a path.
-    (identify(&path).ok()?.inode == inode).then(|| path.into_os_string().into_vec())
+    (identify(&path, fstype).ok()?.inode == inode).then(|| path.into_os_string().into_vec())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
-    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_path_and_its_inode_lead_to_one_another() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, "x").unwrap();
-        let identity = identify(&path).unwrap();
+        let identity = identify(&path, "ext4").unwrap();
         assert_eq!(identity.inode, std::fs::metadata(&path).unwrap().ino());
         // Only with the privilege, and on a file system with handles, the way back is open.
         let renamed = dir.path().join("renamed");
@@ -162,7 +156,7 @@ mod tests {
         ) {
             assert_eq!(found, renamed.as_os_str().as_encoded_bytes());
         }
-        assert!(identify(&path).is_err());
+        assert!(identify(&path, "ext4").is_err());
     }
 
     #[test]
@@ -171,7 +165,7 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
         assert_eq!(
-            identify(&link).unwrap().inode,
+            identify(&link, "ext4").unwrap().inode,
             std::fs::symlink_metadata(&link).unwrap().ino()
         );
     }

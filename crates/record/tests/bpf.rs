@@ -282,6 +282,7 @@ fn memory_is_noted_as_not_local() {
     let (_, found) = file(&trace, &memory.join("file")).unwrap();
     let filesystem = &trace.filesystems[found.filesystem.unwrap() as usize];
     assert_eq!((filesystem.fstype.as_str(), filesystem.local), ("tmpfs", false));
+    assert_eq!(found.state, FileState::Present);
 }
 
 #[test]

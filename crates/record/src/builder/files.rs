@@ -10,7 +10,6 @@ use headstart_model::trace::{File, FileState, Filesystem};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
 
 /// The files seen so far.
 pub(super) struct Files {
@@ -220,7 +219,8 @@ impl<'a> Fate<'a> {
 }
 
 fn state_at(seen: &FileSeen, at: &Resolved<'_>) -> FileState {
-    match inode::identify(Path::new(FilePath::from(at.path.as_slice()).as_path())) {
+    let path = FilePath::from(at.path.as_slice());
+    match inode::identify(path.as_path(), at.mount.map_or("", |mount| &mount.fstype)) {
         Ok(found) if is_same(seen, at.mount, &found) => FileState::Present,
         Ok(_) => FileState::Replaced,
         Err(error)
