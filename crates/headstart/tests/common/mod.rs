@@ -89,6 +89,29 @@ impl Case {
     }
 }
 
+impl Drop for Case {
+    /// Waits for helpers that go on in the background: they would make anew what is removed under them.
+    fn drop(&mut self) {
+        let state = format!("HEADSTART_STATE={}", self.state().display()).into_bytes();
+        let until = Instant::now() + Duration::from_secs(10);
+        let is_ours = |pid: &std::ffi::OsStr| {
+            let environment = std::fs::read(Path::new("/proc").join(pid).join("environ")).unwrap_or_default();
+            environment
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == state)
+        };
+        let any = || {
+            std::fs::read_dir("/proc")
+                .unwrap()
+                .flatten()
+                .any(|entry| is_ours(&entry.file_name()))
+        };
+        while any() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
 impl Ran {
     /// The exit status; panics if a signal killed it.
     #[track_caller]
