@@ -25,7 +25,7 @@ fn page(time: u64, flags: u64, words: &[u32]) -> Vec<u8> {
 }
 
 fn head(kind: u32, delta: u32) -> u32 {
-    kind | delta << 5
+    kind | (delta << 5)
 }
 
 fn read(bytes: &[u8]) -> Result<(u64, Vec<(u64, Vec<u8>)>), Damaged> {
