@@ -1,7 +1,7 @@
 //! Compiles the BPF programs. What they need to know of the kernel is in this crate and in the BTF of the kernel they
 //! are loaded into, not in that of the machine that builds them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
@@ -9,6 +9,11 @@ fn main() {
     println!("cargo:rerun-if-changed=src/bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    compile(&out.join("record.bpf.o"), &["-DHAVE_BPF_LOOP"]);
+    compile(&out.join("record-old.bpf.o"), &[]);
+}
+
+fn compile(object: &Path, defines: &[&str]) {
     // libbpf's own headers, from its build.
     let headers = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
@@ -18,10 +23,10 @@ fn main() {
         Err(error) => panic!("cargo sets CARGO_CFG_TARGET_ARCH: {error}"),
     };
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
-    let object = out.join("record.bpf.o");
     let status = Command::new(&clang)
         .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"])
         .arg(format!("-D__TARGET_ARCH_{arch}"))
+        .args(defines)
         .arg("-I")
         .arg(&headers)
         // Paths of the build machine stay out of the object.
@@ -30,28 +35,30 @@ fn main() {
             env::var("CARGO_MANIFEST_DIR").unwrap_or_default()
         ))
         .args(["-c", "src/bpf/record.bpf.c", "-o"])
-        .arg(&object)
+        .arg(object)
         .status();
     match status {
         Ok(status) if status.success() => {}
         Ok(status) => panic!("clang could not compile src/bpf/record.bpf.c: {status}"),
-        Err(error) => panic!(
-            "cannot run {}: {error}; install clang (make deps) or set CLANG",
-            clang.to_string_lossy()
-        ),
+        Err(error) => {
+            panic!(
+                "cannot run {}: {error}; install clang (make deps) or set CLANG",
+                clang.to_string_lossy()
+            )
+        }
     }
     // libbpf needs BTF, not DWARF, which is four fifths of the object.
     let strip = env::var_os("LLVM_STRIP").unwrap_or_else(|| "llvm-strip".into());
     if !Command::new(strip)
         .arg("-g")
-        .arg(&object)
+        .arg(object)
         .status()
         .is_ok_and(|status| status.success())
     {
         println!("cargo:warning=llvm-strip is not there; the binary will be a little larger");
     }
     assert!(
-        fs::metadata(&object).is_ok_and(|m| m.len() > 0),
+        fs::metadata(object).is_ok_and(|m| m.len() > 0),
         "clang wrote no object"
     );
 }

@@ -20,7 +20,6 @@ const USE_EVENT: &str = "mm_filemap_get_pages";
 const STRUCTURES: &[&str] = &[
     "address_space",
     "atomic_t",
-    "bpf_func_id",
     "dentry",
     "fdtable",
     "file",
@@ -73,6 +72,11 @@ impl Kernel {
         self.tracepoints.contains_key(name)
     }
 
+    /// Whether the kernel tells what pages are asked for (6.12 and later).
+    pub(crate) fn has_use_events(&self) -> bool {
+        self.has_tracepoint(USE_EVENT)
+    }
+
     /// Whether a tracepoint's first argument is a pointer to this structure.
     pub(crate) fn tracepoint_gives(&self, name: &str, structure: &str) -> bool {
         self.tracepoints.get(name).is_some_and(|s| s == structure)
@@ -108,7 +112,7 @@ impl Kernel {
             }
         }
         kernel.minimal = extract.finish();
-        if !kernel.has_tracepoint(USE_EVENT) {
+        if !kernel.has_use_events() {
             let functions: HashSet<&[u8]> = functions.iter().map(|name| name.as_bytes()).collect();
             for at in btf.types.iter().filter(|at| btf.kind(**at) == Some(FUNC)) {
                 let name = btf.name(*at)?;

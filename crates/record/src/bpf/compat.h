@@ -87,11 +87,6 @@ enum pageflags {
 	PG_head = 6,
 };
 
-/* Helpers: bpf_loop, 5.17 and later. */
-enum bpf_func_id {
-	BPF_FUNC_loop = 181,
-};
-
 #pragma clang attribute pop
 
 static __always_inline s64 inode_mtime_ns(const struct inode *inode)

@@ -16,6 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/record.bpf.o")));
+/// The same for kernels that do not know bpf_loop.
+static OLD_OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/record-old.bpf.o")));
 
 /// Functions that are traced where the kernel has no use events.
 pub(crate) const FUNCTIONS: &[&str] = &[
@@ -100,11 +102,17 @@ fn programs(kernel: &Kernel, evidence: Evidence) -> Vec<&'static str> {
 pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
     let failed = |step: &'static str| move |source| explain(step, source);
     listen_to_libbpf();
+    // bpf_loop came with 5.17: whatever has the use events of 6.12 has it.
+    let object = if kernel.has_use_events() {
+        OBJECT
+    } else {
+        OLD_OBJECT
+    };
     let (btf, path) = as_file(kernel.minimal())?;
     let mut open = ObjectBuilder::default()
         .name("headstart")
         .and_then(|builder| builder.btf_custom_path(&path))
-        .and_then(|builder| builder.open_memory(&OBJECT.0))
+        .and_then(|builder| builder.open_memory(&object.0))
         .map_err(failed("open the BPF programs"))?;
     let wanted = programs(kernel, plan.evidence);
     for mut program in open.progs_mut() {

@@ -253,13 +253,16 @@ static __noinline u32 walk(struct scratch *s, u32 at, u64 from)
 	const struct dentry *dentry = (const void *)from;
 	struct walk w = { .s = s, .dentry = dentry, .end = at };
 
-	/* The verifier follows every turn of a plain loop, which takes it milliseconds; 5.17 brought one it need not. */
-	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop)) {
-		bpf_loop(DEPTH, step, &w, 0);
-	} else {
-		for (int i = 0; i < DEPTH && !step(i, &w); i++)
-			;
-	}
+	/*
+	 * The verifier follows every turn of a plain loop, which takes it milliseconds; 5.17 brought one it need not.
+	 * Older kernels refuse programs that mention it even where they never run it, so there are two objects.
+	 */
+#ifdef HAVE_BPF_LOOP
+	bpf_loop(DEPTH, step, &w, 0);
+#else
+	for (int i = 0; i < DEPTH && !step(i, &w); i++)
+		;
+#endif
 	return (w.end - at) | (w.at_top && w.dentry == BPF_CORE_READ(dentry, d_sb, s_root) ? WHOLE : 0);
 }
 
