@@ -28,7 +28,10 @@ fn head(kind: u32, delta: u32) -> u32 {
     kind | (delta << 5)
 }
 
-fn read(bytes: &[u8]) -> Result<(u64, Vec<(u64, Vec<u8>)>), Damaged> {
+/// Time and record.
+type Event = (u64, Vec<u8>);
+
+fn read(bytes: &[u8]) -> Result<(u64, Vec<Event>), Damaged> {
     let page = layout().page(bytes)?;
     let events = page
         .events
