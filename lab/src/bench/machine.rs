@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{WaitOptions, set_child_subreaper, waitpid};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::{Attached, Counters, Entry, Options};
@@ -78,6 +79,8 @@ impl Machine {
             keep: false,
         };
         let disk = Attached::new(&options, registry)?;
+        // What programs leave in the background becomes this process's child: see `settle`.
+        set_child_subreaper(Some(rustix::process::getpid())).context("becoming a subreaper")?;
         File::create(output).with_context(|| format!("creating {}", output.display()))?;
         Ok(Machine {
             disk,
@@ -183,7 +186,9 @@ impl Machine {
         let status = child.wait().with_context(|| format!("waiting for {program}"))?;
         let seconds = begin.elapsed().as_secs_f64();
         let stalled_seconds = stalled.and_then(|before| Some(self::stalled()? - before));
+        let counted = self.disk.counters()?;
         drop(timer);
+        settle()?;
         drop(guard);
         if !status.success() {
             bail!(
@@ -196,7 +201,7 @@ impl Machine {
             reads,
             bytes,
             busy_ms,
-        } = self.disk.counters()?.since(&before);
+        } = counted.since(&before);
         Ok(Stage {
             name: name.to_owned(),
             seconds,
@@ -254,6 +259,21 @@ fn stalled() -> Option<f64> {
     let some = text.lines().find(|line| line.starts_with("some"))?;
     let total = some.split("total=").nth(1)?.trim().parse::<f64>().ok()?;
     Some(total / 1e6)
+}
+
+/// Waits, untimed, until what the command left running in the background has ended: a tool may learn then, and the
+/// mount must not be taken away under it.
+fn settle() -> Result<()> {
+    let limit = Instant::now() + LIMIT;
+    loop {
+        match waitpid(None, WaitOptions::NOHANG) {
+            Ok(Some(_)) => continue,
+            Ok(None) if Instant::now() < limit => std::thread::sleep(Duration::from_millis(2)),
+            Ok(None) => bail!("the command left something running for {} s", LIMIT.as_secs()),
+            // No child is left.
+            Err(_) => return Ok(()),
+        }
+    }
 }
 
 /// Ends a process group unless dropped in time.
