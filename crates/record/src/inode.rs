@@ -81,13 +81,25 @@ pub(crate) fn identify(path: &Path, fstype: &str) -> io::Result<Identity> {
             0,
         )
     };
-    let mount = if result == 0 { u32::try_from(mount).ok() } else { None };
+    let mount = if result == 0 {
+        u32::try_from(mount).ok()
+    } else {
+        None
+    };
     if let (Some(_), Some((inode, generation))) = (mount, handle.decode(fstype)) {
-        return Ok(Identity { inode, generation: Some(generation), mount });
+        return Ok(Identity {
+            inode,
+            generation: Some(generation),
+            mount,
+        });
     }
     // No handles, or of another kind.
     let metadata = std::fs::symlink_metadata(path)?;
-    Ok(Identity { inode: metadata.ino(), generation: None, mount })
+    Ok(Identity {
+        inode: metadata.ino(),
+        generation: None,
+        mount,
+    })
 }
 
 /// The present path of an inode by its number and generation, as long as the inode lives; `mount` is a descriptor

@@ -1,10 +1,13 @@
 //! A start → [`Trace`]: who ran, which pages of which files were used first and when, which paths were looked up,
 //! and which metadata blocks had to be read.
 //!
-//! Two back-ends see the same things: BPF programs ([`bpf`](crate::features) — exact, cheap, with paths taken in the
-//! kernel) and a tracefs instance (where BPF or BTF is missing). A thread of this crate drains whichever was chosen
-//! ten times a second and hands its [events](event) to the [builder](builder), which drops what is already known, so
-//! that [`Recorder::finish`] has little left to do.
+//! Two back-ends see the same things: BPF programs (cheap, with paths taken in the kernel) and a tracefs instance
+//! (where BPF or BTF is missing). A thread of this crate drains whichever was chosen ten times a second and hands its
+//! events to a builder, which drops what is already known, so that [`Recorder::finish`] has little left to do.
+//!
+//! What is not seen: pages touched through mappings that were there before; paths opened by io_uring; system calls of
+//! 32-bit programs. A process in another mount namespace is followed by device and directory; only absolute paths it
+//! looks up are taken as if its mounts were the recorder's.
 //!
 //! ```no_run
 //! use headstart_record::{Options, Recorder};

@@ -1,6 +1,8 @@
 //! What a recording by BPF holds, on private file systems. These need root and a kernel with BTF; without, they say
 //! that they were skipped.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests may fail as tests do.
+
 mod support;
 
 use headstart_model::trace::{EndReason, FileState, LookupKind, Scope, UseKind};
@@ -204,12 +206,8 @@ fn what_became_of_a_file_is_told() {
     // ext4 gives the number of the removed file to the next one: only the generation tells them apart.
     let script = "cat kept deleted renamed replaced reborn; rm deleted; mv renamed moved; \
         echo new > temporary; mv temporary replaced; rm reborn; echo new > reborn; \
-        exec 5> unlinked; rm unlinked; head -c 9000 deleted2 >&5; echo 12345 > x; exec 6< x; rm x; cat <&6";
-    let trace = record(&format!(
-        "cd {}; {}",
-        disk.display(),
-        script.replace("head -c 9000 deleted2 >&5; ", "")
-    ));
+        echo 12345 > x; exec 6< x; rm x; cat <&6";
+    let trace = record(&format!("cd {}; {script}", disk.display()));
     let state = |name: &str| file(&trace, &disk.join(name)).map(|(_, f)| f.state);
     assert!(state("kept").or(state("another-name")) == Some(FileState::Present));
     assert_eq!(state("deleted"), Some(FileState::Deleted));
@@ -437,7 +435,7 @@ fn lost_events_are_counted() {
         buffer_bytes: 4096,
         ..tree()
     };
-    let trace = record_beside(&options, &format!("cat {}/*", disk.display()), || {});
+    let trace = record_beside(&options, &format!("cat {}/file*", disk.display()), || {});
     assert!(trace.lost.events > 0);
     assert!(trace.unfit().is_some());
 }

@@ -1,5 +1,6 @@
 //! Private file systems, and a child that is recorded from before its exec.
 #![allow(dead_code)] // Each test binary uses its part.
+#![allow(clippy::unwrap_used)] // Helpers of tests may fail as tests do.
 
 use headstart_model::trace::{File, Trace, UseKind};
 use headstart_record::{BackendChoice, Options, Recorder};
