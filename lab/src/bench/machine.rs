@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{WaitOptions, set_child_subreaper, waitpid};
+use rustix::process::{WaitOptions, set_child_subreaper, wait};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::{Attached, Counters, Entry, Options};
@@ -266,7 +266,7 @@ fn stalled() -> Option<f64> {
 fn settle() -> Result<()> {
     let limit = Instant::now() + LIMIT;
     loop {
-        match waitpid(None, WaitOptions::NOHANG) {
+        match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) => continue,
             Ok(None) if Instant::now() < limit => std::thread::sleep(Duration::from_millis(2)),
             Ok(None) => bail!("the command left something running for {} s", LIMIT.as_secs()),
