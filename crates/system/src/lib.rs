@@ -1,5 +1,5 @@
 //! Everything headstart asks of this machine: what is mounted ([`mounts`]), how a file is opened without harm
-//! ([`open`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie,
+//! ([`open`], many at once [`pins`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie,
 //! what is in memory ([`residency`]), how much memory and pressure there is ([`memory`]), what the kernel offers
 //! ([`features`]); and all of it for a list of paths, as a plan needs it ([`snapshot`]).
 //!
@@ -15,6 +15,7 @@ pub mod launch;
 pub mod memory;
 pub mod mounts;
 pub mod open;
+pub mod pins;
 pub mod priority;
 pub mod residency;
 pub mod snapshot;

@@ -7,7 +7,7 @@
 //! same object is opened for reading, by way of `/proc/self/fd`.
 
 use crate::files::{self, Stat, Type};
-use crate::mounts::{Kind, MountTable, kind_of_magic};
+use crate::mounts::{Kind, Mount, MountTable, kind_of_magic};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -81,6 +81,11 @@ pub struct Opened {
 /// Opens a regular file or directory for reading.
 pub fn open_checked(mounts: &MountTable, path: &Path, links: Links, expect: &Expect) -> Result<Opened, Skip> {
     let (pin, stat) = pin(mounts, path, links)?;
+    open_pinned(pin.as_fd(), stat, expect)
+}
+
+/// [`open_checked`] from where something is pinned already, whatever it is.
+pub fn open_pinned(pin: BorrowedFd<'_>, stat: Stat, expect: &Expect) -> Result<Opened, Skip> {
     match stat.kind {
         Type::Symlink => return Err(Skip::Symlink),
         Type::Special => return Err(Skip::Special),
@@ -97,7 +102,7 @@ pub fn open_checked(mounts: &MountTable, path: &Path, links: Links, expect: &Exp
     if let Some((what, _)) = expected.iter().find(|(_, same)| !same) {
         return Err(Skip::Changed { what });
     }
-    let fd = reopen(pin.as_fd())?;
+    let fd = reopen(pin)?;
     if expect
         .generation
         .is_some_and(|generation| generation != files::generation(fd.as_fd()))
@@ -108,34 +113,55 @@ pub fn open_checked(mounts: &MountTable, path: &Path, links: Links, expect: &Exp
 }
 
 /// Pins whatever is at a path of a local file system, without opening it. Symbolic links are pinned themselves.
+/// [`crate::pins`] does the same for many paths.
 pub fn pin(mounts: &MountTable, path: &Path, links: Links) -> Result<(OwnedFd, Stat), Skip> {
-    if !path.is_absolute() {
-        return Err(Skip::Missing);
-    }
-    let bytes = path.as_os_str().as_bytes();
-    let mount = mounts.lookup(bytes).ok_or(Skip::NotLocal)?;
-    if !mounts.is_local(mount) {
-        return Err(Skip::NotLocal);
-    }
+    let mount = local_mount(mounts, path)?;
     let (fd, stat) = pin_unchecked(path, links)?;
-    // The descriptor may be elsewhere than the path says: a link was followed, something was mounted since. On btrfs,
-    // and on an overlay of several file systems, the numbers differ although nothing happened.
-    if (stat.major, stat.minor) != (mount.major, mount.minor) && !on_local(fd.as_fd()) {
-        return Err(Skip::NotLocal);
-    }
+    still_local(fd.as_fd(), &stat, (mount.major, mount.minor))?;
     Ok((fd, stat))
 }
 
-/// [`pin`] without looking where the path leads: the caller knows.
-pub(crate) fn pin_unchecked(path: &Path, links: Links) -> Result<(OwnedFd, Stat), Skip> {
+/// The mount a path is on by its name, if it may be looked up.
+pub(crate) fn local_mount<'a>(mounts: &'a MountTable, path: &Path) -> Result<&'a Mount, Skip> {
+    if !path.is_absolute() {
+        return Err(Skip::Missing);
+    }
+    let mount = mounts.lookup(path.as_os_str().as_bytes()).ok_or(Skip::NotLocal)?;
+    if !mounts.is_local(mount) {
+        return Err(Skip::NotLocal);
+    }
+    Ok(mount)
+}
+
+/// Checks where a pinned path led. The descriptor may be elsewhere than the path says: a link was followed, something
+/// was mounted since. On btrfs, and on an overlay of several file systems, the numbers differ although nothing
+/// happened.
+pub(crate) fn still_local(pin: BorrowedFd<'_>, stat: &Stat, device: (u32, u32)) -> Result<(), Skip> {
+    if (stat.major, stat.minor) != device && !on_local(pin) {
+        return Err(Skip::NotLocal);
+    }
+    Ok(())
+}
+
+/// What a pin is opened with: nothing is opened, and links are taken as said.
+pub(crate) fn pin_flags(links: Links) -> (OFlags, ResolveFlags) {
     let resolve = match links {
         Links::Refuse => ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS,
         Links::Follow => ResolveFlags::NO_MAGICLINKS,
     };
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    (OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, resolve)
+}
+
+/// [`pin`] without looking where the path leads: the caller knows.
+pub(crate) fn pin_unchecked(path: &Path, links: Links) -> Result<(OwnedFd, Stat), Skip> {
+    let (flags, resolve) = pin_flags(links);
     let fd = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve).map_err(skip)?;
-    let stat = files::stat(&fd).map_err(|error| Skip::Io(error.raw_os_error().unwrap_or(0)))?;
+    let stat = stat_pin(fd.as_fd())?;
     Ok((fd, stat))
+}
+
+pub(crate) fn stat_pin(pin: BorrowedFd<'_>) -> Result<Stat, Skip> {
+    files::stat(pin).map_err(|error| Skip::Io(error.raw_os_error().unwrap_or(0)))
 }
 
 /// Whether an open file is on a local file system, by its magic number.
@@ -153,7 +179,7 @@ pub(crate) fn reopen(pin: BorrowedFd<'_>) -> Result<OwnedFd, Skip> {
     })
 }
 
-fn skip(error: Errno) -> Skip {
+pub(crate) fn skip(error: Errno) -> Skip {
     match error {
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Skip::Missing,
         Errno::LOOP => Skip::Symlink,
