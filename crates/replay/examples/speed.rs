@@ -7,6 +7,9 @@
 //! target/release/examples/speed run /var/tmp/speed/disk flash 16 4000
 //! ```
 //!
+//! Rounds with io_uring and without it take turns. `look` in place of `run` only looks the files up, without reading
+//! them; make the image another file system's, with the same files, to see look-ups that have to read.
+//!
 //! The ideal is (reads the device served) × (time of a read) / depth; "plain reads" is what the same number of direct
 //! reads took on the same device right after, so what the machine allowed. Needs root.
 
@@ -30,7 +33,14 @@ fn main() -> Result<(), Failure> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["make", image] => make(Path::new(image)),
-        ["run", disk, class, depth, latency_us, ref flying @ ..] => {
+        [
+            what @ ("run" | "look"),
+            disk,
+            class,
+            depth,
+            latency_us,
+            ref flying @ ..,
+        ] => {
             let class = match class {
                 "disk" => DeviceClass::Disk,
                 "flash" => DeviceClass::Flash,
@@ -39,6 +49,7 @@ fn main() -> Result<(), Failure> {
             };
             let flying = flying.first().map(|n| n.parse()).transpose()?;
             run(
+                what,
                 Path::new(disk),
                 class,
                 depth.parse()?,
@@ -46,7 +57,7 @@ fn main() -> Result<(), Failure> {
                 flying,
             )
         }
-        _ => Err("speed make IMAGE | speed run DISK CLASS DEPTH LATENCY_US [IN_FLIGHT]".into()),
+        _ => Err("speed make IMAGE | speed run|look DISK CLASS DEPTH LATENCY_US [IN_FLIGHT]".into()),
     }
 }
 
@@ -117,6 +128,7 @@ fn make(image: &Path) -> Result<(), Failure> {
 }
 
 fn run(
+    what: &str,
     disk: &Path,
     class: DeviceClass,
     depth: u32,
@@ -129,25 +141,33 @@ fn run(
         latency: latency_us as f64 * 1e-6,
         depth,
     };
-    let plan = plan(&Mounted::new(disk)?, cost)?;
+    let mut plan = plan(&Mounted::new(disk)?, cost)?;
+    if what == "look" {
+        look_ups_only(&mut plan);
+    }
     println!("{} requests, {} files", plan.requests.len(), plan.files.len());
-    for _ in 0..ROUNDS {
+    // The first two are for what a first time costs, they are not printed.
+    for round in 0..2 * (ROUNDS + 1) {
+        let io_uring = round % 2 == 0;
         let mounted = Mounted::new(disk)?;
         // The mount's own late reads.
         std::thread::sleep(Duration::from_millis(200));
         let bytes = plan.to_bytes()?;
         let before = mounted.reads();
-        let origin = Instant::now();
+        let (cpu, origin) = (cpu_time(), Instant::now());
         let replay = Replay::start(
             PlanFile(bytes),
             Options {
                 depth: flying,
+                io_uring,
                 ..Options::new(origin)
             },
         )?;
         let started = origin.elapsed();
         let report = replay.finish();
         let all = origin.elapsed();
+        let cpu = cpu_time() - cpu;
+        let how = if io_uring { "ring" } else { "calls" };
         let reads = mounted.reads() - before;
         let took = Duration::from_nanos(report.replay_ns);
         let ideal = Duration::from_micros(reads * latency_us / u64::from(depth));
@@ -157,8 +177,11 @@ fn run(
         });
         let metadata = metadata.map(|i| i.done_ns).max().unwrap_or(0);
         let plain = plain_reads(&mounted, reads, depth)?;
+        if round < 2 {
+            continue;
+        }
         println!(
-            "{reads} reads: {took:.1?}, ideal {ideal:.1?}, ratio {:.3}; plain reads {plain:.1?}; start {started:.1?}, first request {:.1?}, metadata {:.1?}, report {:.1?}, skipped {:?}",
+            "{how}: {reads} reads: {took:.1?}, CPU {cpu:.1?}, ideal {ideal:.1?}, ratio {:.3}; plain reads {plain:.1?}; start {started:.1?}, first request {:.1?}, metadata {:.1?}, report {:.1?}, skipped {:?}",
             took.as_secs_f64() / ideal.as_secs_f64(),
             Duration::from_nanos(report.issued.first().map_or(0, |i| i.issued_ns)),
             Duration::from_nanos(metadata),
@@ -167,6 +190,12 @@ fn run(
         );
     }
     Ok(())
+}
+
+/// CPU time of this process, the kernel's workers for it among its threads.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// How long as many reads of 4 KiB past the page cache take: what this machine, as busy as it is, makes of the device.
@@ -191,6 +220,17 @@ fn plain_reads(mounted: &Mounted, reads: u64, depth: u32) -> Result<Duration, Fa
         }
     });
     Ok(before.elapsed())
+}
+
+/// Files are looked up instead of read, by path as a plan has it.
+fn look_ups_only(plan: &mut PlanDraft) {
+    plan.requests.retain(|r| r.kind == RequestKind::Data);
+    for request in &mut plan.requests {
+        (request.kind, request.offset, request.length) = (RequestKind::Stat, 0, 0);
+    }
+    let path = |r: &Request| plan.files.get(r.file as usize).map(|f| f.path.clone());
+    plan.requests.sort_by_key(path);
+    plan.cut = plan.requests.len() as u32;
 }
 
 fn plan(mounted: &Mounted, cost: Cost) -> Result<PlanDraft, Failure> {

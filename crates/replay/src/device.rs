@@ -61,6 +61,14 @@ impl Shape {
             chunk: (chunk / page * page).max(page),
         }
     }
+
+    /// Look-ups in flight: on a disk one.
+    pub fn in_flight(self) -> u32 {
+        match self.threads {
+            1 => 1,
+            threads => threads * self.window,
+        }
+    }
 }
 
 /// The most files that requests in flight on a device have open: each request's, and what opening one takes.

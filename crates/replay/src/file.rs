@@ -4,16 +4,17 @@
 use crate::item::Reason;
 use headstart_model::plan::{Plan, PlanFileEntry};
 use headstart_model::{FilePath, PageRange};
-use headstart_system::files::Type;
+use headstart_system::files::{Stat, Type};
 use headstart_system::mounts::MountTable;
-use headstart_system::open::{Expect, Links, open_checked, pin};
+use headstart_system::open::{Expect, Links, Skip, open_checked, open_pinned, pin};
 use headstart_system::residency;
 use rustix::fs::{Advice, RawDir};
 use rustix::process::{Resource, getrlimit};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of one getdents64(2): as the C library's.
 const ENTRIES: usize = 32 << 10;
@@ -33,7 +34,6 @@ pub struct PlannedFile {
 impl PlannedFile {
     /// Its descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        use std::os::fd::AsFd;
         self.fd.as_fd()
     }
 
@@ -88,6 +88,39 @@ struct Slot {
     refused: Option<Reason>,
 }
 
+impl Slot {
+    /// The file or why there is none; `None` if it has to be opened.
+    fn known(&self) -> Option<Result<Arc<PlannedFile>, Reason>> {
+        match self.refused {
+            Some(reason) => Some(Err(reason)),
+            None => self.kept.clone().or_else(|| self.used.upgrade()).map(Ok),
+        }
+    }
+}
+
+/// What was found at a path.
+pub type Pinned<'a> = Result<(BorrowedFd<'a>, Stat), Skip>;
+
+/// What a look-up comes to, with which a symbolic link is read.
+pub fn looked_up(pinned: Pinned<'_>) -> Result<(), Reason> {
+    match pinned.map_err(Reason::from) {
+        Ok((pin, stat)) => {
+            if stat.kind == Type::Symlink {
+                let _ = rustix::fs::readlinkat(pin, c"", Vec::new());
+            }
+            Ok(())
+        }
+        Err(Reason::Missing) => Ok(()),
+        Err(reason) => Err(reason),
+    }
+}
+
+/// The most descriptors that this process may have, or 65,536 if that is less.
+pub fn descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    limit.min(1 << 16) as usize
+}
+
 /// All files of a plan.
 pub struct Files<'a> {
     plan: Plan<'a>,
@@ -104,10 +137,7 @@ impl<'a> Files<'a> {
     /// At most half of the descriptors that this process may have are used to keep files open, `in_use` are left to
     /// those being read from. The limit is not raised: the started program would inherit it.
     pub fn new(plan: Plan<'a>, mounts: &'a MountTable, in_use: usize) -> Files<'a> {
-        let limit = getrlimit(Resource::Nofile)
-            .current
-            .unwrap_or(u64::MAX)
-            .min(1 << 16) as usize;
+        let limit = descriptors();
         let room = limit.saturating_sub(in_use + OTHERS).min(limit / 2);
         Files {
             plan,
@@ -120,29 +150,42 @@ impl<'a> Files<'a> {
 
     /// The file of that index, open.
     pub fn get(&self, index: u32) -> Result<Arc<PlannedFile>, Reason> {
+        let mut slot = self.slot(index)?;
+        match slot.known() {
+            Some(known) => known,
+            None => self.fill(&mut slot, self.open(index)),
+        }
+    }
+
+    /// Whether nobody has tried to open it, or it is closed again.
+    pub fn vacant(&self, index: u32) -> bool {
+        self.slot(index).is_ok_and(|slot| slot.known().is_none())
+    }
+
+    /// Opens the file of that index from where it was pinned, unless somebody else has.
+    pub fn offer(&self, index: u32, pinned: Pinned<'_>) {
+        let Ok(mut slot) = self.slot(index) else { return };
+        if slot.known().is_none() {
+            let file = pinned
+                .map_err(Reason::from)
+                .and_then(|(pin, stat)| self.accept(&self.entry(index)?, pin, stat));
+            let _ = self.fill(&mut slot, file);
+        }
+    }
+
+    fn slot(&self, index: u32) -> Result<MutexGuard<'_, Slot>, Reason> {
         let slot = self.slots.get(index as usize).ok_or(Reason::Missing)?;
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reason) = slot.refused {
-            return Err(reason);
+        Ok(slot.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn fill(&self, slot: &mut Slot, file: Result<PlannedFile, Reason>) -> Result<Arc<PlannedFile>, Reason> {
+        let file = Arc::new(file.inspect_err(|reason| slot.refused = Some(*reason))?);
+        let take = |room: usize| room.checked_sub(1);
+        match self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => slot.kept = Some(Arc::clone(&file)),
+            Err(_) => slot.used = Arc::downgrade(&file),
         }
-        if let Some(file) = slot.kept.clone().or_else(|| slot.used.upgrade()) {
-            return Ok(file);
-        }
-        match self.open(index) {
-            Ok(file) => {
-                let file = Arc::new(file);
-                let take = |room: usize| room.checked_sub(1);
-                match self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
-                    Ok(_) => slot.kept = Some(Arc::clone(&file)),
-                    Err(_) => slot.used = Arc::downgrade(&file),
-                }
-                Ok(file)
-            }
-            Err(reason) => {
-                slot.refused = Some(reason);
-                Err(reason)
-            }
-        }
+        Ok(file)
     }
 
     /// Its inode number as planned, 0 if there is no such file.
@@ -154,15 +197,25 @@ impl<'a> Files<'a> {
         self.plan.file(index as usize).ok_or(Reason::Missing)
     }
 
+    /// Where it is, as planned; `None` if there is no such file.
+    pub fn path(&self, index: u32) -> Option<PathBuf> {
+        Some(self.entry(index).ok()?.path.as_path().to_path_buf())
+    }
+
     fn open(&self, index: u32) -> Result<PlannedFile, Reason> {
         let entry = self.entry(index)?;
+        let (pin, stat) = pin(self.mounts, entry.path.as_path(), Links::Refuse)?;
+        self.accept(&entry, pin.as_fd(), stat)
+    }
+
+    fn accept(&self, entry: &PlanFileEntry, pin: BorrowedFd<'_>, stat: Stat) -> Result<PlannedFile, Reason> {
         let expect = Expect {
             inode: Some(entry.inode),
             size: Some(entry.size),
             mtime_ns: Some(entry.mtime_ns),
             generation: Some(entry.generation).filter(|g| *g != 0),
         };
-        let opened = open_checked(self.mounts, entry.path.as_path(), Links::Refuse, &expect)?;
+        let opened = open_pinned(pin, stat, &expect)?;
         if opened.stat.kind != Type::File {
             return Err(Reason::Special);
         }
@@ -187,15 +240,9 @@ impl<'a> Files<'a> {
     /// read, not followed.
     pub fn look_up(&self, index: u32) -> Result<(), Reason> {
         let entry = self.entry(index)?;
-        match pin(self.mounts, entry.path.as_path(), Links::Refuse).map_err(Reason::from) {
-            Ok((fd, stat)) => {
-                if stat.kind == Type::Symlink {
-                    let _ = rustix::fs::readlinkat(&fd, c"", Vec::new());
-                }
-                Ok(())
-            }
-            Err(Reason::Missing) => Ok(()),
-            Err(reason) => Err(reason),
+        match pin(self.mounts, entry.path.as_path(), Links::Refuse) {
+            Ok((fd, stat)) => looked_up(Ok((fd.as_fd(), stat))),
+            Err(skip) => looked_up(Err(skip)),
         }
     }
 

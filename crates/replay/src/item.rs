@@ -71,6 +71,18 @@ pub struct Prepared {
     pub at_ns: u64,
 }
 
+impl Prepared {
+    /// A look-up, which is done by looking.
+    pub fn nothing(at_ns: u64) -> Prepared {
+        Prepared {
+            end: 0,
+            resident: Vec::new(),
+            absent: Vec::new(),
+            at_ns,
+        }
+    }
+}
+
 /// A request of a lane.
 #[derive(Debug)]
 pub struct Item {

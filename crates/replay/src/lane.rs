@@ -145,7 +145,8 @@ impl<'a> Worker<'a> {
         together(useful.min(threads.into()), || self.work(lane, window, chunk));
     }
 
-    fn now(&self) -> u64 {
+    /// Nanoseconds since the origin.
+    pub fn now(&self) -> u64 {
         // 0 stands for "never".
         (self.origin.elapsed().as_nanos() as u64).max(1)
     }
@@ -221,12 +222,6 @@ impl<'a> Worker<'a> {
     fn prepare(&self, item: &Item) -> Result<Prepared, Reason> {
         let request = &item.request;
         let at_ns = self.now();
-        let nothing = Prepared {
-            end: 0,
-            resident: Vec::new(),
-            absent: Vec::new(),
-            at_ns,
-        };
         let looked_up = match request.kind {
             RequestKind::Stat => Some(self.files.look_up(request.file)),
             RequestKind::List => Some(self.files.list(request.file, || self.governor.go_on())),
@@ -234,7 +229,7 @@ impl<'a> Worker<'a> {
         };
         if let Some(result) = looked_up {
             item.part_done(self.now(), true);
-            return result.map(|()| nothing);
+            return result.map(|()| Prepared::nothing(at_ns));
         }
         let end = request.offset.saturating_add(request.length);
         let (end, resident) = match request.kind {

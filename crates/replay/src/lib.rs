@@ -2,8 +2,8 @@
 //!
 //! [`Replay::start`] returns at once; the work is done by threads of its own. Devices are served in parallel, each in
 //! passes: the metadata of its file system, read through the block device; look-ups, and where that metadata was not
-//! to be had the opening of files (`ahead`); then file data. The requests of a pass keep the plan's order. A bounded
-//! number of them is in flight (`lane`), so that what the started program itself misses never queues behind
+//! to be had the opening of files (`ahead`, `ring`); then file data. Metadata and data keep the plan's order. A bounded
+//! number of requests is in flight (`lane`), so that what the started program itself misses never queues behind
 //! thousands of prefetches. The `governor` watches memory and stops the replay when it harms more than it helps.
 //!
 //! A plan is untrusted input: files are opened only as [`headstart_system::open`] allows, block devices only if they
@@ -16,6 +16,7 @@ mod governor;
 mod item;
 mod lane;
 mod report;
+mod ring;
 mod run;
 
 use governor::Governor;
@@ -39,6 +40,9 @@ pub struct Options {
     pub stop_pressure: f64,
     /// The longest [`Replay::wait_held`] waits.
     pub hold_limit: Duration,
+    /// Whether paths may be looked up through io_uring, where the kernel has it and it helps. What becomes of them is
+    /// the same.
+    pub io_uring: bool,
 }
 
 impl Options {
@@ -57,6 +61,7 @@ impl Options {
             stop_below: Options::STOP_BELOW,
             stop_pressure: Options::STOP_PRESSURE,
             hold_limit: Options::HOLD_LIMIT,
+            io_uring: true,
         }
     }
 }

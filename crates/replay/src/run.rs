@@ -1,13 +1,14 @@
 //! The threads of a replay: one per device, which brings its own.
 
-use crate::device::{Device, most_open};
-use crate::file::Files;
+use crate::device::{Device, Shape, most_open};
+use crate::file::{Files, descriptors};
 use crate::item::{Item, Reason};
 use crate::lane::{Lane, Worker, stand_back};
-use crate::{Options, Shared, ahead, report};
+use crate::{Options, Shared, ahead, report, ring};
 use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
 use headstart_system::mounts::MountTable;
+use headstart_system::pins::Pins;
 
 /// The requests of one device, by pass.
 struct Work {
@@ -32,7 +33,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
         return ReplayReport::default();
     };
     let mut skipped = Skipped::default();
-    let works = share_out(plan, &mut skipped);
+    let works = share_out(plan, options, &mut skipped);
     let mounts = MountTable::read().unwrap_or_default();
     let in_use = works.iter().map(|w| most_open(&w.planned, options)).sum();
     let files = Files::new(plan, &mounts, in_use);
@@ -85,7 +86,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
 }
 
 /// The plan's requests by device and pass; those beyond the budget are only counted.
-fn share_out(plan: Plan<'_>, skipped: &mut Skipped) -> Vec<Work> {
+fn share_out(plan: Plan<'_>, options: &Options, skipped: &mut Skipped) -> Vec<Work> {
     let mut lanes: Vec<Passes<Vec<Item>>> = Vec::new();
     lanes.resize_with(plan.device_count(), Passes::default);
     for (index, request) in plan.requests().enumerate() {
@@ -103,9 +104,11 @@ fn share_out(plan: Plan<'_>, skipped: &mut Skipped) -> Vec<Work> {
     let work = |(index, items): (usize, Passes<Vec<Item>>)| {
         let empty = items.metadata.is_empty() && items.look_ups.is_empty() && items.data.is_empty();
         let planned = plan.device(index).filter(|_| !empty)?;
+        let shape = Shape::new(planned.cost.class, planned.cost.depth, options.depth, 0, 1);
+        let look_ups = ahead::look_ups(items.look_ups, plan, shape.in_flight());
         let passes = Passes {
             metadata: Lane::new(items.metadata),
-            look_ups: Lane::new(items.look_ups),
+            look_ups: Lane::new(look_ups),
             data: Lane::new(items.data),
         };
         Some(Work { planned, passes })
@@ -126,10 +129,31 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
     if metadata && work.planned.hold {
         shared.release(1);
     }
+    let mut pins = pins(work, &device, options);
+    if let Some(pins) = &mut pins {
+        ring::look_up(pins, &work.passes.look_ups, &worker, mounts);
+    }
     worker.serve(&work.passes.look_ups);
     if device.block.is_err() {
-        ahead::open(&work.passes.data, files, device.shape.threads, &shared.governor);
+        let order = ahead::opens(&work.passes.data, files, device.shape.in_flight());
+        match &mut pins {
+            Some(pins) => ring::open(pins, &order, files, &shared.governor, mounts),
+            None => ahead::open(&order, files, device.shape.threads, &shared.governor),
+        }
     }
     worker.serve(&work.passes.data);
     device
+}
+
+/// A ring, where it helps: there is something to look up, and the device serves more at once than it has threads. With
+/// as many threads as look-ups in flight it would only cost (`docs/decisions/0001-io-uring-for-opens.md`).
+fn pins(work: &Work, device: &Device, options: &Options) -> Option<Pins> {
+    let look_ups = !work.passes.look_ups.items.is_empty() || device.block.is_err();
+    // Each takes a descriptor. Half of them are for files that are kept open, and a plan may have several devices.
+    let in_flight = device.shape.in_flight().min(descriptors() as u32 / 8);
+    if !options.io_uring || !look_ups || in_flight <= device.shape.threads {
+        return None;
+    }
+    // Where the kernel has none, or not for us, the threads do it.
+    Pins::new(in_flight).ok()
 }

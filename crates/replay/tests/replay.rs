@@ -89,7 +89,8 @@ fn what_was_resident_is_told_and_not_read_again() {
 
 #[test]
 fn file_systems_without_known_metadata_are_looked_up_in_parallel() {
-    for fstype in ["xfs", "btrfs", "squashfs", "erofs"] {
+    let fstypes = ["xfs", "btrfs", "squashfs", "erofs"];
+    for (fstype, (depth, io_uring)) in fstypes.into_iter().flat_map(|fs| WAYS.map(|way| (fs, way))) {
         let disk = Mounted::new(Spec::new(fstype), 512, |root| {
             for d in 0..5 {
                 std::fs::create_dir(root.join(format!("d{d}"))).unwrap();
@@ -97,7 +98,7 @@ fn file_systems_without_known_metadata_are_looked_up_in_parallel() {
             }
         });
         let root = disk.root();
-        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, depth)]);
         plan.devices[0].request_limit = 1 << 20;
         for d in 0..5 {
             let dir = root.join(format!("d{d}"));
@@ -112,7 +113,7 @@ fn file_systems_without_known_metadata_are_looked_up_in_parallel() {
                 );
             }
         }
-        let report = start(&plan).finish();
+        let report = start_with(&plan, io_uring).finish();
         assert_eq!(
             (report.issued.len(), report.skipped.total()),
             (105, 0),
@@ -129,12 +130,12 @@ fn file_systems_without_known_metadata_are_looked_up_in_parallel() {
         }
         assert_eq!(disk.reads() - before, 0, "{fstype}");
 
-        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, depth)]);
         let files: Vec<_> = (0..20).map(|f| root.join(format!("d0/f{f}"))).collect();
         files
             .iter()
             .for_each(|f| add(&mut plan, Data, entry(f), 0, 3 * PAGE));
-        let report = start(&plan).finish();
+        let report = start_with(&plan, io_uring).finish();
         assert_eq!((report.issued.len(), report.skipped.total()), (20, 0), "{fstype}");
         assert!(files.iter().all(|f| resident(f) == [(0, 3)]), "{fstype}");
         assert_eq!(report.issued.iter().map(|i| i.arrived_pages).sum::<u64>(), 60);
@@ -211,6 +212,12 @@ fn devices_are_served_in_parallel_and_held_for_only_so_long() {
 
 #[test]
 fn what_does_not_fit_the_plan_is_skipped_and_counted() {
+    for (depth, io_uring) in WAYS {
+        skipped_and_counted(depth, io_uring);
+    }
+}
+
+fn skipped_and_counted(depth: u32, io_uring: bool) {
     let disk = Mounted::ext4(64, |root| {
         for name in ["good", "grown", "touched", "replaced", "directory-now", "short"] {
             file(root, name, 4);
@@ -234,7 +241,7 @@ fn what_does_not_fit_the_plan_is_skipped_and_counted() {
     let root = disk.root();
     let at = |name: &str| root.join(name);
     let planned = |name: &str| entry(&root.join(name));
-    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, depth)]);
     for name in ["good", "grown", "touched", "replaced", "directory-now"] {
         add(&mut plan, Data, planned(name), 0, 4 * PAGE);
     }
@@ -286,7 +293,7 @@ fn what_does_not_fit_the_plan_is_skipped_and_counted() {
     std::fs::create_dir(at("directory-now")).unwrap();
 
     let before = Instant::now();
-    let report = start(&plan).finish();
+    let report = start_with(&plan, io_uring).finish();
     assert!(
         before.elapsed() < Duration::from_secs(1),
         "{:?}",

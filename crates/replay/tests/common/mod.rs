@@ -169,8 +169,21 @@ pub fn options() -> Options {
 }
 
 pub fn start(draft: &PlanDraft) -> Replay {
-    Replay::start(PlanFile(draft.to_bytes().unwrap()), options()).unwrap()
+    start_with(draft, true)
 }
+
+/// [`start`], with io_uring or without.
+pub fn start_with(draft: &PlanDraft, io_uring: bool) -> Replay {
+    let options = Options {
+        io_uring,
+        ..options()
+    };
+    Replay::start(PlanFile(draft.to_bytes().unwrap()), options).unwrap()
+}
+
+/// A device's depth, and whether io_uring is allowed: looked up by threads because they suffice, by a ring, and by
+/// threads because a ring is not to be had.
+pub const WAYS: [(u32, bool); 3] = [(8, true), (100, true), (100, false)];
 
 /// Resident pages of a file, as ranges (start, end).
 pub fn resident(path: &Path) -> Vec<(u64, u64)> {
