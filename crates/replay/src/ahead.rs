@@ -9,11 +9,13 @@ use crate::file::Files;
 use crate::governor::Governor;
 use crate::item::Item;
 use crate::lane::{Lane, together};
-use headstart_model::plan::{Plan, RequestKind};
+use headstart_model::plan::RequestKind;
+use std::borrow::Borrow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Opens files in this order. What cannot be opened, and why, is found out by their requests.
-pub fn open(order: &[u32], files: &Files<'_>, threads: u32, governor: &Governor) {
+/// Opens the files that a lane reads data of. What cannot be opened, and why, is found out by their requests.
+pub fn open(lane: &Lane, files: &Files<'_>, threads: u32, governor: &Governor) {
+    let order = opens(lane, files, threads);
     let next = AtomicUsize::new(0);
     together(u64::from(threads).min(order.len() as u64), || {
         while governor.go_on() {
@@ -36,19 +38,20 @@ pub fn opens(lane: &Lane, files: &Files<'_>, in_flight: u32) -> Vec<u32> {
     order.map(|(_, file)| file).collect()
 }
 
-/// Look-ups stage by stage, inside a stage neighbours far apart.
-pub fn look_ups(mut items: Vec<Item>, plan: Plan<'_>, in_flight: u32) -> Vec<Item> {
-    let inode = |item: &Item| plan.file(item.request.file as usize).map_or(0, |file| file.inode);
-    items.sort_by_cached_key(|item| (item.request.stage, inode(item)));
+/// Look-ups stage by stage, inside a stage neighbours far apart; `inode` knows the number of a file of the plan.
+pub fn look_ups<T: Borrow<Item>>(mut items: Vec<T>, inode: impl Fn(u32) -> u64, in_flight: u32) -> Vec<T> {
+    let stage = |item: &T| item.borrow().request.stage;
+    items.sort_by_cached_key(|item| (stage(item), inode(item.borrow().request.file)));
     let mut ordered = Vec::with_capacity(items.len());
-    while let Some(stage) = items.first().map(|item| item.request.stage) {
-        let later = items.split_off(items.partition_point(|item| item.request.stage == stage));
+    while let Some(first) = items.first().map(stage) {
+        let later = items.split_off(items.partition_point(|item| stage(item) == first));
         ordered.extend(apart(std::mem::replace(&mut items, later), in_flight));
     }
     ordered
 }
 
-/// Neighbours far apart, so that as many as are in flight each wait for a read of their own.
+/// Neighbours far apart, so that as many as are in flight each wait for a read of their own. With more parts than that
+/// neighbours would meet again.
 fn apart<T>(sorted: Vec<T>, in_flight: u32) -> Vec<T> {
     let total = sorted.len();
     let mut sorted: Vec<Option<T>> = sorted.into_iter().map(Some).collect();

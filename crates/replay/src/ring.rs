@@ -3,6 +3,7 @@
 //!
 //! Whatever a ring did not come to is left as it was, and done by the lane's threads.
 
+use crate::ahead;
 use crate::file::{Files, looked_up};
 use crate::governor::Governor;
 use crate::item::{Item, Prepared};
@@ -15,7 +16,9 @@ use headstart_system::pins::Pins;
 /// Serves the look-ups of a lane. Directories to be listed are left to its threads.
 pub fn look_up(pins: &mut Pins, lane: &Lane, worker: &Worker<'_>, mounts: &MountTable) {
     let stat = |item: &&Item| item.request.kind == RequestKind::Stat && item.prepared.get().is_none();
-    let mut items = lane.items.iter().filter(stat);
+    let items = lane.items.iter().filter(stat).collect();
+    let inode = |file| worker.files.inode(file);
+    let mut items = ahead::look_ups::<&Item>(items, inode, pins.in_flight()).into_iter();
     let next = || {
         let item = items.next().filter(|_| worker.governor.go_on())?;
         Some(((item, worker.now()), worker.files.path(item.request.file)?))
@@ -28,11 +31,12 @@ pub fn look_up(pins: &mut Pins, lane: &Lane, worker: &Worker<'_>, mounts: &Mount
     });
 }
 
-/// Opens files in this order, those that are not open.
-pub fn open(pins: &mut Pins, order: &[u32], files: &Files<'_>, governor: &Governor, mounts: &MountTable) {
-    let mut vacant = order.iter().filter(|file| files.vacant(**file));
+/// Opens the files that a lane reads data of.
+pub fn open(pins: &mut Pins, lane: &Lane, files: &Files<'_>, governor: &Governor, mounts: &MountTable) {
+    let order = ahead::opens(lane, files, pins.in_flight());
+    let mut vacant = order.into_iter().filter(|file| files.vacant(*file));
     let next = || {
-        let file = *vacant.next().filter(|_| governor.go_on())?;
+        let file = vacant.next().filter(|_| governor.go_on())?;
         Some((file, files.path(file)?))
     };
     // As above.

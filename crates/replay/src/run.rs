@@ -105,7 +105,8 @@ fn share_out(plan: Plan<'_>, options: &Options, skipped: &mut Skipped) -> Vec<Wo
         let empty = items.metadata.is_empty() && items.look_ups.is_empty() && items.data.is_empty();
         let planned = plan.device(index).filter(|_| !empty)?;
         let shape = Shape::new(planned.cost.class, planned.cost.depth, options.depth, 0, 1);
-        let look_ups = ahead::look_ups(items.look_ups, plan, shape.in_flight());
+        let inode = |file| plan.file(file as usize).map_or(0, |file| file.inode);
+        let look_ups = ahead::look_ups(items.look_ups, inode, shape.threads);
         let passes = Passes {
             metadata: Lane::new(items.metadata),
             look_ups: Lane::new(look_ups),
@@ -135,10 +136,10 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
     }
     worker.serve(&work.passes.look_ups);
     if device.block.is_err() {
-        let order = ahead::opens(&work.passes.data, files, device.shape.in_flight());
+        let (data, threads) = (&work.passes.data, device.shape.threads);
         match &mut pins {
-            Some(pins) => ring::open(pins, &order, files, &shared.governor, mounts),
-            None => ahead::open(&order, files, device.shape.threads, &shared.governor),
+            Some(pins) => ring::open(pins, data, files, &shared.governor, mounts),
+            None => ahead::open(data, files, threads, &shared.governor),
         }
     }
     worker.serve(&work.passes.data);

@@ -3,11 +3,12 @@
 //!
 //! ```text
 //! cargo build --release -p headstart-system --example opens
-//! target/release/examples/opens DIRECTORY [WORKERS [NODE]]
+//! target/release/examples/opens DIRECTORY [WORKERS [NODE|- [WAY]]]
 //! ```
 //!
 //! Opens every file below DIRECTORY whose name is a number, in several ways in turn, five rounds. With NODE, the file
 //! system mounted at DIRECTORY is unmounted and mounted again from that node before each: nothing is in memory then.
+//! With WAY only that one is tried, for example under `strace -f -c`.
 //! Needs root.
 
 use io_uring::{IoUring, opcode, types};
@@ -41,9 +42,14 @@ enum Way {
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let directory = Path::new(arguments.first().ok_or("opens DIRECTORY [WORKERS [NODE]]")?);
+    let directory = Path::new(
+        arguments
+            .first()
+            .ok_or("opens DIRECTORY [WORKERS [NODE|- [WAY]]]")?,
+    );
     let workers: usize = arguments.get(1).map_or(Ok(16), |n| n.parse())?;
-    let node = arguments.get(2);
+    let node = arguments.get(2).filter(|node| *node != "-");
+    let only = arguments.get(3);
     let mut paths = Vec::new();
     collect(directory, &mut paths)?;
     paths.sort();
@@ -69,6 +75,8 @@ fn main() -> Result<(), Failure> {
             }),
         ),
     ];
+    let mut ways = ways.to_vec();
+    ways.retain(|(name, _)| only.is_none_or(|only| only == name));
     println!("{} files; elapsed ms, CPU ms, context switches", paths.len());
     for (name, way) in ways.iter().cycle().take(ways.len() * ROUNDS) {
         match node {

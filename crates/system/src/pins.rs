@@ -75,6 +75,11 @@ impl Pins {
         })
     }
 
+    /// The most look-ups in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight as u32
+    }
+
     /// Pins each path that `next` names, until it names none, and tells `done` what became of it. The order of
     /// completion is any. The pin is closed after `done`.
     ///
