@@ -44,7 +44,7 @@ fn trace() -> Result<Vec<u8>> {
         },
         end: End {
             reason: EndReason::Exit(0),
-            elapsed_ns: 5,
+            elapsed_ns: 5, cpu_ns: None
         },
         lost: Lost::default(),
         processes: vec![Process {
@@ -101,6 +101,8 @@ fn profile() -> Result<Vec<u8>> {
         page_size: 4096,
         runs: 2,
         mass: 1.8,
+        cpu_ns: Some(7),
+        timeline_ns: 9,
         updated_unix_ns: 3,
         policy: Policy::Decay,
         stages: vec!["start".into()],
@@ -150,7 +152,7 @@ fn plan() -> Result<Vec<u8>> {
                 depth: 1,
             },
             request_limit: 128 << 10,
-            hold: true,
+            hold: 3,
         }],
         files: vec![PlanFileEntry {
             path: "/usr/bin/true".into(),

@@ -35,6 +35,7 @@ fn trace() -> Trace {
         end: End {
             reason: EndReason::Exit(0),
             elapsed_ns: 1,
+            cpu_ns: None,
         },
         lost: Lost::default(),
         processes: vec![Process {

@@ -22,6 +22,13 @@ const REPLACED_UNSEEN: f32 = 0.5;
 /// From this weight on, a page of a file that has since been replaced is certain enough to be kept at all.
 const CERTAIN: f32 = 0.9;
 
+/// A start that took at most this much longer than the fastest of late waited about as little: its times are taken.
+const AS_FAST: f64 = 1.1;
+
+/// What the fastest start took grows by this with every slower one: a program that has become slower gets a timeline
+/// of its own after some starts.
+const SLOWER: f64 = 1.05;
+
 /// First uses closer than this (10 ms) are one range: finer times would cut ranges into pages.
 const SAME_TIME_NS: u64 = 10_000_000;
 
@@ -30,6 +37,10 @@ struct Votes {
     old: f64,
     /// With this run's.
     total: f64,
+    /// Whether this run's times replace those known.
+    newer: bool,
+    /// From this run's times to those of the profile's timeline.
+    scale: f64,
 }
 
 impl Votes {
@@ -37,15 +48,13 @@ impl Votes {
         ((f64::from(before) * self.old + f64::from(u8::from(seen))) / self.total) as f32
     }
 
-    /// The mean of the first-use times, each with its votes.
-    fn time(&self, before: Option<(f32, u64)>, now: Option<u64>) -> u64 {
+    /// The time of a first use: this run's if it has the timeline, else the one known before; a use that only this
+    /// run has is put where it would be on that timeline.
+    fn time(&self, before: Option<u64>, now: Option<u64>) -> u64 {
         match (before, now) {
-            (Some((weight, time)), Some(now)) => {
-                let old = f64::from(weight) * self.old;
-                ((time as f64 * old + now as f64) / (old + 1.0)) as u64
-            }
-            (Some((_, time)), None) => time,
-            (None, now) => now.unwrap_or(0),
+            (Some(_), Some(now)) if self.newer => now,
+            (Some(before), _) => before,
+            (None, now) => (now.unwrap_or(0) as f64 * self.scale) as u64,
         }
     }
 }
@@ -56,9 +65,16 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
         Policy::Decay => 0.5f64.powf(1.0 / HALF_LIFE_RUNS),
         Policy::Union | Policy::Intersection | Policy::KOfN { .. } => 1.0,
     };
+    let newer = profile.runs == 0 || run.elapsed_ns as f64 <= profile.timeline_ns as f64 * AS_FAST;
     let votes = Votes {
         old: profile.mass * decay,
         total: profile.mass * decay + 1.0,
+        newer,
+        scale: if newer {
+            1.0
+        } else {
+            profile.timeline_ns as f64 / run.elapsed_ns.max(1) as f64
+        },
     };
     let forget = if policy == Policy::Decay { FORGET } else { 0.0 };
     merge_stages(profile, &run);
@@ -91,6 +107,15 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
     entries.retain(|e| e.weight > forget);
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     profile.entries = entries;
+    profile.cpu_ns = match (profile.cpu_ns, run.cpu_ns) {
+        (Some(before), Some(now)) => Some(((before as f64 * votes.old + now as f64) / votes.total) as u64),
+        (before, now) => now.or(before),
+    };
+    profile.timeline_ns = if newer {
+        run.elapsed_ns
+    } else {
+        (profile.timeline_ns as f64 * SLOWER) as u64
+    };
     profile.mass = votes.total;
     profile.runs += 1;
 }
@@ -117,10 +142,7 @@ fn merge_stages(profile: &mut Profile, run: &Run) {
 
 fn merge(mut entry: Entry, used: Option<&PathUse>, votes: &Votes, stage: &dyn Fn(u64) -> u16) -> Entry {
     let known = entry.weight > 0.0;
-    let time = votes.time(
-        known.then_some((entry.weight, entry.first_use_ns)),
-        used.map(|u| u.first_use_ns),
-    );
+    let time = votes.time(known.then_some(entry.first_use_ns), used.map(|u| u.first_use_ns));
     entry.first_use_ns = time;
     entry.weight = votes.weight(entry.weight, used.is_some());
     let Some(used) = used else {
@@ -204,7 +226,7 @@ fn sweep(
             start,
             pages: (end - start).min(u64::from(u32::MAX)) as u32,
             weight: votes.weight(before.map_or(0.0, |r| r.weight), now.is_some()),
-            first_use_ns: votes.time(before.map(|r| (r.weight, r.first_use_ns)), now),
+            first_use_ns: votes.time(before.map(|r| r.first_use_ns), now),
             stage: now.map_or_else(|| before.map_or(0, |r| r.stage), stage),
         };
         match result.last_mut() {

@@ -67,6 +67,8 @@ pub fn learn(
         page_size,
         runs: 0,
         mass: 0.0,
+        cpu_ns: None,
+        timeline_ns: 0,
         updated_unix_ns: 0,
         policy: options.policy,
         stages: vec!["start".into()],

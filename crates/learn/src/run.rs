@@ -11,6 +11,12 @@ pub(crate) struct Run {
     pub paths: BTreeMap<FilePath, PathUse>,
     /// Names of the stages, in order, and when each began.
     pub stages: Vec<(String, u64)>,
+    /// CPU time of the start.
+    pub cpu_ns: Option<u64>,
+    /// From its first use to its end: a start may have been held before.
+    pub elapsed_ns: u64,
+    /// When the first use was, in the trace's time; all times here count from it.
+    began_ns: u64,
 }
 
 /// What a path was needed for in one run.
@@ -28,6 +34,13 @@ pub(crate) struct PathUse {
 /// learn the same from cold and warm starts, a fault stands for its window.
 const FAULT_AROUND: u64 = 16;
 
+/// When the first use or look-up was.
+fn began(trace: &Trace) -> u64 {
+    let uses = trace.uses.iter().map(|u| u.time_ns);
+    let lookups = trace.lookups.iter().map(|l| l.time_ns);
+    uses.chain(lookups).min().unwrap_or(0)
+}
+
 fn below(path: &FilePath, prefix: &FilePath) -> bool {
     path.as_bytes()
         .strip_prefix(prefix.as_bytes())
@@ -37,13 +50,18 @@ fn below(path: &FilePath, prefix: &FilePath) -> bool {
 impl Run {
     pub fn of(trace: &Trace, exclude: &[FilePath]) -> Run {
         let excluded = |path: &FilePath| exclude.iter().any(|prefix| below(path, prefix));
+        let began_ns = began(trace);
         let mut run = Run {
             paths: BTreeMap::new(),
             stages: vec![("start".into(), 0)],
+            cpu_ns: trace.end.cpu_ns,
+            elapsed_ns: trace.end.elapsed_ns.saturating_sub(began_ns),
+            began_ns,
         };
         for mark in &trace.marks {
             if run.stages.iter().all(|(name, _)| *name != mark.stage) {
-                run.stages.push((mark.stage.clone(), mark.time_ns));
+                run.stages
+                    .push((mark.stage.clone(), mark.time_ns.saturating_sub(began_ns)));
             }
         }
         for lookup in &trace.lookups {
@@ -63,6 +81,7 @@ impl Run {
     }
 
     fn need(&mut self, path: &FilePath, need: Need, time_ns: u64) -> &mut PathUse {
+        let time_ns = time_ns.saturating_sub(self.began_ns);
         let used = self.paths.entry(path.clone()).or_insert_with(|| PathUse {
             overlay: None,
             need,
@@ -81,6 +100,7 @@ impl Run {
 
     fn add_pages(&mut self, trace: &Trace, excluded: impl Fn(&FilePath) -> bool) {
         let page_size = u64::from(trace.meta.page_size);
+        let began_ns = self.began_ns;
         let mut seen: Vec<PageSet> = vec![PageSet::new(); trace.files.len()];
         let learned: Vec<bool> = trace
             .files
@@ -118,8 +138,8 @@ impl Run {
                 mtime_ns: file.mtime_ns,
                 generation: file.generation,
             });
-            path.pages
-                .extend(fresh.into_iter().map(|range| (range, used.time_ns)));
+            let time_ns = used.time_ns.saturating_sub(began_ns);
+            path.pages.extend(fresh.into_iter().map(|range| (range, time_ns)));
         }
         for path in self.paths.values_mut() {
             path.pages.sort_unstable();

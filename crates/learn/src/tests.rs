@@ -22,6 +22,7 @@ fn trace(size_pages: u64, uses: &[(u64, u32, UseKind)]) -> Trace {
         end: End {
             reason: EndReason::Exit(0),
             elapsed_ns: 1_000_000_000,
+            cpu_ns: None,
         },
         lost: Lost::default(),
         processes: vec![Process {

@@ -42,8 +42,9 @@ pub struct PlanDevice {
     pub cost: Cost,
     /// The largest read one prefetch call serves, bytes.
     pub request_limit: u32,
-    /// Whether the start should be held until this device's metadata requests are in.
-    pub hold: bool,
+    /// How many of this device's requests, in issue order, the start is held for: on one head, reads of the start
+    /// amid the replay's cost more than waiting. 0 lets it go at once.
+    pub hold: u32,
 }
 
 /// A file of a plan.
@@ -138,9 +139,9 @@ pub(crate) struct DeviceRecord {
     pub latency_ns: U64,
     pub depth: U32,
     pub request_limit: U32,
+    pub hold: U32,
     pub class: u8,
-    pub hold: u8,
-    pub zero: [u8; 6],
+    pub zero: [u8; 3],
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
@@ -246,7 +247,7 @@ impl<'a> Plan<'a> {
                 depth: record.depth.get(),
             },
             request_limit: record.request_limit.get(),
-            hold: record.hold != 0,
+            hold: record.hold.get(),
         })
     }
 

@@ -16,6 +16,11 @@ pub struct Profile {
     pub runs: u32,
     /// Sum of the runs' votes after their decay: the weight a page seen in every run has before normalising.
     pub mass: f64,
+    /// CPU time of a start, the mean of the last runs: what remains of it when no read has to be waited for. `None`
+    /// where no run told.
+    pub cpu_ns: Option<u64>,
+    /// How long the start took whose times the entries have: the fastest of late, which waited least for reads.
+    pub timeline_ns: u64,
     /// When it last learned, nanoseconds since 1970.
     pub updated_unix_ns: u64,
     /// How runs are merged, and so which weights count.

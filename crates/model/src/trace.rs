@@ -88,6 +88,8 @@ pub struct End {
     pub reason: EndReason,
     /// From the start to the end of the recording.
     pub elapsed_ns: u64,
+    /// CPU time that its processes used until then; `None` where that is not known.
+    pub cpu_ns: Option<u64>,
 }
 
 /// Why a recording ended.

@@ -54,6 +54,7 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
                 },
                 physical: piece.physical,
                 level: level(&facts.path),
+                pass: 0,
             });
         }
     }

@@ -5,6 +5,7 @@
 mod data;
 mod metadata;
 mod order;
+mod schedule;
 
 use headstart_model::machine::{FileFacts, Found, Machine};
 use headstart_model::plan::{PlanDevice, PlanDraft, PlanFileEntry};
@@ -92,23 +93,28 @@ pub fn plan(
     let mut requests = metadata::requests(profile, machine, recorded);
     requests.extend(metadata::lookups(profile, machine, &mut files));
     requests.extend(data::requests(profile, machine, &mut files));
-    let cut = order::order(&mut requests, machine, budget);
+    let start = profile.cpu_ns.map(|cpu_ns| schedule::Start {
+        cpu_ns,
+        timeline_ns: profile.timeline_ns,
+    });
+    let order = order::order(&mut requests, machine, budget, start);
     PlanDraft {
         key: profile.key.clone(),
         page_size: machine.page_size,
         created_unix_ns: options.now_unix_ns,
         budget,
-        cut,
+        cut: order.cut,
         stages: profile.stages.clone(),
         devices: machine
             .devices
             .iter()
-            .map(|d| PlanDevice {
+            .zip(order.holds)
+            .map(|(d, hold)| PlanDevice {
                 mount_point: d.mount_point.clone(),
                 uuid: d.uuid,
                 cost: d.cost,
                 request_limit: d.request_limit,
-                hold: false,
+                hold,
             })
             .collect(),
         files: files.entries,
@@ -123,6 +129,8 @@ struct Ordered {
     physical: Option<u64>,
     /// Number of directories above it: a path is looked up after them.
     level: usize,
+    /// The pass of its device that it is read in, where data is read in several.
+    pass: u16,
 }
 
 /// The files of a plan, each once.

@@ -55,6 +55,7 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
                 },
                 physical: Some(range.start * page),
                 level: 0,
+                pass: 0,
             });
         }
     }
@@ -131,6 +132,7 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
             },
             physical: None,
             level: level(&facts.path),
+            pass: 0,
         });
     }
     result

@@ -1,14 +1,29 @@
 //! The order of issue, and the line where the memory budget cuts.
 
 use crate::Ordered;
+use crate::schedule::{Start, schedule};
 use headstart_model::machine::{DeviceClass, Machine};
 use headstart_model::plan::RequestKind;
 
-/// Sorts the requests into issue order and returns how many fit the budget (bytes); the rest stand behind them.
+/// What the order comes to.
+pub(crate) struct Order {
+    /// How many requests fit the budget; the rest stand behind them.
+    pub cut: u32,
+    /// For how many of its requests each device holds the start.
+    pub holds: Vec<u32>,
+}
+
+/// Sorts the requests into issue order, and cuts at the budget (bytes).
 ///
-/// Metadata goes before look-ups, look-ups before data. Data goes by stage; inside a stage by address on a disk, by
-/// deadline elsewhere. Look-ups go from the root downwards, so that directories are there before what lies in them.
-pub(crate) fn order(requests: &mut Vec<Ordered>, machine: &Machine, budget: u64) -> u32 {
+/// Metadata goes before look-ups, look-ups before data. Data goes by stage; inside a stage by deadline, or on a disk
+/// by address in as many passes as its [`schedule`] has for this start. Look-ups go from the
+/// root downwards, so that directories are there before what lies in them.
+pub(crate) fn order(
+    requests: &mut Vec<Ordered>,
+    machine: &Machine,
+    budget: u64,
+    start: Option<Start>,
+) -> Order {
     // What is needed first survives a small budget, whatever the order of issue; metadata before all.
     requests.sort_by_key(|r| (pass(r), r.request.stage, r.request.deadline_us));
     let mut left = budget;
@@ -21,6 +36,24 @@ pub(crate) fn order(requests: &mut Vec<Ordered>, machine: &Machine, budget: u64)
         })
         .unwrap_or(requests.len());
     let beyond = requests.split_off(fits);
+    let mut holds = vec![0; machine.devices.len()];
+    for (index, device) in machine
+        .devices
+        .iter()
+        .enumerate()
+        .filter(|(_, d)| d.cost.class == DeviceClass::Disk)
+    {
+        let of_device = |r: &&Ordered| usize::from(r.request.device) == index;
+        let own: Vec<&Ordered> = requests.iter().filter(of_device).collect();
+        let schedule = schedule(&own, &device.cost, start);
+        holds[index] = schedule.hold;
+        let data = requests
+            .iter_mut()
+            .filter(|r| usize::from(r.request.device) == index && pass(r) == Pass::Data);
+        for (request, pass) in data.zip(schedule.passes) {
+            request.pass = pass;
+        }
+    }
     requests.sort_by_key(|r| {
         let class = machine
             .devices
@@ -28,23 +61,31 @@ pub(crate) fn order(requests: &mut Vec<Ordered>, machine: &Machine, budget: u64)
             .map(|d| d.cost.class);
         let by_address = class == Some(DeviceClass::Disk) || r.request.kind == RequestKind::Metadata;
         let place = (r.physical.is_none(), r.physical.unwrap_or(0));
-        let time = r.request.deadline_us;
-        let within = (r.request.file, r.request.offset);
-        match pass(r) {
-            Pass::Lookups => (
-                Pass::Lookups,
-                r.request.stage,
-                r.level,
-                (false, u64::from(time)),
-                0,
-                within,
-            ),
-            pass if by_address => (pass, r.request.stage, 0, place, time, within),
-            pass => (pass, r.request.stage, 0, (false, u64::from(time)), 0, within),
-        }
+        let by_time = (false, u64::from(r.request.deadline_us));
+        let level = if pass(r) == Pass::Lookups {
+            r.level
+        } else {
+            usize::from(r.pass)
+        };
+        let first = if by_address && pass(r) != Pass::Lookups {
+            place
+        } else {
+            by_time
+        };
+        (
+            pass(r),
+            r.request.stage,
+            level,
+            first,
+            r.request.deadline_us,
+            (r.request.file, r.request.offset),
+        )
     });
     requests.extend(beyond);
-    fits as u32
+    Order {
+        cut: fits as u32,
+        holds,
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

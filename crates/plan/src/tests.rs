@@ -41,6 +41,8 @@ fn profile(entries: Vec<Entry>) -> Profile {
         page_size: PAGE as u32,
         runs: 1,
         mass: 1.0,
+        cpu_ns: None,
+        timeline_ns: 1_000_000_000,
         updated_unix_ns: 0,
         policy: Policy::Decay,
         stages: vec!["start".into()],
@@ -364,6 +366,7 @@ fn recorded_blocks_are_named_by_mount_point() {
         end: End {
             reason: EndReason::Quiet,
             elapsed_ns: 0,
+            cpu_ns: None,
         },
         lost: Lost::default(),
         processes: vec![],

@@ -196,7 +196,7 @@ impl Builder {
         self.marks.sort_by_key(|one| one.time_ns);
         Ok(Trace {
             meta: self.meta,
-            end: End { reason, elapsed_ns },
+            end: End { reason, elapsed_ns, cpu_ns: None },
             lost: Lost {
                 events: lost_events,
                 paths: named.lost,

@@ -133,8 +133,9 @@ struct InFlight<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// Serves a lane to its end, or until stopped, with the device's number of threads.
-    pub fn serve(&self, lane: &Lane) {
+    /// Serves a lane to its end, or until stopped, with the device's number of threads. `taken` is told which request
+    /// is taken up next; at most the device's window of those before it is still under way then.
+    pub fn serve(&self, lane: &Lane, taken: &(dyn Fn(usize) + Sync)) {
         let Shape {
             threads,
             window,
@@ -142,7 +143,9 @@ impl<'a> Worker<'a> {
         } = self.device.shape;
         let parts = |item: &Item| item.request.length.div_ceil(chunk).max(1);
         let useful = lane.items.iter().map(parts).fold(0, u64::saturating_add);
-        together(useful.min(threads.into()), || self.work(lane, window, chunk));
+        together(useful.min(threads.into()), || {
+            self.work(lane, window, chunk, taken)
+        });
     }
 
     /// Nanoseconds since the origin.
@@ -151,11 +154,12 @@ impl<'a> Worker<'a> {
         (self.origin.elapsed().as_nanos() as u64).max(1)
     }
 
-    fn work(&self, lane: &Lane, window: u32, chunk: u64) {
+    fn work(&self, lane: &Lane, window: u32, chunk: u64, taken: &(dyn Fn(usize) + Sync)) {
         let page = rustix::param::page_size() as u64;
         let mut flying: VecDeque<InFlight<'_>> = VecDeque::with_capacity(window as usize);
         while self.governor.go_on() {
             let Some(part) = lane.take(chunk, page) else { break };
+            taken(part.item);
             let item = &lane.items[part.item];
             let Ok(prepared) = item.prepared.get_or_init(|| self.prepare(item)) else {
                 lane.leave(part.item);

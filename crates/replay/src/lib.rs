@@ -22,7 +22,7 @@ mod run;
 use governor::Governor;
 use headstart_model::format::FormatError;
 use headstart_model::outcome::ReplayReport;
-use headstart_model::plan::{PlanFile, RequestKind};
+use headstart_model::plan::PlanFile;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -50,8 +50,8 @@ impl Options {
     pub const STOP_BELOW: u64 = 64 << 20;
     /// Below this pressure a machine works normally; systemd-oomd acts at 60 % over 30 s, far too late for a helper.
     pub const STOP_PRESSURE: f64 = 20.0;
-    /// Longer than the metadata of any start took; a start held for more would be worse than one not helped.
-    pub const HOLD_LIMIT: Duration = Duration::from_secs(5);
+    /// A disk reads 1 GB in this time. A start that needs more is let go; what it reads by itself costs jumps.
+    pub const HOLD_LIMIT: Duration = Duration::from_secs(10);
 
     /// The defaults, for a start that began at `origin`.
     pub fn new(origin: Instant) -> Options {
@@ -97,13 +97,13 @@ pub struct Replay {
 /// What the threads of a replay share with its owner.
 pub(crate) struct Shared {
     pub governor: Governor,
-    /// Devices for whose metadata the start is held.
+    /// Devices that still hold the start.
     held: Mutex<usize>,
     released: Condvar,
 }
 
 impl Shared {
-    /// A device for which the start was held has its metadata.
+    /// Devices hold the start no more.
     pub fn release(&self, devices: usize) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         *held = held.saturating_sub(devices);
@@ -122,15 +122,13 @@ impl Replay {
                 machine,
             });
         }
+        // A device whose requests are all beyond the budget holds nobody.
         let mut holds: Vec<bool> = (0..checked.device_count())
-            .map(|index| checked.device(index).is_some_and(|d| d.hold))
+            .map(|index| checked.device(index).is_some_and(|d| d.hold > 0))
             .collect();
         let mut held = 0;
         for request in checked.requests().take(checked.cut()) {
-            let hold = &mut holds[usize::from(request.device)];
-            if request.kind == RequestKind::Metadata && std::mem::take(hold) {
-                held += 1;
-            }
+            held += usize::from(std::mem::take(&mut holds[usize::from(request.device)]));
         }
         let shared = Arc::new(Shared {
             governor: Governor::new(&options),
@@ -149,8 +147,8 @@ impl Replay {
         })
     }
 
-    /// Waits until the metadata requests of the devices that the start is held for are done, have failed or were
-    /// stopped, or [`Options::hold_limit`] has passed.
+    /// Waits until the requests that the start is held for (`PlanDevice::hold`) are done, have failed or were stopped,
+    /// or [`Options::hold_limit`] has passed.
     pub fn wait_held(&self) {
         let held = self.shared.held.lock().unwrap_or_else(PoisonError::into_inner);
         // A poisoned lock or the limit: either way the start goes on.

@@ -9,6 +9,7 @@ use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
 use headstart_system::mounts::MountTable;
 use headstart_system::pins::Pins;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The requests of one device, by pass.
 struct Work {
@@ -126,15 +127,24 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
         governor: &shared.governor,
         origin: options.origin,
     };
-    worker.serve(&work.passes.metadata);
-    if metadata && work.planned.hold {
-        shared.release(1);
-    }
+    // The start is let go once, when the requests that it is held for are done.
+    let hold = work.planned.hold as usize;
+    let before = work.passes.metadata.items.len() + work.passes.look_ups.items.len();
+    let gone = AtomicBool::new(hold == 0);
+    let let_go = || {
+        if !gone.swap(true, Ordering::Relaxed) {
+            shared.release(1);
+        }
+    };
+    worker.serve(&work.passes.metadata, &|_| ());
     let mut pins = pins(work, &device, options);
     if let Some(pins) = &mut pins {
         ring::look_up(pins, &work.passes.look_ups, &worker, mounts);
     }
-    worker.serve(&work.passes.look_ups);
+    worker.serve(&work.passes.look_ups, &|_| ());
+    if hold <= before {
+        let_go();
+    }
     if device.block.is_err() {
         let (data, threads) = (&work.passes.data, device.shape.threads);
         match &mut pins {
@@ -142,7 +152,12 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
             None => ahead::open(data, files, threads, &shared.governor),
         }
     }
-    worker.serve(&work.passes.data);
+    worker.serve(&work.passes.data, &|taken| {
+        if before + taken >= hold {
+            let_go();
+        }
+    });
+    let_go();
     device
 }
 

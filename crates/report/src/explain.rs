@@ -287,6 +287,8 @@ mod tests {
             page_size: 4096,
             runs: 3,
             mass: 1.0,
+            cpu_ns: None,
+            timeline_ns: 0,
             updated_unix_ns: 0,
             policy: Policy::Decay,
             stages: vec!["start".into()],
@@ -336,7 +338,7 @@ mod tests {
                 uuid: [0; 16],
                 cost,
                 request_limit: 1 << 20,
-                hold: false,
+                hold: 0,
             }],
             files: vec![PlanFileEntry {
                 path: "/f".into(),

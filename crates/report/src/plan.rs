@@ -42,7 +42,7 @@ pub struct DeviceView {
     /// The largest read one prefetch call serves, bytes.
     pub request_limit: u32,
     /// Whether the start is held until its metadata is in.
-    pub hold: bool,
+    pub hold: u32,
 }
 
 /// A file of a plan.
@@ -194,7 +194,7 @@ pub fn text(plan: &Plan<'_>, detail: Detail, now_unix_ns: u64) -> String {
         ">bandwidth",
         ">depth",
         ">largest read",
-        "holds the start",
+        "requests the start waits for",
     ]);
     for device in (0..plan.device_count()).filter_map(|i| plan.device(i)) {
         devices.row([
@@ -204,7 +204,7 @@ pub fn text(plan: &Plan<'_>, detail: Detail, now_unix_ns: u64) -> String {
             format!("{}/s", bytes(device.cost.bandwidth as u64)),
             device.cost.depth.to_string(),
             bytes(u64::from(device.request_limit)),
-            if device.hold { "yes" } else { "no" }.into(),
+            device.hold.to_string(),
         ]);
     }
     out += &section("Devices", &devices);

@@ -86,7 +86,7 @@ fn trace(at: u64, command: usize) -> Trace {
         },
         end: End {
             reason: EndReason::Exit(0),
-            elapsed_ns: 1,
+            elapsed_ns: 1, cpu_ns: None
         },
         lost: Lost::default(),
         processes: Vec::new(),

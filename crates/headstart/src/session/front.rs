@@ -1,8 +1,9 @@
 //! The part the caller sees: it waits for the command and behaves as the command does.
 
-use super::message::{Message, receive, send};
+use super::message::{Ended, Message, receive, send};
 use super::{Job, Purpose, helper};
 use anyhow::{Context, Result, bail};
+use headstart_system::blocked::Children;
 use headstart_system::launch::{
     Change, Held, Signals, background, change, end_like, send as signal, stop_like,
 };
@@ -16,7 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// The longest a command is held: what a replay may ask for, and a recorder on a slow machine on top.
-const HOLD_LIMIT: Duration = Duration::from_secs(8);
+const HOLD_LIMIT: Duration = Duration::from_secs(12);
 
 /// When headstart ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +82,11 @@ pub fn start(command: &[OsString], job: Job, ending: Ending) -> Result<()> {
             front.say(&Message::NotStarted);
             crate::complain(&format!("cannot run {:?}: {error}", command[0]));
         }
-        None => front.say(&Message::Ended(status)),
+        None => {
+            // The command is the only child that was waited for.
+            let cpu_ns = Children::read().map_or(0, |all| all.cpu.as_nanos() as u64);
+            front.say(&Message::Ended(Ended { status, cpu_ns }));
+        }
     }
     if ending == Ending::WhenDone {
         front.wait_for_helper();

@@ -85,7 +85,7 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
         Purpose::Loop { store, key, .. } => {
             let replayed = replaying.map(|replaying| replaying.end(&watch));
             let ended = match watch.fate() {
-                Fate::Ended(status, at) => Some((status, at.duration_since(job.origin))),
+                Fate::Ended(ended, at) => Some((ended.status, at.duration_since(job.origin))),
                 _ => None,
             };
             let after = After {
@@ -160,7 +160,7 @@ fn record_to_the_end(
     watch: &Watch,
 ) -> (Result<Trace, RecordError>, EndReason) {
     let status = || match watch.fate() {
-        Fate::Ended(status, _) => Some(status),
+        Fate::Ended(ended, _) => Some(ended.status),
         // Only to come to an end: nothing is made of it.
         Fate::NotStarted => Some(0),
         Fate::Running | Fate::Unknown => None,
@@ -169,10 +169,19 @@ fn record_to_the_end(
         Ok(recorder) => {
             // headstart tells of the end; a pidfd would only tell without the status.
             let reason = recorder.run_until(&watch.lost, None, status);
-            (recorder.finish(reason), reason)
+            let so_far = (recorder.activity().cpu_seconds * 1e9) as u64;
+            let cpu_ns = match watch.fate() {
+                Fate::Ended(ended, _) => ended.cpu_ns,
+                _ => so_far,
+            };
+            let trace = recorder.finish(reason).map(|mut trace| {
+                trace.end.cpu_ns = Some(cpu_ns).filter(|ns| *ns > 0);
+                trace
+            });
+            (trace, reason)
         }
         Err(error) => match watch.wait() {
-            Fate::Ended(status, _) => (Err(error), EndReason::Exit(status)),
+            Fate::Ended(ended, _) => (Err(error), EndReason::Exit(ended.status)),
             _ => (Err(error), EndReason::Interrupted),
         },
     }

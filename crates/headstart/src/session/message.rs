@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 pub enum Message {
     /// To the helper: the command's process, held.
     Command(u32),
-    /// To the helper: the command ended, with this status as wait(2) gives it.
-    Ended(i32),
+    /// To the helper: the command ended.
+    Ended(Ended),
     /// To the helper: there never was a command, it could not be started.
     NotStarted,
     /// From the helper: the command may go on; a line to print unless it is empty.
@@ -20,6 +20,15 @@ pub enum Message {
     Done(String),
 }
 
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its status, as wait(2) gives it.
+    pub status: i32,
+    /// CPU time that it and those of its children that it waited for used.
+    pub cpu_ns: u64,
+}
+
 /// Longer lines are cut: they are for a terminal.
 const MAX_TEXT: usize = 4096;
 
@@ -27,7 +36,10 @@ const MAX_TEXT: usize = 4096;
 pub fn send(mut stream: &UnixStream, message: &Message) -> io::Result<()> {
     let (tag, payload): (u8, Vec<u8>) = match message {
         Message::Command(pid) => (b'C', pid.to_le_bytes().to_vec()),
-        Message::Ended(status) => (b'E', status.to_le_bytes().to_vec()),
+        Message::Ended(ended) => (
+            b'E',
+            [&ended.status.to_le_bytes()[..], &ended.cpu_ns.to_le_bytes()[..]].concat(),
+        ),
         Message::NotStarted => (b'N', Vec::new()),
         Message::Ready(text) => (b'R', text.clone().into_bytes()),
         Message::Refused(text) => (b'F', text.clone().into_bytes()),
@@ -52,11 +64,25 @@ pub fn receive(mut stream: &UnixStream) -> io::Result<Message> {
     }
     let mut payload = vec![0; length];
     stream.read_exact(&mut payload)?;
-    let number = || payload.as_slice().try_into().map_err(|_| bad());
+    let number = |at| {
+        payload
+            .get(at..at + 4)
+            .and_then(|n| n.try_into().ok())
+            .ok_or_else(bad)
+    };
+    let long = |at| {
+        payload
+            .get(at..at + 8)
+            .and_then(|n| n.try_into().ok())
+            .ok_or_else(bad)
+    };
     let text = || String::from_utf8_lossy(&payload).into_owned();
     Ok(match tag {
-        b'C' => Message::Command(u32::from_le_bytes(number()?)),
-        b'E' => Message::Ended(i32::from_le_bytes(number()?)),
+        b'C' => Message::Command(u32::from_le_bytes(number(0)?)),
+        b'E' => Message::Ended(Ended {
+            status: i32::from_le_bytes(number(0)?),
+            cpu_ns: u64::from_le_bytes(long(4)?),
+        }),
         b'N' => Message::NotStarted,
         b'R' => Message::Ready(text()),
         b'F' => Message::Refused(text()),
@@ -74,7 +100,10 @@ mod tests {
         let (a, b) = UnixStream::pair().unwrap();
         let all = [
             Message::Command(7),
-            Message::Ended(-1),
+            Message::Ended(Ended {
+                status: -1,
+                cpu_ns: u64::MAX,
+            }),
             Message::NotStarted,
             Message::Ready(String::new()),
             Message::Refused("no".into()),

@@ -1,6 +1,6 @@
 //! What the helper knows of the command: told by headstart, on a thread that waits for it.
 
-use super::message::{Message, receive};
+use super::message::{Ended, Message, receive};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,8 +11,8 @@ use std::time::Instant;
 pub enum Fate {
     /// It runs, or waits to.
     Running,
-    /// It ended with this status, at this time.
-    Ended(i32, Instant),
+    /// It ended, at this time.
+    Ended(Ended, Instant),
     /// It could not be started.
     NotStarted,
     /// headstart was killed; the command may go on.
@@ -40,7 +40,7 @@ impl Watch {
         let listen = move || {
             let fate = loop {
                 match receive(&stream) {
-                    Ok(Message::Ended(status)) => break Fate::Ended(status, Instant::now()),
+                    Ok(Message::Ended(ended)) => break Fate::Ended(ended, Instant::now()),
                     Ok(Message::NotStarted) => break Fate::NotStarted,
                     Ok(_) => {}
                     Err(_) => break Fate::Unknown,

@@ -42,8 +42,8 @@ impl PlanDraft {
                 depth: U32::new(d.cost.depth.clamp(1, MAX_DEPTH)),
                 request_limit: U32::new(d.request_limit),
                 class: position(&CLASSES, &d.cost.class),
-                hold: u8::from(d.hold),
-                zero: [0; 6],
+                hold: U32::new(d.hold),
+                zero: [0; 3],
             })
             .collect();
         let files: Vec<FileRecord> = self

@@ -14,6 +14,8 @@ impl Profile {
                 self.page_size,
                 self.runs,
                 self.mass,
+                self.cpu_ns,
+                self.timeline_ns,
                 self.updated_unix_ns,
                 self.policy,
             ),
@@ -26,7 +28,8 @@ impl Profile {
     /// Reads a profile.
     pub fn from_bytes(bytes: &[u8]) -> Result<Profile, FormatError> {
         let file = Container::new(Kind::Profile, bytes)?;
-        let (key, page_size, runs, mass, updated_unix_ns, policy) = file.value(b"HEAD")?;
+        let (key, page_size, runs, mass, cpu_ns, timeline_ns, updated_unix_ns, policy) =
+            file.value(b"HEAD")?;
         let stages = file.value(b"STAG")?;
         let entries = file.value(b"ENTR")?;
         let profile = Profile {
@@ -34,6 +37,8 @@ impl Profile {
             page_size,
             runs,
             mass,
+            cpu_ns,
+            timeline_ns,
             updated_unix_ns,
             policy,
             stages,

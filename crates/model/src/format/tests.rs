@@ -50,6 +50,7 @@ fn trace() -> impl Strategy<Value = Trace> {
             end: End {
                 reason: EndReason::Exit(256),
                 elapsed_ns: n,
+                cpu_ns: None,
             },
             lost: Lost { events: 0, paths: n },
             processes: vec![
@@ -131,6 +132,8 @@ fn profile() -> impl Strategy<Value = Profile> {
         page_size: 4096,
         runs: 3,
         mass: 2.5,
+        cpu_ns: Some(n),
+        timeline_ns: n,
         updated_unix_ns: n,
         policy: Policy::KOfN { k: 2, n: 3 },
         stages: vec!["start".into()],
@@ -188,7 +191,7 @@ fn draft() -> impl Strategy<Value = PlanDraft> {
                 depth: 16,
             },
             request_limit: 128 << 10,
-            hold: true,
+            hold: 3,
         }],
         files: vec![PlanFileEntry {
             path,
