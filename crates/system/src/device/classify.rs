@@ -35,6 +35,12 @@ pub(super) fn enough(by_depth: &[(u32, f64)]) -> u32 {
         .map_or(1, |(depth, _)| *depth)
 }
 
+/// Whether reads gain little from depth and take longer the farther apart they are.
+pub(super) fn looks_like_one_head(samples: &Samples) -> bool {
+    let best = samples.by_depth.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    samples.quick >= FAST && best * samples.far < PARALLEL_GAIN && samples.far > DISTANCE_RATIO * samples.near
+}
+
 /// The cost that the numbers mean: one head gains little from depth and takes longer the farther it moves; what is slow
 /// but gains from depth is a network; a slow device that gains nothing and does not care for distance is a network
 /// volume with a quota. Anything else is flash.
@@ -46,7 +52,7 @@ pub fn classify(samples: &Samples) -> Cost {
     let gain = best * samples.far;
     let class = if samples.quick < FAST || gain.is_nan() {
         DeviceClass::Flash
-    } else if gain < PARALLEL_GAIN && samples.far > DISTANCE_RATIO * samples.near {
+    } else if looks_like_one_head(samples) {
         DeviceClass::Disk
     } else {
         DeviceClass::Network

@@ -4,7 +4,7 @@
 //! Reads go past the page cache (`O_DIRECT`), 4 KiB at random places alone, then at growing depth, near each other,
 //! and 1 MiB blocks in order. Places are spread over the device by a fixed sequence, so that two probes read the same.
 
-use super::classify::{Samples, classify, enough};
+use super::classify::{Samples, classify, enough, looks_like_one_head};
 use headstart_model::machine::Cost;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
@@ -164,7 +164,15 @@ impl Probe {
         let depth = enough(&samples.by_depth);
         let start = mix(options.seed, 7) % (self.size / LARGE) * LARGE;
         let ordered = |n: u64| (start + n * LARGE) % (self.size / LARGE * LARGE);
-        samples.bandwidth = self.parallel(depth.min(8), share(16), u64::MAX, LARGE, ordered)?;
+        // One reader leaves the device idle between two reads; to one head more than two are a queue to sort.
+        let readers = if looks_like_one_head(&samples) {
+            2
+        } else {
+            depth.clamp(2, 8)
+        };
+        // The way there is not the transfer.
+        self.read(ordered(0), LARGE as usize)?;
+        samples.bandwidth = self.parallel(readers, share(20), u64::MAX, LARGE, |n| ordered(n + 1))?;
         Ok(Measured {
             cost: classify(&samples),
             samples,
