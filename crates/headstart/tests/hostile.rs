@@ -112,6 +112,8 @@ fn profile(paths: &[FilePath]) -> Profile {
         page_size: 4096,
         runs: 1,
         mass: 1.0,
+        cpu_ns: None,
+        timeline_ns: 1,
         updated_unix_ns: 0,
         policy: Policy::Decay,
         stages: vec!["start".into()],
@@ -157,7 +159,7 @@ fn plan(paths: &[FilePath]) -> PlanDraft {
                 depth: 8,
             },
             request_limit: 131_072,
-            hold: true,
+            hold: 1,
         }],
         files: paths
             .iter()
