@@ -57,7 +57,8 @@ pub struct Cost {
     pub class: DeviceClass,
     /// Bytes per second of a long sequential read.
     pub bandwidth: f64,
-    /// Seconds of a random 4 KiB read alone.
+    /// Seconds of a random 4 KiB read alone; on a disk of one that is near the last, for plans go over a disk in
+    /// address order.
     pub latency: f64,
     /// Requests at once beyond which more bring nothing.
     pub depth: u32,
