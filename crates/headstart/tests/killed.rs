@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Case, can_record, eventually, signal, start};
+use common::{Case, can_record, eventually, helpers, signal, start};
 use std::time::{Duration, Instant};
 
 /// Rounds; `HEADSTART_KILL_ROUNDS` asks for more.
@@ -14,27 +14,6 @@ fn rounds() -> u64 {
         .ok()
         .and_then(|n| n.parse().ok())
         .unwrap_or(48)
-}
-
-/// The children of a process that are headstart too.
-fn helpers(pid: u32) -> Vec<u32> {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let is_headstart = |child: &u32| {
-        // A child that is held is headstart by name as well, but has not the session of its own.
-        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        fields.get(3) == Some(&child.to_string().as_str())
-    };
-    children
-        .split_whitespace()
-        .filter_map(|c| c.parse().ok())
-        .filter(is_headstart)
-        .collect()
 }
 
 #[test]

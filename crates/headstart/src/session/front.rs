@@ -54,6 +54,7 @@ pub fn start(command: &[OsString], job: Job, ending: Ending) -> Result<()> {
         helper: None,
         told: false,
         stopped: false,
+        ended: None,
     };
     match helper {
         Ok(stream) => front.helper = Some(stream),
@@ -107,6 +108,8 @@ struct Front {
     /// Whether a line was printed: there is one at most.
     told: bool,
     stopped: bool,
+    /// The command's status, once it has ended: its number is free then.
+    ended: Option<i32>,
 }
 
 impl Front {
@@ -141,9 +144,10 @@ impl Front {
         }
     }
 
-    /// Waits until the helper says that the command may go on; why it will not be helped otherwise.
+    /// Waits until the helper says that the command may go on, or nobody has to wait because it was ended while it was
+    /// held; why it will not be helped otherwise.
     fn hold(&mut self) -> Result<(), String> {
-        let until = Instant::now() + HOLD_LIMIT;
+        let mut until = Instant::now() + HOLD_LIMIT;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -156,6 +160,13 @@ impl Front {
                 .look(true, Some(left))
                 .map_err(|error| format!("{error:#}"))?;
             self.pass_signals();
+            let before = Instant::now();
+            self.follow().map_err(|error| format!("{error:#}"))?;
+            if self.ended.is_some() {
+                return Ok(());
+            }
+            // This process was stopped with it: nobody waited.
+            until += before.elapsed();
             let Some(stream) = self.helper.as_ref().filter(|_| helper) else {
                 continue;
             };
@@ -174,18 +185,28 @@ impl Front {
         }
     }
 
+    /// Does as the command did since it was last asked: stops with it, or notes its end.
+    fn follow(&mut self) -> Result<()> {
+        while self.ended.is_none() {
+            match change(self.pid).context("cannot wait for the command")? {
+                Some(Change::Ended(status)) => self.ended = Some(status),
+                Some(Change::Stopped(signal)) => {
+                    self.stopped = true;
+                    stop_like(signal);
+                }
+                Some(Change::Continued) => self.stopped = false,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until the command has ended, and gives its status.
     fn wait(&mut self) -> Result<i32> {
         loop {
-            while let Some(what) = change(self.pid).context("cannot wait for the command")? {
-                match what {
-                    Change::Ended(status) => return Ok(status),
-                    Change::Stopped(signal) => {
-                        self.stopped = true;
-                        stop_like(signal);
-                    }
-                    Change::Continued => self.stopped = false,
-                }
+            self.follow()?;
+            if let Some(status) = self.ended {
+                return Ok(status);
             }
             self.look(false, None)?;
             self.pass_signals();

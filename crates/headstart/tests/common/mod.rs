@@ -222,15 +222,45 @@ pub fn start(
 }
 
 /// Whether anything can record here: root on a kernel with BPF or tracefs.
+#[track_caller]
 pub fn can_record() -> bool {
     let ran = Case::new().headstart(&["record", "-o", "t.trace", "--", "true"]);
-    let can = ran.code() == 0;
-    if !can {
-        eprintln!("skipped: nothing can record here: {}", ran.err);
-    }
-    can
+    ran.code() == 0 || skip(&format!("something that can record: {}", ran.err))
 }
 
+/// Whether this is root, which may give up and mount.
+#[track_caller]
 pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    rustix::process::geteuid().is_root() || skip("root")
+}
+
+/// A test cannot do its work without this. With `HEADSTART_TESTS_ALL` in the environment that is a failure.
+#[track_caller]
+fn skip(missing: &str) -> bool {
+    assert!(
+        std::env::var_os("HEADSTART_TESTS_ALL").is_none(),
+        "HEADSTART_TESTS_ALL is set, and there is not what this test needs: {missing}"
+    );
+    eprintln!("skipped: it needs {missing}");
+    false
+}
+
+/// The children of a process that are headstart too.
+pub fn helpers(pid: u32) -> Vec<u32> {
+    children(pid)
+        .into_iter()
+        // A child that is held is headstart by name as well, but has not a session of its own.
+        .filter(|child| session(*child) == Some(*child))
+        .collect()
+}
+
+/// The children of a process of one thread.
+pub fn children(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|c| c.parse().ok()).collect()
+}
+
+fn session(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.split_whitespace().nth(3)?.parse().ok()
 }
