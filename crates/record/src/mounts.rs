@@ -27,14 +27,10 @@ impl Mount {
         Some(join(&self.point, below(within, &self.root)?))
     }
 
-    /// Whether headstart may learn from the file system: it lies on a block device, or is one of those that manage
-    /// their devices themselves and so have an anonymous number as memory and network file systems do.
+    /// Whether headstart may learn from the file system: by its type, as a replay decides. An overlay has no pages of
+    /// its own: its files are recorded in their layers.
     pub(crate) fn is_local(&self) -> bool {
-        self.dev.major != 0
-            || matches!(
-                self.fstype.as_str(),
-                "btrfs" | "bcachefs" | "erofs" | "ubifs" | "jffs2"
-            )
+        self.fstype != "overlay" && headstart_system::mounts::is_local(&self.fstype)
     }
 }
 
@@ -344,6 +340,11 @@ mod tests {
         assert!(!local("20 1 0:9 / /tmp rw - tmpfs none rw"));
         assert!(!local("20 1 0:9 / /net rw - nfs4 server:/ rw"));
         assert!(!local("20 1 0:9 / /net rw - fuse.sshfs server:/ rw"));
+        assert!(
+            !local("20 1 8:17 / /usb rw - fuseblk /dev/sdb1 rw"),
+            "a program answers"
+        );
+        assert!(!local("20 1 0:30 / /merged rw - overlay overlay rw,lowerdir=/l1"));
     }
 
     #[test]
