@@ -39,7 +39,9 @@ struct Votes {
     total: f64,
     /// Whether this run's times replace those known.
     newer: bool,
-    /// From this run's times to those of the profile's timeline.
+    /// From the times known before to those of the new timeline.
+    stretch: f64,
+    /// From this run's times to those of the new timeline.
     scale: f64,
 }
 
@@ -48,13 +50,20 @@ impl Votes {
         ((f64::from(before) * self.old + f64::from(u8::from(seen))) / self.total) as f32
     }
 
-    /// The time of a first use: this run's if it has the timeline, else the one known before; a use that only this
-    /// run has is put where it would be on that timeline.
+    /// The time of a first use: this run's if it has the timeline, else the one known before; either is put where it
+    /// would be on the new timeline.
     fn time(&self, before: Option<u64>, now: Option<u64>) -> u64 {
+        let scaled = |time: u64, by: f64| {
+            if by == 1.0 {
+                time
+            } else {
+                (time as f64 * by) as u64
+            }
+        };
         match (before, now) {
             (Some(_), Some(now)) if self.newer => now,
-            (Some(before), _) => before,
-            (None, now) => (now.unwrap_or(0) as f64 * self.scale) as u64,
+            (Some(before), _) => scaled(before, self.stretch),
+            (None, now) => scaled(now.unwrap_or(0), self.scale),
         }
     }
 }
@@ -65,16 +74,25 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
         Policy::Decay => 0.5f64.powf(1.0 / HALF_LIFE_RUNS),
         Policy::Union | Policy::Intersection | Policy::KOfN { .. } => 1.0,
     };
-    let newer = profile.runs == 0 || run.elapsed_ns as f64 <= profile.timeline_ns as f64 * AS_FAST;
+    let usual = is_usual(profile, &run);
+    let as_fast = run.elapsed_ns as f64 <= profile.timeline_ns as f64 * AS_FAST;
+    let newer = profile.runs == 0 || (usual && as_fast);
+    let timeline_ns = match (newer, usual) {
+        (true, _) => run.elapsed_ns,
+        (false, true) => (profile.timeline_ns as f64 * SLOWER) as u64,
+        // How long something else took says nothing of how long the start takes.
+        (false, false) => profile.timeline_ns,
+    };
+    let share = |of: u64| match of {
+        1.. if usual => timeline_ns as f64 / of as f64,
+        _ => 1.0,
+    };
     let votes = Votes {
         old: profile.mass * decay,
         total: profile.mass * decay + 1.0,
         newer,
-        scale: if newer {
-            1.0
-        } else {
-            profile.timeline_ns as f64 / run.elapsed_ns.max(1) as f64
-        },
+        stretch: share(profile.timeline_ns),
+        scale: share(run.elapsed_ns),
     };
     let forget = if policy == Policy::Decay { FORGET } else { 0.0 };
     merge_stages(profile, &run);
@@ -108,16 +126,20 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     profile.entries = entries;
     profile.cpu_ns = match (profile.cpu_ns, run.cpu_ns) {
+        (before, _) if !usual => before,
         (Some(before), Some(now)) => Some(((before as f64 * votes.old + now as f64) / votes.total) as u64),
         (before, now) => now.or(before),
     };
-    profile.timeline_ns = if newer {
-        run.elapsed_ns
-    } else {
-        (profile.timeline_ns as f64 * SLOWER) as u64
-    };
+    profile.timeline_ns = timeline_ns;
     profile.mass = votes.total;
-    profile.runs += 1;
+    profile.runs = profile.runs.saturating_add(1);
+}
+
+/// Whether the run saw at least half of the paths that most runs need: one that fails at once, or only prints its
+/// help, is over so soon that its times would stand for the start's.
+fn is_usual(profile: &Profile, run: &Run) -> bool {
+    let sure = || profile.entries.iter().filter(|e| e.weight >= MAJORITY);
+    2 * sure().filter(|e| run.paths.contains_key(&e.path)).count() >= sure().count()
 }
 
 /// Makes weights shares of `runs` runs where fewer were learned from.
