@@ -196,7 +196,11 @@ impl Builder {
         self.marks.sort_by_key(|one| one.time_ns);
         Ok(Trace {
             meta: self.meta,
-            end: End { reason, elapsed_ns, cpu_ns: None },
+            end: End {
+                reason,
+                elapsed_ns,
+                cpu_ns: None,
+            },
             lost: Lost {
                 events: lost_events,
                 paths: named.lost,
