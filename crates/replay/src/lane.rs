@@ -14,6 +14,7 @@ use headstart_model::plan::RequestKind;
 use headstart_system::{priority, residency};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -126,6 +127,8 @@ impl Source<'_> {
 
 /// A part on its way.
 struct InFlight<'a> {
+    /// Where the item is in its lane.
+    index: usize,
     item: &'a Item,
     source: Source<'a>,
     /// What was asked for.
@@ -133,9 +136,9 @@ struct InFlight<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// Serves a lane to its end, or until stopped, with the device's number of threads. `taken` is told which request
-    /// is taken up next; at most the device's window of those before it is still under way then.
-    pub fn serve(&self, lane: &Lane, taken: &(dyn Fn(usize) + Sync)) {
+    /// Serves a lane to its end, or until stopped, with the device's number of threads. `over` is told, ever again, how
+    /// many requests from the first on are over.
+    pub fn serve(&self, lane: &Lane, over: &(dyn Fn(usize) + Sync)) {
         let Shape {
             threads,
             window,
@@ -143,8 +146,19 @@ impl<'a> Worker<'a> {
         } = self.device.shape;
         let parts = |item: &Item| item.request.length.div_ceil(chunk).max(1);
         let useful = lane.items.iter().map(parts).fold(0, u64::saturating_add);
-        together(useful.min(threads.into()), || {
-            self.work(lane, window, chunk, taken)
+        let threads = useful.min(threads.into());
+        // The first request that each thread has under way; it never is less far than that.
+        let fronts: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
+        let next = AtomicUsize::new(0);
+        together(threads, || {
+            let own = next.fetch_add(1, Ordering::Relaxed);
+            self.work(lane, window, chunk, &|front| {
+                if let Some(own) = fronts.get(own) {
+                    own.store(front, Ordering::Relaxed);
+                }
+                let all = fronts.iter().map(|front| front.load(Ordering::Relaxed)).min();
+                over(all.unwrap_or(0));
+            });
         });
     }
 
@@ -154,12 +168,13 @@ impl<'a> Worker<'a> {
         (self.origin.elapsed().as_nanos() as u64).max(1)
     }
 
-    fn work(&self, lane: &Lane, window: u32, chunk: u64, taken: &(dyn Fn(usize) + Sync)) {
+    fn work(&self, lane: &Lane, window: u32, chunk: u64, under_way: &dyn Fn(usize)) {
         let page = rustix::param::page_size() as u64;
         let mut flying: VecDeque<InFlight<'_>> = VecDeque::with_capacity(window as usize);
         while self.governor.go_on() {
             let Some(part) = lane.take(chunk, page) else { break };
-            taken(part.item);
+            let first = |flying: &VecDeque<InFlight<'_>>| flying.front().map_or(part.item, |f| f.index);
+            under_way(first(&flying));
             let item = &lane.items[part.item];
             let Ok(prepared) = item.prepared.get_or_init(|| self.prepare(item)) else {
                 lane.leave(part.item);
@@ -183,9 +198,10 @@ impl<'a> Worker<'a> {
                 continue;
             };
             if flying.len() >= window as usize
-                && let Some(first) = flying.pop_front()
+                && let Some(oldest) = flying.pop_front()
             {
-                self.land(first);
+                self.land(oldest);
+                under_way(first(&flying));
             }
             let asked =
                 residency::fadvise_willneed(source.fd(), missing.start * page, missing.pages() * page);
@@ -194,14 +210,17 @@ impl<'a> Worker<'a> {
                 continue;
             }
             flying.push_back(InFlight {
+                index: part.item,
                 item,
                 source,
                 pages: missing,
             });
         }
-        for part in flying {
-            self.land(part);
+        while let Some(oldest) = flying.pop_front() {
+            under_way(oldest.index);
+            self.land(oldest);
         }
+        under_way(usize::MAX);
     }
 
     /// Waits for a part. What the kernel left out of it (it gives up quietly where it finds no page to read into) is

@@ -103,6 +103,19 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    fn new(options: &Options, held: usize) -> Shared {
+        Shared {
+            governor: Governor::new(options),
+            held: Mutex::new(held),
+            released: Condvar::new(),
+        }
+    }
+
+    #[cfg(test)]
+    fn holding(&self) -> usize {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Devices hold the start no more.
     pub fn release(&self, devices: usize) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,11 +143,7 @@ impl Replay {
         for request in checked.requests().take(checked.cut()) {
             held += usize::from(std::mem::take(&mut holds[usize::from(request.device)]));
         }
-        let shared = Arc::new(Shared {
-            governor: Governor::new(&options),
-            held: Mutex::new(held),
-            released: Condvar::new(),
-        });
+        let shared = Arc::new(Shared::new(&options, held));
         let (hold_limit, theirs) = (options.hold_limit, Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("headstart".into())

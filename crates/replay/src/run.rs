@@ -9,6 +9,7 @@ use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
 use headstart_system::mounts::MountTable;
 use headstart_system::pins::Pins;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The requests of one device, by pass.
@@ -28,9 +29,10 @@ struct Passes<T> {
 /// Replays a plan, to its end or until stopped. Runs on a thread of its own.
 pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport {
     stand_back();
+    // Whatever happens here, nobody waits for it any more afterwards.
+    let _all = Hold::new(shared, usize::MAX);
     // Checked by the caller; what it was it still is.
     let Ok(plan) = file.plan() else {
-        shared.release(usize::MAX);
         return ReplayReport::default();
     };
     let mut skipped = Skipped::default();
@@ -39,23 +41,8 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let in_use = works.iter().map(|w| most_open(&w.planned, options)).sum();
     let files = Files::new(plan, &mounts, in_use);
     shared.governor.begin();
-    let devices: Vec<Device> = std::thread::scope(|scope| {
-        let serve = |work| serve(work, &files, &mounts, options, shared);
-        let threads: Vec<_> = works
-            .iter()
-            .skip(1)
-            .map(|work| {
-                scope.spawn(move || {
-                    stand_back();
-                    serve(work)
-                })
-            })
-            .collect();
-        let first = works.first().map(serve);
-        let others = threads.into_iter().filter_map(|thread| thread.join().ok());
-        first.into_iter().chain(others).collect()
-    });
-    shared.release(usize::MAX);
+    let serve = |work: &Work| serve(work, &files, &mounts, options, shared);
+    let devices = side_by_side(&works, &serve);
     let replay_ns = options.origin.elapsed().as_nanos() as u64;
     let memory_pressure = shared.governor.memory_pressure();
     let mut issued = Vec::new();
@@ -69,7 +56,12 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
             .into_iter()
             .flat_map(|lane| &lane.items)
         {
-            match report::issued(item, device, &files) {
+            let became = match device {
+                Some(device) => report::issued(item, device, &files),
+                // Its thread failed by a mistake of its own.
+                None => Err(Reason::Failed),
+            };
+            match became {
                 Ok(one) => issued.push(one),
                 Err(reason) => reason.count(&mut skipped),
             }
@@ -83,6 +75,58 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
         memory_available: shared.governor.memory_available(),
         memory_pressure,
         stopped: shared.governor.stopped().map(str::to_string),
+    }
+}
+
+/// Does something for each at the same time, for the first one on the calling thread. `None` where that panicked or no
+/// thread could be had.
+fn side_by_side<W: Sync, T: Send>(works: &[W], serve: &(impl Fn(&W) -> T + Sync)) -> Vec<Option<T>> {
+    std::thread::scope(|scope| {
+        let spawn = |work| {
+            let thread = std::thread::Builder::new().name("headstart".into());
+            thread.spawn_scoped(scope, move || {
+                stand_back();
+                serve(work)
+            })
+        };
+        let threads: Vec<_> = works.iter().skip(1).map(spawn).collect();
+        // Nothing that it leaves half done is used: `None` stands for all of it.
+        let first = works
+            .first()
+            .map(|work| catch_unwind(AssertUnwindSafe(|| serve(work))).ok());
+        let others = threads
+            .into_iter()
+            .map(|thread| thread.ok().and_then(|thread| thread.join().ok()));
+        first.into_iter().chain(others).collect()
+    })
+}
+
+/// A part in holding the start; given up once, when dropped at the latest.
+struct Hold<'a> {
+    shared: &'a Shared,
+    devices: usize,
+    gone: AtomicBool,
+}
+
+impl<'a> Hold<'a> {
+    fn new(shared: &'a Shared, devices: usize) -> Hold<'a> {
+        Hold {
+            shared,
+            devices,
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    fn let_go(&self) {
+        if !self.gone.swap(true, Ordering::Relaxed) {
+            self.shared.release(self.devices);
+        }
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 
@@ -119,6 +163,9 @@ fn share_out(plan: Plan<'_>, options: &Options, skipped: &mut Skipped) -> Vec<Wo
 }
 
 fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options, shared: &Shared) -> Device {
+    // The start is let go once, when the requests that it is held for are over, or none can be any more.
+    let until = work.planned.hold as usize;
+    let hold = Hold::new(shared, usize::from(until > 0));
     let metadata = !work.passes.metadata.items.is_empty();
     let device = Device::look(&work.planned, mounts, options, metadata);
     let worker = Worker {
@@ -127,23 +174,15 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
         governor: &shared.governor,
         origin: options.origin,
     };
-    // The start is let go once, when the requests that it is held for are done.
-    let hold = work.planned.hold as usize;
     let before = work.passes.metadata.items.len() + work.passes.look_ups.items.len();
-    let gone = AtomicBool::new(hold == 0);
-    let let_go = || {
-        if !gone.swap(true, Ordering::Relaxed) {
-            shared.release(1);
-        }
-    };
     worker.serve(&work.passes.metadata, &|_| ());
     let mut pins = pins(work, &device, options);
     if let Some(pins) = &mut pins {
         ring::look_up(pins, &work.passes.look_ups, &worker, mounts);
     }
     worker.serve(&work.passes.look_ups, &|_| ());
-    if hold <= before {
-        let_go();
+    if until <= before {
+        hold.let_go();
     }
     if device.block.is_err() {
         let (data, threads) = (&work.passes.data, device.shape.threads);
@@ -152,12 +191,11 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
             None => ahead::open(data, files, threads, &shared.governor),
         }
     }
-    worker.serve(&work.passes.data, &|taken| {
-        if before + taken >= hold {
-            let_go();
+    worker.serve(&work.passes.data, &|over| {
+        if before.saturating_add(over) >= until {
+            hold.let_go();
         }
     });
-    let_go();
     device
 }
 
@@ -172,4 +210,30 @@ fn pins(work: &Work, device: &Device, options: &Options) -> Option<Pins> {
     }
     // Where the kernel has none, or not for us, the threads do it.
     Pins::new(in_flight).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_device_that_panics_leaves_the_others_in_their_places_and_nobody_waits() {
+        for bad in 0..3 {
+            let options = Options::new(Instant::now());
+            let shared = Shared::new(&options, 3);
+            let serve = |device: &usize| {
+                let _hold = Hold::new(&shared, 1);
+                if *device == bad {
+                    // A panic without its message among the tests' output.
+                    std::panic::resume_unwind(Box::new(()));
+                }
+                *device
+            };
+            let done = side_by_side(&[0, 1, 2], &serve);
+            let expected = [0, 1, 2].map(|device| Some(device).filter(|d| *d != bad));
+            assert_eq!(done, expected);
+            assert_eq!(shared.holding(), 0);
+        }
+    }
 }
