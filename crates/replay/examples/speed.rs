@@ -267,7 +267,7 @@ fn plan(mounted: &Mounted, cost: Cost) -> Result<PlanDraft, Failure> {
             uuid: device.uuid,
             cost,
             request_limit: device.request_limit,
-            hold: false,
+            hold: 0,
         }],
         files: Vec::new(),
         requests: Vec::new(),

@@ -179,15 +179,17 @@ fn devices_are_served_in_parallel_and_held_for_only_so_long() {
         one.planned(DeviceClass::Flash, 4),
         two.planned(DeviceClass::Disk, 1),
     ]);
-    plan.devices.iter_mut().for_each(|d| d.hold = true);
     add_metadata(&mut plan, 0, 40 << 20);
+    hold(&mut plan, 0);
     for (device, disk) in [&one, &two].into_iter().enumerate() {
         add(&mut plan, Data, entry(&disk.root().join("f")), 0, 4000 * PAGE);
         plan.requests.last_mut().unwrap().device = device as u16;
     }
-    let replay = start(&plan);
-    // The second device is not waited for: none of its metadata is planned.
+    let options = options();
+    let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options.clone()).unwrap();
+    // The first device's metadata is waited for; its data is not, and the second device is not.
     replay.wait_held();
+    let let_go = options.origin.elapsed().as_nanos() as u64;
     let report = replay.finish();
     assert_eq!(report.skipped, Skipped::default());
     let of = |request| report.issued.iter().find(|i| i.request == request).unwrap();
@@ -196,11 +198,12 @@ fn devices_are_served_in_parallel_and_held_for_only_so_long() {
         "the second device waited for the first"
     );
     assert!(of(0).done_ns <= of(1).issued_ns, "data before metadata");
+    assert!(of(0).done_ns <= let_go, "let go before the metadata was there");
     assert_eq!((of(1).arrived_pages, of(2).arrived_pages), (4000, 4000));
 
     let options = Options {
         hold_limit: Duration::ZERO,
-        ..options()
+        ..options
     };
     let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options).unwrap();
     let before = Instant::now();
@@ -208,6 +211,80 @@ fn devices_are_served_in_parallel_and_held_for_only_so_long() {
     assert!(before.elapsed() < Duration::from_millis(100));
     replay.stop();
     replay.finish();
+}
+
+#[test]
+fn the_start_is_let_go_when_the_first_requests_are_in() {
+    // A disk is read in one stream, flash by several threads.
+    for (class, depth) in [(DeviceClass::Disk, 8), (DeviceClass::Flash, 8)] {
+        let disk = Mounted::ext4(160, |root| {
+            (0..5).for_each(|n| file(root, &format!("f{n}"), 500));
+            file(root, "large", 20_000);
+        });
+        let mut plan = draft(vec![disk.planned(class, depth)]);
+        for n in 0..5 {
+            add(
+                &mut plan,
+                Data,
+                entry(&disk.root().join(format!("f{n}"))),
+                0,
+                500 * PAGE,
+            );
+        }
+        hold(&mut plan, 0);
+        add(
+            &mut plan,
+            Data,
+            entry(&disk.root().join("large")),
+            0,
+            20_000 * PAGE,
+        );
+        let options = options();
+        let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options.clone()).unwrap();
+        replay.wait_held();
+        let let_go = options.origin.elapsed().as_nanos() as u64;
+        let report = replay.finish();
+        assert_eq!(report.issued.len(), 6);
+        let done = |request| {
+            let found = report.issued.iter().find(|i| i.request == request);
+            found.unwrap().done_ns
+        };
+        let held = (0..5).map(done).max().unwrap();
+        assert!(
+            held <= let_go,
+            "{class:?}: let go at {let_go} ns, held for {held} ns"
+        );
+        assert!(
+            let_go < done(5),
+            "{class:?}: let go at {let_go} ns, not before the end"
+        );
+    }
+}
+
+#[test]
+fn what_is_in_memory_does_not_hold_the_start() {
+    const FILES: u64 = 2000;
+    for fstype in ["ext4", "xfs"] {
+        let disk = Mounted::new(Spec::new(fstype), 400, |root| {
+            (0..FILES).for_each(|n| file(root, &format!("f{n}"), 1 + n % 3));
+        });
+        let mut plan = draft(vec![disk.planned(DeviceClass::Disk, 1)]);
+        add_metadata(&mut plan, 0, 400 << 20);
+        for n in 0..FILES {
+            let path = disk.root().join(format!("f{n}"));
+            std::fs::read(&path).unwrap();
+            add(&mut plan, Data, entry(&path), 0, (1 + n % 3) * PAGE);
+        }
+        hold(&mut plan, 0);
+        start(&plan).finish();
+        let before = disk.reads();
+        let begun = Instant::now();
+        let replay = start(&plan);
+        replay.wait_held();
+        println!("{fstype}: held for {:?}", begun.elapsed());
+        replay.finish();
+        assert_eq!(disk.reads(), before, "{fstype}: it was not in memory");
+    }
 }
 
 #[test]
@@ -356,7 +433,6 @@ fn tree_becomes_free_of_reads(block: &str) {
     drop(node);
     disk.cool();
     let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
-    plan.devices[0].hold = true;
     // With small blocks this reads parts of pages, and readahead leaves such pages as they are.
     for d in 0..20 {
         std::fs::metadata(disk.root().join(format!("d{d}/f50"))).unwrap();
@@ -364,6 +440,7 @@ fn tree_becomes_free_of_reads(block: &str) {
     for run in touched.chunk_by(|a, b| a + 1 == *b) {
         add_metadata(&mut plan, run[0] * PAGE, run.len() as u64 * PAGE);
     }
+    hold(&mut plan, 0);
     let replay = start(&plan);
     replay.wait_held();
     let before = disk.reads();
@@ -381,9 +458,9 @@ fn metadata_of_another_file_system_is_not_read() {
     let skipped = |change: &dyn Fn(&mut headstart_model::plan::PlanDevice)| {
         let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
         change(&mut plan.devices[0]);
-        plan.devices[0].hold = true;
         add_metadata(&mut plan, 8 << 20, 8 * PAGE);
         add_metadata(&mut plan, 16 << 20, PAGE);
+        hold(&mut plan, 0);
         let before = disk.reads();
         let replay = start(&plan);
         replay.wait_held();

@@ -90,7 +90,7 @@ impl Mounted {
                 depth,
             },
             request_limit: 128 << 10,
-            hold: false,
+            hold: 0,
         }
     }
 }
@@ -157,6 +157,12 @@ fn push(draft: &mut PlanDraft, kind: RequestKind, file: u32, offset: u64, length
         deadline_us: 0,
     });
     draft.cut = draft.requests.len() as u32;
+}
+
+/// Holds the start for all requests that a device has by now.
+pub fn hold(draft: &mut PlanDraft, device: u16) {
+    let own = draft.requests.iter().filter(|r| r.device == device).count();
+    draft.devices[usize::from(device)].hold = own as u32;
 }
 
 /// Options under which other work on the machine does not stop the replay.
