@@ -26,7 +26,7 @@ impl Store {
     /// What was measured for the file system with this UUID; `None` if nothing was, or nothing that makes sense.
     pub fn device_cost(&self, uuid: &[u8; 16]) -> Option<DeviceCost> {
         let path = self.device_file(uuid);
-        let bytes = file::read_bounded(&path, MAX).ok()??;
+        let (bytes, read) = file::read_open(&path, MAX).ok()??;
         let sane = |stored: &DeviceCost| {
             let Cost {
                 bandwidth,
@@ -39,7 +39,7 @@ impl Store {
         let stored = serde_json::from_slice(&bytes).ok().filter(sane);
         if stored.is_none() {
             // A measurement is repeated; where the file cannot be moved it is ignored just as well.
-            let _ = file::move_aside(&path);
+            let _ = file::move_aside(&path, &read);
         }
         stored
     }

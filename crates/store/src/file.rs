@@ -1,9 +1,10 @@
 //! Whole files: written all or not at all, read with a bound.
 
 use crate::StoreError;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -56,6 +57,11 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<(), StoreError> {
 
 /// Reads a regular file of at most `limit` bytes; `None` if nothing is there. Never blocks on a FIFO.
 pub fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    Ok(read_open(path, limit)?.map(|(bytes, _)| bytes))
+}
+
+/// Like [`read_bounded`], with the file that was read: as long as it is open, no other has its inode.
+pub(crate) fn read_open(path: &Path, limit: u64) -> Result<Option<(Vec<u8>, File)>, StoreError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
         Ok(fd) => fd,
@@ -76,14 +82,15 @@ pub fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, StoreErr
         return Err(too_large(facts.len()));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(facts.len()).unwrap_or(0));
-    file.take(limit + 1)
+    (&file)
+        .take(limit + 1)
         .read_to_end(&mut bytes)
         .map_err(|e| StoreError::io("read", path, e))?;
     // It may have grown meanwhile.
     if bytes.len() as u64 > limit {
         return Err(too_large(bytes.len() as u64));
     }
-    Ok(Some(bytes))
+    Ok(Some((bytes, file)))
 }
 
 /// Makes a directory and those above it, 0700 for those it makes.
@@ -97,13 +104,32 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Moves a file that cannot be decoded out of the way and returns where it is now; one such file is kept for each
-/// name.
-pub(crate) fn move_aside(path: &Path) -> io::Result<PathBuf> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".damaged");
-    let aside = PathBuf::from(name);
-    std::fs::rename(path, &aside)?;
-    Ok(aside)
+/// name. `None` if a writer has replaced the file that was `read`: then the new one stays.
+pub(crate) fn move_aside(path: &Path, read: &File) -> io::Result<Option<PathBuf>> {
+    let with = |ending: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    let identity = |facts: std::fs::Metadata| (facts.dev(), facts.ino());
+    let read = identity(read.metadata()?);
+    if identity(std::fs::symlink_metadata(path)?) != read {
+        return Ok(None);
+    }
+    // The writer may still come between, so what was moved is looked at again before it takes the place of another.
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let moved = with(&format!(".moved-{}-{number}", std::process::id()));
+    std::fs::rename(path, &moved)?;
+    if identity(std::fs::symlink_metadata(&moved)?) != read {
+        // Back, unless yet another was written: that one is newer.
+        if rustix::fs::renameat_with(CWD, &moved, CWD, path, RenameFlags::NOREPLACE).is_err() {
+            std::fs::remove_file(&moved)?;
+        }
+        return Ok(None);
+    }
+    let aside = with(".damaged");
+    std::fs::rename(&moved, &aside)?;
+    Ok(Some(aside))
 }
 
 /// Removes temporary files that a killed writer left. The caller holds the directory's lock, so none is in use.
@@ -159,6 +185,21 @@ mod tests {
         let fifo = dir.path().join("fifo");
         rustix::fs::mknodat(CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
         assert!(matches!(read_bounded(&fifo, 9), Err(StoreError::NotRegular(_))));
+    }
+
+    #[test]
+    fn only_the_file_that_was_read_is_moved_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        write_whole(&path, b"damaged").unwrap();
+        let (_, read) = read_open(&path, 9).unwrap().unwrap();
+        write_whole(&path, b"new").unwrap();
+        assert_eq!(move_aside(&path, &read).unwrap(), None);
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        let (_, read) = read_open(&path, 9).unwrap().unwrap();
+        let aside = move_aside(&path, &read).unwrap().unwrap();
+        assert_eq!(std::fs::read(aside).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

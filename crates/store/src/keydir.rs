@@ -95,8 +95,8 @@ impl KeyDir {
     }
 
     fn load<T>(&self, path: &Path, decode: impl FnOnce(Vec<u8>) -> Result<T, FormatError>) -> Loaded<T> {
-        let bytes = match read_bounded(path, MAX_FILE) {
-            Ok(Some(bytes)) => bytes,
+        let (bytes, file) = match file::read_open(path, MAX_FILE) {
+            Ok(Some(read)) => read,
             Ok(None) => return Loaded::None,
             Err(e) => return Loaded::Damaged(e.to_string()),
         };
@@ -105,8 +105,9 @@ impl KeyDir {
             // Written by a newer headstart: that one still wants it.
             Err(e @ FormatError::Version { .. }) => Loaded::Damaged(format!("{}: {e}", path.display())),
             Err(e) => {
-                let fate = match file::move_aside(path) {
-                    Ok(aside) => format!("moved to {}", aside.display()),
+                let fate = match file::move_aside(path, &file) {
+                    Ok(Some(aside)) => format!("moved to {}", aside.display()),
+                    Ok(None) => "it has been replaced meanwhile".into(),
                     Err(e) => format!("and it cannot be moved aside: {e}"),
                 };
                 Loaded::Damaged(format!("{}: {e}; {fate}", path.display()))
@@ -319,21 +320,23 @@ impl KeyLock {
     /// Removes what exceeds the limits on one key; the trace `keep` goes by its age only.
     pub fn trim(&self, limits: &Limits, now: SystemTime, keep: Option<&Path>) {
         // Whatever cannot be removed stays and is tried again after the next start.
+        let old = |path: &PathBuf| {
+            let modified = std::fs::symlink_metadata(path).and_then(|m| m.modified());
+            modified.is_ok_and(|m| now.duration_since(m).unwrap_or(Duration::ZERO) > limits.age)
+        };
         let newest = |paths: Vec<PathBuf>, most: usize| -> Vec<PathBuf> {
             let excess = paths.len().saturating_sub(most);
             let (gone, kept) = paths.split_at(excess);
+            let (aged, kept): (Vec<_>, Vec<_>) = kept.iter().cloned().partition(old);
             gone.iter()
-                .filter(|path| Some(path.as_path()) != keep)
+                .chain(&aged)
                 .for_each(|path| drop(std::fs::remove_file(path)));
-            let old = |path: &PathBuf| {
-                let modified = std::fs::symlink_metadata(path).and_then(|m| m.modified());
-                modified.is_ok_and(|m| now.duration_since(m).unwrap_or(Duration::ZERO) > limits.age)
-            };
-            let (old, kept): (Vec<_>, Vec<_>) = kept.iter().cloned().partition(old);
-            old.iter().for_each(|path| drop(std::fs::remove_file(path)));
             kept
         };
-        let traces = newest(self.dir.traces(), limits.traces);
+        let of_keep = |path: &PathBuf| Some(path.as_path()) == keep;
+        let (witness, traces): (Vec<_>, Vec<_>) = self.dir.traces().into_iter().partition(of_keep);
+        newest(witness, 1);
+        let traces = newest(traces, limits.traces);
         newest(self.dir.numbered("outcome"), limits.outcomes);
         let (_, mut size) = self.dir.last_used_and_size();
         for trace in traces {

@@ -20,6 +20,8 @@ fn profile(runs: u32, entries: usize) -> Profile {
         page_size: 4096,
         runs,
         mass: 1.0,
+        cpu_ns: None,
+        timeline_ns: 0,
         updated_unix_ns: u64::from(runs),
         policy: Policy::Decay,
         stages: vec!["start".into()],
@@ -86,7 +88,8 @@ fn trace(at: u64, command: usize) -> Trace {
         },
         end: End {
             reason: EndReason::Exit(0),
-            elapsed_ns: 1, cpu_ns: None
+            elapsed_ns: 1,
+            cpu_ns: None,
         },
         lost: Lost::default(),
         processes: Vec::new(),
@@ -241,6 +244,37 @@ fn old_traces_and_outcomes_go_first() {
         (kept.traces().len(), kept.outcomes(|m| panic!("{m}")).len()),
         (0, 0)
     );
+}
+
+#[test]
+fn the_witness_takes_nobodys_place_and_goes_by_its_age() {
+    let (_dir, store) = store();
+    let limits = Limits {
+        traces: 2,
+        key_bytes: 0,
+        ..Limits::default()
+    };
+    let lock = store.key(&key()).lock().unwrap();
+    for at in 1..=5 {
+        lock.add_trace(&trace(at, 0)).unwrap();
+    }
+    let all = lock.dir().traces();
+    let roomy = Limits {
+        key_bytes: u64::MAX,
+        ..limits
+    };
+    // Among the newest it leaves two others, among the oldest it stays.
+    for witness in [&all[4], &all[2]] {
+        lock.trim(&roomy, SystemTime::now(), Some(witness));
+        assert!(witness.exists());
+        assert_eq!(lock.dir().traces().len(), 3);
+    }
+    // Nor is it what goes for the key's size.
+    lock.trim(&limits, SystemTime::now(), Some(&all[2]));
+    assert_eq!(lock.dir().traces(), [all[2].clone()]);
+    let later = SystemTime::now() + limits.age + Duration::from_secs(9);
+    lock.trim(&limits, later, Some(&all[2]));
+    assert!(!all[2].exists());
 }
 
 #[test]
