@@ -1,5 +1,11 @@
 //! What a replay was worth: joins what was issued with what the start used and when.
+//!
+//! What counts as a use, and of which files, is what learning learns: else a plan would be blamed for pages it could
+//! never ask for. Each request is judged by itself, by the pages that were in memory before it: of two requests for a
+//! page, the second finds it there because of the first.
 
+use crate::DEFAULT_EXCLUDE;
+use crate::run::{has_pages, pages_of};
 use headstart_model::outcome::{Mode, Outcome, ReplayReport, Skipped, StageOutcome};
 use headstart_model::plan::{Plan, RequestKind};
 use headstart_model::trace::{EndReason, UseKind};
@@ -26,12 +32,25 @@ pub struct Reviewed<'a> {
     pub not_learned: Option<String>,
 }
 
+/// A request for pages of a file, as it was issued.
+struct Asked {
+    pages: PageRange,
+    /// Index of the stage.
+    stage: usize,
+    issued_ns: u64,
+    /// Those of its pages that were in memory before.
+    resident: PageSet,
+}
+
 /// A file's pages in one run: what was asked for and what was used.
 #[derive(Default)]
 struct FileJoin {
-    /// Asked for: the pages, the stage, and when.
-    issued: Vec<(PageRange, usize, u64)>,
-    asked: PageSet,
+    asked: Vec<Asked>,
+    /// Each used page once, ascending, with the time of its first use by the replay's clock.
+    first_uses: Vec<(PageRange, u64)>,
+    used: PageSet,
+    /// Of the used, those that a plan may ask for.
+    learned: PageSet,
 }
 
 /// What the replay did for the start.
@@ -54,22 +73,24 @@ pub fn review(reviewed: &Reviewed<'_>) -> Outcome {
         memory_pressure: None,
         not_learned: reviewed.not_learned.clone(),
     };
-    let mut files: HashMap<FilePath, FileJoin> = HashMap::new();
-    if let Some((plan, report)) = &reviewed.replay {
-        outcome.replay_ns = report.replay_ns;
-        outcome.skipped = report.skipped;
-        outcome.memory_available = report.memory_available;
-        outcome.memory_pressure = report.memory_pressure;
-        outcome.stages = plan
-            .stages()
-            .map(|stage| StageOutcome {
-                stage,
-                ..StageOutcome::default()
-            })
-            .collect();
-        issued(plan, report, &mut outcome.stages, &mut files);
-    }
-    used(reviewed, &mut outcome.stages, &files);
+    let Some((plan, report)) = &reviewed.replay else {
+        return outcome;
+    };
+    outcome.replay_ns = report.replay_ns;
+    outcome.skipped = report.skipped;
+    outcome.memory_available = report.memory_available;
+    outcome.memory_pressure = report.memory_pressure;
+    outcome.stages = plan
+        .stages()
+        .map(|stage| StageOutcome {
+            stage,
+            ..StageOutcome::default()
+        })
+        .collect();
+    let mut files = HashMap::new();
+    issued(plan, report, &mut outcome.stages, &mut files);
+    used(trace, reviewed.trace_began_ns, &mut files);
+    count(&files, &wanted(reviewed.profile), &mut outcome.stages);
     outcome
 }
 
@@ -104,132 +125,137 @@ fn issued(
                 let Some(path) = plan.path(request.file as usize) else {
                     continue;
                 };
-                let join = files.entry(FilePath::from(path)).or_default();
-                let resident: PageSet = issued.resident.iter().copied().collect();
-                let only: PageSet = [range].into_iter().collect();
+                let resident = issued.resident.iter().copied().collect();
                 stage.data_requests += 1;
                 stage.issued_pages += range.pages();
-                stage.resident_pages += only.intersection(&resident).pages();
+                stage.resident_pages += clipped(&resident, range).pages();
                 stage.arrived_pages += issued.arrived_pages;
-                join.issued.push((range, index, issued.issued_ns));
-                join.asked.insert(range);
-                // What was there before cannot have been wasted by this replay; taken off again in `used`.
-                stage.wasted_pages += only.difference(&resident).pages();
+                files.entry(FilePath::from(path)).or_default().asked.push(Asked {
+                    pages: range,
+                    stage: index,
+                    issued_ns: issued.issued_ns,
+                    resident,
+                });
             }
         }
     }
 }
 
-/// Counts what of it was used, in time or late, and what was missed.
-fn used(reviewed: &Reviewed<'_>, stages: &mut [StageOutcome], files: &HashMap<FilePath, FileJoin>) {
-    let Some((_, report)) = &reviewed.replay else {
-        return;
-    };
-    let trace = reviewed.trace;
-    let mut by_path: HashMap<&FilePath, Vec<(PageRange, u64)>> = HashMap::new();
-    for used in trace.uses.iter().filter(|u| u.kind != UseKind::Add) {
-        let file = &trace.files[used.file as usize];
-        let time = (used.time_ns as i64)
-            .saturating_add(reviewed.trace_began_ns)
-            .max(0) as u64;
-        let path = if files.contains_key(&file.path) {
-            &file.path
-        } else {
-            file.overlay.as_ref().unwrap_or(&file.path)
-        };
-        by_path
-            .entry(path)
-            .or_default()
-            .push((PageRange::new(used.start, u64::from(used.pages)), time));
-    }
-    let resident = resident_by_path(reviewed, report);
-    let nothing = PageSet::new();
-    for (path, uses) in &by_path {
-        let Some(join) = files.get(path) else {
-            let missed: PageSet = uses.iter().map(|(r, _)| *r).collect();
-            if let Some(first) = stages.first_mut() {
-                first.missed_pages += missed.pages();
-            }
-            continue;
-        };
-        let mut counted = PageSet::new();
-        let before = resident.get(*path).unwrap_or(&nothing);
-        for (range, time) in uses {
-            for fresh in counted.insert(*range) {
-                let fresh: PageSet = [fresh].into_iter().collect();
-                let missed = fresh.difference(&join.asked).pages();
-                if let Some(first) = stages.first_mut() {
-                    first.missed_pages += missed;
-                }
-                for (asked, stage, issued) in &join.issued {
-                    let asked: PageSet = [*asked].into_iter().collect();
-                    let hit = fresh.intersection(&asked);
-                    let stage = &mut stages[*stage];
-                    if issued <= time {
-                        stage.used_pages += hit.pages()
-                    } else {
-                        stage.late_pages += hit.pages()
-                    }
-                    stage.wasted_pages -= hit.difference(before).pages().min(stage.wasted_pages);
-                }
-            }
-        }
-    }
-    bridged(reviewed, stages, files, &by_path, &resident);
-}
-
-/// Pages that were resident before their request, by path.
-fn resident_by_path(reviewed: &Reviewed<'_>, report: &ReplayReport) -> HashMap<FilePath, PageSet> {
-    let mut resident: HashMap<FilePath, PageSet> = HashMap::new();
-    let Some((plan, _)) = &reviewed.replay else {
-        return resident;
-    };
-    let requests: Vec<_> = plan.requests().collect();
-    for issued in &report.issued {
-        let Some(request) = requests.get(issued.request as usize) else {
-            continue;
-        };
-        if let (RequestKind::Data, Some(path)) = (request.kind, plan.path(request.file as usize)) {
-            let set = resident.entry(FilePath::from(path)).or_default();
-            for range in &issued.resident {
-                set.insert(*range);
-            }
-        }
-    }
-    resident
-}
-
-/// Holes bridged on purpose are counted apart from waste: what a request covers beyond the profile's pages.
-fn bridged(
-    reviewed: &Reviewed<'_>,
-    stages: &mut [StageOutcome],
-    files: &HashMap<FilePath, FileJoin>,
-    by_path: &HashMap<&FilePath, Vec<(PageRange, u64)>>,
-    resident: &HashMap<FilePath, PageSet>,
-) {
-    let Some(profile) = reviewed.profile else { return };
-    let threshold = profile.policy.threshold();
-    let wanted: HashMap<&FilePath, PageSet> = profile
-        .entries
+/// Joins what the start used to the files asked for: by path, or by the path through an overlay where it was that.
+fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJoin>) {
+    let exclude = DEFAULT_EXCLUDE.map(FilePath::from);
+    let page_size = u64::from(trace.meta.page_size);
+    let rows: Vec<(&FilePath, bool)> = trace
+        .files
         .iter()
-        .flat_map(|e| {
-            [Some(&e.path), e.overlay.as_ref()]
-                .into_iter()
-                .flatten()
-                .map(move |p| (p, e.pages(threshold)))
+        .map(|file| {
+            let overlay = file.overlay.as_ref().filter(|o| files.contains_key(*o));
+            let path = match overlay {
+                Some(overlay) if !files.contains_key(&file.path) => overlay,
+                _ => &file.path,
+            };
+            (path, has_pages(trace, file, &exclude))
         })
         .collect();
+    for used in trace.uses.iter().filter(|u| u.kind != UseKind::Add) {
+        let (path, learned) = rows[used.file as usize];
+        let pages = pages_of(used, &trace.files[used.file as usize], page_size);
+        let time_ns = i64::try_from(used.time_ns).unwrap_or(i64::MAX);
+        let time_ns = time_ns.saturating_add(trace_began_ns).max(0) as u64;
+        let join = match files.get_mut(path) {
+            Some(join) => join,
+            None => files.entry(path.clone()).or_default(),
+        };
+        let fresh = join.used.insert(pages);
+        join.first_uses.extend(fresh.into_iter().map(|r| (r, time_ns)));
+        if learned {
+            join.learned.insert(pages);
+        }
+    }
+    for join in files.values_mut() {
+        join.first_uses.sort_unstable();
+    }
+}
+
+/// The pages that the profile's plans ask for, by path; what a request covers beyond them is a hole bridged on
+/// purpose. `None` without a profile: then no page is known to be a hole.
+fn wanted(profile: Option<&Profile>) -> Option<HashMap<&FilePath, PageSet>> {
+    let profile = profile?;
+    let threshold = profile.policy.threshold();
+    let mut wanted = HashMap::new();
+    for entry in &profile.entries {
+        for path in [Some(&entry.path), entry.overlay.as_ref()].into_iter().flatten() {
+            wanted.insert(path, entry.pages(threshold));
+        }
+    }
+    Some(wanted)
+}
+
+/// Counts what became of each request's pages, and what no request asked for.
+fn count(
+    files: &HashMap<FilePath, FileJoin>,
+    wanted: &Option<HashMap<&FilePath, PageSet>>,
+    stages: &mut [StageOutcome],
+) {
     let nothing = PageSet::new();
     for (path, join) in files {
-        let wanted = wanted.get(path).unwrap_or(&nothing);
-        let used: PageSet = by_path.get(path).into_iter().flatten().map(|(r, _)| *r).collect();
-        let before = resident.get(path).unwrap_or(&nothing);
-        for (range, stage, _) in &join.issued {
-            let holes = [*range].into_iter().collect::<PageSet>().difference(wanted);
-            let stage = &mut stages[*stage];
+        let asked_for: PageSet = join.asked.iter().map(|a| a.pages).collect();
+        if let Some(first) = stages.first_mut() {
+            first.missed_pages += join.learned.difference(&asked_for).pages();
+        }
+        let wanted = wanted.as_ref().map(|w| w.get(path).unwrap_or(&nothing));
+        for asked in &join.asked {
+            let stage = &mut stages[asked.stage];
+            for (pages, time_ns) in overlapping(&join.first_uses, asked.pages) {
+                if asked.issued_ns <= time_ns {
+                    stage.used_pages += pages.pages();
+                } else {
+                    stage.late_pages += pages.pages();
+                }
+            }
+            let all: PageSet = [asked.pages].into_iter().collect();
+            let holes = match wanted {
+                Some(wanted) => all.difference(&clipped(wanted, asked.pages)),
+                None => PageSet::new(),
+            };
             stage.bridged_pages += holes.pages();
-            let unused = holes.difference(&used).difference(before).pages();
-            stage.wasted_pages -= unused.min(stage.wasted_pages);
+            let unused = all.difference(&clipped(&join.used, asked.pages));
+            stage.wasted_pages += unused.difference(&holes).difference(&asked.resident).pages();
         }
     }
 }
+
+/// The parts of ascending, disjoint ranges that lie in `within`.
+fn overlapping(
+    ranges: &[(PageRange, u64)],
+    within: PageRange,
+) -> impl Iterator<Item = (PageRange, u64)> + '_ {
+    let first = ranges.partition_point(|(r, _)| r.end <= within.start);
+    ranges[first..]
+        .iter()
+        .take_while(move |(r, _)| r.start < within.end)
+        .map(move |(r, time_ns)| {
+            let part = PageRange {
+                start: r.start.max(within.start),
+                end: r.end.min(within.end),
+            };
+            (part, *time_ns)
+        })
+}
+
+/// The pages of the set that lie in `within`, found without walking the set.
+fn clipped(set: &PageSet, within: PageRange) -> PageSet {
+    let ranges = set.ranges();
+    let first = ranges.partition_point(|r| r.end <= within.start);
+    ranges[first..]
+        .iter()
+        .take_while(|r| r.start < within.end)
+        .map(|r| PageRange {
+            start: r.start.max(within.start),
+            end: r.end.min(within.end),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

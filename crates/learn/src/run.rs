@@ -1,7 +1,7 @@
 //! One trace as learning sees it: by path, with what was needed and when.
 
 use headstart_model::profile::{Need, Version};
-use headstart_model::trace::{FileState, LookupKind, UseKind};
+use headstart_model::trace::{File, FileState, LookupKind, Use, UseKind};
 use headstart_model::{FilePath, PageRange, PageSet, Trace};
 use std::collections::BTreeMap;
 
@@ -47,9 +47,41 @@ fn below(path: &FilePath, prefix: &FilePath) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || prefix.as_bytes().ends_with(b"/"))
 }
 
+fn excluded(path: &FilePath, exclude: &[FilePath]) -> bool {
+    exclude.iter().any(|prefix| below(path, prefix))
+}
+
+/// Whether pages of the file are learned, and so may be asked for by a plan: a regular file on a local file system,
+/// still at its path, and not excluded.
+pub(crate) fn has_pages(trace: &Trace, file: &File, exclude: &[FilePath]) -> bool {
+    let local = file
+        .filesystem
+        .and_then(|f| trace.filesystems.get(f as usize))
+        .is_some_and(|f| f.local);
+    let regular = file.mode & 0o170000 == 0o100000;
+    local && regular && file.state == FileState::Present && !excluded(&file.path, exclude)
+}
+
+/// The pages that a use of the file stands for: a fault for its window, all within the file. May be empty.
+pub(crate) fn pages_of(used: &Use, file: &File, page_size: u64) -> PageRange {
+    // No offset is beyond the largest signed one, whatever size a trace claims.
+    let end = file.size.div_ceil(page_size).min(i64::MAX as u64 / page_size);
+    let mut range = PageRange::new(used.start, u64::from(used.pages));
+    if used.kind == UseKind::Fault {
+        range.start -= range.start % FAULT_AROUND;
+        range.end = range
+            .end
+            .checked_next_multiple_of(FAULT_AROUND)
+            .unwrap_or(u64::MAX);
+    }
+    PageRange {
+        start: range.start.min(end),
+        end: range.end.min(end),
+    }
+}
+
 impl Run {
     pub fn of(trace: &Trace, exclude: &[FilePath]) -> Run {
-        let excluded = |path: &FilePath| exclude.iter().any(|prefix| below(path, prefix));
         let began_ns = began(trace);
         let mut run = Run {
             paths: BTreeMap::new(),
@@ -65,7 +97,7 @@ impl Run {
             }
         }
         for lookup in &trace.lookups {
-            if excluded(&lookup.path) {
+            if excluded(&lookup.path, exclude) {
                 continue;
             }
             let need = match (lookup.found, lookup.kind) {
@@ -76,7 +108,7 @@ impl Run {
             };
             run.need(&lookup.path, need, lookup.time_ns);
         }
-        run.add_pages(trace, excluded);
+        run.add_pages(trace, exclude);
         run
     }
 
@@ -98,21 +130,14 @@ impl Run {
         used
     }
 
-    fn add_pages(&mut self, trace: &Trace, excluded: impl Fn(&FilePath) -> bool) {
+    fn add_pages(&mut self, trace: &Trace, exclude: &[FilePath]) {
         let page_size = u64::from(trace.meta.page_size);
         let began_ns = self.began_ns;
         let mut seen: Vec<PageSet> = vec![PageSet::new(); trace.files.len()];
         let learned: Vec<bool> = trace
             .files
             .iter()
-            .map(|file| {
-                let local = file
-                    .filesystem
-                    .and_then(|f| trace.filesystems.get(f as usize))
-                    .is_some_and(|f| f.local);
-                let regular = file.mode & 0o170000 == 0o100000;
-                local && regular && file.state == FileState::Present && !excluded(&file.path)
-            })
+            .map(|file| has_pages(trace, file, exclude))
             .collect();
         for used in &trace.uses {
             let index = used.file as usize;
@@ -120,14 +145,7 @@ impl Run {
                 continue;
             }
             let file = &trace.files[index];
-            let end = file.size.div_ceil(page_size);
-            let mut range = PageRange::new(used.start, u64::from(used.pages));
-            if used.kind == UseKind::Fault {
-                range.start -= range.start % FAULT_AROUND;
-                range.end = range.end.next_multiple_of(FAULT_AROUND);
-            }
-            range.end = range.end.min(end);
-            let fresh = seen[index].insert(range);
+            let fresh = seen[index].insert(pages_of(used, file, page_size));
             if fresh.is_empty() {
                 continue;
             }

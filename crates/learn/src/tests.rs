@@ -6,7 +6,7 @@ use headstart_model::trace::*;
 use headstart_model::{Key, Profile, Trace};
 
 /// A trace of uses of `/f`: (start, pages, kind).
-fn trace(size_pages: u64, uses: &[(u64, u32, UseKind)]) -> Trace {
+pub(crate) fn trace(size_pages: u64, uses: &[(u64, u32, UseKind)]) -> Trace {
     Trace {
         meta: Meta {
             started_unix_ns: 1,

@@ -44,7 +44,9 @@ pub enum Mode {
     Control,
 }
 
-/// What a replay did in one stage. Pages are those of `page_size` bytes.
+/// What a replay did in one stage. Pages are the plan's; a page that two requests ask for counts with each.
+///
+/// A use is what learning takes for one: a fault stands for the window of 16 pages around it that the kernel maps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageOutcome {
     /// The stage's name.
@@ -65,13 +67,16 @@ pub struct StageOutcome {
     pub resident_pages: u64,
     /// Of the issued, those in memory when the replay had ended.
     pub arrived_pages: u64,
-    /// Of the issued, those the program used after their request was issued.
+    /// Of the issued, those the program first used when their request had been issued, resident ones among them. The
+    /// request need not have been done: a use of a page that is on its way waits only for the rest of the way.
     pub used_pages: u64,
-    /// Of the issued, those the program used before their request was issued.
+    /// Of the issued, those the program first used before their request was issued: the program read them itself, and
+    /// waited for them as without a replay.
     pub late_pages: u64,
-    /// Of the issued that were neither bridged nor resident before, those it did not use.
+    /// Of the issued that were neither bridged nor resident before their request, those it did not use at any time.
     pub wasted_pages: u64,
-    /// Pages the program used that no request asked for.
+    /// Pages the program used that no request asked for, of all stages, counted in the first. Only pages that are
+    /// learned: not those of files that are not local, deleted, replaced or excluded, for which no plan asks.
     pub missed_pages: u64,
 }
 

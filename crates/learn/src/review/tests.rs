@@ -1,0 +1,343 @@
+//! What the review counts.
+
+use super::*;
+use crate::tests::trace;
+use headstart_model::machine::{Cost, DeviceClass};
+use headstart_model::outcome::Issued;
+use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request};
+use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
+use headstart_model::trace::{FileState, Use};
+
+const PAGE: u64 = 4096;
+const MS: u64 = 1_000_000;
+
+/// A data request for `/f`: (start, pages, stage, issued at, milliseconds), and what of it was resident before.
+type Row<'a> = (u64, u64, u8, u64, &'a [(u64, u64)]);
+
+/// A replay of the plan with these requests, and a trace.
+struct Case {
+    path: &'static str,
+    plan: PlanDraft,
+    report: ReplayReport,
+    trace: Trace,
+    profile: Option<Profile>,
+    trace_began_ns: i64,
+}
+
+/// A start that used the pages, the first at once and each further a millisecond later.
+fn case(requests: &[Row<'_>], uses: &[(u64, u32, UseKind)]) -> Case {
+    let mut case = Case {
+        path: "/f",
+        plan: PlanDraft {
+            key: Key::new("k").unwrap(),
+            page_size: PAGE as u32,
+            created_unix_ns: 0,
+            budget: 1 << 30,
+            cut: 0,
+            stages: vec!["start".into(), "late".into()],
+            devices: vec![PlanDevice {
+                mount_point: "/".into(),
+                uuid: [0; 16],
+                cost: Cost {
+                    class: DeviceClass::Flash,
+                    bandwidth: 1e9,
+                    latency: 1e-4,
+                    depth: 8,
+                },
+                request_limit: 128 << 10,
+                hold: 0,
+            }],
+            files: Vec::new(),
+            requests: Vec::new(),
+        },
+        report: ReplayReport::default(),
+        trace: trace(1000, uses),
+        profile: None,
+        trace_began_ns: 0,
+    };
+    for (start, pages, stage, issued_ms, resident) in requests {
+        case.ask(RequestKind::Data, start * PAGE, pages * PAGE, *stage);
+        let issued = case.report.issued.last_mut().unwrap();
+        issued.issued_ns = issued_ms * MS;
+        issued.resident = resident
+            .iter()
+            .map(|(start, pages)| PageRange::new(*start, *pages))
+            .collect();
+        issued.arrived_pages = *pages;
+    }
+    case
+}
+
+impl Case {
+    fn ask(&mut self, kind: RequestKind, offset: u64, length: u64, stage: u8) {
+        let file = if kind == RequestKind::Metadata { NO_FILE } else { 0 };
+        self.plan.requests.push(Request {
+            kind,
+            stage,
+            device: 0,
+            file,
+            offset,
+            length,
+            bridged: 0,
+            deadline_us: 0,
+        });
+        self.report.issued.push(Issued {
+            request: self.report.issued.len() as u32,
+            issued_ns: 0,
+            done_ns: u64::MAX,
+            resident: Vec::new(),
+            arrived_pages: 0,
+        });
+    }
+
+    fn stages(&self) -> Vec<StageOutcome> {
+        let mut plan = self.plan.clone();
+        plan.files = vec![PlanFileEntry {
+            path: self.path.into(),
+            device: 0,
+            inode: 12,
+            generation: 1,
+            size: 1000 * PAGE,
+            mtime_ns: 5,
+        }];
+        let file = PlanFile(plan.to_bytes().unwrap());
+        let plan = file.plan().unwrap();
+        review(&Reviewed {
+            key: Key::new("k").unwrap(),
+            mode: Mode::Replay,
+            trace: &self.trace,
+            replay: Some((&plan, &self.report)),
+            profile: self.profile.as_ref(),
+            trace_began_ns: self.trace_began_ns,
+            blocked_ns: None,
+            not_learned: None,
+        })
+        .stages
+    }
+
+    fn start(&self) -> StageOutcome {
+        self.stages().remove(0)
+    }
+}
+
+/// Used, late, wasted, missed.
+fn counts(stage: &StageOutcome) -> [u64; 4] {
+    [
+        stage.used_pages,
+        stage.late_pages,
+        stage.wasted_pages,
+        stage.missed_pages,
+    ]
+}
+
+fn profile(path: &str, overlay: Option<&str>, ranges: &[(u64, u32, f32)]) -> Profile {
+    Profile {
+        key: Key::new("k").unwrap(),
+        page_size: PAGE as u32,
+        runs: 1,
+        mass: 1.0,
+        cpu_ns: None,
+        timeline_ns: 1,
+        updated_unix_ns: 0,
+        policy: Policy::Decay,
+        stages: vec!["start".into()],
+        entries: vec![Entry {
+            path: path.into(),
+            overlay: overlay.map(Into::into),
+            need: Need::Open,
+            weight: 1.0,
+            first_use_ns: 0,
+            stage: 0,
+            version: Some(Version {
+                size: 1000 * PAGE,
+                mtime_ns: 5,
+                generation: 1,
+            }),
+            ranges: ranges
+                .iter()
+                .map(|(start, pages, weight)| WeightedRange {
+                    start: *start,
+                    pages: *pages,
+                    weight: *weight,
+                    first_use_ns: 0,
+                    stage: 0,
+                })
+                .collect(),
+        }],
+    }
+}
+
+use UseKind::{Add, Fault, Map, Read};
+
+#[test]
+fn pages_are_used_or_wasted_or_missed() {
+    let case = case(
+        &[(0, 10, 0, 0, &[])],
+        &[(0, 4, Read), (8, 6, Read), (500, 3, Map)],
+    );
+    let stage = case.start();
+    assert_eq!(counts(&stage), [6, 0, 4, 7]);
+    assert_eq!((stage.data_requests, stage.issued_pages), (1, 10));
+    assert_eq!((stage.resident_pages, stage.arrived_pages), (0, 10));
+}
+
+#[test]
+fn a_page_used_before_its_request_was_issued_is_late_and_not_wasted() {
+    // Issued after 2 ms; used at 0, 1, 2, 3 ms. The request was never done, and that is no matter.
+    let uses = [(0, 1, Read), (1, 1, Read), (2, 1, Read), (3, 1, Read)];
+    let mut case = case(&[(0, 5, 0, 2, &[])], &uses);
+    assert_eq!(counts(&case.start()), [2, 2, 1, 0]);
+    // Only the first use of a page counts.
+    case.trace.uses.push(Use {
+        time_ns: 9 * MS,
+        start: 0,
+        pages: 2,
+        ..case.trace.uses[0]
+    });
+    assert_eq!(counts(&case.start()), [2, 2, 1, 0]);
+    // The trace began a millisecond after the replay, or one before.
+    case.trace_began_ns = MS as i64;
+    assert_eq!(counts(&case.start()), [3, 1, 1, 0]);
+    case.trace_began_ns = -(MS as i64);
+    assert_eq!(counts(&case.start()), [1, 3, 1, 0]);
+}
+
+#[test]
+fn what_was_resident_is_not_wasted() {
+    let case = case(&[(0, 10, 0, 0, &[(2, 4), (9, 5)])], &[(0, 3, Read)]);
+    let stage = case.start();
+    assert_eq!(
+        stage.resident_pages, 5,
+        "what lies outside the request is not its"
+    );
+    // Wasted: 6, 7, 8.
+    assert_eq!(counts(&stage), [3, 0, 3, 0]);
+}
+
+#[test]
+fn holes_bridged_on_purpose_are_counted_apart() {
+    let mut case = case(&[(0, 20, 0, 0, &[])], &[(0, 3, Read), (10, 1, Read)]);
+    assert_eq!(
+        case.start().bridged_pages,
+        0,
+        "without a profile no hole is known"
+    );
+    assert_eq!(case.start().wasted_pages, 16);
+    case.profile = Some(profile("/f", None, &[(0, 5, 1.0), (8, 4, 0.2), (15, 5, 0.9)]));
+    let stage = case.start();
+    assert_eq!(stage.bridged_pages, 10);
+    assert_eq!(counts(&stage), [4, 0, 7, 0]);
+}
+
+#[test]
+fn each_of_two_requests_for_a_page_is_judged_by_what_it_found() {
+    // The second found what the first had brought.
+    let twice: [Row<'_>; 2] = [(0, 8, 0, 0, &[]), (4, 8, 0, 0, &[(4, 4)])];
+    let used = case(&twice, &[(0, 12, Read)]).start();
+    assert_eq!(counts(&used), [16, 0, 0, 0]);
+    assert_eq!((used.issued_pages, used.resident_pages), (16, 4));
+    let unused = case(&twice, &[]).start();
+    assert_eq!(counts(&unused), [0, 0, 12, 0], "4 to 8 were read once");
+}
+
+#[test]
+fn a_fault_stands_for_its_window_within_the_file() {
+    let mut case = case(&[(32, 16, 0, 0, &[])], &[(40, 1, Fault), (998, 1, Fault)]);
+    // The file has 1000 pages: 992 to 1000 were missed.
+    assert_eq!(counts(&case.start()), [16, 0, 0, 8]);
+    case.trace.files[0].size = 44 * PAGE - 1;
+    assert_eq!(counts(&case.start()), [12, 0, 4, 0]);
+}
+
+#[test]
+fn nothing_is_missed_that_no_plan_may_ask_for() {
+    let missed = |change: fn(&mut Trace)| {
+        let mut case = case(&[], &[(0, 4, Read), (100, 2, Read)]);
+        change(&mut case.trace);
+        case.start().missed_pages
+    };
+    assert_eq!(missed(|_| ()), 6);
+    assert_eq!(missed(|t| t.files[0].filesystem = Some(1)), 0);
+    assert_eq!(missed(|t| t.files[0].filesystem = None), 0);
+    assert_eq!(missed(|t| t.files[0].state = FileState::Deleted), 0);
+    assert_eq!(missed(|t| t.files[0].state = FileState::Replaced), 0);
+    assert_eq!(missed(|t| t.files[0].mode = 0o060644), 0);
+    assert_eq!(missed(|t| t.files[0].path = "/run/f".into()), 0);
+    assert_eq!(missed(|t| t.files[0].size = 50 * PAGE), 4);
+    assert_eq!(missed(|t| t.uses[1].kind = Add), 4, "readahead is no use");
+}
+
+#[test]
+fn pages_of_a_file_deleted_meanwhile_were_used_all_the_same() {
+    let mut case = case(&[(0, 4, 0, 0, &[])], &[(0, 6, Read)]);
+    case.trace.files[0].state = FileState::Deleted;
+    assert_eq!(counts(&case.start()), [4, 0, 0, 0]);
+}
+
+#[test]
+fn a_file_below_an_overlay_is_joined_by_either_name() {
+    let mut case = case(&[(0, 10, 0, 0, &[])], &[(0, 4, Read), (20, 1, Read)]);
+    case.trace.files[0].path = "/lower/f".into();
+    case.trace.files[0].overlay = Some("/merged/f".into());
+    case.profile = Some(profile("/lower/f", Some("/merged/f"), &[(0, 8, 1.0)]));
+    for path in ["/lower/f", "/merged/f"] {
+        case.path = path;
+        let stage = case.start();
+        assert_eq!((counts(&stage), stage.bridged_pages), ([4, 0, 4, 1], 2), "{path}");
+    }
+    case.path = "/other";
+    assert_eq!(counts(&case.start()), [0, 0, 0, 5]);
+}
+
+#[test]
+fn requests_count_in_their_stage_and_misses_in_the_first() {
+    let mut case = case(
+        &[(0, 4, 0, 0, &[]), (10, 4, 1, 1, &[(13, 1)])],
+        &[(12, 1, Read), (0, 1, Read), (11, 1, Read), (90, 1, Read)],
+    );
+    case.ask(RequestKind::Metadata, 5 * PAGE, 2 * PAGE, 0);
+    case.ask(RequestKind::Stat, 0, 0, 1);
+    case.ask(RequestKind::List, 0, 0, 1);
+    let stages = case.stages();
+    assert_eq!(counts(&stages[0]), [1, 0, 3, 1]);
+    assert_eq!(counts(&stages[1]), [1, 1, 1, 0]);
+    assert_eq!(
+        (stages[0].stage.as_str(), stages[1].stage.as_str()),
+        ("start", "late")
+    );
+    assert_eq!((stages[0].metadata_requests, stages[0].metadata_pages), (1, 2));
+    assert_eq!((stages[1].metadata_requests, stages[1].opens), (0, 2));
+    assert_eq!((stages[1].data_requests, stages[1].resident_pages), (1, 1));
+}
+
+#[test]
+fn many_uses_of_many_requests_are_reviewed_in_time() {
+    let rows: Vec<Row<'_>> = (0..20_000).map(|i| (4 * i, 2, 0, 0, &[][..])).collect();
+    let uses: Vec<_> = (0..20_000).map(|i| (4 * i, 1, Read)).collect();
+    let mut case = case(&rows, &uses);
+    case.trace.files[0].size = 100_000 * PAGE;
+    let began = std::time::Instant::now();
+    assert_eq!(counts(&case.start()), [20_000, 0, 20_000, 0]);
+    assert!(began.elapsed().as_secs() < 5, "took {:?}", began.elapsed());
+}
+
+#[test]
+fn without_a_replay_there_are_no_stages() {
+    let trace = trace(10, &[(0, 4, Read)]);
+    let outcome = review(&Reviewed {
+        key: Key::new("k").unwrap(),
+        mode: Mode::Control,
+        trace: &trace,
+        replay: None,
+        profile: None,
+        trace_began_ns: 0,
+        blocked_ns: Some(3),
+        not_learned: Some("why".into()),
+    });
+    assert_eq!(outcome.stages, []);
+    assert_eq!((outcome.status, outcome.elapsed_ns), (Some(0), 1_000_000_000));
+    assert_eq!(
+        (outcome.blocked_ns, outcome.not_learned),
+        (Some(3), Some("why".into()))
+    );
+}
