@@ -66,5 +66,14 @@ fn usable(path: &crate::FilePath) -> bool {
     path.is_absolute() && path.as_bytes().len() < MAX_PATH && !path.as_bytes().contains(&0)
 }
 
+/// Whether `pages` pages from `start` on end at an offset that the kernel can express (`loff_t`): what is read may
+/// multiply page numbers without a further look.
+fn addressable(start: u64, pages: u64, page_size: u32) -> bool {
+    start
+        .checked_add(pages)
+        .and_then(|end| end.checked_mul(u64::from(page_size)))
+        .is_some_and(|end| end <= i64::MAX as u64)
+}
+
 #[cfg(test)]
 mod tests;

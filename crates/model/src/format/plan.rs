@@ -3,8 +3,8 @@
 use super::{Container, FormatError, Kind, MAX_PATH, Writer};
 use crate::Key;
 use crate::plan::{
-    CLASSES, DeviceRecord, FileRecord, HeadRecord, NO_FILE, Plan, PlanDraft, PlanFile, RequestKind,
-    RequestRecord, TextRecord,
+    CLASSES, DeviceRecord, FileRecord, HeadRecord, MAX_STAGES, NO_FILE, Plan, PlanDraft, PlanFile,
+    RequestKind, RequestRecord, TextRecord,
 };
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -149,6 +149,12 @@ fn check(plan: &Plan<'_>) -> Result<(), String> {
     let path = |at: &TextRecord| -> bool {
         text(at).is_some_and(|p| p.first() == Some(&b'/') && p.len() < MAX_PATH && !p.contains(&0))
     };
+    if plan.stages.len() > MAX_STAGES {
+        return Err(format!(
+            "it has {} stages, {MAX_STAGES} are allowed",
+            plan.stages.len()
+        ));
+    }
     if plan.stages.is_empty() || plan.stages.iter().any(|s| text(s).is_none()) {
         return Err("a stage without a name".into());
     }

@@ -1,6 +1,6 @@
 //! headstart-profile(5).
 
-use super::{Container, FormatError, Kind, Writer, usable};
+use super::{Container, FormatError, Kind, Writer, addressable, usable};
 use crate::{Key, Profile};
 
 impl Profile {
@@ -76,12 +76,14 @@ impl Profile {
             }
             let mut end = 0;
             for range in &entry.ranges {
-                let after = range.start.checked_add(u64::from(range.pages));
-                let fits = range.start >= end && range.pages > 0 && weight(range.weight);
+                let fits = range.start >= end
+                    && range.pages > 0
+                    && weight(range.weight)
+                    && addressable(range.start, u64::from(range.pages), self.page_size);
                 if !fits || usize::from(range.stage) >= self.stages.len() {
                     return Err(format!("the pages at {} of {path:?}", range.start));
                 }
-                end = after.ok_or_else(|| format!("the pages at {} of {path:?}", range.start))?;
+                end = range.range().end;
             }
         }
         Ok(())

@@ -113,7 +113,7 @@ fn trace() -> impl Strategy<Value = Trace> {
                 time_ns: n,
                 major: 7,
                 minor: 1,
-                start: n,
+                start: n >> 13,
                 pages: 3,
             }],
             marks: vec![Mark {
@@ -392,6 +392,81 @@ fn errors_say_what_is_wrong() {
             .to_string()
             .contains("newer headstart")
     );
+}
+
+/// Any one trace of the strategy.
+fn one<T>(strategy: impl Strategy<Value = T>) -> T {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    strategy.new_tree(&mut runner).unwrap().current()
+}
+
+#[test]
+fn pages_beyond_any_file_are_refused() {
+    let largest = (i64::MAX as u64) / 4096;
+    let with = |change: &dyn Fn(&mut Trace)| {
+        let mut trace = one(trace());
+        trace.uses = vec![Use {
+            time_ns: 0,
+            process: 0,
+            file: 0,
+            start: 0,
+            pages: 1,
+            kind: UseKind::Read,
+        }];
+        change(&mut trace);
+        Trace::from_bytes(&trace.to_bytes().unwrap())
+            .map(|_| ())
+            .map_err(|e| e.to_string())
+    };
+    assert_eq!(with(&|t| t.uses[0].start = largest - 1), Ok(()));
+    assert!(
+        with(&|t| t.uses[0].start = largest)
+            .unwrap_err()
+            .contains("use 0")
+    );
+    assert_eq!(with(&|t| t.metadata[0].start = largest - 3), Ok(()));
+    assert!(
+        with(&|t| t.metadata[0].start = largest - 2)
+            .unwrap_err()
+            .contains("miss 0")
+    );
+    assert!(
+        with(&|t| t.metadata[0].start = u64::MAX)
+            .unwrap_err()
+            .contains("miss 0")
+    );
+    let pages = |pages| with(&move |t| (t.metadata[0].start, t.metadata[0].pages) = (0, pages));
+    assert_eq!(pages(1 << 20), Ok(()));
+    assert!(pages((1 << 20) + 1).unwrap_err().contains("miss 0"));
+
+    let end = |start: u64, page_size: u32| {
+        let mut profile = one(profile());
+        profile.page_size = page_size;
+        profile.entries = vec![Entry {
+            path: "/f".into(),
+            overlay: None,
+            need: Need::Open,
+            weight: 1.0,
+            first_use_ns: 0,
+            stage: 0,
+            version: Some(Version {
+                size: 1,
+                mtime_ns: 0,
+                generation: 0,
+            }),
+            ranges: vec![WeightedRange {
+                start,
+                pages: 1,
+                weight: 1.0,
+                first_use_ns: 0,
+                stage: 0,
+            }],
+        }];
+        Profile::from_bytes(&profile.to_bytes().unwrap()).is_ok()
+    };
+    assert!(end(largest - 1, 4096) && !end(largest, 4096));
+    assert!(!end(u64::MAX, 4096) && !end(largest - 1, 65536));
 }
 
 #[test]

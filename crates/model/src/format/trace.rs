@@ -1,7 +1,10 @@
 //! headstart-trace(5).
 
-use super::{Container, FormatError, Kind, MAX_PATH, Writer, uses};
+use super::{Container, FormatError, Kind, MAX_PATH, Writer, addressable, uses};
 use crate::Trace;
+
+/// The most pages of one metadata miss: a block is at most 64 KiB, and no readahead is near 4 GiB.
+const MAX_MISS_PAGES: u64 = 1 << 20;
 
 impl Trace {
     /// The trace as a file. Times of uses are rounded down to microseconds.
@@ -65,6 +68,19 @@ impl Trace {
                 .any(|p| p.as_bytes().len() >= MAX_PATH || p.as_bytes().contains(&0))
             {
                 return Err(format!("file {index} has an impossible path"));
+            }
+        }
+        for (index, used) in self.uses.iter().enumerate() {
+            if !addressable(used.start, u64::from(used.pages), self.meta.page_size) {
+                return Err(format!("use {index} is beyond the largest file"));
+            }
+        }
+        for (index, miss) in self.metadata.iter().enumerate() {
+            let pages = u64::from(miss.pages);
+            if pages > MAX_MISS_PAGES || !addressable(miss.start, pages, self.meta.page_size) {
+                return Err(format!(
+                    "metadata miss {index} has too many pages or is beyond the largest device"
+                ));
             }
         }
         for (index, lookup) in self.lookups.iter().enumerate() {
