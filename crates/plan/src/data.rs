@@ -1,7 +1,7 @@
 //! Pages of files become ranges of bytes, cut where the file lies in pieces on the device, joined over holes that are
 //! cheaper to read than to jump.
 
-use crate::{Files, Ordered, by_path, deadline_us, facts_of, level};
+use crate::{Files, Ordered, by_path, deadline_us, facts_of, level, plan_stage};
 use headstart_model::machine::{Extent, FileFacts, Found, Machine};
 use headstart_model::plan::{Request, RequestKind};
 use headstart_model::profile::{Entry, Version};
@@ -44,7 +44,7 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
             result.push(Ordered {
                 request: Request {
                     kind: RequestKind::Data,
-                    stage: stage as u8,
+                    stage: plan_stage(stage),
                     device: device as u16,
                     file,
                     offset: piece.start,
@@ -93,7 +93,9 @@ struct Piece {
 fn pieces(pages: &PageSet, facts: &FileFacts, page: u64, bridge: u64) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     for range in pages.ranges() {
-        let (start, end) = (range.start * page, (range.end * page).min(facts.size));
+        // Saturating: the profile may have been learned with smaller pages than this machine's.
+        let start = range.start.saturating_mul(page);
+        let end = range.end.saturating_mul(page).min(facts.size);
         for cut in cuts(start, end, &facts.extents) {
             match pieces.last_mut() {
                 Some(last) if continues(last, &cut, bridge) => {

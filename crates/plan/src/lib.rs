@@ -8,7 +8,7 @@ mod order;
 mod schedule;
 
 use headstart_model::machine::{FileFacts, Found, Machine};
-use headstart_model::plan::{PlanDevice, PlanDraft, PlanFileEntry};
+use headstart_model::plan::{MAX_STAGES, PlanDevice, PlanDraft, PlanFileEntry};
 use headstart_model::profile::{Entry, Need};
 use headstart_model::{FilePath, PageRange, Profile, Trace};
 use std::collections::HashMap;
@@ -104,7 +104,7 @@ pub fn plan(
         created_unix_ns: options.now_unix_ns,
         budget,
         cut: order.cut,
-        stages: profile.stages.clone(),
+        stages: profile.stages.iter().take(MAX_STAGES).cloned().collect(),
         devices: machine
             .devices
             .iter()
@@ -174,6 +174,11 @@ fn by_path(machine: &Machine) -> HashMap<&FilePath, &FileFacts> {
 
 fn level(path: &FilePath) -> usize {
     path.as_bytes().iter().filter(|b| **b == b'/').count()
+}
+
+/// The stage of a request, by that of the profile: the last a plan can have stands for those beyond it.
+fn plan_stage(stage: u16) -> u8 {
+    u8::try_from(stage).unwrap_or(u8::MAX)
 }
 
 fn deadline_us(first_use_ns: u64) -> u32 {

@@ -1,7 +1,7 @@
 //! Metadata first: without it an open waits for reads one after the other. On ext2/3/4 its blocks are known and read
 //! through the block device; elsewhere the paths are looked up, many at once.
 
-use crate::{Files, Ordered, RecordedMetadata, by_path, deadline_us, facts_of, level};
+use crate::{Files, Ordered, RecordedMetadata, by_path, deadline_us, facts_of, level, plan_stage};
 use headstart_model::machine::{Device, Found, Machine};
 use headstart_model::plan::{NO_FILE, Request, RequestKind};
 use headstart_model::profile::Need;
@@ -19,29 +19,33 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
         .enumerate()
         .filter(|(_, d)| d.metadata_by_block)
     {
-        // The earliest need of each page; a page many files share is needed with the first of them.
-        let mut needed: HashMap<u64, u32> = HashMap::new();
+        // Ranges, never single pages: what was recorded may be large.
+        let mut needed: Vec<(PageRange, u32)> = Vec::new();
         for facts in machine.files.iter().filter(|f| f.device == Some(index as u32)) {
             let deadline = deadlines.get(&facts.path).copied().unwrap_or(0);
             for range in &facts.metadata {
-                for number in range.start / page..(range.start + range.length).div_ceil(page) {
-                    needed
-                        .entry(number)
-                        .and_modify(|d| *d = (*d).min(deadline))
-                        .or_insert(deadline);
-                }
+                let pages = PageRange {
+                    start: range.start / page,
+                    end: (range.start + range.length).div_ceil(page),
+                };
+                needed.push((pages, deadline));
             }
         }
         for (_, range) in recorded.iter().filter(|(mount, _)| *mount == device.mount_point) {
-            for number in range.start..range.end {
-                needed.entry(number).or_insert(0);
-            }
+            needed.push((*range, 0));
         }
-        let pages: PageSet = needed.keys().map(|p| PageRange::new(*p, 1)).collect();
+        // A trace may be of another machine, with smaller pages than this one's.
+        let addressable = |r: &PageRange| r.end.checked_mul(page).is_some_and(|end| end <= i64::MAX as u64);
+        needed.retain(|(range, _)| range.start < range.end && addressable(range));
+        needed.sort_unstable();
+        let pages: PageSet = needed.iter().map(|(range, _)| *range).collect();
+        // Every range needed lies in one of the requests, and so does every range of their union.
+        let (mut needed, mut wanted) = (needed.iter().peekable(), pages.ranges().iter().peekable());
         for range in pages.bridged(bridge_pages(device, page)).ranges() {
-            let inside: PageSet = [*range].into_iter().collect();
-            let wanted = pages.intersection(&inside).pages();
-            let first = (range.start..range.end).filter_map(|p| needed.get(&p)).min();
+            let inside = std::iter::from_fn(|| wanted.next_if(|r| r.start < range.end));
+            let asked: u64 = inside.map(PageRange::pages).sum();
+            // Pages many files share are needed with the first of them.
+            let first = std::iter::from_fn(|| needed.next_if(|(r, _)| r.start < range.end)).map(|n| n.1);
             result.push(Ordered {
                 request: Request {
                     kind: RequestKind::Metadata,
@@ -50,8 +54,8 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
                     file: NO_FILE,
                     offset: range.start * page,
                     length: range.pages() * page,
-                    bridged: (range.pages() - wanted) * page,
-                    deadline_us: first.copied().unwrap_or(0),
+                    bridged: (range.pages() - asked) * page,
+                    deadline_us: first.min().unwrap_or(0),
                 },
                 physical: Some(range.start * page),
                 level: 0,
@@ -94,7 +98,7 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
     for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
         if let Some(facts) = facts_of(&by_path, entry) {
             let data = facts.found == Found::File && entry.ranges.iter().any(|r| r.weight >= threshold);
-            needs.insert(&facts.path, (entry.need, entry.stage as u8, data));
+            needs.insert(&facts.path, (entry.need, plan_stage(entry.stage), data));
         }
     }
     let mut result = Vec::new();

@@ -402,3 +402,59 @@ fn recorded_blocks_are_named_by_mount_point() {
     trace.filesystems[0].local = false;
     assert_eq!(recorded_metadata(&trace), []);
 }
+
+#[test]
+fn large_recorded_ranges_are_planned_as_ranges() {
+    let mut profile = profile(vec![entry("/m/a", &[(0, 1, 7)])]);
+    profile.entries[0].first_use_ns = 7_000_000;
+    let files = vec![facts("/m/a", &[(0, 500, 1000)], &[3, 1 << 30])];
+    let recorded = [
+        ("/m".into(), PageRange::new(1 << 20, 1 << 40)),
+        ("/m".into(), PageRange::new(3 << 40, 1 << 20)),
+        ("/m".into(), PageRange::new((3 << 40) + 5, 1 << 20)),
+        ("/m".into(), PageRange::new(u64::MAX - 1, 1)),
+    ];
+    let options = PlanOptions {
+        budget: Some(u64::MAX),
+        now_unix_ns: 0,
+    };
+    let draft = plan(&profile, &flash(files), &recorded, &options);
+    let metadata = draft.requests.iter().filter(|r| r.kind == RequestKind::Metadata);
+    let rows: Vec<_> = metadata
+        .map(|r| (r.offset / PAGE, r.length / PAGE, r.bridged, r.deadline_us))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (3, 1, 0, 7000),
+            (1 << 20, 1 << 40, 0, 0),
+            (3 << 40, (1 << 20) + 5, 0, 0)
+        ]
+    );
+    assert!(PlanFile(draft.to_bytes().unwrap()).plan().is_ok());
+}
+
+#[test]
+fn the_last_stage_of_a_plan_stands_for_those_beyond_it() {
+    let mut profile = profile(vec![
+        entry("/m/a", &[(0, 1, 0), (5, 1, 1), (9, 1, 2)]),
+        entry("/m/gone", &[]),
+    ]);
+    profile.stages = (0..300).map(|i| format!("s{i}")).collect();
+    profile.entries[0].ranges[1].stage = 255;
+    profile.entries[0].ranges[2].stage = 299;
+    profile.entries[1].stage = 256;
+    let gone = FileFacts {
+        found: Found::Missing,
+        device: None,
+        ..facts("/m/gone", &[], &[])
+    };
+    let draft = make(
+        &profile,
+        &flash(vec![facts("/m/a", &[(0, 500, 1000)], &[]), gone]),
+    );
+    assert_eq!(draft.stages.len(), 256);
+    let mut stages: Vec<_> = draft.requests.iter().map(|r| r.stage).collect();
+    stages.sort_unstable();
+    assert_eq!(stages, [0, 255, 255, 255]);
+}
