@@ -4,6 +4,7 @@
 //! where `v` is 1 if the run needed it and 0 if not: the share of the decayed votes.
 
 use crate::run::{PathUse, Run};
+use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Entry, HALF_LIFE_RUNS, MAJORITY, Policy, WeightedRange};
 use headstart_model::{FilePath, Profile};
 use std::collections::BTreeMap;
@@ -98,7 +99,8 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
     merge_stages(profile, &run);
     let stage = |time: u64| -> u16 {
         let name = &run.stages[usize::from(run.stage(time))].0;
-        profile.stages.iter().position(|s| s == name).unwrap_or(0) as u16
+        let last = profile.stages.len().saturating_sub(1);
+        profile.stages.iter().position(|s| s == name).unwrap_or(last) as u16
     };
     let mut seen: BTreeMap<&FilePath, &PathUse> = run.paths.iter().collect();
     let mut entries = Vec::with_capacity(profile.entries.len() + seen.len());
@@ -153,10 +155,11 @@ pub(crate) fn rescale(profile: &mut Profile, runs: f64) {
     }
 }
 
-/// Stages of a run that the profile does not know are appended: a run's order is kept among its own.
+/// Stages of a run that the profile does not know are appended: a run's order is kept among its own. The last stands
+/// for those that are too many for a plan.
 fn merge_stages(profile: &mut Profile, run: &Run) {
     for (name, _) in &run.stages {
-        if !profile.stages.contains(name) {
+        if profile.stages.len() < MAX_STAGES && !profile.stages.contains(name) {
             profile.stages.push(name.clone());
         }
     }

@@ -1,5 +1,6 @@
 //! One trace as learning sees it: by path, with what was needed and when.
 
+use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
 use headstart_model::trace::{File, FileState, LookupKind, Use, UseKind};
 use headstart_model::{FilePath, PageRange, PageSet, Trace};
@@ -91,7 +92,8 @@ impl Run {
             began_ns,
         };
         for mark in &trace.marks {
-            if run.stages.iter().all(|(name, _)| *name != mark.stage) {
+            // More than a plan can have are not told apart.
+            if run.stages.len() < MAX_STAGES && run.stages.iter().all(|(name, _)| *name != mark.stage) {
                 run.stages
                     .push((mark.stage.clone(), mark.time_ns.saturating_sub(began_ns)));
             }

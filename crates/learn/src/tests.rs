@@ -339,3 +339,37 @@ fn a_program_that_became_another_gets_times_of_its_own() {
     assert_eq!(profile.timeline_ns, 800_000_000);
     assert_eq!(times(&profile).iter().find(|(p, _)| p == "/y").unwrap().1, 700);
 }
+
+#[test]
+fn what_an_accepted_trace_claims_is_learned_within_bounds() {
+    let largest = i64::MAX as u64 / 4096;
+    let mut trace = trace(
+        0,
+        &[
+            (largest - 1, 1, UseKind::Fault),
+            (u64::MAX - 1, 1, UseKind::Fault),
+        ],
+    );
+    trace.files[0].size = u64::MAX;
+    let profile = learned(Policy::Decay, &[trace]);
+    assert_eq!(planned(&profile), [(largest - 15, largest)]);
+    assert!(Profile::from_bytes(&profile.to_bytes().unwrap()).is_ok());
+}
+
+#[test]
+fn the_last_stage_stands_for_those_that_are_too_many() {
+    let with = |names: std::ops::Range<u64>| {
+        let mut trace = reads(&[(0, 1), (1, 1)]);
+        trace.uses[1].time_ns = 1_000_000_000;
+        trace.marks = names
+            .map(|i| Mark {
+                time_ns: 2 * (i % 1000) + 2,
+                stage: format!("s{i}"),
+            })
+            .collect();
+        trace
+    };
+    let profile = learned(Policy::Decay, &[with(0..400), with(1000..1002)]);
+    assert_eq!(profile.stages.len(), 256);
+    assert_eq!(profile.entries[0].ranges.iter().map(|r| r.stage).max(), Some(255));
+}
