@@ -13,6 +13,7 @@ use headstart_model::{Outcome, Profile};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// A program in an image on a disk, and what headstart knows of it.
 pub struct Case {
@@ -21,7 +22,6 @@ pub struct Case {
     /// The name under which headstart knows the program.
     pub key: String,
     state: tempfile::TempDir,
-    registry: Registry,
 }
 
 impl Case {
@@ -29,8 +29,7 @@ impl Case {
     pub fn new(workload: &str, fs: Fs) -> Result<Case> {
         headstart()?;
         let base = paths::base()?;
-        let registry = Registry::open(&base)?;
-        registry.undo_on_signals()?;
+        let registry = registry(&base)?;
         let recipe = Recipe::load(workload)?;
         let image = image::build(&recipe, fs, &registry, &|step| eprintln!("{workload}: {step}"))?;
         let output = base.join("output.log");
@@ -41,7 +40,6 @@ impl Case {
             machine,
             key: workload.into(),
             state,
-            registry,
         })
     }
 
@@ -70,7 +68,14 @@ impl Case {
 
     /// The program under `headstart run` on a fresh cold mount.
     pub fn run_cold(&mut self, options: &[&str]) -> Result<Stage> {
-        let line = self.run_line(options)?;
+        self.run_cold_in(&[], options)
+    }
+
+    /// The same with another command around the program.
+    pub fn run_cold_in(&mut self, wrapper: &[&str], options: &[&str]) -> Result<Stage> {
+        let mut line = self.run_line(options)?;
+        let program = line.len() - self.machine.program().len();
+        line.splice(program..program, wrapper.iter().map(|w| (*w).to_owned()));
         let (stage, _mounted) = self.cold(&line)?;
         self.machine.check_product()?;
         Ok(stage)
@@ -109,10 +114,15 @@ impl Case {
     }
 }
 
-impl Drop for Case {
-    fn drop(&mut self) {
-        self.registry.close();
+/// What a test process has in use on this machine; undone as each case ends, and by a signal.
+fn registry(base: &Path) -> Result<Registry> {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    if let Some(registry) = REGISTRY.get() {
+        return Ok(registry.clone());
     }
+    let registry = Registry::open(base)?;
+    registry.undo_on_signals()?;
+    Ok(REGISTRY.get_or_init(|| registry).clone())
 }
 
 /// The headstart that `make build` made, or that of `$HEADSTART_BIN`.

@@ -30,10 +30,12 @@ fn measure(workload: &str, fs: Fs) -> Result<(u64, u64, f64)> {
     assert_eq!(outcome.mode, Mode::Replay);
     let (mut brought, mut wasted) = (0, 0);
     for stage in &outcome.stages {
-        brought += stage.issued_pages - stage.resident_pages - stage.bridged_pages.min(stage.issued_pages);
+        let needed = stage.issued_pages.saturating_sub(stage.resident_pages);
+        brought += needed.saturating_sub(stage.bridged_pages);
         wasted += stage.wasted_pages;
     }
-    let wasted = wasted as f64 / brought.max(1) as f64;
+    assert!(brought > 0, "the replay brought nothing in: {:?}", outcome.stages);
+    let wasted = wasted as f64 / brought as f64;
     println!(
         "{workload:<12} {fs:<9} cold {:>5} reads, replay {:>5}, left {:>4} ({:.1} %), not used {:.1} %",
         cold.reads,
