@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// Start a command and write down what it used, as a trace.
 ///
 /// The command's output, exit status and signals are its own. If nothing can record, the command is not started.
+///
+/// There is no --json, because standard output is the command's: `show --json` prints the trace.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The trace to write.

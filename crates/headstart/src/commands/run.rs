@@ -18,6 +18,8 @@ use std::time::Instant;
 /// An unknown command is recorded. For a known one, what it will read is read ahead as it starts; it is recorded again,
 /// and what was learned and how it went is kept. That happens in the background once the start has ended: when the
 /// command ends, or reads nothing new and hardly computes for 2 seconds, or after 60 seconds.
+///
+/// There is no --json, because standard output is the command's: `status --json` tells what was learned.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The name under which the command is known [default: its executable, with the script or module it interprets].
