@@ -1,6 +1,7 @@
 //! After the start: review what the replay was worth, learn, plan anew, keep it all.
 
 use super::helper::Notes;
+use super::replan;
 use crate::context::now_unix_ns;
 use crate::machine::{self, Costs};
 use anyhow::Result;
@@ -105,7 +106,12 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<()> {
                 budget: None,
                 now_unix_ns: now_unix_ns(),
             };
-            lock.save_plan(&plan(&profile, &facts, &metadata, &options))?;
+            replan::save(
+                &lock,
+                &profile,
+                &plan(&profile, &facts, &metadata, &options),
+                notes,
+            )?;
         }
         Err(why) => notes.tell(format!("{key}: nothing is learned: {why}")),
     }

@@ -31,7 +31,7 @@ impl Notes {
     }
 
     /// The first line since the last call.
-    fn take(&mut self) -> String {
+    pub fn take(&mut self) -> String {
         self.first.take().unwrap_or_default()
     }
 }

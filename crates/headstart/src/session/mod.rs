@@ -14,6 +14,7 @@ mod after;
 mod front;
 mod helper;
 mod message;
+mod replan;
 mod watch;
 
 pub use front::{Ending, start};
