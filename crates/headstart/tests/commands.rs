@@ -5,6 +5,9 @@
 mod common;
 
 use common::{Case, can_record};
+use headstart_model::outcome::{Mode, Skipped};
+use headstart_model::{Key, Outcome};
+use headstart_store::Store;
 
 #[test]
 fn wrong_usage_is_2() {
@@ -230,6 +233,60 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
     case.headstart(&["forget", "k"]).refused(&["k"]);
     start();
     assert_eq!(case.json(&["status", "k", "--json"])["profile"]["runs"], 1);
+}
+
+#[test]
+fn where_replays_are_slower_only_every_tenth_start_has_one() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let program = program(&case);
+    let start = || assert_eq!(case.run("k", &[&program]).err, "", "only the log says so");
+    start();
+    let before = [(Mode::Replay, 100_000_000_000), (Mode::Control, 1_000_000)];
+    let before = before.iter().flat_map(|one| [*one; 5]).zip(1..);
+    let store = Store::new(case.state());
+    let kept = store.key(&Key::new("k").unwrap());
+    let lock = kept.lock().unwrap();
+    for ((mode, elapsed_ns), started_unix_ns) in before {
+        lock.add_outcome(&Outcome {
+            key: kept.key().clone(),
+            started_unix_ns,
+            mode,
+            elapsed_ns,
+            status: Some(0),
+            blocked_ns: None,
+            replay_ns: 0,
+            stages: Vec::new(),
+            skipped: Skipped::default(),
+            memory_available: 0,
+            memory_pressure: None,
+            not_learned: None,
+        })
+        .unwrap();
+    }
+    drop(lock);
+    // The first start finds out, for all that follow.
+    (0..12).for_each(|_| start());
+    let modes: Vec<Mode> = kept
+        .outcomes(|line| panic!("{line}"))
+        .iter()
+        .skip(11)
+        .map(|outcome| outcome.mode)
+        .collect();
+    let expected = [
+        &[Mode::Replay][..],
+        &[Mode::Control; 9],
+        &[Mode::Replay, Mode::Control],
+    ]
+    .concat();
+    assert_eq!(modes, expected);
+    let log = std::fs::read_to_string(case.state().join("log")).unwrap();
+    let said = log.lines().filter(|line| line.contains("not read ahead")).count();
+    assert_eq!(said, 10, "{log}");
+    let text = case.headstart(&["status", "k"]).out;
+    assert!(text.contains("only every 10th start reads ahead"), "{text}");
 }
 
 #[test]

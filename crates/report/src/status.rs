@@ -98,6 +98,17 @@ const ENOUGH_WITH: usize = 5;
 /// The usual bound: chance alone shows such a difference in one of twenty comparisons.
 const SIGNIFICANT: f64 = 0.05;
 
+/// Where replays are slower, one start of so many still has one, to notice when that changes. Of the outcomes that are
+/// kept these are enough to compare.
+pub const RETRY_EVERY: usize = 10;
+
+/// Whether the next start should go without a replay: replays of the key are slower, and it is not time to try again.
+/// Takes the outcomes oldest first.
+pub fn better_without(outcomes: &[Outcome]) -> bool {
+    let since_replay = outcomes.iter().rev().take_while(|o| o.mode != Mode::Replay);
+    compare(outcomes).verdict == Verdict::Slower && since_replay.count() + 1 < RETRY_EVERY
+}
+
 /// Compares the starts that ended as most did: one that failed early says nothing about speed.
 pub fn compare(outcomes: &[Outcome]) -> Comparison {
     let mut endings: HashMap<Option<i32>, usize> = HashMap::new();
@@ -209,9 +220,15 @@ pub fn verdict(comparison: &Comparison) -> String {
                 }
                 _ => String::new(),
             };
-            let word = if gain > 0 { "faster" } else { "slower" };
+            let (word, so) = match comparison.verdict {
+                Verdict::Slower => (
+                    "slower",
+                    format!(": only every {RETRY_EVERY}th start reads ahead"),
+                ),
+                _ => ("faster", String::new()),
+            };
             format!(
-                "{word} by {}{share}{}",
+                "{word} by {}{share}{}{so}",
                 duration(gain.unsigned_abs()),
                 chance(comparison.p)
             )
@@ -355,9 +372,30 @@ mod tests {
         );
         let slow = compared(&[1000, 1100, 1050, 990, 1010, 1080, 1020], &[100, 101, 99]);
         assert_eq!(slow.verdict, Verdict::Slower);
+        assert!(
+            verdict(&slow).ends_with("only every 10th start reads ahead"),
+            "{}",
+            verdict(&slow)
+        );
         let same = compared(&[100, 120, 90, 110, 105, 95], &[104, 101, 99, 112]);
         assert_eq!(same.verdict, Verdict::NoDifference);
         assert_eq!(compared(&[5; 9], &[5; 9]).verdict, Verdict::NoDifference);
+    }
+
+    #[test]
+    fn what_is_slower_is_tried_again_at_every_tenth_start() {
+        let mut all = outcomes(Mode::Control, &[100, 101, 99], 0);
+        all.extend(outcomes(Mode::Replay, &[1000, 1100, 1050, 990, 1010], 0));
+        for start in 1..10 {
+            assert!(better_without(&all), "start {start} after the last replay");
+            all.extend(outcomes(Mode::Control, &[100], 0));
+        }
+        assert!(!better_without(&all), "the tenth");
+        all.extend(outcomes(Mode::Replay, &[1000], 0));
+        assert!(better_without(&all));
+        all.extend(outcomes(Mode::Replay, &[10; 20], 0));
+        assert!(!better_without(&all), "it pays again");
+        assert!(!better_without(&[]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! After the start: review what the replay was worth, learn, plan anew, keep it all.
 
 use super::helper::Notes;
-use super::replan;
+use super::{replan, turns};
 use crate::context::now_unix_ns;
 use crate::machine::{self, Costs};
 use anyhow::Result;
@@ -13,7 +13,7 @@ use headstart_model::trace::EndReason;
 use headstart_model::{Key, Profile, Trace};
 use headstart_plan::{PlanOptions, RecordedMetadata, plan, recorded_metadata};
 use headstart_record::RecordError;
-use headstart_store::{KeyLock, Limits, Store, Turns};
+use headstart_store::{KeyLock, Limits, Store};
 use headstart_system::priority::{Priority, set_io, set_nice};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -197,14 +197,8 @@ fn keep(
     notes: &mut Notes,
 ) -> Result<()> {
     lock.add_outcome(outcome)?;
-    let turns = match outcome.mode {
-        Mode::Record => lock.dir().turns(),
-        Mode::Control => Turns::default(),
-        Mode::Replay => Turns {
-            replays_since_control: lock.dir().turns().replays_since_control.saturating_add(1),
-        },
-    };
-    lock.save_turns(&turns)?;
+    let outcomes = lock.dir().outcomes(|line| notes.tell(line));
+    lock.save_turns(&turns::next(lock.dir().turns(), outcome.mode, &outcomes))?;
     let (limits, now) = (Limits::default(), SystemTime::now());
     lock.trim(&limits, now, witness.as_deref());
     if let Err(error) = store.tidy(&limits, now) {

@@ -2,6 +2,7 @@
 
 use super::after::{After, Replayed};
 use super::message::{Message, receive, send};
+use super::turns::WITHOUT;
 use super::watch::{Fate, Watch};
 use super::{Job, Purpose, after};
 use headstart_model::outcome::Mode;
@@ -23,11 +24,16 @@ pub struct Notes {
 impl Notes {
     /// Notes a line.
     pub fn tell(&mut self, line: String) {
+        self.log(&line);
+        self.first.get_or_insert(line);
+    }
+
+    /// Writes a line to the log only.
+    fn log(&self, line: &str) {
         eprintln!(
             "{}: {line}",
             headstart_report::human::date(crate::context::now_unix_ns())
         );
-        self.first.get_or_insert(line);
     }
 
     /// The first line since the last call.
@@ -141,7 +147,13 @@ fn begin(
     let Some(plan) = kept.plan().or_tell(|line| notes.tell(line)).filter(useful) else {
         return (Mode::Record, None);
     };
-    if control_every > 0 && kept.turns().replays_since_control + 1 >= control_every {
+    let turns = kept.turns();
+    if control_every > 0 && turns.replays_since_control.saturating_add(1) >= control_every {
+        if turns == WITHOUT {
+            notes.log(&format!(
+                "{key}: not read ahead: earlier starts were slower with it, see `headstart status`"
+            ));
+        }
         return (Mode::Control, None);
     }
     let copy = PlanFile(plan.0.clone());

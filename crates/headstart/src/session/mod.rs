@@ -15,6 +15,7 @@ mod front;
 mod helper;
 mod message;
 mod replan;
+mod turns;
 mod watch;
 
 pub use front::{Ending, start};
