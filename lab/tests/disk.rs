@@ -1,4 +1,5 @@
-//! The disk as a whole, on this machine's kernel: needs root, FUSE and loop devices. Without root the tests say so and pass.
+//! The disk as a whole, on this machine's kernel: needs root, FUSE and loop devices. Without root the tests say so
+//! and pass, or fail if `HEADSTART_TESTS_ALL` is set.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -15,9 +16,14 @@ use headstart_lab::registry::Registry;
 
 const MIB: u64 = 1 << 20;
 
+#[track_caller]
 fn root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
+        assert!(
+            std::env::var_os("HEADSTART_TESTS_ALL").is_none(),
+            "HEADSTART_TESTS_ALL is set, and this test lacks root"
+        );
         eprintln!("skipped: needs root");
     }
     root
