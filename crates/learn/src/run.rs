@@ -60,7 +60,8 @@ pub(crate) fn has_pages(trace: &Trace, file: &File, exclude: &[FilePath]) -> boo
         .and_then(|f| trace.filesystems.get(f as usize))
         .is_some_and(|f| f.local);
     let regular = file.mode & 0o170000 == 0o100000;
-    local && regular && file.state == FileState::Present && !excluded(&file.path, exclude)
+    let there = file.path.is_absolute() && file.state == FileState::Present;
+    local && regular && there && !excluded(&file.path, exclude)
 }
 
 /// The pages that a use of the file stands for: a fault for its window, all within the file. May be empty.
@@ -152,7 +153,7 @@ impl Run {
                 continue;
             }
             let path = self.need(&file.path, Need::Open, used.time_ns);
-            path.overlay = file.overlay.clone();
+            path.overlay = file.overlay.clone().filter(FilePath::is_absolute);
             path.version = Some(Version {
                 size: file.size,
                 mtime_ns: file.mtime_ns,

@@ -229,6 +229,14 @@ fn only_local_regular_files_that_are_still_there_have_pages() {
     assert_eq!(with(|f| f.mode = 0o020666), []);
     assert_eq!(with(|f| f.path = "/proc/f".into()), []);
     assert_eq!(with(|f| f.path = "/f".into()), [(0, 4)]);
+    assert_eq!(with(|f| f.overlay = Some("f".into())), [(0, 4)]);
+    // What a profile would refuse to read is not learned.
+    let mut trace = base.clone();
+    trace.files[0].path = "f".into();
+    assert_eq!(learned(Policy::Decay, &[trace]).entries, []);
+    let mut trace = base.clone();
+    trace.files[0].overlay = Some("f".into());
+    assert_eq!(learned(Policy::Decay, &[trace]).entries[0].overlay, None);
 }
 
 #[test]
