@@ -1,4 +1,48 @@
-//! Checksums would stop nearly every mutation at the door: they are made right, so that what lies behind is reached.
+//! What the fuzzers share: files with their checksums made right, for these would stop nearly every mutation at the
+//! door, and a machine to plan for.
+
+use headstart_model::machine::{Cost, Device, DeviceClass, FileFacts, Found, Machine};
+use headstart_plan::Want;
+
+/// A machine where every path wanted is a large file, on a disk and on flash by turns.
+pub fn machine(wanted: &[Want]) -> Machine {
+    let device = |class, depth, metadata_by_block| Device {
+        major: 8,
+        minor: depth,
+        node: "/dev/sda".into(),
+        mount_point: "/".into(),
+        fstype: "ext4".into(),
+        uuid: [1; 16],
+        cost: Cost {
+            class,
+            bandwidth: 120e6,
+            latency: 5e-3,
+            depth,
+        },
+        request_limit: 128 << 10,
+        metadata_by_block,
+    };
+    let file = |(index, want): (usize, &Want)| FileFacts {
+        path: want.path.clone(),
+        found: Found::File,
+        device: Some((index % 2) as u32),
+        inode: index as u64,
+        generation: 1,
+        size: i64::MAX as u64,
+        mtime_ns: 1,
+        extents: Vec::new(),
+        metadata: Vec::new(),
+    };
+    Machine {
+        page_size: 4096,
+        memory_available: u64::MAX,
+        devices: vec![
+            device(DeviceClass::Disk, 1, true),
+            device(DeviceClass::Flash, 16, false),
+        ],
+        files: wanted.iter().enumerate().map(file).collect(),
+    }
+}
 
 const HEADER: usize = 32;
 const ROW: usize = 40;

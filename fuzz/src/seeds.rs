@@ -44,7 +44,8 @@ fn trace() -> Result<Vec<u8>> {
         },
         end: End {
             reason: EndReason::Exit(0),
-            elapsed_ns: 5, cpu_ns: None
+            elapsed_ns: 5,
+            cpu_ns: None,
         },
         lost: Lost::default(),
         processes: vec![Process {
