@@ -67,8 +67,10 @@ fn facts(process: &Path) -> Option<(String, u32, u32)> {
 fn kill_headstart(group: u32) -> Result<()> {
     let own = headstart()?;
     let is_own = |process: &Path| fs::read_link(process.join("exe")).is_ok_and(|exe| exe == own);
-    // It may have ended just now.
-    let send = |pid, signal| drop(rustix::process::kill_process(pid, signal));
+    let send = |pid, signal| {
+        // It may have ended just now.
+        let _ = rustix::process::kill_process(pid, signal);
+    };
     // First all are found: the helper, in a session of its own, is known by its parent, which is the first to be killed.
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
