@@ -5,7 +5,7 @@
 //! page, the second finds it there because of the first.
 
 use crate::DEFAULT_EXCLUDE;
-use crate::run::{has_pages, pages_of};
+use crate::run::{Windows, has_pages, pages_of};
 use headstart_model::outcome::{Mode, Outcome, ReplayReport, Skipped, StageOutcome};
 use headstart_model::plan::{Plan, RequestKind};
 use headstart_model::trace::{EndReason, UseKind};
@@ -145,6 +145,7 @@ fn issued(
 fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJoin>) {
     let exclude = DEFAULT_EXCLUDE.map(FilePath::from);
     let page_size = u64::from(trace.meta.page_size);
+    let windows = Windows::of(trace);
     let rows: Vec<(&FilePath, bool)> = trace
         .files
         .iter()
@@ -159,7 +160,7 @@ fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJo
         .collect();
     for used in trace.uses.iter().filter(|u| u.kind != UseKind::Add) {
         let (path, learned) = rows[used.file as usize];
-        let pages = pages_of(used, &trace.files[used.file as usize], page_size);
+        let pages = pages_of(used, &trace.files[used.file as usize], page_size, &windows);
         let time_ns = i64::try_from(used.time_ns).unwrap_or(i64::MAX);
         let time_ns = time_ns.saturating_add(trace_began_ns).max(0) as u64;
         let join = match files.get_mut(path) {

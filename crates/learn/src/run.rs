@@ -4,7 +4,7 @@ use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
 use headstart_model::trace::{File, FileState, LookupKind, Use, UseKind};
 use headstart_model::{FilePath, PageRange, PageSet, Trace};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A trace by path.
 pub(crate) struct Run {
@@ -34,6 +34,42 @@ pub(crate) struct PathUse {
 /// page is read in for a fault, the trace shows that page alone; when it was there, the trace shows the window. To
 /// learn the same from cold and warm starts, a fault stands for its window.
 const FAULT_AROUND: u64 = 16;
+
+/// Where the windows of a start begin. They are aligned by address, not by place in the file, and a library may be
+/// mapped at any page: in each process the windows that were mapped tell by how much the two differ.
+pub(crate) struct Windows(HashMap<(u32, u32), u64>);
+
+impl Windows {
+    pub(crate) fn of(trace: &Trace) -> Windows {
+        let mut votes: HashMap<(u32, u32), [u32; FAULT_AROUND as usize]> = HashMap::new();
+        for used in trace.uses.iter().filter(|u| u.kind == UseKind::Map) {
+            let of_file = votes.entry((used.process, used.file)).or_default();
+            // A window is cut where its pages were seen before; most begin or end where they should.
+            for edge in [used.start, used.start.saturating_add(u64::from(used.pages))] {
+                of_file[(edge % FAULT_AROUND) as usize] += 1;
+            }
+        }
+        let most = |votes: [u32; FAULT_AROUND as usize]| {
+            (0..FAULT_AROUND)
+                .rev()
+                .max_by_key(|offset| votes[*offset as usize])
+                .unwrap_or(0)
+        };
+        Windows(votes.into_iter().map(|(of, votes)| (of, most(votes))).collect())
+    }
+
+    /// The window of a page.
+    fn around(&self, used: &Use) -> PageRange {
+        let offset = self.0.get(&(used.process, used.file)).copied().unwrap_or(0);
+        let into = (used.start % FAULT_AROUND + FAULT_AROUND - offset) % FAULT_AROUND;
+        let start = used.start.saturating_sub(into);
+        let last = used.start.saturating_add(u64::from(used.pages));
+        PageRange {
+            start,
+            end: used.start.saturating_add(FAULT_AROUND - into).max(last),
+        }
+    }
+}
 
 /// When the first use or look-up was.
 fn began(trace: &Trace) -> u64 {
@@ -65,16 +101,12 @@ pub(crate) fn has_pages(trace: &Trace, file: &File, exclude: &[FilePath]) -> boo
 }
 
 /// The pages that a use of the file stands for: a fault for its window, all within the file. May be empty.
-pub(crate) fn pages_of(used: &Use, file: &File, page_size: u64) -> PageRange {
+pub(crate) fn pages_of(used: &Use, file: &File, page_size: u64, windows: &Windows) -> PageRange {
     // No offset is beyond the largest signed one, whatever size a trace claims.
     let end = file.size.div_ceil(page_size).min(i64::MAX as u64 / page_size);
     let mut range = PageRange::new(used.start, u64::from(used.pages));
     if used.kind == UseKind::Fault {
-        range.start -= range.start % FAULT_AROUND;
-        range.end = range
-            .end
-            .checked_next_multiple_of(FAULT_AROUND)
-            .unwrap_or(u64::MAX);
+        range = windows.around(used);
     }
     PageRange {
         start: range.start.min(end),
@@ -136,6 +168,7 @@ impl Run {
     fn add_pages(&mut self, trace: &Trace, exclude: &[FilePath]) {
         let page_size = u64::from(trace.meta.page_size);
         let began_ns = self.began_ns;
+        let windows = Windows::of(trace);
         let mut seen: Vec<PageSet> = vec![PageSet::new(); trace.files.len()];
         let learned: Vec<bool> = trace
             .files
@@ -148,7 +181,7 @@ impl Run {
                 continue;
             }
             let file = &trace.files[index];
-            let fresh = seen[index].insert(pages_of(used, file, page_size));
+            let fresh = seen[index].insert(pages_of(used, file, page_size, &windows));
             if fresh.is_empty() {
                 continue;
             }

@@ -214,6 +214,31 @@ fn faults_stand_for_their_window_whether_it_was_resident_or_not() {
 }
 
 #[test]
+fn a_window_lies_where_its_library_is_mapped() {
+    // Mapped five pages off: windows of 16 pages begin at 5, 21, 37, ...
+    let warm = trace(
+        100,
+        &[
+            (5, 16, UseKind::Map),
+            (37, 16, UseKind::Map),
+            (69, 16, UseKind::Map),
+        ],
+    );
+    let cold = trace(
+        100,
+        &[
+            (5, 16, UseKind::Map),
+            (40, 1, UseKind::Fault),
+            (69, 1, UseKind::Fault),
+        ],
+    );
+    assert_eq!(
+        planned(&learned(Policy::Decay, &[cold])),
+        planned(&learned(Policy::Decay, &[warm]))
+    );
+}
+
+#[test]
 fn only_local_regular_files_that_are_still_there_have_pages() {
     let base = reads(&[(0, 4)]);
     let with = |change: fn(&mut File)| {

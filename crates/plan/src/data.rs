@@ -96,7 +96,7 @@ fn pieces(pages: &PageSet, facts: &FileFacts, page: u64, bridge: u64) -> Vec<Pie
         // Saturating: the profile may have been learned with smaller pages than this machine's.
         let start = range.start.saturating_mul(page);
         let end = range.end.saturating_mul(page).min(facts.size);
-        for cut in cuts(start, end, &facts.extents) {
+        for cut in cuts(start, end, &facts.extents, page) {
             match pieces.last_mut() {
                 Some(last) if continues(last, &cut, bridge) => {
                     last.bridged += cut.start - last.end;
@@ -109,10 +109,11 @@ fn pieces(pages: &PageSet, facts: &FileFacts, page: u64, bridge: u64) -> Vec<Pie
     pieces
 }
 
-/// Whether the next piece is read with the last: it follows within the bridge, in the file and on the device alike.
+/// Whether the next piece is read with the last: it follows within the bridge, in the file and on the device alike. On
+/// the device it may follow sooner: compressed bytes are fewer.
 fn continues(last: &Piece, next: &Piece, bridge: u64) -> bool {
     let in_place = match (last.physical, next.physical) {
-        (Some(a), Some(b)) => b.checked_sub(a) == Some(next.start - last.start),
+        (Some(a), Some(b)) => b.checked_sub(a).is_some_and(|way| way <= next.start - last.start),
         (None, None) => true,
         _ => false,
     };
@@ -121,7 +122,7 @@ fn continues(last: &Piece, next: &Piece, bridge: u64) -> bool {
 
 /// The bytes from `start` to `end` cut at the extents; what no extent holds (a hole) is read by nobody. Without
 /// extents the bytes stay whole.
-fn cuts(start: u64, end: u64, extents: &[Extent]) -> Vec<Piece> {
+fn cuts(start: u64, end: u64, extents: &[Extent], page: u64) -> Vec<Piece> {
     if start >= end {
         return Vec::new();
     }
@@ -134,18 +135,22 @@ fn cuts(start: u64, end: u64, extents: &[Extent]) -> Vec<Piece> {
         }];
     }
     let first = extents.partition_point(|e| e.logical + e.length <= start);
-    extents[first..]
-        .iter()
-        .take_while(|e| e.logical < end)
-        .map(|e| {
-            let from = start.max(e.logical);
-            let physical = Some(e.physical + (from - e.logical));
-            Piece {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for extent in extents[first..].iter().take_while(|e| e.logical < end) {
+        // Where a file system packs tighter than in pages (compressed, small blocks), the page that two extents share
+        // is read with the first.
+        let behind = pieces.last().map_or(start, |last| last.end);
+        let from = (extent.logical / page * page).max(behind);
+        let to = (extent.logical + extent.length).next_multiple_of(page).min(end);
+        if from < to {
+            let physical = extent.physical + from.saturating_sub(extent.logical);
+            pieces.push(Piece {
                 start: from,
-                end: end.min(e.logical + e.length),
-                physical,
+                end: to,
+                physical: Some(physical),
                 bridged: 0,
-            }
-        })
-        .collect()
+            });
+        }
+    }
+    pieces
 }

@@ -184,7 +184,10 @@ mod tests {
         schedule(
             &requests.iter().collect::<Vec<_>>(),
             &DISK,
-            cpu_ms.map(|ms| Start { cpu_ns: ms * 1_000_000, timeline_ns: ms * 1_000_000 }),
+            cpu_ms.map(|ms| Start {
+                cpu_ns: ms * 1_000_000,
+                timeline_ns: ms * 1_000_000,
+            }),
         )
     }
 

@@ -36,6 +36,8 @@ mod options;
 mod places;
 mod quiet;
 mod recorder;
+#[cfg(test)]
+mod testing;
 mod tracefs;
 
 pub use error::RecordError;

@@ -182,8 +182,10 @@ mod tests {
 
     /// Pages that this process's `act` used by each kind, as the evidence has it, of a file of 40 pages and a bit.
     fn used(evidence: Evidence, filter: bool, act: impl Fn(&std::path::Path)) -> Option<Vec<(UseKind, u64)>> {
-        if !rustix::process::geteuid().is_root() || capability_or_btf_missing() {
-            eprintln!("skipped: recording with BPF needs root and a kernel with BTF");
+        let missing = missing_here();
+        if !missing.is_empty() {
+            let missing: Vec<&str> = missing.iter().map(|m| &**m).collect();
+            crate::testing::skip("recording with BPF", &missing);
             return None;
         }
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -216,8 +218,13 @@ mod tests {
         Some(found)
     }
 
-    fn capability_or_btf_missing() -> bool {
-        missing::capability().is_some() || running_kernel().is_err()
+    /// What recording with BPF needs and this process or kernel has not.
+    fn missing_here() -> Vec<String> {
+        let root = rustix::process::geteuid().is_root();
+        let root = (!root).then(|| "root".to_owned());
+        let capability = missing::capability().map(|(name, _)| name.to_owned());
+        let kernel = running_kernel().err().map(|e| e.to_string());
+        root.into_iter().chain(capability).chain(kernel).collect()
     }
 
     fn read_half(path: &std::path::Path) {
