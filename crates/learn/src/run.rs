@@ -58,9 +58,11 @@ impl Windows {
         Windows(votes.into_iter().map(|(of, votes)| (of, most(votes))).collect())
     }
 
-    /// The window of a page.
+    /// The window of a page. Of a file of which no window was mapped it is not known: the page alone.
     fn around(&self, used: &Use) -> PageRange {
-        let offset = self.0.get(&(used.process, used.file)).copied().unwrap_or(0);
+        let Some(offset) = self.0.get(&(used.process, used.file)) else {
+            return PageRange::new(used.start, u64::from(used.pages));
+        };
         let into = (used.start % FAULT_AROUND + FAULT_AROUND - offset) % FAULT_AROUND;
         let start = used.start.saturating_sub(into);
         let last = used.start.saturating_add(u64::from(used.pages));

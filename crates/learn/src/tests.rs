@@ -205,8 +205,22 @@ fn a_replaced_file_is_followed_by_path() {
 
 #[test]
 fn faults_stand_for_their_window_whether_it_was_resident_or_not() {
-    let cold = trace(100, &[(35, 1, UseKind::Fault), (98, 1, UseKind::Fault)]);
-    let warm = trace(100, &[(32, 16, UseKind::Map), (96, 4, UseKind::Map)]);
+    let cold = trace(
+        100,
+        &[
+            (0, 16, UseKind::Map),
+            (35, 1, UseKind::Fault),
+            (98, 1, UseKind::Fault),
+        ],
+    );
+    let warm = trace(
+        100,
+        &[
+            (0, 16, UseKind::Map),
+            (32, 16, UseKind::Map),
+            (96, 4, UseKind::Map),
+        ],
+    );
     assert_eq!(
         planned(&learned(Policy::Decay, &[cold])),
         planned(&learned(Policy::Decay, &[warm]))
@@ -379,6 +393,7 @@ fn what_an_accepted_trace_claims_is_learned_within_bounds() {
     let mut trace = trace(
         0,
         &[
+            (largest - 15, 1, UseKind::Map),
             (largest - 1, 1, UseKind::Fault),
             (u64::MAX - 1, 1, UseKind::Fault),
         ],

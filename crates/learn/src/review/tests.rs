@@ -242,7 +242,10 @@ fn each_of_two_requests_for_a_page_is_judged_by_what_it_found() {
 
 #[test]
 fn a_fault_stands_for_its_window_within_the_file() {
-    let mut case = case(&[(32, 16, 0, 0, &[])], &[(40, 1, Fault), (998, 1, Fault)]);
+    let mut case = case(
+        &[(32, 16, 0, 0, &[])],
+        &[(32, 4, Map), (40, 1, Fault), (998, 1, Fault)],
+    );
     // The file has 1000 pages: 992 to 1000 were missed.
     assert_eq!(counts(&case.start()), [16, 0, 0, 8]);
     case.trace.files[0].size = 44 * PAGE - 1;
