@@ -203,7 +203,9 @@ impl Holding {
                     // What it wrote before it was stopped is read in no time.
                     std::thread::sleep(Duration::from_millis(100));
                     match std::fs::read_link(format!("/proc/{command}/exe")) {
-                        Ok(exe) if exe == common::binary() => return holding,
+                        Ok(exe) if std::fs::canonicalize(common::binary()).is_ok_and(|own| own == exe) => {
+                            return holding;
+                        }
                         _ => break,
                     }
                 }
