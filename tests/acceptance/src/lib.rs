@@ -129,7 +129,10 @@ fn registry(base: &Path) -> Result<Registry> {
 pub fn headstart() -> Result<PathBuf> {
     let path = match std::env::var_os("HEADSTART_BIN") {
         Some(path) => PathBuf::from(path),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/headstart"),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join(format!(
+            "../../target/{}-unknown-linux-gnu/release/headstart",
+            std::env::consts::ARCH
+        )),
     };
     fs::canonicalize(&path).with_context(|| format!("no headstart at {}: make build first", path.display()))
 }
