@@ -3,8 +3,10 @@
 pub mod bench;
 pub mod disk;
 pub mod image;
+pub mod machine;
 pub mod model;
 pub mod paths;
 pub mod registry;
+pub mod setup;
 pub mod stats;
 pub mod tools;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use headstart_lab::bench::{Experiment, Setup, table};
+use headstart_lab::bench::{Experiment, table};
 use headstart_lab::disk::{self, Entry, Options};
 use headstart_lab::image::{self, Fs, Recipe};
 use headstart_lab::model::{BUILT_IN, Model};
 use headstart_lab::registry::{self, Item, Registry};
+use headstart_lab::setup::Setup;
 use headstart_lab::{paths, tools};
 
 /// Slow disks, programs that start on them, and honest measurements.
@@ -41,8 +42,8 @@ enum Command {
         /// Disk models, separated by commas: built-in names or TOML files.
         #[arg(long, default_value = "flash4ms", value_delimiter = ',')]
         disk: Vec<String>,
-        /// Setups, separated by commas: cold, headstart, before, warm, or TOML files.
-        #[arg(long, default_value = "cold,headstart,before,warm", value_delimiter = ',')]
+        /// Setups, separated by commas: none, headstart, before, warm, or TOML files.
+        #[arg(long, default_value = "none,headstart,before,warm", value_delimiter = ',')]
         setup: Vec<String>,
         /// Rounds; each has every setup once.
         #[arg(long, default_value_t = 5)]
@@ -181,7 +182,7 @@ fn run(command: Command) -> Result<()> {
             out,
             headstart,
         } => {
-            let setups = ["cold", "headstart", "warm"].map(str::to_owned);
+            let setups = ["none", "headstart", "warm"].map(str::to_owned);
             bench(
                 &[(workload, Fs::Ext4, "flash4ms".to_owned())],
                 &setups,

@@ -1,10 +1,7 @@
 //! An experiment: one workload on one disk, several setups in interleaved rounds, every run on a cold machine.
 
-mod machine;
 mod report;
-mod setup;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,14 +9,14 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
-pub use machine::{Machine, Mounted, Stage};
 pub use report::{Results, Summary, table};
-pub use setup::{Names, Setup};
 
 use crate::disk::Entry;
-use crate::image::{self, Fs, Recipe};
+use crate::image::{Fs, Recipe};
+use crate::machine::{self, Kind, Machine, Place, Spec, Stage};
 use crate::model::{Extent, Model, Op, merge, t_io};
 use crate::registry::Registry;
+use crate::setup::Setup;
 use crate::{paths, stats};
 
 /// What to measure.
@@ -74,19 +71,20 @@ impl Experiment {
         let learning: usize = self.setups.iter().map(|s| s.record.len()).sum();
         let bar = progress(learning + self.rounds * self.setups.len());
         bar.set_message("image");
-        let image = image::build(&self.recipe, self.fs, registry, &|step| {
-            bar.set_message(step.to_owned())
-        })?;
-        let output = self.out.join("output.log");
-        let mut machine = Machine::new(
-            &self.recipe,
-            &image,
-            self.fs,
-            &self.model,
-            &base,
-            &output,
-            registry,
-        )?;
+        let spec = Spec {
+            kind: Kind::Chroot,
+            recipe: self.recipe.clone(),
+            fs: self.fs,
+            model: self.model.clone(),
+            memory_mb: None,
+            limit: machine::LIMIT,
+            base: base.clone(),
+            output: self.out.join("output.log"),
+        };
+        for setup in &self.setups {
+            machine::check(&spec, setup)?;
+        }
+        let mut machine = machine::open(&spec, registry, &|step| bar.set_message(step.to_owned()))?;
         for setup in &self.setups {
             let state = self.state(&base, setup);
             if state.exists() && setup.state_of.is_none() {
@@ -95,15 +93,13 @@ impl Experiment {
             fs::create_dir_all(&state).with_context(|| format!("creating {}", state.display()))?;
         }
         for setup in &self.setups {
-            for template in &setup.record {
+            for command in setup.record.commands() {
                 bar.set_message(format!("{}: learning", setup.name));
-                let words = self.names(&machine, &base, setup).fill(template)?;
-                let _mounted = machine.fresh()?;
-                let stage = machine
-                    .stage("record", &words)
+                let learned = machine
+                    .record(setup, &self.place(&base, setup), command)
                     .with_context(|| format!("setup {}", setup.name))?;
-                machine.check_product()?;
-                step(&bar, &format!("{} learning {:.3} s", setup.name, stage.seconds));
+                let seconds: f64 = learned.stages.iter().map(|s| s.seconds).sum();
+                step(&bar, &format!("{} learning {seconds:.3} s", setup.name));
             }
         }
         let mut runs = Vec::new();
@@ -113,7 +109,7 @@ impl Experiment {
                 let setup = &self.setups[(round + place) % self.setups.len()];
                 bar.set_message(format!("round {} of {}: {}", round + 1, self.rounds, setup.name));
                 let run = self
-                    .measure(&mut machine, &base, setup, round)
+                    .measure(machine.as_mut(), &base, setup, round)
                     .with_context(|| format!("round {}, setup {}", round + 1, setup.name))?;
                 step(
                     &bar,
@@ -139,35 +135,17 @@ impl Experiment {
         base.join("state").join(name)
     }
 
-    fn names(&self, machine: &Machine, base: &Path, setup: &Setup) -> Names {
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        let values = [
-            ("workload", self.recipe.name.clone()),
-            ("state", text(&self.state(base, setup))),
-            ("mount", text(&machine.root())),
-            ("headstart", text(&self.headstart)),
-        ];
-        Names {
-            values: BTreeMap::from(values),
-            program: machine.program(),
+    fn place(&self, base: &Path, setup: &Setup) -> Place {
+        Place {
+            state: self.state(base, setup),
+            headstart: self.headstart.clone(),
+            workload: self.recipe.name.clone(),
         }
     }
 
-    fn measure(&self, machine: &mut Machine, base: &Path, setup: &Setup, round: usize) -> Result<Run> {
-        let names = self.names(machine, base, setup);
-        let _mounted = machine.fresh()?;
-        if setup.warm {
-            machine.stage("rehearsal", &names.program)?;
-            machine.check_product()?;
-        }
-        machine.take_log();
-        let mut stages = Vec::new();
-        for template in &setup.prepare {
-            stages.push(machine.stage("prepare", &names.fill(template)?)?);
-        }
-        stages.push(machine.stage("start", &names.fill(&setup.start)?)?);
-        machine.check_product()?;
-        let log = machine.take_log();
+    fn measure(&self, machine: &mut dyn Machine, base: &Path, setup: &Setup, round: usize) -> Result<Run> {
+        let measured = machine.run(setup, &self.place(base, setup))?;
+        let (stages, log) = (measured.stages, measured.requests);
         if round == 0 {
             write_log(&self.out.join(format!("requests-{}.csv", setup.name)), &log)?;
         }

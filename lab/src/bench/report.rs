@@ -74,8 +74,8 @@ impl Results {
         let names: Vec<String> = experiment.setups.iter().map(|s| s.name.clone()).collect();
         let t_io = names
             .iter()
-            .any(|n| n == "cold")
-            .then(|| median_of(&runs, "cold", |r| r.t_io_seconds));
+            .any(|n| n == "none")
+            .then(|| median_of(&runs, "none", |r| r.t_io_seconds));
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Results {
             workload: experiment.recipe.name.clone(),
@@ -107,9 +107,9 @@ fn times(runs: &[Run], setup: &str) -> Vec<f64> {
 }
 
 fn summary(setup: &str, runs: &[Run], t_io: Option<f64>) -> Summary {
-    let (own, cold, warm) = (times(runs, setup), times(runs, "cold"), times(runs, "warm"));
+    let (own, cold, warm) = (times(runs, setup), times(runs, "none"), times(runs, "warm"));
     let paired = own.len() == cold.len() && !own.is_empty();
-    let against_cold = (setup != "cold" && paired).then(|| {
+    let against_cold = (setup != "none" && paired).then(|| {
         let ratios: Vec<f64> = own.iter().zip(&cold).map(|(o, c)| o / c).collect();
         let interval = bootstrap(ratios.len(), |draw| median(&pick(&ratios, draw)));
         Estimate {
@@ -117,7 +117,7 @@ fn summary(setup: &str, runs: &[Run], t_io: Option<f64>) -> Summary {
             interval,
         }
     });
-    let other = setup != "cold" && setup != "warm";
+    let other = setup != "none" && setup != "warm";
     let recovered = (other && paired && warm.len() == own.len()).then(|| {
         let share = |own: &[f64], cold: &[f64], warm: &[f64]| {
             let cold = median(cold);
@@ -215,7 +215,7 @@ mod tests {
     fn runs() -> Vec<Run> {
         let mut runs = Vec::new();
         for round in 0..5 {
-            for (setup, seconds, reads) in [("cold", 2.0, 1000), ("tool", 0.6, 1100), ("warm", 0.5, 0)] {
+            for (setup, seconds, reads) in [("none", 2.0, 1000), ("tool", 0.6, 1100), ("warm", 0.5, 0)] {
                 let seconds = seconds * (1.0 + 0.01 * round as f64);
                 let stage = Stage {
                     name: "start".into(),
@@ -239,7 +239,7 @@ mod tests {
         runs
     }
 
-    use super::super::Stage;
+    use crate::machine::Stage;
 
     #[test]
     fn recovered_share_and_distance_from_the_best() {
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn cold_and_warm_have_no_share_of_their_own() {
-        assert!(summary("cold", &runs(), None).against_cold.is_none());
+        assert!(summary("none", &runs(), None).against_cold.is_none());
         assert!(summary("warm", &runs(), None).recovered.is_none());
     }
 

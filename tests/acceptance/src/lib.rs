@@ -4,8 +4,8 @@
 //! The tests judge by counts (requests at the block device, pages, bytes), never by time.
 
 use anyhow::{Context, Result, bail};
-use headstart_lab::bench::{Machine, Mounted, Stage};
 use headstart_lab::image::{self, Fs, Recipe};
+use headstart_lab::machine::{Chroot, Mounted, Stage};
 use headstart_lab::model::Model;
 use headstart_lab::paths;
 use headstart_lab::registry::Registry;
@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 /// A program in an image on a disk, and what headstart knows of it.
 pub struct Case {
     /// The disk and its mounts.
-    pub machine: Machine,
+    pub machine: Chroot,
     /// The name under which headstart knows the program.
     pub key: String,
     state: tempfile::TempDir,
@@ -34,7 +34,7 @@ impl Case {
         let image = image::build(&recipe, fs, &registry, &|step| eprintln!("{workload}: {step}"))?;
         let output = base.join("output.log");
         let model = Model::load("none")?;
-        let machine = Machine::new(&recipe, &image, fs, &model, &base, &output, &registry)?;
+        let machine = Chroot::new(&recipe, &image, fs, &model, &base, &output, &registry)?;
         let state = tempfile::tempdir()?;
         Ok(Case {
             machine,

@@ -1,4 +1,4 @@
-//! The machine of an experiment: one image on one modelled disk, mounted fresh and cold for every run, and programs in it.
+//! One program in an image on a modelled disk, mounted fresh and cold for every run, on the running kernel.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -8,42 +8,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{WaitOptions, set_child_subreaper, wait};
-use serde::{Deserialize, Serialize};
 
+use super::{Machine, Measured, Place, Spec, Stage};
 use crate::disk::{Attached, Counters, Entry, Options};
-use crate::image::{Fs, Recipe};
+use crate::image::{self, Fs, Recipe};
 use crate::model::Model;
 use crate::registry::{Guard, Item, Registry, start_time};
+use crate::setup::{Cache, Setup};
 use crate::tools;
 
-/// A run that takes longer is ended and fails.
-const LIMIT: Duration = Duration::from_secs(300);
-
-/// One timed command.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Stage {
-    /// `prepare` or `start`.
-    pub name: String,
-    /// Wall clock, in seconds, from before the fork to after the exit.
-    pub seconds: f64,
-    /// Read requests at the block device.
-    pub reads: u64,
-    /// Bytes read from the block device.
-    pub bytes: u64,
-    /// Seconds in which the device had a request outstanding.
-    pub busy_seconds: f64,
-    /// Seconds in which any task of the machine was held up by I/O (`some` of `/proc/pressure/io`); absent without PSI.
-    pub stalled_seconds: Option<f64>,
-}
+/// A run that takes longer is ended and fails, unless the experiment says otherwise.
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// The disk, and where its file system goes.
 #[derive(Debug)]
-pub struct Machine {
+pub struct Chroot {
     disk: Attached,
     fs: Fs,
     recipe: Recipe,
     base: PathBuf,
     output: PathBuf,
+    limit: Duration,
     registry: Registry,
 }
 
@@ -60,7 +45,7 @@ impl Drop for Mounted {
     }
 }
 
-impl Machine {
+impl Chroot {
     /// Puts `image` on a disk of `model`. What programs print goes to `output`.
     pub fn new(
         recipe: &Recipe,
@@ -70,7 +55,7 @@ impl Machine {
         base: &Path,
         output: &Path,
         registry: &Registry,
-    ) -> Result<Machine> {
+    ) -> Result<Chroot> {
         tools::require(&["mount", "umount", "losetup", "fincore", "chroot"])?;
         let options = Options {
             model: model.clone(),
@@ -81,13 +66,15 @@ impl Machine {
         let disk = Attached::new(&options, registry)?;
         // What programs leave in the background becomes this process's child: see `settle`.
         set_child_subreaper(Some(rustix::process::getpid())).context("becoming a subreaper")?;
-        File::create(output).with_context(|| format!("creating {}", output.display()))?;
-        Ok(Machine {
+        let log = File::options().create(true).append(true).open(output);
+        log.with_context(|| format!("creating {}", output.display()))?;
+        Ok(Chroot {
             disk,
             fs,
             recipe: recipe.clone(),
             base: base.to_owned(),
             output: output.to_owned(),
+            limit: LIMIT,
             registry: registry.clone(),
         })
     }
@@ -182,13 +169,13 @@ impl Machine {
             start: start_time(pid).unwrap_or_default(),
         };
         let guard = self.registry.guard(group)?;
-        let timer = end_after(LIMIT, pid);
+        let timer = end_after(self.limit, pid);
         let status = child.wait().with_context(|| format!("waiting for {program}"))?;
         let seconds = begin.elapsed().as_secs_f64();
         let stalled_seconds = stalled.and_then(|before| Some(self::stalled()? - before));
         let counted = self.disk.counters()?;
         drop(timer);
-        settle()?;
+        settle(self.limit)?;
         drop(guard);
         if !status.success() {
             bail!(
@@ -253,6 +240,93 @@ impl Machine {
     }
 }
 
+impl Chroot {
+    /// See [`super::check`].
+    pub(super) fn check(spec: &Spec, setup: &Setup) -> Result<()> {
+        tools::require(&["mount", "umount", "losetup", "fincore", "chroot"])?;
+        let refused = [
+            ("memory_mb", spec.memory_mb.is_some()),
+            ("setup.kernel", !setup.kernel.is_empty()),
+            ("setup.keep", setup.keep),
+            ("setup.install", !setup.install.is_empty()),
+        ];
+        for (what, asked) in refused {
+            if asked {
+                bail!("setup {}: {what} is not for machine \"chroot\"", setup.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds the image if need be and puts it on its disk.
+    pub(super) fn open(spec: &Spec, registry: &Registry, say: &dyn Fn(&str)) -> Result<Chroot> {
+        let image = image::build(&spec.recipe, spec.fs, registry, say)?;
+        let Spec {
+            recipe,
+            fs,
+            model,
+            base,
+            output,
+            ..
+        } = spec;
+        let mut machine = Chroot::new(recipe, &image, *fs, model, base, output, registry)?;
+        machine.limit = spec.limit;
+        Ok(machine)
+    }
+
+    /// Prepares, starts, and takes down one run on a fresh mount.
+    fn start(&mut self, setup: &Setup, place: &Place, command: &[String]) -> Result<Measured> {
+        let names = place.names(&self.root(), self.program());
+        let _mounted = self.fresh()?;
+        if setup.cache != Cache::Cold {
+            self.stage("rehearsal", &names.program)?;
+            self.check_product()?;
+        }
+        if let Some(what) = setup.cache.drop_caches() {
+            // Dirty pages cannot be dropped.
+            rustix::fs::sync();
+            fs::write("/proc/sys/vm/drop_caches", what.to_string()).context("writing drop_caches")?;
+            // The bytes behind the disk went with the rest; what they cost to read is not the model's.
+            self.disk.warm_backing()?;
+        }
+        self.take_log();
+        let mut stages = Vec::new();
+        for template in &setup.prepare {
+            stages.push(self.stage("prepare", &names.fill(template)?)?);
+        }
+        stages.push(self.stage("start", &names.fill(command)?)?);
+        self.check_product()?;
+        Ok(Measured {
+            stages,
+            marks: Vec::new(),
+            requests: self.take_log(),
+        })
+    }
+}
+
+impl Machine for Chroot {
+    fn size(&self) -> u64 {
+        Chroot::size(self)
+    }
+
+    fn install(&mut self, _place: &Place, _commands: &[Vec<String>]) -> Result<()> {
+        bail!("machine \"chroot\" has no image of the setup's own to install into")
+    }
+
+    fn record(&mut self, setup: &Setup, place: &Place, command: Option<&[String]>) -> Result<Measured> {
+        let cold = Setup {
+            cache: Cache::Cold,
+            prepare: Vec::new(),
+            ..setup.clone()
+        };
+        self.start(&cold, place, command.unwrap_or(&setup.start))
+    }
+
+    fn run(&mut self, setup: &Setup, place: &Place) -> Result<Measured> {
+        self.start(setup, place, &setup.start)
+    }
+}
+
 /// Seconds in which some task of the machine waited for I/O, since boot.
 fn stalled() -> Option<f64> {
     let text = fs::read_to_string("/proc/pressure/io").ok()?;
@@ -263,13 +337,13 @@ fn stalled() -> Option<f64> {
 
 /// Waits, untimed, until what the command left running in the background has ended: a tool may learn then, and the
 /// mount must not be taken away under it.
-fn settle() -> Result<()> {
-    let limit = Instant::now() + LIMIT;
+fn settle(patience: Duration) -> Result<()> {
+    let limit = Instant::now() + patience;
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) => continue,
             Ok(None) if Instant::now() < limit => std::thread::sleep(Duration::from_millis(2)),
-            Ok(None) => bail!("the command left something running for {} s", LIMIT.as_secs()),
+            Ok(None) => bail!("the command left something running for {} s", patience.as_secs()),
             // No child is left.
             Err(_) => return Ok(()),
         }

@@ -1,0 +1,298 @@
+//! Setups: what is done around a start. Hooks (install, record, prepare, start) as data, so that any tool can be one: the built-in
+//! ones are files too, under `lab/setups/`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// How a tool is put to work: a TOML file. Commands are lists of words; `{program}` as a word of its own stands for the program's
+/// own command line, and within words `{workload}`, `{state}` (a directory kept between runs, outside the image), `{mount}` or
+/// `{root}` (the image) and `{headstart}` (the binary) are filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setup {
+    /// Name in tables; the file's stem when not given.
+    #[serde(default)]
+    pub name: String,
+    /// One line for people.
+    #[serde(default)]
+    pub description: String,
+    /// Programs the host must have, checked before anything runs.
+    #[serde(default)]
+    pub requires: Vec<String>,
+    /// On the host, once, with the setup's own image mounted read-write at `{root}`.
+    #[serde(default)]
+    pub install: Vec<Vec<String>>,
+    /// What the tool learns from before the first round, each from cold: a number of starts, or commands in place of the start.
+    #[serde(default)]
+    pub record: Record,
+    /// On the host before each start, on its fresh cold mount; timed and counted with the start. Not for machines that boot.
+    #[serde(default)]
+    pub prepare: Vec<Vec<String>>,
+    /// The start. Machines that boot have no other than the boot itself.
+    #[serde(default = "program")]
+    pub start: Vec<String>,
+    /// What is in memory when the start begins.
+    #[serde(default)]
+    pub cache: Cache,
+    /// What a measured start writes to the image stays for the next one, as on a real machine.
+    #[serde(default)]
+    pub keep: bool,
+    /// Words added to the kernel command line of a virtual machine.
+    #[serde(default)]
+    pub kernel: Vec<String>,
+    /// Share the state directory (and what was recorded) of the setup of this name, which must come before this one.
+    #[serde(default)]
+    pub state_of: Option<String>,
+}
+
+/// What a setup learns from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a number of starts, or a list of commands, each a list of words"
+)]
+pub enum Record {
+    /// So many starts, as the setup starts.
+    Starts(usize),
+    /// These commands, each in place of a start.
+    Commands(Vec<Vec<String>>),
+}
+
+impl Default for Record {
+    fn default() -> Record {
+        Record::Starts(0)
+    }
+}
+
+impl Record {
+    /// Starts to learn from.
+    pub fn len(&self) -> usize {
+        match self {
+            Record::Starts(count) => *count,
+            Record::Commands(commands) => commands.len(),
+        }
+    }
+
+    /// Nothing to learn.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The commands to run; `None` stands for the setup's own start.
+    pub fn commands(&self) -> Vec<Option<&[String]>> {
+        match self {
+            Record::Starts(count) => vec![None; *count],
+            Record::Commands(commands) => commands.iter().map(|c| Some(c.as_slice())).collect(),
+        }
+    }
+}
+
+/// What is in memory when a start begins. The dropped ones rehearse the start and then drop as `/proc/sys/vm/drop_caches` does: for
+/// the whole machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cache {
+    /// Nothing: a fresh attach and mount, or a fresh virtual machine.
+    #[default]
+    Cold,
+    /// All: the start was rehearsed.
+    Warm,
+    /// Dentries and inodes, no pages (`echo 1`).
+    DropPages,
+    /// Pages of files in use, no other dentries and inodes (`echo 2`).
+    DropMetadata,
+    /// What nothing can drop (`echo 3`).
+    DropAll,
+}
+
+impl Cache {
+    /// What to write to `drop_caches` after the rehearsal.
+    pub fn drop_caches(self) -> Option<u8> {
+        match self {
+            Cache::Cold | Cache::Warm => None,
+            Cache::DropPages => Some(1),
+            Cache::DropMetadata => Some(2),
+            Cache::DropAll => Some(3),
+        }
+    }
+}
+
+fn program() -> Vec<String> {
+    vec!["{program}".to_owned()]
+}
+
+/// The setups that ship with the lab, by name.
+pub const BUILT_IN: &[(&str, &str)] = &[
+    ("none", include_str!("../setups/none.toml")),
+    ("warm", include_str!("../setups/warm.toml")),
+    ("headstart", include_str!("../setups/headstart.toml")),
+    ("before", include_str!("../setups/before.toml")),
+    ("record", include_str!("../setups/record.toml")),
+];
+
+impl Setup {
+    /// A built-in setup by name, or the TOML file at a path ending in `.toml`.
+    pub fn load(name: &str) -> Result<Setup> {
+        let text = match BUILT_IN.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => (*text).to_owned(),
+            None if name.ends_with(".toml") => {
+                std::fs::read_to_string(name).with_context(|| format!("reading the setup {name}"))?
+            }
+            None => {
+                let known: Vec<&str> = BUILT_IN.iter().map(|(known, _)| *known).collect();
+                bail!(
+                    "no setup {name:?}: built in are {}; a path ending in .toml loads your own",
+                    known.join(", ")
+                );
+            }
+        };
+        let mut setup: Setup = toml::from_str(&text).with_context(|| format!("the setup {name}"))?;
+        if setup.name.is_empty() {
+            let stem = Path::new(name).file_stem().unwrap_or_default();
+            setup.name = stem.to_string_lossy().into_owned();
+        }
+        if setup.start.is_empty() {
+            bail!("the setup {name}: start is empty; leave it out for the program itself");
+        }
+        Ok(setup)
+    }
+
+    /// All commands of all hooks.
+    pub fn commands(&self) -> impl Iterator<Item = &Vec<String>> {
+        let recorded = match &self.record {
+            Record::Starts(_) => &[][..],
+            Record::Commands(commands) => commands,
+        };
+        let hooks = self.install.iter().chain(recorded).chain(&self.prepare);
+        hooks.chain([&self.start])
+    }
+
+    /// Whether any hook calls headstart.
+    pub fn needs_headstart(&self) -> bool {
+        self.commands().flatten().any(|word| word.contains("{headstart}"))
+    }
+}
+
+/// What the placeholders stand for.
+#[derive(Debug, Clone)]
+pub struct Names {
+    /// Placeholder (without braces) and value.
+    pub values: BTreeMap<&'static str, String>,
+    /// The program's own command line.
+    pub program: Vec<String>,
+}
+
+impl Names {
+    /// Fills a command in; an unknown placeholder is an error.
+    pub fn fill(&self, template: &[String]) -> Result<Vec<String>> {
+        let mut words = Vec::with_capacity(template.len() + self.program.len());
+        for word in template {
+            if word == "{program}" {
+                words.extend(self.program.iter().cloned());
+                continue;
+            }
+            let mut filled = word.clone();
+            for (name, value) in &self.values {
+                filled = filled.replace(&format!("{{{name}}}"), value);
+            }
+            if let Some((_, rest)) = filled.split_once('{').filter(|(_, rest)| rest.contains('}')) {
+                let known: Vec<&str> = self.values.keys().copied().collect();
+                let name = rest.split('}').next().unwrap_or_default();
+                bail!(
+                    "{word:?}: no placeholder {{{name}}}; there are program, {}",
+                    known.join(", ")
+                );
+            }
+            words.push(filled);
+        }
+        Ok(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        let values = [
+            ("state", "/s"),
+            ("headstart", "/bin/hs"),
+            ("workload", "w"),
+            ("mount", "/m"),
+            ("root", "/m"),
+        ];
+        Names {
+            values: values.map(|(k, v)| (k, v.to_owned())).into(),
+            program: vec!["chroot".into(), "/m".into(), "/bin/true".into()],
+        }
+    }
+
+    #[test]
+    fn built_in_setups_parse() {
+        for (name, _) in BUILT_IN {
+            let setup = Setup::load(name).unwrap();
+            assert_eq!(setup.name, *name);
+            for command in setup.commands() {
+                names().fill(command).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_learned_from_is_a_number_or_commands() {
+        let parse = |text: &str| toml::from_str::<Setup>(text);
+        assert_eq!(parse("record = 2").unwrap().record.commands(), [None, None]);
+        let setup = parse("record = [['a', '{program}']]").unwrap();
+        assert_eq!(setup.record.commands()[0].unwrap()[0], "a");
+        assert_eq!(setup.start, ["{program}"]);
+        let error = parse("record = 'twice'").unwrap_err().to_string();
+        assert!(
+            error.contains("a number of starts") && error.contains("line 1"),
+            "{error}"
+        );
+        let error = parse("cache = 'hot'").unwrap_err().to_string();
+        assert!(error.contains("drop-pages"), "{error}");
+    }
+
+    #[test]
+    fn headstart_wraps_the_program() {
+        let setup = Setup::load("headstart").unwrap();
+        let line = names().fill(&setup.start).unwrap().join(" ");
+        assert_eq!(line, "/bin/hs --state /s run --name w -- chroot /m /bin/true");
+        assert!(setup.needs_headstart() && !Setup::load("none").unwrap().needs_headstart());
+    }
+
+    #[test]
+    fn before_replays_then_starts_plainly() {
+        let setup = Setup::load("before").unwrap();
+        assert_eq!(
+            names().fill(&setup.prepare[0]).unwrap().join(" "),
+            "/bin/hs --state /s replay w --wait"
+        );
+        assert_eq!(names().fill(&setup.start).unwrap(), names().program);
+    }
+
+    #[test]
+    fn a_peer_is_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vmtouch.toml");
+        std::fs::write(
+            &path,
+            "prepare = [['vmtouch', '-t', '{mount}/usr']]\nstart = ['{program}']\n",
+        )
+        .unwrap();
+        let setup = Setup::load(path.to_str().unwrap()).unwrap();
+        assert_eq!(setup.name, "vmtouch");
+        assert_eq!(names().fill(&setup.prepare[0]).unwrap()[2], "/m/usr");
+    }
+
+    #[test]
+    fn misspelt_placeholder_is_named() {
+        let error = names().fill(&["{stat}/x".into()]).unwrap_err().to_string();
+        assert!(error.contains("{stat}") && error.contains("state"), "{error}");
+        assert!(Setup::load("hot").unwrap_err().to_string().contains("before"));
+    }
+}
