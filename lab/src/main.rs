@@ -3,15 +3,17 @@
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use headstart_lab::bench::{Experiment, table};
-use headstart_lab::disk::{self, Entry, Options};
+use headstart_lab::disk::{self, Entry, Options, Writes};
 use headstart_lab::image::{self, Fs, Recipe};
 use headstart_lab::model::{BUILT_IN, Model};
-use headstart_lab::registry::{self, Item, Registry};
+use headstart_lab::registry::{self, Registry};
 use headstart_lab::setup::Setup;
 use headstart_lab::{paths, tools};
 
@@ -103,8 +105,12 @@ enum DiskCommand {
         /// Write one line per request: time, operation, sector, sectors, depth, service time.
         #[arg(long)]
         log: Option<PathBuf>,
-        /// Make writes permanent; otherwise they are kept in memory and forgotten.
+        /// Keep what is written in this file, the image unchanged, when ended by a signal other than SIGKILL; without --delta
+        /// and --keep writes are in memory and forgotten.
         #[arg(long)]
+        delta: Option<PathBuf>,
+        /// Write into the image.
+        #[arg(long, conflicts_with = "delta")]
         keep: bool,
     },
     /// Measure models with fio, beside what they predict.
@@ -139,13 +145,18 @@ fn run(command: Command) -> Result<()> {
             image,
             mount,
             log,
+            delta,
             keep,
         }) => {
             let options = Options {
                 model: Model::load(&model)?,
                 image,
                 directory: mount,
-                keep,
+                writes: match delta {
+                    Some(path) => Writes::Delta(path),
+                    None if keep => Writes::Image,
+                    None => Writes::Forget,
+                },
             };
             serve(&options, log.as_deref())
         }
@@ -261,14 +272,13 @@ fn registry() -> Result<Registry> {
 }
 
 fn serve(options: &Options, log: Option<&Path>) -> Result<()> {
-    let registry = registry()?;
-    fs::create_dir_all(&options.directory)?;
-    let directory = fs::canonicalize(&options.directory)?;
-    let options = Options {
-        directory: directory.clone(),
-        ..options.clone()
-    };
-    let _guard = registry.guard(Item::Fuse { target: directory })?;
+    tools::require_root()?;
+    let registry = Registry::open(&paths::base()?)?;
+    // Not the registry's handler, which exits at once: first what was written is kept.
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    ctrlc::set_handler(move || told.store(true, Ordering::Relaxed))
+        .context("installing the signal handler")?;
     let mut log = match log {
         None => None,
         Some(path) => {
@@ -278,19 +288,30 @@ fn serve(options: &Options, log: Option<&Path>) -> Result<()> {
             Some(log)
         }
     };
-    let (server, clock, _) = disk::serve(&options)?;
-    println!("{}", server.file().display());
+    let served = disk::Served::new(options, &registry)?;
+    println!("{}", served.file().display());
     std::io::stdout().flush()?;
     loop {
-        std::thread::sleep(Duration::from_millis(200));
-        let entries = clock.take_log();
+        let last = stop.load(Ordering::Relaxed);
+        let entries = served.take_log();
         if let Some(log) = &mut log {
             for entry in entries {
                 writeln!(log, "{}", entry.csv())?;
             }
             log.flush()?;
         }
+        if last {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
+    if options.writes == Writes::Forget {
+        drop(served);
+    } else {
+        served.commit_and_end()?;
+    }
+    // As the shell has it for a command that SIGINT ended.
+    std::process::exit(130);
 }
 
 fn check(models: &[String], seconds: u32) -> Result<()> {

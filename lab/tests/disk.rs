@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use headstart_lab::disk::{Attached, Options};
+use headstart_lab::disk::{Attached, Options, Writes};
 use headstart_lab::model::{Model, Op};
 use headstart_lab::registry::Registry;
 
@@ -66,7 +66,7 @@ fn flash4ms_delays_reads_and_keeps_the_bytes() {
         model,
         image: image.clone(),
         directory: directory.clone(),
-        keep: false,
+        writes: Writes::Forget,
     };
     let mut disk = Attached::new(&options, &registry).unwrap();
     let queue = |file: &str| {
@@ -199,4 +199,71 @@ fn a_signal_takes_everything_along() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(server.wait().unwrap().code(), Some(130));
     assert!(!mounted(&mount));
+}
+
+/// What a killed run wrote is gone, what was kept before it is there, and the image is as it was.
+#[test]
+fn a_delta_survives_kill_and_keeps_no_half_run() {
+    if !root() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, bytes) = image(scratch.path());
+    let mount = scratch.path().join("fuse");
+    let serve = || {
+        let mut server = Command::new(env!("CARGO_BIN_EXE_headstart-lab"))
+            .env("HEADSTART_LAB_DIR", scratch.path())
+            .args(["disk", "serve", "--model", "none", "--image"])
+            .arg(&image)
+            .arg("--mount")
+            .arg(&mount)
+            .arg("--delta")
+            .arg(scratch.path().join("delta"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let disk = File::options().read(true).write(true).open(line.trim()).unwrap();
+        (server, disk)
+    };
+    let read = |disk: &File, at: u64| {
+        let mut block = [0; 4096];
+        disk.read_exact_at(&mut block, at).unwrap();
+        block
+    };
+
+    // A run that ends well keeps what it wrote.
+    let (mut server, disk) = serve();
+    disk.write_all_at(&[1; 4096], MIB).unwrap();
+    drop(disk);
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(130));
+
+    // One that is killed keeps nothing of it.
+    let (mut server, disk) = serve();
+    assert_eq!(read(&disk, MIB), [1; 4096]);
+    disk.write_all_at(&[2; 4096], MIB).unwrap();
+    disk.write_all_at(&[2; 4096], 5 * MIB).unwrap();
+    assert_eq!(read(&disk, MIB), [2; 4096]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    drop(disk);
+    let clean = Command::new(env!("CARGO_BIN_EXE_headstart-lab"))
+        .env("HEADSTART_LAB_DIR", scratch.path())
+        .arg("clean")
+        .status()
+        .unwrap();
+    assert!(clean.success());
+    let (mut server, disk) = serve();
+    assert_eq!(read(&disk, MIB), [1; 4096]);
+    assert_eq!(read(&disk, 5 * MIB)[..], bytes[5 * MIB as usize..][..4096]);
+    drop(disk);
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    server.wait().unwrap();
+    assert!(fs::read(&image).unwrap() == bytes, "the image was changed");
 }

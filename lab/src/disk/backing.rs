@@ -1,25 +1,39 @@
-//! The bytes behind a modelled disk: an image file that is never changed, and what was written since, in memory.
+//! The bytes behind a modelled disk: an image file that is not changed, and what was written since, in memory.
 //!
-//! Writes go to the overlay, so every fresh attach starts from the same bytes without copying the image; `keep` writes through
-//! instead, for work that must stay.
+//! Writes go to the overlay, so every fresh attach starts from the same bytes without copying the image. What becomes of them
+//! then is for [`Writes`] to say.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use anyhow::{Context, Result, ensure};
 use rustix::fs::{SeekFrom, seek};
 
+use super::delta::{Blocks, Delta};
 use crate::model::MAX_REQUEST;
 
 /// Overlay granularity: the block size of the file systems in use, so a write is mostly whole blocks.
-const BLOCK: u64 = 4096;
+pub(super) const BLOCK: u64 = 4096;
 
 /// Buffers above this size are kept for the next request: fresh ones would cost a page fault for every 4 KiB of them.
 const POOLED: usize = 64 << 10;
+
+/// What becomes of the bytes written to a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Writes {
+    /// Forgotten at the next fresh attach.
+    Forget,
+    /// Kept in this file, beside the image, each time [`Backing::commit`] is called; what was written after the last such call
+    /// is forgotten. The file is made when missing.
+    Delta(PathBuf),
+    /// Written into the image.
+    Image,
+}
 
 /// What a read returned.
 #[derive(Debug)]
@@ -41,30 +55,47 @@ impl std::ops::Deref for Data {
 pub struct Backing {
     file: File,
     size: u64,
-    keep: bool,
-    overlay: RwLock<HashMap<u64, Box<[u8]>>>,
+    through: bool,
+    overlay: RwLock<Blocks>,
+    /// Writes that outlive this process, and their file.
+    kept: Mutex<Option<(Delta, Blocks)>>,
     pool: Mutex<Vec<Vec<u8>>>,
     /// Holes of the image in order, so that reading one costs no page cache. Unknown (empty) when writes go through.
     holes: Vec<Range<u64>>,
 }
 
 impl Backing {
-    /// Opens an image; `keep` makes writes permanent.
-    pub fn open(path: &Path, keep: bool) -> io::Result<Backing> {
-        let file = OpenOptions::new().read(true).write(keep).open(path)?;
+    /// Opens an image.
+    pub fn open(path: &Path, writes: &Writes) -> Result<Backing> {
+        let through = *writes == Writes::Image;
+        let shown = path.display();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(through)
+            .open(path)
+            .with_context(|| format!("disk image {shown}"))?;
         // The size in whole blocks, as a block device has it.
         let size = file.metadata()?.len() / BLOCK * BLOCK;
-        if size == 0 {
-            return Err(io::Error::other("shorter than one block of 4096 bytes"));
-        }
-        let holes = if keep { Vec::new() } else { holes(&file, size)? };
+        ensure!(
+            size > 0,
+            "disk image {shown}: shorter than one block of 4096 bytes"
+        );
+        let holes = if through { Vec::new() } else { holes(&file, size)? };
+        let kept = match writes {
+            Writes::Delta(path) => Some(Delta::open(path, &file)?),
+            Writes::Forget | Writes::Image => None,
+        };
+        let overlay = kept
+            .as_ref()
+            .map_or_else(Blocks::new, |(_, blocks)| blocks.clone());
         Ok(Backing {
             file,
-            holes,
             size,
-            keep,
-            overlay: RwLock::default(),
+            through,
+            overlay: RwLock::new(overlay),
+            kept: Mutex::new(kept),
             pool: Mutex::default(),
+            holes,
         })
     }
 
@@ -84,12 +115,37 @@ impl Backing {
         Ok(())
     }
 
-    /// Forgets everything written.
+    /// Forgets what was written since the last [`Backing::commit`], or ever.
     pub fn reset(&self) {
-        self.overlay
-            .write()
+        let kept = self.kept();
+        let blocks = kept
+            .as_ref()
+            .map_or_else(Blocks::new, |(_, blocks)| blocks.clone());
+        *self.overlay.write().unwrap_or_else(PoisonError::into_inner) = blocks;
+    }
+
+    /// Keeps what has been written so far: in the delta or in the image; with [`Writes::Forget`] that is an error. After an
+    /// error or a kill, what was kept before is kept still.
+    pub fn commit(&self) -> Result<()> {
+        if self.through {
+            return self.file.sync_all().context("syncing the disk image");
+        }
+        let mut kept = self.kept();
+        let (delta, blocks) = kept
+            .as_mut()
+            .context("this disk forgets what is written: it has no delta to keep it in")?;
+        let written = self
+            .overlay
+            .read()
             .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+            .clone();
+        delta.save(&written)?;
+        *blocks = written;
+        Ok(())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<(Delta, Blocks)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads up to `length` bytes; short at the end of the device.
@@ -148,7 +204,7 @@ impl Backing {
         if offset + data.len() as u64 > self.size {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        if self.keep {
+        if self.through {
             return self.file.write_all_at(data, offset);
         }
         if data.is_empty() {
@@ -159,15 +215,17 @@ impl Backing {
             let (start, end) = span(block, offset, data.len());
             let source = &data[(start - offset) as usize..(end - offset) as usize];
             let copy = match overlay.entry(block) {
-                std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-                std::collections::hash_map::Entry::Vacant(entry) => {
-                    let mut whole = vec![0; BLOCK as usize].into_boxed_slice();
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let mut whole = [0; BLOCK as usize];
                     if source.len() < whole.len() {
                         self.file.read_exact_at(&mut whole, block * BLOCK)?;
                     }
-                    entry.insert(whole)
+                    entry.insert(Arc::new(whole))
                 }
             };
+            // A block that is also in the delta is copied first.
+            let copy = Arc::make_mut(copy);
             let within = (start - block * BLOCK) as usize;
             copy[within..within + source.len()].copy_from_slice(source);
         }
@@ -222,7 +280,7 @@ mod tests {
         ) {
             let file = image(6);
             let original = std::fs::read(file.path()).unwrap();
-            let backing = Backing::open(file.path(), false).unwrap();
+            let backing = Backing::open(file.path(), &Writes::Forget).unwrap();
             let mut expected = original.clone();
             for (offset, length, byte) in writes {
                 backing.write(offset, &vec![byte; length]).unwrap();
@@ -241,7 +299,7 @@ mod tests {
         let file = image(2);
         file.as_file().set_len(1 << 20).unwrap();
         file.as_file().write_all_at(&[7; 4096], 512 << 10).unwrap();
-        let backing = Backing::open(file.path(), false).unwrap();
+        let backing = Backing::open(file.path(), &Writes::Forget).unwrap();
         let expected = std::fs::read(file.path()).unwrap();
         for (offset, length) in [
             (0, 1 << 20),
@@ -261,16 +319,46 @@ mod tests {
     #[test]
     fn ends_where_the_image_ends() {
         let file = image(2);
-        let backing = Backing::open(file.path(), false).unwrap();
+        let backing = Backing::open(file.path(), &Writes::Forget).unwrap();
         assert_eq!(backing.read(8000, 4096).unwrap().len(), 192);
         assert!(backing.read(9000, 10).unwrap().is_empty());
         assert!(backing.write(8190, &[0; 4]).is_err());
     }
 
     #[test]
-    fn keep_writes_through() {
+    fn a_delta_keeps_what_was_committed_and_leaves_the_image_alone() {
+        let file = image(3);
+        let original = std::fs::read(file.path()).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let writes = Writes::Delta(scratch.path().join("delta"));
+        let open = || Backing::open(file.path(), &writes).unwrap();
+        let at = |backing: &Backing, offset| backing.read(offset, 4).unwrap().to_vec();
+        let backing = open();
+        backing.write(5000, b"once").unwrap();
+        backing.commit().unwrap();
+        backing.write(5000, b"lost").unwrap();
+        backing.write(9000, b"lost").unwrap();
+        backing.reset();
+        assert_eq!(at(&backing, 5000), b"once");
+        assert_eq!(at(&backing, 9000), original[9000..9004]);
+        backing.write(9000, b"lost").unwrap();
+        drop(backing);
+        let backing = open();
+        assert_eq!(at(&backing, 5000), b"once");
+        assert_eq!(at(&backing, 9000), original[9000..9004]);
+        assert_eq!(std::fs::read(file.path()).unwrap(), original);
+        assert!(
+            Backing::open(file.path(), &Writes::Forget)
+                .unwrap()
+                .commit()
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn image_writes_through() {
         let file = image(1);
-        Backing::open(file.path(), true)
+        Backing::open(file.path(), &Writes::Image)
             .unwrap()
             .write(5, b"kept")
             .unwrap();

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Attached, Options};
+use super::{Attached, Options, Writes};
 use crate::model::{Device, MAX_REQUEST, Model, Op, Request};
 use crate::registry::Registry;
 use crate::tools;
@@ -48,7 +48,7 @@ pub fn check(model: &Model, base: &Path, registry: &Registry, seconds: u32) -> R
         model: model.clone(),
         image: image.path().into(),
         directory: base.join("check"),
-        keep: false,
+        writes: Writes::Forget,
     };
     let attached = Attached::new(&options, registry)?;
     let mut checks = Vec::new();

@@ -1,11 +1,12 @@
 //! A block device whose timing follows a model: backing image → model → FUSE file → loop device with direct I/O.
 //!
-//! Data, ordering and concurrency are real, only the time an answer takes is modelled. [`Attached`] is the whole chain; it comes
-//! apart when dropped, on a signal, or by `headstart-lab clean`.
+//! Data, ordering and concurrency are real, only the time an answer takes is modelled. [`Served`] is the file, which a virtual
+//! machine can use as it is, [`Attached`] the whole chain; they come apart when dropped, on a signal, or by `headstart-lab clean`.
 
 mod backing;
 mod check;
 mod clock;
+mod delta;
 mod serve;
 
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-pub use backing::Backing;
+pub use backing::{Backing, Writes};
 pub use check::{Check, check};
 pub use clock::{Clock, Entry};
 pub use serve::{FILE, Server};
@@ -32,32 +33,39 @@ pub const READ_AHEAD_KB: u64 = 128;
 /// processor kept from sleeping, and the timer's wake-up adds a little.
 const CHAIN: Duration = Duration::from_micros(30);
 
-/// What to attach.
+/// What to serve.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The timing.
     pub model: Model,
-    /// The bytes; never changed unless `keep`.
+    /// The bytes.
     pub image: PathBuf,
     /// Where the FUSE file is mounted; made when missing.
     pub directory: PathBuf,
-    /// Make writes permanent.
-    pub keep: bool,
+    /// What becomes of the bytes written.
+    pub writes: Writes,
 }
 
-/// A modelled disk, attached.
+/// A modelled disk as a file, for `losetup --direct-io=on` or for QEMU with `cache=none`.
 #[derive(Debug)]
-pub struct Attached {
-    // Dropped in this order: users of the server first.
-    attachment: Option<Guard>,
-    device: PathBuf,
+pub struct Served {
+    // Dropped in this order: the mount goes with the server, the guard only makes sure.
     server: Server,
     _mount: Guard,
     clock: Arc<Clock>,
     backing: Arc<Backing>,
     model: Model,
-    registry: Registry,
     _awake: Option<File>,
+}
+
+/// A modelled disk as a block device.
+#[derive(Debug)]
+pub struct Attached {
+    // Dropped in this order: the user of the file first.
+    attachment: Option<Guard>,
+    device: PathBuf,
+    served: Served,
+    registry: Registry,
 }
 
 /// What has been read from a device (`/sys/block/*/stat`).
@@ -82,43 +90,86 @@ impl Counters {
     }
 }
 
-/// Starts the server of `options` alone, without a loop device.
-pub fn serve(options: &Options) -> Result<(Server, Arc<Clock>, Arc<Backing>)> {
-    let shown = options.image.display();
-    let backing =
-        Backing::open(&options.image, options.keep).with_context(|| format!("disk image {shown}"))?;
-    backing
-        .warm()
-        .with_context(|| format!("reading disk image {shown}"))?;
-    let backing = Arc::new(backing);
-    let clock = Arc::new(Clock::start(&options.model, backing.size(), CHAIN)?);
-    fs::create_dir_all(&options.directory)
-        .with_context(|| format!("creating {}", options.directory.display()))?;
-    let server = Server::start(&options.directory, Arc::clone(&backing), Arc::clone(&clock))?;
-    // An answered question means that all threads are running.
-    fs::metadata(server.file()).with_context(|| format!("asking for {}", server.file().display()))?;
-    serve::raise_priority();
-    Ok((server, clock, backing))
-}
-
-impl Attached {
-    /// Serves the image, attaches a loop device to it and sets the device's queue.
-    pub fn new(options: &Options, registry: &Registry) -> Result<Attached> {
+impl Served {
+    /// Serves the image as `DIRECTORY/disk`.
+    pub fn new(options: &Options, registry: &Registry) -> Result<Served> {
+        let backing = Backing::open(&options.image, &options.writes)?;
+        backing
+            .warm()
+            .with_context(|| format!("reading disk image {}", options.image.display()))?;
+        let backing = Arc::new(backing);
+        let clock = Arc::new(Clock::start(&options.model, backing.size(), CHAIN)?);
+        fs::create_dir_all(&options.directory)
+            .with_context(|| format!("creating {}", options.directory.display()))?;
+        // As the mount table will name it.
+        let directory = fs::canonicalize(&options.directory)
+            .with_context(|| format!("resolving {}", options.directory.display()))?;
         let mount = registry.guard(Item::Fuse {
-            target: options.directory.clone(),
+            target: directory.clone(),
         })?;
-        let (server, clock, backing) = serve(options)?;
-        let (device, attachment) = attach_free(server.file(), registry)?;
-        let attached = Attached {
-            attachment: Some(attachment),
-            device,
+        let server = Server::start(&directory, Arc::clone(&backing), Arc::clone(&clock))?;
+        // An answered question means that all threads are running.
+        fs::metadata(server.file()).with_context(|| format!("asking for {}", server.file().display()))?;
+        serve::raise_priority();
+        Ok(Served {
             server,
             _mount: mount,
             clock,
             backing,
             model: options.model.clone(),
-            registry: registry.clone(),
             _awake: stay_awake(),
+        })
+    }
+
+    /// The file that is the disk.
+    pub fn file(&self) -> &Path {
+        self.server.file()
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Bytes of the disk.
+    pub fn size(&self) -> u64 {
+        self.backing.size()
+    }
+
+    /// The request log since the last call.
+    pub fn take_log(&self) -> Vec<Entry> {
+        self.clock.take_log()
+    }
+
+    /// Forgets what was written since the last [`Served::commit`]. Nobody may be using the file.
+    pub fn reset(&self) {
+        self.backing.reset();
+    }
+
+    /// Keeps what was written, for this process and later ones; see [`Writes`]. Call it when the user of the disk has ended
+    /// and its run is known to be good: a lab killed before leaves the disk as it was before the run.
+    pub fn commit(&self) -> Result<()> {
+        self.backing.commit()
+    }
+
+    /// Unmounts the file, so that nothing more can come, then keeps what was written.
+    pub fn commit_and_end(self) -> Result<()> {
+        let Served { server, backing, .. } = self;
+        drop(server);
+        backing.commit()
+    }
+}
+
+impl Attached {
+    /// Serves the image, attaches a loop device to it and sets the device's queue.
+    pub fn new(options: &Options, registry: &Registry) -> Result<Attached> {
+        let served = Served::new(options, registry)?;
+        let (device, attachment) = attach_free(served.file(), registry)?;
+        let attached = Attached {
+            attachment: Some(attachment),
+            device,
+            served,
+            registry: registry.clone(),
         };
         attached.set_queue()?;
         Ok(attached)
@@ -131,25 +182,35 @@ impl Attached {
 
     /// The model.
     pub fn model(&self) -> &Model {
-        &self.model
+        self.served.model()
     }
 
     /// Bytes of the device.
     pub fn size(&self) -> u64 {
-        self.backing.size()
+        self.served.size()
     }
 
-    /// Detaches and attaches the same device anew, with nothing cached and nothing written: the same cold bytes every time.
+    /// Keeps what was written to the device, which must not be mounted; see [`Served::commit`].
+    pub fn commit(&self) -> Result<()> {
+        // What was written through the device's page cache, by mkfs say, is on its way.
+        File::open(&self.device)
+            .and_then(|device| device.sync_all())
+            .with_context(|| format!("syncing {}", self.device.display()))?;
+        self.served.commit()
+    }
+
+    /// Detaches and attaches the same device anew, with nothing cached and nothing written since the last
+    /// [`Attached::commit`]: the same cold bytes every time.
     pub fn renew(&mut self) -> Result<()> {
         if let Some(guard) = self.attachment.take() {
             guard.undo()?;
         }
-        self.backing.reset();
-        match attach(&self.device, self.server.file(), &self.registry) {
+        self.served.reset();
+        match attach(&self.device, self.served.file(), &self.registry) {
             Ok(guard) => self.attachment = Some(guard),
             // Somebody else took it meanwhile.
             Err(_) => {
-                let (device, guard) = attach_free(self.server.file(), &self.registry)?;
+                let (device, guard) = attach_free(self.served.file(), &self.registry)?;
                 (self.device, self.attachment) = (device, Some(guard));
             }
         }
@@ -175,7 +236,7 @@ impl Attached {
 
     /// Reads the image anew where the machine's caches were dropped, so that no request waits for the disk below.
     pub fn warm_backing(&self) -> Result<()> {
-        self.backing.warm().context("reading the disk image")
+        self.served.backing.warm().context("reading the disk image")
     }
 
     /// Read counters since the loop device was attached.
@@ -195,7 +256,7 @@ impl Attached {
 
     /// The request log since the last call.
     pub fn take_log(&self) -> Vec<Entry> {
-        self.clock.take_log()
+        self.served.take_log()
     }
 
     fn sysfs(&self, file: &str) -> Result<PathBuf> {
@@ -214,7 +275,7 @@ impl Attached {
             }
             Ok(())
         };
-        let queue = &self.model.queue;
+        let queue = &self.model().queue;
         set("rotational", if queue.rotational { "1" } else { "0" })?;
         set("scheduler", &queue.scheduler)?;
         set("max_sectors_kb", &(MAX_REQUEST / 1024).to_string())?;

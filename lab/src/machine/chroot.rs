@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{WaitOptions, set_child_subreaper, wait};
 
 use super::{Machine, Measured, Place, Spec, Stage};
-use crate::disk::{Attached, Counters, Entry, Options};
+use crate::disk::{Attached, Counters, Entry, Options, Writes};
 use crate::image::{self, Fs, Recipe};
 use crate::model::Model;
 use crate::registry::{Guard, Item, Registry, start_time};
@@ -61,7 +61,7 @@ impl Chroot {
             model: model.clone(),
             image: image.to_owned(),
             directory: base.join("disk"),
-            keep: false,
+            writes: Writes::Forget,
         };
         let disk = Attached::new(&options, registry)?;
         // What programs leave in the background becomes this process's child: see `settle`.
