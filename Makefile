@@ -15,7 +15,7 @@ all: build
 APT := DEBIAN_FRONTEND=noninteractive apt-get
 BUILD_PACKAGES := clang gcc g++ libc6-dev make pkg-config libelf-dev zlib1g-dev libzstd-dev git ca-certificates
 TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount util-linux attr python3 mandoc fio \
-	fuse3 mmdebstrap libcap2-bin procps shellcheck
+	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck
 KERNEL_PACKAGES := qemu-system-x86 busybox-static cpio jq kmod xz-utils
 
 deps: deps-build deps-test

@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand};
 use headstart_lab::bench::{Experiment, table};
 use headstart_lab::disk::{self, Entry, Options, Writes};
 use headstart_lab::image::{self, Fs, Recipe};
+use headstart_lab::machine::BootArgs;
 use headstart_lab::model::{BUILT_IN, Model};
 use headstart_lab::registry::{self, Registry};
 use headstart_lab::setup::Setup;
@@ -30,9 +31,12 @@ enum Command {
     /// Block devices whose timing follows a model.
     #[command(subcommand)]
     Disk(DiskCommand),
-    /// Root file systems with a program to start in them.
+    /// Root file systems with a program to start in them, or to boot.
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Machines by hand.
+    #[command(subcommand)]
+    Machine(MachineCommand),
     /// Measure setups side by side, in interleaved rounds on a cold machine.
     Bench {
         /// Workloads, separated by commas: built-in names or TOML files.
@@ -85,6 +89,12 @@ enum ImageCommand {
         #[arg(long, default_value = "ext4")]
         fs: Fs,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum MachineCommand {
+    /// Boot a machine from cold and print when it had come how far.
+    Boot(BootArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -172,6 +182,10 @@ fn run(command: Command) -> Result<()> {
             let image = image::build(&recipe, fs, &registry()?, &|step| eprintln!("{step}"))?;
             println!("{}", image.display());
             Ok(())
+        }
+        Command::Machine(MachineCommand::Boot(arguments)) => {
+            let _lock = paths::lock()?;
+            arguments.run(&registry()?)
         }
         Command::Bench {
             workload,

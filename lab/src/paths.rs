@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::FlockOperation;
@@ -24,7 +24,7 @@ pub fn cache() -> Result<PathBuf> {
     fs::canonicalize(&cache).with_context(|| format!("resolving {}", cache.display()))
 }
 
-/// Held while an experiment runs; let go when dropped.
+/// Held while an experiment runs, or an image is built; let go when dropped.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
 
@@ -40,4 +40,17 @@ pub fn lock() -> Result<Lock> {
         ),
         Err(error) => Err(io::Error::from(error)).with_context(|| format!("locking {}", path.display())),
     }
+}
+
+/// Takes the lock of the cache of images, after waiting for whoever builds there.
+pub fn lock_cache(cache: &Path, say: &dyn Fn(&str)) -> Result<Lock> {
+    let path = cache.join("lock");
+    let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        say("waiting for another headstart-lab to build an image");
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)
+            .map_err(io::Error::from)
+            .with_context(|| format!("locking {}", path.display()))?;
+    }
+    Ok(Lock(file))
 }

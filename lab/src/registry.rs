@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
+use crate::machine::cgroup;
 use crate::tools;
 
 /// One thing that must not stay behind.
@@ -44,7 +45,12 @@ pub enum Item {
         /// Its start time in clock ticks since boot.
         start: u64,
     },
-    /// A scratch file or directory tree below the lab's own directory.
+    /// A control group of the lab's own: its processes, those of groups below it, and the groups.
+    Cgroup {
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// A scratch file or directory tree of the lab's own.
     Scratch {
         /// Path.
         path: PathBuf,
@@ -270,6 +276,7 @@ impl Item {
             }
             Item::Loop { device, backing } => detach(device, backing),
             Item::Group { pid, start } => end_group(*pid, *start),
+            Item::Cgroup { path } => cgroup::remove(path),
             Item::Scratch { path } => {
                 let result = if path.is_dir() {
                     fs::remove_dir_all(path)

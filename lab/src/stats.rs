@@ -12,6 +12,21 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The mean. Zero values give NaN.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The standard deviation of a sample (divided by n − 1). Fewer than two values give NaN.
+pub fn sd(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    if values.len() < 2 {
+        return f64::NAN;
+    }
+    (squares / (values.len() - 1) as f64).sqrt()
+}
+
 /// Resamples drawn; more change nothing in the digits shown.
 const RESAMPLES: usize = 5000;
 
@@ -54,6 +69,13 @@ pub fn pick(values: &[f64], draw: &[usize]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mean_and_deviation_of_a_sample() {
+        assert_eq!(mean(&[2.0, 4.0, 6.0]), 4.0);
+        assert_eq!(sd(&[2.0, 4.0, 6.0]), 2.0);
+        assert!(sd(&[1.0]).is_nan());
+    }
 
     #[test]
     fn medians() {

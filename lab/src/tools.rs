@@ -22,6 +22,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mmdebstrap", "mmdebstrap"),
     ("fio", "fio"),
     ("chroot", "coreutils"),
+    ("systemd-nspawn", "systemd-container"),
+    ("unshare", "util-linux"),
 ];
 
 /// Runs a command to its end and returns what it wrote to standard output.

@@ -25,6 +25,11 @@ pub fn build(recipe: &Recipe, fs: Fs, registry: &Registry, say: &dyn Fn(&str)) -
     }
     tools::require_root()?;
     tools::require(pack::tools(fs))?;
+    // Another lab may be building the same image.
+    let _lock = paths::lock_cache(&cache, say)?;
+    if image.exists() {
+        return Ok(image);
+    }
     let root = root(recipe, &cache, registry, say)?;
     say(&format!("packing {} into {fs}", recipe.name));
     // Whole or not at all: the final name appears when the image is complete.
@@ -54,7 +59,8 @@ fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) 
         fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
     }
     say(&format!(
-        "installing Debian 12 with {}",
+        "installing Debian {} with {}",
+        recipe.suite,
         recipe.packages.join(" ")
     ));
     let mut command = Command::new("mmdebstrap");
@@ -69,7 +75,7 @@ fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) 
     if !recipe.packages.is_empty() {
         command.arg(format!("--include={}", recipe.packages.join(",")));
     }
-    tools::output(command.arg("bookworm").arg(&partial))?;
+    tools::output(command.arg(&recipe.suite).arg(&partial))?;
     for file in &recipe.file {
         write_file(
             &inside(&partial, &file.path),

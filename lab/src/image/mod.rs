@@ -3,6 +3,7 @@
 mod build;
 mod pack;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -14,6 +15,8 @@ use sha2::{Digest, Sha256};
 
 pub use build::build;
 
+use crate::machine::{Kind, READY};
+
 /// Changes to how images are made that the recipe does not show; part of the hash.
 const FORMAT: &str = "1";
 
@@ -24,6 +27,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("jvm", include_str!("../../images/jvm.toml")),
     ("smallfiles", include_str!("../../images/smallfiles.toml")),
     ("git", include_str!("../../images/git.toml")),
+    ("container", include_str!("../../images/container.toml")),
 ];
 
 /// A file system to put an image into.
@@ -58,6 +62,11 @@ impl Fs {
             Fs::Erofs => "erofs",
             Fs::Overlay => "overlay",
         }
+    }
+
+    /// Whether it cannot be written to.
+    pub fn read_only(self) -> bool {
+        matches!(self, Fs::Squashfs | Fs::Erofs)
     }
 
     /// What the device itself holds.
@@ -95,13 +104,20 @@ pub struct Recipe {
     text: String,
     /// One line for people.
     pub description: String,
+    /// Debian release.
+    #[serde(default = "bookworm")]
+    pub suite: String,
     /// Debian packages beyond the minimal base.
     pub packages: Vec<String>,
     /// Shell commands run inside when all files are there.
     #[serde(default)]
     pub setup: Vec<String>,
-    /// The program.
+    /// The program; none when the image boots.
+    #[serde(default, skip_serializing_if = "Start::is_none")]
     pub start: Start,
+    /// How it boots, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<Boot>,
     /// Files put in.
     #[serde(default)]
     pub file: Vec<TextFile>,
@@ -111,7 +127,7 @@ pub struct Recipe {
 }
 
 /// The program of a workload, as seen inside the image.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
     /// Program and arguments.
@@ -121,6 +137,62 @@ pub struct Start {
     pub environment: BTreeMap<String, String>,
     /// A file it leaves when it has done its work; a run without it counts as failed.
     pub produces: Option<PathBuf>,
+}
+
+impl Start {
+    fn is_none(&self) -> bool {
+        self.command.is_empty()
+    }
+}
+
+/// How an image boots, and by which signs one sees how far it has come.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Boot {
+    /// The machine it is made for.
+    pub machine: Kind,
+    /// Moments in the order in which they come.
+    pub marks: Vec<Sign>,
+    /// The mark at which the boot has ended: one of `marks`, or `ready` of a container.
+    pub until: String,
+    /// How long a boot to learn from goes on after that, in seconds, before it shuts down.
+    #[serde(default)]
+    pub settle_seconds: f64,
+    /// Words for the kernel command line, or a container's init.
+    #[serde(default)]
+    pub kernel: Vec<String>,
+}
+
+impl Boot {
+    fn check(&self) -> Result<()> {
+        let known: Vec<&str> = self.marks.iter().map(|sign| sign.mark.as_str()).collect();
+        let until = self.until.as_str();
+        let said = self.machine == Kind::Container && until == READY;
+        if !said && !known.contains(&until) {
+            bail!(
+                "boot.until = {until:?} is none of its marks: {}",
+                known.join(", ")
+            );
+        }
+        if !(0.0..=600.0).contains(&self.settle_seconds) {
+            bail!("boot.settle_seconds = {}: 0 to 600", self.settle_seconds);
+        }
+        Ok(())
+    }
+}
+
+/// A line on the console that tells a moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sign {
+    /// The moment's name.
+    pub mark: String,
+    /// A part of the line.
+    pub line: String,
+}
+
+fn bookworm() -> String {
+    "bookworm".to_owned()
 }
 
 /// A file given as text.
@@ -167,13 +239,13 @@ impl Recipe {
         let stem = std::path::Path::new(name).file_stem().unwrap_or_default();
         recipe.name = stem.to_string_lossy().into_owned();
         recipe.text = text;
-        if recipe
-            .start
-            .command
-            .first()
-            .is_none_or(|program| !program.starts_with('/'))
-        {
-            bail!("the recipe {name}: start.command must begin with an absolute path inside the image");
+        match (&recipe.boot, recipe.start.command.first()) {
+            (None, Some(program)) if program.starts_with('/') => {}
+            (None, _) => {
+                bail!("the recipe {name}: start.command must begin with an absolute path inside the image")
+            }
+            (Some(_), Some(_)) => bail!("the recipe {name}: an image has a [start] or a [boot], not both"),
+            (Some(boot), None) => boot.check().with_context(|| format!("the recipe {name}"))?,
         }
         if let Some(tree) = recipe
             .tree
@@ -192,9 +264,23 @@ impl Recipe {
     pub fn hash(&self) -> String {
         let digest = Sha256::new()
             .chain_update(FORMAT)
-            .chain_update(&self.text)
+            .chain_update(self.content().as_bytes())
             .finalize();
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The recipe's text, but for how it boots: what to wait for on a console makes no other image.
+    fn content(&self) -> Cow<'_, str> {
+        if self.boot.is_none() {
+            return Cow::Borrowed(&self.text);
+        }
+        let made_of = Recipe {
+            description: String::new(),
+            boot: None,
+            ..self.clone()
+        };
+        // What was read from TOML can be written as TOML; the text would only make more images than need be.
+        toml::to_string(&made_of).map_or(Cow::Borrowed(&self.text), Cow::Owned)
     }
 
     /// A UUID for the file system, from the hash, so that the same recipe gives the same one.
@@ -236,6 +322,39 @@ mod tests {
         let before = recipe.hash();
         recipe.text.push(' ');
         assert_ne!(recipe.hash(), before);
+    }
+
+    #[test]
+    fn what_a_boot_is_watched_for_makes_no_other_image() {
+        let mut recipe = Recipe::load("container").unwrap();
+        let before = recipe.hash();
+        recipe.boot.as_mut().unwrap().settle_seconds += 1.0;
+        recipe.text.push_str("# a comment");
+        assert_eq!(recipe.hash(), before);
+        recipe.packages.push("hello".into());
+        assert_ne!(recipe.hash(), before);
+    }
+
+    #[test]
+    fn a_boot_ends_at_one_of_its_marks() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.toml");
+        let load = |boot: &str| {
+            std::fs::write(&path, format!("description = 'x'\npackages = []\n{boot}")).unwrap();
+            Recipe::load(path.to_str().unwrap())
+        };
+        let marks = "marks = [{ mark = 'up', line = 'Welcome' }]";
+        let error = format!(
+            "{:#}",
+            load(&format!("[boot]\nmachine = 'container'\nuntil = 'down'\n{marks}")).unwrap_err()
+        );
+        assert!(error.contains("\"down\"") && error.contains("up"), "{error}");
+        for until in ["up", "ready"] {
+            load(&format!(
+                "[boot]\nmachine = 'container'\nuntil = '{until}'\n{marks}"
+            ))
+            .unwrap();
+        }
     }
 
     #[test]

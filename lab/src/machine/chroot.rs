@@ -243,6 +243,12 @@ impl Chroot {
 impl Chroot {
     /// See [`super::check`].
     pub(super) fn check(spec: &Spec, setup: &Setup) -> Result<()> {
+        if spec.recipe.start.command.is_empty() {
+            bail!(
+                "workload {} boots: it is not for machine \"chroot\"",
+                spec.recipe.name
+            );
+        }
         tools::require(&["mount", "umount", "losetup", "fincore", "chroot"])?;
         let refused = [
             ("memory_mb", spec.memory_mb.is_some()),
@@ -328,7 +334,7 @@ impl Machine for Chroot {
 }
 
 /// Seconds in which some task of the machine waited for I/O, since boot.
-fn stalled() -> Option<f64> {
+pub(super) fn stalled() -> Option<f64> {
     let text = fs::read_to_string("/proc/pressure/io").ok()?;
     let some = text.lines().find(|line| line.starts_with("some"))?;
     let total = some.split("total=").nth(1)?.trim().parse::<f64>().ok()?;

@@ -4,7 +4,12 @@
 //! runs (its state directory, and on machines that boot from their own disk the blocks it changed there) lies in its [`Place`],
 //! which outlives the process: an interrupted experiment goes on with what was learned.
 
+mod boot;
+pub(crate) mod cgroup;
 mod chroot;
+mod command;
+mod console;
+mod container;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +18,10 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+pub use boot::Booting;
 pub use chroot::{Chroot, LIMIT, Mounted};
+pub use command::BootArgs;
+pub(crate) use container::READY;
 
 use crate::disk::Entry;
 use crate::image::{Fs, Recipe};
@@ -22,11 +30,24 @@ use crate::registry::Registry;
 use crate::setup::{Names, Setup};
 
 /// What kind of machine an experiment runs on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// One program in an image, on the running kernel.
+    #[default]
     Chroot,
+    /// A Debian root booted by systemd-nspawn, on the running kernel.
+    Container,
+}
+
+impl Kind {
+    /// The name in experiments.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Chroot => "chroot",
+            Kind::Container => "container",
+        }
+    }
 }
 
 /// Everything a machine is made of.
@@ -139,6 +160,7 @@ pub trait Machine {
 pub fn check(spec: &Spec, setup: &Setup) -> Result<()> {
     match spec.kind {
         Kind::Chroot => Chroot::check(spec, setup),
+        Kind::Container => Booting::check(spec, setup),
     }
 }
 
@@ -146,5 +168,6 @@ pub fn check(spec: &Spec, setup: &Setup) -> Result<()> {
 pub fn open(spec: &Spec, registry: &Registry, say: &dyn Fn(&str)) -> Result<Box<dyn Machine>> {
     match spec.kind {
         Kind::Chroot => Ok(Box::new(Chroot::open(spec, registry, say)?)),
+        Kind::Container => Ok(Box::new(Booting::open(spec, registry, say)?)),
     }
 }

@@ -1,0 +1,283 @@
+//! Machines that boot from their own modelled disk: what containers and virtual machines have in common.
+//!
+//! Each setup has the image to itself: what it writes there lies in a delta beside its state, and only what is to stay is kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::chroot::stalled;
+use super::container::{self, Container};
+use super::{Kind, Machine, Measured, Place, Spec, Stage};
+use crate::disk::{Attached, Counters, Entry, Options, Writes};
+use crate::image::{self, Boot};
+use crate::registry::{Guard, Item, Registry};
+use crate::setup::{Cache, Setup};
+use crate::tools;
+
+/// How a machine ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// By its own shutdown: what it wrote is on the disk.
+    Orderly,
+    /// At once: its writes are forgotten anyway.
+    Kill,
+}
+
+/// A machine that boots.
+#[derive(Debug)]
+pub struct Booting {
+    spec: Spec,
+    boot: Boot,
+    image: PathBuf,
+    size: u64,
+    /// The disk of the place used last, and where its delta is.
+    disk: Option<(PathBuf, Attached)>,
+    registry: Registry,
+}
+
+/// Takes its mount away when dropped.
+struct Mounted {
+    root: PathBuf,
+    guard: Option<Guard>,
+}
+
+impl Booting {
+    /// See [`super::check`].
+    pub(super) fn check(spec: &Spec, setup: &Setup) -> Result<()> {
+        let name = &spec.recipe.name;
+        let Some(boot) = &spec.recipe.boot else {
+            bail!("workload {name} does not boot: it is for machine \"chroot\"");
+        };
+        if boot.machine != spec.kind {
+            bail!(
+                "workload {name} is for machine {:?}, not {:?}",
+                boot.machine.name(),
+                spec.kind.name()
+            );
+        }
+        match spec.kind {
+            Kind::Container => tools::require(container::TOOLS)?,
+            Kind::Chroot => {}
+        }
+        if spec.fs.on_disk() != spec.fs || spec.fs.read_only() {
+            bail!(
+                "a machine cannot boot from {}: choose ext4, xfs or btrfs",
+                spec.fs
+            );
+        }
+        let refused = [
+            ("prepare", !setup.prepare.is_empty()),
+            ("start", setup.start != ["{program}"]),
+            (
+                "record with commands",
+                setup.record.commands().iter().any(Option::is_some),
+            ),
+            (
+                "memory_mb",
+                spec.kind == Kind::Container && spec.memory_mb.is_some(),
+            ),
+        ];
+        for (what, asked) in refused {
+            if asked {
+                bail!("setup {}: {what} is not for machines that boot", setup.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds the image if need be.
+    pub(super) fn open(spec: &Spec, registry: &Registry, say: &dyn Fn(&str)) -> Result<Booting> {
+        let image = image::build(&spec.recipe, spec.fs, registry, say)?;
+        Booting::with_image(spec, &image, registry)
+    }
+
+    /// Boots `image`, which was built from the recipe of `spec`.
+    pub fn with_image(spec: &Spec, image: &Path, registry: &Registry) -> Result<Booting> {
+        let boot = spec.recipe.boot.clone().context("a recipe that boots")?;
+        let size = fs::metadata(image)
+            .with_context(|| format!("looking at {}", image.display()))?
+            .len();
+        Ok(Booting {
+            spec: spec.clone(),
+            boot,
+            image: image.to_owned(),
+            size,
+            disk: None,
+            registry: registry.clone(),
+        })
+    }
+
+    /// The disk with what `place` has kept and nothing else, newly attached.
+    fn fresh(&mut self, place: &Place) -> Result<()> {
+        let delta = place.state.join("disk.delta");
+        if let Some((current, disk)) = &mut self.disk
+            && *current == delta
+        {
+            return disk.renew();
+        }
+        self.disk = None;
+        fs::create_dir_all(&place.state).with_context(|| format!("creating {}", place.state.display()))?;
+        let options = Options {
+            model: self.spec.model.clone(),
+            image: self.image.clone(),
+            directory: self.spec.base.join("disk"),
+            writes: Writes::Delta(delta.clone()),
+        };
+        let mut disk = Attached::new(&options, &self.registry)?;
+        disk.renew()?;
+        self.disk = Some((delta, disk));
+        Ok(())
+    }
+
+    fn disk(&self) -> Result<&Attached> {
+        Ok(&self.disk.as_ref().context("a disk that is attached")?.1)
+    }
+
+    /// Mounts the root on the host.
+    fn mount(&self, options: &str) -> Result<Mounted> {
+        let root = self.spec.base.join("mnt");
+        fs::create_dir_all(&root).with_context(|| format!("creating {}", root.display()))?;
+        let guard = self.registry.guard(Item::Mount { target: root.clone() })?;
+        let words = ["-t", self.spec.fs.name(), "-o", options].map(Path::new);
+        tools::run("mount", words.into_iter().chain([self.disk()?.device(), &root]))?;
+        Ok(Mounted {
+            root,
+            guard: Some(guard),
+        })
+    }
+
+    /// One boot from cold, kept or forgotten.
+    fn start(&mut self, setup: &Setup, place: &Place, keep: bool) -> Result<Measured> {
+        self.fresh(place)?;
+        let measured = match self.spec.kind {
+            Kind::Chroot => bail!("a chroot does not boot"),
+            Kind::Container => self.container(setup, keep)?,
+        };
+        if keep {
+            self.disk()?.commit()?;
+        }
+        Ok(measured)
+    }
+
+    fn container(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
+        let mut mounted = self.mount("rw,noatime")?;
+        if setup.cache != Cache::Cold {
+            let mut rehearsal = self.start_container(&mounted, setup)?;
+            rehearsal.wait_for(&self.boot.until)?;
+            rehearsal.stop(Stop::Orderly)?;
+        }
+        if let Some(what) = setup.cache.drop_caches() {
+            // Dirty pages cannot be dropped.
+            rustix::fs::sync();
+            fs::write("/proc/sys/vm/drop_caches", what.to_string()).context("writing drop_caches")?;
+            self.disk()?.warm_backing()?;
+        }
+        self.disk()?.take_log();
+        let watch = Watch::begin(self.disk()?, true)?;
+        let mut container = self.start_container(&mounted, setup)?;
+        container.wait_for(&self.boot.until)?;
+        let (mut stage, requests) = watch.end(self.disk()?)?;
+        let marks = container.marks(&self.boot.until);
+        stage.seconds = marks.last().context("a last mark")?.seconds;
+        if keep {
+            std::thread::sleep(Duration::from_secs_f64(self.boot.settle_seconds));
+        }
+        container.stop(if keep { Stop::Orderly } else { Stop::Kill })?;
+        mounted.unmount()?;
+        Ok(Measured {
+            stages: vec![stage],
+            marks,
+            requests,
+        })
+    }
+
+    fn start_container(&self, mounted: &Mounted, setup: &Setup) -> Result<Container> {
+        Container::start(
+            &self.spec,
+            &self.boot,
+            &mounted.root,
+            self.disk()?.device(),
+            &setup.kernel,
+            &self.registry,
+        )
+    }
+}
+
+impl Mounted {
+    /// Takes the mount away and says how it went.
+    fn unmount(&mut self) -> Result<()> {
+        self.guard.take().map_or(Ok(()), Guard::undo)
+    }
+}
+
+impl Machine for Booting {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn install(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<()> {
+        self.fresh(place)?;
+        let mut mounted = self.mount("rw,noatime")?;
+        let names = place.names(&mounted.root, Vec::new());
+        for template in commands {
+            let words = names.fill(template)?;
+            let (program, arguments) = words.split_first().context("an empty command")?;
+            tools::output(Command::new(program).args(arguments))?;
+        }
+        mounted.unmount()?;
+        self.disk()?.commit()
+    }
+
+    fn record(&mut self, setup: &Setup, place: &Place, command: Option<&[String]>) -> Result<Measured> {
+        if let Some(words) = command {
+            bail!(
+                "{}: a machine that boots has no other start than the boot",
+                words.join(" ")
+            );
+        }
+        let cold = Setup {
+            cache: Cache::Cold,
+            ..setup.clone()
+        };
+        self.start(&cold, place, true)
+    }
+
+    fn run(&mut self, setup: &Setup, place: &Place) -> Result<Measured> {
+        self.start(setup, place, setup.keep)
+    }
+}
+
+/// Counts what the disk does during a boot.
+struct Watch {
+    before: Counters,
+    stalled: Option<f64>,
+}
+
+impl Watch {
+    /// `here`: the boot's tasks are this kernel's own, so that its pressure counts.
+    fn begin(disk: &Attached, here: bool) -> Result<Watch> {
+        Ok(Watch {
+            before: disk.counters()?,
+            stalled: if here { stalled() } else { None },
+        })
+    }
+
+    /// Call it at once when the last mark has come: all but the seconds, and the requests.
+    fn end(self, disk: &Attached) -> Result<(Stage, Vec<Entry>)> {
+        let counted = disk.counters()?.since(&self.before);
+        let requests = disk.take_log();
+        let stage = Stage {
+            name: "boot".into(),
+            seconds: 0.0,
+            reads: counted.reads,
+            bytes: counted.bytes,
+            busy_seconds: counted.busy_ms as f64 / 1e3,
+            stalled_seconds: self.stalled.and_then(|before| Some(stalled()? - before)),
+        };
+        Ok((stage, requests))
+    }
+}

@@ -1,0 +1,201 @@
+//! A Debian root booted by systemd-nspawn on the running kernel.
+//!
+//! The end of the boot is what the container's own service manager says (`READY=1`, see sd_notify(3)), passed on by nspawn without
+//! anything being run inside. What lies before is stamped by the lines that the service manager writes to its console.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::boot::Stop;
+use super::cgroup::Cgroup;
+use super::console::Marks;
+use super::{Mark, Spec};
+use crate::image::Boot;
+use crate::registry::{Guard, Item, Registry};
+use crate::tools;
+
+/// Programs of the host that a container needs.
+pub(super) const TOOLS: &[&str] = &[
+    "systemd-nspawn",
+    "unshare",
+    "mount",
+    "umount",
+    "losetup",
+    "fincore",
+];
+
+/// The mark of `READY=1`.
+pub(crate) const READY: &str = "ready";
+
+/// What the BPF recorder needs beyond nspawn's defaults. The image is the lab's own: it is not there to be kept in.
+const CAPABILITIES: &str = "--capability=CAP_BPF,CAP_PERFMON,CAP_IPC_LOCK";
+const SYSTEM_CALLS: &str = "--system-call-filter=bpf perf_event_open";
+
+/// Where mounts are private, as in most containers, those of other labs would stay mounted in this one for as long as it runs, and
+/// their loop devices busy: it lets go of them before it starts. `$0` is its own device.
+const ALONE: &str = "while read -r source target rest; do case $source in \"$0\") ;; /dev/loop*) umount -l \"$target\" ;; esac; \
+     done </proc/self/mounts; exec \"$@\"";
+
+/// A container that has been started.
+pub(super) struct Container {
+    child: Child,
+    group: Option<Cgroup>,
+    socket: UnixDatagram,
+    marks: Marks,
+    limit: Duration,
+    /// What nspawn leaves when it is killed.
+    _leftovers: Vec<Guard>,
+}
+
+impl Container {
+    /// Starts the root mounted at `root`, whose disk is `device`.
+    pub(super) fn start(
+        spec: &Spec,
+        boot: &Boot,
+        root: &Path,
+        device: &Path,
+        kernel: &[String],
+        registry: &Registry,
+    ) -> Result<Container> {
+        let name = format!("headstart-lab-{}", std::process::id());
+        let socket_path = spec.base.join("notify");
+        let mut leftovers = Vec::new();
+        for path in [
+            socket_path.clone(),
+            PathBuf::from("/run/systemd/nspawn/propagate").join(&name),
+            PathBuf::from("/run/systemd/nspawn/unix-export").join(&name),
+        ] {
+            leftovers.push(registry.guard(Item::Scratch { path })?);
+        }
+        let _ = fs::remove_file(&socket_path);
+        let socket = UnixDatagram::bind(&socket_path)
+            .with_context(|| format!("binding the socket {}", socket_path.display()))?;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&spec.output)
+            .with_context(|| format!("opening {}", spec.output.display()))?;
+        let group = Cgroup::new(&name, registry)?;
+        let mut command = group.command("unshare");
+        command
+            .args(["--mount", "--propagation", "slave", "--", "/bin/sh", "-c", ALONE])
+            .arg(device)
+            .arg("systemd-nspawn")
+            .args([
+                "--quiet",
+                "--boot",
+                "--settings=no",
+                "--keep-unit",
+                "--register=no",
+            ])
+            .args(["--notify-ready=yes", "--console=read-only", "--private-network"])
+            .args([
+                "--link-journal=no",
+                "--resolv-conf=off",
+                "--timezone=off",
+                "--hostname=lab",
+            ])
+            .args([CAPABILITIES, SYSTEM_CALLS])
+            .arg(format!("--machine={name}"))
+            .arg(format!("--directory={}", root.display()))
+            // For what is read through the block device.
+            .arg(format!("--bind={}", device.display()))
+            .args(["systemd.show_status=1", "systemd.status_unit_format=name"])
+            .args(&boot.kernel)
+            .args(kernel);
+        command
+            .env("NOTIFY_SOCKET", &socket_path)
+            .env("TERM", "dumb")
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log.try_clone()?);
+        let begin = Instant::now();
+        let mut child = command
+            .spawn()
+            .map_err(|error| tools::explain("systemd-nspawn", &error))?;
+        let console = child.stdout.take().context("a console")?;
+        let marks = Marks::watch(console, log, &boot.marks, begin, spec.limit)?;
+        Ok(Container {
+            child,
+            group: Some(group),
+            socket,
+            marks,
+            limit: spec.limit,
+            _leftovers: leftovers,
+        })
+    }
+
+    /// Waits for the mark `until`.
+    pub(super) fn wait_for(&mut self, until: &str) -> Result<()> {
+        let socket = &self.socket;
+        let mut message = [0; 4096];
+        self.marks.wait_for(until, |marks| {
+            // Errors are time-outs.
+            if let Ok(length) = socket.recv(&mut message) {
+                let now = Instant::now();
+                let text = String::from_utf8_lossy(&message[..length]);
+                if text.lines().any(|line| line == "READY=1") {
+                    marks.add(READY, now);
+                }
+            }
+        })
+    }
+
+    /// All marks up to `until`, which has come.
+    pub(super) fn marks(&mut self, until: &str) -> Vec<Mark> {
+        self.marks.up_to(until)
+    }
+
+    /// Ends it, and everything in it.
+    pub(super) fn stop(mut self, stop: Stop) -> Result<()> {
+        if let Stop::Orderly = stop {
+            if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+                // nspawn tells the service manager inside to power off. An error means that it has just ended.
+                let _ = kill_process(pid, Signal::TERM);
+            }
+            let patience = Instant::now() + self.limit;
+            while self
+                .child
+                .try_wait()
+                .context("waiting for systemd-nspawn")?
+                .is_none()
+            {
+                if Instant::now() > patience {
+                    bail!(
+                        "the container did not shut down within {} s",
+                        self.limit.as_secs()
+                    );
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let Some(group) = self.group.take() else {
+            return Ok(());
+        };
+        // A group cannot go while it holds a process that nobody has waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        group.end()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("headstart-lab: {error:#}");
+        }
+    }
+}
