@@ -1,5 +1,7 @@
-//! Writes one small sound file of each kind into DIR/KIND/seed, for the fuzzers to begin from.
+//! Writes a small sound file of each kind into DIR/KIND/seed, and the same with nothing compressed, for the fuzzers to
+//! begin from: few changes of a compressed section leave anything to decode.
 
+use headstart_model::format::{Container, Kind, Writer};
 use headstart_model::machine::{Cost, DeviceClass};
 use headstart_model::outcome::{Mode, Skipped, StageOutcome};
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind};
@@ -46,6 +48,7 @@ fn trace() -> Result<Vec<u8>> {
             reason: EndReason::Exit(0),
             elapsed_ns: 5,
             cpu_ns: None,
+            events: 0,
         },
         lost: Lost::default(),
         processes: vec![Process {
@@ -197,6 +200,16 @@ fn outcome() -> Result<Vec<u8>> {
     Ok(outcome.to_bytes()?)
 }
 
+/// The same file with each section as it is when decoded.
+fn unpacked(kind: Kind, bytes: &[u8]) -> Result<Vec<u8>> {
+    let file = Container::new(kind, bytes)?;
+    let mut plain = Writer::new(kind);
+    for tag in file.tags() {
+        plain.raw(&tag, &file.section(&tag)?);
+    }
+    Ok(plain.finish()?)
+}
+
 fn main() -> Result<()> {
     let dir = std::env::args().nth(1).ok_or("usage: seeds DIR")?;
     for (kind, bytes) in [
@@ -207,6 +220,8 @@ fn main() -> Result<()> {
     ] {
         let at = Path::new(&dir).join(kind);
         std::fs::create_dir_all(&at)?;
+        let kind = Kind::of(&bytes).ok_or("a seed has no magic")?;
+        std::fs::write(at.join("unpacked"), unpacked(kind, &bytes)?)?;
         std::fs::write(at.join("seed"), bytes)?;
     }
     Ok(())

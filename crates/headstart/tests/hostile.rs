@@ -36,6 +36,7 @@ fn trace() -> Trace {
             reason: EndReason::Exit(0),
             elapsed_ns: 1,
             cpu_ns: None,
+            events: 0,
         },
         lost: Lost::default(),
         processes: vec![Process {

@@ -23,6 +23,7 @@ pub(crate) fn trace(size_pages: u64, uses: &[(u64, u32, UseKind)]) -> Trace {
             reason: EndReason::Exit(0),
             elapsed_ns: 1_000_000_000,
             cpu_ns: None,
+            events: 0,
         },
         lost: Lost::default(),
         processes: vec![Process {

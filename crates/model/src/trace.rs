@@ -90,6 +90,8 @@ pub struct End {
     pub elapsed_ns: u64,
     /// CPU time that its processes used until then; `None` where that is not known.
     pub cpu_ns: Option<u64>,
+    /// Events that the recorder received from the kernel.
+    pub events: u64,
 }
 
 /// Why a recording ended.
@@ -262,6 +264,11 @@ pub struct Mark {
 }
 
 impl Trace {
+    /// How many entries it keeps: uses, look-ups and metadata misses.
+    pub fn kept(&self) -> usize {
+        self.uses.len() + self.lookups.len() + self.metadata.len()
+    }
+
     /// Why nothing may be learned from this trace, or `None` for a whole one.
     pub fn unfit(&self) -> Option<String> {
         if self.lost.events > 0 {

@@ -367,6 +367,7 @@ fn recorded_blocks_are_named_by_mount_point() {
             reason: EndReason::Quiet,
             elapsed_ns: 0,
             cpu_ns: None,
+            events: 0,
         },
         lost: Lost::default(),
         processes: vec![],

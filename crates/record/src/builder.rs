@@ -30,6 +30,8 @@ pub(crate) struct Builder {
     looked_up: HashMap<(LookupKind, bool), HashSet<FilePath>>,
     metadata: Vec<MetadataMiss>,
     marks: Vec<Mark>,
+    /// Events taken in.
+    events: u64,
 }
 
 impl Builder {
@@ -63,6 +65,7 @@ impl Builder {
             looked_up: HashMap::new(),
             metadata: Vec::new(),
             marks: Vec::new(),
+            events: 0,
         })
     }
 
@@ -102,6 +105,7 @@ impl Builder {
 
     /// Takes an event in.
     pub(crate) fn push(&mut self, event: Event) {
+        self.events += 1;
         match event {
             Event::File(seen) => self.files.see(seen, &self.mounts),
             Event::Use(seen) => {
@@ -200,6 +204,7 @@ impl Builder {
                 reason,
                 elapsed_ns,
                 cpu_ns: None,
+                events: self.events,
             },
             lost: Lost {
                 events: lost_events,

@@ -17,8 +17,8 @@ pub fn used(trace: &Trace) -> Vec<PageSet> {
     sets.into_iter().map(PageSet::from_iter).collect()
 }
 
-/// The trace for people.
-pub fn text(trace: &Trace, detail: Detail) -> String {
+/// The trace, of a file of so many bytes, for people.
+pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> String {
     let page = trace.meta.page_size;
     let sets = used(trace);
     let total: u64 = sets.iter().map(PageSet::pages).sum();
@@ -41,7 +41,7 @@ pub fn text(trace: &Trace, detail: Detail) -> String {
         (
             "by",
             format!(
-                "{:?} back-end, evidence {:?}, scope {:?}, headstart {}{}",
+                "{:?} back-end, evidence {:?}, scope {:?}, {}{}",
                 trace.meta.backend,
                 trace.meta.evidence,
                 trace.meta.scope,
@@ -72,6 +72,7 @@ pub fn text(trace: &Trace, detail: Detail) -> String {
         ),
         ("looked up", lookups(trace)),
         ("metadata", metadata(trace)),
+        ("file", size(trace, file_bytes)),
         (
             "teaches",
             trace
@@ -95,6 +96,18 @@ pub fn text(trace: &Trace, detail: Detail) -> String {
         out += &section("Pages", &table);
     }
     out
+}
+
+fn size(trace: &Trace, file_bytes: usize) -> String {
+    let each = |rows: usize| file_bytes as f64 / rows.max(1) as f64;
+    format!(
+        "{}: {:.2} bytes for each of {} events received, {:.2} for each of {} entries kept",
+        bytes(file_bytes as u64),
+        each(usize::try_from(trace.end.events).unwrap_or(usize::MAX)),
+        trace.end.events,
+        each(trace.kept()),
+        trace.kept()
+    )
 }
 
 fn command(words: &[String]) -> String {

@@ -102,6 +102,11 @@ impl KeyDir {
         };
         match decode(bytes) {
             Ok(value) => Loaded::Some(value),
+            // Written by an older headstart: the next start makes another, and nothing reads this one any more.
+            Err(FormatError::Old { .. }) => {
+                let _ = std::fs::remove_file(path);
+                Loaded::None
+            }
             // Written by a newer headstart: that one still wants it.
             Err(e @ FormatError::Version { .. }) => Loaded::Damaged(format!("{}: {e}", path.display())),
             Err(e) => {

@@ -90,6 +90,7 @@ fn trace(at: u64, command: usize) -> Trace {
             reason: EndReason::Exit(0),
             elapsed_ns: 1,
             cpu_ns: None,
+            events: 0,
         },
         lost: Lost::default(),
         processes: Vec::new(),

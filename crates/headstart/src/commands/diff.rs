@@ -28,7 +28,7 @@ pub struct Args {
 
 fn side(path: &Path) -> Result<(&'static str, Side)> {
     Ok(match files::any(path)? {
-        Any::Trace(trace) => ("trace", of_trace(&trace)),
+        Any::Trace(trace, _) => ("trace", of_trace(&trace)),
         Any::Profile(profile) => ("profile", of_profile(&profile)),
         Any::Plan(file) => ("plan", of_plan(&file.plan()?)),
         Any::Outcome(_) => bail!(

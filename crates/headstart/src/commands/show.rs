@@ -29,7 +29,7 @@ pub fn run(args: Args) -> Result<()> {
     };
     let form = args.output_form;
     match files::any(&args.file)? {
-        Any::Trace(it) => form.print(&it, || trace::text(&it, detail)),
+        Any::Trace(it, size) => form.print(&it, || trace::text(&it, size, detail)),
         Any::Profile(it) => form.print(&it, || profile::text(&it, detail, now_unix_ns())),
         Any::Outcome(it) => form.print(&it, || outcome::text(&it)),
         Any::Plan(file) => {

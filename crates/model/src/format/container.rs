@@ -24,20 +24,19 @@
 
 use super::{Kind, MAX_FILE};
 use serde::{Serialize, de::DeserializeOwned};
+use std::cmp::Ordering;
 use std::io::Read;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The major version written and read.
-pub const MAJOR: u16 = 1;
 /// The minor version written.
 pub const MINOR: u16 = 0;
 /// The most sections a file may have.
 const MAX_SECTIONS: u32 = 64;
 /// The largest decoded section, bytes.
 pub(super) const MAX_SECTION: u64 = 128 << 20;
-/// A level that costs a few milliseconds on a boot's trace.
-const ZSTD_LEVEL: i32 = 9;
+/// The highest level that needs no more memory to read: 20 ms for the trace of a large program, after its start.
+const ZSTD_LEVEL: i32 = 19;
 
 /// Why bytes are not a file of the kind asked for.
 #[derive(Debug, thiserror::Error)]
@@ -52,13 +51,27 @@ pub enum FormatError {
     },
     /// It is of a later major version.
     #[error(
-        "the {kind} has format version {found}, this headstart reads version {MAJOR}: use a newer headstart"
+        "the {kind} has format version {found}, this headstart reads version {read}: use a newer headstart"
     )]
     Version {
         /// The kind.
         kind: &'static str,
         /// Its major version.
         found: u16,
+        /// The one that is read.
+        read: u16,
+    },
+    /// It is of an earlier major version.
+    #[error(
+        "the {kind} has format version {found}, this headstart reads version {read}: record or make it again"
+    )]
+    Old {
+        /// The kind.
+        kind: &'static str,
+        /// Its major version.
+        found: u16,
+        /// The one that is read.
+        read: u16,
     },
     /// It is damaged or made to deceive.
     #[error("the {kind} is damaged ({what}): record or make it again")]
@@ -181,7 +194,7 @@ impl Writer {
         }
         let mut header = Header {
             magic: *self.kind.magic(),
-            major: U16::new(MAJOR),
+            major: U16::new(self.kind.major()),
             minor: U16::new(MINOR),
             sections: U32::new(rows.len() as u32),
             length: U64::new(offset as u64),
@@ -238,11 +251,23 @@ impl<'a> Container<'a> {
             });
         }
         let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| damaged("the header is cut"))?;
-        if header.major.get() != MAJOR {
-            return Err(FormatError::Version {
-                kind: kind.name(),
-                found: header.major.get(),
-            });
+        let (kind_name, found, read) = (kind.name(), header.major.get(), kind.major());
+        match found.cmp(&read) {
+            Ordering::Equal => {}
+            Ordering::Greater => {
+                return Err(FormatError::Version {
+                    kind: kind_name,
+                    found,
+                    read,
+                });
+            }
+            Ordering::Less => {
+                return Err(FormatError::Old {
+                    kind: kind_name,
+                    found,
+                    read,
+                });
+            }
         }
         if header.length.get() != bytes.len() as u64 {
             return Err(damaged("its length is not the one it states"));
@@ -265,6 +290,11 @@ impl<'a> Container<'a> {
             kind: self.kind.name(),
             what: what.into(),
         }
+    }
+
+    /// The tags of its sections, in order.
+    pub fn tags(&self) -> impl Iterator<Item = [u8; 4]> + use<'a> {
+        self.rows.iter().map(|row| row.tag)
     }
 
     fn row(&self, tag: &[u8; 4]) -> Option<&'a Row> {

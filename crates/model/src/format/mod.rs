@@ -4,12 +4,14 @@
 //! Everything read is untrusted: every length is bounded before memory is taken for it, every index is checked, and
 //! what fails is an error that says which section.
 
+mod columns;
 pub mod container;
 mod outcome;
+mod paths;
 mod plan;
 mod profile;
+mod rows;
 mod trace;
-mod uses;
 
 pub use container::{Container, FormatError, Writer};
 
@@ -34,6 +36,14 @@ impl Kind {
             Kind::Profile => b"HSPROFIL",
             Kind::Plan => b"HSPLAN\0\0",
             Kind::Outcome => b"HSOUTCOM",
+        }
+    }
+
+    /// The major version that is written and read.
+    pub fn major(self) -> u16 {
+        match self {
+            Kind::Trace => 2,
+            Kind::Profile | Kind::Plan | Kind::Outcome => 1,
         }
     }
 

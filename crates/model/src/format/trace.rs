@@ -1,48 +1,173 @@
 //! headstart-trace(5).
 
-use super::{Container, FormatError, Kind, MAX_PATH, Writer, addressable, uses};
-use crate::Trace;
+use super::columns::{Column, Cursor, bounded, join, split};
+use super::paths::{PathList, Paths};
+use super::rows::{self, FILES, LOOKUPS, MAX_FILES, MAX_ROWS, MISSES, TICK_NS, USES};
+use super::{Container, FormatError, Kind, MAX_PATH, Writer, addressable};
+use crate::trace::{Filesystem, Mark, Process};
+use crate::{FilePath, Trace};
+use serde::{Deserialize, Serialize};
 
 /// The most pages of one metadata miss: a block is at most 64 KiB, and no readahead is near 4 GiB.
 const MAX_MISS_PAGES: u64 = 1 << 20;
 
+/// A process, as it is written: its executable is a path of the list.
+#[derive(Serialize, Deserialize)]
+struct Ran {
+    pid: u32,
+    parent: Option<u32>,
+    start_ns: u64,
+    executable: u32,
+}
+
+/// The paths of a trace, and which of them its parts refer to.
+#[derive(Default)]
+struct Named<'a> {
+    list: PathList<'a>,
+    processes: Vec<u32>,
+    files: Vec<(u32, Option<u32>)>,
+    lookups: Vec<u32>,
+}
+
+impl<'a> Named<'a> {
+    /// Lists the paths as they were met, so that those of one directory stand together.
+    fn of(trace: &'a Trace) -> Named<'a> {
+        let mut first = vec![u64::MAX; trace.files.len()];
+        for used in &trace.uses {
+            if let Some(first) = first.get_mut(used.file as usize) {
+                *first = used.time_ns.min(*first);
+            }
+        }
+        let files = trace
+            .files
+            .iter()
+            .zip(first)
+            .map(|(file, time)| (time, &file.path));
+        let lookups = trace.lookups.iter().map(|lookup| (lookup.time_ns, &lookup.path));
+        let mut met: Vec<(u64, &FilePath)> = lookups.chain(files).collect();
+        met.sort_by_key(|(time, _)| time / TICK_NS);
+        let mut list = PathList::default();
+        for (_, path) in met {
+            list.meet(path);
+        }
+        let lookups = trace
+            .lookups
+            .iter()
+            .map(|lookup| list.add(&lookup.path))
+            .collect();
+        let files = trace.files.iter();
+        let files = files.map(|file| {
+            (
+                list.add(&file.path),
+                file.overlay.as_ref().map(|path| list.add(path)),
+            )
+        });
+        let files = files.collect();
+        let processes = trace
+            .processes
+            .iter()
+            .map(|process| list.add(&process.executable));
+        let processes = processes.collect();
+        Named {
+            list,
+            processes,
+            files,
+            lookups,
+        }
+    }
+}
+
 impl Trace {
-    /// The trace as a file. Times of uses are rounded down to microseconds.
+    /// The trace as a file. Times of uses, look-ups and metadata misses are rounded down to 0.1 ms.
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
         let mut file = Writer::new(Kind::Trace);
-        file.value(b"META", &(&self.meta, &self.end, &self.lost))?;
-        file.value(b"PROC", &self.processes)?;
-        file.value(b"FSYS", &self.filesystems)?;
-        file.value(b"FILE", &self.files)?;
-        file.compressed(b"USES", &uses::encode(&self.uses))?;
-        file.value(b"LOOK", &self.lookups)?;
-        file.value(b"MISS", &self.metadata)?;
-        file.value(b"MARK", &self.marks)?;
+        let too_large = |what| FormatError::TooLarge {
+            kind: Kind::Trace.name(),
+            what,
+        };
+        let bounds = [
+            ("files", self.files.len(), MAX_FILES),
+            ("uses", self.uses.len(), MAX_ROWS),
+            ("look-ups", self.lookups.len(), MAX_ROWS),
+            ("metadata misses", self.metadata.len(), MAX_ROWS),
+        ];
+        for (what, rows, most) in bounds {
+            bounded(what, rows, most).map_err(too_large)?;
+        }
+        let named = Named::of(self);
+        let processes: Vec<Ran> = (self.processes.iter().zip(&named.processes))
+            .map(|(process, executable)| Ran {
+                pid: process.pid,
+                parent: process.parent,
+                start_ns: process.start_ns,
+                executable: *executable,
+            })
+            .collect();
+        let rest = (&processes, &self.filesystems, &self.marks);
+        file.value(b"META", &(&self.meta, &self.end, &self.lost, rest))?;
+        file.compressed(b"PATH", &join(&named.list.columns().map_err(too_large)?))?;
+        let columns: Vec<Column> = (rows::write_files(&self.files, &named.files).into_iter())
+            .chain(rows::write_uses(&self.uses))
+            .chain(rows::write_lookups(&self.lookups, &named.lookups))
+            .chain(rows::write_misses(&self.metadata))
+            .collect();
+        file.compressed(b"COLS", &join(&columns))?;
         file.finish()
     }
 
     /// Reads a trace.
     pub fn from_bytes(bytes: &[u8]) -> Result<Trace, FormatError> {
         let file = Container::new(Kind::Trace, bytes)?;
-        let (meta, end, lost) = file.value(b"META")?;
-        let mut trace = Trace {
-            meta,
-            end,
-            lost,
-            processes: file.value(b"PROC")?,
-            filesystems: file.value(b"FSYS")?,
-            files: file.value(b"FILE")?,
-            uses: Vec::new(),
-            lookups: file.value(b"LOOK")?,
-            metadata: file.value(b"MISS")?,
-            marks: file.value(b"MARK")?,
+        let (meta, end, lost, rest) = file.value(b"META")?;
+        let (ran, filesystems, marks): (Vec<Ran>, Vec<Filesystem>, Vec<Mark>) = rest;
+        let (paths, columns) = (file.section(b"PATH")?, file.section(b"COLS")?);
+        let read = || -> Result<Trace, String> {
+            let mut paths = Paths::read(split(&paths)?)?;
+            let processes: Result<Vec<Process>, String> = ran
+                .into_iter()
+                .map(|ran| {
+                    Ok(Process {
+                        pid: ran.pid,
+                        parent: ran.parent,
+                        start_ns: ran.start_ns,
+                        executable: paths.get(u64::from(ran.executable))?,
+                    })
+                })
+                .collect();
+            let mut columns = split::<{ FILES + USES + LOOKUPS + MISSES }>(&columns)?.into_iter();
+            let processes = processes?;
+            let files = rows::read_files(next(&mut columns)?, &mut paths)?;
+            let uses = rows::read_uses(next(&mut columns)?, processes.len(), files.len())?;
+            let lookups = rows::read_lookups(next(&mut columns)?, &mut paths)?;
+            let metadata = rows::read_misses(next(&mut columns)?)?;
+            let trace = Trace {
+                meta,
+                end,
+                lost,
+                processes,
+                filesystems,
+                files,
+                uses,
+                lookups,
+                metadata,
+                marks,
+            };
+            trace.check()?;
+            Ok(trace)
         };
-        trace.uses = uses::decode(&file.section(b"USES")?, trace.processes.len(), trace.files.len())
-            .map_err(|what| file.damaged(what))?;
-        trace.check().map_err(|what| file.damaged(what))?;
-        Ok(trace)
+        read().map_err(|what| file.damaged(what))
     }
+}
 
+/// The next columns, as many as a table has.
+fn next<'a, const N: usize>(
+    columns: &mut impl Iterator<Item = Cursor<'a>>,
+) -> Result<[Cursor<'a>; N], String> {
+    let table: Vec<_> = columns.take(N).collect();
+    table.try_into().map_err(|_| "columns are missing".into())
+}
+
+impl Trace {
     /// Whether every index leads somewhere and every value is in its range.
     fn check(&self) -> Result<(), String> {
         if !self.meta.page_size.is_power_of_two() || !(4096..=65536).contains(&self.meta.page_size) {
