@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use headstart_lab::bench::{Experiment, table};
 use headstart_lab::disk::{self, Entry, Options, Writes};
+use headstart_lab::experiment::{self, Experiment};
 use headstart_lab::image::{self, Fs, Recipe};
 use headstart_lab::machine::BootArgs;
 use headstart_lab::model::{BUILT_IN, Model};
 use headstart_lab::registry::{self, Registry};
-use headstart_lab::setup::Setup;
+use headstart_lab::report::{self, Report};
 use headstart_lab::{paths, tools};
 
 /// Slow disks, programs that start on them, and honest measurements.
@@ -37,7 +37,45 @@ enum Command {
     /// Machines by hand.
     #[command(subcommand)]
     Machine(MachineCommand),
-    /// Measure setups side by side, in interleaved rounds on a cold machine.
+    /// Make the runs of an experiment that are not made yet, one line each, and print its report.
+    Run {
+        /// The experiment: a TOML file, such as those in lab/experiments.
+        experiment: PathBuf,
+        /// Directory for its runs; an interrupted experiment goes on there.
+        #[arg(long)]
+        out: PathBuf,
+        /// The headstart binary; the one beside this program when not given.
+        #[arg(long)]
+        headstart: Option<PathBuf>,
+        /// Go on in a directory begun by another experiment file or other binaries.
+        #[arg(long)]
+        mixed: bool,
+        /// Check that everything is there, and run nothing.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Sum up the runs in a directory: print a table, write report.json, times.svg and distribution.svg beside them.
+    Report {
+        /// The directory of an experiment.
+        directory: PathBuf,
+        /// Print published figures beside ours, from a file such as lab/seeds.toml.
+        #[arg(long)]
+        against: Option<PathBuf>,
+        /// Print report.json instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say setup by setup whether a second experiment was faster or slower than a first.
+    Compare {
+        /// The directory of the first.
+        first: PathBuf,
+        /// The directory of the second.
+        second: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure programs side by side: an experiment without a file, begun anew each time.
     Bench {
         /// Workloads, separated by commas: built-in names or TOML files.
         #[arg(long, default_value = "libreoffice", value_delimiter = ',')]
@@ -48,13 +86,13 @@ enum Command {
         /// Disk models, separated by commas: built-in names or TOML files.
         #[arg(long, default_value = "flash4ms", value_delimiter = ',')]
         disk: Vec<String>,
-        /// Setups, separated by commas: none, headstart, before, warm, or TOML files.
+        /// Setups, separated by commas: none, headstart, before, warm, …, or TOML files. The others are compared with the first.
         #[arg(long, default_value = "none,headstart,before,warm", value_delimiter = ',')]
         setup: Vec<String>,
         /// Rounds; each has every setup once.
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Directory for the results; one below it for each combination when there are several.
+        /// Directory for the results.
         #[arg(long, default_value = "target/bench")]
         out: PathBuf,
         /// The headstart binary; the one beside this program when not given.
@@ -66,7 +104,7 @@ enum Command {
         /// A built-in workload, or a TOML file.
         #[arg(long, default_value = "libreoffice")]
         workload: String,
-        /// Directory for results.json.
+        /// Directory for the results.
         #[arg(long, default_value = "target/demo")]
         out: PathBuf,
         /// The headstart binary; the one beside this program when not given.
@@ -187,6 +225,55 @@ fn run(command: Command) -> Result<()> {
             let _lock = paths::lock()?;
             arguments.run(&registry()?)
         }
+        Command::Run {
+            experiment,
+            out,
+            headstart,
+            mixed,
+            check,
+        } => {
+            let experiment = experiment::load(&experiment)?;
+            let options = run_options(&out, headstart, mixed, false)?;
+            if check {
+                experiment::check(&experiment, &options)?;
+                println!("{}: everything is there", experiment.name);
+                return Ok(());
+            }
+            make(&experiment, &options)
+        }
+        Command::Report {
+            directory,
+            against,
+            json,
+        } => {
+            let figures = against.map(|path| report::Figures::load(&path)).transpose()?;
+            let report = Report::read(&directory)?;
+            report.write(&directory)?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&report)?);
+                return Ok(());
+            }
+            print!("{}", report::table(&report));
+            if let Some(figures) = figures {
+                print!("\n{}", report::against(&report, &figures)?);
+            }
+            Ok(())
+        }
+        Command::Compare { first, second, json } => {
+            let all = report::compare(&Report::read(&first)?, &Report::read(&second)?);
+            anyhow::ensure!(
+                !all.is_empty(),
+                "{} and {} have no case and setup in common",
+                first.display(),
+                second.display()
+            );
+            if json {
+                println!("{}", serde_json::to_string_pretty(&all)?);
+            } else {
+                print!("{}", report::compared(&all));
+            }
+            Ok(())
+        }
         Command::Bench {
             workload,
             fs,
@@ -195,85 +282,52 @@ fn run(command: Command) -> Result<()> {
             rounds,
             out,
             headstart,
-        } => bench(
-            &combinations(&workload, &fs, &disk),
-            &setup,
-            rounds,
-            &out,
-            headstart,
-        ),
+        } => {
+            let experiment = experiment::side_by_side(&workload, &fs, &disk, &setup, rounds)?;
+            make(&experiment, &run_options(&out, headstart, false, true)?)
+        }
         Command::Demo {
             workload,
             out,
             headstart,
         } => {
             let setups = ["none", "headstart", "warm"].map(str::to_owned);
-            bench(
-                &[(workload, Fs::Ext4, "flash4ms".to_owned())],
-                &setups,
-                5,
-                &out,
-                headstart,
-            )
+            let disk = ["flash4ms".to_owned()];
+            let experiment = experiment::side_by_side(&[workload], &[Fs::Ext4], &disk, &setups, 5)?;
+            make(&experiment, &run_options(&out, headstart, false, true)?)
         }
         Command::Clean => clean(),
     }
 }
 
-type Combination = (String, Fs, String);
-
-fn combinations(workloads: &[String], systems: &[Fs], disks: &[String]) -> Vec<Combination> {
-    let mut all = Vec::new();
-    for workload in workloads {
-        for fs in systems {
-            all.extend(disks.iter().map(|disk| (workload.clone(), *fs, disk.clone())));
-        }
-    }
-    all
-}
-
-fn bench(
-    combinations: &[Combination],
-    setups: &[String],
-    rounds: usize,
+fn run_options(
     out: &Path,
     headstart: Option<PathBuf>,
-) -> Result<()> {
+    mixed: bool,
+    again: bool,
+) -> Result<experiment::Options> {
     let headstart = match headstart {
         Some(path) => fs::canonicalize(&path).with_context(|| format!("--headstart {}", path.display()))?,
         None => std::env::current_exe()
             .context("finding this program")?
             .with_file_name("headstart"),
     };
-    // Everything is read and checked before anything runs.
-    let mut experiments = Vec::new();
-    for (workload, fs, disk) in combinations {
-        let recipe = Recipe::load(workload)?;
-        let model = Model::load(disk)?;
-        let out = match combinations {
-            [_] => out.to_owned(),
-            _ => out.join(format!("{}-{fs}-{}", recipe.name, model.name)),
-        };
-        let setups = setups
-            .iter()
-            .map(|name| Setup::load(name))
-            .collect::<Result<_>>()?;
-        experiments.push(Experiment {
-            recipe,
-            fs: *fs,
-            model,
-            setups,
-            rounds,
-            out,
-            headstart: headstart.clone(),
-        });
-    }
+    Ok(experiment::Options {
+        out: out.to_owned(),
+        headstart,
+        mixed,
+        again,
+    })
+}
+
+/// Makes the missing runs of an experiment, and its report.
+fn make(experiment: &Experiment, options: &experiment::Options) -> Result<()> {
     let _lock = paths::lock()?;
-    let registry = registry()?;
-    for experiment in experiments {
-        println!("{}", table(&experiment.run(&registry)?));
-        println!("{}\n", experiment.out.join("results.json").display());
-    }
+    experiment::run(experiment, options, &registry()?)?;
+    let report = Report::read(&options.out)?;
+    report.write(&options.out)?;
+    print!("{}", report::table(&report));
+    println!("{}", options.out.join("report.json").display());
     Ok(())
 }
 

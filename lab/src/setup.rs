@@ -157,6 +157,9 @@ impl Setup {
         if setup.start.is_empty() {
             bail!("the setup {name}: start is empty; leave it out for the program itself");
         }
+        if setup.state_of.is_some() && !(setup.install.is_empty() && setup.record.is_empty()) {
+            bail!("the setup {name}: with state_of it has no install or record of its own");
+        }
         Ok(setup)
     }
 

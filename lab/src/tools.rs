@@ -24,6 +24,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("chroot", "coreutils"),
     ("systemd-nspawn", "systemd-container"),
     ("unshare", "util-linux"),
+    ("vmtouch", "vmtouch"),
+    ("preload", "preload"),
+    ("e4defrag", "e2fsprogs"),
+    ("filefrag", "e2fsprogs"),
 ];
 
 /// Runs a command to its end and returns what it wrote to standard output.

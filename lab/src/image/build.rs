@@ -15,11 +15,21 @@ use crate::{paths, tools};
 /// Timestamp of everything that is made here rather than unpacked (2025-01-01), so that equal recipes give equal images.
 pub(super) const EPOCH: &str = "1735689600";
 
+/// Where the image of `recipe` on `fs` is or will be.
+fn path(recipe: &Recipe, fs: Fs) -> Result<PathBuf> {
+    let name = format!("{}-{}-{}.img", recipe.name, recipe.hash(), fs.on_disk());
+    Ok(paths::cache()?.join(name))
+}
+
+/// The image of `recipe` on `fs` if the cache has it.
+pub fn cached(recipe: &Recipe, fs: Fs) -> Result<Option<PathBuf>> {
+    Ok(Some(path(recipe, fs)?).filter(|image| image.exists()))
+}
+
 /// The image of `recipe` on `fs`, built if the cache has none; `say` is told what is being done.
 pub fn build(recipe: &Recipe, fs: Fs, registry: &Registry, say: &dyn Fn(&str)) -> Result<PathBuf> {
+    let (image, cache) = (path(recipe, fs)?, paths::cache()?);
     let fs = fs.on_disk();
-    let cache = paths::cache()?;
-    let image = cache.join(format!("{}-{}-{fs}.img", recipe.name, recipe.hash()));
     if image.exists() {
         return Ok(image);
     }

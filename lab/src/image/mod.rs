@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use build::build;
+pub use build::{build, cached};
 
 use crate::machine::{Kind, READY};
 

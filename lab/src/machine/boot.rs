@@ -113,7 +113,7 @@ impl Booting {
 
     /// The disk with what `place` has kept and nothing else, newly attached.
     fn fresh(&mut self, place: &Place) -> Result<()> {
-        let delta = place.state.join("disk.delta");
+        let delta = place.delta();
         if let Some((current, disk)) = &mut self.disk
             && *current == delta
         {

@@ -23,7 +23,11 @@ pub const LIMIT: Duration = Duration::from_secs(300);
 /// The disk, and where its file system goes.
 #[derive(Debug)]
 pub struct Chroot {
-    disk: Attached,
+    /// `None` only while one is exchanged for another, or after that failed.
+    disk: Option<Attached>,
+    /// Where the writes of the attached disk are kept.
+    delta: Option<PathBuf>,
+    options: Options,
     fs: Fs,
     recipe: Recipe,
     base: PathBuf,
@@ -57,26 +61,44 @@ impl Chroot {
         registry: &Registry,
     ) -> Result<Chroot> {
         tools::require(&["mount", "umount", "losetup", "fincore", "chroot"])?;
-        let options = Options {
-            model: model.clone(),
-            image: image.to_owned(),
-            directory: base.join("disk"),
-            writes: Writes::Forget,
-        };
-        let disk = Attached::new(&options, registry)?;
-        // What programs leave in the background becomes this process's child: see `settle`.
-        set_child_subreaper(Some(rustix::process::getpid())).context("becoming a subreaper")?;
-        let log = File::options().create(true).append(true).open(output);
-        log.with_context(|| format!("creating {}", output.display()))?;
-        Ok(Chroot {
-            disk,
+        let mut machine = Chroot {
+            disk: None,
+            delta: None,
+            options: Options {
+                model: model.clone(),
+                image: image.to_owned(),
+                directory: base.join("disk"),
+                writes: Writes::Forget,
+            },
             fs,
             recipe: recipe.clone(),
             base: base.to_owned(),
             output: output.to_owned(),
             limit: LIMIT,
             registry: registry.clone(),
-        })
+        };
+        machine.with_delta(None)?;
+        // What programs leave in the background becomes this process's child: see `settle`.
+        set_child_subreaper(Some(rustix::process::getpid())).context("becoming a subreaper")?;
+        let log = File::options().create(true).append(true).open(output);
+        log.with_context(|| format!("creating {}", output.display()))?;
+        Ok(machine)
+    }
+
+    /// Attaches the disk with what is kept in the file `delta`, or with the image's own bytes.
+    fn with_delta(&mut self, delta: Option<PathBuf>) -> Result<&mut Attached> {
+        if self.disk.is_none() || self.delta != delta {
+            // The old one first: both have the same mount point.
+            self.disk = None;
+            self.options.writes = delta.clone().map_or(Writes::Forget, Writes::Delta);
+            self.delta = delta;
+            self.disk = Some(Attached::new(&self.options, &self.registry)?);
+        }
+        self.disk.as_mut().context("no disk")
+    }
+
+    fn disk(&self) -> Result<&Attached> {
+        self.disk.as_ref().context("no disk is attached")
     }
 
     /// Where the image's root is, the same for every run.
@@ -86,7 +108,7 @@ impl Chroot {
 
     /// Bytes of the disk.
     pub fn size(&self) -> u64 {
-        self.disk.size()
+        self.disk.as_ref().map_or(0, Attached::size)
     }
 
     /// The program's command line, from outside: a chroot, whose own files are the host's and warm.
@@ -101,8 +123,9 @@ impl Chroot {
 
     /// A newly attached disk with its file system newly mounted: nothing of it is cached but what mounting reads.
     pub fn fresh(&mut self) -> Result<Mounted> {
-        self.disk.renew()?;
         let root = self.root();
+        let disk = self.disk.as_mut().context("no disk is attached")?;
+        disk.renew()?;
         let mut mounted = Mounted { guards: Vec::new() };
         let mut mount = |target: &Path, options: &[&str], source: &Path| -> Result<()> {
             fs::create_dir_all(target).with_context(|| format!("creating {}", target.display()))?;
@@ -116,7 +139,7 @@ impl Chroot {
             tools::run("mount", words)?;
             Ok(())
         };
-        let device = self.disk.device();
+        let device = disk.device();
         match self.fs {
             Fs::Overlay => {
                 let (lower, upper) = (self.base.join("lower"), self.base.join("upper"));
@@ -160,7 +183,7 @@ impl Chroot {
             .envs(&self.recipe.start.environment);
         // A group of its own, to be ended as one.
         command.process_group(0).current_dir("/");
-        let (before, stalled) = (self.disk.counters()?, stalled());
+        let (before, stalled) = (self.disk()?.counters()?, stalled());
         let begin = Instant::now();
         let mut child = command.spawn().map_err(|error| tools::explain(program, &error))?;
         let pid = child.id() as i32;
@@ -173,7 +196,7 @@ impl Chroot {
         let status = child.wait().with_context(|| format!("waiting for {program}"))?;
         let seconds = begin.elapsed().as_secs_f64();
         let stalled_seconds = stalled.and_then(|before| Some(self::stalled()? - before));
-        let counted = self.disk.counters()?;
+        let counted = self.disk()?.counters()?;
         drop(timer);
         settle(self.limit)?;
         drop(guard);
@@ -229,7 +252,7 @@ impl Chroot {
 
     /// The disk's request log since the last call.
     pub fn take_log(&self) -> Vec<Entry> {
-        self.disk.take_log()
+        self.disk.as_ref().map_or_else(Vec::new, Attached::take_log)
     }
 
     fn last_words(&self) -> String {
@@ -253,8 +276,6 @@ impl Chroot {
         let refused = [
             ("memory_mb", spec.memory_mb.is_some()),
             ("setup.kernel", !setup.kernel.is_empty()),
-            ("setup.keep", setup.keep),
-            ("setup.install", !setup.install.is_empty()),
         ];
         for (what, asked) in refused {
             if asked {
@@ -281,9 +302,12 @@ impl Chroot {
     }
 
     /// Prepares, starts, and takes down one run on a fresh mount.
-    fn start(&mut self, setup: &Setup, place: &Place, command: &[String]) -> Result<Measured> {
+    fn start(&mut self, setup: &Setup, place: &Place, command: &[String], keep: bool) -> Result<Measured> {
         let names = place.names(&self.root(), self.program());
-        let _mounted = self.fresh()?;
+        // Only a setup with bytes of its own pays for an exchange of disks.
+        let delta = Some(place.delta()).filter(|path| keep || path.exists());
+        self.with_delta(delta)?;
+        let mounted = self.fresh()?;
         if setup.cache != Cache::Cold {
             self.stage("rehearsal", &names.program)?;
             self.check_product()?;
@@ -293,7 +317,7 @@ impl Chroot {
             rustix::fs::sync();
             fs::write("/proc/sys/vm/drop_caches", what.to_string()).context("writing drop_caches")?;
             // The bytes behind the disk went with the rest; what they cost to read is not the model's.
-            self.disk.warm_backing()?;
+            self.disk()?.warm_backing()?;
         }
         self.take_log();
         let mut stages = Vec::new();
@@ -302,10 +326,15 @@ impl Chroot {
         }
         stages.push(self.stage("start", &names.fill(command)?)?);
         self.check_product()?;
+        let requests = self.take_log();
+        drop(mounted);
+        if keep {
+            self.disk()?.commit()?;
+        }
         Ok(Measured {
             stages,
             marks: Vec::new(),
-            requests: self.take_log(),
+            requests,
         })
     }
 }
@@ -315,8 +344,20 @@ impl Machine for Chroot {
         Chroot::size(self)
     }
 
-    fn install(&mut self, _place: &Place, _commands: &[Vec<String>]) -> Result<()> {
-        bail!("machine \"chroot\" has no image of the setup's own to install into")
+    fn install(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<()> {
+        anyhow::ensure!(
+            !matches!(self.fs, Fs::Squashfs | Fs::Erofs | Fs::Overlay),
+            "nothing can be installed into {}: it cannot be written",
+            self.fs
+        );
+        self.with_delta(Some(place.delta()))?;
+        let mounted = self.fresh()?;
+        let names = place.names(&self.root(), self.program());
+        for template in commands {
+            self.stage("install", &names.fill(template)?)?;
+        }
+        drop(mounted);
+        self.disk()?.commit()
     }
 
     fn record(&mut self, setup: &Setup, place: &Place, command: Option<&[String]>) -> Result<Measured> {
@@ -325,11 +366,11 @@ impl Machine for Chroot {
             prepare: Vec::new(),
             ..setup.clone()
         };
-        self.start(&cold, place, command.unwrap_or(&setup.start))
+        self.start(&cold, place, command.unwrap_or(&setup.start), setup.keep)
     }
 
     fn run(&mut self, setup: &Setup, place: &Place) -> Result<Measured> {
-        self.start(setup, place, &setup.start)
+        self.start(setup, place, &setup.start, setup.keep)
     }
 }
 

@@ -103,7 +103,10 @@ fn boots(machine: &mut dyn Machine, setup: &Setup, place: &Place, times: usize) 
         seconds.push(measured.stages.iter().map(|stage| stage.seconds).sum::<f64>());
     }
     if times > 1 {
-        let (mean, sd) = (stats::mean(&seconds), stats::sd(&seconds));
+        let (mean, sd) = (
+            stats::mean(&seconds),
+            stats::deviation(&seconds).unwrap_or(f64::NAN),
+        );
         println!(
             "{times} boots: mean {mean:.3} s, sd {sd:.3} s ({:.1} %), median {:.3} s",
             100.0 * sd / mean,

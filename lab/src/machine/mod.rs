@@ -83,6 +83,19 @@ pub struct Place {
 }
 
 impl Place {
+    /// The file of the image's blocks that this setup changed (`disk::Writes::Delta`).
+    pub fn delta(&self) -> PathBuf {
+        self.beside("delta")
+    }
+
+    /// A file beside the state directory.
+    pub fn beside(&self, suffix: &str) -> PathBuf {
+        let mut name = self.state.file_name().unwrap_or_default().to_owned();
+        name.push(".");
+        name.push(suffix);
+        self.state.with_file_name(name)
+    }
+
     /// The placeholders of this place; `root` is where the image is mounted now, `program` the program's own command line.
     pub fn names(&self, root: &Path, program: Vec<String>) -> Names {
         let text = |path: &Path| path.to_string_lossy().into_owned();

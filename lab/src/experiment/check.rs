@@ -1,0 +1,158 @@
+//! Whether an experiment can be made here: tools, memory, disk space, placeholders. Asked of everything before anything runs.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Case, Experiment, Options, run::spec};
+use crate::machine::{self, Place};
+use crate::{image, paths, tools};
+
+/// Space an image may need while it is built: packages, root directory and image.
+const BUILD_BYTES: u64 = 5 << 30;
+/// Space for results and what setups keep.
+const RESULT_BYTES: u64 = 512 << 20;
+/// Memory for the lab and the programs beside it.
+const OWN_BYTES: u64 = 512 << 20;
+/// An image that is not built yet: as large as a desktop's.
+const UNKNOWN_IMAGE_BYTES: u64 = 4 << 30;
+
+/// Fails with what is missing and how to get it.
+pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
+    let (out, headstart) = (options.out.as_path(), options.headstart.as_path());
+    tools::require_root()?;
+    for setup in &experiment.setups {
+        let own = || format!("setup {}", setup.name);
+        if setup.needs_headstart() && !headstart.is_file() {
+            bail!(
+                "{}: no headstart at {}: build it (make build) or name it with --headstart",
+                own(),
+                headstart.display()
+            );
+        }
+        for command in setup.commands() {
+            check_command(command).with_context(own)?;
+        }
+        let requires: Vec<&str> = setup.requires.iter().map(String::as_str).collect();
+        tools::require(&requires).with_context(own)?;
+    }
+    let changes = experiment.changes.iter().flat_map(|c| &c.install);
+    for command in experiment.cases.iter().flat_map(|c| &c.install).chain(changes) {
+        check_command(command).context("install")?;
+    }
+    for case in &experiment.cases {
+        let spec = spec(experiment, case, out)?;
+        for setup in &experiment.setups {
+            machine::check(&spec, setup).with_context(|| case.title())?;
+        }
+        check_memory(case).with_context(|| case.title())?;
+    }
+    let built = experiment
+        .cases
+        .iter()
+        .all(|c| matches!(image::cached(&c.recipe, c.fs), Ok(Some(_))));
+    if !built {
+        space(
+            &paths::cache()?,
+            BUILD_BYTES,
+            "images are built there; HEADSTART_LAB_CACHE names another place",
+        )?;
+    }
+    space(
+        out,
+        RESULT_BYTES,
+        "results and what setups learn go there; --out names another place",
+    )
+}
+
+/// A command's placeholders are known, and a program of the host's is installed.
+fn check_command(command: &[String]) -> Result<()> {
+    let place = Place {
+        state: "/state".into(),
+        headstart: "/headstart".into(),
+        workload: "workload".into(),
+    };
+    place
+        .names(Path::new("/root"), vec!["program".into()])
+        .fill(command)?;
+    match command.first().map(String::as_str) {
+        None => bail!("an empty command"),
+        Some(word) if word.contains('{') || word.contains('/') => Ok(()),
+        Some(word) => tools::require(&[word]),
+    }
+}
+
+/// The image stays in memory, so that the model's are the only delays.
+fn check_memory(case: &Case) -> Result<()> {
+    let image = match image::cached(&case.recipe, case.fs)? {
+        Some(path) => fs::metadata(&path).map_or(UNKNOWN_IMAGE_BYTES, |m| m.len()),
+        None => UNKNOWN_IMAGE_BYTES,
+    };
+    let needed = image + case.memory_mb.unwrap_or(0) * (1 << 20) + OWN_BYTES;
+    let text = fs::read_to_string("/proc/meminfo").context("reading /proc/meminfo")?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let kib = line
+        .and_then(|l| l.split_whitespace().next())
+        .and_then(|n| n.parse::<u64>().ok());
+    let available = kib.context("/proc/meminfo says nothing of MemAvailable")? * 1024;
+    if available < needed {
+        bail!(
+            "{} MB of memory are available, {} MB are needed: the image ({} MB) is kept in memory, the machine has {} MB of its own, the lab {} MB",
+            available >> 20,
+            needed >> 20,
+            image >> 20,
+            case.memory_mb.unwrap_or(0),
+            OWN_BYTES >> 20
+        );
+    }
+    Ok(())
+}
+
+/// Fails unless the file system of `path`, or of what will be its parent, has `bytes` free.
+fn space(path: &Path, bytes: u64, why: &str) -> Result<()> {
+    let mut at = std::path::absolute(path)?;
+    while !at.exists() && at.pop() {}
+    let fs = rustix::fs::statvfs(&at).with_context(|| format!("asking for the space at {}", at.display()))?;
+    let free = fs.f_bavail * fs.f_frsize;
+    if free < bytes {
+        bail!(
+            "{} has {} MB free, {} MB are needed: {why}",
+            at.display(),
+            free >> 20,
+            bytes >> 20
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn commands_are_checked_before_they_run() {
+        check_command(&words("sh -c {program}")).unwrap();
+        check_command(&words("{headstart} boot enable --root {root}")).unwrap();
+        let said = |line: &str| check_command(&words(line)).unwrap_err().to_string();
+        assert!(said("sh {rot}/x").contains("{rot}"));
+        assert!(said("no-such-tool x").contains("no-such-tool is not installed"));
+        assert!(said("").contains("empty"));
+    }
+
+    #[test]
+    fn too_little_space_is_said_with_the_place() {
+        space(Path::new("/tmp/not/there/yet"), 1, "x").unwrap();
+        let said = space(Path::new("/proc"), 1 << 60, "they go there")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            said.contains("/proc has 0 MB free") && said.contains("they go there"),
+            "{said}"
+        );
+    }
+}

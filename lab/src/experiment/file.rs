@@ -1,0 +1,370 @@
+//! An experiment as a TOML file. Everything it names is loaded and checked at once; an error names the file, the line and the key.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Case, Change, Experiment, Published};
+use crate::image::{Fs, Recipe};
+use crate::machine::{self, Kind};
+use crate::model::Model;
+use crate::setup::Setup;
+
+/// The file's own form.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    question: String,
+    machine: Option<Kind>,
+    workload: Option<Spanned<String>>,
+    disk: Option<Spanned<String>>,
+    fs: Option<Fs>,
+    memory_mb: Option<u64>,
+    setups: Spanned<Vec<Spanned<String>>>,
+    base: Option<Spanned<String>>,
+    rounds: Spanned<usize>,
+    #[serde(default)]
+    drop: usize,
+    #[serde(default = "one")]
+    seed: u64,
+    #[serde(default = "minutes")]
+    limit_seconds: Spanned<u64>,
+    until: Option<String>,
+    #[serde(default)]
+    install: Vec<Vec<String>>,
+    #[serde(default)]
+    case: Vec<Spanned<CaseFile>>,
+    #[serde(default)]
+    change: Vec<Spanned<Change>>,
+    #[serde(default)]
+    published: Vec<Spanned<Published>>,
+}
+
+/// What a case says of its own; the rest is the experiment's.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaseFile {
+    name: String,
+    machine: Option<Kind>,
+    workload: Option<Spanned<String>>,
+    disk: Option<Spanned<String>>,
+    fs: Option<Fs>,
+    memory_mb: Option<u64>,
+    #[serde(default)]
+    install: Vec<Vec<String>>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn minutes() -> Spanned<u64> {
+    Spanned::new(0..0, 300)
+}
+
+/// Loads what `name` stands for beside the file that names it: a path ending in `.toml` counts from there, another is a built-in's.
+fn beside(file: &Path, name: &str) -> String {
+    if !name.ends_with(".toml") {
+        return name.to_owned();
+    }
+    let directory = file.parent().map_or_else(PathBuf::new, Path::to_owned);
+    directory.join(name).to_string_lossy().into_owned()
+}
+
+/// Reads an experiment.
+pub fn load(path: &Path) -> Result<Experiment> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("reading the experiment {}", path.display()))?;
+    parse(&text, path)
+}
+
+/// Reads an experiment from `text`, which came from `path`.
+fn parse(text: &str, path: &Path) -> Result<Experiment> {
+    let shown = path.display();
+    let file: File = toml::from_str(text).with_context(|| format!("the experiment {shown}"))?;
+    // Where something stands, and what it is called there.
+    let at = |span: std::ops::Range<usize>, key: &str| {
+        let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
+        format!("{shown}, line {line}: {key}")
+    };
+    let refuse = |span: std::ops::Range<usize>, key: &str, why: String| anyhow!("{}: {why}", at(span, key));
+
+    let mut setups: Vec<Setup> = Vec::new();
+    for name in file.setups.get_ref() {
+        let setup = Setup::load(&beside(path, name.get_ref())).with_context(|| at(name.span(), "setups"))?;
+        if setups.iter().any(|s| s.name == setup.name) {
+            return Err(refuse(
+                name.span(),
+                "setups",
+                format!("{:?} stands there twice", setup.name),
+            ));
+        }
+        if let Some(other) = &setup.state_of
+            && !setups.iter().any(|s| s.name == *other)
+        {
+            let why = format!(
+                "{:?} has state_of {other:?}, which must come before it",
+                setup.name
+            );
+            return Err(refuse(name.span(), "setups", why));
+        }
+        setups.push(setup);
+    }
+    let names: Vec<&str> = setups.iter().map(|s| s.name.as_str()).collect();
+    let Some(first) = names.first() else {
+        return Err(refuse(file.setups.span(), "setups", "there is none".into()));
+    };
+    let base = match &file.base {
+        None => (*first).to_owned(),
+        Some(base) if names.contains(&base.get_ref().as_str()) => base.get_ref().clone(),
+        Some(base) => {
+            let why = format!("{:?} is none of the setups {}", base.get_ref(), names.join(", "));
+            return Err(refuse(base.span(), "base", why));
+        }
+    };
+    if *file.rounds.get_ref() == 0 {
+        return Err(refuse(file.rounds.span(), "rounds", "0; at least 1".into()));
+    }
+    if *file.limit_seconds.get_ref() == 0 {
+        return Err(refuse(
+            file.limit_seconds.span(),
+            "limit_seconds",
+            "0; at least 1".into(),
+        ));
+    }
+    let rounds = file.drop + file.rounds.get_ref();
+    for change in &file.change {
+        if !(1..=rounds).contains(&change.get_ref().before_round) {
+            let why = format!(
+                "{}; there are rounds 1 to {rounds}",
+                change.get_ref().before_round
+            );
+            return Err(refuse(change.span(), "change.before_round", why));
+        }
+    }
+
+    let mut cases: Vec<Case> = Vec::new();
+    let only = [Spanned::new(
+        0..0,
+        CaseFile {
+            name: String::new(),
+            machine: None,
+            workload: None,
+            disk: None,
+            fs: None,
+            memory_mb: None,
+            install: Vec::new(),
+        },
+    )];
+    for given in if file.case.is_empty() {
+        &only[..]
+    } else {
+        &file.case[..]
+    } {
+        let (case, span) = (given.get_ref(), given.span());
+        let missing = |key: &str| {
+            refuse(
+                span.clone(),
+                key,
+                "missing: give it for all, or in this case".into(),
+            )
+        };
+        let workload = case
+            .workload
+            .as_ref()
+            .or(file.workload.as_ref())
+            .ok_or_else(|| missing("workload"))?;
+        let disk = case
+            .disk
+            .as_ref()
+            .or(file.disk.as_ref())
+            .ok_or_else(|| missing("disk"))?;
+        let built = Case {
+            name: case.name.clone(),
+            machine: case.machine.or(file.machine).ok_or_else(|| missing("machine"))?,
+            recipe: Recipe::load(&beside(path, workload.get_ref()))
+                .with_context(|| at(workload.span(), "workload"))?,
+            fs: case.fs.or(file.fs).unwrap_or(Fs::Ext4),
+            model: Model::load(&beside(path, disk.get_ref())).with_context(|| at(disk.span(), "disk"))?,
+            memory_mb: case.memory_mb.or(file.memory_mb),
+            install: file.install.iter().chain(&case.install).cloned().collect(),
+        };
+        if !file.case.is_empty()
+            && (built.name.is_empty() || cases.iter().any(|c| c.directory() == built.directory()))
+        {
+            return Err(refuse(
+                span,
+                "case.name",
+                format!("{:?} is empty or another's", built.name),
+            ));
+        }
+        cases.push(built);
+    }
+    for published in &file.published {
+        let (p, span) = (published.get_ref(), published.span());
+        for setup in p.setup.keys().chain([&p.base]) {
+            if !names.contains(&setup.as_str()) || !p.setup.contains_key(setup) {
+                let why = format!(
+                    "no {setup:?} among this experiment's setups {} and the pairs given here",
+                    names.join(", ")
+                );
+                return Err(refuse(span, "published.setup", why));
+            }
+        }
+        if let Some(case) = p.case.keys().find(|name| !cases.iter().any(|c| c.name == **name)) {
+            return Err(refuse(span, "published.case", format!("no case {case:?} here")));
+        }
+    }
+    let mut changes: Vec<Change> = file.change.into_iter().map(Spanned::into_inner).collect();
+    changes.sort_by_key(|change| change.before_round);
+    Ok(Experiment {
+        name: path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+        question: file.question,
+        base,
+        rounds: *file.rounds.get_ref(),
+        drop: file.drop,
+        seed: file.seed,
+        limit: Duration::from_secs(*file.limit_seconds.get_ref()),
+        until: file.until,
+        changes,
+        published: file.published.into_iter().map(Spanned::into_inner).collect(),
+        setups,
+        cases,
+    })
+}
+
+/// Every workload on every file system and disk with every setup, for `headstart-lab bench`: an experiment without a file.
+pub fn side_by_side(
+    workloads: &[String],
+    systems: &[Fs],
+    disks: &[String],
+    setups: &[String],
+    rounds: usize,
+) -> Result<Experiment> {
+    let setups = setups
+        .iter()
+        .map(|name| Setup::load(name))
+        .collect::<Result<Vec<_>>>()?;
+    let base = setups.first().context("no setup")?.name.clone();
+    let mut cases = Vec::new();
+    for workload in workloads {
+        for fs in systems {
+            for disk in disks {
+                let (recipe, model) = (Recipe::load(workload)?, Model::load(disk)?);
+                cases.push(Case {
+                    name: format!("{}-{fs}-{}", recipe.name, model.name),
+                    machine: Kind::Chroot,
+                    recipe,
+                    fs: *fs,
+                    model,
+                    memory_mb: None,
+                    install: Vec::new(),
+                });
+            }
+        }
+    }
+    anyhow::ensure!(rounds > 0, "--rounds 0: at least 1");
+    Ok(Experiment {
+        name: "bench".into(),
+        question: format!(
+            "How do {} compare?",
+            setups
+                .iter()
+                .map(|s| s.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+        setups,
+        base,
+        rounds,
+        drop: 0,
+        seed: 1,
+        limit: machine::LIMIT,
+        until: None,
+        cases,
+        changes: Vec::new(),
+        published: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "question = 'is it faster?'\nmachine = 'chroot'\nworkload = 'git'\ndisk = 'flash4ms'\nsetups = ['none', 'headstart']\nrounds = 3\n";
+
+    fn wrong(text: &str) -> String {
+        format!("{:#}", parse(text, Path::new("x/e.toml")).unwrap_err())
+    }
+
+    #[test]
+    fn a_short_file_is_enough() {
+        let e = parse(GOOD, Path::new("x/e.toml")).unwrap();
+        assert_eq!(
+            (e.name.as_str(), e.base.as_str(), e.rounds, e.cases.len()),
+            ("e", "none", 3, 1)
+        );
+        assert_eq!(e.cases[0].title(), "git on chroot, ext4, disk flash4ms");
+    }
+
+    #[test]
+    fn cases_take_what_they_do_not_say_from_the_experiment() {
+        let text = format!("{GOOD}[[case]]\nname = 'a'\n[[case]]\nname = 'b'\ndisk = 'disk'\nfs = 'xfs'\n");
+        let cases = parse(&text, Path::new("e.toml")).unwrap().cases;
+        assert_eq!(
+            [cases[0].model.name.as_str(), cases[1].model.name.as_str()],
+            ["flash4ms", "disk"]
+        );
+        assert_eq!(cases[1].fs, Fs::Xfs);
+    }
+
+    #[test]
+    fn errors_name_file_line_and_key() {
+        for (from, to, line, said) in [
+            ("'flash4ms'", "'floppy'", 4, "disk: no disk"),
+            ("'git'", "'doom'", 3, "workload: no workload"),
+            ("'headstart'", "'hedstart'", 5, "setups: no setup"),
+            ("'headstart'", "'none'", 5, "twice"),
+            ("'headstart'", "'tools/x.toml'", 5, "x/tools/x.toml"),
+            ("rounds = 3", "rounds = 0", 6, "rounds"),
+            (
+                "rounds = 3",
+                "rounds = 3\nbase = 'cold'",
+                7,
+                "base: \"cold\" is none of the setups none, headstart",
+            ),
+            (
+                "rounds = 3",
+                "rounds = 3\n[[change]]\nbefore_round = 4\ninstall = []",
+                7,
+                "rounds 1 to 3",
+            ),
+        ] {
+            let error = wrong(&GOOD.replace(from, to));
+            assert!(
+                error.contains(&format!("x/e.toml, line {line}: ")) && error.contains(said),
+                "{error}"
+            );
+        }
+        for (from, to, line, said) in [
+            ("rounds = 3", "round = 3", 6, "unknown field `round`"),
+            ("'chroot'", "'chrot'", 2, "chroot"),
+            ("rounds = 3", "rounds = 'three'", 6, "invalid type"),
+            ("disk = 'flash4ms'", "disk = ", 4, ""),
+        ] {
+            let error = wrong(&GOOD.replace(from, to));
+            assert!(
+                error.contains(&format!("line {line}")) && error.contains("x/e.toml") && error.contains(said),
+                "{error}"
+            );
+        }
+        assert!(wrong(&GOOD.replace("machine = 'chroot'\n", "")).contains("machine: missing"));
+    }
+}

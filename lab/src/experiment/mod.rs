@@ -1,0 +1,139 @@
+//! Experiments: a question, and the runs that answer it. A TOML file says which setups start on which machine and disk, how often
+//! and in which order; [`run`] makes the runs, one line each in `runs.jsonl`, and can be interrupted at any moment.
+
+mod check;
+mod file;
+mod order;
+mod progress;
+mod record;
+mod run;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use check::check;
+pub use file::{load, side_by_side};
+pub use order::schedule;
+pub use record::{Begun, Directory, Run};
+pub use run::{Options, run};
+
+use crate::image::{Fs, Recipe};
+use crate::machine::Kind;
+use crate::model::Model;
+use crate::setup::Setup;
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Experiment {
+    /// Name in tables.
+    pub name: String,
+    /// What the runs are to answer.
+    pub question: String,
+    /// In table order.
+    pub setups: Vec<Setup>,
+    /// The setup the others are compared with.
+    pub base: String,
+    /// Rounds that count; each has every setup once.
+    pub rounds: usize,
+    /// Rounds before them that do not count.
+    pub drop: usize,
+    /// Seed of the order inside rounds.
+    pub seed: u64,
+    /// A run that takes longer is ended and counts as aborted.
+    pub limit: Duration,
+    /// The mark at which the measured time ends; the end of the start when absent.
+    pub until: Option<String>,
+    /// One after another.
+    pub cases: Vec<Case>,
+    /// Changes between rounds.
+    pub changes: Vec<Change>,
+    /// Figures of others this experiment repeats.
+    pub published: Vec<Published>,
+}
+
+/// One machine with its workload: a table of its own in the report.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// Name; empty when an experiment has but one.
+    pub name: String,
+    /// Which machine.
+    pub machine: Kind,
+    /// What is on its disk.
+    pub recipe: Recipe,
+    /// Its root file system.
+    pub fs: Fs,
+    /// Its disk's timing.
+    pub model: Model,
+    /// Memory of a virtual machine.
+    pub memory_mb: Option<u64>,
+    /// Commands run in the image of every setup, before the setup's own `install`.
+    pub install: Vec<Vec<String>>,
+}
+
+/// Something that changes on the machine between two rounds, for every setup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Before this round; the first is 1, those that are dropped included.
+    pub before_round: usize,
+    /// Commands on the host, the setup's image mounted read-write at `{root}`.
+    pub install: Vec<Vec<String>>,
+}
+
+/// Which published figures belong to which of ours: `ours = "theirs"`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// The group of figures, such as `boot`.
+    pub table: String,
+    /// The test in it.
+    pub test: String,
+    /// Our cases and theirs; ours is `""` when there is but one.
+    pub case: std::collections::BTreeMap<String, String>,
+    /// Our setups and theirs.
+    pub setup: std::collections::BTreeMap<String, String>,
+    /// Our setup that the gains count from.
+    pub base: String,
+}
+
+impl Case {
+    /// The name for people.
+    pub fn title(&self) -> String {
+        let memory = self.memory_mb.map_or(String::new(), |m| format!(", {m} MB"));
+        let what = format!(
+            "{} on {}, {}, disk {}{memory}",
+            self.recipe.name,
+            self.machine.name(),
+            self.fs,
+            self.model.name
+        );
+        match self.name.as_str() {
+            "" => what,
+            name => format!("{name}: {what}"),
+        }
+    }
+
+    /// The name of its directory.
+    pub fn directory(&self) -> PathBuf {
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        };
+        match self.name.as_str() {
+            "" => PathBuf::from("case"),
+            name => PathBuf::from(name.chars().map(plain).collect::<String>()),
+        }
+    }
+}
+
+impl Experiment {
+    /// All rounds, dropped ones included.
+    pub fn all_rounds(&self) -> usize {
+        self.drop + self.rounds
+    }
+}

@@ -1,0 +1,139 @@
+//! What is shown while an experiment runs: a line for each run, and how long the rest will take.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::order::Step;
+
+/// Times of finished runs, from which the rest is estimated.
+#[derive(Debug, Default)]
+pub struct Estimate {
+    /// For (case, setup): runs and seconds, with all that is around a run.
+    seen: BTreeMap<(usize, usize), (f64, f64)>,
+}
+
+impl Estimate {
+    /// A run took `seconds`, mounting and cleaning up included.
+    pub fn saw(&mut self, step: Step, seconds: f64) {
+        let (runs, sum) = self.seen.entry((step.case, step.setup)).or_default();
+        *runs += 1.0;
+        *sum += seconds;
+    }
+
+    /// How long `rest` will take: each setup as long as it took so far, one not seen yet as long as the mean of all.
+    pub fn left(&self, rest: &[Step]) -> Option<Duration> {
+        let (runs, sum) = self
+            .seen
+            .values()
+            .fold((0.0, 0.0), |(n, s), (runs, sum)| (n + runs, s + sum));
+        if runs == 0.0 {
+            return None;
+        }
+        let seconds = rest
+            .iter()
+            .map(|step| match self.seen.get(&(step.case, step.setup)) {
+                Some((runs, sum)) => sum / runs,
+                None => sum / runs,
+            });
+        Some(Duration::from_secs_f64(seconds.sum()))
+    }
+}
+
+/// A duration for people: `45 s`, `12 min`, `3 h 20 min`.
+pub fn shown(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", (seconds + 30) / 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// A bar where there is a terminal, lines everywhere.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+    begin: Instant,
+}
+
+impl Progress {
+    /// For `runs` of which `done` are made.
+    pub fn new(runs: usize, done: usize) -> Progress {
+        let bar = ProgressBar::new(runs as u64).with_position(done as u64);
+        // The template is a constant; the default style is as good when it is refused.
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(250));
+        Progress {
+            bar,
+            begin: Instant::now(),
+        }
+    }
+
+    /// What is being done now.
+    pub fn doing(&self, what: &str) {
+        self.bar.set_message(what.to_owned());
+    }
+
+    /// A line that stays.
+    pub fn line(&self, line: &str) {
+        if self.bar.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.bar.println(line);
+        }
+    }
+
+    /// One run more, with its line and what is left.
+    pub fn run(&self, line: &str, left: Option<Duration>) {
+        self.bar.inc(1);
+        let left = left.map_or(String::new(), |left| format!(", {} left", shown(left)));
+        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
+        let width = all.to_string().len();
+        self.line(&format!("[{done:>width$}/{all}] {line}{left}"));
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+        self.line(&format!("done in {}", shown(self.begin.elapsed())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(case: usize, setup: usize) -> Step {
+        Step {
+            case,
+            round: 0,
+            setup,
+        }
+    }
+
+    #[test]
+    fn the_rest_takes_as_long_as_what_is_like_it() {
+        let mut estimate = Estimate::default();
+        assert_eq!(estimate.left(&[step(0, 0)]), None);
+        estimate.saw(step(0, 0), 10.0);
+        estimate.saw(step(0, 1), 2.0);
+        estimate.saw(step(0, 1), 4.0);
+        let left = |steps: &[Step]| estimate.left(steps).unwrap().as_secs_f64();
+        assert!((left(&[step(0, 0), step(0, 1)]) - 13.0).abs() < 1e-6);
+        // Never seen: the mean of all three.
+        assert!((left(&[step(1, 0)]) - 16.0 / 3.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn durations_for_people() {
+        let shown = |s| shown(Duration::from_secs(s));
+        assert_eq!(
+            [shown(45), shown(700), shown(12_000)],
+            ["45 s", "12 min", "3 h 20 min"]
+        );
+    }
+}

@@ -1,0 +1,374 @@
+//! Makes the runs of an experiment that are not made yet.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::order::Step;
+use super::progress::{Estimate, Progress};
+use super::{Begun, Case, Directory, Experiment, Run, check, schedule};
+use crate::disk::Entry;
+use crate::machine::{self, Machine, Measured, Place, Spec};
+use crate::model::{Extent, Model, Op, merge, t_io};
+use crate::paths;
+use crate::registry::Registry;
+use crate::setup::Setup;
+
+/// A setup that fails so often in a row is broken, not unlucky.
+const PATIENCE: usize = 3;
+
+/// How to run an experiment.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Its directory.
+    pub out: PathBuf,
+    /// The headstart binary.
+    pub headstart: PathBuf,
+    /// Go on in a directory begun by another experiment file or binary.
+    pub mixed: bool,
+    /// Forget what the directory holds of earlier runs.
+    pub again: bool,
+}
+
+/// How far a setup has got, kept beside its state.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Learned {
+    installed: bool,
+    starts: usize,
+    changes: usize,
+}
+
+/// The machine of `case`.
+pub(super) fn spec(experiment: &Experiment, case: &Case, out: &Path) -> Result<Spec> {
+    Ok(Spec {
+        kind: case.machine,
+        recipe: case.recipe.clone(),
+        fs: case.fs,
+        model: case.model.clone(),
+        memory_mb: case.memory_mb,
+        limit: experiment.limit,
+        base: paths::base()?,
+        output: out.join("output.log"),
+    })
+}
+
+/// Checks, then makes every run that `options.out` does not hold yet.
+pub fn run(experiment: &Experiment, options: &Options, registry: &Registry) -> Result<()> {
+    let out = std::path::absolute(&options.out)?;
+    check(experiment, options)?;
+    let needs = experiment.setups.iter().any(Setup::needs_headstart);
+    let begun = Begun::new(experiment, needs.then_some(options.headstart.as_path()))?;
+    if options.again {
+        forget(&out)?;
+    }
+    let (mut directory, runs) = Directory::open(&out, &begun, options.mixed)?;
+    let steps = schedule(
+        experiment.cases.len(),
+        experiment.all_rounds(),
+        experiment.setups.len(),
+        experiment.seed,
+    );
+    let made = |step: &Step| {
+        let (case, setup) = (
+            &experiment.cases[step.case].name,
+            &experiment.setups[step.setup].name,
+        );
+        runs.iter()
+            .any(|r| r.round == step.round && r.case == *case && r.setup == *setup)
+    };
+    let todo: Vec<Step> = steps.iter().copied().filter(|step| !made(step)).collect();
+    let progress = Progress::new(steps.len(), steps.len() - todo.len());
+    if todo.len() < steps.len() {
+        progress.line(&format!(
+            "{}: {} runs are there, {} to go",
+            out.display(),
+            steps.len() - todo.len(),
+            todo.len()
+        ));
+    }
+    let mut session = Session {
+        experiment,
+        out,
+        headstart: options.headstart.clone(),
+        programs: begun.programs,
+        estimate: Estimate::default(),
+        failed: vec![0; experiment.setups.len()],
+        progress,
+    };
+    for (number, case) in experiment.cases.iter().enumerate() {
+        let position = todo.iter().position(|step| step.case == number);
+        let Some(first) = position else { continue };
+        let count = todo[first..]
+            .iter()
+            .take_while(|step| step.case == number)
+            .count();
+        session.case(
+            case,
+            &todo[first..first + count],
+            &todo[first + count..],
+            &mut directory,
+            registry,
+        )?;
+    }
+    session.progress.finish();
+    Ok(())
+}
+
+/// Removes what an earlier experiment left at `out`, and nothing else.
+fn forget(out: &Path) -> Result<()> {
+    for name in ["runs.jsonl", "experiment.json", "output.log", "state", "requests"] {
+        let path = out.join(name);
+        let result = if path.is_dir() {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
+        };
+        match result {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(e).with_context(|| format!("removing {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+struct Session<'a> {
+    experiment: &'a Experiment,
+    out: PathBuf,
+    headstart: PathBuf,
+    programs: String,
+    estimate: Estimate,
+    /// Aborted runs in a row, by setup.
+    failed: Vec<usize>,
+    progress: Progress,
+}
+
+impl Session<'_> {
+    /// All missing runs of one case; `after` is what comes later, for the estimate.
+    fn case(
+        &mut self,
+        case: &Case,
+        todo: &[Step],
+        after: &[Step],
+        directory: &mut Directory,
+        registry: &Registry,
+    ) -> Result<()> {
+        let spec = spec(self.experiment, case, &self.out)?;
+        self.progress.line(&case.title());
+        let mut machine = machine::open(&spec, registry, &|step| self.progress.doing(step))?;
+        for setup in &self.experiment.setups {
+            self.learn(machine.as_mut(), case, setup)
+                .with_context(|| format!("setup {}: learning", setup.name))?;
+        }
+        for (number, step) in todo.iter().enumerate() {
+            let setup = &self.experiment.setups[step.setup];
+            self.change(machine.as_mut(), case, step.round)?;
+            self.progress.doing(&format!(
+                "round {} of {}: {}",
+                step.round + 1,
+                self.experiment.all_rounds(),
+                setup.name
+            ));
+            let (begin, began) = (Instant::now(), SystemTime::now());
+            let result = machine.run(setup, &self.place(case, setup));
+            let run = self.finished(case, *step, began, result, machine.size())?;
+            self.estimate.saw(*step, begin.elapsed().as_secs_f64());
+            directory.add(&run)?;
+            let rest: Vec<Step> = todo[number + 1..].iter().chain(after).copied().collect();
+            let said = match &run.aborted {
+                None => format!(
+                    "{:.3} s, {} reads, {:.1} MiB",
+                    run.seconds,
+                    run.reads,
+                    run.bytes as f64 / f64::from(1 << 20)
+                ),
+                Some(why) => format!("aborted: {why}"),
+            };
+            let dropped = if step.round < self.experiment.drop {
+                " (dropped)"
+            } else {
+                ""
+            };
+            self.progress.run(
+                &format!("round {}{dropped} {}: {said}", step.round + 1, setup.name),
+                self.estimate.left(&rest),
+            );
+            let failed = &mut self.failed[step.setup];
+            *failed = if run.aborted.is_some() { *failed + 1 } else { 0 };
+            if *failed >= PATIENCE {
+                bail!(
+                    "setup {} failed {PATIENCE} times in a row; the last: {}",
+                    setup.name,
+                    run.aborted.unwrap_or_default()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn finished(
+        &self,
+        case: &Case,
+        step: Step,
+        began: SystemTime,
+        result: Result<Measured>,
+        size: u64,
+    ) -> Result<Run> {
+        let setup = &self.experiment.setups[step.setup];
+        let mut aborted = None;
+        let measured = result.unwrap_or_else(|error| {
+            aborted = Some(format!("{error:#}"));
+            Measured::default()
+        });
+        let Measured {
+            stages,
+            marks,
+            requests,
+        } = measured;
+        let mut seconds = stages.iter().map(|s| s.seconds).sum();
+        if let (Some(until), None) = (&self.experiment.until, &aborted) {
+            match marks.iter().find(|m| m.name == *until) {
+                Some(mark) => seconds = mark.seconds,
+                None => {
+                    let had: Vec<&str> = marks.iter().map(|m| m.name.as_str()).collect();
+                    aborted = Some(format!(
+                        "never came to the mark {until:?}; it had: {}",
+                        had.join(", ")
+                    ));
+                }
+            }
+        }
+        if step.round == 0 {
+            let directory = self.out.join("requests").join(case.directory());
+            fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
+            write_log(&directory.join(format!("{}.csv", setup.name)), &requests)?;
+        }
+        let stalled: Option<f64> = stages.iter().map(|s| s.stalled_seconds).sum();
+        Ok(Run {
+            case: case.name.clone(),
+            round: step.round,
+            setup: setup.name.clone(),
+            began: began.duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
+            seconds: if aborted.is_some() { 0.0 } else { seconds },
+            reads: stages.iter().map(|s| s.reads).sum(),
+            bytes: stages.iter().map(|s| s.bytes).sum(),
+            busy_seconds: stages.iter().map(|s| s.busy_seconds).sum(),
+            stalled_seconds: stalled.filter(|_| !stages.is_empty()),
+            t_io_seconds: best(&requests, &case.model, size),
+            stages,
+            marks,
+            aborted,
+            programs: self.programs.clone(),
+        })
+    }
+
+    fn place(&self, case: &Case, setup: &Setup) -> Place {
+        let name = setup.state_of.as_ref().unwrap_or(&setup.name);
+        Place {
+            state: self.out.join("state").join(case.directory()).join(name),
+            headstart: self.headstart.clone(),
+            workload: case.recipe.name.clone(),
+        }
+    }
+
+    /// Installs and records what is not yet.
+    fn learn(&self, machine: &mut dyn Machine, case: &Case, setup: &Setup) -> Result<()> {
+        if setup.state_of.is_some() {
+            return Ok(());
+        }
+        let place = self.place(case, setup);
+        fs::create_dir_all(&place.state).with_context(|| format!("creating {}", place.state.display()))?;
+        let file = place.beside("json");
+        let mut learned = read(&file)?;
+        if !learned.installed {
+            let commands: Vec<Vec<String>> = case.install.iter().chain(&setup.install).cloned().collect();
+            if !commands.is_empty() {
+                self.progress.doing(&format!("{}: installing", setup.name));
+                machine.install(&place, &commands)?;
+            }
+            learned.installed = true;
+            write(&file, &learned)?;
+        }
+        for command in setup.record.commands().into_iter().skip(learned.starts) {
+            self.progress.doing(&format!("{}: learning", setup.name));
+            let measured = machine.record(setup, &place, command)?;
+            learned.starts += 1;
+            write(&file, &learned)?;
+            let seconds: f64 = measured.stages.iter().map(|s| s.seconds).sum();
+            self.progress.line(&format!(
+                "{} learned from start {} in {seconds:.3} s",
+                setup.name, learned.starts
+            ));
+        }
+        Ok(())
+    }
+
+    /// Makes the changes due before `round` that are not made yet.
+    fn change(&self, machine: &mut dyn Machine, case: &Case, round: usize) -> Result<()> {
+        let due: Vec<_> = self
+            .experiment
+            .changes
+            .iter()
+            .filter(|c| c.before_round <= round + 1)
+            .collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        for setup in self.experiment.setups.iter().filter(|s| s.state_of.is_none()) {
+            let place = self.place(case, setup);
+            let file = place.beside("json");
+            let mut learned = read(&file)?;
+            for change in due.iter().skip(learned.changes) {
+                machine.install(&place, &change.install).with_context(|| {
+                    format!(
+                        "setup {}: the change before round {}",
+                        setup.name, change.before_round
+                    )
+                })?;
+                learned.changes += 1;
+                write(&file, &learned)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(file: &Path) -> Result<Learned> {
+    match fs::read(file) {
+        Ok(text) => serde_json::from_slice(&text).with_context(|| file.display().to_string()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Learned::default()),
+        Err(e) => Err(e).with_context(|| format!("reading {}", file.display())),
+    }
+}
+
+fn write(file: &Path, learned: &Learned) -> Result<()> {
+    let temporary = file.with_extension("tmp");
+    fs::write(&temporary, serde_json::to_vec(learned)?)
+        .and_then(|()| fs::rename(&temporary, file))
+        .with_context(|| format!("writing {}", file.display()))
+}
+
+/// The device's best time for what a log read, in seconds.
+fn best(log: &[Entry], model: &Model, size: u64) -> f64 {
+    let reads = log.iter().filter(|entry| entry.op == Op::Read);
+    let extents: Vec<Extent> = reads
+        .map(|e| Extent {
+            offset: e.offset,
+            length: e.length,
+        })
+        .collect();
+    t_io(&merge(&extents, 0), model, size).as_secs_f64()
+}
+
+fn write_log(path: &Path, log: &[Entry]) -> Result<()> {
+    let mut text = format!("{}\n", Entry::CSV_HEADER);
+    for entry in log {
+        text.push_str(&entry.csv());
+        text.push('\n');
+    }
+    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}

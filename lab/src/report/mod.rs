@@ -1,0 +1,351 @@
+//! What the runs of an experiment say: a table for people, one JSON object for programs, plots.
+
+mod compare;
+mod plot;
+mod published;
+mod table;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+pub use compare::{Comparison, compare, compared};
+pub use plot::plots;
+pub use published::{Figures, against};
+pub use table::table;
+
+use crate::experiment::{Begun, Directory, Run};
+use crate::stats::{bootstrap, centre, deviation, mean, median, outliers, pick};
+
+/// An experiment and what its runs say.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The experiment.
+    pub experiment: Begun,
+    /// One for each case.
+    pub cases: Vec<CaseReport>,
+    /// What a reader must know: missing runs, mixed binaries.
+    pub notes: Vec<String>,
+}
+
+/// One case.
+#[derive(Debug, Clone, Serialize)]
+pub struct CaseReport {
+    /// Name; empty when there is but one.
+    pub name: String,
+    /// Name for people.
+    pub title: String,
+    /// The device's best time for what a start of the base setup reads, in seconds: the median.
+    pub t_io_seconds: Option<f64>,
+    /// In the experiment's order.
+    pub setups: Vec<Summary>,
+    /// Every run, in order.
+    #[serde(skip)]
+    pub runs: Vec<Run>,
+}
+
+/// A value and its 95 % bootstrap interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The value.
+    pub value: f64,
+    /// Low and high; absent with a single round.
+    pub interval: Option<[f64; 2]>,
+}
+
+/// A run that a reader must know of.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Noted {
+    /// From 1, dropped rounds included.
+    pub round: usize,
+    /// Why it was aborted, or its time.
+    pub what: String,
+}
+
+/// A mark over all rounds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MarkSummary {
+    /// Name.
+    pub name: String,
+    /// Runs that have it.
+    pub n: usize,
+    /// Mean seconds since the start of the run.
+    pub mean: f64,
+    /// Its standard deviation.
+    pub sd: Option<f64>,
+}
+
+/// One setup over all rounds of a case. Times in seconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// Setup name.
+    pub setup: String,
+    /// Runs that count.
+    pub n: usize,
+    /// Runs of rounds that were dropped.
+    pub dropped: usize,
+    /// Runs that failed or exceeded the limit; they are in no figure.
+    pub aborted: Vec<Noted>,
+    /// Runs far from the others; they are in every figure.
+    pub outlying: Vec<Noted>,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub sd: Option<f64>,
+    /// Least.
+    pub min: f64,
+    /// Median.
+    pub median: f64,
+    /// Most.
+    pub max: f64,
+    /// Median read requests.
+    pub reads: f64,
+    /// Median bytes read.
+    pub bytes: f64,
+    /// Median time in which the disk had a request outstanding.
+    pub busy_seconds: f64,
+    /// Median time in which some task waited for I/O.
+    pub stalled_seconds: Option<f64>,
+    /// Median read requests of the start alone, after any preparation.
+    pub start_reads: f64,
+    /// Median time of the preparation.
+    pub prepare_seconds: f64,
+    /// Rounds in which both this and the base setup count.
+    pub pairs: usize,
+    /// Time less the base's of the same round, in seconds.
+    pub difference: Option<Estimate>,
+    /// The same as a share of the base's time.
+    pub relative: Option<Estimate>,
+    /// R = (base − this) / (base − warm), of medians.
+    pub recovered: Option<Estimate>,
+    /// L = this / max(warm, T_io), of medians.
+    pub above_best: Option<f64>,
+    /// In order of time.
+    pub marks: Vec<MarkSummary>,
+}
+
+impl Report {
+    /// Sums up what `directory` holds.
+    pub fn read(directory: &Path) -> Result<Report> {
+        Ok(Report::new(
+            Directory::begun(directory)?,
+            Directory::runs(directory)?,
+        ))
+    }
+
+    /// Sums up `runs`.
+    pub fn new(experiment: Begun, runs: Vec<Run>) -> Report {
+        let mut notes = Vec::new();
+        let all = experiment.cases.len() * experiment.setups.len() * (experiment.drop + experiment.rounds);
+        if runs.len() < all {
+            notes.push(format!("{} of {all} runs are made", runs.len()));
+        }
+        if let Some(other) = runs.iter().find(|r| r.programs != experiment.programs) {
+            notes.push(format!(
+                "runs of different binaries are mixed: {} and {}",
+                other.programs, experiment.programs
+            ));
+        }
+        let cases = experiment.cases.iter().map(|(name, title)| {
+            let runs: Vec<Run> = runs.iter().filter(|r| r.case == *name).cloned().collect();
+            CaseReport::new(&experiment, name, title, runs)
+        });
+        Report {
+            cases: cases.collect(),
+            experiment,
+            notes,
+        }
+    }
+
+    /// Writes `report.json`, `times.svg` and `distribution.svg` into `directory`.
+    pub fn write(&self, directory: &Path) -> Result<()> {
+        let mut json = serde_json::to_string_pretty(self)?;
+        json.push('\n');
+        let [times, distribution] = plots(self)?;
+        for (name, text) in [
+            ("report.json", json),
+            ("times.svg", times),
+            ("distribution.svg", distribution),
+        ] {
+            let path = directory.join(name);
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl CaseReport {
+    fn new(experiment: &Begun, name: &str, title: &str, runs: Vec<Run>) -> CaseReport {
+        let counts = |r: &&Run| r.round >= experiment.drop && r.aborted.is_none();
+        let base: Vec<f64> = runs
+            .iter()
+            .filter(counts)
+            .filter(|r| r.setup == experiment.base)
+            .map(|r| r.t_io_seconds)
+            .collect();
+        let t_io = (!base.is_empty()).then(|| median(&base));
+        let setups = experiment.setups.iter();
+        CaseReport {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            t_io_seconds: t_io,
+            setups: setups
+                .map(|(setup, _)| summary(experiment, setup, &runs, t_io))
+                .collect(),
+            runs,
+        }
+    }
+
+    /// The summary of one setup.
+    pub fn setup(&self, name: &str) -> Option<&Summary> {
+        self.setups.iter().find(|s| s.setup == name)
+    }
+}
+
+/// The runs of `setup` that count, by round.
+pub(crate) fn counted<'a>(experiment: &Begun, setup: &str, runs: &'a [Run]) -> Vec<&'a Run> {
+    let counts = |r: &&Run| r.setup == setup && r.round >= experiment.drop && r.aborted.is_none();
+    let mut own: Vec<&Run> = runs.iter().filter(counts).collect();
+    own.sort_by_key(|r| r.round);
+    own
+}
+
+fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> Summary {
+    let own = counted(experiment, setup, runs);
+    let times: Vec<f64> = own.iter().map(|r| r.seconds).collect();
+    let (base, warm) = (Some(experiment.base.as_str()), experiment.warm.as_deref());
+    // Times by round of this, the base and the warm setup, in rounds where all of those asked for count.
+    let together = |names: &[Option<&str>]| -> Option<Vec<Vec<f64>>> {
+        let others: Vec<Vec<&Run>> = names
+            .iter()
+            .map(|n| n.map(|n| counted(experiment, n, runs)))
+            .collect::<Option<_>>()?;
+        let row = |run: &&Run| -> Option<Vec<f64>> {
+            let of = |others: &Vec<&Run>| others.iter().find(|r| r.round == run.round).map(|r| r.seconds);
+            std::iter::once(Some(run.seconds))
+                .chain(others.iter().map(of))
+                .collect()
+        };
+        Some(own.iter().filter_map(row).collect())
+    };
+    let is_base = Some(setup) == base;
+    let pairs = if is_base {
+        None
+    } else {
+        together(&[base]).filter(|rows| !rows.is_empty())
+    };
+    let paired = |value: fn(&[f64]) -> f64| {
+        pairs.as_ref().map(|rows| {
+            let values: Vec<f64> = rows.iter().map(|row| value(row)).collect();
+            Estimate {
+                value: centre(&values),
+                interval: bootstrap(values.len(), |draw| centre(&pick(&values, draw))),
+            }
+        })
+    };
+    let is_warm = warm == Some(setup);
+    let triples = if is_base || is_warm {
+        None
+    } else {
+        together(&[base, warm]).filter(|rows| !rows.is_empty())
+    };
+    let recovered = triples.map(|rows| {
+        let all: Vec<usize> = (0..rows.len()).collect();
+        let share = |draw: &[usize]| {
+            let at = |place: usize| median(&draw.iter().map(|r| rows[*r][place]).collect::<Vec<_>>());
+            (at(1) - at(0)) / (at(1) - at(2))
+        };
+        Estimate {
+            value: share(&all),
+            interval: bootstrap(rows.len(), share),
+        }
+    });
+    let warm_times: Vec<f64> = warm.map_or(Vec::new(), |w| {
+        counted(experiment, w, runs).iter().map(|r| r.seconds).collect()
+    });
+    let above_best = match t_io {
+        Some(t_io) if !warm_times.is_empty() && !own.is_empty() => {
+            Some(median(&times) / median(&warm_times).max(t_io))
+        }
+        _ => None,
+    };
+    let of = |value: &dyn Fn(&Run) -> f64| median(&own.iter().map(|r| value(r)).collect::<Vec<_>>());
+    let stalled: Option<Vec<f64>> = own.iter().map(|r| r.stalled_seconds).collect();
+    let prepare = |run: &Run| -> f64 {
+        run.stages
+            .iter()
+            .filter(|s| s.name == "prepare")
+            .map(|s| s.seconds)
+            .sum()
+    };
+    Summary {
+        setup: setup.to_owned(),
+        n: own.len(),
+        dropped: runs
+            .iter()
+            .filter(|r| r.setup == setup && r.round < experiment.drop)
+            .count(),
+        aborted: aborted(setup, runs),
+        outlying: outliers(&times)
+            .into_iter()
+            .map(|i| Noted {
+                round: own[i].round + 1,
+                what: format!("{:.3} s", times[i]),
+            })
+            .collect(),
+        mean: mean(&times),
+        sd: deviation(&times),
+        min: times.iter().copied().fold(f64::NAN, f64::min),
+        median: median(&times),
+        max: times.iter().copied().fold(f64::NAN, f64::max),
+        reads: of(&|r| r.reads as f64),
+        bytes: of(&|r| r.bytes as f64),
+        busy_seconds: of(&|r| r.busy_seconds),
+        stalled_seconds: stalled.filter(|s| !s.is_empty()).map(|s| median(&s)),
+        start_reads: of(&|r| r.stages.last().map_or(0.0, |s| s.reads as f64)),
+        prepare_seconds: of(&prepare),
+        pairs: pairs.as_ref().map_or(0, Vec::len),
+        difference: paired(|row| row[0] - row[1]),
+        relative: paired(|row| row[0] / row[1] - 1.0),
+        recovered,
+        above_best,
+        marks: marks(&own),
+    }
+}
+
+fn aborted(setup: &str, runs: &[Run]) -> Vec<Noted> {
+    let own = runs.iter().filter(|r| r.setup == setup);
+    own.filter_map(|r| {
+        Some(Noted {
+            round: r.round + 1,
+            what: r.aborted.clone()?,
+        })
+    })
+    .collect()
+}
+
+fn marks(runs: &[&Run]) -> Vec<MarkSummary> {
+    let mut names: Vec<&str> = Vec::new();
+    for mark in runs.iter().flat_map(|r| &r.marks) {
+        if !names.contains(&mark.name.as_str()) {
+            names.push(&mark.name);
+        }
+    }
+    let mut marks: Vec<MarkSummary> = names
+        .into_iter()
+        .map(|name| {
+            let of = |r: &&Run| r.marks.iter().find(|m| m.name == name).map(|m| m.seconds);
+            let times: Vec<f64> = runs.iter().filter_map(of).collect();
+            MarkSummary {
+                name: name.to_owned(),
+                n: times.len(),
+                mean: mean(&times),
+                sd: deviation(&times),
+            }
+        })
+        .collect();
+    marks.sort_by(|a, b| a.mean.total_cmp(&b.mean));
+    marks
+}

@@ -1,0 +1,122 @@
+//! Ours beside figures that others published (`lab/seeds.toml`): the same question, other machines; what can be compared is the gain.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::Report;
+
+/// Published figures.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figures {
+    /// Where they come from.
+    pub source: String,
+    /// All of them.
+    pub figure: Vec<Figure>,
+}
+
+/// One published figure, in seconds.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// Group, such as `boot`.
+    pub table: String,
+    /// Test in it.
+    pub test: String,
+    /// What was measured, such as `office`.
+    pub case: String,
+    /// With which tool.
+    pub setup: String,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub sd: Option<f64>,
+    /// Runs.
+    pub runs: Option<u32>,
+}
+
+impl Figures {
+    /// Reads a file of figures.
+    pub fn load(path: &Path) -> Result<Figures> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        toml::from_str(&text).with_context(|| path.display().to_string())
+    }
+
+    fn find(&self, table: &str, test: &str, case: &str, setup: &str) -> Option<&Figure> {
+        let same = |f: &&Figure| f.table == table && f.test == test && f.case == case && f.setup == setup;
+        self.figure.iter().find(same)
+    }
+}
+
+/// The gain over a base time: 0.1 for a tenth less.
+fn gain(base: f64, this: f64) -> f64 {
+    1.0 - this / base
+}
+
+/// Ours beside theirs, as text, with the ratio of the gains. A figure that the file lacks is an error.
+pub fn against(report: &Report, figures: &Figures) -> Result<String> {
+    let mut text = format!("Published: {}\n\n", figures.source);
+    let _ = writeln!(
+        text,
+        "{:<22} {:<34} {:>9} {:>6} {:>8}   {:<24} {:>9} {:>6} {:>8} {:>7}",
+        "published", "case, setup", "mean s", "sd", "gain", "ours", "mean s", "sd", "gain", "ratio"
+    );
+    let sd = |sd: Option<f64>| sd.map_or("–".into(), |sd| format!("{sd:.2}"));
+    for p in &report.experiment.published {
+        for (our_case, case) in &p.case {
+            for (our_setup, setup) in &p.setup {
+                let lookup = |setup: &str| {
+                    figures.find(&p.table, &p.test, case, setup).with_context(|| {
+                        format!(
+                            "no figure for table {:?}, test {:?}, case {case:?}, setup {setup:?}",
+                            p.table, p.test
+                        )
+                    })
+                };
+                let theirs = lookup(setup)?;
+                let their_base = lookup(p.setup.get(&p.base).context("the base has no published setup")?)?;
+                let is_base = *our_setup == p.base;
+                let their_gain = gain(their_base.mean, theirs.mean);
+                let case_report = report.cases.iter().find(|c| c.name == *our_case);
+                let of = |name: &str| case_report.and_then(|c| c.setup(name)).filter(|s| s.n > 0);
+                let shown = |gain: f64| {
+                    if is_base {
+                        String::new()
+                    } else {
+                        format!("{:.1} %", gain * 100.0)
+                    }
+                };
+                let (mean, own_sd, own_gain, ratio) = match (of(our_setup), of(&p.base)) {
+                    (Some(own), Some(base)) => {
+                        let own_gain = gain(base.mean, own.mean);
+                        // A ratio to a gain that was none says nothing.
+                        let ratio = match is_base || their_gain <= 0.0 {
+                            true => String::new(),
+                            false => format!("{:.1}", own_gain / their_gain),
+                        };
+                        (format!("{:.2}", own.mean), sd(own.sd), shown(own_gain), ratio)
+                    }
+                    _ => ("not run".into(), String::new(), String::new(), String::new()),
+                };
+                let _ = writeln!(
+                    text,
+                    "{:<22} {:<34} {:>9.2} {:>6} {:>8}   {:<24} {mean:>9} {own_sd:>6} {own_gain:>8} {ratio:>7}",
+                    format!("{} {}", p.table, p.test),
+                    format!("{case}, {setup}"),
+                    theirs.mean,
+                    sd(theirs.sd),
+                    shown(their_gain),
+                    if our_case.is_empty() {
+                        our_setup.clone()
+                    } else {
+                        format!("{our_case}, {our_setup}")
+                    },
+                );
+            }
+        }
+    }
+    Ok(text)
+}

@@ -1,0 +1,189 @@
+//! The report as text.
+
+use std::fmt::Write;
+
+use super::{CaseReport, Estimate, Report, Summary};
+
+/// The whole report.
+pub fn table(report: &Report) -> String {
+    let e = &report.experiment;
+    let mut text = format!("{}: {}\n", e.name, e.question.trim());
+    let dropped = match e.drop {
+        0 => String::new(),
+        1 => ", the first round dropped".to_owned(),
+        n => format!(", the first {n} rounds dropped"),
+    };
+    let until = e
+        .until
+        .as_ref()
+        .map_or(String::new(), |mark| format!(", measured to the mark {mark:?}"));
+    let _ = writeln!(
+        text,
+        "{} rounds, shuffled{dropped}{until}; Linux {}, {} processors",
+        e.rounds, e.kernel, e.processors
+    );
+    for note in &report.notes {
+        let _ = writeln!(text, "Note: {note}");
+    }
+    for case in &report.cases {
+        let _ = write!(text, "\n{}", self::case(case, &e.base));
+        if !e.changes.is_empty() {
+            text += &by_round(case, &e.changes);
+        }
+    }
+    text
+}
+
+fn case(case: &CaseReport, base: &str) -> String {
+    let best = case
+        .t_io_seconds
+        .map_or(String::new(), |t| format!("; T_io of {base}'s blocks {t:.3} s"));
+    let mut text = format!("{}{best}\n\n", case.title);
+    let width = case
+        .setups
+        .iter()
+        .map(|s| s.setup.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(5);
+    let against = format!("less {base}, s (95 %)");
+    let _ = writeln!(
+        text,
+        "{:<width$} {:>3} {:>8} {:>6} {:>8} {:>8} {:>8} {:>7} {:>7} {:>7} {:>7}  {against:<26} {:>8}  {:<18} {:>5}",
+        "setup",
+        "n",
+        "mean s",
+        "sd",
+        "min",
+        "median",
+        "max",
+        "reads",
+        "MiB",
+        "busy s",
+        "blocked",
+        "of it",
+        "R (95 %)",
+        "L"
+    );
+    for s in &case.setups {
+        if s.n == 0 {
+            let _ = writeln!(text, "{:<width$} {:>3}", s.setup, 0);
+            continue;
+        }
+        let of_it = s
+            .relative
+            .map_or(String::new(), |r| format!("{:+.1} %", r.value * 100.0));
+        let line = format!(
+            "{:<width$} {:>3} {:>8.3} {:>6} {:>8.3} {:>8.3} {:>8.3} {:>7.0} {:>7.1} {:>7.2} {:>7}  {:<26} {of_it:>8}  {:<18} {:>5}",
+            s.setup,
+            s.n,
+            s.mean,
+            s.sd.map_or("–".into(), |sd| format!("{sd:.3}")),
+            s.min,
+            s.median,
+            s.max,
+            s.reads,
+            s.bytes / f64::from(1 << 20),
+            s.busy_seconds,
+            s.stalled_seconds.map_or("–".into(), |t| format!("{t:.2}")),
+            s.difference.map_or(String::new(), |d| estimate(d, 1.0, 3, "")),
+            s.recovered.map_or(String::new(), |r| estimate(r, 100.0, 0, " %")),
+            s.above_best.map_or(String::new(), |l| format!("{l:.2}")),
+        );
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    for s in &case.setups {
+        text += &remarks(s);
+    }
+    text
+}
+
+fn remarks(s: &Summary) -> String {
+    let mut text = String::new();
+    if s.prepare_seconds > 0.0 {
+        let own = s.median - s.prepare_seconds;
+        let _ = writeln!(
+            text,
+            "{}: {:.3} s before the start, {own:.3} s for the start, which had {:.0} reads left",
+            s.setup, s.prepare_seconds, s.start_reads
+        );
+    }
+    if !s.marks.is_empty() {
+        let marks = s.marks.iter().map(|m| {
+            let sd = m.sd.map_or(String::new(), |sd| format!(" ± {sd:.2}"));
+            let only = if m.n < s.n {
+                format!(" ({} of {})", m.n, s.n)
+            } else {
+                String::new()
+            };
+            format!("{} {:.2}{sd}{only}", m.name, m.mean)
+        });
+        let _ = writeln!(
+            text,
+            "{}: marks, s: {}",
+            s.setup,
+            marks.collect::<Vec<_>>().join(", ")
+        );
+    }
+    for run in &s.aborted {
+        let _ = writeln!(
+            text,
+            "{}: round {} aborted, in no figure: {}",
+            s.setup, run.round, run.what
+        );
+    }
+    if !s.outlying.is_empty() {
+        let runs = s
+            .outlying
+            .iter()
+            .map(|run| format!("round {} ({})", run.round, run.what));
+        let _ = writeln!(
+            text,
+            "{}: outlying, in every figure: {}",
+            s.setup,
+            runs.collect::<Vec<_>>().join(", ")
+        );
+    }
+    text
+}
+
+/// Times round by round, where rounds are not alike.
+fn by_round(case: &CaseReport, changes: &[usize]) -> String {
+    let mut text = "\nround".to_owned();
+    for s in &case.setups {
+        let _ = write!(text, " {:>12}", s.setup);
+    }
+    text.push('\n');
+    let last = case.runs.iter().map(|r| r.round).max().unwrap_or(0);
+    for round in 0..=last {
+        let _ = write!(text, "{:<5}", round + 1);
+        for s in &case.setups {
+            let run = case.runs.iter().find(|r| r.round == round && r.setup == s.setup);
+            let shown = match run {
+                None => "–".to_owned(),
+                Some(run) if run.aborted.is_some() => "aborted".to_owned(),
+                Some(run) => format!("{:.3}", run.seconds),
+            };
+            let _ = write!(text, " {shown:>12}");
+        }
+        text += if changes.contains(&round) {
+            "  changed before\n"
+        } else {
+            "\n"
+        };
+    }
+    text
+}
+
+/// `-1.23 (-1.30…-1.10)`, in the unit wanted.
+pub(super) fn estimate(e: Estimate, factor: f64, digits: usize, unit: &str) -> String {
+    let value = e.value * factor;
+    match e.interval {
+        Some([low, high]) => format!(
+            "{value:.digits$}{unit} ({:.digits$}…{:.digits$})",
+            low * factor,
+            high * factor
+        ),
+        None => format!("{value:.digits$}{unit}"),
+    }
+}
