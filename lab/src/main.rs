@@ -1,22 +1,20 @@
 //! The `headstart-lab` command: parse, call, print.
 
+mod disk_command;
+
 use std::fs;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use headstart_lab::disk::{self, Entry, Options, Writes};
 use headstart_lab::experiment::{self, Experiment};
 use headstart_lab::image::{self, Fs, Recipe};
 use headstart_lab::machine::BootArgs;
-use headstart_lab::model::{BUILT_IN, Model};
 use headstart_lab::registry::{self, Registry};
 use headstart_lab::report::{self, Report};
 use headstart_lab::{paths, tools};
+
+use disk_command::DiskCommand;
 
 /// Slow disks, programs that start on them, and honest measurements.
 #[derive(Debug, Parser)]
@@ -135,42 +133,6 @@ enum MachineCommand {
     Boot(BootArgs),
 }
 
-#[derive(Debug, Subcommand)]
-enum DiskCommand {
-    /// List the built-in models.
-    List,
-    /// Serve an image as DIR/disk at a model's pace until interrupted; attach it with `losetup --direct-io=on`.
-    Serve {
-        /// A built-in model, or a TOML file.
-        #[arg(long)]
-        model: String,
-        /// The bytes of the disk.
-        #[arg(long)]
-        image: PathBuf,
-        /// Where to mount.
-        #[arg(long)]
-        mount: PathBuf,
-        /// Write one line per request: time, operation, sector, sectors, depth, service time.
-        #[arg(long)]
-        log: Option<PathBuf>,
-        /// Keep what is written in this file, the image unchanged, when ended by a signal other than SIGKILL; without --delta
-        /// and --keep writes are in memory and forgotten.
-        #[arg(long)]
-        delta: Option<PathBuf>,
-        /// Write into the image.
-        #[arg(long, conflicts_with = "delta")]
-        keep: bool,
-    },
-    /// Measure models with fio, beside what they predict.
-    Check {
-        /// Models; all when none is given.
-        models: Vec<String>,
-        /// Seconds for each of the four patterns.
-        #[arg(long, default_value_t = 3)]
-        seconds: u32,
-    },
-}
-
 fn main() {
     let cli = Cli::parse();
     if let Err(error) = run(cli.command) {
@@ -181,34 +143,7 @@ fn main() {
 
 fn run(command: Command) -> Result<()> {
     match command {
-        Command::Disk(DiskCommand::List) => {
-            for (name, _) in BUILT_IN {
-                let model = Model::load(name)?;
-                println!("{name:<10} {}\n           {}", model.description, model.source);
-            }
-            Ok(())
-        }
-        Command::Disk(DiskCommand::Serve {
-            model,
-            image,
-            mount,
-            log,
-            delta,
-            keep,
-        }) => {
-            let options = Options {
-                model: Model::load(&model)?,
-                image,
-                directory: mount,
-                writes: match delta {
-                    Some(path) => Writes::Delta(path),
-                    None if keep => Writes::Image,
-                    None => Writes::Forget,
-                },
-            };
-            serve(&options, log.as_deref())
-        }
-        Command::Disk(DiskCommand::Check { models, seconds }) => check(&models, seconds),
+        Command::Disk(command) => disk_command::run(command),
         Command::Image(ImageCommand::List) => {
             for (name, _) in image::BUILT_IN {
                 println!("{name:<12} {}", Recipe::load(name)?.description);
@@ -337,86 +272,6 @@ fn registry() -> Result<Registry> {
     let registry = Registry::open(&paths::base()?)?;
     registry.undo_on_signals()?;
     Ok(registry)
-}
-
-fn serve(options: &Options, log: Option<&Path>) -> Result<()> {
-    tools::require_root()?;
-    let registry = Registry::open(&paths::base()?)?;
-    // Not the registry's handler, which exits at once: first what was written is kept.
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&stop);
-    ctrlc::set_handler(move || told.store(true, Ordering::Relaxed))
-        .context("installing the signal handler")?;
-    let mut log = match log {
-        None => None,
-        Some(path) => {
-            let file = fs::File::create(path).with_context(|| format!("creating {}", path.display()))?;
-            let mut log = BufWriter::new(file);
-            writeln!(log, "{}", Entry::CSV_HEADER)?;
-            Some(log)
-        }
-    };
-    let served = disk::Served::new(options, &registry)?;
-    println!("{}", served.file().display());
-    std::io::stdout().flush()?;
-    loop {
-        let last = stop.load(Ordering::Relaxed);
-        let entries = served.take_log();
-        if let Some(log) = &mut log {
-            for entry in entries {
-                writeln!(log, "{}", entry.csv())?;
-            }
-            log.flush()?;
-        }
-        if last {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    if options.writes == Writes::Forget {
-        drop(served);
-    } else {
-        served.commit_and_end()?;
-    }
-    // As the shell has it for a command that SIGINT ended.
-    std::process::exit(130);
-}
-
-fn check(models: &[String], seconds: u32) -> Result<()> {
-    let _lock = paths::lock()?;
-    let registry = registry()?;
-    let models: Vec<&str> = if models.is_empty() {
-        BUILT_IN.iter().map(|(name, _)| *name).collect()
-    } else {
-        models.iter().map(String::as_str).collect()
-    };
-    let models = models
-        .into_iter()
-        .map(Model::load)
-        .collect::<Result<Vec<_>, _>>()?;
-    println!(
-        "{:<10} {:<26} {:>11} {:>11}",
-        "model", "pattern", "predicted", "measured"
-    );
-    for model in models {
-        for row in disk::check(&model, &paths::base()?, &registry, seconds)? {
-            let error = if row.predicted.is_finite() {
-                format!("{:+.1} %", row.error() * 100.0)
-            } else {
-                String::new()
-            };
-            let predicted = if row.predicted.is_finite() {
-                format!("{:.0}", row.predicted)
-            } else {
-                "no limit".into()
-            };
-            println!(
-                "{:<10} {:<26} {predicted:>11} {:>11.0} {:<8} {error:>8}",
-                row.model, row.pattern, row.measured, row.unit
-            );
-        }
-    }
-    Ok(())
 }
 
 fn clean() -> Result<()> {

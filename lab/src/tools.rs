@@ -21,6 +21,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mkfs.erofs", "erofs-utils"),
     ("mmdebstrap", "mmdebstrap"),
     ("fio", "fio"),
+    ("chrt", "util-linux"),
     ("chroot", "coreutils"),
     ("systemd-nspawn", "systemd-container"),
     ("unshare", "util-linux"),

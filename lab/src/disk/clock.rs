@@ -1,12 +1,26 @@
 //! The model against the wall clock: requests go in with an answer to give, a thread gives each answer at the model's time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::model::{Device, Done, Model, Nanos, Op, Request};
+use anyhow::{Result, ensure};
+
+use crate::model::{Device, Done, Kind, Model, Nanos, Op, Request};
+
+/// Requests that measure the chain.
+const PROBES: usize = 51;
+
+/// Between two of them: like a program that computes a little, not one that only reads.
+const PAUSE: Duration = Duration::from_micros(300);
+
+/// More than this is not the chain but other work on the machine.
+const LONGEST_LEAD: Duration = Duration::from_micros(100);
+
+/// How long a restart waits for outstanding requests.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Name of the thread that keeps time.
 pub(super) const THREAD: &str = "disk-clock";
@@ -34,7 +48,11 @@ impl Entry {
 
     /// The entry as a line: microseconds and 512-byte sectors.
     pub fn csv(&self) -> String {
-        let op = if self.op == Op::Read { "read" } else { "write" };
+        let op = match self.op {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Flush => "flush",
+        };
         let (sector, sectors) = (self.offset / 512, self.length.div_ceil(512));
         format!(
             "{},{op},{sector},{sectors},{},{}",
@@ -60,7 +78,12 @@ struct State {
     device: Device,
     next_id: u64,
     slots: HashMap<u64, Slot>,
-    log: Vec<Entry>,
+    /// By request number: finished in another order, but kept in the order of arrival.
+    log: BTreeMap<u64, Entry>,
+    /// Answers leave this much early, to make up for the way through FUSE and the loop device.
+    lead: Nanos,
+    /// The chain is being measured: requests are answered at once, past the model and the log.
+    bypass: bool,
     stop: bool,
 }
 
@@ -68,8 +91,10 @@ struct Shared {
     state: Mutex<State>,
     wake: Condvar,
     epoch: Instant,
-    /// Answers leave this much early, to make up for the way through FUSE and the loop device.
-    lead: Nanos,
+    /// The model answers at once: there is nothing to wait for in another thread.
+    instant: bool,
+    model: Model,
+    size: u64,
 }
 
 /// A device model driven by real time.
@@ -86,19 +111,23 @@ impl std::fmt::Debug for Clock {
 
 impl Clock {
     /// Switches a device of `size` bytes on.
-    pub fn start(model: &Model, size: u64, lead: Duration) -> std::io::Result<Clock> {
+    pub fn start(model: &Model, size: u64) -> std::io::Result<Clock> {
         let state = State {
             device: Device::new(model, size),
             next_id: 0,
             slots: HashMap::new(),
-            log: Vec::new(),
+            log: BTreeMap::new(),
+            lead: 0,
+            bypass: false,
             stop: false,
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             wake: Condvar::new(),
             epoch: Instant::now(),
-            lead: lead.as_nanos() as Nanos,
+            instant: model.kind == Kind::None,
+            model: model.clone(),
+            size,
         });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -115,9 +144,26 @@ impl Clock {
         let shared = &self.shared;
         let id = {
             let mut state = shared.lock();
+            if state.bypass {
+                drop(state);
+                return fetch()();
+            }
             let now = shared.now();
             let id = state.next_id;
             state.next_id += 1;
+            if shared.instant {
+                let entry = Entry {
+                    at: now,
+                    op,
+                    offset,
+                    length,
+                    depth: 1,
+                    service: 0,
+                };
+                state.log.insert(id, entry);
+                drop(state);
+                return fetch()();
+            }
             let before = state.device.next_event();
             state.device.submit(
                 now,
@@ -146,9 +192,56 @@ impl Clock {
         }
     }
 
-    /// The log since the last call; entries appear when the model finishes them.
+    /// The log since the last call, in order of arrival; entries appear when the model finishes them.
     pub fn take_log(&self) -> Vec<Entry> {
         std::mem::take(&mut self.shared.lock().log)
+            .into_values()
+            .collect()
+    }
+
+    /// Switches the device off and on again: head at rest, nothing cached, nothing filled. Waits for what is outstanding.
+    pub fn restart(&self) -> Result<()> {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let mut state = self.shared.lock();
+            if state.slots.is_empty() {
+                state.device = Device::new(&self.shared.model, self.shared.size);
+                self.shared.wake.notify_one();
+                return Ok(());
+            }
+            let outstanding = state.slots.len();
+            drop(state);
+            ensure!(
+                Instant::now() < patience,
+                "{outstanding} requests to the disk are still unanswered after {} s",
+                PATIENCE.as_secs()
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// How much earlier than the model says answers leave.
+    pub fn lead(&self) -> Duration {
+        Duration::from_nanos(self.shared.lock().lead)
+    }
+
+    /// Measures what the chain itself costs by `probe`, which returns the time of one request, and answers that much earlier
+    /// from now on. Returns the cost.
+    pub fn calibrate(&self, probe: impl Fn() -> Result<Duration>) -> Result<Duration> {
+        self.shared.lock().bypass = true;
+        let times = (0..PROBES)
+            .map(|_| {
+                std::thread::sleep(PAUSE);
+                probe()
+            })
+            .collect::<Result<Vec<_>>>();
+        let mut state = self.shared.lock();
+        state.bypass = false;
+        let mut times = times?;
+        times.sort_unstable();
+        let cost = times[PROBES / 2].min(LONGEST_LEAD);
+        state.lead = cost.as_nanos() as Nanos;
+        Ok(cost)
     }
 }
 
@@ -182,8 +275,8 @@ impl Shared {
             if state.stop {
                 return;
             }
-            let now = self.now();
-            let done = state.device.advance(now + self.lead);
+            let (now, lead) = (self.now(), state.lead);
+            let done = state.device.advance(now + lead);
             if !done.is_empty() {
                 let due: Vec<Answer> = done.into_iter().filter_map(|done| state.finish(done)).collect();
                 drop(state);
@@ -194,7 +287,7 @@ impl Shared {
             state = match state.device.next_event() {
                 None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(at) => {
-                    let target = at.saturating_sub(self.lead);
+                    let target = at.saturating_sub(lead);
                     let pause = target.saturating_sub(now + margin.nanos());
                     if pause > 0 {
                         let timeout = Duration::from_nanos(pause);
@@ -249,14 +342,15 @@ impl State {
             length,
         } = done.request;
         let service = done.finished - done.arrived;
-        self.log.push(Entry {
+        let entry = Entry {
             at: done.arrived,
             op,
             offset,
             length,
             depth: done.depth,
             service,
-        });
+        };
+        self.log.insert(id, entry);
         match self.slots.remove(&id) {
             Some(Slot::Ready(answer)) => Some(answer),
             _ => {
@@ -274,7 +368,7 @@ mod tests {
 
     #[test]
     fn answers_come_at_the_models_time_and_are_logged() {
-        let clock = Clock::start(&Model::load("flash4ms").unwrap(), 1 << 20, Duration::ZERO).unwrap();
+        let clock = Clock::start(&Model::load("flash4ms").unwrap(), 1 << 20).unwrap();
         let (send, receive) = mpsc::channel();
         let begin = Instant::now();
         for i in 0..17u64 {
@@ -291,16 +385,64 @@ mod tests {
         let log = clock.take_log();
         assert_eq!(log.len(), 17);
         assert_eq!((log[0].depth, log[16].depth), (1, 17));
-        assert_eq!(log[0].service, 4_000_000);
+        // 4 ms, and 4 KiB at 500 MB/s.
+        assert_eq!(log[0].service, 4_008_192);
         assert_eq!(
             log[16].csv().split(',').skip(1).take(4).collect::<Vec<_>>(),
             ["read", "128", "8", "17"]
         );
     }
 
+    /// What the log says is what the model does with the same requests at the same times: bit for bit, whatever the machine
+    /// was doing when the answers were due.
+    #[test]
+    fn the_log_is_the_models_own() {
+        for name in ["disk7200", "sata-ssd", "lazy"] {
+            let model = Model::load(name).unwrap();
+            let size = 1 << 30;
+            let clock = Clock::start(&model, size).unwrap();
+            clock.calibrate(|| Ok(Duration::from_micros(50))).unwrap();
+            let (send, receive) = mpsc::channel();
+            for i in 0..120u64 {
+                let send = send.clone();
+                let op = if i % 5 == 0 { Op::Write } else { Op::Read };
+                clock.submit(op, (i * 7919 % 200_000) * 4096, 4096, move || {
+                    Box::new(move || send.send(()).unwrap())
+                });
+                if i % 8 == 0 {
+                    receive.recv().unwrap();
+                }
+            }
+            receive.iter().take(105).for_each(drop);
+            let log = clock.take_log();
+            assert_eq!(log.len(), 120);
+            let mut device = Device::new(&model, size);
+            let mut done = Vec::new();
+            for (id, e) in (0..).zip(&log) {
+                let (op, offset, length) = (e.op, e.offset, e.length);
+                device.submit(
+                    e.at,
+                    Request {
+                        id,
+                        op,
+                        offset,
+                        length,
+                    },
+                );
+                done.extend(device.advance(e.at));
+            }
+            done.extend(crate::model::drain(&mut device));
+            done.sort_unstable_by_key(|done| done.request.id);
+            let services: Vec<(Nanos, u32)> =
+                done.iter().map(|d| (d.finished - d.arrived, d.depth)).collect();
+            let logged: Vec<(Nanos, u32)> = log.iter().map(|e| (e.service, e.depth)).collect();
+            assert_eq!(services, logged, "{name}");
+        }
+    }
+
     #[test]
     fn a_slow_fetch_answers_itself() {
-        let clock = Clock::start(&Model::load("none").unwrap(), 1 << 20, Duration::ZERO).unwrap();
+        let clock = Clock::start(&Model::load("sata-ssd").unwrap(), 1 << 20).unwrap();
         let (send, receive) = mpsc::channel();
         clock.submit(Op::Read, 0, 4096, move || {
             std::thread::sleep(Duration::from_millis(20));

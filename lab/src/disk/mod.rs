@@ -7,19 +7,23 @@ mod backing;
 mod check;
 mod clock;
 mod delta;
+mod needed;
 mod serve;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::OFlags;
 
 pub use backing::{Backing, Writes};
-pub use check::{Check, check};
+pub use check::{Check, LATENCY_LIMIT_US, TOLERANCE, check};
 pub use clock::{Clock, Entry};
+pub use needed::{needed_by_log, needed_by_trace};
 pub use serve::{FILE, Server};
 
 use crate::model::{MAX_REQUEST, Model};
@@ -28,10 +32,6 @@ use crate::tools;
 
 /// Read-ahead of the device in KiB: what Linux sets for real disks. Loop devices start with more.
 pub const READ_AHEAD_KB: u64 = 128;
-
-/// What the chain costs a request beyond its model at depth 1, taken off each answer: `disk check none` gives 23 us with the
-/// processor kept from sleeping, and the timer's wake-up adds a little.
-const CHAIN: Duration = Duration::from_micros(30);
 
 /// What to serve.
 #[derive(Debug, Clone)]
@@ -98,7 +98,7 @@ impl Served {
             .warm()
             .with_context(|| format!("reading disk image {}", options.image.display()))?;
         let backing = Arc::new(backing);
-        let clock = Arc::new(Clock::start(&options.model, backing.size(), CHAIN)?);
+        let clock = Arc::new(Clock::start(&options.model, backing.size())?);
         fs::create_dir_all(&options.directory)
             .with_context(|| format!("creating {}", options.directory.display()))?;
         // As the mount table will name it.
@@ -111,13 +111,34 @@ impl Served {
         // An answered question means that all threads are running.
         fs::metadata(server.file()).with_context(|| format!("asking for {}", server.file().display()))?;
         serve::raise_priority();
-        Ok(Served {
+        let served = Served {
             server,
             _mount: mount,
             clock,
             backing,
             model: options.model.clone(),
             _awake: stay_awake(),
+        };
+        served.calibrate(served.file())?;
+        Ok(served)
+    }
+
+    /// Measures the way to the disk and back by reads of `path`, which leads to it, and lets answers leave that much earlier.
+    fn calibrate(&self, path: &Path) -> Result<Duration> {
+        let file = File::options()
+            .read(true)
+            .custom_flags(OFlags::DIRECT.bits() as i32)
+            .open(path)
+            .with_context(|| format!("opening {} past the page cache", path.display()))?;
+        // Direct I/O wants an aligned buffer.
+        let mut buffer = vec![0; 8192];
+        let start = buffer.as_ptr().align_offset(4096);
+        let buffer = std::cell::RefCell::new(&mut buffer[start..start + 4096]);
+        self.clock.calibrate(|| {
+            let begin = Instant::now();
+            file.read_exact_at(*buffer.borrow_mut(), 0)
+                .with_context(|| format!("reading {}", path.display()))?;
+            Ok(begin.elapsed())
         })
     }
 
@@ -141,9 +162,18 @@ impl Served {
         self.clock.take_log()
     }
 
-    /// Forgets what was written since the last [`Served::commit`]. Nobody may be using the file.
-    pub fn reset(&self) {
+    /// How much earlier than the model says answers leave, to make up for the way to the disk and back; measured at every
+    /// attach.
+    pub fn lead(&self) -> Duration {
+        self.clock.lead()
+    }
+
+    /// Forgets what was written since the last [`Served::commit`], and switches the device off and on again. Nobody may be
+    /// using the file.
+    pub fn reset(&self) -> Result<()> {
+        self.clock.restart()?;
         self.backing.reset();
+        Ok(())
     }
 
     /// Keeps what was written, for this process and later ones; see [`Writes`]. Call it when the user of the disk has ended
@@ -172,6 +202,7 @@ impl Attached {
             registry: registry.clone(),
         };
         attached.set_queue()?;
+        attached.served.calibrate(&attached.device)?;
         Ok(attached)
     }
 
@@ -205,7 +236,7 @@ impl Attached {
         if let Some(guard) = self.attachment.take() {
             guard.undo()?;
         }
-        self.served.reset();
+        self.served.reset()?;
         match attach(&self.device, self.served.file(), &self.registry) {
             Ok(guard) => self.attachment = Some(guard),
             // Somebody else took it meanwhile.
@@ -215,6 +246,7 @@ impl Attached {
             }
         }
         self.set_queue()?;
+        self.served.calibrate(&self.device)?;
         let resident = tools::run(
             "fincore",
             ["--bytes", "--raw", "--noheadings", "--output", "RES"]
@@ -237,6 +269,11 @@ impl Attached {
     /// Reads the image anew where the machine's caches were dropped, so that no request waits for the disk below.
     pub fn warm_backing(&self) -> Result<()> {
         self.served.backing.warm().context("reading the disk image")
+    }
+
+    /// See [`Served::lead`].
+    pub fn lead(&self) -> Duration {
+        self.served.lead()
     }
 
     /// Read counters since the loop device was attached.

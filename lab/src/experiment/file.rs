@@ -316,11 +316,12 @@ mod tests {
 
     #[test]
     fn cases_take_what_they_do_not_say_from_the_experiment() {
-        let text = format!("{GOOD}[[case]]\nname = 'a'\n[[case]]\nname = 'b'\ndisk = 'disk'\nfs = 'xfs'\n");
+        let text =
+            format!("{GOOD}[[case]]\nname = 'a'\n[[case]]\nname = 'b'\ndisk = 'disk2007'\nfs = 'xfs'\n");
         let cases = parse(&text, Path::new("e.toml")).unwrap().cases;
         assert_eq!(
             [cases[0].model.name.as_str(), cases[1].model.name.as_str()],
-            ["flash4ms", "disk"]
+            ["flash4ms", "disk2007"]
         );
         assert_eq!(cases[1].fs, Fs::Xfs);
     }

@@ -20,7 +20,7 @@ pub struct BootArgs {
     #[arg(long, default_value = "container")]
     machine: String,
     /// A built-in disk model, or a TOML file.
-    #[arg(long, default_value = "disk")]
+    #[arg(long, default_value = "disk7200")]
     disk: String,
     /// The root's file system.
     #[arg(long, default_value = "ext4")]

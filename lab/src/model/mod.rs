@@ -6,13 +6,15 @@
 
 mod onehead;
 mod parallel;
+mod spec;
 mod tio;
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub use tio::{Extent, merge, t_io};
+pub use spec::{FirstTouch, Kind, Model, OneHeadSpec, ParallelSpec, Queue, Sheet};
+pub use tio::{Extent, ideal, merge, t_io};
 
 use onehead::OneHead;
 use parallel::Parallel;
@@ -32,6 +34,8 @@ pub enum Op {
     Read,
     /// Data to the device.
     Write,
+    /// All that was written before, to where it outlives a power cut; no offset, no length.
+    Flush,
 }
 
 /// One request to a device; offset and length in bytes.
@@ -58,76 +62,6 @@ pub struct Done {
     pub finished: Nanos,
     /// Requests in the device when it arrived, itself included.
     pub depth: u32,
-}
-
-/// How the kernel is told to see the device (`/sys/block/*/queue`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Queue {
-    /// `queue/rotational`.
-    pub rotational: bool,
-    /// `queue/scheduler`.
-    pub scheduler: String,
-}
-
-/// The timing of a device.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Kind {
-    /// Answers at once.
-    None,
-    /// Independent channels: flash, network volumes.
-    Parallel(ParallelSpec),
-    /// One mechanical actuator.
-    OneHead(OneHeadSpec),
-}
-
-/// Numbers of a device with independent channels.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ParallelSpec {
-    /// Shortest and longest time from start to first byte, in microseconds; each request draws its own, always the same for the
-    /// same place in the sequence.
-    pub latency_us: [u64; 2],
-    /// Requests served at the same time.
-    pub depth: usize,
-    /// Shared link, in 10^6 bytes per second; absent means no limit.
-    pub bandwidth_mb: Option<f64>,
-    /// Requests started per second; absent means no limit.
-    pub iops: Option<f64>,
-    /// Time of a write, which a buffer absorbs, in microseconds.
-    pub write_latency_us: u64,
-}
-
-/// Numbers of a device with one actuator.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OneHeadSpec {
-    /// Seek to the next track and over the whole device, in microseconds.
-    pub seek_us: [u64; 2],
-    /// Mean rotational delay after a seek, in microseconds.
-    pub rotation_us: u64,
-    /// Media rate, in 10^6 bytes per second.
-    pub bandwidth_mb: f64,
-    /// Requests the drive can reorder.
-    pub ncq: usize,
-    /// Time of a write, which the drive's cache absorbs, in microseconds.
-    pub write_latency_us: u64,
-}
-
-/// A disk model: one file under `lab/models/`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Model {
-    /// The file's stem.
-    #[serde(skip)]
-    pub name: String,
-    /// One line for people.
-    pub description: String,
-    /// Where the numbers come from.
-    pub source: String,
-    /// The timing.
-    #[serde(flatten)]
-    pub kind: Kind,
-    /// The kernel's view.
-    pub queue: Queue,
 }
 
 /// Why a model could not be had.
@@ -162,16 +96,25 @@ pub enum ModelError {
 /// The models that ship with the lab, by name.
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("none", include_str!("../../models/none.toml")),
+    ("disk7200", include_str!("../../models/disk7200.toml")),
+    ("disk5400", include_str!("../../models/disk5400.toml")),
+    ("disk2007", include_str!("../../models/disk2007.toml")),
+    ("cdrom24x", include_str!("../../models/cdrom24x.toml")),
+    ("sdcard-a1", include_str!("../../models/sdcard-a1.toml")),
+    ("emmc51", include_str!("../../models/emmc51.toml")),
+    ("usb2-stick", include_str!("../../models/usb2-stick.toml")),
+    ("sata-ssd", include_str!("../../models/sata-ssd.toml")),
+    ("cloud", include_str!("../../models/cloud.toml")),
+    ("lazy", include_str!("../../models/lazy.toml")),
+    ("network-share", include_str!("../../models/network-share.toml")),
     ("flash4ms", include_str!("../../models/flash4ms.toml")),
     ("seek5ms", include_str!("../../models/seek5ms.toml")),
-    ("disk", include_str!("../../models/disk.toml")),
-    ("lazy", include_str!("../../models/lazy.toml")),
-    ("cloud", include_str!("../../models/cloud.toml")),
 ];
 
 impl Model {
-    /// A built-in model by name, or the TOML file at a path ending in `.toml`.
+    /// A built-in model by name (`disk` is short for the 7200 rpm disk), or the TOML file at a path ending in `.toml`.
     pub fn load(name: &str) -> Result<Model, ModelError> {
+        let name = if name == "disk" { "disk7200" } else { name };
         if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
             return Model::parse(name, text);
         }
@@ -194,45 +137,14 @@ impl Model {
     }
 
     fn parse(path: &str, text: &str) -> Result<Model, ModelError> {
-        let bad = |message: String| ModelError::Bad {
+        let name = Path::new(path)
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        spec::parse(&name, text).map_err(|message| ModelError::Bad {
             path: path.into(),
             message,
-        };
-        let mut model: Model = toml::from_str(text).map_err(|e| bad(e.to_string()))?;
-        model.name = Path::new(path)
-            .file_stem()
-            .map(|s| s.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        let positive = |what: &str, ok: bool| {
-            if ok {
-                Ok(())
-            } else {
-                Err(bad(format!("{what} must be above zero")))
-            }
-        };
-        match &model.kind {
-            Kind::None => {}
-            Kind::Parallel(p) => {
-                positive("depth", p.depth > 0)?;
-                positive("bandwidth_mb", p.bandwidth_mb.is_none_or(|b| b > 0.0))?;
-                positive("iops", p.iops.is_none_or(|b| b > 0.0))?;
-            }
-            Kind::OneHead(p) => {
-                positive("ncq", p.ncq > 0)?;
-                positive("bandwidth_mb", p.bandwidth_mb > 0.0)?;
-            }
-        }
-        let ([low, high], what) = match &model.kind {
-            Kind::None => ([0, 0], ""),
-            Kind::Parallel(p) => (p.latency_us, "latency_us"),
-            Kind::OneHead(p) => (p.seek_us, "seek_us"),
-        };
-        if low > high {
-            return Err(bad(format!(
-                "{what} = [{low}, {high}]: the shorter time comes first"
-            )));
-        }
-        Ok(model)
+        })
     }
 }
 
@@ -351,18 +263,88 @@ mod tests {
 
     #[test]
     fn impossible_numbers_are_refused_by_name() {
-        let text = BUILT_IN
-            .iter()
-            .find(|(n, _)| *n == "flash4ms")
-            .unwrap()
-            .1
-            .replace("depth = 16", "depth = 0");
-        assert!(
-            Model::parse("x.toml", &text)
-                .unwrap_err()
-                .to_string()
-                .contains("depth")
-        );
+        let file = |name: &str| BUILT_IN.iter().find(|(n, _)| *n == name).unwrap().1;
+        let (flash, disk) = (file("flash4ms"), file("disk7200"));
+        for (text, from, to, expected) in [
+            (flash, "depth = 16", "depth = 0", "parallel.depth = 0"),
+            (flash, "depth = 16", "depth = -1", "line"),
+            (flash, "depth = 16", "deptth = 16", "deptth"),
+            (flash, "depth = 16", "", "depth"),
+            (
+                flash,
+                "[4000, 4000]",
+                "[4000, 3000]",
+                "the shorter time comes first",
+            ),
+            (
+                flash,
+                "[4000, 4000]",
+                "[4000, 99999999999999]",
+                "parallel.latency_us",
+            ),
+            (
+                flash,
+                "scheduler = \"none\"",
+                "scheduler = \"../x\"",
+                "queue.scheduler = \"../x\"",
+            ),
+            (disk, "rpm = 7200", "rpm = nan", "one_head.rpm = NaN"),
+            (disk, "rpm = 7200", "rpm = inf", "one_head.rpm = inf"),
+            (disk, "ncq = 32", "ncq = 4294967296", "one_head.ncq"),
+            (
+                disk,
+                "average_seek_us = 8900",
+                "average_seek_us = 1",
+                "average_seek_us = 1:",
+            ),
+            (disk, "[one_head]", "[parallel]", "line"),
+            (disk, "[queue]", "[queue", "line"),
+        ] {
+            let changed = text.replacen(from, to, 1);
+            assert_ne!(changed, text, "{from}");
+            let line = 1 + text.lines().position(|line| line.contains(from)).unwrap();
+            let message = Model::parse("x.toml", &changed).unwrap_err().to_string();
+            assert!(
+                message.contains("x.toml") && message.contains(expected),
+                "{message}"
+            );
+            if !to.is_empty() && to != "[parallel]" {
+                assert!(
+                    message.contains(&format!("line {line}")),
+                    "{from} -> {to}: {message}"
+                );
+            }
+        }
+    }
+
+    /// Every model within its bounds answers; none overflows.
+    #[test]
+    fn extreme_numbers_do_no_harm() {
+        let text = BUILT_IN.iter().find(|(n, _)| *n == "disk7200").unwrap().1;
+        for (rate, rpm) in [("[0.001, 0.001]", "1"), ("[1000000, 0.001]", "1000000")] {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            for line in &mut lines {
+                if line.starts_with("media_mb") {
+                    *line = format!("media_mb = {rate}");
+                } else if line.starts_with("rpm") {
+                    *line = format!("rpm = {rpm}");
+                } else if line.starts_with("average_seek_us") {
+                    *line = "average_seek_us = 3600000000".into();
+                }
+            }
+            let model = Model::parse("x.toml", &lines.join("\n")).unwrap();
+            let done = run(&model, &[(0, 1, 1), (5, 200_000, 60), (0, 3, 2)]);
+            assert_eq!(done.len(), 3);
+        }
+    }
+
+    /// Mostly reads, some writes, a flush now and then.
+    fn op_of(block: u64, blocks: u64) -> Op {
+        match (block + blocks) % 8 {
+            0 | 1 => Op::Write,
+            2 if blocks % 4 == 0 => Op::Flush,
+            _ => Op::Read,
+        }
     }
 
     fn run(model: &Model, requests: &[(u64, u64, u64)]) -> Vec<Done> {
@@ -372,7 +354,7 @@ mod tests {
             now += gap;
             let request = Request {
                 id: id as u64,
-                op: Op::Read,
+                op: op_of(*block, *blocks),
                 offset: block * 4096,
                 length: blocks * 4096,
             };
@@ -411,7 +393,7 @@ mod tests {
             let mut now = 0;
             for (id, (gap, block, blocks)) in requests.iter().enumerate() {
                 now += gap;
-                device.submit(now, Request { id: id as u64, op: Op::Read, offset: block * 4096, length: blocks * 4096 });
+                device.submit(now, Request { id: id as u64, op: op_of(*block, *blocks), offset: block * 4096, length: blocks * 4096 });
             }
             prop_assert_eq!(device.advance(u64::MAX / 2), run(&model, &requests));
         }

@@ -1,13 +1,14 @@
 //! T_io: the least time a device needs for a set of blocks, asked of the model itself.
 //!
-//! One head: one pass in address order from the start of the device, gaps crossed or jumped as is cheaper. Independent channels:
-//! everything queued at once in requests as long as the block layer allows, joined over small gaps where that pays.
+//! Everything is asked for at once, in address order, in requests as long as the block layer allows, joined over small gaps where
+//! that pays; the shortest of these ways counts. Blocks that lie side by side are one request whichever files they belong to: a
+//! program that asks file by file cannot quite reach it. On a turning disk an order made for its angle could be faster still (for few
+//! and far requests by up to a turn each), but no host knows the angle.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::onehead::Arm;
 use super::{Device, Kind, MAX_REQUEST, Model, Op, Request, drain};
 
 /// A run of bytes on a device.
@@ -38,48 +39,40 @@ pub fn merge(extents: &[Extent], bridge: u64) -> Vec<Extent> {
 
 /// The device's best time for reading `extents` of a device of `size` bytes.
 pub fn t_io(extents: &[Extent], model: &Model, size: u64) -> Duration {
-    let nanos = match &model.kind {
-        Kind::None => 0,
-        Kind::OneHead(spec) => {
-            let arm = Arm::new(spec, size);
-            let mut head = 0;
-            let mut time = 0;
-            for extent in merge(extents, 0) {
-                time += arm.position(head, extent.offset) + arm.transfer(extent.length);
-                head = extent.offset + extent.length;
-            }
-            time
-        }
-        Kind::Parallel(spec) => {
-            // Without a bandwidth a gap would be free and the bound meaningless: exact ranges only.
-            let bridges = if spec.bandwidth_mb.is_some() {
-                0..=20
-            } else {
-                0..=0
-            };
-            let time = |bridge: u64| {
-                let mut device = Device::new(model, size);
-                for (id, piece) in cut(&merge(extents, bridge)).into_iter().enumerate() {
-                    let Extent { offset, length } = piece;
-                    device.submit(
-                        0,
-                        Request {
-                            id: id as u64,
-                            op: Op::Read,
-                            offset,
-                            length,
-                        },
-                    );
-                }
-                drain(&mut device).last().map_or(0, |done| done.finished)
-            };
-            bridges
-                .map(|power| time(if power == 0 { 0 } else { 1 << power }))
-                .min()
-                .unwrap_or(0)
-        }
+    let bounded = match &model.kind {
+        Kind::None => return Duration::ZERO,
+        Kind::OneHead(_) => true,
+        // Without a bandwidth a gap would be free and the bound meaningless: exact ranges only.
+        Kind::Parallel(spec) => spec.bandwidth_mb.is_some(),
     };
+    let bridges = if bounded { 0..=20 } else { 0..=0 };
+    let time = |bridge: u64| {
+        let mut device = Device::new(model, size);
+        for (id, piece) in cut(&merge(extents, bridge)).into_iter().enumerate() {
+            let Extent { offset, length } = piece;
+            device.submit(
+                0,
+                Request {
+                    id: id as u64,
+                    op: Op::Read,
+                    offset,
+                    length,
+                },
+            );
+        }
+        drain(&mut device).last().map_or(0, |done| done.finished)
+    };
+    let nanos = bridges
+        .map(|power| time(if power == 0 { 0 } else { 1 << power }))
+        .min()
+        .unwrap_or(0);
     Duration::from_nanos(nanos)
+}
+
+/// The same bytes laid out as well as can be: one after the other from the beginning of the device.
+pub fn ideal(extents: &[Extent]) -> Vec<Extent> {
+    let length = merge(extents, 0).iter().map(|extent| extent.length).sum();
+    merge(&[Extent { offset: 0, length }], 0)
 }
 
 /// Extents in pieces of at most one request.
@@ -140,19 +133,34 @@ mod tests {
     }
 
     proptest! {
-        /// No order of the same reads beats T_io on one head, and one reaches it.
+        /// No order of the same reads beats T_io where nothing turns, and on a turning disk address order does not.
         #[test]
         fn one_head_is_the_best_order(
             blocks in prop::collection::btree_set(0u64..60_000, 1..6),
-            model in prop::sample::select(vec!["disk", "seek5ms"]),
         ) {
-            let model = Model::load(model).unwrap();
             let extents: Vec<Extent> =
                 blocks.iter().map(|b| Extent { offset: b * 16384, length: 8192 }).collect();
-            let best = permutations(&extents).iter().map(|order| in_order(&model, order)).min().unwrap();
-            let bound = t_io(&extents, &model, SIZE);
-            // Rounding to nanoseconds per request.
-            prop_assert!(bound.abs_diff(best) < Duration::from_micros(1), "{bound:?} {best:?}");
+            let orders = permutations(&extents);
+            for (name, orders) in [("seek5ms", &orders[..]), ("disk7200", &orders[..1])] {
+                let model = Model::load(name).unwrap();
+                let best = orders.iter().map(|order| in_order(&model, order)).min().unwrap();
+                let bound = t_io(&extents, &model, SIZE);
+                // Rounding to nanoseconds per request.
+                prop_assert!(bound <= best + Duration::from_micros(1), "{name} {bound:?} {best:?}");
+            }
+        }
+
+        /// A better layout is never slower, but for a turn of the platter.
+        #[test]
+        fn ideal_is_no_worse(
+            blocks in prop::collection::btree_set(0u64..60_000, 1..40),
+            which in 0usize..super::super::BUILT_IN.len(),
+        ) {
+            let model = Model::load(super::super::BUILT_IN[which].0).unwrap();
+            let extents: Vec<Extent> =
+                blocks.iter().map(|b| Extent { offset: b * 16384, length: 8192 }).collect();
+            let (now, best) = (t_io(&extents, &model, SIZE), t_io(&ideal(&extents), &model, SIZE));
+            prop_assert!(best <= now + Duration::from_millis(13), "{} {best:?} {now:?}", model.name);
         }
 
         #[test]
@@ -176,13 +184,15 @@ mod tests {
                 length: 4096,
             })
             .collect();
-        assert_eq!(t_io(&extents, &flash, SIZE), Duration::from_millis(12));
+        let time = t_io(&extents, &flash, SIZE);
+        // And a moment on the link.
+        assert!((12_000..12_200).contains(&time.as_micros()), "{time:?}");
     }
 
     #[test]
     fn parallel_bridges_where_it_pays() {
         let lazy = Model::load("lazy").unwrap();
-        // 1,000 blocks every 8 KiB: 100 rounds of 20 ms one by one, or 8 MB at 100 MB/s in one sweep.
+        // 1,000 blocks every 8 KiB: 0.33 s at 3,000 reads/s, or 8 MB at 125 MB/s in one sweep after the first fetches.
         let extents: Vec<Extent> = (0..1000)
             .map(|i| Extent {
                 offset: i * 8192,
@@ -190,7 +200,7 @@ mod tests {
             })
             .collect();
         let time = t_io(&extents, &lazy, SIZE);
-        assert!(time < Duration::from_millis(130), "{time:?}");
+        assert!(time < Duration::from_millis(150), "{time:?}");
     }
 
     #[test]

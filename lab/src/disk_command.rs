@@ -1,0 +1,288 @@
+//! `headstart-lab disk …`: parse, call, print.
+
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use headstart_lab::disk::{self, Check, Entry, LATENCY_LIMIT_US, Options, Served, TOLERANCE, Writes};
+use headstart_lab::model::{BUILT_IN, Kind, Model, ideal, t_io};
+use headstart_lab::registry::Registry;
+use headstart_lab::{paths, tools};
+
+#[derive(Debug, Subcommand)]
+pub enum DiskCommand {
+    /// List the built-in models.
+    List,
+    /// Serve an image as DIR/disk at a model's pace until interrupted; attach it with `losetup --direct-io=on`, or give it to
+    /// QEMU with `cache=none`.
+    Serve {
+        /// A built-in model, or a TOML file.
+        #[arg(long)]
+        model: String,
+        /// The bytes of the disk.
+        #[arg(long)]
+        image: PathBuf,
+        /// Where to mount.
+        #[arg(long)]
+        mount: PathBuf,
+        /// Write one line per request: time, operation, sector, sectors, depth, service time.
+        #[arg(long)]
+        log: Option<PathBuf>,
+        /// Keep what is written in this file, the image unchanged, when ended by a signal other than SIGKILL; without --delta
+        /// and --keep writes are in memory and forgotten.
+        #[arg(long)]
+        delta: Option<PathBuf>,
+        /// Write into the image.
+        #[arg(long, conflicts_with = "delta")]
+        keep: bool,
+    },
+    /// Measure models with fio, beside what they predict and what the data sheet says; fails when one is off by more than 10 %.
+    Check {
+        /// Models; all when none is given.
+        models: Vec<String>,
+        /// Seconds for each pattern, at least; slow devices get more.
+        #[arg(long, default_value_t = 3)]
+        seconds: u32,
+    },
+    /// The device's best time for the blocks a start needs, as they lie now and if they lay one after the other.
+    Tio {
+        /// A built-in model, or a TOML file.
+        #[arg(long)]
+        model: String,
+        /// The blocks that a request log read (`disk serve --log`, `requests-*.csv`).
+        #[arg(long, required_unless_present = "trace")]
+        requests: Option<PathBuf>,
+        /// The blocks that a headstart trace used, by where they lie in the image.
+        #[arg(long, conflicts_with = "requests", requires = "image")]
+        trace: Option<PathBuf>,
+        /// The image on the disk; also says how large the disk is.
+        #[arg(long, required_unless_present = "size")]
+        image: Option<PathBuf>,
+        /// How large the disk is, in bytes.
+        #[arg(long, conflicts_with = "image")]
+        size: Option<u64>,
+        /// Print one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs one of them.
+pub fn run(command: DiskCommand) -> Result<()> {
+    match command {
+        DiskCommand::List => list(),
+        DiskCommand::Serve {
+            model,
+            image,
+            mount,
+            log,
+            delta,
+            keep,
+        } => {
+            let options = Options {
+                model: Model::load(&model)?,
+                image,
+                directory: mount,
+                writes: match delta {
+                    Some(path) => Writes::Delta(path),
+                    None if keep => Writes::Image,
+                    None => Writes::Forget,
+                },
+            };
+            serve(&options, log.as_deref())
+        }
+        DiskCommand::Check { models, seconds } => check(&models, seconds),
+        DiskCommand::Tio {
+            model,
+            requests,
+            trace,
+            image,
+            size,
+            json,
+        } => {
+            let model = Model::load(&model)?;
+            let size = match (&image, size) {
+                (Some(image), _) => fs::metadata(image)
+                    .with_context(|| format!("image {}", image.display()))?
+                    .len(),
+                (None, size) => size.unwrap_or(0),
+            };
+            tio(
+                &model,
+                requests.as_deref(),
+                trace.as_deref(),
+                image.as_deref(),
+                size,
+                json,
+            )
+        }
+    }
+}
+
+fn list() -> Result<()> {
+    for (name, _) in BUILT_IN {
+        let model = Model::load(name)?;
+        println!("{name:<14} {}", model.description);
+        println!("{:<14}   from: {}", "", model.source);
+        if let Some(cap) = &model.cap {
+            println!("{:<14}   cap: {cap}", "");
+        }
+    }
+    Ok(())
+}
+
+fn serve(options: &Options, log: Option<&Path>) -> Result<()> {
+    tools::require_root()?;
+    let registry = Registry::open(&paths::base()?)?;
+    // Not the registry's handler, which exits at once: first what was written is kept.
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    ctrlc::set_handler(move || told.store(true, Ordering::Relaxed))
+        .context("installing the signal handler")?;
+    let mut log = match log {
+        None => None,
+        Some(path) => {
+            let file = fs::File::create(path).with_context(|| format!("creating {}", path.display()))?;
+            let mut log = BufWriter::new(file);
+            writeln!(log, "{}", Entry::CSV_HEADER)?;
+            Some(log)
+        }
+    };
+    let served = Served::new(options, &registry)?;
+    println!("{}", served.file().display());
+    std::io::stdout().flush()?;
+    loop {
+        let last = stop.load(Ordering::Relaxed);
+        let entries = served.take_log();
+        if let Some(log) = &mut log {
+            for entry in entries {
+                writeln!(log, "{}", entry.csv())?;
+            }
+            log.flush()?;
+        }
+        if last {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    if options.writes == Writes::Forget {
+        drop(served);
+    } else {
+        served.commit_and_end()?;
+    }
+    // As the shell has it for a command that SIGINT ended.
+    std::process::exit(130);
+}
+
+fn check(names: &[String], seconds: u32) -> Result<()> {
+    let _lock = paths::lock()?;
+    let registry = super::registry()?;
+    let names: Vec<&str> = if names.is_empty() {
+        BUILT_IN.iter().map(|(name, _)| *name).collect()
+    } else {
+        names.iter().map(String::as_str).collect()
+    };
+    let models = names
+        .into_iter()
+        .map(Model::load)
+        .collect::<Result<Vec<_>, _>>()?;
+    println!(
+        "{:<14} {:<25} {:>9} {:>9} {:>7} {:>9} {:>7}  {:<8} {:>7}",
+        "model", "pattern", "measured", "model", "", "sheet", "", "", "lead us"
+    );
+    let mut off = Vec::new();
+    for model in models {
+        for row in disk::check(&model, &paths::base()?, &registry, seconds)? {
+            println!("{:<14} {}", model.name, line(&row));
+            if !row.holds() {
+                off.push(format!("{} {}", model.name, row.pattern));
+            }
+        }
+        if let Some(cap) = &model.cap {
+            println!("{:<14} cap: {cap}", "");
+        }
+    }
+    if off.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "off by more than {:.0} % or {LATENCY_LIMIT_US:.0} us: {}; on a busy machine, try again when it is idle",
+        TOLERANCE * 100.0,
+        off.join(", ")
+    )
+}
+
+fn line(row: &Check) -> String {
+    let figure = |value: Option<f64>| match value {
+        Some(value) if value < 100.0 => format!("{value:.1}"),
+        Some(value) => format!("{value:.0}"),
+        None => "-".into(),
+    };
+    let error = |error: Option<f64>| error.map_or_else(String::new, |e| format!("{:+.1} %", e * 100.0));
+    let note = match row.latency_us() {
+        Some(us) => format!("  the chain itself: {us:.0} us"),
+        None => String::new(),
+    };
+    format!(
+        "{:<25} {:>9} {:>9} {:>7} {:>9} {:>7}  {:<8} {:>7.0}{note}",
+        row.pattern,
+        figure(Some(row.measured)),
+        figure(row.predicted),
+        error(row.from_model()),
+        figure(row.sheet),
+        error(row.from_sheet()),
+        row.unit,
+        row.lead_us
+    )
+}
+
+fn tio(
+    model: &Model,
+    requests: Option<&Path>,
+    trace: Option<&Path>,
+    image: Option<&Path>,
+    size: u64,
+    json: bool,
+) -> Result<()> {
+    let extents = match (requests, trace, image) {
+        (Some(log), ..) => disk::needed_by_log(log)?,
+        (None, Some(trace), Some(image)) => {
+            let registry = super::registry()?;
+            disk::needed_by_trace(trace, image, &paths::base()?, &registry)?
+        }
+        _ => bail!("--requests, or --trace and --image"),
+    };
+    if let Some(beyond) = extents.iter().find(|e| e.offset + e.length > size) {
+        bail!(
+            "the disk has {size} bytes, but byte {} is read: is --image or --size that of another disk?",
+            beyond.offset + beyond.length - 1
+        );
+    }
+    let bytes: u64 = extents.iter().map(|e| e.length).sum();
+    let now = t_io(&extents, model, size).as_secs_f64();
+    let best = t_io(&ideal(&extents), model, size).as_secs_f64();
+    if json {
+        let object = serde_json::json!({
+            "model": model.name, "bytes": bytes, "extents": extents.len(),
+            "as_laid_out_seconds": now, "ideal_layout_seconds": best,
+        });
+        println!("{object}");
+        return Ok(());
+    }
+    println!(
+        "needed           {:.1} MB in {} places",
+        bytes as f64 / 1e6,
+        extents.len()
+    );
+    println!("as laid out now  {now:.3} s");
+    println!("laid out ideally {best:.3} s");
+    if model.kind == Kind::None {
+        println!("(the model answers at once)");
+    }
+    Ok(())
+}
