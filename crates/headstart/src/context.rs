@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result};
 use headstart_store::Store;
 use serde::Serialize;
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,6 +32,52 @@ impl Output {
             // Whoever read has read enough, as `head` does.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.context("cannot write to standard output"),
+        }
+    }
+}
+
+/// `--json` of subcommands whose standard output is their command's.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Aside {
+    /// When all is done, write what was done as one JSON document, to FILE or as the last line to standard error; waits
+    /// for it.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    json: Option<Option<PathBuf>>,
+}
+
+/// Where the document goes.
+pub enum Written {
+    /// Standard error, in a line.
+    Error,
+    /// This file, open from before the command starts: what cannot be written should not cost a start.
+    File(PathBuf, File),
+}
+
+impl Aside {
+    /// Opens where the document goes; `None` if none is wanted.
+    pub fn open(self) -> Result<Option<Written>> {
+        Ok(match self.json {
+            None => None,
+            Some(None) => Some(Written::Error),
+            Some(Some(path)) => {
+                let file = File::create(&path).with_context(|| format!("--json={}", path.display()))?;
+                Some(Written::File(path, file))
+            }
+        })
+    }
+}
+
+impl Written {
+    /// Writes the document.
+    pub fn write(self, document: &str) -> Result<()> {
+        let line = format!("{document}\n");
+        match self {
+            Written::Error => io::stderr()
+                .write_all(line.as_bytes())
+                .context("cannot write to standard error"),
+            Written::File(path, mut file) => file
+                .write_all(line.as_bytes())
+                .with_context(|| format!("cannot write to {}", path.display())),
         }
     }
 }

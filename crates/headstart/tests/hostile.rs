@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::Case;
+use common::{Case, Ran};
 use headstart_model::machine::{Cost, DeviceClass};
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind};
 use headstart_model::profile::{Entry, Need, Policy, Profile, Version, WeightedRange};
@@ -177,8 +177,22 @@ fn plan(paths: &[FilePath]) -> PlanDraft {
     }
 }
 
-/// Nothing takes long: a second is the promise, on a machine that does nothing else; the rest is for tests beside.
-const LONG: Duration = Duration::from_secs(5);
+/// Nothing takes longer, by the wall clock: a wait for what never comes counts like a loop.
+const LONG: Duration = Duration::from_secs(1);
+
+/// Runs headstart, which must not take long. What a file makes of it is the same each time, what other processes make
+/// of it is not: it took long if it did three times.
+fn in_time(case: &Case, words: &[&str], why: &str) -> Ran {
+    let mut took = Vec::new();
+    while took.len() < 3 {
+        let ran = case.headstart(words);
+        if ran.took < LONG {
+            return ran;
+        }
+        took.push(ran.took);
+    }
+    panic!("{words:?} of {why} took {took:?}");
+}
 
 /// Runs all that reads a file of this kind.
 fn read_by_all(case: &Case, name: &str, words: &[&[&str]], why: &str) -> bool {
@@ -188,12 +202,11 @@ fn read_by_all(case: &Case, name: &str, words: &[&[&str]], why: &str) -> bool {
             .iter()
             .map(|word| if *word == "FILE" { name } else { word })
             .collect();
-        let ran = case.headstart(&words);
+        let ran = in_time(case, &words, why);
         match ran.code() {
             0 => any = true,
             _ => ran.refused(&[]),
         }
-        assert!(ran.took < LONG, "{words:?} of {why} took {:?}", ran.took);
     }
     any
 }
@@ -286,8 +299,7 @@ fn entries_that_are_no_regular_files_are_skipped_and_counted() {
         FilePath::from(case.path("").as_path()),
     ];
     case.write("plan", plan(&paths).to_bytes().unwrap());
-    let ran = case.headstart(&["replay", "plan", "--wait", "--json"]);
-    assert!(ran.took < LONG, "{:?}", ran.took);
+    let ran = in_time(&case, &["replay", "plan", "--wait", "--json"], "no regular files");
     let replayed: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(replayed["data_bytes"], 0, "{replayed}");
     let skipped: u64 = replayed["skipped"]

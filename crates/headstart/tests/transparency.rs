@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Case, children, eventually, finish, helpers, process_state, signal, start};
+use common::{Case, can_record, children, eventually, finish, helpers, process_state, signal, start};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -266,6 +266,70 @@ fn the_caller_does_not_wait_for_the_learning() {
             .iter()
             .any(|key| !key["profile"].is_null())
     });
+}
+
+#[test]
+fn a_wait_for_the_learning_can_be_interrupted() {
+    if !can_record() {
+        return;
+    }
+    for number in [2, 15] {
+        let case = Case::new();
+        // Reads on after the first of its processes has ended: the helper goes on until they are quiet.
+        let script = "while :; do cat /proc/self/stat >/dev/null; sleep 0.1; done & echo $!";
+        let (mut child, mut lines) =
+            start(case.command(&["run", "--wait", "--name", "k", "--", "sh", "-c", script]));
+        let beside: u32 = lines.next().unwrap().unwrap().parse().unwrap();
+        let helper = helpers(child.id())[0];
+        // Stopped, it cannot be done before the signal is there.
+        signal(helper, 19);
+        eventually("the command is waited for", || children(child.id()) == [helper]);
+        std::thread::sleep(Duration::from_millis(50));
+        signal(child.id(), number);
+        let begun = Instant::now();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(number), "{status:?}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "took {:?}",
+            begun.elapsed()
+        );
+        signal(helper, 18);
+        signal(beside, 9);
+        eventually("the helper is done", || {
+            process_state(helper).is_none_or(|state| state == 'Z')
+        });
+        let known = case.json(&["status", "k", "--json"]);
+        assert_eq!(known["profile"]["runs"], 1, "it has learned by itself: {known}");
+    }
+}
+
+#[test]
+fn what_was_done_is_written_beside_the_output_of_the_command() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let command = ["--", "sh", "-c", "echo out; echo err >&2; exit 3"];
+    let with = |words: &[&str]| case.headstart(&[words, &command].concat());
+    let ran = with(&["run", "--json", "--name", "k"]);
+    assert_eq!((ran.code(), ran.out.as_str()), (3, "out\n"), "{}", ran.err);
+    let last = ran.err.lines().last().unwrap();
+    let outcome: serde_json::Value = serde_json::from_str(last).unwrap();
+    assert_eq!(outcome["status"], 3 << 8);
+    assert_eq!(outcome, case.json(&["status", "k", "--json"])["outcomes"][0]);
+
+    let ran = with(&["record", "--json=done.json", "-o", "t.trace"]);
+    assert_eq!((ran.code(), ran.err.as_str()), (3, "err\n"));
+    let done: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(case.path("done.json")).unwrap()).unwrap();
+    assert_eq!(
+        done["file_bytes"],
+        std::fs::metadata(case.path("t.trace")).unwrap().len()
+    );
+    assert!(done["uses"].as_u64().unwrap() > 0, "{done}");
+
+    with(&["run", "--json=no/such/directory"]).refused(&["no/such/directory"]);
 }
 
 #[test]

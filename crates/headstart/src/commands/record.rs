@@ -1,6 +1,6 @@
 //! `headstart record`: a start, written down as a trace.
 
-use crate::context::now_unix_ns;
+use crate::context::{Aside, now_unix_ns};
 use crate::options::until;
 use crate::session::{Ending, Job, Purpose, start};
 use anyhow::Result;
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 ///
 /// The command's output, exit status and signals are its own. If nothing can record, the command is not started.
 ///
-/// There is no --json, because standard output is the command's: `show --json` prints the trace.
+/// The document of --json has the end of the recording, the losses, and how much there is of each kind; `show --json`
+/// prints the trace itself.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The trace to write.
@@ -32,6 +33,8 @@ pub struct Args {
     /// Seconds after which the recording ends in any case.
     #[arg(long, value_name = "SECONDS", default_value_t = Options::LIMIT.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
+    #[command(flatten)]
+    aside: Aside,
     /// The command and its arguments.
     #[arg(
         required = true,
@@ -75,6 +78,7 @@ pub fn run(args: Args) -> Result<()> {
     record.until = args.until;
     record.limit = Duration::from_secs(args.limit);
     record.exclude_pids.push(std::process::id());
+    let written = args.aside.open()?;
     start(
         &args.command,
         Job {
@@ -82,7 +86,9 @@ pub fn run(args: Args) -> Result<()> {
             origin_unix_ns,
             record,
             purpose: Purpose::Trace(args.output),
+            document: written.is_some(),
         },
         Ending::WhenDone,
+        written,
     )
 }

@@ -1,6 +1,6 @@
 //! `headstart run`: the whole loop for one command.
 
-use crate::context::now_unix_ns;
+use crate::context::{Aside, now_unix_ns};
 use crate::keys;
 use crate::options::QUIET_SECONDS;
 use crate::session::{Ending, Job, Purpose, start};
@@ -22,7 +22,7 @@ use std::time::Instant;
 /// Where earlier starts show that reading ahead makes the command slower, only every 10th start reads ahead, to notice
 /// when that changes; with --control-every 0 all do.
 ///
-/// There is no --json, because standard output is the command's: `status --json` tells what was learned.
+/// The document of --json is the outcome of the start, as `status KEY --json` lists it: headstart-outcome(5).
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The name under which the command is known [default: its executable, with the script or module it interprets].
@@ -34,6 +34,8 @@ pub struct Args {
     /// Return only when all is learned and kept, not as soon as the command ends.
     #[arg(long, env = "HEADSTART_SYNC", value_parser = clap::builder::FalseyValueParser::new())]
     wait: bool,
+    #[command(flatten)]
+    aside: Aside,
     /// The command and its arguments.
     #[arg(
         required = true,
@@ -62,7 +64,8 @@ pub fn run(args: Args, store: Store) -> Result<()> {
         key,
         control_every: args.control_every,
     };
-    let ending = if args.wait {
+    let written = args.aside.open()?;
+    let ending = if args.wait || written.is_some() {
         Ending::WhenDone
     } else {
         Ending::WithCommand
@@ -74,7 +77,9 @@ pub fn run(args: Args, store: Store) -> Result<()> {
             origin_unix_ns,
             record,
             purpose,
+            document: written.is_some(),
         },
         ending,
+        written,
     )
 }

@@ -49,8 +49,8 @@ pub struct Replayed {
 /// Others come first: the program that may still run, and whoever waited for it.
 const NICE: i32 = 10;
 
-/// Does all of it. An error is of what had to be kept; smaller losses are notes.
-pub fn work(after: After<'_>, notes: &mut Notes) -> Result<()> {
+/// Does all of it and gives what it came to. An error is of what had to be kept; smaller losses are notes.
+pub fn work(after: After<'_>, notes: &mut Notes) -> Result<Outcome> {
     // Where it is refused the work is done all the same.
     let _ = set_nice(NICE);
     let _ = set_io(Priority::Idle);
@@ -69,7 +69,8 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<()> {
         Ok(trace) => trace,
         Err(error) => {
             let outcome = without_trace(key, mode, replayed.as_ref(), ended, origin_unix_ns, &error);
-            return keep(store, &lock, &outcome, None, notes);
+            keep(store, &lock, &outcome, None, notes)?;
+            return Ok(outcome);
         }
     };
     let previous = lock.dir().profile().or_tell(|line| notes.tell(line));
@@ -116,7 +117,8 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<()> {
         Err(why) => notes.tell(format!("{key}: nothing is learned: {why}")),
     }
     lock.add_trace(&trace)?;
-    keep(store, &lock, &outcome, witness, notes)
+    keep(store, &lock, &outcome, witness, notes)?;
+    Ok(outcome)
 }
 
 /// Why a start teaches nothing that the trace alone does not tell.

@@ -2,6 +2,7 @@
 
 use super::message::{Ended, Message, receive, send};
 use super::{Job, Purpose, helper};
+use crate::context::Written;
 use anyhow::{Context, Result, bail};
 use headstart_system::blocked::Children;
 use headstart_system::launch::{
@@ -32,8 +33,9 @@ pub enum Ending {
 const NOT_FOUND: i32 = 127;
 const NOT_EXECUTABLE: i32 = 126;
 
-/// Starts the command and ends this process as the command ends. Returns only if nothing was started.
-pub fn start(command: &[OsString], job: Job, ending: Ending) -> Result<()> {
+/// Starts the command and ends this process as the command ends; what was done goes to `written`. Returns only if
+/// nothing was started.
+pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Written>) -> Result<()> {
     let words: Vec<CString> = command
         .iter()
         .map(|word| CString::new(word.as_bytes()))
@@ -90,7 +92,7 @@ pub fn start(command: &[OsString], job: Job, ending: Ending) -> Result<()> {
         }
     }
     if ending == Ending::WhenDone {
-        front.wait_for_helper();
+        front.wait_for_helper(written);
     }
     match failure.map(|error| error.kind()) {
         Some(io::ErrorKind::NotFound) => std::process::exit(NOT_FOUND),
@@ -232,10 +234,19 @@ impl Front {
         }
     }
 
-    /// Waits until the helper is done; signals then end this process, as nothing is left to pass them to.
-    fn wait_for_helper(&mut self) {
+    /// Waits until the helper is done, and writes what it says was done. Signals do to this process what they do to any:
+    /// nothing is left to pass them to. The helper finishes by itself if one ends the wait.
+    fn wait_for_helper(&mut self, mut written: Option<Written>) {
+        // What came before the command's end was for the command.
+        while let Ok(Some(_)) = self.signals.next() {}
+        self.signals.give_back();
         while let Some(stream) = &self.helper {
             match receive(stream) {
+                Ok(Message::Document(text)) => {
+                    if let Some(Err(error)) = written.take().map(|written| written.write(&text)) {
+                        self.tell(&format!("{error:#}"));
+                    }
+                }
                 Ok(Message::Done(line)) => {
                     self.tell(&line);
                     return;

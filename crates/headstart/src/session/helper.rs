@@ -5,12 +5,14 @@ use super::message::{Message, receive, send};
 use super::turns::WITHOUT;
 use super::watch::{Fate, Watch};
 use super::{Job, Purpose, after};
+use anyhow::Context;
 use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
 use headstart_model::trace::EndReason;
 use headstart_model::{Key, Trace};
 use headstart_record::{RecordError, Recorder};
 use headstart_replay::{Options, Replay};
+use headstart_report::trace::Summary;
 use headstart_store::Store;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
@@ -87,7 +89,7 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
         return 0;
     }
     let result = match &job.purpose {
-        Purpose::Trace(path) => save(path, recorded),
+        Purpose::Trace(path) => save(path, recorded).and_then(|summary| document(&summary)),
         Purpose::Loop { store, key, .. } => {
             let replayed = replaying.map(|replaying| replaying.end(&watch));
             let ended = match watch.fate() {
@@ -104,12 +106,14 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
                 replayed,
                 ended,
             };
-            after::work(after, &mut notes)
+            after::work(after, &mut notes).and_then(|outcome| document(&outcome))
         }
     };
     let failed = result.is_err();
-    if let Err(error) = result {
-        notes.tell(format!("{error:#}"));
+    match result {
+        Ok(text) if job.document => drop(send(&answer, &Message::Document(text))),
+        Ok(_) => {}
+        Err(error) => notes.tell(format!("{error:#}")),
     }
     let _ = send(&answer, &Message::Done(notes.take()));
     i32::from(failed)
@@ -199,12 +203,18 @@ fn record_to_the_end(
     }
 }
 
+/// What was done, for whoever asked for it.
+fn document(done: &impl serde::Serialize) -> anyhow::Result<String> {
+    serde_json::to_string(done).context("cannot make JSON of what was done")
+}
+
 /// Writes the trace that was asked for.
-fn save(path: &std::path::Path, recorded: Result<Trace, RecordError>) -> anyhow::Result<()> {
+fn save(path: &std::path::Path, recorded: Result<Trace, RecordError>) -> anyhow::Result<Summary> {
     let trace = recorded.map_err(|error| anyhow::anyhow!("no trace was written: {error}"))?;
-    headstart_store::write_whole(path, &trace.to_bytes()?)?;
+    let bytes = trace.to_bytes()?;
+    headstart_store::write_whole(path, &bytes)?;
     match trace.unfit() {
         Some(reason) => anyhow::bail!("{} teaches nothing: {reason}", path.display()),
-        None => Ok(()),
+        None => Ok(Summary::of(&trace, bytes.len())),
     }
 }

@@ -16,6 +16,8 @@ pub enum Message {
     Ready(String),
     /// From the helper: what the command is started for cannot be done; why.
     Refused(String),
+    /// From the helper: what was done, as a JSON document, where one is wanted.
+    Document(String),
     /// From the helper: all is done; a line to print unless it is empty.
     Done(String),
 }
@@ -32,6 +34,17 @@ pub struct Ended {
 /// Longer lines are cut: they are for a terminal.
 const MAX_TEXT: usize = 4096;
 
+/// The longest document: an outcome has some 500 bytes for each stage.
+const MAX_DOCUMENT: usize = 1 << 20;
+
+/// The longest payload of a message.
+fn most(tag: u8) -> usize {
+    match tag {
+        b'J' => MAX_DOCUMENT,
+        _ => MAX_TEXT,
+    }
+}
+
 /// Sends a message.
 pub fn send(mut stream: &UnixStream, message: &Message) -> io::Result<()> {
     let (tag, payload): (u8, Vec<u8>) = match message {
@@ -43,9 +56,10 @@ pub fn send(mut stream: &UnixStream, message: &Message) -> io::Result<()> {
         Message::NotStarted => (b'N', Vec::new()),
         Message::Ready(text) => (b'R', text.clone().into_bytes()),
         Message::Refused(text) => (b'F', text.clone().into_bytes()),
+        Message::Document(text) => (b'J', text.clone().into_bytes()),
         Message::Done(text) => (b'D', text.clone().into_bytes()),
     };
-    let payload = &payload[..payload.len().min(MAX_TEXT)];
+    let payload = &payload[..payload.len().min(most(tag))];
     let mut bytes = vec![tag];
     bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     bytes.extend_from_slice(payload);
@@ -59,7 +73,7 @@ pub fn receive(mut stream: &UnixStream) -> io::Result<Message> {
     stream.read_exact(&mut head)?;
     let [tag, length @ ..] = head;
     let length = u32::from_le_bytes(length) as usize;
-    if length > MAX_TEXT {
+    if length > most(tag) {
         return Err(bad());
     }
     let mut payload = vec![0; length];
@@ -86,6 +100,7 @@ pub fn receive(mut stream: &UnixStream) -> io::Result<Message> {
         b'N' => Message::NotStarted,
         b'R' => Message::Ready(text()),
         b'F' => Message::Refused(text()),
+        b'J' => Message::Document(text()),
         b'D' => Message::Done(text()),
         _ => return Err(bad()),
     })
@@ -107,6 +122,7 @@ mod tests {
             Message::NotStarted,
             Message::Ready(String::new()),
             Message::Refused("no".into()),
+            Message::Document("z".repeat(MAX_TEXT + 1)),
             Message::Done("x".into()),
         ];
         for message in &all {

@@ -35,6 +35,8 @@ pub struct Job {
     pub record: headstart_record::Options,
     /// What for.
     pub purpose: Purpose,
+    /// Whether headstart wants to know what was done, as a JSON document.
+    pub document: bool,
 }
 
 /// What a command is started for.

@@ -97,6 +97,13 @@ impl Signals {
         Ok(Signals { fd })
     }
 
+    /// Blocks no longer what was not blocked before: a signal does again what it does to any process.
+    pub fn give_back(&self) {
+        if let Some(mask) = ORIGINAL_MASK.get() {
+            let _ = set_mask(libc::SIG_SETMASK, mask);
+        }
+    }
+
     /// The next signal that came; `None` if none waits.
     pub fn next(&self) -> io::Result<Option<Received>> {
         // SAFETY: zeros are a valid value of this plain structure.
