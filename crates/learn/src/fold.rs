@@ -190,11 +190,8 @@ fn merge(mut entry: Entry, used: Option<&PathUse>, votes: &Votes, stage: &dyn Fn
     entry.ranges = sweep(&entry.ranges, &used.pages, votes, stage);
     if replaced {
         for range in &mut entry.ranges {
-            let seen = used
-                .pages
-                .iter()
-                .any(|(p, _)| p.start <= range.start && range.start < p.end);
-            if seen {
+            let after = used.pages.partition_point(|(p, _)| p.start <= range.start);
+            if after > 0 && range.start < used.pages[after - 1].0.end {
                 range.weight = range.weight.max(REPLACED_SEEN);
             }
         }

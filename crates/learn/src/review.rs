@@ -9,7 +9,7 @@ use crate::run::{Windows, has_pages, pages_of};
 use headstart_model::outcome::{Mode, Outcome, ReplayReport, Skipped, StageOutcome};
 use headstart_model::plan::{Plan, RequestKind};
 use headstart_model::trace::{EndReason, UseKind};
-use headstart_model::{FilePath, Key, PageRange, PageSet, Profile, Trace};
+use headstart_model::{FilePath, GrowingSet, Key, PageRange, PageSet, Profile, Trace};
 use std::collections::HashMap;
 
 /// What is reviewed.
@@ -48,9 +48,9 @@ struct FileJoin {
     asked: Vec<Asked>,
     /// Each used page once, ascending, with the time of its first use by the replay's clock.
     first_uses: Vec<(PageRange, u64)>,
-    used: PageSet,
+    used: GrowingSet,
     /// Of the used, those that a plan may ask for.
-    learned: PageSet,
+    learned: GrowingSet,
 }
 
 /// What the replay did for the start.
@@ -202,9 +202,10 @@ fn count(
     for (path, join) in files {
         let asked_for: PageSet = join.asked.iter().map(|a| a.pages).collect();
         if let Some(first) = stages.first_mut() {
-            first.missed_pages += join.learned.difference(&asked_for).pages();
+            first.missed_pages += join.learned.pages().difference(&asked_for).pages();
         }
         let wanted = wanted.as_ref().map(|w| w.get(path).unwrap_or(&nothing));
+        let used = join.used.pages();
         for asked in &join.asked {
             let stage = &mut stages[asked.stage];
             for (pages, time_ns) in overlapping(&join.first_uses, asked.pages) {
@@ -220,7 +221,7 @@ fn count(
                 None => PageSet::new(),
             };
             stage.bridged_pages += holes.pages();
-            let unused = all.difference(&clipped(&join.used, asked.pages));
+            let unused = all.difference(&clipped(&used, asked.pages));
             stage.wasted_pages += unused.difference(&holes).difference(&asked.resident).pages();
         }
     }

@@ -3,7 +3,7 @@
 use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
 use headstart_model::trace::{File, FileState, LookupKind, Use, UseKind};
-use headstart_model::{FilePath, PageRange, PageSet, Trace};
+use headstart_model::{FilePath, GrowingSet, PageRange, Trace};
 use std::collections::{BTreeMap, HashMap};
 
 /// A trace by path.
@@ -171,7 +171,7 @@ impl Run {
         let page_size = u64::from(trace.meta.page_size);
         let began_ns = self.began_ns;
         let windows = Windows::of(trace);
-        let mut seen: Vec<PageSet> = vec![PageSet::new(); trace.files.len()];
+        let mut seen = vec![GrowingSet::default(); trace.files.len()];
         let learned: Vec<bool> = trace
             .files
             .iter()

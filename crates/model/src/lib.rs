@@ -20,6 +20,6 @@ pub use outcome::Outcome;
 
 pub use path::FilePath;
 pub use profile::Profile;
-pub use ranges::{PageRange, PageSet};
+pub use ranges::{GrowingSet, PageRange, PageSet};
 
 pub use trace::Trace;

@@ -1,6 +1,7 @@
 //! Sets of pages as sorted ranges, and the algebra that learning and planning need.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Pages `start` up to, not including, `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -30,6 +31,57 @@ impl PageRange {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageSet {
     ranges: Vec<PageRange>,
+}
+
+/// A set of pages to which ranges are added one at a time, in any order, each as fast as the one before.
+#[derive(Clone, Debug, Default)]
+pub struct GrowingSet {
+    /// The end of each range by its start; none empty, none touching the next.
+    ends: BTreeMap<u64, u64>,
+}
+
+impl GrowingSet {
+    /// Adds a range and returns the parts of it that were not yet in the set, ascending.
+    pub fn insert(&mut self, range: PageRange) -> Vec<PageRange> {
+        if range.start >= range.end {
+            return Vec::new();
+        }
+        let mut merged = range;
+        let mut fresh = Vec::new();
+        // From the last to the first that overlap or touch it.
+        let mut until = range.end;
+        while let Some((&start, &end)) = self.ends.range(..=range.end).next_back()
+            && end >= range.start
+        {
+            if end < until {
+                fresh.push(PageRange {
+                    start: end,
+                    end: until,
+                });
+            }
+            until = until.min(start);
+            merged.start = merged.start.min(start);
+            merged.end = merged.end.max(end);
+            self.ends.remove(&start);
+        }
+        if range.start < until {
+            fresh.push(PageRange {
+                start: range.start,
+                end: until,
+            });
+        }
+        fresh.reverse();
+        self.ends.insert(merged.start, merged.end);
+        fresh
+    }
+
+    /// Its pages.
+    pub fn pages(&self) -> PageSet {
+        let ranges = self.ends.iter();
+        PageSet {
+            ranges: ranges.map(|(&start, &end)| PageRange { start, end }).collect(),
+        }
+    }
 }
 
 impl FromIterator<PageRange> for PageSet {
@@ -78,39 +130,6 @@ impl PageSet {
             Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
             _ => self.ranges.push(range),
         }
-    }
-
-    /// Adds a range and returns the parts of it that were not yet in the set.
-    pub fn insert(&mut self, range: PageRange) -> Vec<PageRange> {
-        if range.start >= range.end {
-            return Vec::new();
-        }
-        let first = self.ranges.partition_point(|r| r.end < range.start);
-        let after = self.ranges.partition_point(|r| r.start <= range.end);
-        let mut merged = range;
-        let mut fresh = Vec::new();
-        let mut from = range.start;
-        for old in &self.ranges[first..after] {
-            if from < old.start.min(range.end) {
-                fresh.push(PageRange {
-                    start: from,
-                    end: old.start.min(range.end),
-                });
-            }
-            from = from.max(old.end);
-            merged = PageRange {
-                start: merged.start.min(old.start),
-                end: merged.end.max(old.end),
-            };
-        }
-        if from < range.end {
-            fresh.push(PageRange {
-                start: from,
-                end: range.end,
-            });
-        }
-        self.ranges.splice(first..after, [merged]);
-        fresh
     }
 
     /// Pages of either set.
@@ -281,10 +300,14 @@ mod tests {
         fn insert_reports_what_was_fresh(first in ranges(), range in (0..PAGES, 0..40u64)) {
             let before: PageSet = first.into_iter().collect();
             let added = PageRange { start: range.0, end: (range.0 + range.1).min(PAGES) };
-            let mut set = before.clone();
+            let mut set = GrowingSet::default();
+            for range in before.ranges() {
+                set.insert(*range);
+            }
             let fresh: PageSet = set.insert(added).into_iter().collect();
             let only: PageSet = [added].into_iter().collect();
             prop_assert_eq!(fresh, only.difference(&before));
+            let set = set.pages();
             prop_assert!(well_formed(&set));
             prop_assert_eq!(set, before.union(&only));
         }
