@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a tool is put to work: a TOML file. Commands are lists of words; `{program}` as a word of its own stands for the program's
 /// own command line, and within words `{workload}`, `{state}` (a directory kept between runs, outside the image), `{mount}` or
-/// `{root}` (the image) and `{headstart}` (the binary) are filled in.
+/// `{root}` (the image), `{files}` (the setup's own files) and `{headstart}` (the binary) are filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
@@ -43,6 +43,9 @@ pub struct Setup {
     /// Words added to the kernel command line of a virtual machine.
     #[serde(default)]
     pub kernel: Vec<String>,
+    /// Scripts and other files the commands need, by name: they lie in `{files}` when a command runs.
+    #[serde(default)]
+    pub file: BTreeMap<String, String>,
     /// Share the state directory (and what was recorded) of the setup of this name, which must come before this one.
     #[serde(default)]
     pub state_of: Option<String>,
@@ -131,6 +134,9 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("headstart", include_str!("../setups/headstart.toml")),
     ("before", include_str!("../setups/before.toml")),
     ("record", include_str!("../setups/record.toml")),
+    ("again", include_str!("../setups/again.toml")),
+    ("plain", include_str!("../setups/plain.toml")),
+    ("slower", include_str!("../setups/slower.toml")),
 ];
 
 impl Setup {
@@ -153,6 +159,13 @@ impl Setup {
         if setup.name.is_empty() {
             let stem = Path::new(name).file_stem().unwrap_or_default();
             setup.name = stem.to_string_lossy().into_owned();
+        }
+        if let Some(file) = setup
+            .file
+            .keys()
+            .find(|name| name.is_empty() || name.contains('/'))
+        {
+            bail!("the setup {name}: file {file:?} must be a plain name");
         }
         if setup.start.is_empty() {
             bail!("the setup {name}: start is empty; leave it out for the program itself");
@@ -226,6 +239,7 @@ mod tests {
             ("workload", "w"),
             ("mount", "/m"),
             ("root", "/m"),
+            ("files", "/f"),
         ];
         Names {
             values: values.map(|(k, v)| (k, v.to_owned())).into(),

@@ -96,6 +96,9 @@ pub struct Published {
     pub setup: std::collections::BTreeMap<String, String>,
     /// Our setup that the gains count from.
     pub base: String,
+    /// Ours is the time between these two marks, not the whole run.
+    #[serde(default)]
+    pub between: Option<[String; 2]>,
 }
 
 impl Case {

@@ -283,6 +283,12 @@ impl Session<'_> {
         let place = self.place(case, setup);
         fs::create_dir_all(&place.state).with_context(|| format!("creating {}", place.state.display()))?;
         let file = place.beside("json");
+        let files = place.beside("files");
+        for (name, content) in &setup.file {
+            let path = files.join(name);
+            fs::create_dir_all(&files).with_context(|| format!("creating {}", files.display()))?;
+            fs::write(&path, content).with_context(|| format!("writing {}", path.display()))?;
+        }
         let mut learned = read(&file)?;
         if !learned.installed {
             let commands: Vec<Vec<String>> = case.install.iter().chain(&setup.install).cloned().collect();

@@ -104,6 +104,7 @@ impl Place {
             ("state", text(&self.state)),
             ("mount", text(root)),
             ("root", text(root)),
+            ("files", text(&self.beside("files"))),
             ("headstart", text(&self.headstart)),
         ];
         Names {

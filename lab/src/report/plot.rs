@@ -11,7 +11,12 @@ use crate::stats::median;
 
 const WIDTH: u32 = 900;
 const PANEL: u32 = 320;
-const HEAD: u32 = 60;
+/// Room for the title and three lines of the question.
+const HEAD: u32 = 92;
+/// Room for the names of the setups beside a panel.
+const LEGEND: u32 = 150;
+/// Characters of the question in a line.
+const LINE: usize = 125;
 /// Ground, text and lines, replaced by the reader's scheme through [`STYLE`].
 const GROUND: RGBColor = RGBColor(0xff, 0xff, 0xff);
 const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
@@ -56,16 +61,19 @@ fn sheet(report: &Report, title: &str, panel: Panel) -> Result<String> {
         head.draw(&Text::new(
             title.to_owned(),
             (16, 12),
-            ("sans-serif", 18).into_font().color(&INK),
+            ("sans-serif", 22).into_font().color(&INK),
         ))
         .map_err(failed)?;
-        let question = report.experiment.question.trim().to_owned();
-        head.draw(&Text::new(
-            question,
-            (16, 37),
-            ("sans-serif", 13).into_font().color(&INK),
-        ))
-        .map_err(failed)?;
+        for (number, line) in wrapped(&report.experiment.question, LINE)
+            .iter()
+            .take(3)
+            .enumerate()
+        {
+            let place = (16, 40 + 17 * number as i32);
+            let style = ("sans-serif", 15).into_font().color(&INK);
+            head.draw(&Text::new(line.clone(), place, style))
+                .map_err(failed)?;
+        }
         for (case, area) in report
             .cases
             .iter()
@@ -96,9 +104,10 @@ fn top(runs: &[Run]) -> f64 {
 fn times(area: &Area<'_>, report: &Report, case: &CaseReport) -> Result<()> {
     let e = &report.experiment;
     let rounds = (e.drop + e.rounds) as f64;
-    let mut chart = ChartBuilder::on(area)
+    let (area, names) = area.split_horizontally(WIDTH - LEGEND);
+    let mut chart = ChartBuilder::on(&area)
         .margin(14)
-        .caption(&case.title, ("sans-serif", 14, &INK))
+        .caption(&case.title, ("sans-serif", 17, &INK))
         .x_label_area_size(38)
         .y_label_area_size(56)
         .build_cartesian_2d(0.5..rounds + 0.5, 0.0..top(&case.runs))
@@ -109,8 +118,8 @@ fn times(area: &Area<'_>, report: &Report, case: &CaseReport) -> Result<()> {
         .light_line_style(TRANSPARENT)
         .bold_line_style(RULE)
         .axis_style(INK)
-        .label_style(("sans-serif", 12, &INK))
-        .axis_desc_style(("sans-serif", 13, &INK))
+        .label_style(("sans-serif", 15, &INK))
+        .axis_desc_style(("sans-serif", 15, &INK))
         .x_desc("round")
         .y_desc("seconds")
         .x_labels((rounds as usize).clamp(1, 20))
@@ -139,9 +148,7 @@ fn times(area: &Area<'_>, report: &Report, case: &CaseReport) -> Result<()> {
         let colour = colour(number);
         chart
             .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))
-            .map_err(failed)?
-            .label(setup.clone())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(3)));
+            .map_err(failed)?;
         let dots = runs.iter().zip(points).map(|(run, point)| {
             let style = ShapeStyle {
                 color: colour.into(),
@@ -158,14 +165,31 @@ fn times(area: &Area<'_>, report: &Report, case: &CaseReport) -> Result<()> {
         let crosses = failed_runs.map(|r| Cross::new((r.round as f64 + 1.0, 0.0), 6, colour.stroke_width(2)));
         chart.draw_series(crosses).map_err(failed)?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerLeft)
-        .background_style(GROUND)
-        .border_style(RULE)
-        .label_font(("sans-serif", 12, &INK))
-        .draw()
-        .map_err(failed)
+    for (number, (setup, _)) in e.setups.iter().enumerate() {
+        let y = 60 + 20 * number as i32;
+        let line = PathElement::new([(4, y), (22, y)], colour(number).stroke_width(3));
+        names.draw(&line).map_err(failed)?;
+        let style = ("sans-serif", 15).into_font().color(&INK);
+        names
+            .draw(&Text::new(setup.clone(), (28, y - 8), style))
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// `text` in lines of at most `width` characters, broken at spaces.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// One row for each setup: every run, and the quartiles with the median.
@@ -185,7 +209,7 @@ fn distribution(area: &Area<'_>, report: &Report, case: &CaseReport) -> Result<(
     let names: Vec<String> = e.setups.iter().map(|(name, _)| name.clone()).collect();
     let mut chart = ChartBuilder::on(area)
         .margin(14)
-        .caption(&case.title, ("sans-serif", 14, &INK))
+        .caption(&case.title, ("sans-serif", 17, &INK))
         .x_label_area_size(38)
         .y_label_area_size(120)
         // The first setup at the top.
@@ -197,8 +221,8 @@ fn distribution(area: &Area<'_>, report: &Report, case: &CaseReport) -> Result<(
         .light_line_style(TRANSPARENT)
         .bold_line_style(RULE)
         .axis_style(INK)
-        .label_style(("sans-serif", 12, &INK))
-        .axis_desc_style(("sans-serif", 13, &INK))
+        .label_style(("sans-serif", 15, &INK))
+        .axis_desc_style(("sans-serif", 15, &INK))
         .x_desc("seconds")
         .y_labels(count * 2)
         .y_label_formatter(

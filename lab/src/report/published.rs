@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::Report;
+use super::{Report, Summary};
 
 /// Published figures.
 #[derive(Debug, Clone, Deserialize)]
@@ -36,6 +36,8 @@ pub struct Figure {
     pub sd: Option<f64>,
     /// Runs.
     pub runs: Option<u32>,
+    /// Mean time the processor waited for the disk, in ticks of 1/100 s.
+    pub io_ticks: Option<f64>,
 }
 
 impl Figures {
@@ -51,6 +53,34 @@ impl Figures {
     }
 }
 
+/// What is ours of a figure.
+struct Ours {
+    mean: f64,
+    sd: Option<f64>,
+    stalled: Option<f64>,
+}
+
+impl Ours {
+    fn new(own: &Summary, between: Option<&[String; 2]>) -> Ours {
+        let Some(marks) = between else {
+            return Ours {
+                mean: own.mean,
+                sd: own.sd,
+                stalled: own.stalled_seconds,
+            };
+        };
+        let at = |name: &String| {
+            let mark = own.marks.iter().find(|m| m.name == *name);
+            mark.map_or(f64::NAN, |m| m.mean)
+        };
+        Ours {
+            mean: at(&marks[1]) - at(&marks[0]),
+            sd: None,
+            stalled: None,
+        }
+    }
+}
+
 /// The gain over a base time: 0.1 for a tenth less.
 fn gain(base: f64, this: f64) -> f64 {
     1.0 - this / base
@@ -61,8 +91,19 @@ pub fn against(report: &Report, figures: &Figures) -> Result<String> {
     let mut text = format!("Published: {}\n\n", figures.source);
     let _ = writeln!(
         text,
-        "{:<22} {:<34} {:>9} {:>6} {:>8}   {:<24} {:>9} {:>6} {:>8} {:>7}",
-        "published", "case, setup", "mean s", "sd", "gain", "ours", "mean s", "sd", "gain", "ratio"
+        "{:<16} {:<40} {:>8} {:>5} {:>7} {:>7}   {:<24} {:>8} {:>5} {:>7} {:>7} {:>6}",
+        "published",
+        "case, setup",
+        "mean s",
+        "sd",
+        "blocked",
+        "gain",
+        "ours",
+        "mean s",
+        "sd",
+        "blocked",
+        "gain",
+        "ratio"
     );
     let sd = |sd: Option<f64>| sd.map_or("–".into(), |sd| format!("{sd:.2}"));
     for p in &report.experiment.published {
@@ -81,7 +122,10 @@ pub fn against(report: &Report, figures: &Figures) -> Result<String> {
                 let is_base = *our_setup == p.base;
                 let their_gain = gain(their_base.mean, theirs.mean);
                 let case_report = report.cases.iter().find(|c| c.name == *our_case);
-                let of = |name: &str| case_report.and_then(|c| c.setup(name)).filter(|s| s.n > 0);
+                let of = |name: &str| {
+                    let own = case_report.and_then(|c| c.setup(name)).filter(|s| s.n > 0)?;
+                    Some(Ours::new(own, p.between.as_ref())).filter(|own| own.mean.is_finite())
+                };
                 let shown = |gain: f64| {
                     if is_base {
                         String::new()
@@ -89,7 +133,7 @@ pub fn against(report: &Report, figures: &Figures) -> Result<String> {
                         format!("{:.1} %", gain * 100.0)
                     }
                 };
-                let (mean, own_sd, own_gain, ratio) = match (of(our_setup), of(&p.base)) {
+                let (mean, own_sd, own_gain, ratio, stalled) = match (of(our_setup), of(&p.base)) {
                     (Some(own), Some(base)) => {
                         let own_gain = gain(base.mean, own.mean);
                         // A ratio to a gain that was none says nothing.
@@ -97,13 +141,26 @@ pub fn against(report: &Report, figures: &Figures) -> Result<String> {
                             true => String::new(),
                             false => format!("{:.1}", own_gain / their_gain),
                         };
-                        (format!("{:.2}", own.mean), sd(own.sd), shown(own_gain), ratio)
+                        (
+                            format!("{:.2}", own.mean),
+                            sd(own.sd),
+                            shown(own_gain),
+                            ratio,
+                            sd(own.stalled),
+                        )
                     }
-                    _ => ("not run".into(), String::new(), String::new(), String::new()),
+                    _ => (
+                        "not run".into(),
+                        String::new(),
+                        String::new(),
+                        String::new(),
+                        String::new(),
+                    ),
                 };
+                let blocked = sd(theirs.io_ticks.map(|ticks| ticks / 100.0));
                 let _ = writeln!(
                     text,
-                    "{:<22} {:<34} {:>9.2} {:>6} {:>8}   {:<24} {mean:>9} {own_sd:>6} {own_gain:>8} {ratio:>7}",
+                    "{:<16} {:<40} {:>8.2} {:>5} {blocked:>7} {:>7}   {:<24} {mean:>8} {own_sd:>5} {stalled:>7} {own_gain:>7} {ratio:>6}",
                     format!("{} {}", p.table, p.test),
                     format!("{case}, {setup}"),
                     theirs.mean,
