@@ -1,0 +1,312 @@
+//! Experiments as a whole, by the program itself, on an image of a shell and a few files. Needs root, FUSE and loop devices; without
+//! root the tests that run machines say so and pass, or fail if `HEADSTART_TESTS_ALL` is set.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use headstart_lab::experiment::{self, Directory};
+use headstart_lab::image::Recipe;
+use headstart_lab::setup::{BUILT_IN, Setup};
+
+#[track_caller]
+fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        assert!(
+            std::env::var_os("HEADSTART_TESTS_ALL").is_none(),
+            "HEADSTART_TESTS_ALL is set, and this test lacks root"
+        );
+        eprintln!("skipped: needs root");
+    }
+    root
+}
+
+/// A lab of its own: directories, and an image that needs no packages.
+struct Lab {
+    scratch: tempfile::TempDir,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let scratch = tempfile::Builder::new()
+            .prefix("headstart-lab-test-")
+            .tempdir_in("/var/tmp")
+            .unwrap();
+        let lab = Lab { scratch };
+        for name in ["dir", "cache"] {
+            fs::create_dir(lab.path(name)).unwrap();
+        }
+        lab.write(
+            "tiny.toml",
+            "description = 'a shell reads a file'\npackages = []\n[start]\n\
+             command = ['/bin/sh', '-c', 'while read -r line; do :; done </data; echo done >/tmp/out']\nproduces = '/tmp/out'\n",
+        );
+        lab.image();
+        lab
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        fs::write(self.path(name), text).unwrap();
+        self.path(name)
+    }
+
+    /// The image of `tiny.toml`, where the lab looks for it: the host's shell with its libraries.
+    fn image(&self) {
+        let root = self.path("root");
+        for name in ["proc", "dev", "tmp", "bin"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        let shell = fs::canonicalize("/bin/sh").unwrap();
+        fs::copy(&shell, root.join("bin/sh")).unwrap();
+        let needed = Command::new("ldd").arg(&shell).output().unwrap();
+        for word in String::from_utf8(needed.stdout)
+            .unwrap()
+            .split_whitespace()
+            .filter(|w| w.starts_with('/'))
+        {
+            let target = root.join(word.trim_start_matches('/'));
+            fs::create_dir_all(target.parent().unwrap()).unwrap();
+            fs::copy(word, target).unwrap();
+        }
+        fs::write(root.join("data"), "line\n".repeat(1000)).unwrap();
+        let recipe = Recipe::load(self.path("tiny.toml").to_str().unwrap()).unwrap();
+        let image = self
+            .path("cache")
+            .join(format!("tiny-{}-ext4.img", recipe.hash()));
+        let made = Command::new("mke2fs")
+            .args(["-q", "-t", "ext4", "-d"])
+            .args([&root, &image])
+            .arg("32M")
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart-lab"));
+        command.args(arguments).current_dir(self.scratch.path());
+        command
+            .env("HEADSTART_LAB_DIR", self.path("dir"))
+            .env("HEADSTART_LAB_CACHE", self.path("cache"));
+        command
+    }
+
+    fn lab(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Two setups; their starts take 0.2 s, so that a kill meets one.
+    fn experiment(&self, rounds: usize) {
+        self.write(
+            "slow.toml",
+            "start = ['sh', '-c', 'sleep 0.2; exec \"$@\"', 'sh', '{program}']\n",
+        );
+        let text = format!(
+            "question = 'does it resume?'\nmachine = 'chroot'\nworkload = 'tiny.toml'\ndisk = 'none'\n\
+             setups = ['none', 'slow.toml']\nrounds = {rounds}\nseed = 5\n"
+        );
+        self.write("e.toml", &text);
+    }
+
+    fn runs(&self) -> PathBuf {
+        self.path("out/runs.jsonl")
+    }
+
+    /// Nothing of the lab's is mounted or attached.
+    fn assert_clean(&self) {
+        let here = self.scratch.path().to_str().unwrap();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(here), "{mounts}");
+        for device in fs::read_dir("/sys/block").unwrap() {
+            let file = device.unwrap().path().join("loop/backing_file");
+            let backing = fs::read_to_string(file).unwrap_or_default();
+            assert!(!backing.contains(here), "attached: {backing}");
+        }
+    }
+}
+
+#[track_caller]
+fn said(output: &Output) -> String {
+    assert!(!output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_killed_experiment_loses_at_most_the_run_in_flight() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.experiment(6);
+    let arguments = ["run", "e.toml", "--out", "out"];
+    let mut running = lab
+        .command(&arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let patience = Instant::now() + Duration::from_secs(60);
+    let lines = |path: &Path| fs::read_to_string(path).unwrap_or_default().lines().count();
+    while lines(&lab.runs()) < 4 {
+        assert!(Instant::now() < patience, "no four runs in a minute");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.kill().unwrap();
+    running.wait().unwrap();
+    let cleaned = lab.lab(&["clean"]);
+    assert!(cleaned.status.success(), "{cleaned:?}");
+    lab.assert_clean();
+
+    // As if the kill had met the writing of a line.
+    let kept = fs::read_to_string(lab.runs()).unwrap();
+    fs::write(lab.runs(), format!("{kept}{{\"case\":\"\",\"round\":")).unwrap();
+    let resumed = lab.lab(&arguments);
+    assert!(resumed.status.success(), "{resumed:?}");
+    let all = fs::read_to_string(lab.runs()).unwrap();
+    assert!(all.starts_with(&kept), "a run that was made is made again");
+    let runs = Directory::runs(&lab.path("out")).unwrap();
+    let order: Vec<(usize, String)> = runs.iter().map(|r| (r.round, r.setup.clone())).collect();
+    let expected: Vec<(usize, String)> = experiment::schedule(1, 6, 2, 5)
+        .iter()
+        .map(|step| (step.round, ["none", "slow"][step.setup].to_owned()))
+        .collect();
+    assert_eq!(order, expected, "the order of one that was not interrupted");
+    assert!(runs.iter().all(|r| r.aborted.is_none() && r.seconds > 0.0));
+    let table = String::from_utf8(resumed.stdout).unwrap();
+    assert!(table.contains("slow") && table.contains("6 rounds"), "{table}");
+    for file in ["report.json", "times.svg", "distribution.svg"] {
+        assert!(lab.path("out").join(file).exists(), "{file}");
+    }
+
+    // Another experiment does not go on there, unless told to.
+    lab.experiment(7);
+    let refused = said(&lab.lab(&arguments));
+    assert!(
+        refused.contains("another experiment") && refused.contains("--mixed"),
+        "{refused}"
+    );
+    let mixed = lab.lab(&["run", "e.toml", "--out", "out", "--mixed"]);
+    assert!(mixed.status.success(), "{mixed:?}");
+    assert_eq!(Directory::runs(&lab.path("out")).unwrap().len(), 14);
+    lab.assert_clean();
+}
+
+#[test]
+fn a_run_that_fails_is_reported_and_in_no_figure() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.write(
+        "flaky.toml",
+        "start = ['sh', '{files}/start', '{state}/count', '{program}']\n[file]\nstart = '''\n\
+         count=$1; shift\necho x >>\"$count\"\nif test \"$(wc -l <\"$count\")\" = 2; then echo no luck; exit 3; fi\nexec \"$@\"\n'''\n",
+    );
+    lab.write(
+        "e.toml",
+        "question = 'is it told?'\nmachine = 'chroot'\nworkload = 'tiny.toml'\ndisk = 'none'\n\
+         setups = ['none', 'flaky.toml']\nrounds = 3\ndrop = 1\n",
+    );
+    let done = lab.lab(&["run", "e.toml", "--out", "out"]);
+    assert!(done.status.success(), "{done:?}");
+    let table = String::from_utf8(done.stdout).unwrap();
+    assert!(
+        table.contains("flaky: round 2 aborted, in no figure:") && table.contains("no luck"),
+        "{table}"
+    );
+    let report: serde_json::Value =
+        serde_json::from_slice(&fs::read(lab.path("out/report.json")).unwrap()).unwrap();
+    let setups = &report["cases"][0]["setups"];
+    assert_eq!(
+        (&setups[0]["n"], &setups[1]["n"], &setups[1]["dropped"]),
+        (&3.into(), &2.into(), &1.into())
+    );
+    assert_eq!(setups[1]["pairs"], 2, "a pair needs both");
+    lab.assert_clean();
+}
+
+#[test]
+fn what_is_missing_is_said_before_anything_runs() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.experiment(2);
+    let check = |from: &str, to: &str| {
+        let text = fs::read_to_string(lab.path("e.toml")).unwrap();
+        assert!(text.contains(from));
+        lab.write("bad.toml", &text.replace(from, to));
+        let error = said(&lab.lab(&["run", "bad.toml", "--out", "bad"]));
+        assert!(!lab.path("bad").exists(), "something was begun");
+        error
+    };
+    let error = check("rounds = 2", "rounds = 2\nround = 3");
+    assert!(
+        error.contains("bad.toml") && error.contains("line 7") && error.contains("`round`"),
+        "{error}"
+    );
+    let error = check("disk = 'none'", "disk = 'nun'");
+    assert!(
+        error.contains("bad.toml, line 4: disk") && error.contains("flash4ms"),
+        "{error}"
+    );
+    let error = check("'slow.toml'", "'headstart'");
+    assert!(
+        error.contains("no headstart at") && error.contains("--headstart"),
+        "{error}"
+    );
+    lab.write("tool.toml", "prepare = [['no-such-tool']]\n");
+    let error = check("slow.toml", "tool.toml");
+    assert!(
+        error.contains("setup tool: no-such-tool is not installed"),
+        "{error}"
+    );
+    lab.write("tool.toml", "prepare = [['sh', '{stat}']]\n");
+    let error = check("slow.toml", "tool.toml");
+    assert!(error.contains("no placeholder {stat}"), "{error}");
+    lab.write("tool.toml", "kernel = ['quiet']\n");
+    let error = check("slow.toml", "tool.toml");
+    assert!(
+        error.contains("setup tool") && error.contains("kernel"),
+        "{error}"
+    );
+}
+
+/// Every file of ours is one, and asks for nothing its machine cannot do. Whether its tools are installed is not asked.
+#[test]
+fn our_experiments_and_setups_are_well_formed() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = |directory: &str| -> Vec<PathBuf> {
+        let entries = fs::read_dir(here.join(directory)).unwrap();
+        entries
+            .map(|e| e.unwrap().path())
+            .filter(|p| p.extension().is_some_and(|e| e == "toml"))
+            .collect()
+    };
+    for path in files("experiments") {
+        let experiment = experiment::load(&path).unwrap_or_else(|e| panic!("{e:#}"));
+        assert!(
+            experiment.question.ends_with('?'),
+            "{}: a question",
+            path.display()
+        );
+    }
+    assert!(files("experiments").len() >= 10);
+    for path in files("setups") {
+        let setup = Setup::load(path.to_str().unwrap()).unwrap_or_else(|e| panic!("{e:#}"));
+        assert!(!setup.description.is_empty(), "{}", path.display());
+        assert!(
+            BUILT_IN.iter().any(|(name, _)| *name == setup.name),
+            "{} is not built in",
+            setup.name
+        );
+    }
+}
