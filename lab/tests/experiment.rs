@@ -299,14 +299,13 @@ fn our_experiments_and_setups_are_well_formed() {
             path.display()
         );
     }
-    assert!(files("experiments").len() >= 10);
+    assert!(!files("experiments").is_empty());
     for path in files("setups") {
         let setup = Setup::load(path.to_str().unwrap()).unwrap_or_else(|e| panic!("{e:#}"));
-        assert!(!setup.description.is_empty(), "{}", path.display());
+        let stem = path.file_stem().unwrap().to_str().unwrap();
         assert!(
-            BUILT_IN.iter().any(|(name, _)| *name == setup.name),
-            "{} is not built in",
-            setup.name
+            BUILT_IN.iter().any(|(name, _)| *name == stem) && !setup.description.is_empty(),
+            "{stem} is not built in, or not described"
         );
     }
 }

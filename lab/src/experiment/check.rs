@@ -44,7 +44,7 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     for case in &experiment.cases {
         let spec = spec(experiment, case, out)?;
         for setup in &experiment.setups {
-            machine::check(&spec, setup).with_context(|| case.title())?;
+            machine::check(&spec, &case.setup(setup)).with_context(|| case.title())?;
         }
         check_memory(case).with_context(|| case.title())?;
     }

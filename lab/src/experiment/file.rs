@@ -11,7 +11,7 @@ use super::{Case, Change, Experiment, Published};
 use crate::image::{Fs, Recipe};
 use crate::machine::{self, Kind};
 use crate::model::Model;
-use crate::setup::Setup;
+use crate::setup::{Cache, Setup};
 
 /// The file's own form.
 #[derive(Debug, Deserialize)]
@@ -53,6 +53,7 @@ struct CaseFile {
     disk: Option<Spanned<String>>,
     fs: Option<Fs>,
     memory_mb: Option<u64>,
+    cache: Option<Cache>,
     #[serde(default)]
     install: Vec<Vec<String>>,
 }
@@ -156,6 +157,7 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             disk: None,
             fs: None,
             memory_mb: None,
+            cache: None,
             install: Vec::new(),
         },
     )];
@@ -190,6 +192,7 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             fs: case.fs.or(file.fs).unwrap_or(Fs::Ext4),
             model: Model::load(&beside(path, disk.get_ref())).with_context(|| at(disk.span(), "disk"))?,
             memory_mb: case.memory_mb.or(file.memory_mb),
+            cache: case.cache,
             install: file.install.iter().chain(&case.install).cloned().collect(),
         };
         if !file.case.is_empty()
@@ -265,6 +268,7 @@ pub fn side_by_side(
                     fs: *fs,
                     model,
                     memory_mb: None,
+                    cache: None,
                     install: Vec::new(),
                 });
             }

@@ -22,7 +22,7 @@ pub use run::{Options, run};
 use crate::image::{Fs, Recipe};
 use crate::machine::Kind;
 use crate::model::Model;
-use crate::setup::Setup;
+use crate::setup::{Cache, Setup};
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -68,6 +68,8 @@ pub struct Case {
     pub model: Model,
     /// Memory of a virtual machine.
     pub memory_mb: Option<u64>,
+    /// What is in memory when a start begins, for setups that do not say otherwise.
+    pub cache: Option<Cache>,
     /// Commands run in the image of every setup, before the setup's own `install`.
     pub install: Vec<Vec<String>>,
 }
@@ -115,6 +117,15 @@ impl Case {
         match self.name.as_str() {
             "" => what,
             name => format!("{name}: {what}"),
+        }
+    }
+
+    /// `setup` as it is in this case.
+    pub fn setup(&self, setup: &Setup) -> Setup {
+        let own = self.cache.filter(|_| setup.cache == Cache::Cold);
+        Setup {
+            cache: own.unwrap_or(setup.cache),
+            ..setup.clone()
         }
     }
 

@@ -165,7 +165,7 @@ impl Session<'_> {
                 .with_context(|| format!("setup {}: learning", setup.name))?;
         }
         for (number, step) in todo.iter().enumerate() {
-            let setup = &self.experiment.setups[step.setup];
+            let setup = &case.setup(&self.experiment.setups[step.setup]);
             self.change(machine.as_mut(), case, step.round)?;
             self.progress.doing(&format!(
                 "round {} of {}: {}",
