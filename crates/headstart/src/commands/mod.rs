@@ -1,5 +1,6 @@
 //! The subcommands, one file each: its arguments, and what they are parsed, called and printed for.
 
+mod beside;
 pub mod diff;
 pub mod doctor;
 pub mod explain;

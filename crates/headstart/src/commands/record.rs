@@ -1,14 +1,13 @@
 //! `headstart record`: a start, written down as a trace.
 
-use crate::context::{Aside, now_unix_ns};
+use super::beside::{Beside, Origin};
 use crate::options::until;
-use crate::session::{Ending, Job, Purpose, start};
+use crate::session::{Ending, Purpose};
 use anyhow::Result;
 use headstart_model::trace;
 use headstart_record::{BackendChoice, Options, Until};
-use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Start a command and write down what it used, as a trace.
 ///
@@ -34,15 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = Options::LIMIT.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     #[command(flatten)]
-    aside: Aside,
-    /// The command and its arguments.
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
-    command: Vec<OsString>,
+    beside: Beside,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -59,36 +50,19 @@ enum Backend {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let (origin, origin_unix_ns) = (Instant::now(), now_unix_ns());
-    let words = args
-        .command
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    let mut record = Options::tree(words);
-    record.scope = match args.scope {
-        Scope::Tree => trace::Scope::Tree,
-        Scope::System => trace::Scope::System,
-    };
-    record.backend = match args.backend {
-        Backend::Auto => BackendChoice::Auto,
-        Backend::Bpf => BackendChoice::Bpf,
-        Backend::Tracefs => BackendChoice::Tracefs,
-    };
-    record.until = args.until;
-    record.limit = Duration::from_secs(args.limit);
-    record.exclude_pids.push(std::process::id());
-    let written = args.aside.open()?;
-    start(
-        &args.command,
-        Job {
-            origin,
-            origin_unix_ns,
-            record,
-            purpose: Purpose::Trace(args.output),
-            document: written.is_some(),
-        },
-        Ending::WhenDone,
-        written,
-    )
+    let origin = Origin::now();
+    let purpose = Purpose::Trace(args.output);
+    args.beside.start(origin, purpose, Ending::WhenDone, |record| {
+        record.scope = match args.scope {
+            Scope::Tree => trace::Scope::Tree,
+            Scope::System => trace::Scope::System,
+        };
+        record.backend = match args.backend {
+            Backend::Auto => BackendChoice::Auto,
+            Backend::Bpf => BackendChoice::Bpf,
+            Backend::Tracefs => BackendChoice::Tracefs,
+        };
+        record.until = args.until;
+        record.limit = Duration::from_secs(args.limit);
+    })
 }

@@ -1,14 +1,12 @@
 //! `headstart run`: the whole loop for one command.
 
-use crate::context::{Aside, now_unix_ns};
+use super::beside::{Beside, Origin};
 use crate::keys;
 use crate::options::QUIET_SECONDS;
-use crate::session::{Ending, Job, Purpose, start};
+use crate::session::{Ending, Purpose};
 use anyhow::Result;
-use headstart_record::{Options, Until};
+use headstart_record::Until;
 use headstart_store::Store;
-use std::ffi::OsString;
-use std::time::Instant;
 
 /// Start a command: record it the first time, read ahead for it from then on.
 ///
@@ -35,51 +33,24 @@ pub struct Args {
     #[arg(long, env = "HEADSTART_SYNC", value_parser = clap::builder::FalseyValueParser::new())]
     wait: bool,
     #[command(flatten)]
-    aside: Aside,
-    /// The command and its arguments.
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
-    command: Vec<OsString>,
+    beside: Beside,
 }
 
 pub fn run(args: Args, store: Store) -> Result<()> {
-    let (origin, origin_unix_ns) = (Instant::now(), now_unix_ns());
-    let key = keys::of_command(args.name.as_deref(), &args.command)?;
-    let words = args
-        .command
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    let mut record = Options::tree(words);
-    record.until = Until::Quiet {
-        seconds: QUIET_SECONDS,
-    };
-    record.exclude_pids.push(std::process::id());
+    let origin = Origin::now();
+    let key = keys::of_command(args.name.as_deref(), &args.beside.command)?;
     let purpose = Purpose::Loop {
         store,
         key,
         control_every: args.control_every,
     };
-    let written = args.aside.open()?;
-    let ending = if args.wait || written.is_some() {
-        Ending::WhenDone
-    } else {
-        Ending::WithCommand
+    let ending = match args.wait {
+        true => Ending::WhenDone,
+        false => Ending::WithCommand,
     };
-    start(
-        &args.command,
-        Job {
-            origin,
-            origin_unix_ns,
-            record,
-            purpose,
-            document: written.is_some(),
-        },
-        ending,
-        written,
-    )
+    args.beside.start(origin, purpose, ending, |record| {
+        record.until = Until::Quiet {
+            seconds: QUIET_SECONDS,
+        };
+    })
 }
