@@ -86,4 +86,6 @@ fn addressable(start: u64, pages: u64, page_size: u32) -> bool {
 }
 
 #[cfg(test)]
+mod limits_tests;
+#[cfg(test)]
 mod tests;
