@@ -1,5 +1,5 @@
 //! Everything headstart asks of this machine: what is mounted ([`mounts`]), how a file is opened without harm
-//! ([`open`], many at once [`pins`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie,
+//! ([`open`], many at once [`pins`], without its directories [`door`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie,
 //! what is in memory ([`residency`]), how much memory and pressure there is ([`memory`]), what the kernel offers
 //! ([`features`]); and all of it for a list of paths, as a plan needs it ([`snapshot`]).
 //!
@@ -7,10 +7,12 @@
 
 pub mod blocked;
 pub mod device;
+pub mod door;
 pub mod ext4;
 pub mod extents;
 pub mod features;
 pub mod files;
+pub mod handle;
 pub mod launch;
 pub mod memory;
 pub mod mounts;

@@ -1,14 +1,9 @@
 //! Opening an inode by its number alone, with a file handle made up: possible where the file system takes any
 //! generation (0 on ext2/3/4, f2fs, erofs, squashfs, btrfs) or tells it for a number (XFS's bulkstat).
 
+use headstart_system::handle::Handle;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-
-/// `FILEID_INO32_GEN` and `FILEID_BTRFS_WITHOUT_PARENT` of `include/linux/exportfs.h`, `FILEID_INO64_GEN` of
-/// `fs/xfs/xfs_export.h`.
-const INO32_GEN: i32 = 1;
-const XFS_INO64_GEN: i32 = 0x81;
-const BTRFS: i32 = 0x4d;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// `XFS_IOC_BULKSTAT` of `fs/xfs/libxfs/xfs_fs.h`: `_IOWR`-less by history, `_IOR('X', 127, struct xfs_bulkstat_req)`.
 const XFS_IOC_BULKSTAT: libc::c_ulong = 0x8040_587f;
@@ -17,63 +12,14 @@ const BTRFS_IOC_INO_LOOKUP: libc::c_ulong = 0xd000_9412;
 /// `BTRFS_FIRST_FREE_OBJECTID`: the root directory of every subvolume.
 const BTRFS_ROOT_DIRECTORY: u64 = 256;
 
-/// `struct file_handle` with the few bytes that the kinds above need.
-#[repr(C, align(8))]
-struct Handle {
-    bytes: u32,
-    kind: i32,
-    data: [u8; 24],
-}
-
-impl Handle {
-    fn new(kind: i32, parts: &[&[u8]]) -> Handle {
-        let mut handle = Handle {
-            bytes: 0,
-            kind,
-            data: [0; 24],
-        };
-        for byte in parts.iter().copied().flatten().take(24) {
-            handle.data[handle.bytes as usize] = *byte;
-            handle.bytes += 1;
-        }
-        handle
-    }
-}
-
 /// Opens (O_PATH) the inode `inode` of the file system that `mount`, a directory on it, is on.
 pub(super) fn open(mount: BorrowedFd<'_>, fstype: &str, inode: u64) -> io::Result<OwnedFd> {
-    let mut handle = match fstype {
-        "xfs" => Handle::new(
-            XFS_INO64_GEN,
-            &[&inode.to_ne_bytes(), &xfs_generation(mount, inode)?.to_ne_bytes()],
-        ),
-        "btrfs" => Handle::new(
-            BTRFS,
-            &[
-                &inode.to_ne_bytes(),
-                &btrfs_subvolume(mount)?.to_ne_bytes(),
-                &0u32.to_ne_bytes(),
-            ],
-        ),
-        _ => {
-            let short = u32::try_from(inode).map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
-            Handle::new(INO32_GEN, &[&short.to_ne_bytes(), &0u32.to_ne_bytes()])
-        }
+    let handle = match fstype {
+        "xfs" => Handle::of_inode(fstype, inode, xfs_generation(mount, inode)?),
+        "btrfs" => Some(Handle::of_btrfs(btrfs_subvolume(mount)?, inode)),
+        _ => Handle::of_inode(fstype, inode, 0),
     };
-    // SAFETY: `handle` has the layout of struct file_handle and holds as many bytes as its first field says; the
-    // kernel only reads it.
-    let fd = unsafe {
-        libc::open_by_handle_at(
-            mount.as_raw_fd(),
-            (&raw mut handle).cast::<libc::file_handle>(),
-            libc::O_PATH | libc::O_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave this descriptor to us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    handle.ok_or(io::ErrorKind::Unsupported)?.open(mount)
 }
 
 /// `struct xfs_bulkstat_req` with room for one inode.
@@ -131,12 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handles_hold_their_parts_in_order() {
-        let handle = Handle::new(BTRFS, &[&[1; 8], &[2; 8], &[3; 4]]);
-        assert_eq!(handle.bytes, 20);
-        assert_eq!(handle.data[7..9], [1, 2]);
-        assert_eq!(handle.data[16..21], [3, 3, 3, 3, 0]);
-        assert_eq!(std::mem::offset_of!(Handle, data), 8);
+    fn the_bulkstat_request_is_laid_out_as_the_kernel_says() {
         assert_eq!(std::mem::offset_of!(BulkStat, stat), 64);
     }
 }
