@@ -18,7 +18,7 @@ pub struct Samples {
     pub far: f64,
     /// Lower quartile of the same: what a busy machine adds to a read is not the device's.
     pub quick: f64,
-    /// Median of random reads alone that are near each other, seconds.
+    /// Lower quartile of random reads alone that are near each other, seconds.
     pub near: f64,
     /// (depth, random reads per second).
     pub by_depth: Vec<(u32, f64)>,
@@ -38,7 +38,9 @@ pub(super) fn enough(by_depth: &[(u32, f64)]) -> u32 {
 /// Whether reads gain little from depth and take longer the farther apart they are.
 pub(super) fn looks_like_one_head(samples: &Samples) -> bool {
     let best = samples.by_depth.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
-    samples.quick >= FAST && best * samples.far < PARALLEL_GAIN && samples.far > DISTANCE_RATIO * samples.near
+    samples.quick >= FAST
+        && best * samples.quick < PARALLEL_GAIN
+        && samples.quick > DISTANCE_RATIO * samples.near
 }
 
 /// The cost that the numbers mean: one head gains little from depth and takes longer the farther it moves; what is slow
@@ -76,13 +78,29 @@ mod tests {
     fn class(far: f64, near: f64, by_depth: &[(u32, f64)]) -> (DeviceClass, u32) {
         let samples = Samples {
             far,
-            quick: far * 0.8,
-            near,
+            quick: far * 0.9,
+            near: near * 0.9,
             by_depth: by_depth.to_vec(),
             bandwidth: 1e8,
         };
         let cost = classify(&samples);
         (cost.class, cost.depth)
+    }
+
+    #[test]
+    fn what_a_busy_machine_adds_makes_a_disk_no_network() {
+        // Half of the reads waited some 5 ms for a processor.
+        let samples = Samples {
+            far: 15e-3,
+            quick: 9e-3,
+            near: 5.2e-3,
+            by_depth: vec![(1, 66.0), (4, 130.0), (8, 220.0)],
+            bandwidth: 1e8,
+        };
+        assert_eq!(
+            (classify(&samples).class, classify(&samples).latency),
+            (DeviceClass::Disk, 5.2e-3)
+        );
     }
 
     #[test]

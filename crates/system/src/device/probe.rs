@@ -141,7 +141,7 @@ impl Probe {
         // The first read may wake the device up.
         self.read(far(0), BLOCK as usize)?;
         let (alone, quick) = self.alone(1, 48, share(18), far)?;
-        let (near, _) = self.alone(1000, 32, share(10), near)?;
+        let (_, near) = self.alone(1000, 32, share(10), near)?;
         let mut samples = Samples {
             far: alone,
             quick,
