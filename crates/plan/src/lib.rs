@@ -129,8 +129,23 @@ struct Ordered {
     physical: Option<u64>,
     /// Number of directories above it: a path is looked up after them.
     level: usize,
-    /// The pass of its device that it is read in, where data is read in several.
+    /// When it is issued.
+    turn: Turn,
+    /// The pass of its device that it is read in, where the sweep is done in several.
     pass: u16,
+}
+
+/// What is issued in which part of a replay, one part after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// Metadata without which no data can be asked for.
+    Metadata,
+    /// Look-ups that read what no metadata block answers.
+    LookUps,
+    /// Data, and on one head the metadata that only the start needs, as the head passes it.
+    Sweep,
+    /// Look-ups that find their metadata in memory by then.
+    After,
 }
 
 /// The files of a plan, each once.

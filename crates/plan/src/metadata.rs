@@ -1,17 +1,25 @@
 //! Metadata first: without it an open waits for reads one after the other. On ext2/3/4 its blocks are known and read
 //! through the block device; elsewhere the paths are looked up, many at once.
+//!
+//! On one head each place is a jump, and directories lie in many. A replay opens files there by handle, for which it
+//! needs their inodes and maps only ([`Turn::Metadata`]); directories, and whatever else the start alone looks at, are
+//! read in the data's sweep, as the head passes them.
 
-use crate::{Files, Ordered, RecordedMetadata, by_path, deadline_us, facts_of, level, plan_stage};
-use headstart_model::machine::{Device, Found, Machine};
+use crate::{Files, Ordered, RecordedMetadata, Turn, by_path, deadline_us, facts_of, level, plan_stage};
+use headstart_model::machine::{Device, DeviceClass, FileFacts, Found, Machine};
 use headstart_model::plan::{NO_FILE, Request, RequestKind};
 use headstart_model::profile::Need;
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+/// Pages, and when the first of those who need them does.
+type Needed = Vec<(PageRange, u32)>;
 
 /// Requests for metadata blocks, each device's in address order.
 pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[RecordedMetadata]) -> Vec<Ordered> {
     let page = u64::from(machine.page_size);
     let deadlines = deadlines(profile);
+    let data = data_files(profile, machine);
     let mut result = Vec::new();
     for (index, device) in machine
         .devices
@@ -19,10 +27,16 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
         .enumerate()
         .filter(|(_, d)| d.metadata_by_block)
     {
+        let by_handle = by_handle(machine, index, &data);
         // Ranges, never single pages: what was recorded may be large.
-        let mut needed: Vec<(PageRange, u32)> = Vec::new();
+        let (mut first, mut rest) = (Needed::new(), Needed::new());
         for facts in machine.files.iter().filter(|f| f.device == Some(index as u32)) {
             let deadline = deadlines.get(&facts.path).copied().unwrap_or(0);
+            let needed = if !by_handle || data.contains(&facts.path) {
+                &mut first
+            } else {
+                &mut rest
+            };
             for range in &facts.metadata {
                 let pages = PageRange {
                     start: range.start / page,
@@ -31,39 +45,108 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
                 needed.push((pages, deadline));
             }
         }
-        for (_, range) in recorded.iter().filter(|(mount, _)| *mount == device.mount_point) {
-            needed.push((*range, 0));
-        }
         // A trace may be of another machine, with smaller pages than this one's.
         let addressable = |r: &PageRange| r.end.checked_mul(page).is_some_and(|end| end <= i64::MAX as u64);
-        needed.retain(|(range, _)| range.start < range.end && addressable(range));
-        needed.sort_unstable();
-        let pages: PageSet = needed.iter().map(|(range, _)| *range).collect();
-        // Every range needed lies in one of the requests, and so does every range of their union.
-        let (mut needed, mut wanted) = (needed.iter().peekable(), pages.ranges().iter().peekable());
-        for range in pages.bridged(bridge_pages(device, page)).ranges() {
-            let inside = std::iter::from_fn(|| wanted.next_if(|r| r.start < range.end));
-            let asked: u64 = inside.map(PageRange::pages).sum();
-            // Pages many files share are needed with the first of them.
-            let first = std::iter::from_fn(|| needed.next_if(|(r, _)| r.start < range.end)).map(|n| n.1);
-            result.push(Ordered {
-                request: Request {
-                    kind: RequestKind::Metadata,
-                    stage: 0,
-                    device: index as u16,
-                    file: NO_FILE,
-                    offset: range.start * page,
-                    length: range.pages() * page,
-                    bridged: (range.pages() - asked) * page,
-                    deadline_us: first.min().unwrap_or(0),
-                },
-                physical: Some(range.start * page),
-                level: 0,
-                pass: 0,
-            });
+        let sane = |(range, _): &(PageRange, u32)| range.start < range.end && addressable(range);
+        first.retain(sane);
+        rest.retain(sane);
+        // Of what was read before it is not known who needed it, nor when: most of it is among the rest.
+        let known: PageSet = first.iter().chain(&rest).map(|(range, _)| *range).collect();
+        let recorded: PageSet = recorded
+            .iter()
+            .filter(|(mount, range)| *mount == device.mount_point && sane(&(*range, 0)))
+            .map(|(_, range)| *range)
+            .collect();
+        let unknown = recorded.difference(&known);
+        let needed = if by_handle { &mut rest } else { &mut first };
+        needed.extend(unknown.ranges().iter().map(|range| (*range, 0)));
+
+        let request = |range: &PageRange, asked: u64, deadline_us: u32, turn: Turn| Ordered {
+            request: Request {
+                kind: RequestKind::Metadata,
+                stage: 0,
+                device: index as u16,
+                file: NO_FILE,
+                offset: range.start * page,
+                length: range.pages() * page,
+                bridged: (range.pages() - asked) * page,
+                deadline_us,
+            },
+            physical: Some(range.start * page),
+            level: 0,
+            turn,
+            pass: 0,
+        };
+        let wanted: PageSet = first.iter().map(|(range, _)| *range).collect();
+        let bridged = wanted.bridged(bridge_pages(device, page));
+        for (range, asked, deadline) in joined(&bridged, &wanted, first) {
+            result.push(request(&range, asked, deadline, Turn::Metadata));
+        }
+        // Between these lies data of the same sweep: no hole is bridged, the head passes over it.
+        let wanted: PageSet = rest.iter().map(|(range, _)| *range).collect();
+        let wanted = wanted.difference(&bridged);
+        for (range, asked, deadline) in joined(&wanted, &wanted, rest) {
+            result.push(request(&range, asked, deadline, Turn::Sweep));
         }
     }
     result
+}
+
+/// Each range with the number of its pages that are `wanted`, and when the first that is `needed` of it is. Every
+/// wanted range lies in one of the ranges.
+fn joined(ranges: &PageSet, wanted: &PageSet, mut needed: Needed) -> Vec<(PageRange, u64, u32)> {
+    needed.sort_unstable();
+    let mut result: Vec<(PageRange, u64, u32)> = ranges
+        .ranges()
+        .iter()
+        .map(|range| (*range, 0, u32::MAX))
+        .collect();
+    let mut at = 0;
+    for range in wanted.ranges() {
+        while result.get(at).is_some_and(|(r, ..)| r.end <= range.start) {
+            at += 1;
+        }
+        if let Some((_, asked, _)) = result.get_mut(at) {
+            *asked += range.pages();
+        }
+    }
+    for (range, deadline) in needed {
+        // What is needed may reach over several of the ranges, where others of its pages are read before.
+        let from = result.partition_point(|(r, ..)| r.end <= range.start);
+        for (_, _, first) in result[from..]
+            .iter_mut()
+            .take_while(|(r, ..)| r.start < range.end)
+        {
+            *first = (*first).min(deadline);
+        }
+    }
+    result
+}
+
+/// Whether the files of a device are opened by handle: on one head, where metadata is read by block. An overlay's files
+/// have other numbers than those below it; there paths are needed, and with them directories first.
+fn by_handle(machine: &Machine, device: usize, data: &HashSet<&FilePath>) -> bool {
+    let one_head = |d: &Device| d.metadata_by_block && d.cost.class == DeviceClass::Disk;
+    let by_path_only =
+        |f: &FileFacts| f.device == Some(device as u32) && f.metadata.is_empty() && data.contains(&f.path);
+    machine.devices.get(device).is_some_and(one_head) && !machine.files.iter().any(by_path_only)
+}
+
+/// The files of which data is read.
+fn data_files<'a>(profile: &Profile, machine: &'a Machine) -> HashSet<&'a FilePath> {
+    let threshold = profile.policy.threshold();
+    let by_path = by_path(machine);
+    let mut data = HashSet::new();
+    for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
+        if entry.ranges.iter().any(|r| r.weight >= threshold) {
+            data.extend(
+                facts_of(&by_path, entry)
+                    .filter(|f| f.found == Found::File)
+                    .map(|f| &f.path),
+            );
+        }
+    }
+    data
 }
 
 pub(crate) fn bridge_pages(device: &Device, page: u64) -> u64 {
@@ -101,6 +184,10 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
             needs.insert(&facts.path, (entry.need, plan_stage(entry.stage), data));
         }
     }
+    let data = data_files(profile, machine);
+    let swept: Vec<bool> = (0..machine.devices.len())
+        .map(|index| by_handle(machine, index, &data))
+        .collect();
     let mut result = Vec::new();
     for facts in &machine.files {
         let (need, stage, data) = needs.get(&facts.path).copied().unwrap_or((Need::Stat, 0, false));
@@ -136,6 +223,11 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
             },
             physical: None,
             level: level(&facts.path),
+            turn: if swept[index as usize] {
+                Turn::After
+            } else {
+                Turn::LookUps
+            },
             pass: 0,
         });
     }

@@ -1,7 +1,7 @@
 //! The order of issue, and the line where the memory budget cuts.
 
-use crate::Ordered;
 use crate::schedule::{Start, schedule};
+use crate::{Ordered, Turn};
 use headstart_model::machine::{DeviceClass, Machine};
 use headstart_model::plan::RequestKind;
 
@@ -15,9 +15,9 @@ pub(crate) struct Order {
 
 /// Sorts the requests into issue order, and cuts at the budget (bytes).
 ///
-/// Metadata goes before look-ups, look-ups before data. Data goes by stage; inside a stage by deadline, or on a disk
-/// by address in as many passes as its [`schedule`] has for this start. Look-ups go from the
-/// root downwards, so that directories are there before what lies in them.
+/// Turn after turn ([`Turn`]). The sweep goes by stage; inside a stage by deadline, or on a disk by address in as many
+/// passes as its [`schedule`] has for this start. Look-ups go from the root downwards, so that directories are there
+/// before what lies in them.
 pub(crate) fn order(
     requests: &mut Vec<Ordered>,
     machine: &Machine,
@@ -25,7 +25,7 @@ pub(crate) fn order(
     start: Option<Start>,
 ) -> Order {
     // What is needed first survives a small budget, whatever the order of issue; metadata before all.
-    requests.sort_by_key(|r| (pass(r), r.request.stage, r.request.deadline_us));
+    requests.sort_by_key(|r| (worth(r), r.request.stage, r.request.deadline_us));
     let mut left = budget;
     let fits = requests
         .iter()
@@ -47,10 +47,10 @@ pub(crate) fn order(
         let own: Vec<&Ordered> = requests.iter().filter(of_device).collect();
         let schedule = schedule(&own, &device.cost, start);
         holds[index] = schedule.hold;
-        let data = requests
+        let sweep = requests
             .iter_mut()
-            .filter(|r| usize::from(r.request.device) == index && pass(r) == Pass::Data);
-        for (request, pass) in data.zip(schedule.passes) {
+            .filter(|r| usize::from(r.request.device) == index && r.turn == Turn::Sweep);
+        for (request, pass) in sweep.zip(schedule.passes) {
             request.pass = pass;
         }
     }
@@ -59,21 +59,14 @@ pub(crate) fn order(
             .devices
             .get(usize::from(r.request.device))
             .map(|d| d.cost.class);
+        let looked_up = matches!(r.turn, Turn::LookUps | Turn::After);
         let by_address = class == Some(DeviceClass::Disk) || r.request.kind == RequestKind::Metadata;
         let place = (r.physical.is_none(), r.physical.unwrap_or(0));
         let by_time = (false, u64::from(r.request.deadline_us));
-        let level = if pass(r) == Pass::Lookups {
-            r.level
-        } else {
-            usize::from(r.pass)
-        };
-        let first = if by_address && pass(r) != Pass::Lookups {
-            place
-        } else {
-            by_time
-        };
+        let level = if looked_up { r.level } else { usize::from(r.pass) };
+        let first = if by_address && !looked_up { place } else { by_time };
         (
-            pass(r),
+            r.turn,
             r.request.stage,
             level,
             first,
@@ -88,17 +81,11 @@ pub(crate) fn order(
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Pass {
-    Metadata,
-    Lookups,
-    Data,
-}
-
-fn pass(request: &Ordered) -> Pass {
+/// What comes first where memory is short.
+fn worth(request: &Ordered) -> u8 {
     match request.request.kind {
-        RequestKind::Metadata => Pass::Metadata,
-        RequestKind::Stat | RequestKind::List => Pass::Lookups,
-        RequestKind::Data => Pass::Data,
+        RequestKind::Metadata => 0,
+        RequestKind::Stat | RequestKind::List => 1,
+        RequestKind::Data => 2,
     }
 }

@@ -5,19 +5,29 @@
 //! them, let the start run beside the later ones; each pass costs further jumps. And the start can be held: let go so
 //! late that it never catches up with the replay, it reads nothing by itself at all.
 //!
-//! The schedule is found by trying: for each number of passes, cut where the start needs nothing for longest, the cost
-//! model tells when each request is done, from that how long the start has to be held, and so when it ends. The number
-//! that ends first wins.
+//! The schedule is found by trying: each pass begins with what is needed from some time on, and takes along what is needed
+//! later where it passes under the head anyway. The cost model tells when each request is done, from that how long the
+//! start has to be held, and so when it ends. Of all times one more pass could begin at the best is kept, as long as the
+//! start ends earlier for it by a jump at least.
 
-use crate::Ordered;
+use crate::{Ordered, Turn};
 use headstart_model::machine::Cost;
-use headstart_model::plan::RequestKind;
 
-/// Numbers of passes that are tried.
-const PASSES: std::ops::RangeInclusive<usize> = 1..=8;
+/// The most passes: each costs a long jump, and what it reads lies the further apart.
+const MOST_PASSES: usize = 8;
+/// A pass may begin at one of so many times, with as many needs between one and the next, or at the end of one of the
+/// longest times in which nothing is needed for the first time.
+const TIMES: usize = 64;
+const PAUSES: usize = 16;
 
 /// A long jump takes this many short ones: from one end of the disk to the other, once a pass.
 const LONG_JUMP: f64 = 3.0;
+
+/// A start may need things after this share of the time that is known of it. CPU time is an upper bound of what it takes
+/// without waiting, by as much as its threads run at once; and a start that overtakes the replay reads by itself, jumps
+/// there and back, takes the longer for it, and so teaches that things are needed late. One that was held too long takes
+/// only as long as it computes, and teaches that.
+const HASTE: f64 = 0.75;
 
 /// A start as far as the schedule is concerned.
 #[derive(Clone, Copy, Debug)]
@@ -28,46 +38,79 @@ pub(crate) struct Start {
     pub timeline_ns: u64,
 }
 
+impl Start {
+    /// What it takes where it waits for nothing. Several threads may use more CPU time than passes.
+    fn compute_ns(&self) -> u64 {
+        self.cpu_ns.min(self.timeline_ns)
+    }
+}
+
 /// How the data of one device is read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Schedule {
-    /// The pass of each data request, by its place in the list given.
+    /// The pass of each request of the sweep, by its place among those in the list given.
     pub passes: Vec<u16>,
-    /// The number of requests, metadata and look-ups included, that the start waits for.
+    /// The number of requests, those before the sweep included, that the start waits for.
     pub hold: u32,
 }
 
 /// The schedule of the requests of one device, given in any order, for this start. Of an
-/// unknown one it is held for metadata only, and the data is read in one pass.
+/// unknown one it is held for what goes before the sweep only, and that is done in one pass.
 pub(crate) fn schedule(requests: &[&Ordered], cost: &Cost, start: Option<Start>) -> Schedule {
-    let is_data = |r: &&&Ordered| r.request.kind == RequestKind::Data;
-    let before: Vec<&Ordered> = requests.iter().filter(|r| !is_data(r)).copied().collect();
-    let data: Vec<&Ordered> = requests.iter().filter(is_data).copied().collect();
+    let before: Vec<&Ordered> = requests
+        .iter()
+        .filter(|r| r.turn < Turn::Sweep)
+        .copied()
+        .collect();
+    let data: Vec<&Ordered> = requests
+        .iter()
+        .filter(|r| r.turn == Turn::Sweep)
+        .copied()
+        .collect();
     let Some(start) = start else {
         return Schedule {
             passes: vec![0; data.len()],
             hold: before.len() as u32,
         };
     };
-    let needed = needed(&data, &start);
-    let cpu = start.cpu_ns as f64 * 1e-9;
     // Where metadata was read by block, looking a path up reads nothing.
     let reading: Vec<&Ordered> = before.iter().filter(|r| r.request.length > 0).copied().collect();
-    let begun = time(&reading, cost);
-    let mut best: Option<(f64, Schedule)> = None;
-    for passes in PASSES {
-        let (end, schedule) = attempt(&data, &needed, passes, cost, begun, cpu, before.len());
-        if best.as_ref().is_none_or(|(least, _)| end < *least) {
-            best = Some((end, schedule));
+    let mut by_address: Vec<usize> = (0..data.len()).collect();
+    by_address.sort_by_key(|i| (data[*i].physical.is_none(), data[*i].physical));
+    let sweep = Sweep {
+        needed: needed(&data, &start),
+        by_address,
+        cost,
+        begun: time(&reading, cost),
+        cpu: start.compute_ns() as f64 * 1e-9,
+        before: before.len(),
+        requests: data,
+    };
+    let times = times(&sweep.needed);
+    let mut begins = Vec::new();
+    let mut best = sweep.attempt(&begins);
+    while begins.len() + 1 < MOST_PASSES {
+        let with = |time: &f64| {
+            let mut begins = [&begins[..], &[*time]].concat();
+            begins.sort_by(f64::total_cmp);
+            let attempt = sweep.attempt(&begins);
+            (attempt, begins)
+        };
+        let next = times.iter().filter(|time| !begins.contains(time)).map(with);
+        match next.min_by(|a, b| a.0.end.total_cmp(&b.0.end)) {
+            Some((attempt, more)) if attempt.end + cost.latency < best.end => {
+                (best, begins) = (attempt, more);
+            }
+            _ => break,
         }
     }
-    best.map(|(_, schedule)| schedule).unwrap_or_default()
+    best.schedule
 }
 
 /// When the start needs each request, in seconds since it was let go. What it waited for when its times were recorded
 /// is in them, so of a timeline longer than its CPU time they are taken as shares.
 fn needed(data: &[&Ordered], start: &Start) -> Vec<f64> {
-    let scale = (start.cpu_ns as f64 / start.timeline_ns.max(1) as f64).min(1.0) * 1e-6;
+    let scale = start.compute_ns() as f64 / start.timeline_ns.max(1) as f64 * HASTE * 1e-6;
     data.iter()
         .map(|r| f64::from(r.request.deadline_us) * scale)
         .collect()
@@ -95,64 +138,102 @@ fn step(request: &Ordered, head: &mut Option<u64>, cost: &Cost) -> f64 {
     gap.unwrap_or(f64::INFINITY).min(cost.latency) + length
 }
 
-/// Reads in so many passes: when the start then ends, and the schedule.
-fn attempt(
-    data: &[&Ordered],
-    needed: &[f64],
-    passes: usize,
-    cost: &Cost,
+/// What is read beside a start, and what its time depends on.
+struct Sweep<'a> {
+    requests: Vec<&'a Ordered>,
+    /// The requests as the head passes them; those of unknown address last.
+    by_address: Vec<usize>,
+    /// When the start needs each, seconds since it was let go.
+    needed: Vec<f64>,
+    cost: &'a Cost,
+    /// When the sweep begins, seconds since the replay's first instant.
     begun: f64,
+    /// The seconds that the start computes.
     cpu: f64,
+    /// Requests before the sweep.
     before: usize,
-) -> (f64, Schedule) {
-    let pass_of = cut(needed, passes);
-    let mut order: Vec<usize> = (0..data.len()).collect();
-    order.sort_by_key(|i| (pass_of[*i], data[*i].physical.is_none(), data[*i].physical));
-    // When each is done, and so how far the start must stay behind.
-    let (mut now, mut head, mut pass) = (begun, None, 0);
-    let mut behind = begun;
-    let mut done = Vec::with_capacity(order.len());
-    for index in &order {
-        if pass_of[*index] != pass {
-            pass = pass_of[*index];
-            now += cost.latency * LONG_JUMP;
-        }
-        now += step(data[*index], &mut head, cost);
-        behind = f64::max(behind, now - needed[*index]);
-        done.push(now);
-    }
-    let held = done.partition_point(|at| *at <= behind);
-    (
-        now.max(behind + cpu),
-        Schedule {
-            passes: pass_of,
-            hold: (before + held) as u32,
-        },
-    )
 }
 
-/// The pass of each request: cut at the longest times in which nothing is needed for the first time.
-fn cut(needed: &[f64], passes: usize) -> Vec<u16> {
-    let mut times = needed.to_vec();
+/// A schedule, and when the start then ends.
+struct Attempt {
+    end: f64,
+    schedule: Schedule,
+}
+
+impl Sweep<'_> {
+    /// Reads in passes of which all but the first begin with what is needed at these times (ascending).
+    fn attempt(&self, begins: &[f64]) -> Attempt {
+        let needed = self.needed.iter();
+        let mut passes: Vec<u16> = needed
+            .map(|time| begins.partition_point(|begin| begin <= time) as u16)
+            .collect();
+        let count = begins.len() as u16 + 1;
+        for pass in 0..count {
+            self.take_along(&mut passes, pass);
+        }
+        // When each is done, and so how far the start must stay behind.
+        let (mut now, mut head, mut behind) = (self.begun, None, self.begun);
+        let mut done = Vec::with_capacity(passes.len());
+        for pass in 0..count {
+            if pass > 0 {
+                now += self.cost.latency * LONG_JUMP;
+            }
+            for index in self.by_address.iter().filter(|i| passes[**i] == pass) {
+                now += step(self.requests[*index], &mut head, self.cost);
+                behind = f64::max(behind, now - self.needed[*index]);
+                done.push(now);
+            }
+        }
+        let held = done.partition_point(|at| *at <= behind);
+        Attempt {
+            end: now.max(behind + self.cpu),
+            schedule: Schedule {
+                passes,
+                hold: (self.before + held) as u32,
+            },
+        }
+    }
+
+    /// Moves what passes under the head in this pass into it from later ones: to read it takes no longer than to let it
+    /// pass, and spares a jump.
+    fn take_along(&self, passes: &mut [u16], pass: u16) {
+        let (mut head, mut passed) = (None, Vec::new());
+        for index in &self.by_address {
+            let Some(at) = self.requests[*index].physical else {
+                break;
+            };
+            if passes[*index] > pass {
+                passed.push(*index);
+            } else if passes[*index] == pass {
+                let gap = head.and_then(|head| at.checked_sub(head));
+                if gap.is_some_and(|gap: u64| gap as f64 / self.cost.bandwidth <= self.cost.latency) {
+                    passed.iter().for_each(|index| passes[*index] = pass);
+                }
+                passed.clear();
+                head = Some(at + self.requests[*index].request.length);
+            }
+        }
+    }
+}
+
+/// Times at which a pass could begin.
+fn times(needed: &[f64]) -> Vec<f64> {
+    let mut sorted = needed.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let mut pauses: Vec<(f64, f64)> = sorted.windows(2).map(|two| (two[1] - two[0], two[1])).collect();
+    pauses.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut times: Vec<f64> = pauses.iter().take(PAUSES).map(|(_, end)| *end).collect();
+    times.extend((1..TIMES).filter_map(|n| sorted.get(n * sorted.len() / TIMES)));
     times.sort_by(f64::total_cmp);
-    let mut gaps: Vec<(f64, f64)> = times
-        .windows(2)
-        .map(|pair| (pair[1] - pair[0], pair[1]))
-        .collect();
-    gaps.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut starts: Vec<f64> = gaps.iter().take(passes - 1).map(|(_, start)| *start).collect();
-    starts.sort_by(f64::total_cmp);
-    needed
-        .iter()
-        .map(|time| starts.partition_point(|start| start <= time) as u16)
-        .collect()
+    times.dedup();
+    times
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use headstart_model::machine::DeviceClass;
-    use headstart_model::plan::Request;
+    use headstart_model::plan::{Request, RequestKind};
 
     const DISK: Cost = Cost {
         class: DeviceClass::Disk,
@@ -162,10 +243,10 @@ mod tests {
     };
 
     /// A request at so many megabytes, of so many, needed after so many milliseconds.
-    fn request(kind: RequestKind, at: u64, length: u64, ms: u32) -> Ordered {
+    fn request(turn: Turn, at: u64, length: u64, ms: u32) -> Ordered {
         Ordered {
             request: Request {
-                kind,
+                kind: RequestKind::Data,
                 stage: 0,
                 device: 0,
                 file: 0,
@@ -176,6 +257,7 @@ mod tests {
             },
             physical: Some(at * 1_000_000),
             level: 0,
+            turn,
             pass: 0,
         }
     }
@@ -194,7 +276,7 @@ mod tests {
     #[test]
     fn a_start_without_work_of_its_own_waits_for_one_pass() {
         let files: Vec<_> = (0..50)
-            .map(|i| request(RequestKind::Data, (i * 37 % 50) * 100, 1, i as u32))
+            .map(|i| request(Turn::Sweep, (i * 37 % 50) * 100, 1, i as u32))
             .collect();
         let schedule = run(&files, Some(1));
         assert!(schedule.passes.iter().all(|p| *p == 0));
@@ -204,7 +286,7 @@ mod tests {
     #[test]
     fn a_start_that_computes_long_is_let_go_early() {
         let files: Vec<_> = (0..50)
-            .map(|i| request(RequestKind::Data, i * 100, 1, i as u32 * 100))
+            .map(|i| request(Turn::Sweep, i * 100, 1, i as u32 * 100))
             .collect();
         assert!(run(&files, Some(60_000)).hold <= 2);
     }
@@ -212,10 +294,8 @@ mod tests {
     #[test]
     fn what_is_needed_first_goes_first_where_waiting_for_all_would_take_longer() {
         // A second of reading, a second of computing; the first need lies at the far end.
-        let mut files: Vec<_> = (0..10)
-            .map(|i| request(RequestKind::Data, i * 10, 10, 1000))
-            .collect();
-        files.push(request(RequestKind::Data, 5000, 1, 0));
+        let mut files: Vec<_> = (0..10).map(|i| request(Turn::Sweep, i * 10, 10, 1000)).collect();
+        files.push(request(Turn::Sweep, 5000, 1, 0));
         let schedule = run(&files, Some(1000));
         let pass = schedule.passes[10];
         assert!(schedule.passes[..10].iter().any(|p| *p > pass), "{schedule:?}");
@@ -223,11 +303,45 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_start_waits_for_metadata_only() {
+    fn what_passes_under_the_head_is_taken_along() {
+        // A large file, a small one needed a second later, and so on without holes: the one that a small file would
+        // leave takes 1 ms, a jump 5 ms.
+        let neighbours = |small: u64| -> Vec<_> {
+            let pair = |i: u64| {
+                let mut large = request(Turn::Sweep, i * 10, 10, 0);
+                large.request.length -= small;
+                let mut later = request(Turn::Sweep, i * 10 + 10, 0, 1000);
+                later.request.length = small;
+                later.physical = later.physical.map(|end| end - small);
+                [large, later]
+            };
+            (0..20).flat_map(pair).collect()
+        };
+        let near = run(&neighbours(100_000), Some(2000)).passes;
+        // The last has nothing behind it.
+        assert!(near[..39].iter().all(|pass| *pass == 0), "{near:?}");
+        // Here it would take 10 ms.
+        let far = run(&neighbours(1_000_000), Some(2000)).passes;
+        assert!(far.chunks(2).all(|two| two[0] < two[1]), "{far:?}");
+    }
+
+    #[test]
+    fn threads_that_use_more_than_the_time_that_passes_do_not_lengthen_a_start() {
+        let start = |cpu_ns| Start {
+            cpu_ns,
+            timeline_ns: 1_000_000_000,
+        };
+        assert_eq!(start(3_000_000_000).compute_ns(), 1_000_000_000);
+        assert_eq!(start(300_000_000).compute_ns(), 300_000_000);
+    }
+
+    #[test]
+    fn an_unknown_start_waits_for_what_goes_before_the_sweep() {
         let requests = [
-            request(RequestKind::Metadata, 1, 1, 0),
-            request(RequestKind::Data, 50, 1, 9),
-            request(RequestKind::Stat, 0, 0, 0),
+            request(Turn::Metadata, 1, 1, 0),
+            request(Turn::Sweep, 50, 1, 9),
+            request(Turn::LookUps, 0, 0, 0),
+            request(Turn::After, 0, 0, 0),
         ];
         assert_eq!(
             run(&requests, None),

@@ -247,6 +247,97 @@ fn metadata_goes_first_and_shared_blocks_once() {
     );
 }
 
+/// Of a file: its inode's block, an extent block, and its directory's blocks; and a name that is not there.
+fn with_directories() -> (Profile, Vec<FileFacts>) {
+    let mut missing = entry("/m/d/none", &[]);
+    missing.need = Need::Missing;
+    missing.first_use_ns = 5_000_000;
+    let mut file = entry("/m/d/f", &[(0, 4, 9)]);
+    file.first_use_ns = 9_000_000;
+    let profile = profile(vec![file, missing]);
+    let directory = FileFacts {
+        found: Found::Directory,
+        inode: 2,
+        ..facts("/m/d", &[], &[101, 5000])
+    };
+    let none = FileFacts {
+        found: Found::Missing,
+        device: None,
+        inode: 0,
+        ..facts("/m/d/none", &[], &[])
+    };
+    let file = FileFacts {
+        inode: 3,
+        ..facts("/m/d/f", &[(0, 6000, 4)], &[100, 5500])
+    };
+    (profile, vec![directory, file, none])
+}
+
+/// What is issued, in order: kind and page.
+fn issued(draft: &PlanDraft) -> Vec<(RequestKind, u64)> {
+    draft.requests.iter().map(|r| (r.kind, r.offset / PAGE)).collect()
+}
+
+#[test]
+fn on_one_head_directories_are_read_amid_the_data() {
+    use RequestKind::{Data, Metadata, Stat};
+    let (profile, files) = with_directories();
+    // The block beside the file's inode is bridged by the way, the directory's own block lies before the data.
+    let disk = make(&profile, &machine(DeviceClass::Disk, 50e-6, 1, files.clone()));
+    let order = [
+        (Metadata, 100),
+        (Metadata, 5500),
+        (Metadata, 101),
+        (Metadata, 5000),
+    ];
+    assert_eq!(issued(&disk), [&order[..], &[(Data, 0), (Stat, 0)]].concat());
+    let flash = make(&profile, &machine(DeviceClass::Flash, 50e-6, 1, files.clone()));
+    assert_eq!(
+        issued(&flash),
+        [
+            (Metadata, 100),
+            (Metadata, 5000),
+            (Metadata, 5500),
+            (Stat, 0),
+            (Data, 0)
+        ]
+    );
+    // On an overlay paths are needed, and with them directories.
+    let mut files = files;
+    let mut shown = facts("/o/d/f", &[(0, 6000, 4)], &[]);
+    shown.inode = 77;
+    files.push(shown);
+    let mut both = profile.clone();
+    both.entries.push(entry("/o/d/f", &[(0, 4, 9)]));
+    let overlay = make(&both, &machine(DeviceClass::Disk, 50e-6, 1, files));
+    assert_eq!(issued(&overlay)[..4], issued(&flash)[..4]);
+}
+
+#[test]
+fn what_was_recorded_but_nobody_is_known_to_need_is_read_amid_the_data() {
+    let (profile, files) = with_directories();
+    let recorded = [
+        ("/m".into(), PageRange::new(100, 2)),
+        ("/m".into(), PageRange::new(7000, 1)),
+    ];
+    let draft = plan(
+        &profile,
+        &machine(DeviceClass::Disk, 50e-6, 1, files),
+        &recorded,
+        &PlanOptions {
+            budget: None,
+            now_unix_ns: 0,
+        },
+    );
+    let last = draft.requests.iter().rfind(|r| r.kind == RequestKind::Metadata);
+    assert_eq!(last.map(|r| (r.offset / PAGE, r.deadline_us)), Some((7000, 0)));
+    // When the directory is needed is known, although it was recorded too.
+    let directory = draft.requests.iter().find(|r| r.offset == 101 * PAGE).unwrap();
+    assert_eq!(directory.deadline_us, 5000);
+    let map = draft.requests.iter().find(|r| r.offset == 5500 * PAGE).unwrap();
+    assert_eq!(map.deadline_us, 9000);
+}
+
 #[test]
 fn elsewhere_paths_are_looked_up_from_the_root_down() {
     let mut list = entry("/m/d/e", &[]);

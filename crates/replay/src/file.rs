@@ -4,9 +4,10 @@
 use crate::item::Reason;
 use headstart_model::plan::{Plan, PlanFileEntry};
 use headstart_model::{FilePath, PageRange};
+use headstart_system::door::Door;
 use headstart_system::files::{Stat, Type};
 use headstart_system::mounts::MountTable;
-use headstart_system::open::{Expect, Links, Skip, open_checked, open_pinned, pin};
+use headstart_system::open::{Expect, Links, Opened, Skip, open_checked, open_pinned, pin};
 use headstart_system::residency;
 use rustix::fs::{Advice, RawDir};
 use rustix::process::{Resource, getrlimit};
@@ -115,6 +116,15 @@ pub fn looked_up(pinned: Pinned<'_>) -> Result<(), Reason> {
     }
 }
 
+fn expect(entry: &PlanFileEntry, generation: Option<u32>) -> Expect {
+    Expect {
+        inode: Some(entry.inode),
+        size: Some(entry.size),
+        mtime_ns: Some(entry.mtime_ns),
+        generation,
+    }
+}
+
 /// The most descriptors that this process may have, or 65,536 if that is less.
 pub fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -125,6 +135,8 @@ pub fn descriptors() -> usize {
 pub struct Files<'a> {
     plan: Plan<'a>,
     mounts: &'a MountTable,
+    /// For each device of the plan, a way past its directories, if that is how its files are opened.
+    doors: &'a [Option<Door>],
     slots: Vec<Mutex<Slot>>,
     /// How many more files may be kept open.
     room: AtomicUsize,
@@ -132,16 +144,22 @@ pub struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// The files of a plan, none open.
+    /// The files of a plan, none open; `doors` are by the plan's devices.
     ///
     /// At most half of the descriptors that this process may have are used to keep files open, `in_use` are left to
     /// those being read from. The limit is not raised: the started program would inherit it.
-    pub fn new(plan: Plan<'a>, mounts: &'a MountTable, in_use: usize) -> Files<'a> {
+    pub fn new(
+        plan: Plan<'a>,
+        mounts: &'a MountTable,
+        doors: &'a [Option<Door>],
+        in_use: usize,
+    ) -> Files<'a> {
         let limit = descriptors();
         let room = limit.saturating_sub(in_use + OTHERS).min(limit / 2);
         Files {
             plan,
             mounts,
+            doors,
             slots: (0..plan.file_count()).map(|_| Mutex::default()).collect(),
             room: AtomicUsize::new(room),
             overlays: mounts.all().iter().any(|m| m.overlay.is_some()),
@@ -204,18 +222,28 @@ impl<'a> Files<'a> {
 
     fn open(&self, index: u32) -> Result<PlannedFile, Reason> {
         let entry = self.entry(index)?;
+        if let Some(file) = self.open_by_handle(&entry) {
+            return Ok(file);
+        }
         let (pin, stat) = pin(self.mounts, entry.path.as_path(), Links::Refuse)?;
         self.accept(&entry, pin.as_fd(), stat)
     }
 
+    /// `None` also for what has changed: its path tells how.
+    fn open_by_handle(&self, entry: &PlanFileEntry) -> Option<PlannedFile> {
+        let door = self.doors.get(usize::from(entry.device))?.as_ref()?;
+        let expect = expect(entry, Some(entry.generation));
+        let opened = door.open(self.mounts, entry.path.as_path(), &expect).ok()?;
+        self.planned(entry, opened).ok()
+    }
+
     fn accept(&self, entry: &PlanFileEntry, pin: BorrowedFd<'_>, stat: Stat) -> Result<PlannedFile, Reason> {
-        let expect = Expect {
-            inode: Some(entry.inode),
-            size: Some(entry.size),
-            mtime_ns: Some(entry.mtime_ns),
-            generation: Some(entry.generation).filter(|g| *g != 0),
-        };
-        let opened = open_pinned(pin, stat, &expect)?;
+        // 0 stands for unknown.
+        let expect = expect(entry, Some(entry.generation).filter(|g| *g != 0));
+        self.planned(entry, open_pinned(pin, stat, &expect)?)
+    }
+
+    fn planned(&self, entry: &PlanFileEntry, opened: Opened) -> Result<PlannedFile, Reason> {
         if opened.stat.kind != Type::File {
             return Err(Reason::Special);
         }

@@ -5,8 +5,10 @@ use crate::file::{Files, descriptors};
 use crate::item::{Item, Reason};
 use crate::lane::{Lane, Worker, stand_back};
 use crate::{Options, Shared, ahead, report, ring};
+use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
+use headstart_system::door::Door;
 use headstart_system::mounts::MountTable;
 use headstart_system::pins::Pins;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +30,6 @@ struct Passes<T> {
 
 /// Replays a plan, to its end or until stopped. Runs on a thread of its own.
 pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport {
-    stand_back();
     // Whatever happens here, nobody waits for it any more afterwards.
     let _all = Hold::new(shared, usize::MAX);
     // Checked by the caller; what it was it still is.
@@ -36,10 +37,11 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
         return ReplayReport::default();
     };
     let mut skipped = Skipped::default();
-    let works = share_out(plan, options, &mut skipped);
     let mounts = MountTable::read().unwrap_or_default();
+    let doors = doors(plan, &mounts);
+    let works = share_out(plan, &doors, options, &mut skipped);
     let in_use = works.iter().map(|w| most_open(&w.planned, options)).sum();
-    let files = Files::new(plan, &mounts, in_use);
+    let files = Files::new(plan, &mounts, &doors, in_use);
     shared.governor.begin();
     let serve = |work: &Work| serve(work, &files, &mounts, options, shared);
     let devices = side_by_side(&works, &serve);
@@ -84,10 +86,7 @@ fn side_by_side<W: Sync, T: Send>(works: &[W], serve: &(impl Fn(&W) -> T + Sync)
     std::thread::scope(|scope| {
         let spawn = |work| {
             let thread = std::thread::Builder::new().name("headstart".into());
-            thread.spawn_scoped(scope, move || {
-                stand_back();
-                serve(work)
-            })
+            thread.spawn_scoped(scope, move || serve(work))
         };
         let threads: Vec<_> = works.iter().skip(1).map(spawn).collect();
         // Nothing that it leaves half done is used: `None` stands for all of it.
@@ -117,10 +116,13 @@ impl<'a> Hold<'a> {
         }
     }
 
-    fn let_go(&self) {
-        if !self.gone.swap(true, Ordering::Relaxed) {
+    /// Whether it held until now.
+    fn let_go(&self) -> bool {
+        let held = !self.gone.swap(true, Ordering::Relaxed);
+        if held {
             self.shared.release(self.devices);
         }
+        held
     }
 }
 
@@ -130,15 +132,42 @@ impl Drop for Hold<'_> {
     }
 }
 
+/// For each device a way to its files by handle, if the plan relies on that: it reads directories amid the data.
+fn doors(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<Door>> {
+    let mut data = vec![false; plan.device_count()];
+    let mut amid = vec![false; plan.device_count()];
+    for request in plan.requests().take(plan.cut()) {
+        let device = usize::from(request.device);
+        match request.kind {
+            RequestKind::Data => data[device] = true,
+            RequestKind::Metadata => amid[device] |= data[device],
+            RequestKind::Stat | RequestKind::List => {}
+        }
+    }
+    let door = |(index, amid): (usize, bool)| {
+        let planned = plan.device(index).filter(|_| amid)?;
+        let mount = mounts.lookup(planned.mount_point.as_bytes())?;
+        Door::of(mounts, mount).ok()
+    };
+    amid.into_iter().enumerate().map(door).collect()
+}
+
 /// The plan's requests by device and pass; those beyond the budget are only counted.
-fn share_out(plan: Plan<'_>, options: &Options, skipped: &mut Skipped) -> Vec<Work> {
+///
+/// Where files are opened by handle (`doors`), what follows the first data in the plan stays behind it: directories are
+/// read as the head passes them, and look-ups find them there. Where they have to be opened by path after all, metadata
+/// goes first.
+fn share_out(plan: Plan<'_>, doors: &[Option<Door>], options: &Options, skipped: &mut Skipped) -> Vec<Work> {
     let mut lanes: Vec<Passes<Vec<Item>>> = Vec::new();
     lanes.resize_with(plan.device_count(), Passes::default);
     for (index, request) in plan.requests().enumerate() {
+        let device = usize::from(request.device);
         if index >= plan.cut() {
             Reason::OverBudget.count(skipped);
-        } else if let Some(passes) = lanes.get_mut(usize::from(request.device)) {
+        } else if let Some(passes) = lanes.get_mut(device) {
+            let sweep = !passes.data.is_empty() && matches!(doors.get(device), Some(Some(_)));
             let lane = match request.kind {
+                _ if sweep => &mut passes.data,
                 RequestKind::Metadata => &mut passes.metadata,
                 RequestKind::Stat | RequestKind::List => &mut passes.look_ups,
                 RequestKind::Data => &mut passes.data,
@@ -152,8 +181,13 @@ fn share_out(plan: Plan<'_>, options: &Options, skipped: &mut Skipped) -> Vec<Wo
         let shape = Shape::new(planned.cost.class, planned.cost.depth, options.depth, 0, 1);
         let inode = |file| plan.file(file as usize).map_or(0, |file| file.inode);
         let look_ups = ahead::look_ups(items.look_ups, inode, shape.threads);
+        let mut metadata = items.metadata;
+        if planned.cost.class == DeviceClass::Disk {
+            // As planned, unless some of it was to be read amid the data.
+            metadata.sort_by_key(|item| item.request.offset);
+        }
         let passes = Passes {
-            metadata: Lane::new(items.metadata),
+            metadata: Lane::new(metadata),
             look_ups: Lane::new(look_ups),
             data: Lane::new(items.data),
         };
@@ -166,7 +200,18 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
     // The start is let go once, when the requests that it is held for are over, or none can be any more.
     let until = work.planned.hold as usize;
     let hold = Hold::new(shared, usize::from(until > 0));
-    let metadata = !work.passes.metadata.items.is_empty();
+    // While the start waits for it the replay gives way to nobody.
+    let let_go = || {
+        if hold.let_go() {
+            stand_back();
+        }
+    };
+    if until == 0 {
+        let_go();
+    }
+    let is_metadata = |item: &Item| item.request.kind == RequestKind::Metadata;
+    let passes = [&work.passes.metadata, &work.passes.data];
+    let metadata = passes.iter().any(|lane| lane.items.iter().any(is_metadata));
     let device = Device::look(&work.planned, mounts, options, metadata);
     let worker = Worker {
         device: &device,
@@ -182,7 +227,7 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
     }
     worker.serve(&work.passes.look_ups, &|_| ());
     if until <= before {
-        hold.let_go();
+        let_go();
     }
     if device.block.is_err() {
         let (data, threads) = (&work.passes.data, device.shape.threads);
@@ -193,7 +238,7 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
     }
     worker.serve(&work.passes.data, &|over| {
         if before.saturating_add(over) >= until {
-            hold.let_go();
+            let_go();
         }
     });
     device
