@@ -192,8 +192,8 @@ fn check(names: &[String], seconds: u32) -> Result<()> {
         .map(Model::load)
         .collect::<Result<Vec<_>, _>>()?;
     println!(
-        "{:<14} {:<25} {:>9} {:>9} {:>7} {:>9} {:>7}  {:<8} {:>7}",
-        "model", "pattern", "measured", "model", "", "sheet", "", "", "lead us"
+        "{:<14} {:<25} {:>9} {:>9} {:>7} {:>9} {:>7}  {:<8} {:>7} {:>7}",
+        "model", "pattern", "measured", "model", "", "sheet", "", "", "lead us", "waiting"
     );
     let mut off = Vec::new();
     for model in models {
@@ -211,7 +211,8 @@ fn check(names: &[String], seconds: u32) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "off by more than {:.0} % or {LATENCY_LIMIT_US:.0} us: {}; on a busy machine, try again when it is idle",
+        "off by more than {:.0} % or {LATENCY_LIMIT_US:.0} us: {}; where programs waited for a processor much of the time \
+         (last column), try again on an idle machine",
         TOLERANCE * 100.0,
         off.join(", ")
     )
@@ -229,7 +230,7 @@ fn line(row: &Check) -> String {
         None => String::new(),
     };
     format!(
-        "{:<25} {:>9} {:>9} {:>7} {:>9} {:>7}  {:<8} {:>7.0}{note}",
+        "{:<25} {:>9} {:>9} {:>7} {:>9} {:>7}  {:<8} {:>7.0} {:>5.0} %{note}",
         row.pattern,
         figure(Some(row.measured)),
         figure(row.predicted),
@@ -237,7 +238,8 @@ fn line(row: &Check) -> String {
         figure(row.sheet),
         error(row.from_sheet()),
         row.unit,
-        row.lead_us
+        row.lead_us,
+        row.waited * 100.0
     )
 }
 

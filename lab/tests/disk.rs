@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use headstart_lab::disk::{Attached, Options, Writes};
+use headstart_lab::disk::{Attached, Options, Served, Writes};
 use headstart_lab::model::{Model, Op};
 use headstart_lab::registry::Registry;
 
@@ -266,4 +266,166 @@ fn a_delta_survives_kill_and_keeps_no_half_run() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     server.wait().unwrap();
     assert!(fs::read(&image).unwrap() == bytes, "the image was changed");
+}
+
+/// As QEMU uses it with cache=none: direct reads and writes on the file itself, no loop device, at the model's pace.
+#[test]
+fn the_file_serves_direct_io_at_the_models_pace() {
+    use std::os::unix::fs::OpenOptionsExt;
+    if !root() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, bytes) = image(scratch.path());
+    let registry = Registry::open(scratch.path()).unwrap();
+    let options = Options {
+        model: Model::load("flash4ms").unwrap(),
+        image,
+        directory: scratch.path().join("fuse"),
+        writes: Writes::Forget,
+    };
+    let disk = Served::new(&options, &registry).unwrap();
+    let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(direct)
+        .open(disk.file())
+        .unwrap();
+    let mut buffer = vec![0; 8192];
+    let start = buffer.as_ptr().align_offset(4096);
+    let block = &mut buffer[start..start + 4096];
+    let begin = Instant::now();
+    for place in [5, 3, 5, 1, 5] {
+        file.read_exact_at(block, place * MIB).unwrap();
+        assert!(
+            block == &bytes[(place * MIB) as usize..][..4096],
+            "the bytes of {place} MiB"
+        );
+    }
+    let took = begin.elapsed();
+    assert!(took > Duration::from_millis(19), "nothing is cached: {took:?}");
+    block.fill(9);
+    file.write_all_at(block, MIB).unwrap();
+    file.sync_all().unwrap();
+    let ops: Vec<Op> = disk.take_log().iter().map(|e| e.op).collect();
+    assert_eq!(ops[..5], [Op::Read; 5]);
+    assert_eq!(ops[5..], [Op::Write, Op::Flush]);
+    disk.reset().unwrap();
+    file.read_exact_at(block, MIB).unwrap();
+    assert!(block == &bytes[MIB as usize..][..4096], "the write is forgotten");
+}
+
+/// The blocks of a trace, by where they are in an image, are those the start read from the disk.
+#[test]
+fn best_time_of_a_trace_and_of_a_log() {
+    use headstart_model::trace::{
+        Backend, End, EndReason, Evidence, FileState, Filesystem, Lost, Meta, Process, Scope, Trace, Use,
+        UseKind,
+    };
+    if !root() {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    let tree = scratch.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("used"), vec![1; 400 << 10]).unwrap();
+    fs::write(tree.join("unused"), vec![2; 400 << 10]).unwrap();
+    File::create(&image).unwrap().set_len(16 * MIB).unwrap();
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-b", "4096", "-d"])
+        .arg(&tree)
+        .arg(&image)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let file = |name: &str| headstart_model::trace::File {
+        filesystem: Some(0),
+        path: format!("/somewhere/{name}").as_str().into(),
+        overlay: None,
+        inode: 12,
+        generation: 0,
+        size: 400 << 10,
+        mtime_ns: 0,
+        mode: 0o100_644,
+        state: FileState::Present,
+    };
+    let first = |file, start, pages, kind| Use {
+        time_ns: 1,
+        process: 0,
+        file,
+        start,
+        pages,
+        kind,
+    };
+    let trace = Trace {
+        meta: Meta {
+            started_unix_ns: 0,
+            kernel: "6.12".into(),
+            page_size: 4096,
+            backend: Backend::Bpf,
+            evidence: Evidence::Uses,
+            scope: Scope::Tree,
+            command: vec!["used".into()],
+            recorder: "test".into(),
+            replayed: false,
+        },
+        end: End {
+            reason: EndReason::Exit(0),
+            elapsed_ns: 2,
+            cpu_ns: None,
+            events: 4,
+        },
+        lost: Lost::default(),
+        processes: vec![Process {
+            pid: 1,
+            parent: None,
+            start_ns: 0,
+            executable: "/somewhere/used".into(),
+        }],
+        filesystems: vec![Filesystem {
+            major: 7,
+            minor: 0,
+            fstype: "ext4".into(),
+            mount_point: "/somewhere".into(),
+            local: true,
+        }],
+        files: vec![file("used"), file("gone")],
+        uses: vec![
+            first(0, 0, 10, UseKind::Read),
+            first(0, 5, 20, UseKind::Fault),
+            first(0, 80, 10, UseKind::Add),
+            first(1, 0, 3, UseKind::Read),
+        ],
+        lookups: Vec::new(),
+        metadata: Vec::new(),
+        marks: Vec::new(),
+    };
+    let trace_file = scratch.path().join("start.trace");
+    fs::write(&trace_file, trace.to_bytes().unwrap()).unwrap();
+    let tio = |words: &[&str]| -> serde_json::Value {
+        let output = Command::new(env!("CARGO_BIN_EXE_headstart-lab"))
+            .env("HEADSTART_LAB_DIR", scratch.path())
+            .args(["disk", "tio", "--json", "--model", "cloud", "--image"])
+            .arg(&image)
+            .args(words)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let answer = tio(&["--trace", trace_file.to_str().unwrap()]);
+    // 25 pages of one file that lies in one piece: once through the volume.
+    assert_eq!(answer["bytes"], 25 * 4096);
+    let expected = 0.0007 + 25.0 * 4096.0 / 125e6;
+    let seconds = answer["as_laid_out_seconds"].as_f64().unwrap();
+    assert!((seconds / expected - 1.0).abs() < 0.01, "{answer}");
+    assert!(!mounted(&scratch.path().join("tio")));
+
+    let log = scratch.path().join("requests.csv");
+    fs::write(&log, "time_us,op,sector,sectors,depth,service_us\n1,read,0,8,1,700\n2,read,8000,8,1,700\n3,write,80,8,1,700\n").unwrap();
+    let answer = tio(&["--requests", log.to_str().unwrap()]);
+    assert_eq!((&answer["bytes"], &answer["extents"]), (&8192.into(), &2.into()));
+    assert!(answer["ideal_layout_seconds"].as_f64() <= answer["as_laid_out_seconds"].as_f64());
 }

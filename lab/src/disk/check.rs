@@ -2,6 +2,7 @@
 //! against the data sheet.
 
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -47,6 +48,8 @@ pub struct Check {
     pub sheet: Option<f64>,
     /// How much earlier than the model says answers left, in microseconds: what the chain was measured to cost.
     pub lead_us: f64,
+    /// Share of the time in which some program of the machine waited for a processor: then answers are late whatever the disk.
+    pub waited: f64,
 }
 
 impl Check {
@@ -73,6 +76,12 @@ impl Check {
             && self.latency_us().is_none_or(|us| us <= LATENCY_LIMIT_US)
     }
 }
+
+/// Attempts at a pattern that is off while programs wait for processors.
+const ATTEMPTS: u32 = 3;
+
+/// From this share of time on, a machine is busy.
+const BUSY: f64 = 0.1;
 
 /// What fio does.
 #[derive(Debug, Clone, Copy)]
@@ -139,11 +148,28 @@ pub fn check(model: &Model, base: &Path, registry: &Registry, seconds: u32) -> R
     Ok(checks)
 }
 
-/// Runs the phases on a fresh disk and judges the last.
+/// Measures until it holds or the machine was idle; the attempt nearest to the model counts.
 fn measure(attached: &mut Attached, name: String, phases: &[Pattern], sheet: Option<f64>) -> Result<Check> {
+    let mut best = attempt(attached, name.clone(), phases, sheet)?;
+    for _ in 1..ATTEMPTS {
+        if best.holds() || best.waited < BUSY {
+            break;
+        }
+        let next = attempt(attached, name.clone(), phases, sheet)?;
+        let off = |check: &Check| check.from_model().map_or(1.0 / check.measured, f64::abs);
+        if off(&next) < off(&best) {
+            best = next;
+        }
+    }
+    Ok(best)
+}
+
+/// Runs the phases on a fresh disk and judges the last.
+fn attempt(attached: &mut Attached, name: String, phases: &[Pattern], sheet: Option<f64>) -> Result<Check> {
     attached.renew()?;
     let mut asked = Vec::new();
     let mut measured = 0.0;
+    let (begin, waited) = (Instant::now(), waited());
     for pattern in phases {
         let report = fio(attached.device(), pattern)?;
         measured = report["bw_bytes"].as_f64().context("fio reports no bandwidth")?;
@@ -157,6 +183,7 @@ fn measure(attached: &mut Attached, name: String, phases: &[Pattern], sheet: Opt
             .map(|e| (e.offset, e.length));
         asked.push((depth, places.collect()));
     }
+    let waited = (self::waited() - waited) / begin.elapsed().as_secs_f64();
     let random = phases.last().is_some_and(|pattern| pattern.random);
     let (unit, size) = if random {
         ("reads/s", RANDOM as f64)
@@ -171,7 +198,17 @@ fn measure(attached: &mut Attached, name: String, phases: &[Pattern], sheet: Opt
         measured: measured / size,
         sheet,
         lead_us: attached.lead().as_secs_f64() * 1e6,
+        waited,
     })
+}
+
+/// Seconds since boot in which some program waited for a processor; 0 where the kernel does not count them.
+fn waited() -> f64 {
+    let text = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
+    let total = text.lines().next().and_then(|line| line.split("total=").nth(1));
+    total
+        .and_then(|total| total.trim().parse::<f64>().ok())
+        .map_or(0.0, |us| us / 1e6)
 }
 
 /// Seconds for [`ENOUGH`] random reads.
@@ -293,6 +330,7 @@ mod tests {
             measured,
             sheet,
             lead_us: 0.0,
+            waited: 0.0,
         };
         assert!(check(109.0, Some(100.0), Some(100.0)).holds());
         assert!(!check(111.0, Some(100.0), None).holds());

@@ -1,7 +1,6 @@
 //! A FUSE file system of one file, `disk`, whose reads and writes take as long as a model says.
 //!
-//! FUSE through the `fuser` crate rather than an nbdkit plugin: one process and one queue between the loop device and the model,
-//! so the depth the model sees is the depth the kernel sent, and the request log needs no second place to look.
+//! FUSE through the `fuser` crate rather than an nbdkit plugin, by measurement: `docs/decisions/0004-fuser-for-the-labs-disks.md`.
 
 use std::ffi::OsStr;
 use std::io;
