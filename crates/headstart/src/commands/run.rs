@@ -20,6 +20,9 @@ use headstart_store::Store;
 /// Where earlier starts show that reading ahead makes the command slower, only every 10th start reads ahead, to notice
 /// when that changes; with --control-every 0 all do.
 ///
+/// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart by that
+/// signal; learning goes on in the background.
+///
 /// The document of --json is the outcome of the start, as `status KEY --json` lists it: headstart-outcome(5).
 #[derive(Debug, clap::Args)]
 pub struct Args {
