@@ -29,6 +29,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("preload", "preload"),
     ("e4defrag", "e2fsprogs"),
     ("filefrag", "e2fsprogs"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
 ];
 
 /// Runs a command to its end and returns what it wrote to standard output.

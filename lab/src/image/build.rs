@@ -5,8 +5,10 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use super::{Fs, Recipe, Tree, pack};
 use crate::registry::{Item, Registry};
@@ -17,7 +19,7 @@ pub(super) const EPOCH: &str = "1735689600";
 
 /// Where the image of `recipe` on `fs` is or will be.
 fn path(recipe: &Recipe, fs: Fs) -> Result<PathBuf> {
-    let name = format!("{}-{}-{}.img", recipe.name, recipe.hash(), fs.on_disk());
+    let name = format!("{}-{}-{}.img", recipe.image_name(), recipe.hash(), fs.on_disk());
     Ok(paths::cache()?.join(name))
 }
 
@@ -35,6 +37,7 @@ pub fn build(recipe: &Recipe, fs: Fs, registry: &Registry, say: &dyn Fn(&str)) -
     }
     tools::require_root()?;
     tools::require(pack::tools(fs))?;
+    room(recipe, &cache)?;
     // Another lab may be building the same image.
     let _lock = paths::lock_cache(&cache, say)?;
     if image.exists() {
@@ -53,14 +56,29 @@ pub fn build(recipe: &Recipe, fs: Fs, registry: &Registry, say: &dyn Fn(&str)) -
     Ok(image)
 }
 
+/// Fails if the cache has not the room that building needs.
+fn room(recipe: &Recipe, cache: &Path) -> Result<()> {
+    let stat = rustix::fs::statvfs(cache).with_context(|| format!("looking at {}", cache.display()))?;
+    let free_mb = (stat.f_bavail * stat.f_frsize) >> 20;
+    if free_mb < recipe.room_mb {
+        bail!(
+            "building {} takes {} MiB in {}, and {free_mb} MiB are free: make room, or set HEADSTART_LAB_CACHE to another directory",
+            recipe.image_name(),
+            recipe.room_mb,
+            cache.display()
+        );
+    }
+    Ok(())
+}
+
 /// The root directory of `recipe`, built if the cache has none.
 fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) -> Result<PathBuf> {
-    let root = cache.join(format!("{}-{}-root", recipe.name, recipe.hash()));
+    let root = cache.join(format!("{}-{}-root", recipe.image_name(), recipe.hash()));
     if root.exists() {
         return Ok(root);
     }
     tools::require(&["mmdebstrap", "chroot"])?;
-    let partial = root.with_extension("partial");
+    let (begin, partial) = (SystemTime::now(), root.with_extension("partial"));
     let scratch = Item::Scratch {
         path: partial.clone(),
     };
@@ -102,12 +120,62 @@ fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) 
         command
             .env_clear()
             .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
-            .env("HOME", "/root");
+            .env("HOME", "/root")
+            .env("SOURCE_DATE_EPOCH", EPOCH);
         tools::output(command.arg(&partial).args(["/bin/sh", "-c", line]))?;
     }
+    settle(&partial, begin)?;
     fs::rename(&partial, &root).with_context(|| format!("naming {}", root.display()))?;
     guard.undo()?;
     Ok(root)
+}
+
+/// What differs between two installations of the same packages and matters to no program.
+const TRACES_OF_INSTALLING: &[&str] = &[
+    "var/cache/ldconfig/aux-cache",
+    "var/log/alternatives.log",
+    "var/log/apt/history.log",
+    "var/log/apt/term.log",
+    "var/log/bootstrap.log",
+    "var/log/dpkg.log",
+];
+
+/// Removes the traces of installing, and gives what was made since `begin` one time: a day after the files of recipes, so that what
+/// was made from them still counts as newer.
+fn settle(root: &Path, begin: SystemTime) -> Result<()> {
+    for name in TRACES_OF_INSTALLING {
+        match fs::remove_file(root.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("removing {name}"));
+            }
+            _ => {}
+        }
+    }
+    let seconds = EPOCH.parse::<i64>().context("a time")? + 86_400;
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: 0,
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    // A directory's time is set after its entries are removed or named: nothing below changes it again.
+    let mut pending = vec![root.to_path_buf()];
+    while let Some(path) = pending.pop() {
+        let metadata =
+            fs::symlink_metadata(&path).with_context(|| format!("looking at {}", path.display()))?;
+        if metadata.modified()? >= begin {
+            utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW)
+                .with_context(|| format!("setting the time of {}", path.display()))?;
+        }
+        if metadata.is_dir() {
+            for entry in fs::read_dir(&path)? {
+                pending.push(entry?.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 fn inside(root: &Path, path: &str) -> PathBuf {
@@ -156,6 +224,38 @@ fn write_tree(root: &Path, tree: &Tree) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn too_little_room_is_told_before_anything_is_built() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut recipe = Recipe::load("git").unwrap();
+        room(&recipe, directory.path()).unwrap_or_else(|error| panic!("{error}"));
+        recipe.room_mb = u64::MAX;
+        let error = room(&recipe, directory.path()).unwrap_err().to_string();
+        assert!(error.contains("git") && error.contains("MiB are free"), "{error}");
+    }
+
+    #[test]
+    fn what_was_made_now_gets_one_time_and_what_came_in_packages_keeps_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        let old = root.path().join("old");
+        write_file(&old, b"x").unwrap();
+        let begin = SystemTime::now() - std::time::Duration::from_secs(1);
+        fs::create_dir_all(root.path().join("var/log")).unwrap();
+        fs::write(root.path().join("var/log/dpkg.log"), "today").unwrap();
+        std::os::unix::fs::symlink("nowhere", root.path().join("link")).unwrap();
+        settle(root.path(), begin).unwrap();
+        let seconds = |name: &str| {
+            let metadata = fs::symlink_metadata(root.path().join(name)).unwrap();
+            std::os::unix::fs::MetadataExt::mtime(&metadata)
+        };
+        let epoch = EPOCH.parse::<i64>().unwrap();
+        assert_eq!(seconds("old"), epoch);
+        for name in ["link", "var/log", "var"] {
+            assert_eq!(seconds(name), epoch + 86_400, "{name}");
+        }
+        assert!(!root.path().join("var/log/dpkg.log").exists());
+    }
 
     #[test]
     fn trees_are_the_same_every_time_and_within_bounds() {

@@ -5,15 +5,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use super::chroot::stalled;
 use super::container::{self, Container};
+use super::vm::{self, Vm};
 use super::{Kind, Machine, Measured, Place, Spec, Stage};
 use crate::disk::{Attached, Counters, Entry, Options, Writes};
-use crate::image::{self, Boot};
+use crate::image::{self, Boot, Fs};
 use crate::registry::{Guard, Item, Registry};
 use crate::setup::{Cache, Setup};
 use crate::tools;
@@ -37,6 +38,8 @@ pub struct Booting {
     /// The disk of the place used last, and where its delta is.
     disk: Option<(PathBuf, Attached)>,
     registry: Registry,
+    /// Where a picture of a virtual machine's screen at its last mark goes.
+    screenshot: Option<PathBuf>,
 }
 
 /// Takes its mount away when dropped.
@@ -61,12 +64,24 @@ impl Booting {
         }
         match spec.kind {
             Kind::Container => tools::require(container::TOOLS)?,
+            Kind::Vm => {
+                tools::require(vm::TOOLS)?;
+                vm::check_memory(spec, boot)?;
+            }
             Kind::Chroot => {}
         }
-        if spec.fs.on_disk() != spec.fs || spec.fs.read_only() {
+        let bootable: &[Fs] = match spec.kind {
+            // What the recipe's /etc/fstab says.
+            Kind::Vm => &[Fs::Ext4],
+            _ => &[Fs::Ext4, Fs::Xfs, Fs::Btrfs],
+        };
+        if !bootable.contains(&spec.fs) {
+            let names: Vec<&str> = bootable.iter().map(|fs| fs.name()).collect();
             bail!(
-                "a machine cannot boot from {}: choose ext4, xfs or btrfs",
-                spec.fs
+                "machine {:?} cannot boot from {}: choose {}",
+                spec.kind.name(),
+                spec.fs,
+                names.join(", ")
             );
         }
         let refused = [
@@ -77,13 +92,21 @@ impl Booting {
                 setup.record.commands().iter().any(Option::is_some),
             ),
             (
+                "cache = anything but \"cold\"",
+                spec.kind == Kind::Vm && setup.cache != Cache::Cold,
+            ),
+            (
                 "memory_mb",
                 spec.kind == Kind::Container && spec.memory_mb.is_some(),
             ),
         ];
         for (what, asked) in refused {
             if asked {
-                bail!("setup {}: {what} is not for machines that boot", setup.name);
+                bail!(
+                    "setup {}: {what} is not for machine {:?}",
+                    setup.name,
+                    spec.kind.name()
+                );
             }
         }
         Ok(())
@@ -108,7 +131,17 @@ impl Booting {
             size,
             disk: None,
             registry: registry.clone(),
+            screenshot: None,
         })
+    }
+
+    /// Has a picture of the screen taken at the last mark of every run (virtual machines with a display).
+    pub(super) fn take_screenshot(&mut self, file: &Path) -> Result<()> {
+        if !self.boot.display {
+            bail!("--screenshot {}: this machine has no display", file.display());
+        }
+        self.screenshot = Some(file.to_owned());
+        Ok(())
     }
 
     /// The disk with what `place` has kept and nothing else, newly attached.
@@ -156,6 +189,7 @@ impl Booting {
         let measured = match self.spec.kind {
             Kind::Chroot => bail!("a chroot does not boot"),
             Kind::Container => self.container(setup, keep)?,
+            Kind::Vm => self.vm(setup, keep)?,
         };
         if keep {
             self.disk()?.commit()?;
@@ -190,6 +224,48 @@ impl Booting {
         mounted.unmount()?;
         Ok(Measured {
             stages: vec![stage],
+            marks,
+            requests,
+        })
+    }
+
+    fn vm(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
+        self.disk()?.take_log();
+        let begin = Instant::now();
+        let watch = Watch::begin(self.disk()?, false)?;
+        let mut mounted = self.mount("ro,noload")?;
+        let loaded = vm::load(&mounted.root, &self.spec.base, &self.registry)?;
+        mounted.unmount()?;
+        let at_power_on = Instant::now();
+        let (mut loader, mut requests) = watch.end(self.disk()?)?;
+        loader.name = "loader".into();
+        loader.seconds = at_power_on.duration_since(begin).as_secs_f64();
+
+        let watch = Watch::begin(self.disk()?, false)?;
+        let mut vm = Vm::start(
+            &self.spec,
+            &self.boot,
+            self.disk()?,
+            &loaded,
+            &setup.kernel,
+            begin,
+            &self.registry,
+        )?;
+        vm.mark("loaded", at_power_on);
+        vm.wait_for(&self.boot.until)?;
+        let (mut stage, more) = watch.end(self.disk()?)?;
+        if let Some(file) = &self.screenshot {
+            vm.screenshot(file)?;
+        }
+        let marks = vm.marks(&self.boot.until);
+        stage.seconds = marks.last().context("a last mark")?.seconds - loader.seconds;
+        requests.extend(more);
+        if keep {
+            std::thread::sleep(Duration::from_secs_f64(self.boot.settle_seconds));
+        }
+        vm.stop(if keep { Stop::Orderly } else { Stop::Kill })?;
+        Ok(Measured {
+            stages: vec![loader, stage],
             marks,
             requests,
         })

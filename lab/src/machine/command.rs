@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::{LIMIT, Machine, Measured, Place, Spec, check, open};
+use super::{Booting, LIMIT, Machine, Measured, Place, Spec};
 use crate::image::{Fs, Recipe};
 use crate::model::Model;
 use crate::registry::Registry;
@@ -28,6 +28,12 @@ pub struct BootArgs {
     /// A built-in setup, or a TOML file: installed and learned before the first boot that is shown.
     #[arg(long, default_value = "none")]
     setup: String,
+    /// Memory of a virtual machine, such as 768M or 2G; the image's own default when not given.
+    #[arg(long, value_parser = megabytes)]
+    memory: Option<u64>,
+    /// A picture (PNG) of the screen at the last mark, for a virtual machine with a display.
+    #[arg(long)]
+    screenshot: Option<PathBuf>,
     /// Boots.
     #[arg(long, default_value_t = 1)]
     times: usize,
@@ -55,13 +61,13 @@ impl BootArgs {
             kind: boot.machine,
             fs: self.fs,
             model: Model::load(&self.disk)?,
-            memory_mb: None,
+            memory_mb: self.memory,
             limit: Duration::from_secs(self.limit),
             output: base.join("console.log"),
             base: base.clone(),
             recipe,
         };
-        check(&spec, &setup)?;
+        Booting::check(&spec, &setup)?;
         let place = Place {
             state: base.join("by-hand").join(&setup.name),
             headstart: self.headstart(&setup)?,
@@ -71,8 +77,11 @@ impl BootArgs {
             remove(old)?;
         }
         std::fs::create_dir_all(&place.state)?;
-        let mut machine = open(&spec, registry, &|step| eprintln!("{step}"))?;
-        let result = boots(machine.as_mut(), &setup, &place, self.times);
+        let mut machine = Booting::open(&spec, registry, &|step| eprintln!("{step}"))?;
+        if let Some(file) = &self.screenshot {
+            machine.take_screenshot(file)?;
+        }
+        let result = boots(&mut machine, &setup, &place, self.times);
         eprintln!("console: {}", spec.output.display());
         result
     }
@@ -139,6 +148,20 @@ fn line(measured: &Measured) -> String {
     words.join("  ")
 }
 
+/// MiB, from a number with M or G behind it.
+fn megabytes(text: &str) -> Result<u64, String> {
+    let (number, factor) = match text.strip_suffix('G') {
+        Some(number) => (number, 1024),
+        None => (text.strip_suffix('M').unwrap_or(text), 1),
+    };
+    match number.parse::<u64>() {
+        Ok(number @ 1..=1_048_576) => Ok(number * factor),
+        _ => Err(format!(
+            "{text:?} is no amount of memory: give one such as 768M or 2G"
+        )),
+    }
+}
+
 fn remove(path: &Path) -> Result<()> {
     let result = if path.is_dir() {
         std::fs::remove_dir_all(path)
@@ -150,5 +173,19 @@ fn remove(path: &Path) -> Result<()> {
             Err(error).with_context(|| format!("removing {}", path.display()))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_in_mib_or_gib() {
+        assert_eq!(megabytes("768M"), Ok(768));
+        assert_eq!(megabytes("512"), Ok(512));
+        assert_eq!(megabytes("2G"), Ok(2048));
+        assert!(megabytes("lots").unwrap_err().contains("lots"));
+        assert!(megabytes("0G").is_err());
     }
 }

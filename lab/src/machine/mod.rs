@@ -10,6 +10,8 @@ mod chroot;
 mod command;
 mod console;
 mod container;
+mod qmp;
+mod vm;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,6 +40,8 @@ pub enum Kind {
     Chroot,
     /// A Debian root booted by systemd-nspawn, on the running kernel.
     Container,
+    /// A Debian system booted in QEMU, with its own kernel.
+    Vm,
 }
 
 impl Kind {
@@ -46,6 +50,7 @@ impl Kind {
         match self {
             Kind::Chroot => "chroot",
             Kind::Container => "container",
+            Kind::Vm => "vm",
         }
     }
 }
@@ -174,7 +179,7 @@ pub trait Machine {
 pub fn check(spec: &Spec, setup: &Setup) -> Result<()> {
     match spec.kind {
         Kind::Chroot => Chroot::check(spec, setup),
-        Kind::Container => Booting::check(spec, setup),
+        Kind::Container | Kind::Vm => Booting::check(spec, setup),
     }
 }
 
@@ -182,6 +187,6 @@ pub fn check(spec: &Spec, setup: &Setup) -> Result<()> {
 pub fn open(spec: &Spec, registry: &Registry, say: &dyn Fn(&str)) -> Result<Box<dyn Machine>> {
     match spec.kind {
         Kind::Chroot => Ok(Box::new(Chroot::open(spec, registry, say)?)),
-        Kind::Container => Ok(Box::new(Booting::open(spec, registry, say)?)),
+        Kind::Container | Kind::Vm => Ok(Box::new(Booting::open(spec, registry, say)?)),
     }
 }
