@@ -278,6 +278,9 @@ impl Item {
             Item::Group { pid, start } => end_group(*pid, *start),
             Item::Cgroup { path } => cgroup::remove(path),
             Item::Scratch { path } => {
+                if let Some(target) = mounted_below(path)? {
+                    bail!("{} stays: {target} is mounted in it", path.display());
+                }
                 let result = if path.is_dir() {
                     fs::remove_dir_all(path)
                 } else {
@@ -314,6 +317,15 @@ fn mounted(target: &Path) -> Result<Option<String>> {
         }
     }
     Ok(found)
+}
+
+/// A mount point at or below `path`.
+fn mounted_below(path: &Path) -> Result<Option<String>> {
+    let text = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
+    let targets = text.lines().filter_map(|line| line.split(' ').nth(4));
+    Ok(targets
+        .map(|target| target.replace("\\040", " "))
+        .find(|target| Path::new(target).starts_with(path)))
 }
 
 fn unmount(target: &Path) -> Result<()> {

@@ -46,6 +46,11 @@ where
 
 /// Like [`run`], for a command that is already set up.
 pub fn output(command: &mut Command) -> Result<Output> {
+    output_of(&shown(command), command)
+}
+
+/// Like [`output`], for a command that errors shall call `name`.
+pub fn output_of(name: &str, command: &mut Command) -> Result<Output> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
         .stdin(Stdio::null())
@@ -55,12 +60,7 @@ pub fn output(command: &mut Command) -> Result<Output> {
         let said = String::from_utf8_lossy(&output.stderr);
         let last: Vec<&str> = said.trim().lines().rev().take(12).collect();
         let last: Vec<&str> = last.into_iter().rev().collect();
-        bail!(
-            "{} ended with {}: {}",
-            shown(command),
-            output.status,
-            last.join("\n")
-        );
+        bail!("{name} ended with {}: {}", output.status, last.join("\n"));
     }
     Ok(output)
 }

@@ -4,13 +4,13 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use super::{Fs, Recipe, Tree, pack};
+use crate::machine::cgroup::Cgroup;
 use crate::registry::{Item, Registry};
 use crate::{paths, tools};
 
@@ -77,7 +77,7 @@ fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) 
     if root.exists() {
         return Ok(root);
     }
-    tools::require(&["mmdebstrap", "chroot"])?;
+    tools::require(&["mmdebstrap", "chroot", "unshare", "mount"])?;
     let (begin, partial) = (SystemTime::now(), root.with_extension("partial"));
     let scratch = Item::Scratch {
         path: partial.clone(),
@@ -91,19 +91,17 @@ fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) 
         recipe.suite,
         recipe.packages.join(" ")
     ));
-    let mut command = Command::new("mmdebstrap");
-    command
-        .env("SOURCE_DATE_EPOCH", EPOCH)
-        .args(["--mode=root", "--variant=minbase", "--format=directory"]);
+    let mut words = vec!["mmdebstrap".to_owned()];
+    words.extend(["--mode=root", "--variant=minbase", "--format=directory"].map(str::to_owned));
     // Documentation is half of the files and none of the start.
-    command.args([
-        "--dpkgopt=path-exclude=/usr/share/doc/*",
-        "--dpkgopt=path-exclude=/usr/share/locale/*",
-    ]);
+    words.push("--dpkgopt=path-exclude=/usr/share/doc/*".into());
+    words.push("--dpkgopt=path-exclude=/usr/share/locale/*".into());
     if !recipe.packages.is_empty() {
-        command.arg(format!("--include={}", recipe.packages.join(",")));
+        words.push(format!("--include={}", recipe.packages.join(",")));
     }
-    tools::output(command.arg(&recipe.suite).arg(&partial))?;
+    words.push(recipe.suite.clone());
+    words.push(partial.to_string_lossy().into_owned());
+    contained(registry, words)?;
     for file in &recipe.file {
         write_file(
             &inside(&partial, &file.path),
@@ -116,13 +114,11 @@ fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) 
     }
     for line in &recipe.setup {
         say(line);
-        let mut command = Command::new("chroot");
-        command
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
-            .env("HOME", "/root")
-            .env("SOURCE_DATE_EPOCH", EPOCH);
-        tools::output(command.arg(&partial).args(["/bin/sh", "-c", line]))?;
+        // As in a running system, for some programs find themselves by it.
+        let script = "mount -t proc proc \"$1/proc\" && exec env -i PATH=\"$PATH\" HOME=/root \
+             SOURCE_DATE_EPOCH=\"$SOURCE_DATE_EPOCH\" chroot \"$1\" /bin/sh -c \"$2\"";
+        let words = ["sh", "-c", script, "sh", &partial.to_string_lossy(), line];
+        contained(registry, words.map(str::to_owned).to_vec()).with_context(|| format!("setup {line:?}"))?;
     }
     settle(&partial, begin)?;
     fs::rename(&partial, &root).with_context(|| format!("naming {}", root.display()))?;
@@ -176,6 +172,21 @@ fn settle(root: &Path, begin: SystemTime) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Runs a command to its end with mounts and a control group of its own: killed at any moment, neither a mount nor a process of it
+/// stays, and what is mounted in a root directory is never seen by whoever removes that.
+fn contained(registry: &Registry, words: Vec<String>) -> Result<()> {
+    let group = Cgroup::new(&format!("headstart-lab-{}", std::process::id()), registry)?;
+    let mut command = group.command("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "--"])
+        .args(&words)
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("SOURCE_DATE_EPOCH", EPOCH);
+    let result = tools::output_of(&words.join(" "), &mut command);
+    group.end()?;
+    result.map(drop)
 }
 
 fn inside(root: &Path, path: &str) -> PathBuf {
