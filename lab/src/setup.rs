@@ -28,6 +28,9 @@ pub struct Setup {
     /// What the tool learns from before the first round, each from cold: a number of starts, or commands in place of the start.
     #[serde(default)]
     pub record: Record,
+    /// On the host, once, after what was recorded, with the setup's own image mounted read-write at `{root}`.
+    #[serde(default)]
+    pub learn: Vec<Vec<String>>,
     /// On the host before each start, on its fresh cold mount; timed and counted with the start. Not for machines that boot.
     #[serde(default)]
     pub prepare: Vec<Vec<String>>,
@@ -193,8 +196,10 @@ impl Setup {
         if setup.start.is_empty() {
             bail!("the setup {name}: start is empty; leave it out for the program itself");
         }
-        if setup.state_of.is_some() && !(setup.install.is_empty() && setup.record.is_empty()) {
-            bail!("the setup {name}: with state_of it has no install or record of its own");
+        if setup.state_of.is_some()
+            && !(setup.install.is_empty() && setup.record.is_empty() && setup.learn.is_empty())
+        {
+            bail!("the setup {name}: with state_of it has no install, record or learn of its own");
         }
         Ok(setup)
     }
@@ -205,7 +210,12 @@ impl Setup {
             Record::Starts(_) => &[][..],
             Record::Commands(commands) => commands,
         };
-        let hooks = self.install.iter().chain(recorded).chain(&self.prepare);
+        let hooks = self
+            .install
+            .iter()
+            .chain(recorded)
+            .chain(&self.learn)
+            .chain(&self.prepare);
         hooks.chain([&self.start])
     }
 

@@ -38,6 +38,7 @@ pub struct Options {
 struct Learned {
     installed: bool,
     starts: usize,
+    learned: bool,
     changes: usize,
 }
 
@@ -309,6 +310,11 @@ impl Session<'_> {
                 "{} learned from start {} in {seconds:.3} s",
                 setup.name, learned.starts
             ));
+        }
+        if !learned.learned && !setup.learn.is_empty() {
+            machine.install(&place, &setup.learn)?;
+            learned.learned = true;
+            write(&file, &learned)?;
         }
         Ok(())
     }
