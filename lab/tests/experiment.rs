@@ -309,3 +309,37 @@ fn our_experiments_and_setups_are_well_formed() {
         );
     }
 }
+
+/// Runs given as a file: one aborted, one outlying, two not made, one line cut short, a dropped round.
+#[test]
+fn the_report_of_given_runs_is_as_it_should_be() {
+    let given = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report");
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["experiment.json", "runs.jsonl"] {
+        fs::copy(given.join(name), directory.path().join(name)).unwrap();
+    }
+    let lab = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart-lab"));
+        let output = command.args(arguments).arg(directory.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds.toml");
+    let table = lab(&["report", "--against", seeds.to_str().unwrap()]);
+    assert_eq!(table, fs::read_to_string(given.join("expected.txt")).unwrap());
+    for plot in ["times.svg", "distribution.svg"] {
+        let text = fs::read_to_string(directory.path().join(plot)).unwrap();
+        for word in [
+            "seconds",
+            "tool",
+            "plain: fixed runs",
+            "Is the table right?",
+            "prefers-color-scheme",
+        ] {
+            assert!(text.contains(word), "{plot}: {word}");
+        }
+    }
+    // Against itself nothing differs.
+    let same = lab(&["compare", directory.path().to_str().unwrap()]);
+    assert_eq!(same.matches("no difference seen").count(), 6, "{same}");
+}

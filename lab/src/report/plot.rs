@@ -94,9 +94,9 @@ fn colour(number: usize) -> RGBColor {
     COLOURS[number % COLOURS.len()]
 }
 
-/// The top of the time axis: all runs below it, whatever their setup; from zero, so that lengths compare.
-fn top(runs: &[Run]) -> f64 {
-    let most = runs.iter().map(|r| r.seconds).fold(0.0, f64::max);
+/// The top of the time axis: all shown below it, whatever their setup; from zero, so that lengths compare.
+fn top(seconds: impl Iterator<Item = f64>) -> f64 {
+    let most = seconds.fold(0.0, f64::max);
     if most > 0.0 { most * 1.08 } else { 1.0 }
 }
 
@@ -104,13 +104,14 @@ fn top(runs: &[Run]) -> f64 {
 fn times(area: &Area<'_>, report: &Report, case: &CaseReport) -> Result<()> {
     let e = &report.experiment;
     let rounds = (e.drop + e.rounds) as f64;
+    let most = top(case.runs.iter().map(|r| r.seconds));
     let (area, names) = area.split_horizontally(WIDTH - LEGEND);
     let mut chart = ChartBuilder::on(&area)
         .margin(14)
         .caption(&case.title, ("sans-serif", 17, &INK))
         .x_label_area_size(38)
         .y_label_area_size(56)
-        .build_cartesian_2d(0.5..rounds + 0.5, 0.0..top(&case.runs))
+        .build_cartesian_2d(0.5..rounds + 0.5, 0.0..most)
         .map_err(failed)?;
     chart
         .configure_mesh()
@@ -134,7 +135,7 @@ fn times(area: &Area<'_>, report: &Report, case: &CaseReport) -> Result<()> {
         .map_err(failed)?;
     for change in &e.changes {
         let x = *change as f64 + 0.5;
-        let line = PathElement::new([(x, 0.0), (x, top(&case.runs))], INK.stroke_width(1));
+        let line = PathElement::new([(x, 0.0), (x, most)], INK.stroke_width(1));
         chart.draw_series([line]).map_err(failed)?;
     }
     for (number, (setup, _)) in e.setups.iter().enumerate() {
@@ -213,7 +214,10 @@ fn distribution(area: &Area<'_>, report: &Report, case: &CaseReport) -> Result<(
         .x_label_area_size(38)
         .y_label_area_size(120)
         // The first setup at the top.
-        .build_cartesian_2d(0.0..top(&case.runs), (count as f64 - 0.5)..-0.5)
+        .build_cartesian_2d(
+            0.0..top(counts.iter().flatten().copied()),
+            (count as f64 - 0.5)..-0.5,
+        )
         .map_err(failed)?;
     chart
         .configure_mesh()
