@@ -147,23 +147,35 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
     let lab = Lab::new();
     lab.experiment(6);
     let arguments = ["run", "e.toml", "--out", "out"];
-    let mut running = lab
-        .command(&arguments)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let start = || {
+        let mut command = lab.command(&arguments);
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let kill = |mut running: std::process::Child| {
+        running.kill().unwrap();
+        running.wait().unwrap();
+        let cleaned = lab.lab(&["clean"]);
+        assert!(cleaned.status.success(), "{cleaned:?}");
+        lab.assert_clean();
+    };
+    // While it attaches, mounts, or runs.
+    for moment in [60, 250, 400] {
+        let running = start();
+        std::thread::sleep(Duration::from_millis(moment));
+        kill(running);
+    }
+    let running = start();
     let patience = Instant::now() + Duration::from_secs(60);
     let lines = |path: &Path| fs::read_to_string(path).unwrap_or_default().lines().count();
     while lines(&lab.runs()) < 4 {
         assert!(Instant::now() < patience, "no four runs in a minute");
         std::thread::sleep(Duration::from_millis(20));
     }
-    running.kill().unwrap();
-    running.wait().unwrap();
-    let cleaned = lab.lab(&["clean"]);
-    assert!(cleaned.status.success(), "{cleaned:?}");
-    lab.assert_clean();
+    kill(running);
 
     // As if the kill had met the writing of a line.
     let kept = fs::read_to_string(lab.runs()).unwrap();

@@ -145,6 +145,25 @@ mod tests {
     }
 
     #[test]
+    fn too_little_memory_is_said_before_anything_runs() {
+        let case = |memory_mb| Case {
+            name: String::new(),
+            machine: machine::Kind::Vm,
+            recipe: image::Recipe::load("debian13").unwrap(),
+            fs: image::Fs::Ext4,
+            model: crate::model::Model::load("none").unwrap(),
+            memory_mb: Some(memory_mb),
+            cache: None,
+            install: Vec::new(),
+        };
+        let said = check_memory(&case(1 << 30)).unwrap_err().to_string();
+        assert!(
+            said.contains("the machine has 1073741824 MB of its own"),
+            "{said}"
+        );
+    }
+
+    #[test]
     fn too_little_space_is_said_with_the_place() {
         space(Path::new("/tmp/not/there/yet"), 1, "x").unwrap();
         let said = space(Path::new("/proc"), 1 << 60, "they go there")
