@@ -101,7 +101,7 @@ fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) 
     }
     words.push(recipe.suite.clone());
     words.push(partial.to_string_lossy().into_owned());
-    contained(registry, words)?;
+    contained(registry, &words)?;
     for file in &recipe.file {
         write_file(
             &inside(&partial, &file.path),
@@ -118,7 +118,7 @@ fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) 
         let script = "mount -t proc proc \"$1/proc\" && exec env -i PATH=\"$PATH\" HOME=/root \
              SOURCE_DATE_EPOCH=\"$SOURCE_DATE_EPOCH\" chroot \"$1\" /bin/sh -c \"$2\"";
         let words = ["sh", "-c", script, "sh", &partial.to_string_lossy(), line];
-        contained(registry, words.map(str::to_owned).to_vec()).with_context(|| format!("setup {line:?}"))?;
+        contained(registry, &words.map(str::to_owned)).with_context(|| format!("setup {line:?}"))?;
     }
     settle(&partial, begin)?;
     fs::rename(&partial, &root).with_context(|| format!("naming {}", root.display()))?;
@@ -176,12 +176,12 @@ fn settle(root: &Path, begin: SystemTime) -> Result<()> {
 
 /// Runs a command to its end with mounts and a control group of its own: killed at any moment, neither a mount nor a process of it
 /// stays, and what is mounted in a root directory is never seen by whoever removes that.
-fn contained(registry: &Registry, words: Vec<String>) -> Result<()> {
+fn contained(registry: &Registry, words: &[String]) -> Result<()> {
     let group = Cgroup::new(&format!("headstart-lab-{}", std::process::id()), registry)?;
-    let mut command = group.command("unshare");
+    let (program, arguments) = words.split_first().context("an empty command")?;
+    let mut command = group.command_alone("none", program);
     command
-        .args(["--mount", "--propagation", "private", "--"])
-        .args(&words)
+        .args(arguments)
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .env("SOURCE_DATE_EPOCH", EPOCH);
     let result = tools::output_of(&words.join(" "), &mut command);

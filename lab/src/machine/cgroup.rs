@@ -54,6 +54,29 @@ impl Cgroup {
         command
     }
 
+    /// Like [`Cgroup::command`], with mounts of its own, of which those of loop devices other than `own` are let go.
+    ///
+    /// Where mounts are private, as in most containers, those of other labs would else stay mounted in this one for as long as it
+    /// runs, and their loop devices busy.
+    pub(crate) fn command_alone(&self, own: &str, program: &str) -> Command {
+        let mut command = self.command("unshare");
+        let script = "while read -r source target rest; do case $source in \"$0\") ;; /dev/loop*) umount -l \"$target\" ;; esac; \
+             done </proc/self/mounts; exec \"$@\"";
+        command
+            .args([
+                "--mount",
+                "--propagation",
+                "slave",
+                "--",
+                "/bin/sh",
+                "-c",
+                script,
+                own,
+            ])
+            .arg(program);
+        command
+    }
+
     /// Ends all processes and removes the group.
     pub(crate) fn end(mut self) -> Result<()> {
         while let Some(guard) = self.guards.pop() {

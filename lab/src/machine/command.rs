@@ -73,7 +73,7 @@ impl BootArgs {
             headstart: self.headstart(&setup)?,
             workload: spec.recipe.name.clone(),
         };
-        for old in [&place.state, &spec.output] {
+        for old in [&place.state, &place.delta(), &spec.output] {
             remove(old)?;
         }
         std::fs::create_dir_all(&place.state)?;

@@ -38,11 +38,6 @@ pub(crate) const READY: &str = "ready";
 const CAPABILITIES: &str = "--capability=CAP_BPF,CAP_PERFMON,CAP_IPC_LOCK";
 const SYSTEM_CALLS: &str = "--system-call-filter=bpf perf_event_open";
 
-/// Where mounts are private, as in most containers, those of other labs would stay mounted in this one for as long as it runs, and
-/// their loop devices busy: it lets go of them before it starts. `$0` is its own device.
-const ALONE: &str = "while read -r source target rest; do case $source in \"$0\") ;; /dev/loop*) umount -l \"$target\" ;; esac; \
-     done </proc/self/mounts; exec \"$@\"";
-
 /// A container that has been started.
 pub(super) struct Container {
     child: Child,
@@ -84,11 +79,8 @@ impl Container {
             .open(&spec.output)
             .with_context(|| format!("opening {}", spec.output.display()))?;
         let group = Cgroup::new(&name, registry)?;
-        let mut command = group.command("unshare");
+        let mut command = group.command_alone(&device.to_string_lossy(), "systemd-nspawn");
         command
-            .args(["--mount", "--propagation", "slave", "--", "/bin/sh", "-c", ALONE])
-            .arg(device)
-            .arg("systemd-nspawn")
             .args([
                 "--quiet",
                 "--boot",
