@@ -7,7 +7,7 @@ use headstart_model::outcome::{Mode, Skipped, StageOutcome};
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind};
 use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
 use headstart_model::trace::*;
-use headstart_model::{Key, Outcome, Profile, Trace};
+use headstart_model::{Key, Outcome, PageRange, Profile, Trace};
 use std::path::Path;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -49,6 +49,7 @@ fn trace() -> Result<Vec<u8>> {
             elapsed_ns: 5,
             cpu_ns: None,
             events: 0,
+            blocked_ns: Some(3),
         },
         lost: Lost::default(),
         processes: vec![Process {
@@ -65,6 +66,10 @@ fn trace() -> Result<Vec<u8>> {
             local: true,
         }],
         files: vec![file],
+        mappings: vec![Mapping {
+            file: 0,
+            pages: PageRange::new(2, 9),
+        }],
         uses: vec![
             used(0, UseKind::Read),
             used(7, UseKind::Map),

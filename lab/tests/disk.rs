@@ -376,6 +376,7 @@ fn best_time_of_a_trace_and_of_a_log() {
             elapsed_ns: 2,
             cpu_ns: None,
             events: 4,
+            blocked_ns: None,
         },
         lost: Lost::default(),
         processes: vec![Process {
@@ -392,6 +393,7 @@ fn best_time_of_a_trace_and_of_a_log() {
             local: true,
         }],
         files: vec![file("used"), file("gone")],
+        mappings: Vec::new(),
         uses: vec![
             first(0, 0, 10, UseKind::Read),
             first(0, 5, 20, UseKind::Fault),

@@ -37,6 +37,7 @@ fn trace() -> Trace {
             elapsed_ns: 1,
             cpu_ns: None,
             events: 0,
+            blocked_ns: None,
         },
         lost: Lost::default(),
         processes: vec![Process {
@@ -65,6 +66,7 @@ fn trace() -> Trace {
                 state: FileState::Present,
             })
             .collect(),
+        mappings: Vec::new(),
         uses: (0..200u64)
             .map(|i| Use {
                 time_ns: i * i * 1000,

@@ -1,12 +1,13 @@
 //! One more run into a profile: every path and page votes.
 //!
 //! With `m` the mass of the votes so far and `d` the decay of a run, a weight `w` becomes `(w m d + v) / (m d + 1)`,
-//! where `v` is 1 if the run needed it and 0 if not: the share of the decayed votes.
+//! where `v` is 1 if the run needed it and 0 if not: the share of the decayed votes. Where a run cannot tell, the weight
+//! stays.
 
 use crate::run::{PathUse, Run};
 use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Entry, HALF_LIFE_RUNS, MAJORITY, Policy, WeightedRange};
-use headstart_model::{FilePath, Profile};
+use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use std::collections::BTreeMap;
 
 /// Below this a decayed weight is forgotten: with a half-life of three runs, what one run in five needed stays, what
@@ -171,7 +172,7 @@ fn merge(mut entry: Entry, used: Option<&PathUse>, votes: &Votes, stage: &dyn Fn
     entry.first_use_ns = time;
     entry.weight = votes.weight(entry.weight, used.is_some());
     let Some(used) = used else {
-        entry.ranges = sweep(&entry.ranges, &[], votes, stage);
+        entry.ranges = sweep(&entry.ranges, &[], &PageSet::new(), votes, stage);
         return entry;
     };
     entry.stage = stage(used.first_use_ns);
@@ -187,7 +188,7 @@ fn merge(mut entry: Entry, used: Option<&PathUse>, votes: &Votes, stage: &dyn Fn
         entry.version = used.version;
         entry.overlay = used.overlay.clone();
     }
-    entry.ranges = sweep(&entry.ranges, &used.pages, votes, stage);
+    entry.ranges = sweep(&entry.ranges, &used.pages, &used.perhaps.pages(), votes, stage);
     if replaced {
         for range in &mut entry.ranges {
             let after = used.pages.partition_point(|(p, _)| p.start <= range.start);
@@ -214,16 +215,19 @@ fn same_file(old: headstart_model::profile::Version, new: headstart_model::profi
     old == new
 }
 
-/// Old ranges and this run's pages, both ascending and disjoint, as ranges with new weights.
+/// Old ranges and this run's pages, both ascending and disjoint, as ranges with new weights. A page that this run
+/// perhaps needed keeps its weight.
 fn sweep(
     old: &[WeightedRange],
-    new: &[(headstart_model::PageRange, u64)],
+    new: &[(PageRange, u64)],
+    perhaps: &PageSet,
     votes: &Votes,
     stage: &dyn Fn(u64) -> u16,
 ) -> Vec<WeightedRange> {
     let mut edges: Vec<u64> = Vec::with_capacity(2 * (old.len() + new.len()));
     edges.extend(old.iter().flat_map(|r| [r.range().start, r.range().end]));
     edges.extend(new.iter().flat_map(|(r, _)| [r.start, r.end]));
+    edges.extend(perhaps.ranges().iter().flat_map(|r| [r.start, r.end]));
     edges.sort_unstable();
     edges.dedup();
     let (mut o, mut n) = (0, 0);
@@ -244,10 +248,15 @@ fn sweep(
         if before.is_none() && now.is_none() {
             continue;
         }
+        let weight = before.map_or(0.0, |r| r.weight);
         let piece = WeightedRange {
             start,
             pages: (end - start).min(u64::from(u32::MAX)) as u32,
-            weight: votes.weight(before.map_or(0.0, |r| r.weight), now.is_some()),
+            weight: if now.is_none() && perhaps.contains(start) {
+                weight
+            } else {
+                votes.weight(weight, now.is_some())
+            },
             first_use_ns: votes.time(before.map(|r| r.first_use_ns), now),
             stage: now.map_or_else(|| before.map_or(0, |r| r.stage), stage),
         };

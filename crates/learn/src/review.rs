@@ -1,11 +1,11 @@
 //! What a replay was worth: joins what was issued with what the start used and when.
 //!
-//! What counts as a use, and of which files, is what learning learns: else a plan would be blamed for pages it could
-//! never ask for. Each request is judged by itself, by the pages that were in memory before it: of two requests for a
+//! A use is a page read, touched or mapped; of what learning learns around a touched page the rest counts as not used.
+//! Only of files that are learned can a page be missed: else a plan would be blamed for what it could never ask for. Each request is judged by itself, by the pages that were in memory before it: of two requests for a
 //! page, the second finds it there because of the first.
 
 use crate::DEFAULT_EXCLUDE;
-use crate::run::{Windows, has_pages, pages_of};
+use crate::run::{has_pages, pages_of};
 use headstart_model::outcome::{Mode, Outcome, ReplayReport, Skipped, StageOutcome};
 use headstart_model::plan::{Plan, RequestKind};
 use headstart_model::trace::{EndReason, UseKind};
@@ -26,8 +26,6 @@ pub struct Reviewed<'a> {
     pub profile: Option<&'a Profile>,
     /// When the trace's time began, by the replay's clock, nanoseconds: negative if the trace began first.
     pub trace_began_ns: i64,
-    /// Time the command's processes waited for block devices.
-    pub blocked_ns: Option<u64>,
     /// Why the trace taught nothing, if so.
     pub not_learned: Option<String>,
 }
@@ -49,7 +47,7 @@ struct FileJoin {
     /// Each used page once, ascending, with the time of its first use by the replay's clock.
     first_uses: Vec<(PageRange, u64)>,
     used: GrowingSet,
-    /// Of the used, those that a plan may ask for.
+    /// Of the used, those that a plan should have asked for.
     learned: GrowingSet,
 }
 
@@ -65,7 +63,7 @@ pub fn review(reviewed: &Reviewed<'_>) -> Outcome {
             EndReason::Exit(status) => Some(status),
             _ => None,
         },
-        blocked_ns: reviewed.blocked_ns,
+        blocked_ns: trace.end.blocked_ns,
         replay_ns: 0,
         stages: Vec::new(),
         skipped: Skipped::default(),
@@ -145,7 +143,6 @@ fn issued(
 fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJoin>) {
     let exclude = DEFAULT_EXCLUDE.map(FilePath::from);
     let page_size = u64::from(trace.meta.page_size);
-    let windows = Windows::of(trace);
     let rows: Vec<(&FilePath, bool)> = trace
         .files
         .iter()
@@ -160,7 +157,7 @@ fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJo
         .collect();
     for used in trace.uses.iter().filter(|u| u.kind != UseKind::Add) {
         let (path, learned) = rows[used.file as usize];
-        let pages = pages_of(used, &trace.files[used.file as usize], page_size, &windows);
+        let pages = pages_of(used, &trace.files[used.file as usize], page_size);
         let time_ns = i64::try_from(used.time_ns).unwrap_or(i64::MAX);
         let time_ns = time_ns.saturating_add(trace_began_ns).max(0) as u64;
         let join = match files.get_mut(path) {
@@ -169,7 +166,8 @@ fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJo
         };
         let fresh = join.used.insert(pages);
         join.first_uses.extend(fresh.into_iter().map(|r| (r, time_ns)));
-        if learned {
+        // What was mapped around a fault need not have been touched: nobody missed it.
+        if learned && used.kind != UseKind::Around {
             join.learned.insert(pages);
         }
     }

@@ -4,7 +4,7 @@ use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
 use headstart_model::trace::{File, FileState, LookupKind, Use, UseKind};
 use headstart_model::{FilePath, GrowingSet, PageRange, Trace};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// A trace by path.
 pub(crate) struct Run {
@@ -28,50 +28,12 @@ pub(crate) struct PathUse {
     pub version: Option<Version>,
     /// Pages in ascending order with the time of their first use.
     pub pages: Vec<(PageRange, u64)>,
+    /// Pages of which it is not known whether they were needed; some are among `pages` all the same.
+    pub perhaps: GrowingSet,
 }
 
-/// The pages around a fault that the kernel maps at once if they are in memory (`fault_around_bytes`, 64 KiB): when a
-/// page is read in for a fault, the trace shows that page alone; when it was there, the trace shows the window. To
-/// learn the same from cold and warm starts, a fault stands for its window.
-const FAULT_AROUND: u64 = 16;
-
-/// Where the windows of a start begin. They are aligned by address, not by place in the file, and a library may be
-/// mapped at any page: in each process the windows that were mapped tell by how much the two differ.
-pub(crate) struct Windows(HashMap<(u32, u32), u64>);
-
-impl Windows {
-    pub(crate) fn of(trace: &Trace) -> Windows {
-        let mut votes: HashMap<(u32, u32), [u32; FAULT_AROUND as usize]> = HashMap::new();
-        for used in trace.uses.iter().filter(|u| u.kind == UseKind::Map) {
-            let of_file = votes.entry((used.process, used.file)).or_default();
-            // A window is cut where its pages were seen before; most begin or end where they should.
-            for edge in [used.start, used.start.saturating_add(u64::from(used.pages))] {
-                of_file[(edge % FAULT_AROUND) as usize] += 1;
-            }
-        }
-        let most = |votes: [u32; FAULT_AROUND as usize]| {
-            (0..FAULT_AROUND)
-                .rev()
-                .max_by_key(|offset| votes[*offset as usize])
-                .unwrap_or(0)
-        };
-        Windows(votes.into_iter().map(|(of, votes)| (of, most(votes))).collect())
-    }
-
-    /// The window of a page. Of a file of which no window was mapped it is not known: the page alone.
-    fn around(&self, used: &Use) -> PageRange {
-        let Some(offset) = self.0.get(&(used.process, used.file)) else {
-            return PageRange::new(used.start, u64::from(used.pages));
-        };
-        let into = (used.start % FAULT_AROUND + FAULT_AROUND - offset) % FAULT_AROUND;
-        let start = used.start.saturating_sub(into);
-        let last = used.start.saturating_add(u64::from(used.pages));
-        PageRange {
-            start,
-            end: used.start.saturating_add(FAULT_AROUND - into).max(last),
-        }
-    }
-}
+/// Bytes that the kernel maps around a fault at once, if they are in memory (its `fault_around_bytes`).
+const FAULT_AROUND: u64 = 64 << 10;
 
 /// When the first use or look-up was.
 fn began(trace: &Trace) -> u64 {
@@ -102,17 +64,88 @@ pub(crate) fn has_pages(trace: &Trace, file: &File, exclude: &[FilePath]) -> boo
     local && regular && there && !excluded(&file.path, exclude)
 }
 
-/// The pages that a use of the file stands for: a fault for its window, all within the file. May be empty.
-pub(crate) fn pages_of(used: &Use, file: &File, page_size: u64, windows: &Windows) -> PageRange {
+/// The page behind the file's last.
+fn end_of(file: &File, page_size: u64) -> u64 {
     // No offset is beyond the largest signed one, whatever size a trace claims.
-    let end = file.size.div_ceil(page_size).min(i64::MAX as u64 / page_size);
-    let mut range = PageRange::new(used.start, u64::from(used.pages));
-    if used.kind == UseKind::Fault {
-        range = windows.around(used);
-    }
+    file.size.div_ceil(page_size).min(i64::MAX as u64 / page_size)
+}
+
+/// The pages of a use, all within the file. May be empty.
+pub(crate) fn pages_of(used: &Use, file: &File, page_size: u64) -> PageRange {
+    let end = end_of(file, page_size);
     PageRange {
-        start: range.start.min(end),
-        end: range.end.min(end),
+        start: used.start.min(end),
+        end: used.start.saturating_add(u64::from(used.pages)).min(end),
+    }
+}
+
+/// What a use says of pages of its file; may be of none.
+enum Said {
+    /// They are needed.
+    Needed(PageRange),
+    /// They may have been touched, or not.
+    Perhaps(PageRange),
+}
+
+/// The pages that uses stand for.
+///
+/// Who touches a page touches its neighbours, and each may cost a read. The kernel maps with it those that are in memory:
+/// after the first touch the window hides all others. It is aligned by address, so the next start may have other windows,
+/// and a cold one has other first touches than one that was replayed. So a touched page stands for a window that depends
+/// on neither, the one that the kernel would map if the file lay aligned in memory, as it does from 2 MiB on. Of the rest
+/// of what was mapped nothing is known; learning leaves it as it was.
+struct Windows {
+    /// Mappings by file, ordered by their beginnings.
+    mappings: Vec<Vec<PageRange>>,
+    page_size: u64,
+    /// Pages of a window.
+    length: u64,
+}
+
+impl Windows {
+    fn of(trace: &Trace) -> Windows {
+        let mut mappings = vec![Vec::new(); trace.files.len()];
+        for mapping in &trace.mappings {
+            mappings[mapping.file as usize].push(mapping.pages);
+        }
+        for of_file in &mut mappings {
+            of_file.sort_unstable();
+        }
+        let page_size = u64::from(trace.meta.page_size);
+        Windows {
+            mappings,
+            page_size,
+            length: (FAULT_AROUND / page_size).max(1),
+        }
+    }
+
+    fn said(&self, used: &Use, file: &File) -> Said {
+        let pages = pages_of(used, file, self.page_size);
+        match used.kind {
+            UseKind::Read | UseKind::Map | UseKind::Add => Said::Needed(pages),
+            UseKind::Fault => Said::Needed(self.around(used.file, pages, file)),
+            UseKind::Around => Said::Perhaps(pages),
+        }
+    }
+
+    /// The windows of touched pages, within the mapping that begins last before them, or the whole file.
+    fn around(&self, file: u32, pages: PageRange, of: &File) -> PageRange {
+        if pages.start >= pages.end {
+            return pages;
+        }
+        let mappings = &self.mappings[file as usize];
+        let mapping = mappings[..mappings.partition_point(|m| m.start <= pages.start)]
+            .iter()
+            .rfind(|m| pages.start < m.end);
+        let (begin, end) = mapping.map_or((0, u64::MAX), |m| (m.start, m.end));
+        // As do_fault_around in the kernel's mm/memory.c: a window that would begin before the mapping is moved, not cut.
+        let window = |page: u64| (page / self.length * self.length).max(begin);
+        PageRange {
+            start: window(pages.start),
+            end: (window(pages.end - 1) + self.length)
+                .min(end.max(pages.end))
+                .min(end_of(of, self.page_size)),
+        }
     }
 }
 
@@ -157,6 +190,7 @@ impl Run {
             first_use_ns: time_ns,
             version: None,
             pages: Vec::new(),
+            perhaps: GrowingSet::default(),
         });
         // A directory is opened to be listed: listing says more.
         used.need = match (used.need, need) {
@@ -168,9 +202,8 @@ impl Run {
     }
 
     fn add_pages(&mut self, trace: &Trace, exclude: &[FilePath]) {
-        let page_size = u64::from(trace.meta.page_size);
-        let began_ns = self.began_ns;
         let windows = Windows::of(trace);
+        let began_ns = self.began_ns;
         let mut seen = vec![GrowingSet::default(); trace.files.len()];
         let learned: Vec<bool> = trace
             .files
@@ -183,8 +216,11 @@ impl Run {
                 continue;
             }
             let file = &trace.files[index];
-            let fresh = seen[index].insert(pages_of(used, file, page_size, &windows));
-            if fresh.is_empty() {
+            let (fresh, perhaps) = match windows.said(used, file) {
+                Said::Needed(pages) => (seen[index].insert(pages), None),
+                Said::Perhaps(pages) => (Vec::new(), Some(pages)),
+            };
+            if fresh.is_empty() && perhaps.is_none() {
                 continue;
             }
             let path = self.need(&file.path, Need::Open, used.time_ns);
@@ -196,6 +232,9 @@ impl Run {
             });
             let time_ns = used.time_ns.saturating_sub(began_ns);
             path.pages.extend(fresh.into_iter().map(|range| (range, time_ns)));
+            if let Some(perhaps) = perhaps {
+                path.perhaps.insert(perhaps);
+            }
         }
         for path in self.paths.values_mut() {
             path.pages.sort_unstable();

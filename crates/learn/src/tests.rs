@@ -3,7 +3,7 @@
 use crate::{LearnOptions, Refused, learn};
 use headstart_model::profile::{Entry, Need, Policy};
 use headstart_model::trace::*;
-use headstart_model::{Key, Profile, Trace};
+use headstart_model::{Key, PageRange, Profile, Trace};
 
 /// A trace of uses of `/f`: (start, pages, kind).
 pub(crate) fn trace(size_pages: u64, uses: &[(u64, u32, UseKind)]) -> Trace {
@@ -24,6 +24,7 @@ pub(crate) fn trace(size_pages: u64, uses: &[(u64, u32, UseKind)]) -> Trace {
             elapsed_ns: 1_000_000_000,
             cpu_ns: None,
             events: 0,
+            blocked_ns: None,
         },
         lost: Lost::default(),
         processes: vec![Process {
@@ -59,6 +60,7 @@ pub(crate) fn trace(size_pages: u64, uses: &[(u64, u32, UseKind)]) -> Trace {
             mode: 0o100644,
             state: FileState::Present,
         }],
+        mappings: Vec::new(),
         uses: uses
             .iter()
             .enumerate()
@@ -205,21 +207,30 @@ fn a_replaced_file_is_followed_by_path() {
 }
 
 #[test]
-fn faults_stand_for_their_window_whether_it_was_resident_or_not() {
+fn a_touched_page_stands_for_the_same_window_wherever_it_is_mapped() {
+    // Touched 5, 35 and 98, cold: no window was in memory.
     let cold = trace(
         100,
         &[
-            (0, 16, UseKind::Map),
+            (5, 1, UseKind::Fault),
             (35, 1, UseKind::Fault),
             (98, 1, UseKind::Fault),
         ],
     );
+    assert_eq!(
+        planned(&learned(Policy::Decay, std::slice::from_ref(&cold))),
+        [(0, 16), (32, 48), (96, 100)]
+    );
+    // In memory, and mapped three pages off.
     let warm = trace(
         100,
         &[
-            (0, 16, UseKind::Map),
-            (32, 16, UseKind::Map),
-            (96, 4, UseKind::Map),
+            (0, 13, UseKind::Around),
+            (5, 1, UseKind::Fault),
+            (29, 16, UseKind::Around),
+            (35, 1, UseKind::Fault),
+            (93, 7, UseKind::Around),
+            (98, 1, UseKind::Fault),
         ],
     );
     assert_eq!(
@@ -229,28 +240,33 @@ fn faults_stand_for_their_window_whether_it_was_resident_or_not() {
 }
 
 #[test]
-fn a_window_lies_where_its_library_is_mapped() {
-    // Mapped five pages off: windows of 16 pages begin at 5, 21, 37, ...
-    let warm = trace(
-        100,
-        &[
-            (5, 16, UseKind::Map),
-            (37, 16, UseKind::Map),
-            (69, 16, UseKind::Map),
-        ],
-    );
-    let cold = trace(
-        100,
-        &[
-            (5, 16, UseKind::Map),
-            (40, 1, UseKind::Fault),
-            (69, 1, UseKind::Fault),
-        ],
-    );
-    assert_eq!(
-        planned(&learned(Policy::Decay, &[cold])),
-        planned(&learned(Policy::Decay, &[warm]))
-    );
+fn a_window_lies_within_its_mapping() {
+    let mut trace = trace(100, &[(41, 1, UseKind::Fault), (52, 1, UseKind::Fault)]);
+    trace.mappings = [(0, 100), (39, 20)]
+        .map(|(start, pages)| Mapping {
+            file: 0,
+            pages: PageRange::new(start, pages),
+        })
+        .to_vec();
+    // The first is moved behind the beginning, the second is cut at the end.
+    assert_eq!(planned(&learned(Policy::Decay, &[trace])), [(39, 59)]);
+}
+
+#[test]
+fn what_a_window_hides_keeps_its_weight() {
+    let first = trace(100, &[(5, 1, UseKind::Fault), (20, 1, UseKind::Fault)]);
+    let hidden = trace(100, &[(9, 16, UseKind::Around), (10, 1, UseKind::Fault)]);
+    let mut profile = learned(Policy::Decay, &[first]);
+    for _ in 0..5 {
+        profile = learn(
+            Some(profile),
+            std::slice::from_ref(&hidden),
+            &options(Policy::Decay),
+        )
+        .unwrap();
+    }
+    // Pages 16 to 25 may have been touched each time, those behind were not.
+    assert_eq!(planned(&profile), [(0, 25)]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub struct Outcome {
     pub elapsed_ns: u64,
     /// The command's status as wait(2) gives it; `None` if it still ran.
     pub status: Option<i32>,
-    /// Time its processes waited for block devices; `None` where the kernel does not account it.
+    /// Time that its threads, added up, waited for block devices; `None` where it was not recorded.
     pub blocked_ns: Option<u64>,
     /// Time the replay took; 0 without one.
     pub replay_ns: u64,
@@ -46,7 +46,8 @@ pub enum Mode {
 
 /// What a replay did in one stage. Pages are the plan's; a page that two requests ask for counts with each.
 ///
-/// A use is what learning takes for one: a fault stands for the window of 16 pages around it that the kernel maps.
+/// A use is a page read, touched, or mapped around a touched one: of the latter nobody can tell whether it was touched
+/// too, so what is not used may be more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageOutcome {
     /// The stage's name.

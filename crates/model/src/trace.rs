@@ -1,6 +1,6 @@
 //! One start, as it happened.
 
-use crate::FilePath;
+use crate::{FilePath, PageRange};
 use serde::{Deserialize, Serialize};
 
 /// One start, as it happened: who ran, which pages of which files they used first and when, which paths they looked
@@ -19,6 +19,8 @@ pub struct Trace {
     pub filesystems: Vec<Filesystem>,
     /// The files used; uses refer to them by index.
     pub files: Vec<File>,
+    /// Where files were mapped and touched, ordered by file and page; may be of processes with different ones.
+    pub mappings: Vec<Mapping>,
     /// First uses of page ranges, ordered by time.
     pub uses: Vec<Use>,
     /// Paths looked up, ordered by time; each (path, kind, found) once.
@@ -92,6 +94,8 @@ pub struct End {
     pub cpu_ns: Option<u64>,
     /// Events that the recorder received from the kernel.
     pub events: u64,
+    /// Time that its threads, added up, waited for block devices until then; `None` where that is not known.
+    pub blocked_ns: Option<u64>,
 }
 
 /// Why a recording ended.
@@ -181,6 +185,15 @@ pub enum FileState {
     Unreachable,
 }
 
+/// A part of a file that was mapped in one piece, of which a touch was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapping {
+    /// Index into [`Trace::files`].
+    pub file: u32,
+    /// Its pages; may reach beyond the end of the file.
+    pub pages: PageRange,
+}
+
 /// The first use of a range of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
@@ -203,12 +216,15 @@ pub struct Use {
 pub enum UseKind {
     /// Asked for by read(2) and its kin: exact.
     Read,
-    /// Mapped around a fault: up to 16 pages of which at least one was touched.
+    /// Mapped around a fault: up to 16 pages of which at least one was touched, nobody knows which.
     Map,
-    /// A fault that had to look for its page: exact.
+    /// Touched, and found by a fault: exact.
     Fault,
     /// Entered the page cache: no evidence of use.
     Add,
+    /// Mapped around a fault of which the page is known, and told as [`UseKind::Fault`]: others of these up to 16 may
+    /// have been touched as well.
+    Around,
 }
 
 /// A path somebody looked up.

@@ -459,6 +459,7 @@ fn recorded_blocks_are_named_by_mount_point() {
             elapsed_ns: 0,
             cpu_ns: None,
             events: 0,
+            blocked_ns: None,
         },
         lost: Lost::default(),
         processes: vec![],
@@ -470,6 +471,7 @@ fn recorded_blocks_are_named_by_mount_point() {
             local: true,
         }],
         files: vec![],
+        mappings: Vec::new(),
         uses: vec![],
         lookups: vec![],
         metadata: vec![

@@ -24,6 +24,10 @@ pub(crate) trait Backend {
     /// Sees nothing more from now on; what was seen before still waits to be drained.
     fn stop(&mut self) -> Result<(), RecordError>;
 
+    /// How long its processes waited for block devices so far, their threads added up, nanoseconds; `None` where it does
+    /// not see that.
+    fn blocked_ns(&mut self) -> Result<Option<u64>, RecordError>;
+
     /// Events dropped so far because a buffer was full.
     fn lost(&mut self) -> Result<u64, RecordError>;
 }

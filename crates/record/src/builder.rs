@@ -5,7 +5,7 @@ mod pages;
 mod processes;
 
 use crate::error::RecordError;
-use crate::event::{Event, LookupSeen, Place};
+use crate::event::{Event, LookupSeen, Place, UseSeen};
 use crate::mounts::Mounts;
 use crate::options::Options;
 use crate::places::absolute;
@@ -13,6 +13,7 @@ use files::Files;
 use headstart_model::FilePath;
 use headstart_model::trace::{
     Backend, End, EndReason, Evidence, Lookup, LookupKind, Lost, Mark, Meta, MetadataMiss, Scope, Trace, Use,
+    UseKind,
 };
 use processes::Processes;
 use std::collections::{HashMap, HashSet};
@@ -111,16 +112,31 @@ impl Builder {
             Event::Use(seen) => {
                 let time_ns = self.since_start(seen.time_ns);
                 let process = self.processes.index(seen.pid, time_ns);
-                self.files.use_pages(&seen, |file, start, pages| {
-                    self.uses.push(Use {
-                        time_ns,
-                        process,
-                        file,
-                        start,
-                        pages,
-                        kind: seen.kind,
-                    });
+                let touched = seen.touched.map(|page| UseSeen {
+                    start: page,
+                    last: page,
+                    kind: UseKind::Fault,
+                    ..seen
                 });
+                let all = match touched {
+                    Some(_) => UseSeen {
+                        kind: UseKind::Around,
+                        ..seen
+                    },
+                    None => seen,
+                };
+                for seen in [Some(all), touched].into_iter().flatten() {
+                    self.files.use_pages(&seen, |file, start, pages| {
+                        self.uses.push(Use {
+                            time_ns,
+                            process,
+                            file,
+                            start,
+                            pages,
+                            kind: seen.kind,
+                        });
+                    });
+                }
             }
             Event::Fork(fork) => self
                 .processes
@@ -173,11 +189,12 @@ impl Builder {
         time_ns.saturating_sub(self.started_ns)
     }
 
-    /// The trace; `lost_events` as the back-end counted them.
+    /// The trace; `blocked_ns` and `lost_events` as the back-end counted them.
     pub(crate) fn finish(
         mut self,
         reason: EndReason,
         ended_ns: u64,
+        blocked_ns: Option<u64>,
         lost_events: u64,
     ) -> Result<Trace, RecordError> {
         self.mounts.refresh();
@@ -205,6 +222,7 @@ impl Builder {
                 elapsed_ns,
                 cpu_ns: None,
                 events: self.events,
+                blocked_ns,
             },
             lost: Lost {
                 events: lost_events,
@@ -213,6 +231,7 @@ impl Builder {
             processes: self.processes.into_list(),
             filesystems: named.filesystems,
             files: named.files,
+            mappings: named.mappings,
             uses,
             lookups: self.lookups,
             metadata: self.metadata,

@@ -2,6 +2,7 @@
 //!
 //! Times are nanoseconds of CLOCK_MONOTONIC. Process ids are thread group ids in the recorder's pid namespace.
 
+use headstart_model::PageRange;
 use headstart_model::trace::{LookupKind, UseKind};
 
 /// A device number as the super block has it (`s_dev`), which is what /proc/self/mountinfo shows.
@@ -78,6 +79,10 @@ pub(crate) struct UseSeen {
     /// Size of the file at that moment, bytes: pages beyond its end are no use.
     pub size: u64,
     pub kind: UseKind,
+    /// Of pages mapped around a fault, the one the fault was for, where that is known.
+    pub touched: Option<u64>,
+    /// Of a page touched, the part of the file that was mapped there in one piece, where that is known.
+    pub mapped: Option<PageRange>,
 }
 
 /// A process began.

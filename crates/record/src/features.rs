@@ -41,6 +41,8 @@ const TRACEPOINTS: &[(&str, &str)] = &[
     ("sched_process_fork", "the process tree"),
     ("sched_process_exec", "what processes run"),
     ("sched_process_exit", "the ends of processes"),
+    ("sched_switch", "time blocked on block devices"),
+    ("page_fault_user", "the page that a fault was for (x86)"),
     ("sys_exit", "paths looked up"),
 ];
 

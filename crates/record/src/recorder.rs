@@ -235,10 +235,10 @@ impl Worker {
             worker.backend.stop()?;
             let ended_ns = monotonic_ns();
             worker.drain()?;
-            Ok((ended_ns, worker.backend.lost()?))
+            Ok((ended_ns, worker.backend.blocked_ns()?, worker.backend.lost()?))
         };
         let trace = match ended(&mut self) {
-            Ok((ended_ns, lost)) => self.builder.finish(reason, ended_ns, lost),
+            Ok((ended_ns, blocked_ns, lost)) => self.builder.finish(reason, ended_ns, blocked_ns, lost),
             Err(error) => Err(error),
         };
         (trace, Some(self.backend))

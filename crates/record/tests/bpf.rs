@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use support::*;
 
 const READ: &[UseKind] = &[UseKind::Read];
-const MAPPED: &[UseKind] = &[UseKind::Map, UseKind::Fault];
+const MAPPED: &[UseKind] = &[UseKind::Map, UseKind::Around, UseKind::Fault];
 
 /// Not a test of its own: what some tests have this binary do as the recorded command.
 #[test]
@@ -76,6 +76,7 @@ fn cat_uses_exactly_the_pages_of_its_file() {
     let (mut lab, disk, device) = Lab::with_disk("ext4");
     let path = disk.join("file");
     write_pages(&path, 70, 100);
+    let mut blocked = Vec::new();
     for cold in [true, false] {
         if cold {
             lab.cool(&disk, &device);
@@ -104,7 +105,13 @@ fn cat_uses_exactly_the_pages_of_its_file() {
         assert_eq!(told, 71, "each page once");
         assert!(trace.uses.is_sorted_by_key(|u| u.time_ns));
         assert_eq!(trace.end.reason, EndReason::Exit(0));
+        blocked.push(trace.end.blocked_ns.unwrap());
+        assert!(blocked[0] <= trace.end.elapsed_ns || !cold);
     }
+    assert!(
+        blocked[0] > 0 && blocked[1] < blocked[0],
+        "cold and warm: {blocked:?}"
+    );
 }
 
 #[test]
@@ -155,6 +162,19 @@ fn a_mapped_file_is_used_around_what_is_touched() {
             "cold: {cold}: {used:?}"
         );
         assert!(pages(&trace, &path, READ).is_empty());
+        if cfg!(target_arch = "x86_64") {
+            let touched = pages(&trace, &path, &[UseKind::Fault]);
+            assert_eq!(
+                touched.into_iter().collect::<Vec<_>>(),
+                [100, 199],
+                "cold: {cold}"
+            );
+            assert!(pages(&trace, &path, &[UseKind::Map]).is_empty(), "cold: {cold}");
+            let index = file(&trace, &path).unwrap().0;
+            let mapped = trace.mappings.iter().filter(|m| m.file as usize == index);
+            let mapped: Vec<_> = mapped.map(|m| (m.pages.start, m.pages.end)).collect();
+            assert_eq!(mapped, [(0, 200)], "cold: {cold}");
+        }
     }
 }
 

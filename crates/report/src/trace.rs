@@ -102,6 +102,10 @@ pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> String {
             format!("{}; ended by: {end}", duration(trace.end.elapsed_ns)),
         ),
         (
+            "blocked on disks",
+            trace.end.blocked_ns.map_or("not known".into(), duration),
+        ),
+        (
             "lost",
             format!("{} events, {} paths", trace.lost.events, trace.lost.paths),
         ),
@@ -181,6 +185,7 @@ fn kinds(trace: &Trace) -> Table {
         (UseKind::Read, "read"),
         (UseKind::Map, "mapped around a fault"),
         (UseKind::Fault, "fault"),
+        (UseKind::Around, "mapped around a known fault"),
         (UseKind::Add, "entered the cache"),
     ] {
         let of_kind = || trace.uses.iter().filter(|used| used.kind == kind);

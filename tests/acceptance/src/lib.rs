@@ -9,7 +9,8 @@ use headstart_lab::machine::{Chroot, Mounted, Stage};
 use headstart_lab::model::Model;
 use headstart_lab::paths;
 use headstart_lab::registry::Registry;
-use headstart_model::{Outcome, Profile};
+use headstart_model::trace::UseKind;
+use headstart_model::{Outcome, PageRange, PageSet, Profile, Trace};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,13 +28,18 @@ pub struct Case {
 impl Case {
     /// The program of a lab workload, in an image of a file system, on a disk without delays.
     pub fn new(workload: &str, fs: Fs) -> Result<Case> {
+        Case::on("none", workload, fs)
+    }
+
+    /// The same on a disk that follows a model of the lab.
+    pub fn on(disk: &str, workload: &str, fs: Fs) -> Result<Case> {
         headstart()?;
         let base = paths::base()?;
         let registry = registry(&base)?;
         let recipe = Recipe::load(workload)?;
         let image = image::build(&recipe, fs, &registry, &|step| eprintln!("{workload}: {step}"))?;
         let output = base.join("output.log");
-        let model = Model::load("none")?;
+        let model = Model::load(disk)?;
         let machine = Chroot::new(&recipe, &image, fs, &model, &base, &output, &registry)?;
         let state = tempfile::tempdir()?;
         Ok(Case {
@@ -68,14 +74,7 @@ impl Case {
 
     /// The program under `headstart run` on a fresh cold mount.
     pub fn run_cold(&mut self, options: &[&str]) -> Result<Stage> {
-        self.run_cold_in(&[], options)
-    }
-
-    /// The same with another command around the program.
-    pub fn run_cold_in(&mut self, wrapper: &[&str], options: &[&str]) -> Result<Stage> {
-        let mut line = self.run_line(options)?;
-        let program = line.len() - self.machine.program().len();
-        line.splice(program..program, wrapper.iter().map(|w| (*w).to_owned()));
+        let line = self.run_line(options)?;
         let (stage, _mounted) = self.cold(&line)?;
         self.machine.check_product()?;
         Ok(stage)
@@ -105,12 +104,19 @@ impl Case {
 
     /// The outcome of the last start.
     pub fn last_outcome(&self) -> Result<Outcome> {
-        let is_outcome = |path: &PathBuf| path.extension() == Some(OsStr::new("outcome"));
+        Ok(Outcome::from_bytes(&fs::read(self.last("outcome")?)?)?)
+    }
+
+    /// The trace of the last start.
+    pub fn last_trace(&self) -> Result<Trace> {
+        Ok(Trace::from_bytes(&fs::read(self.last("trace")?)?)?)
+    }
+
+    fn last(&self, extension: &str) -> Result<PathBuf> {
+        let is_one = |path: &PathBuf| path.extension() == Some(OsStr::new(extension));
         let dir = fs::read_dir(self.key_dir()?)?;
-        let last = dir.filter_map(|e| Some(e.ok()?.path())).filter(is_outcome).max();
-        Ok(Outcome::from_bytes(&fs::read(
-            last.context("no outcome was kept")?,
-        )?)?)
+        let last = dir.filter_map(|e| Some(e.ok()?.path())).filter(is_one).max();
+        last.with_context(|| format!("no {extension} was kept"))
     }
 }
 
@@ -142,7 +148,7 @@ fn text(path: &Path) -> String {
 }
 
 /// The pages that a plan of this profile would read, by path.
-pub fn planned_pages(profile: &Profile) -> Vec<(String, headstart_model::PageSet)> {
+pub fn planned_pages(profile: &Profile) -> Vec<(String, PageSet)> {
     let threshold = profile.policy.threshold();
     let entries = profile.entries.iter().filter(|e| e.weight >= threshold);
     entries
@@ -151,14 +157,33 @@ pub fn planned_pages(profile: &Profile) -> Vec<(String, headstart_model::PageSet
         .collect()
 }
 
+/// The pages that a trace says were used for certain: read, or touched by a fault. Of those mapped around a fault nobody
+/// knows.
+pub fn certain_pages(trace: &Trace) -> Vec<(String, PageSet)> {
+    let mut ranges = vec![Vec::new(); trace.files.len()];
+    for used in &trace.uses {
+        if matches!(used.kind, UseKind::Read | UseKind::Fault) {
+            ranges[used.file as usize].push(PageRange::new(used.start, u64::from(used.pages)));
+        }
+    }
+    let paths = trace.files.iter().map(|file| file.path.to_string());
+    paths
+        .zip(ranges.into_iter().map(|r| r.into_iter().collect()))
+        .collect()
+}
+
 /// The share of the pages of either set of files that both have.
-pub fn in_common(a: &[(String, headstart_model::PageSet)], b: &[(String, headstart_model::PageSet)]) -> f64 {
-    let of = |all: &[(String, headstart_model::PageSet)]| all.iter().map(|(_, p)| p.pages()).sum::<u64>();
+pub fn in_common(a: &[(String, PageSet)], b: &[(String, PageSet)]) -> f64 {
+    let of = |all: &[(String, PageSet)]| all.iter().map(|(_, p)| p.pages()).sum::<u64>();
+    let common = pages_in_both(a, b);
+    common as f64 / (of(a) + of(b) - common).max(1) as f64
+}
+
+/// How many pages two sets of files share.
+pub fn pages_in_both(a: &[(String, PageSet)], b: &[(String, PageSet)]) -> u64 {
     let other: std::collections::HashMap<&str, _> =
         b.iter().map(|(path, pages)| (path.as_str(), pages)).collect();
-    let common: u64 = a
-        .iter()
+    a.iter()
         .filter_map(|(path, p)| Some(p.intersection(other.get(path.as_str())?).pages()))
-        .sum();
-    common as f64 / (of(a) + of(b) - common).max(1) as f64
+        .sum()
 }

@@ -2,7 +2,7 @@
 //! that headstart serves.
 
 use anyhow::Result;
-use headstart_acceptance::Case;
+use headstart_acceptance::{Case, certain_pages, pages_in_both, planned_pages};
 use headstart_lab::image::Fs;
 use headstart_model::outcome::Mode;
 
@@ -25,6 +25,7 @@ fn measure(workload: &str, fs: Fs) -> Result<(u64, u64, f64)> {
     case.machine.check_product()?;
     drop(mounted);
 
+    let planned = planned_pages(&case.profile()?);
     case.run_cold(&["--control-every", "0"])?;
     let outcome = case.last_outcome()?;
     assert_eq!(outcome.mode, Mode::Replay);
@@ -36,13 +37,17 @@ fn measure(workload: &str, fs: Fs) -> Result<(u64, u64, f64)> {
     }
     assert!(brought > 0, "the replay brought nothing in: {:?}", outcome.stages);
     let wasted = wasted as f64 / brought as f64;
+    let certain = pages_in_both(&planned, &certain_pages(&case.last_trace()?));
+    let planned: u64 = planned.iter().map(|(_, pages)| pages.pages()).sum();
     println!(
-        "{workload:<12} {fs:<9} cold {:>5} reads, replay {:>5}, left {:>4} ({:.1} %), not used {:.1} %",
+        "{workload:<12} {fs:<9} cold {:>5} reads, replay {:>5}, left {:>4} ({:.1} %), not used {:.1} %, \
+         of what was planned {:.1} % certainly used",
         cold.reads,
         replayed.reads,
         after.reads,
         after.reads as f64 * 100.0 / cold.reads as f64,
-        wasted * 100.0
+        wasted * 100.0,
+        certain as f64 * 100.0 / planned as f64
     );
     Ok((cold.reads, after.reads, wasted))
 }

@@ -89,7 +89,6 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<Outcome> {
         profile: previous.as_ref(),
         // Both clocks run alike between the two instants, unless somebody sets the wall clock just then.
         trace_began_ns: trace.meta.started_unix_ns.wrapping_sub(origin_unix_ns) as i64,
-        blocked_ns: None,
         not_learned: learned.as_ref().err().cloned(),
     });
     // The trace begins when the recorder is attached; the caller waited from the first instant.

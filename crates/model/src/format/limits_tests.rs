@@ -9,6 +9,7 @@ fn made(paths: &[u8], columns: &[u8]) -> Result<Trace, String> {
     let mut blank = tests::one(tests::trace());
     blank.processes.clear();
     blank.files.clear();
+    blank.mappings.clear();
     blank.uses.clear();
     blank.lookups.clear();
     blank.metadata.clear();
@@ -16,6 +17,7 @@ fn made(paths: &[u8], columns: &[u8]) -> Result<Trace, String> {
     let sound = Container::new(Kind::Trace, &bytes).unwrap();
     let mut file = Writer::new(Kind::Trace);
     file.raw(b"META", &sound.section(b"META").unwrap());
+    file.raw(b"MAPS", &sound.section(b"MAPS").unwrap());
     file.raw(b"PATH", paths);
     file.raw(b"COLS", columns);
     Trace::from_bytes(&file.finish().unwrap()).map_err(|e| e.to_string())
@@ -37,7 +39,7 @@ fn tables_cannot_claim_much() {
     const MANY: usize = 1 << 22;
     /// All columns empty but those from `from` on.
     fn columns(from: usize, filled: &[Vec<u8>]) -> Vec<u8> {
-        let mut all = vec![Vec::new(); 32];
+        let mut all = vec![Vec::new(); 33];
         all[from - 1..from - 1 + filled.len()].clone_from_slice(filled);
         all.iter().flat_map(|bytes| column(bytes)).collect()
     }
@@ -56,9 +58,9 @@ fn tables_cannot_claim_much() {
     // One path, looked up by every row.
     let mut again = vec![1; MANY];
     again[0] = 0;
-    let lookups = columns(24, &[vec![0; MANY], vec![0; MANY], again, vec![0; MANY]]);
+    let lookups = columns(25, &[vec![0; MANY], vec![0; MANY], again, vec![0; MANY]]);
     refused(&paths(&[0], &long[..4001]), &lookups, "too many bytes");
     refused(&paths(&[0], b"/\0"), &lookups, "more than 1048576 look-ups");
-    let misses = columns(28, &vec![vec![0; MANY]; 5]);
+    let misses = columns(29, &vec![vec![0; MANY]; 5]);
     refused(&paths(&[], &[]), &misses, "more than 1048576 metadata misses");
 }

@@ -15,12 +15,18 @@ pub(super) const MAX_FILES: usize = 1 << 18;
 
 /// Number of columns of each table.
 pub(super) const FILES: usize = 13;
-pub(super) const USES: usize = 10;
+pub(super) const USES: usize = 11;
 pub(super) const LOOKUPS: usize = 4;
 pub(super) const MISSES: usize = 5;
 
 const NS: i64 = 1_000_000_000;
-const KINDS: [UseKind; 4] = [UseKind::Read, UseKind::Map, UseKind::Fault, UseKind::Add];
+const KINDS: [UseKind; 5] = [
+    UseKind::Read,
+    UseKind::Map,
+    UseKind::Fault,
+    UseKind::Add,
+    UseKind::Around,
+];
 const LOOKED_UP: [LookupKind; 4] = [
     LookupKind::Open,
     LookupKind::Stat,

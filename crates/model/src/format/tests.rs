@@ -7,7 +7,7 @@ use crate::outcome::{Mode, Skipped, StageOutcome};
 use crate::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
 use crate::profile::{Entry, Need, Policy, Version, WeightedRange};
 use crate::trace::*;
-use crate::{FilePath, Key, Outcome, Profile, Trace};
+use crate::{FilePath, Key, Outcome, PageRange, Profile, Trace};
 use proptest::prelude::*;
 
 fn path() -> impl Strategy<Value = FilePath> {
@@ -22,7 +22,8 @@ pub(super) fn trace() -> impl Strategy<Value = Trace> {
         Just(UseKind::Read),
         Just(UseKind::Map),
         Just(UseKind::Fault),
-        Just(UseKind::Add)
+        Just(UseKind::Add),
+        Just(UseKind::Around)
     ];
     let uses = prop::collection::vec(
         (any::<u32>(), 0u32..2, 0u32..3, any::<u32>(), 1u32..5000, kind),
@@ -52,6 +53,7 @@ pub(super) fn trace() -> impl Strategy<Value = Trace> {
                 elapsed_ns: n,
                 cpu_ns: None,
                 events: 0,
+                blocked_ns: Some(n),
             },
             lost: Lost { events: 0, paths: n },
             processes: vec![
@@ -89,6 +91,10 @@ pub(super) fn trace() -> impl Strategy<Value = Trace> {
                     state: FileState::Present,
                 })
                 .collect(),
+            mappings: vec![Mapping {
+                file: 2,
+                pages: PageRange::new(n >> 20, 7),
+            }],
             uses: uses
                 .into_iter()
                 .map(|(t, process, file, start, pages, kind)| Use {

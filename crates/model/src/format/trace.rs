@@ -5,11 +5,17 @@ use super::paths::{PathList, Paths};
 use super::rows::{self, FILES, LOOKUPS, MAX_FILES, MAX_ROWS, MISSES, TICK_NS, USES};
 use super::{Container, FormatError, Kind, MAX_PATH, Writer, addressable};
 use crate::trace::{Filesystem, Mark, Process};
-use crate::{FilePath, Trace};
+use crate::{FilePath, PageRange, Trace};
 use serde::{Deserialize, Serialize};
 
 /// The most pages of one metadata miss: a block is at most 64 KiB, and no readahead is near 4 GiB.
 const MAX_MISS_PAGES: u64 = 1 << 20;
+
+/// The most mappings: some hundred times those of a boot.
+const MAX_MAPPINGS: usize = 1 << 18;
+
+/// The most bytes of one: a file's index and two page numbers.
+const MAPPING: usize = 3 + 2 * 8;
 
 /// A process, as it is written: its executable is a path of the list.
 #[derive(Serialize, Deserialize)]
@@ -87,6 +93,7 @@ impl Trace {
         };
         let bounds = [
             ("files", self.files.len(), MAX_FILES),
+            ("mappings", self.mappings.len(), MAX_MAPPINGS),
             ("uses", self.uses.len(), MAX_ROWS),
             ("look-ups", self.lookups.len(), MAX_ROWS),
             ("metadata misses", self.metadata.len(), MAX_ROWS),
@@ -105,6 +112,7 @@ impl Trace {
             .collect();
         let rest = (&processes, &self.filesystems, &self.marks);
         file.value(b"META", &(&self.meta, &self.end, &self.lost, rest))?;
+        file.value(b"MAPS", &self.mappings)?;
         file.compressed(b"PATH", &join(&named.list.columns().map_err(too_large)?))?;
         let columns: Vec<Column> = (rows::write_files(&self.files, &named.files).into_iter())
             .chain(rows::write_uses(&self.uses))
@@ -120,6 +128,10 @@ impl Trace {
         let file = Container::new(Kind::Trace, bytes)?;
         let (meta, end, lost, rest) = file.value(b"META")?;
         let (ran, filesystems, marks): (Vec<Ran>, Vec<Filesystem>, Vec<Mark>) = rest;
+        if file.section(b"MAPS")?.len() > MAX_MAPPINGS * MAPPING {
+            return Err(file.damaged("it has too many mappings"));
+        }
+        let mappings = file.value(b"MAPS")?;
         let (paths, columns) = (file.section(b"PATH")?, file.section(b"COLS")?);
         let read = || -> Result<Trace, String> {
             let mut paths = Paths::read(split(&paths)?)?;
@@ -147,6 +159,7 @@ impl Trace {
                 processes,
                 filesystems,
                 files,
+                mappings,
                 uses,
                 lookups,
                 metadata,
@@ -193,6 +206,15 @@ impl Trace {
                 .any(|p| p.as_bytes().len() >= MAX_PATH || p.as_bytes().contains(&0))
             {
                 return Err(format!("file {index} has an impossible path"));
+            }
+        }
+        for (index, mapping) in self.mappings.iter().enumerate() {
+            let PageRange { start, end } = mapping.pages;
+            if mapping.file as usize >= self.files.len()
+                || start >= end
+                || !addressable(start, end - start, self.meta.page_size)
+            {
+                return Err(format!("mapping {index} is of no file or of impossible pages"));
             }
         }
         for (index, used) in self.uses.iter().enumerate() {

@@ -37,7 +37,9 @@ struct record_use {
 	u64 file;
 	u64 start;
 	u32 pages;
-	u32 unused;
+	u32 touched;	   /* of pages mapped around a fault, the one it was for, counted from one; 0: not known */
+	u64 mapped_from;   /* of a page touched, the part of the file that was mapped there in one piece */
+	u64 mapped_pages; /* 0: not known */
 };
 
 struct record_metadata {

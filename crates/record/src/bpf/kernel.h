@@ -135,6 +135,7 @@ struct signal_struct {
 struct task_struct {
 	int pid;
 	int tgid;
+	unsigned in_iowait : 1;
 	struct fs_struct *fs;
 	struct files_struct *files;
 	struct signal_struct *signal;
@@ -149,12 +150,16 @@ struct linux_binprm {
 };
 
 struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	unsigned long vm_pgoff;
 	struct file *vm_file;
 };
 
 struct vm_fault {
 	struct vm_area_struct *vma;
 	unsigned long pgoff;
+	unsigned long address;
 };
 
 struct kiocb {

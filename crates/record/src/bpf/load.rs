@@ -28,6 +28,9 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "filemap_fault",
 ];
 
+/// The event that tells who waits for a block device.
+pub(super) const SWITCH: &str = "sched_switch";
+
 /// What is loaded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
@@ -63,6 +66,7 @@ fn programs(kernel: &Kernel, evidence: Evidence) -> Vec<&'static str> {
         ("sched_process_exec", "process_exec"),
         ("sched_process_exit", "process_exit"),
         ("sys_exit", "sys_exit"),
+        (SWITCH, "sched_switch"),
     ];
     programs.extend(
         tracepoints
@@ -77,7 +81,12 @@ fn programs(kernel: &Kernel, evidence: Evidence) -> Vec<&'static str> {
         programs.push("add_page");
     }
     match evidence {
-        Evidence::Uses => programs.extend(["get_pages", "map_pages", "fault"]),
+        Evidence::Uses => {
+            programs.extend(["get_pages", "map_pages", "fault"]);
+            // Not on arm64: there the pages that faults were for stay unknown.
+            let faults = ["page_fault_user", "page_fault_kernel"];
+            programs.extend(faults.iter().filter(|name| kernel.has_tracepoint(name)));
+        }
         Evidence::Fentry => {
             let functions = [
                 ("filemap_read", "enter_read"),
@@ -190,6 +199,15 @@ pub(super) fn set(object: &Object, name: &'static str, value: &[u8]) -> Result<(
     map(object, name)?
         .update(&0u32.to_ne_bytes(), value, MapFlags::ANY)
         .map_err(|source| explain("write to a BPF map", source))
+}
+
+/// The sum over all processors of the only entry of a map.
+pub(super) fn sum(object: &Object, name: &'static str) -> Result<u64, RecordError> {
+    let counts = map(object, name)?
+        .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|source| explain("read a BPF map", source))?;
+    let count = |bytes: &Vec<u8>| bytes.as_slice().try_into().map_or(0, u64::from_ne_bytes);
+    Ok(counts.iter().flatten().map(count).sum())
 }
 
 /// How often a program was not run because it ran on the processor already (5.12 and later tell).

@@ -57,6 +57,8 @@ struct Bpf {
     object: Object,
     /// Whether the recorder's pid namespace is the initial one, so that its numbers are the kernel's.
     kernel_numbers: bool,
+    /// Whether the kernel tells when threads wait for block devices.
+    sees_waits: bool,
 }
 
 impl Bpf {
@@ -86,6 +88,7 @@ impl Bpf {
             links: vec![],
             object,
             kernel_numbers,
+            sees_waits: kernel.has_tracepoint(load::SWITCH),
         };
         if options.scope == Scope::System {
             bpf.list(myself)?;
@@ -159,12 +162,14 @@ impl Backend for Bpf {
         Ok(())
     }
 
+    fn blocked_ns(&mut self) -> Result<Option<u64>, RecordError> {
+        self.sees_waits
+            .then(|| load::sum(&self.object, "blocked"))
+            .transpose()
+    }
+
     fn lost(&mut self) -> Result<u64, RecordError> {
-        let counts = load::map(&self.object, "lost")?
-            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|source| load::explain("count lost events", source))?;
-        let count = |bytes: &Vec<u8>| bytes.as_slice().try_into().map_or(0, u64::from_ne_bytes);
-        let full: u64 = counts.iter().flatten().map(count).sum();
+        let full = load::sum(&self.object, "lost")?;
         // The kernel does not start a program that already runs on the processor.
         let loaded = self.object.progs().filter(|program| program.autoload());
         Ok(full

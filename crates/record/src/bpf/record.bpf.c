@@ -379,9 +379,27 @@ __noinline int fresh_pages(u64 id, u64 start, u64 last, u32 exact)
 	return fresh;
 }
 
-static __always_inline int use(const struct address_space *mapping, u64 start, u64 last, u8 kind)
+/* A page touched through a mapping, where it is known, and the part of the file that is mapped there in one piece. */
+struct touch {
+	u64 page;
+	u64 mapped_from;
+	u64 mapped_pages; /* 0: nothing is known */
+};
+
+static __always_inline void touch_in(struct touch *t, u64 address, const struct vm_area_struct *vma)
 {
-	u32 tgid = current_tgid(), key;
+	u64 start = BPF_CORE_READ(vma, vm_start);
+
+	t->mapped_from = BPF_CORE_READ(vma, vm_pgoff);
+	t->mapped_pages = (BPF_CORE_READ(vma, vm_end) - start) >> config.page_shift;
+	t->page = t->mapped_from + ((address - start) >> config.page_shift);
+}
+
+/* Pages start to last are used; by a fault for the page touched. */
+static __always_inline int use(const struct address_space *mapping, u64 start, u64 last, u8 kind, const struct touch *t)
+{
+	u32 tgid = current_tgid(), key, fresh;
+	bool known;
 	const struct inode *inode;
 	struct record_use *r;
 	u64 id, size, *seen;
@@ -400,7 +418,11 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 	if (start > last)
 		return 0;
 	id = file_id(inode);
-	if (config.filter && !fresh_pages(id, start, last, kind == USE_READ || kind == USE_FAULT))
+	known = t->mapped_pages && t->page >= start && t->page <= last;
+	fresh = fresh_pages(id, start, last, kind == USE_READ || kind == USE_FAULT);
+	if (known && kind == USE_MAP)
+		fresh |= fresh_pages(id, t->page, t->page, true);
+	if (config.filter && !fresh)
 		return 0;
 	key = id >> 40 & (SEEN_INODES - 1);
 	seen = bpf_map_lookup_elem(&seen_inodes, &key);
@@ -417,9 +439,18 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 	r->file = id;
 	r->start = start;
 	r->pages = last - start + 1;
-	r->unused = 0;
+	r->touched = known && kind == USE_MAP ? t->page - start + 1 : 0;
+	r->mapped_from = t->mapped_from;
+	r->mapped_pages = known ? t->mapped_pages : 0;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
+}
+
+static __always_inline int plain_use(const struct address_space *mapping, u64 start, u64 last, u8 kind)
+{
+	struct touch none = {};
+
+	return use(mapping, start, last, kind, &none);
 }
 
 /* 6.12 and later: the kernel says what is asked for. */
@@ -427,20 +458,101 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 SEC("tp_btf/mm_filemap_get_pages")
 int BPF_PROG(get_pages, struct address_space *mapping, unsigned long index, unsigned long last_index)
 {
-	return use(mapping, index, last_index, USE_READ);
+	return plain_use(mapping, index, last_index, USE_READ);
+}
+
+/*
+ * The kernel maps up to 16 pages around a fault, those of its address's aligned window, and tells of the window alone.
+ * Which page was touched follows from the fault's address, of which another event has told, before the thread perhaps
+ * waited for the page and woke up on another processor. Direct-mapped by thread and lossy: a collision makes the page
+ * unknown.
+ */
+#define FAULTS (1 << 12)
+
+struct fault {
+	u64 thread;
+	u64 address;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FAULTS);
+	__type(key, u32);
+	__type(value, struct fault);
+} faults SEC(".maps");
+
+static __always_inline int faulted(u64 address)
+{
+	u64 thread = bpf_get_current_pid_tgid();
+	u32 key = thread & (FAULTS - 1);
+	struct fault *fault = bpf_map_lookup_elem(&faults, &key);
+
+	if (fault) {
+		fault->thread = thread;
+		fault->address = address;
+	}
+	return 0;
+}
+
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(page_fault_user, unsigned long address)
+{
+	return faulted(address);
+}
+
+SEC("tp_btf/page_fault_kernel")
+int BPF_PROG(page_fault_kernel, unsigned long address)
+{
+	return faulted(address);
+}
+
+#ifdef HAVE_BPF_LOOP
+struct find {
+	u64 mapping;
+	u64 address;
+	struct touch found;
+};
+
+static long found_vma(struct task_struct *task, struct vm_area_struct *vma, struct find *f)
+{
+	if ((u64)BPF_CORE_READ(vma, vm_file, f_mapping) == f->mapping)
+		touch_in(&f->found, f->address, vma);
+	return 0;
+}
+
+/*
+ * Pages of this mapping are used by a fault. The kernel touches memory for others without one: then the thread's last
+ * fault is another, most often of other memory; if not, what it says is true all the same.
+ */
+static __always_inline int fault_use(const struct address_space *mapping, u64 address, u64 start, u64 last, u8 kind)
+{
+	struct find f = { .mapping = address };
+	u64 thread = bpf_get_current_pid_tgid();
+	u32 key = thread & (FAULTS - 1);
+	struct fault *fault;
+
+	if (!wanted(thread >> 32))
+		return 0;
+	fault = bpf_map_lookup_elem(&faults, &key);
+	if (fault && fault->thread == thread) {
+		f.address = fault->address;
+		bpf_find_vma(bpf_get_current_task_btf(), f.address, found_vma, &f, 0);
+	}
+	return use(mapping, start, last, kind, &f.found);
 }
 
 SEC("tp_btf/mm_filemap_map_pages")
 int BPF_PROG(map_pages, struct address_space *mapping, unsigned long start, unsigned long end)
 {
-	return use(mapping, start, end, USE_MAP);
+	return fault_use(mapping, ctx[0], start, end, USE_MAP);
 }
 
 SEC("tp_btf/mm_filemap_fault")
 int BPF_PROG(fault, struct address_space *mapping, unsigned long index)
 {
-	return use(mapping, index, index, USE_FAULT);
+	return fault_use(mapping, ctx[0], index, index, USE_FAULT);
 }
+#endif
 
 /* 5.10 to 6.11: the functions themselves. */
 
@@ -450,7 +562,7 @@ static __always_inline int read_call(const struct kiocb *iocb, const struct iov_
 
 	if (!count)
 		return 0;
-	return use(iocb->ki_filp->f_mapping, position >> config.page_shift, (position + count - 1) >> config.page_shift, USE_READ);
+	return plain_use(iocb->ki_filp->f_mapping, position >> config.page_shift, (position + count - 1) >> config.page_shift, USE_READ);
 }
 
 SEC("fentry/filemap_read")
@@ -475,19 +587,27 @@ int BPF_PROG(enter_splice, struct file *in, s64 *position, void *pipe, unsigned 
 	bpf_probe_read_kernel(&from, sizeof(from), position);
 	if (!length)
 		return 0;
-	return use(in->f_mapping, from >> config.page_shift, (from + length - 1) >> config.page_shift, USE_READ);
+	return plain_use(in->f_mapping, from >> config.page_shift, (from + length - 1) >> config.page_shift, USE_READ);
+}
+
+static __always_inline int vmf_use(const struct vm_fault *vmf, u64 start, u64 last, u8 kind)
+{
+	struct touch t = {};
+
+	touch_in(&t, vmf->address, vmf->vma);
+	return use(vmf->vma->vm_file->f_mapping, start, last, kind, &t);
 }
 
 SEC("fentry/filemap_map_pages")
 int BPF_PROG(enter_map, struct vm_fault *vmf, unsigned long start, unsigned long end)
 {
-	return use(vmf->vma->vm_file->f_mapping, start, end, USE_MAP);
+	return vmf_use(vmf, start, end, USE_MAP);
 }
 
 SEC("fentry/filemap_fault")
 int BPF_PROG(enter_fault, struct vm_fault *vmf)
 {
-	return use(vmf->vma->vm_file->f_mapping, vmf->pgoff, vmf->pgoff, USE_FAULT);
+	return vmf_use(vmf, vmf->pgoff, vmf->pgoff, USE_FAULT);
 }
 
 /* Everywhere: what enters the cache. Metadata, and where nothing better is known, files. */
@@ -506,7 +626,7 @@ static __always_inline int added(const struct address_space *mapping, u64 index,
 		if (!config.adds_are_uses)
 			return 0;
 		pages = is_folio ? folio_pages(folio) : 1;
-		return use(mapping, index, index + pages - 1, USE_ADD);
+		return plain_use(mapping, index, index + pages - 1, USE_ADD);
 	}
 	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {
@@ -723,6 +843,56 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	}
 	/* Its number will be another's. */
 	bpf_map_delete_elem(&listed, &tgid);
+	return 0;
+}
+
+/* --- Waiting for block devices --- */
+
+/* Threads that wait, and since when. Direct-mapped by thread: a collision loses the one that waits longer. */
+#define WAITS (1 << 12)
+
+struct wait {
+	u64 thread;
+	u64 since_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WAITS);
+	__type(key, u32);
+	__type(value, struct wait);
+} waits SEC(".maps");
+
+/* Nanoseconds that recorded threads waited, those that wait still apart. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} blocked SEC(".maps");
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	u32 key = next->pid & (WAITS - 1), zero = 0;
+	struct wait *wait = bpf_map_lookup_elem(&waits, &key);
+	u64 *sum;
+
+	if (wait && wait->thread == next->pid && wait->thread) {
+		sum = bpf_map_lookup_elem(&blocked, &zero);
+		if (sum)
+			*sum += bpf_ktime_get_ns() - wait->since_ns;
+		wait->thread = 0;
+	}
+	/* A thread that was preempted on its way into the wait is in it when it runs again. */
+	if (preempt || !BPF_CORE_READ_BITFIELD(prev, in_iowait) || !wanted(prev->tgid))
+		return 0;
+	key = prev->pid & (WAITS - 1);
+	wait = bpf_map_lookup_elem(&waits, &key);
+	if (wait) {
+		wait->since_ns = bpf_ktime_get_ns();
+		wait->thread = prev->pid;
+	}
 	return 0;
 }
 

@@ -1,6 +1,7 @@
 //! The records of the ring buffer (events.h) and the events they stand for.
 
 use crate::event::{Dev, Event, Exec, FileSeen, Fork, Location, LookupSeen, MetadataSeen, Place, UseSeen};
+use headstart_model::PageRange;
 use headstart_model::trace::{LookupKind, UseKind};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -33,7 +34,9 @@ struct UseRecord {
     file: u64,
     start: u64,
     pages: u32,
-    _unused: u32,
+    touched: u32,
+    mapped_from: u64,
+    mapped_pages: u64,
 }
 
 #[derive(FromBytes, KnownLayout, Immutable)]
@@ -105,6 +108,18 @@ pub(super) fn decode(record: &[u8]) -> Option<Event> {
                 last,
                 size: u64::MAX,
                 kind,
+                touched: match r.touched {
+                    0 => None,
+                    nth => Some(
+                        r.start
+                            .checked_add(u64::from(nth) - 1)
+                            .filter(|page| *page <= last)?,
+                    ),
+                },
+                mapped: match r.mapped_pages {
+                    0 => None,
+                    pages => Some(PageRange::new(r.mapped_from, pages)),
+                },
             })
         }
         METADATA => {

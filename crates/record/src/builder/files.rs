@@ -5,9 +5,9 @@ use crate::event::{Dev, FileSeen, Location, UseSeen};
 use crate::inode::{self, Identity};
 use crate::mounts::{Mount, Mounts};
 use crate::places::{Resolved, resolve};
-use headstart_model::FilePath;
-use headstart_model::trace::{File, FileState, Filesystem};
-use std::collections::HashMap;
+use headstart_model::trace::{File, FileState, Filesystem, Mapping};
+use headstart_model::{FilePath, PageRange};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -23,6 +23,7 @@ pub(super) struct Files {
 struct Entry {
     seen: FileSeen,
     used: PageSets,
+    mapped: BTreeSet<PageRange>,
 }
 
 /// What makes two sights the same file. On btrfs two subvolumes share device, inode number and, if one is a snapshot
@@ -39,6 +40,7 @@ struct Key {
 pub(super) struct Named {
     pub filesystems: Vec<Filesystem>,
     pub files: Vec<File>,
+    pub mappings: Vec<Mapping>,
     /// By the index used while recording: the index in `files`, or `None` for a file without a path.
     pub index: Vec<Option<u32>>,
     /// Files without a path.
@@ -80,6 +82,7 @@ impl Files {
             None => self.list.push(Entry {
                 seen,
                 used: PageSets::default(),
+                mapped: BTreeSet::new(),
             }),
             Some(known) if known.seen.place.location == Location::Unknown => known.seen.place = seen.place,
             Some(_) => {}
@@ -101,6 +104,7 @@ impl Files {
         let Some(entry) = self.list.get_mut(*index as usize) else {
             return;
         };
+        entry.mapped.extend(seen.mapped);
         self.pages += entry.used.add(seen.kind, seen.start, last, |start, pages| {
             fresh(*index, start, pages)
         });
@@ -111,11 +115,12 @@ impl Files {
         let mut named = Named {
             filesystems: vec![],
             files: vec![],
+            mappings: vec![],
             index: vec![],
             lost: 0,
         };
         let mut filesystems = HashMap::new();
-        for Entry { seen, .. } in self.list {
+        for Entry { seen, mapped, .. } in self.list {
             if seen.place.location == Location::Unknown {
                 named.lost += 1;
                 named.index.push(None);
@@ -128,7 +133,11 @@ impl Files {
                     named.filesystems.len() as u32 - 1
                 })
             });
-            named.index.push(Some(named.files.len() as u32));
+            let index = named.files.len() as u32;
+            named.index.push(Some(index));
+            named
+                .mappings
+                .extend(mapped.into_iter().map(|pages| Mapping { file: index, pages }));
             named.files.push(File {
                 filesystem,
                 overlay: if mounts.have_overlays() {

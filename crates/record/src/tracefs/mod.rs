@@ -145,6 +145,8 @@ impl Tracefs {
                         last,
                         size: file.size,
                         kind,
+                        touched: None,
+                        mapped: None,
                     }));
                 }
             }
@@ -217,6 +219,11 @@ impl Backend for Tracefs {
     fn stop(&mut self) -> Result<(), RecordError> {
         self.stopped = true;
         self.instance.write("tracing_on", "0")
+    }
+
+    /// The switches of all tasks would fill the buffers.
+    fn blocked_ns(&mut self) -> Result<Option<u64>, RecordError> {
+        Ok(None)
     }
 
     fn lost(&mut self) -> Result<u64, RecordError> {

@@ -11,13 +11,18 @@ pub fn is_root() -> bool {
     if rustix::process::geteuid().is_root() {
         return true;
     }
-    let missing = ["root"];
+    skip("mounting and tracing lack", "root");
+    false
+}
+
+/// Says that a test did nothing, and for want of what. With `HEADSTART_TESTS_ALL` in the environment that is a failure.
+#[track_caller]
+pub fn skip(what: &str, missing: &str) {
     assert!(
         std::env::var_os("HEADSTART_TESTS_ALL").is_none(),
-        "HEADSTART_TESTS_ALL is set, and mounting and tracing lack {missing:?}"
+        "HEADSTART_TESTS_ALL is set, and {what} {missing:?}"
     );
-    eprintln!("skipped: mounting and tracing lack {missing:?}");
-    false
+    eprintln!("skipped: {what} {missing:?}");
 }
 
 fn run(command: &mut Command) -> String {
