@@ -1,7 +1,7 @@
 //! The command line: the one source of help, man pages and completions.
 
 use crate::commands::{
-    diff, doctor, explain, forget, generate, learn, plan, record, replay, run, show, status,
+    boot, diff, doctor, explain, forget, generate, learn, mark, plan, record, replay, run, show, status,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -40,6 +40,8 @@ pub enum Command {
     Diff(diff::Args),
     Status(status::Args),
     Forget(forget::Args),
+    Boot(boot::Args),
+    Mark(mark::Args),
     Doctor(doctor::Args),
     #[command(hide = true)]
     Generate(generate::Args),

@@ -3,6 +3,7 @@
 //!
 //! Exit status: 0 done, 1 could not, 2 wrong usage; `run` and `record` pass the status of their command on.
 
+mod boot;
 mod cli;
 mod commands;
 mod context;

@@ -73,7 +73,7 @@ impl Votes {
 /// Adds a run.
 pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
     let decay = match policy {
-        Policy::Decay => 0.5f64.powf(1.0 / HALF_LIFE_RUNS),
+        Policy::Decay | Policy::Boot => 0.5f64.powf(1.0 / HALF_LIFE_RUNS),
         Policy::Union | Policy::Intersection | Policy::KOfN { .. } => 1.0,
     };
     let usual = is_usual(profile, &run);
@@ -96,7 +96,11 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
         stretch: share(profile.timeline_ns),
         scale: share(run.elapsed_ns),
     };
-    let forget = if policy == Policy::Decay { FORGET } else { 0.0 };
+    let forget = if matches!(policy, Policy::Decay | Policy::Boot) {
+        FORGET
+    } else {
+        0.0
+    };
     merge_stages(profile, &run);
     let stage = |time: u64| -> u16 {
         let name = &run.stages[usize::from(run.stage(time))].0;
@@ -156,13 +160,29 @@ pub(crate) fn rescale(profile: &mut Profile, runs: f64) {
     }
 }
 
-/// Stages of a run that the profile does not know are appended: a run's order is kept among its own. The last stands
-/// for those that are too many for a plan.
+/// A stage of a run that the profile does not know comes behind the one that it followed in the run: plans go by the
+/// order of stages. The last stands for those that are too many for a plan.
 fn merge_stages(profile: &mut Profile, run: &Run) {
+    let mut behind = 0;
     for (name, _) in &run.stages {
-        if profile.stages.len() < MAX_STAGES && !profile.stages.contains(name) {
-            profile.stages.push(name.clone());
+        match profile.stages.iter().position(|known| known == name) {
+            Some(known) => behind = known + 1,
+            None if profile.stages.len() < MAX_STAGES => {
+                profile.stages.insert(behind, name.clone());
+                make_room(&mut profile.entries, behind);
+                behind += 1;
+            }
+            None => {}
         }
+    }
+}
+
+/// What is of the stage at `index` or a later one is now of the next.
+fn make_room(entries: &mut [Entry], index: usize) {
+    let shift = |stage: &mut u16| *stage += u16::from(usize::from(*stage) >= index);
+    for entry in entries {
+        shift(&mut entry.stage);
+        entry.ranges.iter_mut().for_each(|range| shift(&mut range.stage));
     }
 }
 

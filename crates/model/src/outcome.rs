@@ -103,6 +103,28 @@ pub struct Skipped {
 }
 
 impl Skipped {
+    /// Adds what another replay did not issue.
+    pub fn add(&mut self, other: &Skipped) {
+        let Skipped {
+            missing,
+            changed,
+            special,
+            not_local,
+            denied,
+            over_budget,
+            stopped,
+            failed,
+        } = *other;
+        self.missing += missing;
+        self.changed += changed;
+        self.special += special;
+        self.not_local += not_local;
+        self.denied += denied;
+        self.over_budget += over_budget;
+        self.stopped += stopped;
+        self.failed += failed;
+    }
+
     /// All of them.
     pub fn total(&self) -> u64 {
         let Skipped {

@@ -115,6 +115,8 @@ pub enum Policy {
         /// Runs that vote.
         n: u16,
     },
+    /// As [`Policy::Decay`], but [`MINORITY`] is enough: a boot has time to read what one boot in three needs.
+    Boot,
 }
 
 /// Runs after which a vote counts half. Three: with it a single odd run among three or more neither adds nor removes,
@@ -124,11 +126,17 @@ pub const HALF_LIFE_RUNS: f64 = 3.0;
 /// The least weight of what a plan takes up from a profile learned by decay.
 pub const MAJORITY: f32 = 0.5;
 
+/// The least weight of what a boot's plan takes up. With the half-life of three runs two boots with something new
+/// reach 0.37 and one alone 0.21; six without something old leave 0.25: what is new is followed within two boots, what
+/// is gone is forgotten within six, and a single odd boot changes nothing.
+pub const MINORITY: f32 = 0.3;
+
 impl Policy {
     /// The least weight of what a plan takes up.
     pub fn threshold(&self) -> f32 {
         match self {
             Policy::Decay => MAJORITY,
+            Policy::Boot => MINORITY,
             Policy::Union => 0.0,
             Policy::Intersection => 1.0,
             // Half a vote of slack: weights are rounded.
@@ -141,6 +149,7 @@ impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Policy::Decay => f.write_str("decay"),
+            Policy::Boot => f.write_str("boot"),
             Policy::Union => f.write_str("union"),
             Policy::Intersection => f.write_str("intersection"),
             Policy::KOfN { k, n } => write!(f, "{k}/{n}"),
@@ -154,11 +163,12 @@ impl FromStr for Policy {
     fn from_str(text: &str) -> Result<Policy, String> {
         let bad = || {
             format!(
-                "{text:?} is no policy: use decay, union, intersection or K/N with 1 <= K <= N, such as 2/3"
+                "{text:?} is no policy: use decay, boot, union, intersection or K/N with 1 <= K <= N, such as 2/3"
             )
         };
         match text {
             "decay" => Ok(Policy::Decay),
+            "boot" => Ok(Policy::Boot),
             "union" => Ok(Policy::Union),
             "intersection" => Ok(Policy::Intersection),
             _ => {
@@ -191,7 +201,7 @@ mod tests {
 
     #[test]
     fn policies_read_and_print() {
-        for text in ["decay", "union", "intersection", "2/3"] {
+        for text in ["decay", "boot", "union", "intersection", "2/3"] {
             assert_eq!(
                 text.parse::<Policy>().map(|p| p.to_string()),
                 Ok(text.to_string())

@@ -5,7 +5,7 @@ mod pages;
 mod processes;
 
 use crate::error::RecordError;
-use crate::event::{Event, LookupSeen, Place, UseSeen};
+use crate::event::{Dev, Event, LookupSeen, Place, UseSeen};
 use crate::mounts::Mounts;
 use crate::options::Options;
 use crate::places::absolute;
@@ -199,7 +199,18 @@ impl Builder {
     ) -> Result<Trace, RecordError> {
         self.mounts.refresh();
         let elapsed_ns = self.since_start(ended_ns);
-        let named = self.files.name(&self.mounts);
+        let everybody = self.meta.scope == Scope::System;
+        let named = self.files.name(&self.mounts, everybody);
+        if everybody {
+            let visible = |miss: &MetadataMiss| {
+                let dev = Dev {
+                    major: miss.major,
+                    minor: miss.minor,
+                };
+                self.mounts.of_device(dev).any(|mount| mount.is_whole())
+            };
+            self.metadata.retain(visible);
+        }
         let mut uses = self.uses;
         uses.retain_mut(
             |one| match named.index.get(one.file as usize).copied().flatten() {

@@ -27,6 +27,11 @@ impl Mount {
         Some(join(&self.point, below(within, &self.root)?))
     }
 
+    /// Whether it shows all of its file system, or a subvolume.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.root == b"/" || self.fstype == "btrfs"
+    }
+
     /// Whether headstart may learn from the file system: by its type, as a replay decides. An overlay has no pages of
     /// its own: its files are recorded in their layers.
     pub(crate) fn is_local(&self) -> bool {

@@ -40,6 +40,7 @@ impl Shared {
         excluded.push(std::process::id());
         self.lock().cpu = Cpu {
             whole_machine: scope == Scope::System,
+            contained: contained(),
             excluded,
             ..Cpu::default()
         };
@@ -73,6 +74,8 @@ impl Shared {
 #[derive(Default)]
 struct Cpu {
     whole_machine: bool,
+    /// Whether this is a container, where /proc/stat tells of the whole machine all the same.
+    contained: bool,
     excluded: Vec<u32>,
     last: HashMap<u32, u64>,
     total: u64,
@@ -82,9 +85,12 @@ impl Cpu {
     fn look(&mut self, living: impl Iterator<Item = u32>) {
         if self.whole_machine {
             let excluded: u64 = self.excluded.iter().filter_map(|pid| ticks_of(*pid)).sum();
-            self.total = self
-                .total
-                .max(ticks_of_machine().unwrap_or(0).saturating_sub(excluded));
+            let all = if self.contained {
+                ticks_of_all()
+            } else {
+                ticks_of_machine()
+            };
+            self.total = self.total.max(all.unwrap_or(0).saturating_sub(excluded));
             return;
         }
         let now: HashMap<u32, u64> = living.filter_map(|pid| Some((pid, ticks_of(pid)?))).collect();
@@ -112,6 +118,27 @@ fn ticks_of(pid: u32) -> Option<u64> {
             .skip(11)
             .take(4)
             .filter_map(|f| f.parse::<u64>().ok())
+            .sum(),
+    )
+}
+
+/// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Whether this process is in a pid namespace of its own kind: a container.
+fn contained() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() != INITIAL_PID_NAMESPACE)
+}
+
+/// Time of all processes that are here now and of those that they waited for.
+fn ticks_of_all() -> Option<u64> {
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    Some(
+        fs::read_dir("/proc")
+            .ok()?
+            .flatten()
+            .filter_map(pid)
+            .filter_map(ticks_of)
             .sum(),
     )
 }

@@ -27,6 +27,7 @@ pub struct Recorder {
     commands: Sender<Command>,
     shared: Arc<Shared>,
     started: Instant,
+    began_ns: u64,
     until: Until,
     limit: Duration,
     backend: BackendName,
@@ -67,8 +68,8 @@ impl Recorder {
                 let (options, shared) = (options.clone(), Arc::clone(&shared));
                 move || match Worker::new(options, shared, filter) {
                     Ok(worker) => {
-                        let names = (worker.backend.name(), worker.backend.evidence());
-                        if ready.send(Ok(names)).is_ok() {
+                        let about = (worker.backend.name(), worker.backend.evidence(), worker.began_ns);
+                        if ready.send(Ok(about)).is_ok() {
                             worker.run(&inbox);
                         }
                     }
@@ -79,11 +80,12 @@ impl Recorder {
                 }
             })
             .map_err(|source| RecordError::io("start the recording thread", source))?;
-        let (backend, evidence) = is_ready.recv().map_err(|_| RecordError::ThreadGone)??;
+        let (backend, evidence, began_ns) = is_ready.recv().map_err(|_| RecordError::ThreadGone)??;
         Ok(Recorder {
             commands,
             shared,
             started,
+            began_ns,
             until: options.until,
             limit: options.limit,
             backend,
@@ -99,6 +101,11 @@ impl Recorder {
     /// What the page events mean.
     pub fn evidence(&self) -> Evidence {
         self.evidence
+    }
+
+    /// When the trace's time begins in scope system, nanoseconds of CLOCK_MONOTONIC.
+    pub fn began_ns(&self) -> u64 {
+        self.began_ns
     }
 
     /// Records this process and its descendants from now on (scope tree; in scope system it does nothing). Call it
@@ -170,17 +177,20 @@ impl Recorder {
 struct Worker {
     backend: Box<dyn Backend>,
     builder: Builder,
+    began_ns: u64,
     shared: Arc<Shared>,
 }
 
 impl Worker {
     fn new(options: Options, shared: Arc<Shared>, filter: bool) -> Result<Worker, RecordError> {
         let backend = backend::start(&options, filter)?;
-        let builder = Builder::new(&options, backend.name(), backend.evidence(), monotonic_ns())?;
+        let began_ns = monotonic_ns();
+        let builder = Builder::new(&options, backend.name(), backend.evidence(), began_ns)?;
         shared.set_scope(options.scope, options.exclude_pids);
         Ok(Worker {
             backend,
             builder,
+            began_ns,
             shared,
         })
     }

@@ -3,7 +3,7 @@
 //! The threads ask between requests; one of them looks at `/proc` every [`INTERVAL`].
 
 use crate::Options;
-use headstart_system::memory::{Resource, memory, pressure};
+use headstart_system::memory::{Resource, memory, pages_scanned, pressure};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ pub struct Governor {
     begun: Instant,
     stop_below: u64,
     stop_pressure: f64,
+    stop_at_reclaim: bool,
     stopped: OnceLock<String>,
     /// When to look next, nanoseconds since `begun`.
     next_look: AtomicU64,
@@ -34,6 +35,8 @@ struct First {
     available: u64,
     /// Memory stalls since boot, microseconds; `None` without PSI.
     stalls_us: Option<u64>,
+    /// Pages that the kernel had looked at to free some.
+    scanned: Option<u64>,
     at: Instant,
 }
 
@@ -44,6 +47,7 @@ impl Governor {
             begun: Instant::now(),
             stop_below: options.stop_below,
             stop_pressure: options.stop_pressure,
+            stop_at_reclaim: options.stop_at_reclaim,
             stopped: OnceLock::new(),
             next_look: AtomicU64::new(0),
             allowance: AtomicU64::new(u64::MAX),
@@ -76,6 +80,7 @@ impl Governor {
         let _ = self.first.set(First {
             available,
             stalls_us,
+            scanned: pages_scanned().filter(|_| self.stop_at_reclaim),
             at: Instant::now(),
         });
     }
@@ -125,6 +130,11 @@ impl Governor {
             && memory.available < self.stop_below
         {
             self.too_little(memory.available);
+        }
+        if let Some(before) = self.first.get().and_then(|first| first.scanned)
+            && pages_scanned().is_some_and(|now| now > before)
+        {
+            self.stop("the kernel began to reclaim memory");
         }
         let window = now.saturating_sub(self.judged.load(Ordering::Relaxed));
         if window < PRESSURE_WINDOW.as_nanos() as u64 {
@@ -211,6 +221,27 @@ mod tests {
         assert!(governor.go_on(), "no look is due yet");
         std::thread::sleep(INTERVAL);
         assert!(!governor.go_on());
+    }
+
+    #[test]
+    fn it_stops_when_the_kernel_reclaims() {
+        let options = Options {
+            stop_below: 0,
+            stop_pressure: 1e9,
+            stop_at_reclaim: true,
+            ..Options::new(Instant::now())
+        };
+        let governor = Governor::new(&options);
+        let _ = governor.first.set(First {
+            available: 1,
+            stalls_us: None,
+            // One page less than now.
+            scanned: pages_scanned().map(|now| now.saturating_sub(1)),
+            at: Instant::now(),
+        });
+        let scanned = pages_scanned().is_some_and(|pages| pages > 0);
+        governor.look(1);
+        assert_eq!(governor.stopped().is_some(), scanned);
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub struct Options {
     pub stop_below: u64,
     /// The replay stops when some task waits for memory this share of the time, percent.
     pub stop_pressure: f64,
+    /// Whether the replay stops as soon as the kernel looks for pages to free: at boot nobody else has filled memory, so
+    /// it would begin to push out what it has just read.
+    pub stop_at_reclaim: bool,
     /// The longest [`Replay::wait_held`] waits.
     pub hold_limit: Duration,
     /// Whether paths may be looked up through io_uring, where the kernel has it and it helps. What becomes of them is
@@ -60,6 +63,7 @@ impl Options {
             depth: None,
             stop_below: Options::STOP_BELOW,
             stop_pressure: Options::STOP_PRESSURE,
+            stop_at_reclaim: false,
             hold_limit: Options::HOLD_LIMIT,
             io_uring: true,
         }

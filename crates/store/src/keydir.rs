@@ -271,7 +271,7 @@ impl KeyLock {
         &self.dir
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         // The key's text comes first and lasts: a directory without it would belong to nobody.
         if !self.dir.exists() {
             write_whole(&self.dir.path.join("key"), self.dir.key.as_str().as_bytes())?;

@@ -9,6 +9,7 @@
 //!     <unix ns>.outcome       the last fifty
 //!     turns                   replays since the last control run
 //!     lock                    held by whoever writes here
+//!     armed, last.json        of boots: the guard, and what the last one had to say
 //!   devices/<uuid>.json       what reads cost, measured
 //!   log                       what background work had to say
 //! ```
@@ -18,6 +19,7 @@
 //! what somebody runs. A file that cannot be decoded is moved aside, named in a message, and otherwise treated as
 //! missing.
 
+mod boot;
 mod device;
 mod error;
 mod file;

@@ -1,12 +1,15 @@
 //! The subcommands, one file each: its arguments, and what they are parsed, called and printed for.
 
 mod beside;
+pub mod boot;
+mod boot_status;
 pub mod diff;
 pub mod doctor;
 pub mod explain;
 pub mod forget;
 pub mod generate;
 pub mod learn;
+pub mod mark;
 pub mod plan;
 pub mod record;
 pub mod replay;
@@ -31,6 +34,8 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Diff(args) => diff::run(args),
         Command::Status(args) => status::run(args, &store(cli.state)?),
         Command::Forget(args) => forget::run(args, &store(cli.state)?),
+        Command::Boot(args) => boot::run(args, cli.state),
+        Command::Mark(args) => mark::run(args),
         Command::Doctor(args) => doctor::run(args, &store(cli.state)?),
         Command::Generate(args) => generate::run(args),
     }

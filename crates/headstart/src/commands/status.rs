@@ -37,7 +37,8 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     args.output_form.print(&it, || text(&it, now_unix_ns()))
 }
 
-fn of(kept: &KeyDir) -> KeyStatus {
+/// What is known of a key.
+pub(super) fn of(kept: &KeyDir) -> KeyStatus {
     let tell = |line: String| complain(&line);
     let profile = kept.profile().or_tell(tell).map(|profile| ProfileStatus {
         runs: profile.runs,

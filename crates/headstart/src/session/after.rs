@@ -10,7 +10,7 @@ use headstart_model::outcome::{Mode, Outcome, ReplayReport, Skipped};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
-use headstart_model::{Key, Profile, Trace};
+use headstart_model::{FilePath, Key, Profile, Trace};
 use headstart_plan::{PlanOptions, RecordedMetadata, plan, recorded_metadata};
 use headstart_record::RecordError;
 use headstart_store::{KeyLock, Limits, Store};
@@ -34,8 +34,31 @@ pub struct After<'a> {
     pub reason: EndReason,
     /// Its replay.
     pub replayed: Option<Replayed>,
-    /// The command's status and how long it took, if it has ended.
-    pub ended: Option<(i32, Duration)>,
+    /// The command's status, if it has one, and how long it took, if it has ended.
+    pub ended: Option<(Option<i32>, Duration)>,
+    /// How it is learned from.
+    pub rules: Rules,
+}
+
+/// How a start is learned from.
+pub struct Rules {
+    /// How a key that is new is learned.
+    pub policy: Policy,
+    /// Nothing at or below these paths is learned.
+    pub exclude: Vec<FilePath>,
+    /// Why the start teaches nothing, where something else than its trace tells.
+    pub unfit: Option<String>,
+}
+
+impl Rules {
+    /// Those of programs.
+    pub fn of_programs() -> Rules {
+        Rules {
+            policy: Policy::Decay,
+            exclude: DEFAULT_EXCLUDE.iter().map(|path| (*path).into()).collect(),
+            unfit: None,
+        }
+    }
 }
 
 /// A replay that has ended.
@@ -63,6 +86,7 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<Outcome> {
         reason,
         replayed,
         ended,
+        rules,
     } = after;
     let lock = store.key(key).lock()?;
     let trace = match recorded {
@@ -74,9 +98,9 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<Outcome> {
         }
     };
     let previous = lock.dir().profile().or_tell(|line| notes.tell(line));
-    let learned = match unfit(reason) {
+    let learned = match rules.unfit.clone().or_else(|| unfit(reason)) {
         Some(why) => Err(why),
-        None => learn_from(key, previous.clone(), &trace),
+        None => learn_from(key, previous.clone(), &trace, &rules),
     };
     let opened = replayed
         .as_ref()
@@ -94,7 +118,7 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<Outcome> {
     // The trace begins when the recorder is attached; the caller waited from the first instant.
     if let Some((status, took)) = ended {
         outcome.elapsed_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        outcome.status = Some(status);
+        outcome.status = status;
     }
     let (metadata, witness) = metadata(&lock, &trace, notes);
     match learned {
@@ -132,12 +156,12 @@ fn unfit(reason: EndReason) -> Option<String> {
     }
 }
 
-fn learn_from(key: &Key, previous: Option<Profile>, trace: &Trace) -> Result<Profile, String> {
+fn learn_from(key: &Key, previous: Option<Profile>, trace: &Trace, rules: &Rules) -> Result<Profile, String> {
     let options = LearnOptions {
         key: key.clone(),
-        policy: previous.as_ref().map_or(Policy::Decay, |profile| profile.policy),
+        policy: previous.as_ref().map_or(rules.policy, |profile| profile.policy),
         now_unix_ns: now_unix_ns(),
-        exclude: DEFAULT_EXCLUDE.iter().map(|path| (*path).into()).collect(),
+        exclude: rules.exclude.clone(),
     };
     learn(previous, std::slice::from_ref(trace), &options).map_err(|refused| refused.to_string())
 }
@@ -168,7 +192,7 @@ fn without_trace(
     key: &Key,
     mode: Mode,
     replayed: Option<&Replayed>,
-    ended: Option<(i32, Duration)>,
+    ended: Option<(Option<i32>, Duration)>,
     started_unix_ns: u64,
     error: &RecordError,
 ) -> Outcome {
@@ -178,7 +202,7 @@ fn without_trace(
         started_unix_ns,
         mode,
         elapsed_ns: ended.map_or(0, |(_, took)| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)),
-        status: ended.map(|(status, _)| status),
+        status: ended.and_then(|(status, _)| status),
         blocked_ns: None,
         replay_ns: report.map_or(0, |report| report.replay_ns),
         stages: Vec::new(),

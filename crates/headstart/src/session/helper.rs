@@ -21,13 +21,20 @@ use std::time::Instant;
 #[derive(Default)]
 pub struct Notes {
     first: Option<String>,
+    all: Vec<String>,
 }
 
 impl Notes {
     /// Notes a line.
     pub fn tell(&mut self, line: String) {
         self.log(&line);
+        self.all.push(line.clone());
         self.first.get_or_insert(line);
+    }
+
+    /// All lines that were told so far.
+    pub fn all(&self) -> &[String] {
+        &self.all
     }
 
     /// Writes a line to the log only.
@@ -93,7 +100,7 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
         Purpose::Loop { store, key, .. } => {
             let replayed = replaying.map(|replaying| replaying.end(&watch));
             let ended = match watch.fate() {
-                Fate::Ended(ended, at) => Some((ended.status, at.duration_since(job.origin))),
+                Fate::Ended(ended, at) => Some((Some(ended.status), at.duration_since(job.origin))),
                 _ => None,
             };
             let after = After {
@@ -105,6 +112,7 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
                 reason,
                 replayed,
                 ended,
+                rules: after::Rules::of_programs(),
             };
             after::work(after, &mut notes).and_then(|outcome| document(&outcome))
         }

@@ -10,7 +10,7 @@
 //! headstart itself has one thread and waits; whatever fails in the helper leaves the command alone, and learning
 //! delays nobody. Where headstart is killed the command goes on, and the helper learns nothing from it.
 
-mod after;
+pub mod after;
 mod front;
 mod helper;
 mod message;
@@ -19,6 +19,7 @@ mod turns;
 mod watch;
 
 pub use front::{Ending, start};
+pub use helper::Notes;
 
 use headstart_model::Key;
 use headstart_store::Store;

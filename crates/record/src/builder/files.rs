@@ -24,6 +24,8 @@ struct Entry {
     seen: FileSeen,
     used: PageSets,
     mapped: BTreeSet<PageRange>,
+    /// Whether a mount that the recorder sees shows it.
+    visible: bool,
 }
 
 /// What makes two sights the same file. On btrfs two subvolumes share device, inode number and, if one is a snapshot
@@ -58,7 +60,8 @@ impl Files {
         }
     }
 
-    /// Pages used for the first time so far, over all files.
+    /// Pages used for the first time so far, over all files on file systems that the recorder sees: in a container, what
+    /// goes on outside is no sign of work inside.
     pub(super) fn pages(&self) -> u64 {
         self.pages
     }
@@ -66,6 +69,7 @@ impl Files {
     /// A file came into sight.
     pub(super) fn see(&mut self, seen: FileSeen, mounts: &Mounts) {
         let dev = seen.place.dev;
+        let visible = !resolve(mounts, &seen.place).is_empty();
         let btrfs = dev.major == 0 && mounts.of_device(dev).next().is_none_or(|m| m.fstype == "btrfs");
         let subvolumes = btrfs.then(|| seen.place.location.clone());
         let key = Key {
@@ -83,6 +87,7 @@ impl Files {
                 seen,
                 used: PageSets::default(),
                 mapped: BTreeSet::new(),
+                visible,
             }),
             Some(known) if known.seen.place.location == Location::Unknown => known.seen.place = seen.place,
             Some(_) => {}
@@ -105,13 +110,17 @@ impl Files {
             return;
         };
         entry.mapped.extend(seen.mapped);
-        self.pages += entry.used.add(seen.kind, seen.start, last, |start, pages| {
+        let first = entry.used.add(seen.kind, seen.start, last, |start, pages| {
             fresh(*index, start, pages)
         });
+        if entry.visible {
+            self.pages += first;
+        }
     }
 
-    /// Gives every file its path, as far as it can be had now.
-    pub(super) fn name(self, mounts: &Mounts) -> Named {
+    /// Gives every file its path, as far as it can be had now. Files that no mount shows are left out if that is asked
+    /// for: in scope system they are other containers'.
+    pub(super) fn name(self, mounts: &Mounts, without_foreign: bool) -> Named {
         let mut named = Named {
             filesystems: vec![],
             files: vec![],
@@ -123,6 +132,10 @@ impl Files {
         for Entry { seen, mapped, .. } in self.list {
             if seen.place.location == Location::Unknown {
                 named.lost += 1;
+                named.index.push(None);
+                continue;
+            }
+            if without_foreign && resolve(mounts, &seen.place).is_empty() {
                 named.index.push(None);
                 continue;
             }

@@ -64,6 +64,20 @@ pub fn pressure(resource: Resource) -> Option<Pressure> {
     parse_pressure(&std::fs::read_to_string(file).ok()?)
 }
 
+/// Pages that the kernel has looked at since boot to free some, in the background and on behalf of tasks that waited for
+/// it; `None` where it does not count them.
+pub fn pages_scanned() -> Option<u64> {
+    parse_scanned(&std::fs::read_to_string("/proc/vmstat").ok()?)
+}
+
+fn parse_scanned(text: &str) -> Option<u64> {
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.strip_prefix(' ')?.parse::<u64>().ok()
+    };
+    field("pgscan_kswapd")?.checked_add(field("pgscan_direct")?)
+}
+
 fn parse_meminfo(text: &str) -> Memory {
     let field = |name: &str| {
         let line = text
@@ -125,6 +139,13 @@ mod tests {
         };
         assert_eq!(parse_pressure(text), Some(expected));
         assert_eq!(parse_pressure("nothing"), None);
+    }
+
+    #[test]
+    fn scanned_pages_are_those_of_both_kinds() {
+        let text = "pgscan_kswapd 5\npgscan_direct 7\npgscan_direct_throttle 9\n";
+        assert_eq!(parse_scanned(text), Some(12));
+        assert_eq!(parse_scanned("pgscan_kswapd 5\n"), None);
     }
 
     #[test]

@@ -1,0 +1,70 @@
+//! `headstart=off|record|on` on the kernel command line decides for one boot.
+
+use std::path::Path;
+
+/// What a boot's command line asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wish {
+    /// Neither replay nor record.
+    Off,
+    /// Record and learn, but do not replay.
+    Record,
+    /// Replay, record and learn.
+    #[default]
+    On,
+}
+
+/// This boot's. In a container there is no kernel command line of its own: there, as for systemd, the arguments of
+/// process 1 stand for it. Another value than the three is told and ignored.
+pub fn wish(tell: &mut dyn FnMut(String)) -> Wish {
+    let file = if Path::new("/run/systemd/container").exists() {
+        "/proc/1/cmdline"
+    } else {
+        "/proc/cmdline"
+    };
+    match std::fs::read_to_string(file) {
+        Ok(text) => parse(&text, tell),
+        Err(error) => {
+            tell(format!("cannot read {file}, taken for empty: {error}"));
+            Wish::On
+        }
+    }
+}
+
+/// The last of several counts, as for the kernel.
+fn parse(line: &str, tell: &mut dyn FnMut(String)) -> Wish {
+    let words = line.split(|c: char| c.is_ascii_whitespace() || c == '\0');
+    let mut wish = Wish::On;
+    for value in words.filter_map(|word| word.strip_prefix("headstart=")) {
+        wish = match value {
+            "off" => Wish::Off,
+            "record" => Wish::Record,
+            "on" => Wish::On,
+            _ => {
+                tell(format!(
+                    "headstart={value} on the kernel command line: use off, record or on; taken for on"
+                ));
+                Wish::On
+            }
+        };
+    }
+    wish
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_counts_and_nonsense_is_told() {
+        let mut told = Vec::new();
+        let mut read = |line: &str| parse(line, &mut |line| told.push(line));
+        assert_eq!(read("root=/dev/sda1 quiet"), Wish::On);
+        assert_eq!(read("headstart=off\n"), Wish::Off);
+        assert_eq!(read("/sbin/init\0headstart=record\0"), Wish::Record);
+        assert_eq!(read("headstart=off headstart=on"), Wish::On);
+        assert_eq!(read("noheadstart=off"), Wish::On);
+        assert_eq!(read("headstart=maybe"), Wish::On);
+        assert!(told.len() == 1 && told[0].contains("maybe"), "{told:?}");
+    }
+}

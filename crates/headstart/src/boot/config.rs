@@ -1,0 +1,105 @@
+//! /etc/headstart/headstart.toml: what boots leave out. Everything has a default, and the file need not exist.
+
+use headstart_model::FilePath;
+use serde::Deserialize;
+use std::path::Path;
+
+/// Where it is.
+pub const FILE: &str = "/etc/headstart/headstart.toml";
+
+/// The file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// What is about boots.
+    pub boot: Boot,
+}
+
+/// `[boot]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Boot {
+    /// Nothing at or below these absolute paths is learned.
+    pub exclude: Vec<String>,
+    /// Every so many boots one is not read ahead, to compare with; 0 for never.
+    pub control_every: u32,
+}
+
+impl Default for Boot {
+    fn default() -> Boot {
+        // File systems of the kernel's; what is written anew at every boot or rotated away; and what is the users' own.
+        let exclude = ["/proc", "/sys", "/dev", "/var/log", "/run", "/home", "/tmp"];
+        Boot {
+            exclude: exclude.map(String::from).to_vec(),
+            control_every: 10,
+        }
+    }
+}
+
+impl Boot {
+    /// The excluded paths, with headstart's own state among them: at boot only headstart reads that.
+    pub fn excluded(&self, state: &Path) -> Vec<FilePath> {
+        let mut all: Vec<FilePath> = self.exclude.iter().map(|path| path.as_str().into()).collect();
+        all.push(state.into());
+        all
+    }
+}
+
+/// Reads it. What is wrong with it is told, and the defaults hold: a boot has nobody to ask.
+pub fn read(path: &Path, tell: &mut dyn FnMut(String)) -> Config {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Config::default(),
+        Err(error) => {
+            tell(format!("{}: {error}; the defaults hold", path.display()));
+            return Config::default();
+        }
+    };
+    parse(&text).unwrap_or_else(|error| {
+        tell(format!("{}: {error}; the defaults hold", path.display()));
+        Config::default()
+    })
+}
+
+fn parse(text: &str) -> Result<Config, String> {
+    let config: Config = toml::from_str(text).map_err(|error| error.to_string().replace('\n', " "))?;
+    match config.boot.exclude.iter().find(|path| !path.starts_with('/')) {
+        Some(relative) => Err(format!("boot.exclude: {relative:?} is no absolute path")),
+        None => Ok(config),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_has_its_default() {
+        assert_eq!(parse(""), Ok(Config::default()));
+        let it = parse("[boot]\nexclude = [\"/srv/cache\"]\n").unwrap().boot;
+        assert_eq!((it.exclude.len(), it.control_every), (1, 10));
+        assert_eq!(it.excluded(Path::new("/state")).len(), 2);
+        assert_eq!(parse("[boot]\ncontrol_every = 0").unwrap().boot.control_every, 0);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_and_the_defaults_hold() {
+        assert!(
+            parse("[boot]\nexclude = [\"tmp\"]")
+                .unwrap_err()
+                .contains("absolute")
+        );
+        assert!(parse("[boot]\nexcluded = []").unwrap_err().contains("excluded"));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("headstart.toml");
+        let mut told = Vec::new();
+        assert_eq!(read(&path, &mut |line| told.push(line)), Config::default());
+        assert!(told.is_empty(), "it need not exist");
+        std::fs::write(&path, "boot = 7").unwrap();
+        assert_eq!(read(&path, &mut |line| told.push(line)), Config::default());
+        assert!(
+            told.len() == 1 && told[0].contains("the defaults hold"),
+            "{told:?}"
+        );
+    }
+}

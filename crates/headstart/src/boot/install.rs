@@ -1,0 +1,199 @@
+//! Switching boots on and off: the unit, and its link in `sysinit.target.wants`. On this system, or below the root of
+//! another.
+
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// Set, to anything, by the initramfs hooks.
+pub const FROM_INITRAMFS: &str = "HEADSTART_INITRAMFS";
+
+const UNIT: &str = include_str!("../../../../packaging/systemd/headstart-boot.service");
+const NAME: &str = "headstart-boot.service";
+/// Where the unit says the command is.
+const INSTALLED: &str = "/usr/sbin/headstart";
+/// Where packages put units, and `make install`.
+const PACKAGED: [&str; 2] = ["usr/lib/systemd/system", "lib/systemd/system"];
+const LOCAL: &str = "etc/systemd/system";
+const WANTS: &str = "etc/systemd/system/sysinit.target.wants";
+const STATE: &str = "var/lib/headstart";
+
+/// Switches boots on; what was written. A packaged unit is used as it is, else one is written that runs this command.
+pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
+    let root = other.unwrap_or(Path::new("/"));
+    let systemd = ["usr/lib/systemd/systemd", "lib/systemd/systemd"];
+    if !systemd.iter().any(|path| root.join(path).exists()) {
+        bail!(
+            "{} has no systemd, and boots are served by a unit of it: start `headstart boot run` early by other means",
+            root.display()
+        );
+    }
+    let mut changed = Vec::new();
+    let unit = match packaged(root) {
+        Some(unit) => unit,
+        None => {
+            let unit = Path::new(LOCAL).join(NAME);
+            write(&root.join(&unit), &UNIT.replace(INSTALLED, &command(other)?))?;
+            changed.push(root.join(&unit));
+            unit
+        }
+    };
+    let link = root.join(WANTS).join(NAME);
+    make_directory(&root.join(WANTS), 0o755)?;
+    remove(&link)?;
+    symlink(Path::new("/").join(unit), &link).with_context(|| cannot("link", &link))?;
+    changed.push(link);
+    // It must be there when the root is still read-only.
+    make_directory(&root.join(STATE), 0o700)?;
+    Ok(changed)
+}
+
+/// Switches boots off; what was removed.
+pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
+    let root = other.unwrap_or(Path::new("/"));
+    let mut changed = Vec::new();
+    for path in [root.join(WANTS).join(NAME), root.join(LOCAL).join(NAME)] {
+        if remove(&path)? {
+            changed.push(path);
+        }
+    }
+    if changed.is_empty() {
+        bail!(
+            "boots are not read ahead on {}: nothing to switch off",
+            root.display()
+        );
+    }
+    Ok(changed)
+}
+
+/// Whether boots are switched on.
+pub fn is_enabled(other: Option<&Path>) -> bool {
+    let link = other.unwrap_or(Path::new("/")).join(WANTS).join(NAME);
+    fs::symlink_metadata(link).is_ok()
+}
+
+/// The unit of a package, from the root.
+fn packaged(root: &Path) -> Option<PathBuf> {
+    PACKAGED
+        .iter()
+        .map(|directory| Path::new(directory).join(NAME))
+        .find(|unit| root.join(unit).exists())
+}
+
+/// The path of the command on the system.
+fn command(other: Option<&Path>) -> Result<String> {
+    let path = match other {
+        None => std::env::current_exe().context("cannot find out where this command is")?,
+        Some(root) => {
+            let places = [
+                INSTALLED,
+                "/usr/bin/headstart",
+                "/usr/local/sbin/headstart",
+                "/usr/local/bin/headstart",
+            ];
+            let place = places.iter().find(|place| root.join(&place[1..]).exists());
+            match place {
+                Some(place) => PathBuf::from(place),
+                None => bail!(
+                    "{} has no headstart: copy it to {INSTALLED} there",
+                    root.display()
+                ),
+            }
+        }
+    };
+    match path.to_str() {
+        // What a unit would read otherwise.
+        Some(text) if !text.contains(|c: char| c.is_whitespace() || "%\\\"'$;".contains(c)) => {
+            Ok(text.to_owned())
+        }
+        _ => bail!("{path:?} cannot be named in a unit: install headstart as {INSTALLED}"),
+    }
+}
+
+fn cannot(what: &str, path: &Path) -> String {
+    format!("cannot {what} {}: run as root", path.display())
+}
+
+fn make_directory(path: &Path, mode: u32) -> Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(mode);
+    builder.create(path).with_context(|| cannot("create", path))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        make_directory(parent, 0o755)?;
+    }
+    fs::write(path, text).with_context(|| cannot("write", path))
+}
+
+fn remove(path: &Path) -> Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).with_context(|| cannot("remove", path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for file in ["usr/lib/systemd/systemd", "usr/sbin/headstart"] {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn an_image_is_switched_on_and_off() {
+        let dir = system();
+        let root = Some(dir.path());
+        assert!(!is_enabled(root) && disable(root).is_err());
+        enable(root).unwrap();
+        let written = enable(root).unwrap();
+        assert!(is_enabled(root), "{written:?}");
+        let link = dir.path().join(WANTS).join(NAME);
+        let target = fs::read_link(link).unwrap();
+        assert_eq!(target, Path::new("/etc/systemd/system/headstart-boot.service"));
+        let unit = fs::read_to_string(dir.path().join(LOCAL).join(NAME)).unwrap();
+        assert!(
+            unit.contains("ExecStart=/usr/sbin/headstart boot run\n"),
+            "{unit}"
+        );
+        assert!(dir.path().join(STATE).is_dir());
+        assert_eq!(disable(root).unwrap().len(), 2);
+        assert!(
+            !is_enabled(root) && dir.path().join(STATE).is_dir(),
+            "the state stays"
+        );
+    }
+
+    #[test]
+    fn a_packaged_unit_is_used_as_it_is() {
+        let dir = system();
+        let unit = dir.path().join(PACKAGED[0]).join(NAME);
+        write(&unit, UNIT).unwrap();
+        enable(Some(dir.path())).unwrap();
+        let target = fs::read_link(dir.path().join(WANTS).join(NAME)).unwrap();
+        assert_eq!(target, Path::new("/").join(PACKAGED[0]).join(NAME));
+        disable(Some(dir.path())).unwrap();
+        assert!(unit.exists(), "it is the package's");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = |dir: &Path| format!("{:#}", enable(Some(dir)).unwrap_err());
+        assert!(error(dir.path()).contains("no systemd"));
+        let dir = system();
+        fs::remove_file(dir.path().join("usr/sbin/headstart")).unwrap();
+        assert!(error(dir.path()).contains("copy it to /usr/sbin/headstart"));
+    }
+}

@@ -1,0 +1,57 @@
+//! What a boot had to say: kept in /run while it lasts, and beside the profile for the next.
+
+use super::RUN;
+use headstart_model::outcome::Mode;
+use headstart_store::{KeyDir, write_whole};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// What a boot had to say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Last {
+    /// Which boot, as the kernel names it (`/proc/sys/kernel/random/boot_id`).
+    pub boot_id: String,
+    /// When this began to serve it, nanoseconds since 1970.
+    pub began_unix_ns: u64,
+    /// Whether that was in the initramfs.
+    pub from_initramfs: bool,
+    /// What was done for it.
+    pub mode: Option<Mode>,
+    /// Why nothing was read ahead; `None` if it was.
+    pub not_replayed: Option<String>,
+    /// What recorded, and what its events mean; `None` if nothing did.
+    pub recorder: Option<String>,
+    /// When each stage began, nanoseconds since process 1 did.
+    pub stages: Vec<(String, u64)>,
+    /// From process 1's begin until systemd had finished or, if later, a session had begun, nanoseconds.
+    pub took_ns: Option<u64>,
+    /// How it ended; `None` while it lasts.
+    pub ended: Option<String>,
+    /// Why it taught nothing; `None` if it did, or has not ended.
+    pub not_learned: Option<String>,
+    /// Whether the guard was set again, so that the next boot may be read ahead.
+    pub armed: bool,
+    /// What else there was to say.
+    pub notes: Vec<String>,
+}
+
+fn in_run() -> PathBuf {
+    Path::new(RUN).join("last.json")
+}
+
+impl Last {
+    /// Keeps it for as long as the machine runs. Where there is not even that, nobody can be told.
+    pub fn keep_in_run(&self) {
+        if let Ok(json) = serde_json::to_vec_pretty(self) {
+            let _ = std::fs::create_dir_all(RUN);
+            let _ = write_whole(&in_run(), &json);
+        }
+    }
+
+    /// That of this boot, or else of the last that could keep it.
+    pub fn read(kept: &KeyDir) -> Option<Last> {
+        let of_run = headstart_store::read_bounded(&in_run(), 1 << 20).ok().flatten();
+        let bytes = of_run.or_else(|| kept.last().ok().flatten())?;
+        serde_json::from_slice(&bytes).ok()
+    }
+}

@@ -1,0 +1,73 @@
+//! Marks that users set: `headstart mark NAME` appends a line, the boot's process reads them at its end. A file, so that
+//! nobody has to listen, and a mark set before the process is ready is not lost.
+
+use anyhow::{Context, Result, bail};
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+const FILE: &str = "marks";
+/// Enough for a name, and a line is written in one piece.
+const MAX_NAME: usize = 64;
+
+/// Now, nanoseconds of CLOCK_MONOTONIC, the clock of the trace's events and of systemd's time stamps.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// Notes that the stage `name` begins now.
+pub fn add(run: &Path, name: &str) -> Result<()> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(good) {
+        bail!("{name:?} is no name of a stage: use at most {MAX_NAME} letters, digits, -, _ and .");
+    }
+    let path = run.join(FILE);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(run)
+        .and_then(|()| {
+            let mut options = OpenOptions::new();
+            options.append(true).create(true).mode(0o600);
+            options.open(&path)
+        })
+        .and_then(|mut file| file.write_all(format!("{} {name}\n", monotonic_ns()).as_bytes()))
+        .with_context(|| format!("cannot note the mark in {}: run as root", path.display()))
+}
+
+/// The marks so far: when, and which stage. Lines that make no sense are left out.
+pub fn read(run: &Path) -> Vec<(u64, String)> {
+    let text = std::fs::read_to_string(run.join(FILE)).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let (time, name) = line.split_once(' ')?;
+            Some((time.parse().ok()?, name.to_owned()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_kept_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        assert!(read(&run).is_empty());
+        let before = monotonic_ns();
+        add(&run, "office").unwrap();
+        add(&run, "desktop.ready").unwrap();
+        let marks = read(&run);
+        assert_eq!(
+            marks.iter().map(|m| m.1.as_str()).collect::<Vec<_>>(),
+            ["office", "desktop.ready"]
+        );
+        assert!(before <= marks[0].0 && marks[0].0 <= marks[1].0 && marks[1].0 <= monotonic_ns());
+        for bad in ["", "a b", "a\nb", &"x".repeat(MAX_NAME + 1)] {
+            assert!(add(&run, bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The replay of a boot's plan, in parts: a file system's part begins when it is mounted, those mounted already at once
+//! and together. Encrypted and late disks come when they come; nobody waits for them, and they for nobody.
+
+use anyhow::Result;
+use headstart_model::outcome::ReplayReport;
+use headstart_model::plan::{PlanDevice, PlanFile};
+use headstart_replay::{Options, Replay, ReplayError};
+use headstart_system::mounts::MountTable;
+use std::time::Instant;
+
+/// A plan's replay.
+pub struct Replays {
+    plan: PlanFile,
+    origin: Instant,
+    running: Vec<Part>,
+    /// Devices of the plan, by index, whose file system was not mounted yet.
+    waiting: Vec<usize>,
+}
+
+struct Part {
+    replay: Replay,
+    /// The plan's number of each request of the part; `None` where it is the whole plan.
+    requests: Option<Vec<u32>>,
+}
+
+impl Replays {
+    /// Begins with what is mounted. Times count from `origin`.
+    pub fn start(plan: PlanFile, origin: Instant) -> Result<Replays> {
+        let checked = plan.plan()?;
+        let devices = 0..checked.device_count();
+        let mounts = MountTable::read().unwrap_or_default();
+        let (now, waiting): (Vec<usize>, Vec<usize>) = devices.partition(|index| {
+            checked
+                .device(*index)
+                .is_some_and(|device| is_mounted(&device, &mounts))
+        });
+        let mut replays = Replays {
+            running: Vec::new(),
+            origin,
+            waiting,
+            plan: PlanFile(plan.0.clone()),
+        };
+        if replays.waiting.is_empty() {
+            replays.running.push(Part {
+                replay: replays.begin(plan)?,
+                requests: None,
+            });
+        } else {
+            replays.part(&now)?;
+        }
+        Ok(replays)
+    }
+
+    fn begin(&self, plan: PlanFile) -> Result<Replay, ReplayError> {
+        let options = Options {
+            stop_at_reclaim: true,
+            ..Options::new(self.origin)
+        };
+        Replay::start(plan, options)
+    }
+
+    /// Begins with the part of some devices.
+    fn part(&mut self, devices: &[usize]) -> Result<()> {
+        let (part, requests) = part(&self.plan, devices)?;
+        if !requests.is_empty() {
+            self.running.push(Part {
+                replay: self.begin(part)?,
+                requests: Some(requests),
+            });
+        }
+        Ok(())
+    }
+
+    /// Begins with what has been mounted since.
+    pub fn look(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let mounts = MountTable::read()?;
+        let plan = self.plan.plan()?;
+        let come = |index: &usize| {
+            plan.device(*index)
+                .is_some_and(|device| is_mounted(&device, &mounts))
+        };
+        let (now, waiting): (Vec<usize>, Vec<usize>) = self.waiting.iter().partition(|index| come(index));
+        self.waiting = waiting;
+        if now.is_empty() { Ok(()) } else { self.part(&now) }
+    }
+
+    /// Whether nothing is under way or waited for.
+    pub fn are_over(&self) -> bool {
+        self.waiting.is_empty() && self.running.iter().all(|part| part.replay.is_finished())
+    }
+
+    /// Stops what is under way; the plan, and what all parts did together.
+    pub fn finish(self) -> (PlanFile, ReplayReport) {
+        for part in &self.running {
+            if !part.replay.is_finished() {
+                part.replay.stop();
+            }
+        }
+        let mut all = ReplayReport::default();
+        let never = |file: &PlanFile| part(file, &self.waiting).map_or(0, |(_, requests)| requests.len());
+        all.skipped.missing = never(&self.plan) as u64;
+        for Part { replay, requests } in self.running {
+            add(&mut all, replay.finish(), requests.as_deref());
+        }
+        all.issued.sort_by_key(|one| (one.issued_ns, one.request));
+        (self.plan, all)
+    }
+}
+
+fn is_mounted(device: &PlanDevice, mounts: &MountTable) -> bool {
+    let covers = mounts.lookup(device.mount_point.as_bytes());
+    covers.is_some_and(|mount| mount.mount_point == device.mount_point && mounts.is_local(mount))
+}
+
+/// The plan of some of a plan's devices, and its requests' numbers in the whole.
+fn part(file: &PlanFile, devices: &[usize]) -> Result<(PlanFile, Vec<u32>)> {
+    let plan = file.plan()?;
+    let mut draft = plan.to_draft()?;
+    let mut numbers = Vec::new();
+    let (mut requests, mut cut) = (Vec::new(), 0);
+    for (number, request) in plan.requests().enumerate() {
+        if devices.contains(&usize::from(request.device)) {
+            cut += u32::from(number < plan.cut());
+            numbers.push(number as u32);
+            requests.push(request);
+        }
+    }
+    draft.requests = requests;
+    draft.cut = cut;
+    Ok((PlanFile(draft.to_bytes()?), numbers))
+}
+
+/// Adds what a part did.
+fn add(all: &mut ReplayReport, part: ReplayReport, requests: Option<&[u32]>) {
+    let ReplayReport {
+        replay_ns,
+        issued,
+        skipped,
+        memory_available,
+        memory_pressure,
+        stopped,
+    } = part;
+    all.replay_ns = all.replay_ns.max(replay_ns);
+    all.issued.extend(issued.into_iter().filter_map(|mut one| {
+        if let Some(numbers) = requests {
+            one.request = *numbers.get(one.request as usize)?;
+        }
+        Some(one)
+    }));
+    all.skipped.add(&skipped);
+    // That of the first part is what there was before anything was read.
+    if all.memory_available == 0 {
+        all.memory_available = memory_available;
+    }
+    all.memory_pressure = match (all.memory_pressure, memory_pressure) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
+    };
+    all.stopped = all.stopped.take().or(stopped);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::Key;
+    use headstart_model::machine::{Cost, DeviceClass};
+    use headstart_model::plan::{PlanDraft, PlanFileEntry, Request, RequestKind};
+
+    /// A file on each of two devices, the first of which is where `directory` is.
+    fn plan(mounts: [&str; 2], files: [&std::path::Path; 2]) -> PlanFile {
+        let device = |mount: &str| headstart_model::plan::PlanDevice {
+            mount_point: mount.into(),
+            uuid: [0; 16],
+            cost: Cost {
+                class: DeviceClass::Flash,
+                bandwidth: 1e9,
+                latency: 1e-4,
+                depth: 4,
+            },
+            request_limit: 128 << 10,
+            hold: 0,
+        };
+        let file = |(device, path): (usize, &std::path::Path)| {
+            use std::os::unix::fs::MetadataExt;
+            let facts = std::fs::metadata(path).unwrap();
+            PlanFileEntry {
+                path: path.into(),
+                device: device as u16,
+                inode: facts.ino(),
+                generation: 0,
+                size: facts.size(),
+                mtime_ns: facts.mtime() * 1_000_000_000 + facts.mtime_nsec(),
+            }
+        };
+        let request = |device: u16| Request {
+            kind: RequestKind::Data,
+            stage: 0,
+            device,
+            file: device.into(),
+            offset: 0,
+            length: 4096,
+            bridged: 0,
+            deadline_us: 0,
+        };
+        let draft = PlanDraft {
+            key: Key::new("boot").unwrap(),
+            page_size: rustix::param::page_size() as u32,
+            created_unix_ns: 0,
+            budget: 1 << 20,
+            cut: 2,
+            stages: vec!["start".into()],
+            devices: mounts.map(device).to_vec(),
+            files: files.into_iter().enumerate().map(file).collect(),
+            requests: vec![request(1), request(0)],
+        };
+        PlanFile(draft.to_bytes().unwrap())
+    }
+
+    #[test]
+    fn what_is_not_mounted_is_waited_for_and_counted() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![1; 4096]).unwrap();
+        let table = MountTable::read().unwrap();
+        let here = table.lookup(path.as_os_str().as_encoded_bytes()).unwrap();
+        let here = here.mount_point.to_string();
+        let mut replays =
+            Replays::start(plan([&here, "/not/mounted"], [&path, &path]), Instant::now()).unwrap();
+        replays.look().unwrap();
+        assert!(!replays.are_over(), "one is waited for");
+        while !replays.running.iter().all(|part| part.replay.is_finished()) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let (_, report) = replays.finish();
+        assert_eq!(report.skipped.missing, 1, "{report:?}");
+        assert_eq!(
+            report.issued.iter().map(|one| one.request).collect::<Vec<_>>(),
+            [1],
+            "the number that it has in the whole plan"
+        );
+    }
+}

@@ -1,0 +1,388 @@
+//! One boot, from the first instant to what was learned from it.
+
+use super::cmdline::{Wish, wish};
+use super::config::{self, Config};
+use super::end::{End, Why};
+use super::last::Last;
+use super::manager::Manager;
+use super::marks::{self, monotonic_ns};
+use super::replays::Replays;
+use super::sessions::sessions;
+use super::{RUN, fit, key, stages};
+use crate::context::now_unix_ns;
+use crate::session::Notes;
+use crate::session::after::{self, After, Replayed, Rules};
+use anyhow::{Context, Result};
+use headstart_model::outcome::Mode;
+use headstart_model::plan::PlanFile;
+use headstart_model::profile::Policy;
+use headstart_model::trace::EndReason;
+use headstart_model::{Key, Trace};
+use headstart_record::{Options, RecordError, Recorder};
+use headstart_store::{KeyDir, Store, StoreError};
+use headstart_system::launch::Signals;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How often the process looks around while it records: a mount is noticed at once, the end need not be.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often systemd is asked whether it has finished after all, when a boot takes longer than it is recorded.
+const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
+
+/// Serves this boot. Returns when all is learned, or at once if another process serves it already.
+pub fn run(store: &Store) -> Result<()> {
+    let (origin, origin_unix_ns) = (Instant::now(), now_unix_ns());
+    let mut notes = Notes::default();
+    let wish = wish(&mut |line| notes.tell(line));
+    if wish == Wish::Off {
+        return Ok(());
+    }
+    let Some(_only) = only_one()? else { return Ok(()) };
+    // Before any thread begins.
+    let signals = Signals::take().context("cannot read signals")?;
+    let config = config::read(Path::new(config::FILE), &mut |line| notes.tell(line));
+    let key = key()?;
+    let last = Last {
+        boot_id: boot_id(),
+        began_unix_ns: origin_unix_ns,
+        from_initramfs: std::env::var_os(super::install::FROM_INITRAMFS).is_some(),
+        ..Last::default()
+    };
+    let mut boot = Boot {
+        store,
+        kept: store.key(&key),
+        key,
+        origin,
+        origin_unix_ns,
+        config,
+        signals,
+        mounts: File::open("/proc/self/mountinfo").context("cannot watch /proc/self/mountinfo")?,
+        notes,
+        last,
+        replays: None,
+        plan: None,
+    };
+    boot.begin(wish);
+    let recorder = boot.record();
+    let mut end = End::new(origin);
+    let why = boot.watch(recorder.as_ref().ok(), &mut end);
+    boot.finish(recorder, why, &end);
+    boot.arm(why.is_none(), &mut end);
+    boot.last.keep_in_run();
+    boot.keep_last();
+    Ok(())
+}
+
+/// Holds the lock of the one process that serves a boot; `None` if another one does. What the initramfs started is
+/// still at it when sysinit starts another.
+fn only_one() -> Result<Option<File>> {
+    std::fs::create_dir_all(RUN).with_context(|| format!("cannot create {RUN}"))?;
+    let path = Path::new(RUN).join("boot.lock");
+    let mut options = File::options();
+    let file = options.create(true).append(true).open(&path);
+    let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.unwrap_or_default().trim().to_owned()
+}
+
+struct Boot<'a> {
+    store: &'a Store,
+    kept: KeyDir,
+    key: Key,
+    origin: Instant,
+    origin_unix_ns: u64,
+    config: Config,
+    signals: Signals,
+    /// Its poll tells of mounts.
+    mounts: File,
+    notes: Notes,
+    last: Last,
+    replays: Option<Replays>,
+    /// A plan whose replay waits until the guard can be taken.
+    plan: Option<PlanFile>,
+}
+
+impl Boot<'_> {
+    /// Decides what is done for this boot, and begins to read ahead.
+    fn begin(&mut self, wish: Wish) {
+        let useful = |file: &PlanFile| file.plan().is_ok_and(|plan| plan.cut() > 0);
+        let plan = self.kept.plan().or_tell(|line| self.notes.tell(line));
+        self.last.mode = Some(Mode::Record);
+        let every = self.config.boot.control_every;
+        let turns = self.kept.turns().replays_since_control;
+        match plan.filter(useful) {
+            None => self.not_replayed("nothing was known of what a boot needs".into()),
+            Some(_) if wish == Wish::Record => {
+                self.last.mode = Some(Mode::Control);
+                self.not_replayed("the kernel command line says headstart=record".into());
+            }
+            Some(_) if every > 0 && turns.saturating_add(1) >= every => {
+                self.last.mode = Some(Mode::Control);
+                self.not_replayed("it was this boot's turn to go without, to compare with".into());
+            }
+            Some(plan) => {
+                self.plan = Some(plan);
+                self.take_guard();
+            }
+        }
+    }
+
+    fn not_replayed(&mut self, why: String) {
+        self.plan = None;
+        self.last.not_replayed = Some(why);
+    }
+
+    /// Takes the guard and begins the replay. On a file system that is not writable yet, as the root before it is
+    /// remounted, both wait: a replay without a guard could keep the machine from booting for ever.
+    fn take_guard(&mut self) {
+        match self.kept.disarm() {
+            Ok(true) => {
+                let Some(plan) = self.plan.take() else { return };
+                match Replays::start(plan, self.origin) {
+                    Ok(replays) => {
+                        self.replays = Some(replays);
+                        self.last.mode = Some(Mode::Replay);
+                        self.last.not_replayed = None;
+                    }
+                    Err(error) => self.not_replayed(format!("the replay could not begin: {error:#}")),
+                }
+            }
+            Ok(false) => self.not_replayed(
+                "the last boot that was read ahead did not come to its end, so this one was not".into(),
+            ),
+            Err(error) if read_only(&error) => {
+                self.last.not_replayed = Some(format!(
+                    "the guard against failing boots cannot be taken: {error}"
+                ));
+            }
+            Err(error) => {
+                self.not_replayed(format!(
+                    "the guard against failing boots cannot be taken: {error}"
+                ));
+            }
+        }
+    }
+
+    fn record(&mut self) -> Result<Recorder, RecordError> {
+        let options = Options {
+            limit: super::end::LIMIT,
+            ..Options::system()
+        };
+        let recorder = Recorder::start(&options);
+        match &recorder {
+            Ok(recorder) => {
+                let (backend, evidence) = (recorder.backend(), recorder.evidence());
+                self.last.recorder = Some(format!("{backend:?}, {evidence:?}").to_lowercase());
+            }
+            Err(error) => self.notes.tell(format!("not recording: {error}")),
+        }
+        self.last.notes = self.notes.all().to_vec();
+        self.last.keep_in_run();
+        recorder
+    }
+
+    /// Waits for the boot's end; `None` if this process is told to end before.
+    fn watch(&mut self, recorder: Option<&Recorder>, end: &mut End) -> Option<Why> {
+        loop {
+            self.pause(LOOK_EVERY);
+            if self.told_to_end() {
+                return None;
+            }
+            if self.plan.is_some() {
+                self.take_guard();
+            }
+            if let Some(replays) = &mut self.replays
+                && let Err(error) = replays.look()
+            {
+                self.notes
+                    .tell(format!("what was mounted is not read ahead: {error:#}"));
+            }
+            let activity = recorder.map(Recorder::activity);
+            // A replay that goes on is no reason to wait: what it has left nobody needed.
+            if let Some(why) = end.ended(activity.as_ref()) {
+                return Some(why);
+            }
+        }
+    }
+
+    /// Waits for a while, a signal or a mount.
+    fn pause(&self, most: Duration) {
+        let timeout = Timespec {
+            tv_sec: most.as_secs() as i64,
+            tv_nsec: most.subsec_nanos().into(),
+        };
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if self.plan.is_some() || self.replays.as_ref().is_some_and(|replays| !replays.are_over()) {
+            fds.push(PollFd::new(&self.mounts, PollFlags::PRI));
+        }
+        // Whatever it says, the caller looks for itself.
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+
+    fn told_to_end(&mut self) -> bool {
+        let mut told = false;
+        while let Ok(Some(received)) = self.signals.next() {
+            let ends = [
+                rustix::process::Signal::TERM,
+                rustix::process::Signal::INT,
+                rustix::process::Signal::HUP,
+            ];
+            told |= ends.iter().any(|signal| signal.as_raw() == received.signal);
+        }
+        told
+    }
+
+    /// Reviews, learns and keeps.
+    fn finish(&mut self, recorder: Result<Recorder, RecordError>, why: Option<Why>, end: &End) {
+        let reason = match why {
+            Some(Why::Quiet) => EndReason::Quiet,
+            Some(Why::Limit) => EndReason::Limit,
+            None => EndReason::Interrupted,
+        };
+        self.last.ended = Some(
+            match reason {
+                EndReason::Quiet => "it was quiet",
+                EndReason::Limit => "it was recorded for as long as any boot is",
+                _ => "headstart was told to end before the boot had ended",
+            }
+            .into(),
+        );
+        let replayed = self.replays.take().map(|replays| {
+            let (plan, report) = replays.finish();
+            if let Some(why) = &report.stopped {
+                self.notes
+                    .tell(format!("the replay stopped before its end: {why}"));
+            }
+            Replayed { report, plan }
+        });
+        let (unfit, times) = self.ask_systemd(end);
+        let mode = self.last.mode.unwrap_or(Mode::Record);
+        let recorded = recorder.and_then(|recorder| finish(recorder, reason, mode, &times));
+        // A boot that did not come to its end is not compared with those that did.
+        let told = why.is_none().then(|| rustix::process::Signal::TERM.as_raw());
+        let rules = Rules {
+            policy: Policy::Boot,
+            exclude: self.config.boot.excluded(self.store.root()),
+            unfit,
+        };
+        let after = After {
+            store: self.store,
+            key: &self.key,
+            origin_unix_ns: self.origin_unix_ns,
+            mode,
+            recorded,
+            reason,
+            replayed,
+            ended: self.last.took_ns.map(|ns| (told, Duration::from_nanos(ns))),
+            rules,
+        };
+        match after::work(after, &mut self.notes) {
+            Ok(outcome) => self.last.not_learned = outcome.not_learned,
+            Err(error) => {
+                let why = format!("what was learned cannot be kept: {error:#}");
+                self.notes.tell(why.clone());
+                self.last.not_learned = Some(why);
+            }
+        }
+        self.last.notes = self.notes.all().to_vec();
+    }
+
+    /// Why this boot teaches nothing, and when its stages began.
+    fn ask_systemd(&mut self, end: &End) -> (Option<String>, Vec<(u64, String)>) {
+        let mut manager = Manager::connect();
+        let began = match &mut manager {
+            Ok(manager) => manager.began_ns(),
+            Err(error) => Err(std::io::Error::other(error.to_string())),
+        };
+        // Without systemd's word: this process's own beginning.
+        let own_ns = monotonic_ns().saturating_sub(self.origin.elapsed().as_nanos() as u64);
+        let began_ns = began.unwrap_or_else(|error| {
+            self.notes
+                .tell(format!("systemd does not tell when the boot began: {error}"));
+            own_ns
+        });
+        let since = |at: u64| at.saturating_sub(began_ns);
+        let ago_ns = since(monotonic_ns());
+        let unfit = fit::unfit(
+            manager.as_mut().ok(),
+            now_unix_ns().saturating_sub(ago_ns) / 1_000_000_000,
+        );
+        let found = match &mut manager {
+            Ok(manager) => stages::stages(manager, sessions(), marks::read(Path::new(RUN))),
+            Err(error) => Err(std::io::Error::other(error.to_string())),
+        };
+        let times = found.unwrap_or_else(|error| {
+            self.notes.tell(format!(
+                "the boot's stages are not known: systemd does not tell: {error}"
+            ));
+            Vec::new()
+        });
+        self.last.stages = times
+            .iter()
+            .map(|(at, stage)| (stage.clone(), since(*at)))
+            .collect();
+        let session = times
+            .iter()
+            .find(|(_, stage)| stage == "session")
+            .map(|(at, _)| *at);
+        self.last.took_ns = end.finished_ns().map(|at| since(at.max(session.unwrap_or(0))));
+        (unfit, times)
+    }
+
+    /// Sets the guard again if the boot has come to its end, which a slow one may do only now: that is waited for, with
+    /// nothing else to do. Whoever shuts the machine down in good order once it is up has not seen it fail.
+    fn arm(&mut self, told_to_end: bool, end: &mut End) {
+        while end.ask().is_none() {
+            if told_to_end || self.told_to_end() {
+                return;
+            }
+            self.pause(ASK_LATE_EVERY);
+        }
+        if let Err(error) = self.kept.lock().and_then(|lock| lock.arm()) {
+            self.last
+                .notes
+                .push(format!("the next boot is not read ahead: {error}"));
+        }
+        self.last.armed = self.kept.is_armed();
+    }
+
+    fn keep_last(&mut self) {
+        let kept = serde_json::to_vec_pretty(&self.last).map_err(anyhow::Error::from);
+        let kept = kept.and_then(|json| Ok(self.kept.lock()?.save_last(&json)?));
+        if let Err(error) = kept {
+            self.notes.tell(format!("{error:#}"));
+        }
+    }
+}
+
+/// Whether the state's file system may become writable yet.
+fn read_only(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { source, .. } if source.kind() == ErrorKind::ReadOnlyFilesystem)
+}
+
+/// The trace with its stages and CPU time.
+fn finish(
+    recorder: Recorder,
+    reason: EndReason,
+    mode: Mode,
+    times: &[(u64, String)],
+) -> Result<Trace, RecordError> {
+    let (began_ns, activity) = (recorder.began_ns(), recorder.activity());
+    let mut trace = recorder.finish(reason)?;
+    trace.marks = stages::marks(times, began_ns);
+    trace.meta.replayed = mode == Mode::Replay;
+    trace.end.cpu_ns = Some((activity.cpu_seconds * 1e9) as u64).filter(|ns| *ns > 0);
+    Ok(trace)
+}

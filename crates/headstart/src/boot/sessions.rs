@@ -1,0 +1,73 @@
+//! logind's sessions, from the files that it keeps for sd-login(3) in /run/systemd/sessions.
+
+use std::path::Path;
+
+const SESSIONS: &str = "/run/systemd/sessions";
+
+/// When the first session of each kind began, nanoseconds of CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sessions {
+    /// A login screen's.
+    pub greeter_ns: Option<u64>,
+    /// A user's.
+    pub user_ns: Option<u64>,
+}
+
+/// Those of now; none where there is no logind.
+pub fn sessions() -> Sessions {
+    in_directory(Path::new(SESSIONS))
+}
+
+fn in_directory(path: &Path) -> Sessions {
+    let mut found = Sessions::default();
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        // Beside a session's file there may be a FIFO, SESSION.ref, which nobody must wait for.
+        if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        if let Ok(text) = std::fs::read_to_string(entry.path()) {
+            add(&text, &mut found);
+        }
+    }
+    found
+}
+
+fn add(text: &str, found: &mut Sessions) {
+    let field = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+    };
+    let Some(began_ns) = field("MONOTONIC").and_then(|us| us.parse::<u64>().ok()) else {
+        return;
+    };
+    let kind = match field("CLASS") {
+        Some("greeter") => &mut found.greeter_ns,
+        // Since 256: of a user's first session there are variants.
+        Some(class) if class.starts_with("user") => &mut found.user_ns,
+        _ => return,
+    };
+    let began_ns = began_ns.saturating_mul(1000);
+    *kind = Some(kind.map_or(began_ns, |before| before.min(began_ns)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_session_of_each_kind_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let session = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        session("1", "UID=1000\nCLASS=user\nREALTIME=9\nMONOTONIC=700\n");
+        session("2", "CLASS=user\nMONOTONIC=500\n");
+        session("c1", "CLASS=greeter\nMONOTONIC=300\n");
+        session("3", "CLASS=background\nMONOTONIC=1\n");
+        session("4", "CLASS=user\n");
+        let expected = Sessions {
+            greeter_ns: Some(300_000),
+            user_ns: Some(500_000),
+        };
+        assert_eq!(in_directory(dir.path()), expected);
+        assert_eq!(in_directory(Path::new("/nowhere")), Sessions::default());
+    }
+}

@@ -1,0 +1,85 @@
+//! The stages of a boot, learned rather than configured: marks placed after the fact, from when systemd's units became
+//! active and logind's sessions began, and from `headstart mark`.
+//!
+//! `start` is all from the first instant; then `local-fs` (all local file systems are there), `services` (the basic
+//! system is up, services start), `login` (a login screen, or without one the prompt), `session` (a user's).
+
+use super::manager::Manager;
+use super::sessions::Sessions;
+use headstart_model::trace::Mark;
+use std::io;
+
+/// Stages and the units whose activation begins them, the first one that there is.
+const UNITS: [(&str, &[&str]); 3] = [
+    ("local-fs", &["local-fs.target"]),
+    ("services", &["basic.target"]),
+    ("login", &["display-manager.service", "getty.target"]),
+];
+
+/// When each stage of this boot began, nanoseconds of CLOCK_MONOTONIC. What systemd does not tell is left out.
+pub fn stages(
+    manager: &mut Manager,
+    sessions: Sessions,
+    own: Vec<(u64, String)>,
+) -> io::Result<Vec<(u64, String)>> {
+    let mut stages = Vec::new();
+    for (stage, units) in UNITS {
+        for unit in units {
+            if let Some(at) = manager.active_ns(unit)? {
+                stages.push((at, stage.to_owned()));
+                break;
+            }
+        }
+    }
+    Ok(merge(stages, sessions, own))
+}
+
+/// Marks in order of time, each stage once, beginning with its first mark.
+fn merge(mut stages: Vec<(u64, String)>, sessions: Sessions, own: Vec<(u64, String)>) -> Vec<(u64, String)> {
+    stages.extend(sessions.greeter_ns.map(|at| (at, "login".to_owned())));
+    stages.extend(sessions.user_ns.map(|at| (at, "session".to_owned())));
+    stages.extend(own);
+    stages.sort();
+    let mut seen = std::collections::HashSet::new();
+    stages.retain(|(_, stage)| seen.insert(stage.clone()));
+    stages
+}
+
+/// The stages as marks of a trace whose time begins at `began_ns`.
+pub fn marks(stages: &[(u64, String)], began_ns: u64) -> Vec<Mark> {
+    let mark = |(at, stage): &(u64, String)| Mark {
+        time_ns: at.saturating_sub(began_ns),
+        stage: stage.clone(),
+    };
+    stages.iter().map(mark).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_begins_with_its_first_mark_and_all_are_in_order() {
+        let named = |all: &[(u64, &str)]| -> Vec<(u64, String)> {
+            all.iter().map(|(at, name)| (*at, (*name).to_owned())).collect()
+        };
+        let sessions = Sessions {
+            greeter_ns: Some(50),
+            user_ns: Some(90),
+        };
+        let stages = merge(
+            named(&[(10, "local-fs"), (60, "login")]),
+            sessions,
+            named(&[(70, "mine"), (95, "mine")]),
+        );
+        assert_eq!(
+            stages,
+            named(&[(10, "local-fs"), (50, "login"), (70, "mine"), (90, "session")])
+        );
+        let marks = marks(&stages, 20);
+        assert_eq!(
+            marks.iter().map(|m| m.time_ns).collect::<Vec<_>>(),
+            [0, 30, 50, 70]
+        );
+    }
+}

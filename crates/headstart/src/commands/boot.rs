@@ -1,0 +1,103 @@
+//! `headstart boot`: the boot of the whole machine.
+
+use super::{boot_status, mark};
+use crate::boot::{install, key, run as process};
+use crate::context::{Output, store};
+use anyhow::{Result, bail};
+use clap::Subcommand;
+use headstart_store::Store;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Read ahead what a boot needs, on every boot.
+///
+/// Once enabled, each boot is recorded from its first instant until it is quiet, and learned from; the next one is read
+/// ahead. On the kernel command line headstart=off leaves one boot alone, headstart=record only records it.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// From the next boot on, read ahead and learn.
+    Enable(Place),
+    /// From the next boot on, leave boots alone; what was learned stays.
+    Disable(Place),
+    /// What was recorded, read ahead, used and gained.
+    Status(Status),
+    /// Forget all that was learned of boots.
+    Forget(Place),
+    /// As `headstart mark`.
+    #[command(hide = true)]
+    Mark(mark::Args),
+    /// Serve this boot; the unit's work.
+    #[command(hide = true)]
+    Run,
+}
+
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The root of another system, such as an image that is being built.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    output_form: Output,
+}
+
+#[derive(Debug, clap::Args)]
+struct Status {
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Serialize)]
+struct Done {
+    /// What was written or removed.
+    changed: Vec<PathBuf>,
+}
+
+pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
+    match args.what {
+        What::Enable(place) => {
+            let changed = install::enable(place.root.as_deref())?;
+            place.print(
+                changed,
+                "Enabled: the next boot is recorded, those after it are read ahead.",
+            )
+        }
+        What::Disable(place) => {
+            let changed = install::disable(place.root.as_deref())?;
+            place.print(changed, "Disabled from the next boot on; what was learned stays.")
+        }
+        What::Status(status) => boot_status::run(
+            &status.place.store(state)?,
+            status.place.root.as_deref(),
+            status.place.output_form,
+        ),
+        What::Forget(place) => {
+            if !place.store(state)?.key(&key()?).forget()? {
+                bail!("nothing is known of boots: `headstart boot status` tells why");
+            }
+            place.print(Vec::new(), "All that was learned of boots is forgotten.")
+        }
+        What::Mark(args) => mark::run(args),
+        What::Run => process::run(&store(state)?),
+    }
+}
+
+impl Place {
+    /// The state directory: within the other root, if one is given.
+    fn store(&self, state: Option<PathBuf>) -> Result<Store> {
+        match &self.root {
+            Some(root) => store(Some(state.unwrap_or_else(|| root.join("var/lib/headstart")))),
+            None => store(state),
+        }
+    }
+
+    fn print(&self, changed: Vec<PathBuf>, sentence: &str) -> Result<()> {
+        self.output_form
+            .print(&Done { changed }, || format!("{sentence}\n"))
+    }
+}

@@ -1,0 +1,20 @@
+//! `headstart mark`: a stage of the boot begins.
+
+use crate::boot::{RUN, marks};
+use anyhow::Result;
+use std::path::Path;
+
+/// Note that a stage of the boot begins now.
+///
+/// What is first needed from then on is of this stage: it is read ahead after what the stages before it need. Stages
+/// that need no mark are the local file systems, system services, login screen and session.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The stage: letters, digits, -, _ and dots.
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    marks::add(Path::new(RUN), &args.name)
+}
