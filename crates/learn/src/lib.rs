@@ -103,4 +103,6 @@ pub fn learn(
 }
 
 #[cfg(test)]
+mod boot_tests;
+#[cfg(test)]
 mod tests;

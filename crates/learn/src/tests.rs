@@ -89,7 +89,7 @@ fn reads(ranges: &[(u64, u32)]) -> Trace {
     )
 }
 
-fn options(policy: Policy) -> LearnOptions {
+pub(crate) fn options(policy: Policy) -> LearnOptions {
     let exclude = crate::DEFAULT_EXCLUDE.map(Into::into).to_vec();
     LearnOptions {
         key: Key::new("k").unwrap(),

@@ -48,8 +48,9 @@ impl Bus {
     fn authenticate(&mut self) -> io::Result<()> {
         let uid = rustix::process::geteuid().as_raw().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
+        // In one piece: of a message that comes together with BEGIN systemd takes no notice until there is more to read.
         self.stream
-            .write_all(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes())?;
+            .write_all(format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n").as_bytes())?;
         let mut line = Vec::new();
         // Byte by byte: what follows the line is of the next message.
         while !line.ends_with(b"\r\n") && line.len() < 256 {
@@ -60,7 +61,7 @@ impl Bus {
         if !line.starts_with(b"OK ") {
             return Err(io::Error::other("systemd does not let this process in"));
         }
-        self.stream.write_all(b"BEGIN\r\n")
+        Ok(())
     }
 
     /// Calls a method with texts; its answer, or the text of the error that systemd answers with, as for a unit that is
