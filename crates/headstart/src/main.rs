@@ -17,6 +17,9 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if std::env::args_os().skip(1).eq(["boot", "run"]) {
+        boot::early::read_oneself();
+    }
     // Exits with 2 on wrong usage, with 0 after --help and --version.
     let cli = cli::Cli::parse();
     match commands::run(cli) {

@@ -171,6 +171,12 @@ impl Replay {
             .wait_timeout_while(held, self.hold_limit, |held| *held > 0);
     }
 
+    /// Whether a start that was held for this replay ([`Replay::wait_held`]) would be held still.
+    pub fn holds(&self) -> bool {
+        let held = self.shared.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held > 0 && !self.thread.is_finished()
+    }
+
     /// Ends the replay: requests not yet issued are not issued any more.
     pub fn stop(&self) {
         self.shared.governor.stop("it was asked to stop");

@@ -18,6 +18,7 @@
 mod bus;
 pub mod cmdline;
 pub mod config;
+pub mod early;
 mod end;
 mod fit;
 pub mod install;

@@ -87,6 +87,12 @@ impl Replays {
         if now.is_empty() { Ok(()) } else { self.part(&now) }
     }
 
+    /// Whether some device's replay would be caught up with by what starts now: on one head every read amid the replay
+    /// costs more than waiting (decision 2).
+    pub fn hold(&self) -> bool {
+        self.running.iter().any(|part| part.replay.holds())
+    }
+
     /// Whether nothing is under way or waited for.
     pub fn are_over(&self) -> bool {
         self.waiting.is_empty() && self.running.iter().all(|part| part.replay.is_finished())

@@ -8,7 +8,7 @@ use super::manager::Manager;
 use super::marks::{self, monotonic_ns};
 use super::replays::Replays;
 use super::sessions::sessions;
-use super::{RUN, fit, key, stages};
+use super::{RUN, early, fit, key, stages};
 use crate::context::now_unix_ns;
 use crate::session::Notes;
 use crate::session::after::{self, After, Replayed, Rules};
@@ -30,6 +30,9 @@ use std::time::{Duration, Instant};
 
 /// How often the process looks around while it records: a mount is noticed at once, the end need not be.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The longest that services are held for the replay of a disk, and how often it is looked whether they may go on.
+const HOLD_LIMIT: Duration = Duration::from_secs(8);
+const HOLD_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How often systemd is asked whether it has finished after all, when a boot takes longer than it is recorded.
 const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
 
@@ -39,9 +42,13 @@ pub fn run(store: &Store) -> Result<()> {
     let mut notes = Notes::default();
     let wish = wish(&mut |line| notes.tell(line));
     if wish == Wish::Off {
+        early::ready();
         return Ok(());
     }
-    let Some(_only) = only_one()? else { return Ok(()) };
+    let Some(_only) = only_one()? else {
+        early::ready();
+        return Ok(());
+    };
     // Before any thread begins.
     let signals = Signals::take().context("cannot read signals")?;
     let config = config::read(Path::new(config::FILE), &mut |line| notes.tell(line));
@@ -65,6 +72,7 @@ pub fn run(store: &Store) -> Result<()> {
         last,
         replays: None,
         plan: None,
+        ready: false,
     };
     boot.begin(wish);
     let recorder = boot.record();
@@ -112,6 +120,8 @@ struct Boot<'a> {
     replays: Option<Replays>,
     /// A plan whose replay waits until the guard can be taken.
     plan: Option<PlanFile>,
+    /// Whether systemd was told that services may start.
+    ready: bool,
 }
 
 impl Boot<'_> {
@@ -196,7 +206,8 @@ impl Boot<'_> {
     /// Waits for the boot's end; `None` if this process is told to end before.
     fn watch(&mut self, recorder: Option<&Recorder>, end: &mut End) -> Option<Why> {
         loop {
-            self.pause(LOOK_EVERY);
+            self.let_go();
+            self.pause(if self.ready { LOOK_EVERY } else { HOLD_LOOK_EVERY });
             if self.told_to_end() {
                 return None;
             }
@@ -214,6 +225,15 @@ impl Boot<'_> {
             if let Some(why) = end.ended(activity.as_ref()) {
                 return Some(why);
             }
+        }
+    }
+
+    /// Lets services start, unless they would catch up with the replay of a disk.
+    fn let_go(&mut self) {
+        let waits = self.plan.is_some() || self.replays.as_ref().is_some_and(Replays::hold);
+        if !self.ready && (!waits || self.origin.elapsed() >= HOLD_LIMIT) {
+            self.ready = true;
+            early::ready();
         }
     }
 

@@ -1,0 +1,39 @@
+//! The first and the last thing that a unit wants of this process: to be in memory, and to tell when others may go on.
+
+use headstart_system::residency::fadvise_willneed;
+use std::fs::File;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// Less than any device's request limit, beyond which an advice is cut off silently.
+const CHUNK: u64 = 128 << 10;
+
+/// Reads the whole command from disk, in one go: page by page, amid all the others that start now, it took four seconds on a
+/// 7200 rpm disk until it had recorded anything.
+pub fn read_oneself() {
+    // Without it the pages come as they are touched.
+    let Ok(file) = File::open("/proc/self/exe") else {
+        return;
+    };
+    let size = file.metadata().map_or(0, |facts| facts.len());
+    for offset in (0..size).step_by(CHUNK as usize) {
+        if fadvise_willneed(&file, offset, CHUNK.min(size - offset)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Tells systemd that the unit has started, so that what is ordered behind it goes on (sd_notify(3)). Where nobody asked
+/// to be told, as in an initramfs, it does nothing.
+pub fn ready() {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let bytes = path.as_encoded_bytes();
+    let address = match bytes.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    // If it cannot be told, systemd goes on after the unit's time-out.
+    let _ = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
+}
