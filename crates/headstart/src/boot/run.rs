@@ -74,8 +74,11 @@ pub fn run(store: &Store) -> Result<()> {
         plan: None,
         ready: false,
     };
+    // Attaching the recorder takes the processor, reading the plan the disk.
+    let attach = std::thread::spawn(|| Recorder::start(&options()));
     boot.begin(wish);
-    let recorder = boot.record();
+    let recorder = attach.join().unwrap_or(Err(RecordError::ThreadGone));
+    boot.tell_of(&recorder);
     let mut end = End::new(origin);
     let why = boot.watch(recorder.as_ref().ok(), &mut end);
     boot.finish(recorder, why, &end);
@@ -97,6 +100,14 @@ fn only_one() -> Result<Option<File>> {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+/// Everybody but this process, until it says that it is enough.
+fn options() -> Options {
+    Options {
+        limit: super::end::LIMIT,
+        ..Options::system()
     }
 }
 
@@ -185,13 +196,9 @@ impl Boot<'_> {
         }
     }
 
-    fn record(&mut self) -> Result<Recorder, RecordError> {
-        let options = Options {
-            limit: super::end::LIMIT,
-            ..Options::system()
-        };
-        let recorder = Recorder::start(&options);
-        match &recorder {
+    /// Notes what records, and keeps what is known so far.
+    fn tell_of(&mut self, recorder: &Result<Recorder, RecordError>) {
+        match recorder {
             Ok(recorder) => {
                 let (backend, evidence) = (recorder.backend(), recorder.evidence());
                 self.last.recorder = Some(format!("{backend:?}, {evidence:?}").to_lowercase());
@@ -200,7 +207,6 @@ impl Boot<'_> {
         }
         self.last.notes = self.notes.all().to_vec();
         self.last.keep_in_run();
-        recorder
     }
 
     /// Waits for the boot's end; `None` if this process is told to end before.
@@ -228,9 +234,10 @@ impl Boot<'_> {
         }
     }
 
-    /// Lets services start, unless they would catch up with the replay of a disk.
+    /// Lets the others start, unless they would catch up with the replay of a disk. A replay that waits for a writable root
+    /// holds nobody: it is others that make it writable.
     fn let_go(&mut self) {
-        let waits = self.plan.is_some() || self.replays.as_ref().is_some_and(Replays::hold);
+        let waits = self.replays.as_ref().is_some_and(Replays::hold);
         if !self.ready && (!waits || self.origin.elapsed() >= HOLD_LIMIT) {
             self.ready = true;
             early::ready();

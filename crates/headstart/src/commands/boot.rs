@@ -1,7 +1,7 @@
 //! `headstart boot`: the boot of the whole machine.
 
 use super::{boot_status, mark};
-use crate::boot::{install, key, run as process};
+use crate::boot::{install, key, next_root, run as process};
 use crate::context::{Output, store};
 use anyhow::{Result, bail};
 use clap::Subcommand;
@@ -34,7 +34,11 @@ enum What {
     Mark(mark::Args),
     /// Serve this boot; the unit's work.
     #[command(hide = true)]
-    Run,
+    Run {
+        /// Where the root is that this initramfs is about to become.
+        #[arg(long, value_name = "DIR")]
+        next_root: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -83,7 +87,10 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             place.print(Vec::new(), "All that was learned of boots is forgotten.")
         }
         What::Mark(args) => mark::run(args),
-        What::Run => process::run(&store(state)?),
+        What::Run {
+            next_root: Some(next),
+        } => next_root::enter(&next),
+        What::Run { next_root: None } => process::run(&store(state)?),
     }
 }
 

@@ -1,0 +1,16 @@
+#!/bin/bash
+# headstart in the initramfs: see packaging/initramfs-tools, which does the same.
+
+check() {
+    [ -x "${dracutsysrootdir-}/usr/sbin/headstart" ]
+}
+
+depends() {
+    return 0
+}
+
+install() {
+    # shellcheck disable=SC2154 # dracut's
+    inst_simple /usr/sbin/headstart /usr/sbin/@headstart
+    inst_hook pre-pivot 10 "$moddir/headstart.sh"
+}

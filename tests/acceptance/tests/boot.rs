@@ -1,0 +1,198 @@
+//! A machine that boots: recorded twice, read ahead from then on, and not after a boot that did not come to its end. A
+//! container on a disk without delays; judged by what headstart says it did, and by counts of the disk.
+
+use anyhow::{Context, Result};
+use headstart_acceptance::headstart;
+use headstart_lab::image::{Fs, Recipe};
+use headstart_lab::machine::{self, Kind, Machine, Place, Spec};
+use headstart_lab::model::Model;
+use headstart_lab::paths;
+use headstart_lab::registry::Registry;
+use headstart_lab::setup::Setup;
+use headstart_model::outcome::Mode;
+use headstart_model::{Outcome, Profile};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is kept of boots in the image, copied out of it.
+struct Kept(PathBuf);
+
+impl Kept {
+    fn files(&self, extension: &str) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = fs::read_dir(&self.0)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|e| e == extension))
+            .collect();
+        found.sort();
+        found
+    }
+
+    fn last_outcome(&self) -> Outcome {
+        let path = self.files("outcome").pop().expect("an outcome");
+        Outcome::from_bytes(&fs::read(path).unwrap()).unwrap()
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.0.join("last.json")).unwrap()
+    }
+
+    fn is_armed(&self) -> bool {
+        self.0.join("armed").exists()
+    }
+}
+
+fn words(line: &[&str]) -> Vec<String> {
+    line.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Copies out what is kept.
+fn kept(machine: &mut dyn Machine, place: &Place, to: &Path) -> Result<Kept> {
+    let _ = fs::remove_dir_all(to);
+    let to_text = to.to_string_lossy();
+    machine.install(
+        place,
+        &[words(&["cp", "-a", "{root}/var/lib/headstart/keys", &to_text])],
+    )?;
+    let mut keys = fs::read_dir(to)?;
+    let key = keys.next().context("a key")??.path();
+    assert!(keys.next().is_none(), "boots have one key");
+    Ok(Kept(key))
+}
+
+#[test]
+fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
+    let base = paths::base()?;
+    let registry = Registry::open(&base)?;
+    let mut recipe = Recipe::load("container")?;
+    // Until it is quiet, and what was learned is kept.
+    recipe.boot.as_mut().context("it boots")?.settle_seconds = 8.0;
+    let spec = Spec {
+        kind: Kind::Container,
+        recipe,
+        fs: Fs::Ext4,
+        model: Model::load("none")?,
+        memory_mb: None,
+        limit: Duration::from_secs(120),
+        output: base.join("console.log"),
+        base: base.clone(),
+    };
+    let mut setup = Setup::load("none")?;
+    machine::check(&spec, &setup)?;
+    let mut machine = machine::open(&spec, &registry, &|step| eprintln!("container: {step}"))?;
+    let dir = tempfile::tempdir_in(&base)?;
+    let place = Place {
+        state: dir.path().join("state"),
+        headstart: headstart()?,
+        workload: "container".into(),
+    };
+    let out = dir.path().join("keys");
+    machine.install(
+        &place,
+        &[
+            words(&[
+                "install",
+                "-D",
+                "-m",
+                "755",
+                "{headstart}",
+                "{root}/usr/sbin/headstart",
+            ]),
+            words(&["{headstart}", "boot", "enable", "--root", "{root}"]),
+        ],
+    )?;
+
+    machine.record(&setup, &place, None)?;
+    let after = kept(machine.as_mut(), &place, &out)?;
+    let first = after.last_outcome();
+    assert_eq!(
+        (first.mode, &first.not_learned),
+        (Mode::Record, &None),
+        "{}",
+        after.said()
+    );
+    assert!(after.is_armed(), "it came to its end: {}", after.said());
+    let profile = Profile::from_bytes(&fs::read(after.0.join("profile"))?)?;
+    let paths: Vec<String> = profile
+        .entries
+        .iter()
+        .map(|entry| entry.path.to_string())
+        .collect();
+    assert!(
+        paths.iter().any(|path| path.ends_with("/sshd")),
+        "a service is known: {paths:?}"
+    );
+    let excluded = [
+        "/proc/",
+        "/sys/",
+        "/dev/",
+        "/run/",
+        "/var/log/",
+        "/tmp/",
+        "/var/lib/headstart/",
+    ];
+    let wrong: Vec<&String> = paths
+        .iter()
+        .filter(|path| excluded.iter().any(|e| path.starts_with(e)))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    for stage in ["local-fs", "services"] {
+        assert!(profile.stages.iter().any(|s| s == stage), "{:?}", profile.stages);
+    }
+
+    machine.record(&setup, &place, None)?;
+    let after = kept(machine.as_mut(), &place, &out)?;
+    let second = after.last_outcome();
+    assert_eq!(
+        (second.mode, &second.not_learned),
+        (Mode::Replay, &None),
+        "{}",
+        after.said()
+    );
+    let sum =
+        |of: fn(&headstart_model::outcome::StageOutcome) -> u64| second.stages.iter().map(of).sum::<u64>();
+    let (used, late, missed) = (
+        sum(|s| s.used_pages),
+        sum(|s| s.late_pages),
+        sum(|s| s.missed_pages),
+    );
+    let (wasted, issued) = (sum(|s| s.wasted_pages), sum(|s| s.issued_pages));
+    println!("used {used}, late {late}, missed {missed}, wasted {wasted} of {issued} pages");
+    assert!(
+        issued > 1000 && sum(|s| s.arrived_pages) * 100 >= issued * 99,
+        "{second:?}"
+    );
+    assert!(
+        missed * 10 <= used + late,
+        "{missed} pages missed, {used} used, {late} late"
+    );
+
+    // As after a boot that was cut off: its replay had taken the marker away.
+    machine.install(
+        &place,
+        &[words(&[
+            "sh",
+            "-c",
+            "rm \"$0\"/var/lib/headstart/keys/*/armed",
+            "{root}",
+        ])],
+    )?;
+    machine.record(&setup, &place, None)?;
+    let after = kept(machine.as_mut(), &place, &out)?;
+    assert_eq!(after.last_outcome().mode, Mode::Record, "{}", after.said());
+    assert!(
+        after.said().contains("did not come to its end"),
+        "{}",
+        after.said()
+    );
+    assert!(after.is_armed(), "the guard acts once");
+
+    // Left alone for one boot: nothing more is kept.
+    let outcomes = after.files("outcome").len();
+    setup.kernel = words(&["headstart=off"]);
+    machine.record(&setup, &place, None)?;
+    let after = kept(machine.as_mut(), &place, &out)?;
+    assert_eq!(after.files("outcome").len(), outcomes);
+    Ok(())
+}
