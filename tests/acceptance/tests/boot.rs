@@ -19,23 +19,25 @@ use std::time::Duration;
 struct Kept(PathBuf);
 
 impl Kept {
-    fn files(&self, extension: &str) -> Vec<PathBuf> {
-        let mut found: Vec<PathBuf> = fs::read_dir(&self.0)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|e| e == extension))
-            .collect();
+    fn files(&self, extension: &str) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.0)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == extension) {
+                found.push(path);
+            }
+        }
         found.sort();
-        found
+        Ok(found)
     }
 
-    fn last_outcome(&self) -> Outcome {
-        let path = self.files("outcome").pop().expect("an outcome");
-        Outcome::from_bytes(&fs::read(path).unwrap()).unwrap()
+    fn last_outcome(&self) -> Result<Outcome> {
+        let path = self.files("outcome")?.pop().context("an outcome")?;
+        Ok(Outcome::from_bytes(&fs::read(path)?)?)
     }
 
-    fn said(&self) -> String {
-        fs::read_to_string(self.0.join("last.json")).unwrap()
+    fn said(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.0.join("last.json"))?)
     }
 
     fn is_armed(&self) -> bool {
@@ -105,14 +107,14 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
 
     machine.record(&setup, &place, None)?;
     let after = kept(machine.as_mut(), &place, &out)?;
-    let first = after.last_outcome();
+    let first = after.last_outcome()?;
     assert_eq!(
         (first.mode, &first.not_learned),
         (Mode::Record, &None),
         "{}",
-        after.said()
+        after.said()?
     );
-    assert!(after.is_armed(), "it came to its end: {}", after.said());
+    assert!(after.is_armed(), "it came to its end: {}", after.said()?);
     let profile = Profile::from_bytes(&fs::read(after.0.join("profile"))?)?;
     let paths: Vec<String> = profile
         .entries
@@ -143,12 +145,12 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
 
     machine.record(&setup, &place, None)?;
     let after = kept(machine.as_mut(), &place, &out)?;
-    let second = after.last_outcome();
+    let second = after.last_outcome()?;
     assert_eq!(
         (second.mode, &second.not_learned),
         (Mode::Replay, &None),
         "{}",
-        after.said()
+        after.said()?
     );
     let sum =
         |of: fn(&headstart_model::outcome::StageOutcome) -> u64| second.stages.iter().map(of).sum::<u64>();
@@ -180,19 +182,19 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
     )?;
     machine.record(&setup, &place, None)?;
     let after = kept(machine.as_mut(), &place, &out)?;
-    assert_eq!(after.last_outcome().mode, Mode::Record, "{}", after.said());
+    assert_eq!(after.last_outcome()?.mode, Mode::Record, "{}", after.said()?);
     assert!(
-        after.said().contains("did not come to its end"),
+        after.said()?.contains("did not come to its end"),
         "{}",
-        after.said()
+        after.said()?
     );
     assert!(after.is_armed(), "the guard acts once");
 
     // Left alone for one boot: nothing more is kept.
-    let outcomes = after.files("outcome").len();
+    let outcomes = after.files("outcome")?.len();
     setup.kernel = words(&["headstart=off"]);
     machine.record(&setup, &place, None)?;
     let after = kept(machine.as_mut(), &place, &out)?;
-    assert_eq!(after.files("outcome").len(), outcomes);
+    assert_eq!(after.files("outcome")?.len(), outcomes);
     Ok(())
 }
