@@ -37,6 +37,12 @@ install: build man
 	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5
 	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/
 	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/
+	install -D -m 644 packaging/systemd/headstart-boot.service $(DESTDIR)/usr/lib/systemd/system/headstart-boot.service
+	install -D -m 755 packaging/initramfs-tools/hooks/headstart $(DESTDIR)/usr/share/initramfs-tools/hooks/headstart
+	install -D -m 755 packaging/initramfs-tools/scripts/local-bottom/headstart \
+		$(DESTDIR)/usr/share/initramfs-tools/scripts/local-bottom/headstart
+	install -D -m 755 packaging/dracut/90headstart/module-setup.sh $(DESTDIR)/usr/lib/dracut/modules.d/90headstart/module-setup.sh
+	install -D -m 755 packaging/dracut/90headstart/headstart.sh $(DESTDIR)/usr/lib/dracut/modules.d/90headstart/headstart.sh
 	install -D -m 644 target/generated/completions/headstart.bash $(DESTDIR)/usr/share/bash-completion/completions/headstart
 	install -D -m 644 target/generated/completions/_headstart $(DESTDIR)/usr/share/zsh/vendor-completions/_headstart
 	install -D -m 644 target/generated/completions/headstart.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/headstart.fish
@@ -50,6 +56,8 @@ lint: deps-build deps-test
 	$(CARGO) fmt --check
 	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- -D warnings
 	shellcheck .ci/run fuzz/run packaging/debian-deps $(wildcard tests/kernels/run)
+	shellcheck -e SC1091,SC2154 packaging/initramfs-tools/hooks/headstart \
+		packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
 	mandoc -T lint -W warning docs/man/*.5
 
 # A test that cannot be made here fails and names what is missing.

@@ -73,5 +73,5 @@ The state directory of root; of others $XDG_STATE_HOME/headstart or ~/.local/sta
 fails says so in its file log.
 .SH SEE ALSO
 \fBheadstart\fR(1), \fBheadstart\-trace\fR(5), \fBheadstart\-profile\fR(5), \fBheadstart\-plan\fR(5),
-\fBheadstart\-outcome\fR(5)
+\fBheadstart\-outcome\fR(5), \fBheadstart.toml\fR(5)
 ";
