@@ -124,12 +124,20 @@ fn joined(ranges: &PageSet, wanted: &PageSet, mut needed: Needed) -> Vec<(PageRa
 }
 
 /// Whether the files of a device are opened by handle: on one head, where metadata is read by block. An overlay's files
-/// have other numbers than those below it; there paths are needed, and with them directories first.
+/// have other numbers than those below it; there paths are needed, and with them directories first. And where blocks are
+/// smaller than pages, the page of a directory reaches over the data beside it: amid the data each would be a jump back.
 fn by_handle(machine: &Machine, device: usize, data: &HashSet<&FilePath>) -> bool {
+    let page = u64::from(machine.page_size);
     let one_head = |d: &Device| d.metadata_by_block && d.cost.class == DeviceClass::Disk;
-    let by_path_only =
-        |f: &FileFacts| f.device == Some(device as u32) && f.metadata.is_empty() && data.contains(&f.path);
-    machine.devices.get(device).is_some_and(one_head) && !machine.files.iter().any(by_path_only)
+    let of_device = |f: &&FileFacts| f.device == Some(device as u32);
+    let by_path_only = |f: &FileFacts| f.metadata.is_empty() && data.contains(&f.path);
+    let in_part = |f: &FileFacts| {
+        f.metadata
+            .iter()
+            .any(|r| r.start % page != 0 || r.length % page != 0)
+    };
+    let mut files = machine.files.iter().filter(of_device);
+    machine.devices.get(device).is_some_and(one_head) && !files.any(|f| by_path_only(f) || in_part(f))
 }
 
 /// The files of which data is read.

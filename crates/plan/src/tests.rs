@@ -302,6 +302,15 @@ fn on_one_head_directories_are_read_amid_the_data() {
             (Data, 0)
         ]
     );
+    // Blocks smaller than pages: the page of a directory reaches over data.
+    let mut small = files.clone();
+    small[0].metadata[1].length = 1024;
+    let small = make(&profile, &machine(DeviceClass::Disk, 50e-6, 1, small));
+    assert!(
+        issued(&small).is_sorted_by_key(|(kind, _)| *kind),
+        "{:?}",
+        issued(&small)
+    );
     // On an overlay paths are needed, and with them directories.
     let mut files = files;
     let mut shown = facts("/o/d/f", &[(0, 6000, 4)], &[]);
