@@ -54,14 +54,14 @@ impl Cgroup {
         command
     }
 
-    /// Like [`Cgroup::command`], with mounts of its own, of which those of loop devices other than `own` are let go.
+    /// Like [`Cgroup::command`], with mounts of its own, of which those of FUSE and of loop devices other than `own` are let go.
     ///
     /// Where mounts are private, as in most containers, those of other labs would else stay mounted in this one for as long as it
-    /// runs, and their loop devices busy.
+    /// runs, their loop devices busy and their servers waiting for the end.
     pub(crate) fn command_alone(&self, own: &str, program: &str) -> Command {
         let mut command = self.command("unshare");
-        let script = "while read -r source target rest; do case $source in \"$0\") ;; /dev/loop*) umount -l \"$target\" ;; esac; \
-             done </proc/self/mounts; exec \"$@\"";
+        let script = "while read -r source target kind rest; do case $kind:$source in *:\"$0\") ;; \
+             fuse*:* | *:/dev/loop*) umount -l \"$target\" ;; esac; done </proc/self/mounts; exec \"$@\"";
         command
             .args([
                 "--mount",
