@@ -238,22 +238,12 @@ impl LoopFs {
     fn limit_read_ahead(&self) -> io::Result<()> {
         let name = self.node().file_name().map(OsStr::to_owned).unwrap_or_default();
         std::fs::write(
-            Path::new("/sys/block").join(name).join("queue/read_ahead_kb"),
+            Path::new("/sys/block").join(&name).join("queue/read_ahead_kb"),
             READ_AHEAD_KB,
         )?;
         // Btrfs reads through a backing device of its own.
         if self.spec.fstype == "btrfs" {
-            let found = rustix::fs::stat(self.mount_point())?;
-            let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
-            let own = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-            let own = if Path::new(&own).exists() {
-                Some(PathBuf::from(own))
-            } else {
-                newest_btrfs_bdi()
-            };
-            if let Some(own) = own {
-                std::fs::write(own, READ_AHEAD_KB)?;
-            }
+            std::fs::write(btrfs_of(&name)?.join("bdi/read_ahead_kb"), READ_AHEAD_KB)?;
         }
         Ok(())
     }
@@ -265,13 +255,11 @@ impl Drop for LoopFs {
     }
 }
 
-/// The backing device of the file system that was mounted last.
-fn newest_btrfs_bdi() -> Option<PathBuf> {
-    let number = |name: &str| name.strip_prefix("btrfs-")?.parse::<u64>().ok();
-    let entries = std::fs::read_dir("/sys/class/bdi").ok()?.flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let newest = names.filter_map(|name| number(&name)).max()?;
-    Some(PathBuf::from(format!(
-        "/sys/class/bdi/btrfs-{newest}/read_ahead_kb"
-    )))
+/// The mounted Btrfs that is on a device, in sysfs.
+fn btrfs_of(device: &OsStr) -> io::Result<PathBuf> {
+    let entries = std::fs::read_dir("/sys/fs/btrfs")?.flatten();
+    let mut found = entries.map(|entry| entry.path());
+    found
+        .find(|path| path.join("devices").join(device).exists())
+        .ok_or_else(|| io::Error::other(format!("no Btrfs on {} in /sys/fs/btrfs", device.display())))
 }
