@@ -2,6 +2,7 @@
 
 use crate::error::RecordError;
 use crate::event::Dev;
+use headstart_system::mounts::MountTable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -17,8 +18,29 @@ pub(crate) struct Mount {
     /// Where it is mounted, as the recorder sees it.
     pub point: Vec<u8>,
     pub fstype: String,
-    /// Options of the super block.
-    options: Vec<u8>,
+    /// The directories an overlay is made of.
+    layers: Vec<Vec<u8>>,
+}
+
+impl From<&headstart_system::mounts::Mount> for Mount {
+    fn from(mount: &headstart_system::mounts::Mount) -> Mount {
+        let layers = mount.overlay.iter().flat_map(|overlay| overlay.layers());
+        Mount {
+            id: mount.id,
+            parent: mount.parent,
+            dev: Dev {
+                major: mount.major,
+                minor: mount.minor,
+            },
+            root: mount.root.as_bytes().to_vec(),
+            point: mount.mount_point.as_bytes().to_vec(),
+            fstype: mount.fstype.clone(),
+            layers: layers
+                .map(|layer| layer.as_bytes().to_vec())
+                .filter(|l| l.starts_with(b"/"))
+                .collect(),
+        }
+    }
 }
 
 impl Mount {
@@ -80,8 +102,7 @@ impl Mounts {
         let mut text = Vec::new();
         self.source.seek(SeekFrom::Start(0))?;
         self.source.read_to_end(&mut text)?;
-        let now: Vec<Mount> = text.split(|b| *b == b'\n').filter_map(parse_line).collect();
-        let before = std::mem::replace(&mut self.now, now);
+        let before = std::mem::replace(&mut self.now, parse(&text));
         for mount in before {
             if !self.now.contains(&mount) && !self.gone.contains(&mount) {
                 self.gone.push(mount);
@@ -148,9 +169,8 @@ impl Mounts {
             .filter(|m| m.fstype == "overlay");
         overlays
             .flat_map(|mount| {
-                layers(&mount.options)
-                    .into_iter()
-                    .filter_map(|layer| mount.outside(below(path, &layer)?))
+                let layers = mount.layers.iter();
+                layers.filter_map(|layer| mount.outside(below(path, layer)?))
             })
             .collect()
     }
@@ -183,88 +203,13 @@ pub(crate) fn join(directory: &[u8], below: &[u8]) -> Vec<u8> {
     }
 }
 
-fn parse_line(line: &[u8]) -> Option<Mount> {
-    // 36 35 98:0 /root /point options optional-fields… - fstype source super-options
-    let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
-    let dash = fields.iter().position(|f| *f == b"-")?;
-    let text = |i: usize| std::str::from_utf8(fields.get(i)?).ok();
-    let (major, minor) = text(2)?.split_once(':')?;
-    Some(Mount {
-        id: text(0)?.parse().ok()?,
-        parent: text(1)?.parse().ok()?,
-        dev: Dev {
-            major: major.parse().ok()?,
-            minor: minor.parse().ok()?,
-        },
-        root: unescape(fields.get(3)?),
-        point: unescape(fields.get(4)?),
-        fstype: text(dash + 1)?.to_owned(),
-        options: fields.get(dash + 3).map(|o| unescape(o)).unwrap_or_default(),
-    })
-}
-
-/// The kernel writes blanks, backslashes and a few more as `\ooo`.
-fn unescape(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        match (first, after) {
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
-                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = after;
-            }
-            _ => {
-                out.push(*first);
-                rest = after;
-            }
-        }
-    }
-    out
-}
-
-/// The directories an overlay is made of, from its options.
-fn layers(options: &[u8]) -> Vec<Vec<u8>> {
-    let mut layers = Vec::new();
-    for option in split_unescaped(options, b',') {
-        for key in [&b"upperdir="[..], b"lowerdir=", b"lowerdir+=", b"datadir+="] {
-            if let Some(value) = option.strip_prefix(key) {
-                layers.extend(
-                    split_unescaped(value, b':')
-                        .into_iter()
-                        .map(|layer| without_backslashes(&layer)),
-                );
-            }
-        }
-    }
-    layers.retain(|layer| layer.starts_with(b"/"));
-    layers
-}
-
-/// Parts between separators that no backslash precedes; empty ones left out.
-fn split_unescaped(text: &[u8], separator: u8) -> Vec<Vec<u8>> {
-    let mut parts = vec![Vec::new()];
-    let mut escaped = false;
-    for byte in text {
-        match parts.last_mut() {
-            Some(part) if escaped || *byte != separator => part.push(*byte),
-            _ => parts.push(Vec::new()),
-        }
-        escaped = !escaped && *byte == b'\\';
-    }
-    parts.retain(|part| !part.is_empty());
-    parts
-}
-
-fn without_backslashes(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'\\' => out.extend(bytes.next()),
-            _ => out.push(*byte),
-        }
-    }
-    out
+/// The mounts in the text of a mountinfo file, in its order.
+fn parse(mountinfo: &[u8]) -> Vec<Mount> {
+    MountTable::parse(mountinfo)
+        .all()
+        .iter()
+        .map(Mount::from)
+        .collect()
 }
 
 #[cfg(test)]
@@ -274,10 +219,7 @@ mod tests {
     fn table(text: &str) -> Mounts {
         Mounts {
             source: File::open("/dev/null").unwrap(),
-            now: text
-                .lines()
-                .map(|line| parse_line(line.as_bytes()).unwrap())
-                .collect(),
+            now: parse(text.as_bytes()),
             gone: vec![],
         }
     }
@@ -339,7 +281,7 @@ mod tests {
 
     #[test]
     fn memory_and_network_are_not_local() {
-        let local = |line: &str| parse_line(line.as_bytes()).unwrap().is_local();
+        let local = |line: &str| parse(line.as_bytes())[0].is_local();
         assert!(local("20 1 7:0 / / rw - ext4 /dev/loop0 rw"));
         assert!(local("20 1 0:33 /@ / rw - btrfs /dev/sda rw"));
         assert!(!local("20 1 0:9 / /tmp rw - tmpfs none rw"));
