@@ -197,11 +197,11 @@ impl<'a> Worker<'a> {
                 lane.leave(part.item);
                 continue;
             };
-            if flying.len() >= window as usize
-                && let Some(oldest) = flying.pop_front()
-            {
-                self.land(oldest);
-                under_way(first(&flying));
+            if flying.len() >= window as usize {
+                if let Some(oldest) = flying.pop_front() {
+                    self.land(oldest);
+                    under_way(first(&flying));
+                }
             }
             let asked =
                 residency::fadvise_willneed(source.fd(), missing.start * page, missing.pages() * page);

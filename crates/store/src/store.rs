@@ -54,11 +54,8 @@ impl Store {
             let Ok(text) = String::from_utf8(text) else {
                 continue;
             };
-            if let Ok(key) = Key::new(text)
-                && directory_name(&key).as_str() == entry.file_name()
-            {
-                keys.push(key);
-            }
+            let key = Key::new(text).ok();
+            keys.extend(key.filter(|key| directory_name(key).as_str() == entry.file_name()));
         }
         keys.sort();
         Ok(keys)

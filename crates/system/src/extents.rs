@@ -62,18 +62,19 @@ fn push(extents: &mut Vec<Extent>, found: &FiemapExtent) {
     if found.flags & NOWHERE != 0 || found.length == 0 {
         return;
     }
-    if let Some(last) = extents.last_mut()
-        && last.logical.checked_add(last.length) == Some(found.logical)
-        && last.physical.checked_add(last.length) == Some(found.physical)
-    {
-        last.length = last.length.saturating_add(found.length);
-        return;
+    match extents.last_mut() {
+        Some(last)
+            if last.logical.checked_add(last.length) == Some(found.logical)
+                && last.physical.checked_add(last.length) == Some(found.physical) =>
+        {
+            last.length = last.length.saturating_add(found.length);
+        }
+        _ => extents.push(Extent {
+            logical: found.logical,
+            physical: found.physical,
+            length: found.length,
+        }),
     }
-    extents.push(Extent {
-        logical: found.logical,
-        physical: found.physical,
-        length: found.length,
-    });
 }
 
 #[cfg(test)]

@@ -105,7 +105,8 @@ impl Pins {
         let (mut closing, mut refused) = (0, 0);
         let mut more = true;
         loop {
-            while more && let Some(place) = free.pop() {
+            while more {
+                let Some(place) = free.pop() else { break };
                 let Some((what, path)) = next() else {
                     more = false;
                     free.push(place);

@@ -109,11 +109,11 @@ fn parents(own: &str, mounts: &str) -> Vec<PathBuf> {
                 name => kind == "cgroup" && options.split(',').any(|option| option == name),
             };
             let mut before = before.split(' ').skip(3);
-            if let (true, Some(root), Some(target)) = (fits, before.next(), before.next())
-                && let Ok(below) = Path::new(path).strip_prefix(root)
-            {
-                found.push(Path::new(target).join(below));
-                break;
+            if let (true, Some(root), Some(target)) = (fits, before.next(), before.next()) {
+                if let Ok(below) = Path::new(path).strip_prefix(root) {
+                    found.push(Path::new(target).join(below));
+                    break;
+                }
             }
         }
     }

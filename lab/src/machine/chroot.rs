@@ -401,11 +401,10 @@ fn settle(patience: Duration) -> Result<()> {
 fn end_after(limit: Duration, pid: i32) -> std::sync::mpsc::Sender<()> {
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
-        if receiver.recv_timeout(limit) == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
-            && let Some(group) = rustix::process::Pid::from_raw(pid)
-        {
+        if receiver.recv_timeout(limit) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             // An error means that it has just ended.
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            let _ = rustix::process::Pid::from_raw(pid)
+                .map(|group| rustix::process::kill_process_group(group, rustix::process::Signal::KILL));
         }
     });
     sender

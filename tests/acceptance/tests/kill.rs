@@ -81,11 +81,8 @@ fn kill_headstart(group: u32) -> Result<()> {
         let Some((_, parent, of)) = facts(&entry.path()) else {
             continue;
         };
-        if is_own(&entry.path())
-            && (of == group || parent == group || pid as u32 == group)
-            && let Some(pid) = rustix::process::Pid::from_raw(pid)
-        {
-            found.push((pid, entry.path()));
+        if is_own(&entry.path()) && (of == group || parent == group || pid as u32 == group) {
+            found.extend(rustix::process::Pid::from_raw(pid).map(|pid| (pid, entry.path())));
         }
     }
     // A held process may become the command at any moment, and that is not to be killed: all stand still first.

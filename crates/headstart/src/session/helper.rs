@@ -70,11 +70,7 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
         // headstart is gone, and the command with it or on its own.
         _ => return 1,
     };
-    if let Ok(running) = &mut recorder
-        && let Err(error) = running.add_root(pid)
-    {
-        recorder = Err(error);
-    }
+    recorder = recorder.and_then(|mut running| running.add_root(pid).map(|()| running));
     if let Some(replaying) = &replaying {
         replaying.replay.wait_held();
     }

@@ -53,17 +53,17 @@ impl Map {
     }
 
     fn data_run(&mut self, logical: u64, physical: u64, length: u64) {
-        if let Some(last) = self.data.last_mut()
-            && last.logical + last.length == logical
-            && last.physical + last.length == physical
-        {
-            last.length += length;
-        } else {
-            self.data.push(Run {
+        match self.data.last_mut() {
+            Some(last)
+                if last.logical + last.length == logical && last.physical + last.length == physical =>
+            {
+                last.length += length;
+            }
+            _ => self.data.push(Run {
                 logical,
                 physical,
                 length,
-            });
+            }),
         }
     }
 }

@@ -261,5 +261,10 @@ fn btrfs_of(device: &OsStr) -> io::Result<PathBuf> {
     let mut found = entries.map(|entry| entry.path());
     found
         .find(|path| path.join("devices").join(device).exists())
-        .ok_or_else(|| io::Error::other(format!("no Btrfs on {} in /sys/fs/btrfs", device.display())))
+        .ok_or_else(|| {
+            io::Error::other(format!(
+                "no Btrfs on {} in /sys/fs/btrfs",
+                device.to_string_lossy()
+            ))
+        })
 }
