@@ -318,7 +318,7 @@ impl Boot<'_> {
         match after::work(after, &mut self.notes) {
             Ok(outcome) => self.last.not_learned = outcome.not_learned,
             Err(error) => {
-                let why = format!("what was learned cannot be kept: {error:#}");
+                let why = format!("what was learned cannot be kept: {error}");
                 self.notes.tell(why.clone());
                 self.last.not_learned = Some(why);
             }
