@@ -50,9 +50,10 @@ impl GrowingSet {
         let mut fresh = Vec::new();
         // From the last to the first that overlap or touch it.
         let mut until = range.end;
-        while let Some((&start, &end)) = self.ends.range(..=range.end).next_back()
-            && end >= range.start
-        {
+        while let Some((&start, &end)) = self.ends.range(..=range.end).next_back() {
+            if end < range.start {
+                break;
+            }
             if end < until {
                 fresh.push(PageRange {
                     start: end,

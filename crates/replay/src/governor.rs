@@ -126,14 +126,11 @@ impl Governor {
     }
 
     fn look(&self, now: u64) {
-        if let Ok(memory) = memory()
-            && memory.available < self.stop_below
-        {
+        if let Some(memory) = memory().ok().filter(|memory| memory.available < self.stop_below) {
             self.too_little(memory.available);
         }
-        if let Some(before) = self.first.get().and_then(|first| first.scanned)
-            && pages_scanned().is_some_and(|now| now > before)
-        {
+        let before = self.first.get().and_then(|first| first.scanned);
+        if before.is_some_and(|before| pages_scanned().is_some_and(|now| now > before)) {
             self.stop("the kernel began to reclaim memory");
         }
         let window = now.saturating_sub(self.judged.load(Ordering::Relaxed));

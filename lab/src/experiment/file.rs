@@ -103,9 +103,8 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
                 format!("{:?} stands there twice", setup.name),
             ));
         }
-        if let Some(other) = &setup.state_of
-            && !setups.iter().any(|s| s.name == *other)
-        {
+        let other = setup.state_of.as_ref();
+        if let Some(other) = other.filter(|other| !setups.iter().any(|s| s.name == **other)) {
             let why = format!(
                 "{:?} has state_of {other:?}, which must come before it",
                 setup.name

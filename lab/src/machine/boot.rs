@@ -147,10 +147,9 @@ impl Booting {
     /// The disk with what `place` has kept and nothing else, newly attached.
     fn fresh(&mut self, place: &Place) -> Result<()> {
         let delta = place.delta();
-        if let Some((current, disk)) = &mut self.disk
-            && *current == delta
-        {
-            return disk.renew();
+        match &mut self.disk {
+            Some((current, disk)) if *current == delta => return disk.renew(),
+            _ => {}
         }
         self.disk = None;
         fs::create_dir_all(&place.state).with_context(|| format!("creating {}", place.state.display()))?;

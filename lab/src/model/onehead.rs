@@ -232,9 +232,7 @@ impl OneHead {
 
     pub(super) fn run(&mut self, now: Nanos, done: &mut Vec<Done>) {
         while let Some(at) = self.next_event().filter(|at| *at <= now) {
-            if let Some((waiting, due)) = self.cached.front().copied()
-                && due == at
-            {
+            if let Some((waiting, _)) = self.cached.front().copied().filter(|(_, due)| *due == at) {
                 self.cached.pop_front();
                 done.push(waiting.done(at));
                 continue;

@@ -122,9 +122,8 @@ impl Front {
     }
 
     fn say(&mut self, message: &Message) {
-        if let Some(stream) = &self.helper
-            && send(stream, message).is_err()
-        {
+        let gone = |stream| send(stream, message).is_err();
+        if self.helper.as_ref().is_some_and(gone) {
             self.helper = None;
         }
     }
