@@ -220,9 +220,7 @@ impl Boot<'_> {
             if self.plan.is_some() {
                 self.take_guard();
             }
-            if let Some(replays) = &mut self.replays
-                && let Err(error) = replays.look()
-            {
+            if let Some(Err(error)) = self.replays.as_mut().map(Replays::look) {
                 self.notes
                     .tell(format!("what was mounted is not read ahead: {error:#}"));
             }
