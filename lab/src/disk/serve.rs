@@ -167,7 +167,11 @@ impl Filesystem for DiskFile {
     }
 
     fn open(&self, _: &fuser::Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+        // Closing asks for no flush: a process that is killed with its own file open would wait for its own answer.
+        reply.opened(
+            FileHandle(0),
+            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH,
+        );
     }
 
     fn read(
