@@ -76,11 +76,10 @@ DEMO ?= libreoffice
 demo: deps-test build
 	$(LAB) demo --workload $(DEMO) --headstart $(BIN)
 
-# Some 40 minutes; needs a machine that does nothing else.
-ROUNDS ?= 5
+# Under five minutes, on a machine that does nothing else. The others in lab/experiments take minutes to a night: make bench BENCH=peers
+BENCH ?= container-short
 bench: deps-test build
-	$(LAB) bench --workload libreoffice,python,smallfiles --disk flash4ms,seek5ms --rounds $(ROUNDS) --headstart $(BIN)
-	$(CARGO) run -j$(JOBS) --release --locked -p headstart-record --example cost
+	$(LAB) run lab/experiments/$(BENCH).toml --again --out target/bench/$(BENCH) --headstart $(BIN)
 
 clean:
 	-test ! -x $(LAB) || $(LAB) clean

@@ -46,8 +46,11 @@ enum Command {
         #[arg(long)]
         headstart: Option<PathBuf>,
         /// Go on in a directory begun by another experiment file or other binaries.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "again")]
         mixed: bool,
+        /// Forget the runs that the directory holds, and all that setups learned there.
+        #[arg(long)]
+        again: bool,
         /// Check that everything is there, and run nothing.
         #[arg(long)]
         check: bool,
@@ -165,10 +168,11 @@ fn run(command: Command) -> Result<()> {
             out,
             headstart,
             mixed,
+            again,
             check,
         } => {
             let experiment = experiment::load(&experiment)?;
-            let options = run_options(&out, headstart, mixed, false)?;
+            let options = run_options(&out, headstart, mixed, again)?;
             if check {
                 experiment::check(&experiment, &options)?;
                 println!("{}: everything is there", experiment.name);

@@ -166,7 +166,7 @@ impl Directory {
             ];
             if let Some((what, _)) = differs.iter().find(|(_, differs)| *differs && !mixed) {
                 bail!(
-                    "{} was begun with {what}: name another directory with --out, or go on all the same with --mixed",
+                    "{} was begun with {what}: name another directory with --out, begin anew with --again, or go on all the same with --mixed",
                     path.display()
                 );
             }
