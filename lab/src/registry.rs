@@ -297,11 +297,16 @@ impl Item {
     }
 }
 
-/// The start time of a process in clock ticks since boot (field 22 of proc_pid_stat(5)).
+/// The start time of a process that has not ended, in clock ticks since boot (field 22 of proc_pid_stat(5)).
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command name may hold spaces and parentheses; the fields after the last one are plain.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    // A zombie has ended, even if a thread of it still waits in the kernel: for its own FUSE server, say.
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
 }
 
 /// The device number of what is mounted at `target`, top mount last.
@@ -343,18 +348,13 @@ fn unmount(target: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Ends all waiting for a dead server: forcing aborts the connection (umount2(2), MNT_FORCE), with or without a fusectl mount.
 fn abort_fuse(target: &Path) -> Result<()> {
-    let Some(device) = mounted(target)? else {
-        return Ok(());
-    };
-    let minor = device.split(':').nth(1).unwrap_or_default();
-    let switch = PathBuf::from(format!("/sys/fs/fuse/connections/{minor}/abort"));
-    match fs::write(&switch, "1") {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(e).with_context(|| format!("aborting {}", switch.display()))
-        }
-        _ => Ok(()),
+    if mounted(target)?.is_some() {
+        // Busy, most likely, and aborted all the same; what is left is for `unmount` to take away.
+        let _ = tools::run("umount", [Path::new("-f"), target]);
     }
+    Ok(())
 }
 
 fn backing_of(device: &Path) -> Option<String> {
