@@ -301,12 +301,27 @@ impl Item {
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command name may hold spaces and parentheses; the fields after the last one are plain.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    // A zombie has ended, even if a thread of it still waits in the kernel: for its own FUSE server, say.
-    if fields.next()? == "Z" {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let exiting = fields.get(6)?.parse::<u64>().ok()? & PF_EXITING != 0;
+    if fields[0] == "Z" || exiting || killed(pid) {
         return None;
     }
-    fields.nth(18)?.parse().ok()
+    fields.get(19)?.parse().ok()
+}
+
+/// Flag of a task on its way out (`include/linux/sched.h`).
+const PF_EXITING: u64 = 4;
+
+/// Whether SIGKILL is pending. A lab killed while a thread of it waits for its own FUSE server cannot end before the connection is
+/// aborted: it counts as ended, or nobody would abort it.
+fn killed(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    let mut masks = pending.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Signal 9 is bit 8.
+    masks.any(|mask| mask & 0x100 != 0)
 }
 
 /// The device number of what is mounted at `target`, top mount last.
