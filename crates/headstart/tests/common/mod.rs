@@ -49,8 +49,11 @@ impl Case {
 
     /// headstart with this test's state directory, in this test's directory.
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(binary());
+        // Started behind a shell's `&` or by nohup, tests inherit ignored signals, and headstart honours what it inherits.
+        let mut command = Command::new("env");
         command
+            .arg("--default-signal=HUP,INT,QUIT,TERM")
+            .arg(binary())
             .args(words)
             .current_dir(self.dir.path())
             .env("HEADSTART_STATE", self.state());
