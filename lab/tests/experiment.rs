@@ -265,7 +265,16 @@ fn what_is_missing_is_said_before_anything_runs() {
         let text = fs::read_to_string(lab.path("e.toml")).unwrap();
         assert!(text.contains(from));
         lab.write("bad.toml", &text.replace(from, to));
-        let error = said(&lab.lab(&["run", "bad.toml", "--out", "bad"]));
+        // There may be one beside the lab; a directory is none.
+        let nowhere = lab.path(".");
+        let error = said(&lab.lab(&[
+            "run",
+            "bad.toml",
+            "--out",
+            "bad",
+            "--headstart",
+            nowhere.to_str().unwrap(),
+        ]));
         assert!(!lab.path("bad").exists(), "something was begun");
         error
     };
