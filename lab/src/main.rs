@@ -55,14 +55,14 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Sum up the runs in a directory: print a table, write report.json, times.svg and distribution.svg beside them.
+    /// Sum up the runs in a directory: print a table, write results.json, times.svg and distribution.svg beside them.
     Report {
         /// The directory of an experiment.
         directory: PathBuf,
         /// Print published figures beside ours, from a file such as lab/seeds.toml.
         #[arg(long)]
         against: Option<PathBuf>,
-        /// Print report.json instead of the table.
+        /// Print results.json instead of the table.
         #[arg(long)]
         json: bool,
     },
@@ -266,7 +266,7 @@ fn make(experiment: &Experiment, options: &experiment::Options) -> Result<()> {
     let report = Report::read(&options.out)?;
     report.write(&options.out)?;
     print!("{}", report::table(&report));
-    println!("{}", options.out.join("report.json").display());
+    println!("{}", options.out.join("results.json").display());
     Ok(())
 }
 

@@ -203,7 +203,7 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
     assert!(runs.iter().all(|r| r.aborted.is_none() && r.seconds > 0.0));
     let table = String::from_utf8(resumed.stdout).unwrap();
     assert!(table.contains("slow") && table.contains("6 rounds"), "{table}");
-    for file in ["report.json", "times.svg", "distribution.svg"] {
+    for file in ["results.json", "times.svg", "distribution.svg"] {
         assert!(lab.path("out").join(file).exists(), "{file}");
     }
 
@@ -244,7 +244,7 @@ fn a_run_that_fails_is_reported_and_in_no_figure() {
         "{table}"
     );
     let report: serde_json::Value =
-        serde_json::from_slice(&fs::read(lab.path("out/report.json")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(lab.path("out/results.json")).unwrap()).unwrap();
     let setups = &report["cases"][0]["setups"];
     assert_eq!(
         (&setups[0]["n"], &setups[1]["n"], &setups[1]["dropped"]),

@@ -159,13 +159,13 @@ impl Report {
         }
     }
 
-    /// Writes `report.json`, `times.svg` and `distribution.svg` into `directory`.
+    /// Writes `results.json`, `times.svg` and `distribution.svg` into `directory`.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let mut json = serde_json::to_string_pretty(self)?;
         json.push('\n');
         let [times, distribution] = plots(self)?;
         for (name, text) in [
-            ("report.json", json),
+            ("results.json", json),
             ("times.svg", times),
             ("distribution.svg", distribution),
         ] {
