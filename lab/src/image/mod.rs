@@ -18,7 +18,7 @@ pub use build::{build, cached};
 use crate::machine::{Kind, READY};
 
 /// Changes to how images are made that the recipe does not show; part of the hash.
-const FORMAT: &str = "1";
+const FORMAT: &str = "2";
 
 /// The workloads that ship with the lab, by name.
 pub const BUILT_IN: &[(&str, &str)] = &[

@@ -33,6 +33,8 @@ pub(super) fn pack(recipe: &Recipe, root: &Path, fs: Fs, image: &Path, registry:
             sparse(image, size + 600 * usage.files)?;
             let mut command = Command::new("mkfs.ext4");
             command.env("E2FSPROGS_FAKE_TIME", EPOCH).arg("-q").arg("-F");
+            // As on any system of a size to be installed; below 512 MiB mke2fs would choose 1 KiB.
+            command.args(["-b", "4096"]);
             // Nothing is left for a background thread to write after the first mount.
             let extended = format!("hash_seed={uuid},lazy_itable_init=0,lazy_journal_init=0");
             command.args(["-U", &uuid, "-E", &extended, "-m", "1"]);
