@@ -29,6 +29,9 @@ pub struct Last {
     pub ended: Option<String>,
     /// Why it taught nothing; `None` if it did, or has not ended.
     pub not_learned: Option<String>,
+    /// The most memory that boots have lately needed for themselves, bytes; `None` while that is not known.
+    #[serde(default)]
+    pub memory_needed: Option<u64>,
     /// Whether the guard was set again, so that the next boot may be read ahead.
     pub armed: bool,
     /// What else there was to say.
@@ -46,6 +49,11 @@ impl Last {
             let _ = std::fs::create_dir_all(RUN);
             let _ = write_whole(&in_run(), &json);
         }
+    }
+
+    /// That of the last boot that could keep it.
+    pub fn kept(kept: &KeyDir) -> Option<Last> {
+        serde_json::from_slice(&kept.last().ok().flatten()?).ok()
     }
 
     /// That of this boot, or else of the last that could keep it.

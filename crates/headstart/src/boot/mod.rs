@@ -25,6 +25,7 @@ pub mod install;
 pub mod last;
 mod manager;
 pub mod marks;
+mod memory;
 pub mod next_root;
 mod replays;
 pub mod run;

@@ -6,6 +6,7 @@ use super::end::{End, Why};
 use super::last::Last;
 use super::manager::Manager;
 use super::marks::{self, monotonic_ns};
+use super::memory::Need;
 use super::replays::Replays;
 use super::sessions::sessions;
 use super::{RUN, early, fit, key, stages};
@@ -72,6 +73,7 @@ pub fn run(store: &Store) -> Result<()> {
         last,
         replays: None,
         plan: None,
+        need: Need::default(),
         ready: false,
     };
     // Attaching the recorder takes the processor, reading the plan the disk.
@@ -131,6 +133,7 @@ struct Boot<'a> {
     replays: Option<Replays>,
     /// A plan whose replay waits until the guard can be taken.
     plan: Option<PlanFile>,
+    need: Need,
     /// Whether systemd was told that services may start.
     ready: bool,
 }
@@ -224,6 +227,9 @@ impl Boot<'_> {
                 self.notes
                     .tell(format!("what was mounted is not read ahead: {error:#}"));
             }
+            if self.ready {
+                self.need.look();
+            }
             let activity = recorder.map(Recorder::activity);
             // A replay that goes on is no reason to wait: what it has left nobody needed.
             if let Some(why) = end.ended(activity.as_ref()) {
@@ -297,10 +303,13 @@ impl Boot<'_> {
         let recorded = recorder.and_then(|recorder| finish(recorder, reason, mode, &times));
         // A boot that did not come to its end is not compared with those that did.
         let told = why.is_none().then(|| rustix::process::Signal::TERM.as_raw());
+        let earlier = Last::kept(&self.kept).and_then(|last| last.memory_needed);
+        self.last.memory_needed = self.need.with_earlier(earlier);
         let rules = Rules {
             policy: Policy::Boot,
             exclude: self.config.boot.excluded(self.store.root()),
             unfit,
+            budget: self.last.memory_needed.map(|needed| self.need.budget(needed)),
         };
         let after = After {
             store: self.store,

@@ -48,6 +48,8 @@ pub struct Rules {
     pub exclude: Vec<FilePath>,
     /// Why the start teaches nothing, where something else than its trace tells.
     pub unfit: Option<String>,
+    /// Memory that the next replay may fill, bytes; `None` for a share of what is available now.
+    pub budget: Option<u64>,
 }
 
 impl Rules {
@@ -57,6 +59,7 @@ impl Rules {
             policy: Policy::Decay,
             exclude: DEFAULT_EXCLUDE.iter().map(|path| (*path).into()).collect(),
             unfit: None,
+            budget: None,
         }
     }
 }
@@ -127,7 +130,7 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<Outcome> {
             let costs = Costs { store, class: None };
             let facts = machine::snapshot(&profile, &costs, &mut |line| notes.tell(line))?;
             let options = PlanOptions {
-                budget: None,
+                budget: rules.budget,
                 now_unix_ns: now_unix_ns(),
             };
             replan::save(
