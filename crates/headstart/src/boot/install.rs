@@ -4,10 +4,10 @@
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Set, to anything, by the initramfs hooks.
+/// Set, to anything, for a process that comes from an initramfs.
 pub const FROM_INITRAMFS: &str = "HEADSTART_INITRAMFS";
 
 const UNIT: &str = include_str!("../../../../packaging/systemd/headstart-boot.service");
@@ -17,10 +17,49 @@ const INSTALLED: &str = "/usr/sbin/headstart";
 /// Where packages put units, and `make install`.
 const PACKAGED: [&str; 2] = ["usr/lib/systemd/system", "lib/systemd/system"];
 const LOCAL: &str = "etc/systemd/system";
+/// What starts it in an initramfs, as packages and `make install` put it.
+macro_rules! hook {
+    ($place:literal, $from:literal, $path:literal) => {
+        Hook {
+            place: $place,
+            path: $path,
+            text: include_str!(concat!("../../../../packaging/", $from, "/", $path)),
+        }
+    };
+}
+const HOOKS: [Hook; 4] = [
+    hook!("etc/initramfs-tools", "initramfs-tools", "hooks/headstart"),
+    hook!(
+        "etc/initramfs-tools",
+        "initramfs-tools",
+        "scripts/local-bottom/headstart"
+    ),
+    hook!(
+        "usr/lib/dracut/modules.d",
+        "dracut",
+        "90headstart/module-setup.sh"
+    ),
+    hook!("usr/lib/dracut/modules.d", "dracut", "90headstart/headstart.sh"),
+];
 const WANTS: &str = "etc/systemd/system/sysinit.target.wants";
 const STATE: &str = "var/lib/headstart";
 
-/// Switches boots on; what was written. A packaged unit is used as it is, else one is written that runs this command.
+/// A file of an initramfs's generator.
+struct Hook {
+    /// Where the generator looks for it, from the root; there is no such directory where it is not installed.
+    place: &'static str,
+    path: &'static str,
+    text: &'static str,
+}
+
+impl Hook {
+    fn file(&self, root: &Path) -> PathBuf {
+        root.join(self.place).join(self.path)
+    }
+}
+
+/// Switches boots on; what was written. What a package has installed is used as it is, else a unit and hooks for the initramfs
+/// are written that run this command.
 pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     let root = other.unwrap_or(Path::new("/"));
     let systemd = ["usr/lib/systemd/systemd", "lib/systemd/systemd"];
@@ -34,9 +73,13 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     let unit = match packaged(root) {
         Some(unit) => unit,
         None => {
-            let unit = Path::new(LOCAL).join(NAME);
-            write(&root.join(&unit), &UNIT.replace(INSTALLED, &command(other)?))?;
+            let (unit, command) = (Path::new(LOCAL).join(NAME), command(other)?);
+            write(&root.join(&unit), &UNIT.replace(INSTALLED, &command), 0o644)?;
             changed.push(root.join(&unit));
+            for hook in HOOKS.iter().filter(|hook| root.join(hook.place).is_dir()) {
+                write(&hook.file(root), &hook.text.replace(INSTALLED, &command), 0o755)?;
+                changed.push(hook.file(root));
+            }
             unit
         }
     };
@@ -54,7 +97,11 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
 pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     let root = other.unwrap_or(Path::new("/"));
     let mut changed = Vec::new();
-    for path in [root.join(WANTS).join(NAME), root.join(LOCAL).join(NAME)] {
+    let mut written = vec![root.join(WANTS).join(NAME), root.join(LOCAL).join(NAME)];
+    if packaged(root).is_none() {
+        written.extend(HOOKS.iter().map(|hook| hook.file(root)));
+    }
+    for path in written {
         if remove(&path)? {
             changed.push(path);
         }
@@ -122,11 +169,25 @@ fn make_directory(path: &Path, mode: u32) -> Result<()> {
     builder.create(path).with_context(|| cannot("create", path))
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
     if let Some(parent) = path.parent() {
         make_directory(parent, 0o755)?;
     }
-    fs::write(path, text).with_context(|| cannot("write", path))
+    fs::write(path, text)
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
+        .with_context(|| cannot("write", path))
+}
+
+/// The command that makes the initramfs anew, where one would begin there.
+pub fn remake_initramfs(other: Option<&Path>) -> Option<&'static str> {
+    let there = |path: &str| other.unwrap_or(Path::new("/")).join(path).is_file();
+    if there("usr/sbin/update-initramfs") {
+        Some("update-initramfs -u")
+    } else if there("usr/bin/dracut") || there("usr/sbin/dracut") {
+        Some("dracut --force")
+    } else {
+        None
+    }
 }
 
 fn remove(path: &Path) -> Result<bool> {
@@ -176,15 +237,38 @@ mod tests {
     }
 
     #[test]
+    fn an_initramfs_gets_its_hooks() {
+        let dir = system();
+        let root = Some(dir.path());
+        enable(root).unwrap();
+        assert!(HOOKS.iter().all(|hook| !hook.file(dir.path()).exists()));
+        assert_eq!(remake_initramfs(root), None);
+        for place in ["etc/initramfs-tools", "usr/lib/dracut/modules.d"] {
+            fs::create_dir_all(dir.path().join(place)).unwrap();
+        }
+        fs::write(dir.path().join("usr/sbin/update-initramfs"), "").unwrap();
+        enable(root).unwrap();
+        for hook in &HOOKS {
+            let mode = fs::metadata(hook.file(dir.path())).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o755, "{}", hook.path);
+        }
+        assert_eq!(remake_initramfs(root), Some("update-initramfs -u"));
+        assert_eq!(disable(root).unwrap().len(), 6);
+        assert!(HOOKS.iter().all(|hook| !hook.file(dir.path()).exists()));
+    }
+
+    #[test]
     fn a_packaged_unit_is_used_as_it_is() {
         let dir = system();
+        fs::create_dir_all(dir.path().join("etc/initramfs-tools")).unwrap();
         let unit = dir.path().join(PACKAGED[0]).join(NAME);
-        write(&unit, UNIT).unwrap();
+        write(&unit, UNIT, 0o644).unwrap();
         enable(Some(dir.path())).unwrap();
         let target = fs::read_link(dir.path().join(WANTS).join(NAME)).unwrap();
         assert_eq!(target, Path::new("/").join(PACKAGED[0]).join(NAME));
         disable(Some(dir.path())).unwrap();
         assert!(unit.exists(), "it is the package's");
+        assert!(HOOKS.iter().all(|hook| !hook.file(dir.path()).exists()));
     }
 
     #[test]

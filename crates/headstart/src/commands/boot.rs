@@ -66,10 +66,14 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     match args.what {
         What::Enable(place) => {
             let changed = install::enable(place.root.as_deref())?;
-            place.print(
-                changed,
-                "Enabled: the next boot is recorded, those after it are read ahead.",
-            )
+            let mut sentence =
+                "Enabled: the next boot is recorded, those after it are read ahead.".to_owned();
+            if let Some(command) = install::remake_initramfs(place.root.as_deref()) {
+                sentence += &format!(
+                    "\nThat begins when the root is mounted, once the initramfs is made anew: {command}"
+                );
+            }
+            place.print(changed, &sentence)
         }
         What::Disable(place) => {
             let changed = install::disable(place.root.as_deref())?;
