@@ -49,6 +49,9 @@ pub struct Setup {
     /// Scripts and other files the commands need, by name: they lie in `{files}` when a command runs.
     #[serde(default)]
     pub file: BTreeMap<String, String>,
+    /// Whatever the file does not say is as in this other setup. Absent once loaded.
+    #[serde(default, skip_serializing)]
+    pub like: Option<String>,
     /// Share the state directory (and what was recorded) of the setup of this name, which must come before this one.
     #[serde(default)]
     pub state_of: Option<String>,
@@ -165,23 +168,41 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("slower", include_str!("../setups/slower.toml")),
 ];
 
+/// The text of a built-in setup, or of the file at a path ending in `.toml`.
+fn text(name: &str) -> Result<String> {
+    match BUILT_IN.iter().find(|(known, _)| *known == name) {
+        Some((_, text)) => Ok((*text).to_owned()),
+        None if name.ends_with(".toml") => {
+            std::fs::read_to_string(name).with_context(|| format!("reading the setup {name}"))
+        }
+        None => {
+            let known: Vec<&str> = BUILT_IN.iter().map(|(known, _)| *known).collect();
+            bail!(
+                "no setup {name:?}: built in are {}; a path ending in .toml loads your own",
+                known.join(", ")
+            );
+        }
+    }
+}
+
 impl Setup {
     /// A built-in setup by name, or the TOML file at a path ending in `.toml`.
     pub fn load(name: &str) -> Result<Setup> {
-        let text = match BUILT_IN.iter().find(|(known, _)| *known == name) {
-            Some((_, text)) => (*text).to_owned(),
-            None if name.ends_with(".toml") => {
-                std::fs::read_to_string(name).with_context(|| format!("reading the setup {name}"))?
+        let text = text(name)?;
+        let parsed = || format!("the setup {name}");
+        let mut setup: Setup = toml::from_str(&text).with_context(parsed)?;
+        if let Some(like) = setup.like.take() {
+            let own = toml::from_str::<toml::Table>(&text).with_context(parsed)?;
+            let other = self::text(&like).with_context(|| format!("the setup {name}: like"))?;
+            let mut both: toml::Table =
+                toml::from_str(&other).with_context(|| format!("the setup {like}"))?;
+            if both.contains_key("like") {
+                bail!("the setup {name}: like names {like:?}, which is like another itself: name that");
             }
-            None => {
-                let known: Vec<&str> = BUILT_IN.iter().map(|(known, _)| *known).collect();
-                bail!(
-                    "no setup {name:?}: built in are {}; a path ending in .toml loads your own",
-                    known.join(", ")
-                );
-            }
-        };
-        let mut setup: Setup = toml::from_str(&text).with_context(|| format!("the setup {name}"))?;
+            both.extend(own);
+            both.remove("like");
+            setup = both.try_into().with_context(parsed)?;
+        }
         if setup.name.is_empty() {
             let stem = Path::new(name).file_stem().unwrap_or_default();
             setup.name = stem.to_string_lossy().into_owned();
@@ -217,6 +238,17 @@ impl Setup {
             .chain(&self.learn)
             .chain(&self.prepare);
         hooks.chain([&self.start])
+    }
+
+    /// Writes its own files into `directory`.
+    pub fn write_files(&self, directory: &Path) -> Result<()> {
+        for (name, content) in &self.file {
+            let path = directory.join(name);
+            std::fs::create_dir_all(directory)
+                .and_then(|()| std::fs::write(&path, content))
+                .with_context(|| format!("writing {}", path.display()))?;
+        }
+        Ok(())
     }
 
     /// Whether any hook calls headstart.
@@ -337,6 +369,25 @@ mod tests {
         let setup = Setup::load(path.to_str().unwrap()).unwrap();
         assert_eq!(setup.name, "vmtouch");
         assert_eq!(names().fill(&setup.prepare[0]).unwrap()[2], "/m/usr");
+    }
+
+    #[test]
+    fn a_setup_like_another_differs_where_it_says_so() {
+        let (five, three) = (
+            Setup::load("boot-headstart-5").unwrap(),
+            Setup::load("boot-headstart").unwrap(),
+        );
+        assert_eq!((five.name.as_str(), five.record.len()), ("headstart-5", 5));
+        assert_eq!((three.record.len(), &three.install), (3, &five.install));
+        let directory = tempfile::tempdir().unwrap();
+        let wrong = |text: &str| {
+            let path = directory.path().join("x.toml");
+            std::fs::write(&path, text).unwrap();
+            format!("{:#}", Setup::load(path.to_str().unwrap()).unwrap_err())
+        };
+        assert!(wrong("like = 'warm'\nstrat = ['x']").contains("strat"));
+        assert!(wrong("like = 'hot'").contains("no setup \"hot\""));
+        assert!(wrong("like = 'boot-headstart-5'").contains("like another itself"));
     }
 
     #[test]

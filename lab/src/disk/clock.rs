@@ -28,7 +28,7 @@ pub(super) const THREAD: &str = "disk-clock";
 /// One line of the request log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Arrival, nanoseconds since the device was switched on.
+    /// Arrival, nanoseconds since the device was made; in the log of a machine's boot, since that began.
     pub at: Nanos,
     /// Read or write.
     pub op: Op,
@@ -190,6 +190,11 @@ impl Clock {
                 state.slots.insert(id, Slot::Ready(answer));
             }
         }
+    }
+
+    /// The time by which the log counts, now.
+    pub fn now(&self) -> Nanos {
+        self.shared.now()
     }
 
     /// The log since the last call, in order of arrival; entries appear when the model finishes them.

@@ -26,7 +26,7 @@ pub use clock::{Clock, Entry};
 pub use needed::{needed_by_log, needed_by_trace};
 pub use serve::{FILE, Server};
 
-use crate::model::{MAX_REQUEST, Model};
+use crate::model::{MAX_REQUEST, Model, Nanos};
 use crate::registry::{Guard, Item, Registry};
 use crate::tools;
 
@@ -264,6 +264,11 @@ impl Attached {
         }
         self.take_log();
         Ok(())
+    }
+
+    /// The time by which its log counts, now.
+    pub fn now(&self) -> Nanos {
+        self.served.clock.now()
     }
 
     /// Reads the image anew where the machine's caches were dropped, so that no request waits for the disk below.

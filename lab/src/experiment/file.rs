@@ -32,6 +32,7 @@ struct File {
     seed: u64,
     #[serde(default = "minutes")]
     limit_seconds: Spanned<u64>,
+    from: Option<String>,
     until: Option<String>,
     #[serde(default)]
     install: Vec<Vec<String>>,
@@ -234,6 +235,7 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
         drop: file.drop,
         seed: file.seed,
         limit: Duration::from_secs(*file.limit_seconds.get_ref()),
+        from: file.from,
         until: file.until,
         changes,
         published: file.published.into_iter().map(Spanned::into_inner).collect(),
@@ -290,6 +292,7 @@ pub fn side_by_side(
         drop: 0,
         seed: 1,
         limit: machine::LIMIT,
+        from: None,
         until: None,
         cases,
         changes: Vec::new(),

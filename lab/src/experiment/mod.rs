@@ -43,6 +43,8 @@ pub struct Experiment {
     pub seed: u64,
     /// A run that takes longer is ended and counts as aborted.
     pub limit: Duration,
+    /// The mark at which the measured time begins; the begin of the start when absent.
+    pub from: Option<String>,
     /// The mark at which the measured time ends; the end of the start when absent.
     pub until: Option<String>,
     /// One after another.

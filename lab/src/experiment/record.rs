@@ -69,6 +69,9 @@ pub struct Begun {
     pub rounds: usize,
     /// Rounds before them.
     pub drop: usize,
+    /// The mark at which the measured time begins.
+    #[serde(default)]
+    pub from: Option<String>,
     /// The mark at which the measured time ends.
     pub until: Option<String>,
     /// Rounds (from 0) before which something changed.
@@ -127,6 +130,7 @@ impl Begun {
                 .map(|s| s.name.clone()),
             rounds: experiment.rounds,
             drop: experiment.drop,
+            from: experiment.from.clone(),
             until: experiment.until.clone(),
             changes: experiment.changes.iter().map(|c| c.before_round - 1).collect(),
             published: experiment.published.clone(),

@@ -31,6 +31,10 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("container", include_str!("../../images/container.toml")),
     ("debian12", include_str!("../../images/debian12.toml")),
     ("debian13", include_str!("../../images/debian13.toml")),
+    (
+        "debian13-dracut",
+        include_str!("../../images/debian13-dracut.toml"),
+    ),
     ("desktop", include_str!("../../images/desktop.toml")),
     ("office", include_str!("../../images/office.toml")),
 ];

@@ -15,6 +15,7 @@ use super::vm::{self, Vm};
 use super::{Kind, Machine, Measured, Place, Spec, Stage};
 use crate::disk::{Attached, Counters, Entry, Options, Writes};
 use crate::image::{self, Boot, Fs};
+use crate::model::{Model, Nanos};
 use crate::registry::{Guard, Item, Registry};
 use crate::setup::{Cache, Setup};
 use crate::tools;
@@ -92,8 +93,8 @@ impl Booting {
                 setup.record.commands().iter().any(Option::is_some),
             ),
             (
-                "cache = anything but \"cold\"",
-                spec.kind == Kind::Vm && setup.cache != Cache::Cold,
+                "cache = anything but \"cold\" or \"warm\"",
+                spec.kind == Kind::Vm && setup.cache.drop_caches().is_some(),
             ),
             (
                 "memory_mb",
@@ -144,17 +145,17 @@ impl Booting {
         Ok(())
     }
 
-    /// The disk with what `place` has kept and nothing else, newly attached.
-    fn fresh(&mut self, place: &Place) -> Result<()> {
+    /// The disk with what `place` has kept and nothing else, newly attached, with the timing of `model`.
+    fn fresh(&mut self, place: &Place, model: &Model) -> Result<()> {
         let delta = place.delta();
         match &mut self.disk {
-            Some((current, disk)) if *current == delta => return disk.renew(),
+            Some((current, disk)) if *current == delta && disk.model() == model => return disk.renew(),
             _ => {}
         }
         self.disk = None;
         fs::create_dir_all(&place.state).with_context(|| format!("creating {}", place.state.display()))?;
         let options = Options {
-            model: self.spec.model.clone(),
+            model: model.clone(),
             image: self.image.clone(),
             directory: self.spec.base.join("disk"),
             writes: Writes::Delta(delta.clone()),
@@ -163,6 +164,14 @@ impl Booting {
         disk.renew()?;
         self.disk = Some((delta, disk));
         Ok(())
+    }
+
+    /// The disk's timing. No virtual machine has anything in memory when it is switched on: in place of that its disk has no delays.
+    fn model(&self, setup: &Setup) -> Result<Model> {
+        match (self.spec.kind, setup.cache) {
+            (Kind::Vm, Cache::Warm) => Ok(Model::load("none")?),
+            _ => Ok(self.spec.model.clone()),
+        }
     }
 
     fn disk(&self) -> Result<&Attached> {
@@ -184,7 +193,7 @@ impl Booting {
 
     /// One boot from cold, kept or forgotten.
     fn start(&mut self, setup: &Setup, place: &Place, keep: bool) -> Result<Measured> {
-        self.fresh(place)?;
+        self.fresh(place, &self.model(setup)?)?;
         let measured = match self.spec.kind {
             Kind::Chroot => bail!("a chroot does not boot"),
             Kind::Container => self.container(setup, keep)?,
@@ -210,6 +219,7 @@ impl Booting {
             self.disk()?.warm_backing()?;
         }
         self.disk()?.take_log();
+        let power_on = self.disk()?.now();
         let watch = Watch::begin(self.disk()?, true)?;
         let mut container = self.start_container(&mounted, setup)?;
         container.wait_for(&self.boot.until)?;
@@ -224,13 +234,13 @@ impl Booting {
         Ok(Measured {
             stages: vec![stage],
             marks,
-            requests,
+            requests: since(power_on, requests),
         })
     }
 
     fn vm(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
         self.disk()?.take_log();
-        let begin = Instant::now();
+        let (begin, power_on) = (Instant::now(), self.disk()?.now());
         let watch = Watch::begin(self.disk()?, false)?;
         let mut mounted = self.mount("ro,noload")?;
         let loaded = vm::load(&mounted.root, &self.spec.base, &self.registry)?;
@@ -266,7 +276,7 @@ impl Booting {
         Ok(Measured {
             stages: vec![loader, stage],
             marks,
-            requests,
+            requests: since(power_on, requests),
         })
     }
 
@@ -295,7 +305,7 @@ impl Machine for Booting {
     }
 
     fn install(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<()> {
-        self.fresh(place)?;
+        self.fresh(place, &self.spec.model.clone())?;
         let mut mounted = self.mount("rw,noatime")?;
         let names = place.names(&mounted.root, Vec::new());
         for template in commands {
@@ -324,6 +334,14 @@ impl Machine for Booting {
     fn run(&mut self, setup: &Setup, place: &Place) -> Result<Measured> {
         self.start(setup, place, setup.keep)
     }
+}
+
+/// A log whose times count from `power_on`, as marks do.
+fn since(power_on: Nanos, mut log: Vec<Entry>) -> Vec<Entry> {
+    for entry in &mut log {
+        entry.at = entry.at.saturating_sub(power_on);
+    }
+    log
 }
 
 /// Counts what the disk does during a boot.

@@ -77,6 +77,7 @@ impl BootArgs {
             remove(old)?;
         }
         std::fs::create_dir_all(&place.state)?;
+        setup.write_files(&place.files())?;
         let mut machine = Booting::open(&spec, registry, &|step| eprintln!("{step}"))?;
         if let Some(file) = &self.screenshot {
             machine.take_screenshot(file)?;

@@ -7,15 +7,16 @@ use std::fs::{self, File};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::boot::Stop;
 use super::cgroup::Cgroup;
 use super::console::Marks;
+use super::running::Running;
 use super::{Mark, Spec};
 use crate::image::Boot;
 use crate::registry::{Guard, Item, Registry};
@@ -40,8 +41,7 @@ const SYSTEM_CALLS: &str = "--system-call-filter=bpf perf_event_open";
 
 /// A container that has been started.
 pub(super) struct Container {
-    child: Child,
-    group: Option<Cgroup>,
+    running: Running,
     socket: UnixDatagram,
     marks: Marks,
     limit: Duration,
@@ -117,8 +117,7 @@ impl Container {
         let console = child.stdout.take().context("a console")?;
         let marks = Marks::watch(console, log, &boot.marks, begin, spec.limit)?;
         Ok(Container {
-            child,
-            group: Some(group),
+            running: Running::new(child, group),
             socket,
             marks,
             limit: spec.limit,
@@ -150,44 +149,12 @@ impl Container {
     /// Ends it, and everything in it.
     pub(super) fn stop(mut self, stop: Stop) -> Result<()> {
         if let Stop::Orderly = stop {
-            if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            if let Some(pid) = Pid::from_raw(self.running.id() as i32) {
                 // nspawn tells the service manager inside to power off. An error means that it has just ended.
                 let _ = kill_process(pid, Signal::TERM);
             }
-            let patience = Instant::now() + self.limit;
-            while self
-                .child
-                .try_wait()
-                .context("waiting for systemd-nspawn")?
-                .is_none()
-            {
-                if Instant::now() > patience {
-                    bail!(
-                        "the container did not shut down within {} s",
-                        self.limit.as_secs()
-                    );
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            self.running.shut_down(self.limit)?;
         }
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<()> {
-        let Some(group) = self.group.take() else {
-            return Ok(());
-        };
-        // A group cannot go while it holds a process that nobody has waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        group.end()
-    }
-}
-
-impl Drop for Container {
-    fn drop(&mut self) {
-        if let Err(error) = self.end() {
-            eprintln!("headstart-lab: {error:#}");
-        }
+        self.running.end()
     }
 }

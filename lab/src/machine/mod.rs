@@ -11,6 +11,7 @@ mod command;
 mod console;
 mod container;
 mod qmp;
+mod running;
 mod vm;
 
 use std::collections::BTreeMap;
@@ -101,6 +102,11 @@ impl Place {
         self.state.with_file_name(name)
     }
 
+    /// `{files}`: the setup's own files.
+    pub fn files(&self) -> PathBuf {
+        self.beside("files")
+    }
+
     /// The placeholders of this place; `root` is where the image is mounted now, `program` the program's own command line.
     pub fn names(&self, root: &Path, program: Vec<String>) -> Names {
         let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -109,7 +115,7 @@ impl Place {
             ("state", text(&self.state)),
             ("mount", text(root)),
             ("root", text(root)),
-            ("files", text(&self.beside("files"))),
+            ("files", text(&self.files())),
             ("headstart", text(&self.headstart)),
         ];
         Names {

@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +16,7 @@ use super::boot::Stop;
 use super::cgroup::Cgroup;
 use super::console::Marks;
 use super::qmp::Monitor;
+use super::running::Running;
 use super::{Mark, Spec};
 use crate::disk::Attached;
 use crate::image::Boot;
@@ -105,8 +106,7 @@ fn major(version: &str) -> Option<u32> {
 
 /// A guest that has been started.
 pub(super) struct Vm {
-    child: Child,
-    group: Option<Cgroup>,
+    running: Running,
     marks: Marks,
     monitor: PathBuf,
     limit: Duration,
@@ -182,8 +182,7 @@ impl Vm {
         let console = child.stdout.take().context("a console")?;
         let marks = Marks::watch(console, log, &boot.marks, begin, spec.limit)?;
         Ok(Vm {
-            child,
-            group: Some(group),
+            running: Running::new(child, group),
             marks,
             monitor,
             limit: spec.limit,
@@ -220,33 +219,9 @@ impl Vm {
         if let Stop::Orderly = stop {
             // The power button.
             Monitor::connect(&self.monitor)?.execute("system_powerdown", &json!({}))?;
-            let patience = Instant::now() + self.limit;
-            while self.child.try_wait().context("waiting for QEMU")?.is_none() {
-                if Instant::now() > patience {
-                    bail!("the guest did not shut down within {} s", self.limit.as_secs());
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            self.running.shut_down(self.limit)?;
         }
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<()> {
-        let Some(group) = self.group.take() else {
-            return Ok(());
-        };
-        // A group cannot go while it holds a process that nobody has waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        group.end()
-    }
-}
-
-impl Drop for Vm {
-    fn drop(&mut self) {
-        if let Err(error) = self.end() {
-            eprintln!("headstart-lab: {error:#}");
-        }
+        self.running.end()
     }
 }
 

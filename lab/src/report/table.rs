@@ -13,13 +13,17 @@ pub fn table(report: &Report) -> String {
         1 => ", the first round dropped".to_owned(),
         n => format!(", the first {n} rounds dropped"),
     };
-    let until = e
-        .until
-        .as_ref()
-        .map_or(String::new(), |mark| format!(", measured to the mark {mark:?}"));
+    let side = |word: &str, mark: &Option<String>| {
+        mark.as_ref()
+            .map_or(String::new(), |mark| format!(" {word} the mark {mark:?}"))
+    };
+    let part = match (side("from", &e.from), side("to", &e.until)) {
+        (from, until) if from.is_empty() && until.is_empty() => String::new(),
+        (from, until) => format!(", measured{from}{until}"),
+    };
     let _ = writeln!(
         text,
-        "{} rounds, shuffled{dropped}{until}; Linux {}, {} processors",
+        "{} rounds, shuffled{dropped}{part}; Linux {}, {} processors",
         e.rounds, e.kernel, e.processors
     );
     for note in &report.notes {
