@@ -23,6 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) struct Builder {
     meta: Meta,
     started_ns: u64,
+    // Times in all below are the events' own until the trace is made.
     mounts: Mounts,
     processes: Processes,
     files: Files,
@@ -78,15 +79,12 @@ impl Builder {
             self.started_ns = now;
             self.meta.started_unix_ns = self.meta.started_unix_ns.saturating_add(waited);
         }
-        self.processes.index(pid, self.since_start(now));
+        self.processes.index(pid, now);
     }
 
     /// A stage begins at `time_ns`, on the clock of the events.
     pub(crate) fn mark(&mut self, stage: String, time_ns: u64) {
-        self.marks.push(Mark {
-            time_ns: self.since_start(time_ns),
-            stage,
-        });
+        self.marks.push(Mark { time_ns, stage });
     }
 
     /// Pages used for the first time so far.
@@ -110,7 +108,7 @@ impl Builder {
         match event {
             Event::File(seen) => self.files.see(seen, &self.mounts),
             Event::Use(seen) => {
-                let time_ns = self.since_start(seen.time_ns);
+                let time_ns = seen.time_ns;
                 let process = self.processes.index(seen.pid, time_ns);
                 let touched = seen.touched.map(|page| UseSeen {
                     start: page,
@@ -138,18 +136,15 @@ impl Builder {
                     });
                 }
             }
-            Event::Fork(fork) => self
-                .processes
-                .fork(fork.parent, fork.pid, self.since_start(fork.time_ns)),
+            Event::Fork(fork) => self.processes.fork(fork.parent, fork.pid, fork.time_ns),
             Event::Exec(exec) => {
-                let time_ns = self.since_start(exec.time_ns);
                 let path = self.path_of(&exec.executable);
-                self.processes.exec(exec.pid, path, time_ns);
+                self.processes.exec(exec.pid, path, exec.time_ns);
             }
             Event::Exit { pid, .. } => self.processes.exit(pid),
             Event::Lookup(seen) => self.look_up(&seen),
             Event::Metadata(seen) => self.metadata.push(MetadataMiss {
-                time_ns: self.since_start(seen.time_ns),
+                time_ns: seen.time_ns,
                 major: seen.dev.major,
                 minor: seen.dev.minor,
                 start: seen.start,
@@ -169,7 +164,7 @@ impl Builder {
             return;
         }
         known.insert(path.clone());
-        let time_ns = self.since_start(seen.time_ns);
+        let time_ns = seen.time_ns;
         let process = self.processes.index(seen.pid, time_ns);
         self.lookups.push(Lookup {
             time_ns,
@@ -185,8 +180,11 @@ impl Builder {
         Some(best.path.into())
     }
 
-    fn since_start(&self, time_ns: u64) -> u64 {
-        time_ns.saturating_sub(self.started_ns)
+    /// The start began at `time_ns`, before this was made: events from then on are still to come.
+    pub(crate) fn began(&mut self, time_ns: u64) {
+        let earlier = self.started_ns.saturating_sub(time_ns);
+        self.started_ns -= earlier;
+        self.meta.started_unix_ns = self.meta.started_unix_ns.saturating_sub(earlier);
     }
 
     /// The trace; `blocked_ns` and `lost_events` as the back-end counted them.
@@ -198,7 +196,8 @@ impl Builder {
         lost_events: u64,
     ) -> Result<Trace, RecordError> {
         self.mounts.refresh();
-        let elapsed_ns = self.since_start(ended_ns);
+        let since_start = |time_ns: u64| time_ns.saturating_sub(self.started_ns);
+        let elapsed_ns = since_start(ended_ns);
         let everybody = self.meta.scope == Scope::System;
         let named = self.files.name(&self.mounts, everybody);
         if everybody {
@@ -226,6 +225,14 @@ impl Builder {
         self.lookups.sort_by_key(|one| one.time_ns);
         self.metadata.sort_by_key(|one| one.time_ns);
         self.marks.sort_by_key(|one| one.time_ns);
+        let mut processes = self.processes.into_list();
+        let times = uses.iter_mut().map(|one| &mut one.time_ns);
+        let times = times.chain(self.lookups.iter_mut().map(|one| &mut one.time_ns));
+        let times = times.chain(self.metadata.iter_mut().map(|one| &mut one.time_ns));
+        let times = times.chain(self.marks.iter_mut().map(|one| &mut one.time_ns));
+        for time_ns in times.chain(processes.iter_mut().map(|one| &mut one.start_ns)) {
+            *time_ns = since_start(*time_ns);
+        }
         Ok(Trace {
             meta: self.meta,
             end: End {
@@ -239,7 +246,7 @@ impl Builder {
                 events: lost_events,
                 paths: named.lost,
             },
-            processes: self.processes.into_list(),
+            processes,
             filesystems: named.filesystems,
             files: named.files,
             mappings: named.mappings,

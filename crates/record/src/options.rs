@@ -16,6 +16,9 @@ pub struct Options {
     pub limit: Duration,
     /// Size of the kernel's event buffer, bytes; rounded up to a power of two.
     pub buffer_bytes: usize,
+    /// A trace instance that the kernel command line may have made (`trace_instance=NAME,EVENT…`): what it saw before this
+    /// recording began is part of it, in scope system, on kernels with events of page use.
+    pub early_instance: Option<String>,
     /// Processes (thread group ids) whose doings are never recorded; the recorder's own is always one of them.
     pub exclude_pids: Vec<u32>,
     /// The command, for the trace's description only.
@@ -76,6 +79,7 @@ impl Options {
             until: Until::Quiet { seconds: 2 },
             limit: Options::LIMIT,
             buffer_bytes: Options::BUFFER_BYTES,
+            early_instance: None,
             exclude_pids: Vec::new(),
             command: Vec::new(),
             replayed: false,

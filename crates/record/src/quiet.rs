@@ -32,9 +32,29 @@ struct State {
     pages: u64,
     cpu: Cpu,
     looked: Option<Instant>,
+    began_ns: u64,
+    early: Option<Result<u64, String>>,
 }
 
 impl Shared {
+    /// The recording begins, or began, at this time of CLOCK_MONOTONIC.
+    pub(crate) fn set_began(&self, began_ns: u64) {
+        self.lock().began_ns = began_ns;
+    }
+
+    pub(crate) fn began_ns(&self) -> u64 {
+        self.lock().began_ns
+    }
+
+    /// What became of the kernel command line's trace instance.
+    pub(crate) fn set_early(&self, early: Result<u64, String>) {
+        self.lock().early = Some(early);
+    }
+
+    pub(crate) fn early(&self) -> Option<Result<u64, String>> {
+        self.lock().early.clone()
+    }
+
     /// Sets whose CPU time counts.
     pub(crate) fn set_scope(&self, scope: Scope, mut excluded: Vec<u32>) {
         excluded.push(std::process::id());

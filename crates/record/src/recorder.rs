@@ -5,7 +5,8 @@ use crate::builder::Builder;
 use crate::error::RecordError;
 use crate::options::{Options, Until};
 use crate::quiet::{Activity, QuietRule, Shared};
-use headstart_model::trace::{Backend as BackendName, EndReason, Evidence, Trace};
+use crate::tracefs::{Early, NoEarly};
+use headstart_model::trace::{Backend as BackendName, EndReason, Evidence, Scope, Trace};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -27,7 +28,6 @@ pub struct Recorder {
     commands: Sender<Command>,
     shared: Arc<Shared>,
     started: Instant,
-    began_ns: u64,
     until: Until,
     limit: Duration,
     backend: BackendName,
@@ -68,7 +68,7 @@ impl Recorder {
                 let (options, shared) = (options.clone(), Arc::clone(&shared));
                 move || match Worker::new(options, shared, filter) {
                     Ok(worker) => {
-                        let about = (worker.backend.name(), worker.backend.evidence(), worker.began_ns);
+                        let about = (worker.backend.name(), worker.backend.evidence());
                         if ready.send(Ok(about)).is_ok() {
                             worker.run(&inbox);
                         }
@@ -80,12 +80,11 @@ impl Recorder {
                 }
             })
             .map_err(|source| RecordError::io("start the recording thread", source))?;
-        let (backend, evidence, began_ns) = is_ready.recv().map_err(|_| RecordError::ThreadGone)??;
+        let (backend, evidence) = is_ready.recv().map_err(|_| RecordError::ThreadGone)??;
         Ok(Recorder {
             commands,
             shared,
             started,
-            began_ns,
             until: options.until,
             limit: options.limit,
             backend,
@@ -105,7 +104,13 @@ impl Recorder {
 
     /// When the trace's time begins in scope system, nanoseconds of CLOCK_MONOTONIC.
     pub fn began_ns(&self) -> u64 {
-        self.began_ns
+        self.shared.began_ns()
+    }
+
+    /// What became of [`Options::early_instance`]: how many events it had, or why they are of no use; `None` if there was
+    /// none.
+    pub fn early(&self) -> Option<Result<u64, String>> {
+        self.shared.early()
     }
 
     /// Records this process and its descendants from now on (scope tree; in scope system it does nothing). Call it
@@ -177,8 +182,9 @@ impl Recorder {
 struct Worker {
     backend: Box<dyn Backend>,
     builder: Builder,
-    began_ns: u64,
     shared: Arc<Shared>,
+    /// The trace instance that is still to be read, and whose doings in it do not count.
+    early: Option<(String, Vec<u32>)>,
 }
 
 impl Worker {
@@ -186,13 +192,39 @@ impl Worker {
         let backend = backend::start(&options, filter)?;
         let began_ns = monotonic_ns();
         let builder = Builder::new(&options, backend.name(), backend.evidence(), began_ns)?;
-        shared.set_scope(options.scope, options.exclude_pids);
-        Ok(Worker {
+        shared.set_began(began_ns);
+        let system = options.scope == Scope::System;
+        let early = options.early_instance.filter(|_| system);
+        let mut worker = Worker {
             backend,
             builder,
-            began_ns,
+            early: early.map(|name| (name, options.exclude_pids.clone())),
             shared,
-        })
+        };
+        worker.shared.set_scope(options.scope, options.exclude_pids);
+        worker.take_early();
+        Ok(worker)
+    }
+
+    /// Takes over what a trace instance saw, as soon as it can be read.
+    fn take_early(&mut self) {
+        let Some((name, excluded)) = self.early.take() else {
+            return;
+        };
+        match Early::take(&name, &excluded) {
+            Ok(early) => {
+                if let Some(at) = early.began_ns() {
+                    self.builder.began(at);
+                    self.shared.set_began(self.shared.began_ns().min(at));
+                }
+                let builder = &mut self.builder;
+                let events = early.drain(&mut |event| builder.push(event));
+                self.shared.set_early(Ok(events as u64));
+            }
+            Err(NoEarly::None) => {}
+            Err(NoEarly::NotYet) => self.early = Some((name, excluded)),
+            Err(NoEarly::Useless(why)) => self.shared.set_early(Err(why)),
+        }
     }
 
     /// Until the handle says finish, or is dropped.
@@ -233,6 +265,7 @@ impl Worker {
 
     fn drain(&mut self) -> Result<(), RecordError> {
         self.builder.refresh();
+        self.take_early();
         let builder = &mut self.builder;
         self.backend.drain(&mut |event| builder.push(event))?;
         self.shared.update(self.builder.pages(), self.builder.living());

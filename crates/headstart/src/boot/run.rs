@@ -37,6 +37,9 @@ const HOLD_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How often systemd is asked whether it has finished after all, when a boot takes longer than it is recorded.
 const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
 
+/// What `trace_instance=` on the kernel command line must name, to have the boot recorded from the kernel's start on.
+const EARLY_INSTANCE: &str = "headstart";
+
 /// Serves this boot. Returns when all is learned, or at once if another process serves it already.
 pub fn run(store: &Store) -> Result<()> {
     let (origin, origin_unix_ns) = (Instant::now(), now_unix_ns());
@@ -109,6 +112,7 @@ fn only_one() -> Result<Option<File>> {
 fn options() -> Options {
     Options {
         limit: super::end::LIMIT,
+        early_instance: Some(EARLY_INSTANCE.into()),
         ..Options::system()
     }
 }
@@ -212,6 +216,20 @@ impl Boot<'_> {
         self.last.keep_in_run();
     }
 
+    /// Notes what came of a trace instance of the kernel command line.
+    fn tell_of_early(&mut self, early: Result<u64, String>) {
+        match early {
+            Ok(events) => {
+                if let Some(recorder) = &mut self.last.recorder {
+                    *recorder += &format!(", and {events} events of trace_instance={EARLY_INSTANCE}");
+                }
+            }
+            Err(why) => self.notes.tell(format!(
+                "trace_instance={EARLY_INSTANCE} on the kernel command line was not used: {why}"
+            )),
+        }
+    }
+
     /// Waits for the boot's end; `None` if this process is told to end before.
     fn watch(&mut self, recorder: Option<&Recorder>, end: &mut End) -> Option<Why> {
         loop {
@@ -298,6 +316,9 @@ impl Boot<'_> {
             }
             Replayed { report, plan }
         });
+        if let Some(early) = recorder.as_ref().ok().and_then(Recorder::early) {
+            self.tell_of_early(early);
+        }
         let (unfit, times) = self.ask_systemd(end);
         let mode = self.last.mode.unwrap_or(Mode::Record);
         let recorded = recorder.and_then(|recorder| finish(recorder, reason, mode, &times));

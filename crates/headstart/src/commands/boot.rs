@@ -13,6 +13,9 @@ use std::path::PathBuf;
 ///
 /// Once enabled, each boot is recorded from its first instant until it is quiet, and learned from; the next one is read
 /// ahead. On the kernel command line headstart=off leaves one boot alone, headstart=record only records it.
+///
+/// From Linux 6.12 on the kernel itself can see what comes before headstart runs, with these two words on its command line:
+/// trace_instance=headstart,filemap:*,task:task_newtask,sched:sched_process_exec,sched:sched_process_exit trace_buf_size=32M
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -90,13 +90,21 @@ pub(super) struct Decoder {
 impl Decoder {
     /// Reads the formats of the events that this kernel has, and enables those that are wanted.
     pub fn enable(instance: &Instance) -> Result<Decoder, RecordError> {
+        let decoder = Decoder::read(instance)?;
+        for event in wanted(decoder.evidence) {
+            if *event == ADD && decoder.evidence == Evidence::Uses {
+                instance.write(&format!("events/{event}/filter"), BLOCK_DEVICES)?;
+            }
+            instance.write(&format!("events/{event}/enable"), "1")?;
+        }
+        Ok(decoder)
+    }
+
+    /// Reads the formats of the events that this kernel has.
+    pub fn read(instance: &Instance) -> Result<Decoder, RecordError> {
         let evidence = match instance.read(&format!("events/{READ}/format")) {
             Ok(_) => Evidence::Uses,
             Err(_) => Evidence::Adds,
-        };
-        let wanted = match evidence {
-            Evidence::Uses => &[READ, MAP, FAULT, ADD, NEW_TASK, EXEC, EXIT][..],
-            _ => &[ADD, NEW_TASK, EXEC, EXIT],
         };
         let header = Format::parse(&instance.read("events/header_page")?);
         let pages =
@@ -108,13 +116,9 @@ impl Decoder {
             pages,
             evidence,
         };
-        for event in wanted {
+        for event in wanted(evidence) {
             let format = Format::parse(&instance.read(&format!("events/{event}/format"))?);
             decoder.learn(event, &format)?;
-            if *event == ADD && evidence == Evidence::Uses {
-                instance.write(&format!("events/{event}/filter"), BLOCK_DEVICES)?;
-            }
-            instance.write(&format!("events/{event}/enable"), "1")?;
         }
         Ok(decoder)
     }
@@ -208,6 +212,14 @@ impl Decoder {
             tid: number(&self.tid)? as u32,
             what,
         })
+    }
+}
+
+/// The events that are read, by what tells of uses.
+fn wanted(evidence: Evidence) -> &'static [&'static str] {
+    match evidence {
+        Evidence::Uses => &[READ, MAP, FAULT, ADD, NEW_TASK, EXEC, EXIT],
+        _ => &[ADD, NEW_TASK, EXEC, EXIT],
     }
 }
 

@@ -105,6 +105,22 @@ impl Instance {
         Ok(instance)
     }
 
+    /// One that is there already; `None` if it is not.
+    pub fn adopt(root: &OwnedFd, name: &str) -> Result<Option<Instance>, RecordError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let instances =
+            openat(root, "instances", flags, Mode::empty()).map_err(|e| refused("open its instances", e))?;
+        match openat(&instances, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(dir) => Ok(Some(Instance {
+                instances,
+                dir: Some(dir),
+                name: name.to_owned(),
+            })),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(refused("open the trace instance", error)),
+        }
+    }
+
     /// Opens a file of the instance.
     pub fn open(&self, path: &str, flags: OFlags) -> Result<OwnedFd, RecordError> {
         let Some(dir) = &self.dir else {

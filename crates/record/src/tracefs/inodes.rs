@@ -49,14 +49,14 @@ pub(super) struct Sight {
 }
 
 impl Inodes {
-    /// None yet.
-    pub fn new() -> Result<Inodes, RecordError> {
+    /// None yet. Files are numbered from `first` on.
+    pub fn new(first: u64) -> Result<Inodes, RecordError> {
         Ok(Inodes {
             mounts: Mounts::read()?,
             known: HashMap::new(),
             block: HashMap::new(),
             executed: HashMap::new(),
-            next: 0,
+            next: first,
             batch: Batch::default(),
         })
     }
@@ -225,7 +225,7 @@ mod tests {
     fn a_file_is_found_by_number_and_keeps_its_id_while_it_grows() {
         let (file, dev) = held_file("x");
         let inode = file.as_file().metadata().unwrap().ino();
-        let mut inodes = Inodes::new().unwrap();
+        let mut inodes = Inodes::new(0).unwrap();
         let mut seen = Vec::new();
         let mut see = |inodes: &mut Inodes| {
             inodes.begin();
@@ -256,7 +256,7 @@ mod tests {
             minor: rustix::fs::minor(dev),
         };
         let inode = std::fs::metadata("/proc/version").unwrap().ino();
-        let mut inodes = Inodes::new().unwrap();
+        let mut inodes = Inodes::new(0).unwrap();
         inodes.begin();
         let mut seen = None;
         assert_eq!(inodes.see(dev, inode, u32::MAX, &mut |_| panic!()), None);
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn memory_without_a_mount_is_no_file() {
-        let mut inodes = Inodes::new().unwrap();
+        let mut inodes = Inodes::new(0).unwrap();
         let nowhere = Dev {
             major: 0,
             minor: 1 << 19,

@@ -13,25 +13,28 @@
 mod buffers;
 mod decode;
 mod dir;
+mod early;
 mod format;
 mod found;
 mod handle;
 mod inodes;
+mod interpret;
 mod page;
 mod procs;
 mod tasks;
 
 use crate::backend::Backend;
 use crate::error::RecordError;
-use crate::event::{Event, Exec, Fork, Location, LookupSeen, MetadataSeen, Place, UseSeen};
+use crate::event::Event;
 use crate::options::Options;
 use buffers::Buffers;
-use decode::{Decoder, Record, What};
+use decode::{Decoder, Record};
 use dir::Instance;
-use headstart_model::trace::{Backend as BackendName, Evidence, LookupKind, Scope, UseKind};
+pub(crate) use early::{Early, NoEarly};
+use headstart_model::trace::{Backend as BackendName, Evidence, Scope};
 use inodes::Inodes;
+use interpret::Interpreter;
 use std::collections::HashSet;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use tasks::Tasks;
 
 /// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
@@ -48,10 +51,9 @@ struct Tracefs {
     instance: Instance,
     decoder: Decoder,
     scope: Scope,
-    tasks: Tasks,
+    reader: Interpreter,
     /// Threads that the kernel was told to leave out.
     told: HashSet<u32>,
-    inodes: Inodes,
     waiting: Vec<Record>,
     stopped: bool,
 }
@@ -78,12 +80,15 @@ impl Tracefs {
         let decoder = Decoder::enable(&instance)?;
         let mut tracefs = Tracefs {
             buffers: Buffers::open(&instance, &decoder, each)?,
+            reader: Interpreter {
+                evidence: decoder.evidence,
+                tasks,
+                inodes: Inodes::new(0)?,
+            },
             instance,
             decoder,
             scope: options.scope,
-            tasks,
             told: HashSet::new(),
-            inodes: Inodes::new()?,
             waiting: Vec::new(),
             stopped: false,
         };
@@ -97,6 +102,7 @@ impl Tracefs {
     /// Tells the kernel of threads that excluded processes began.
     fn exclude_new_threads(&mut self) -> Result<(), RecordError> {
         let new: Vec<String> = self
+            .reader
             .tasks
             .newly_excluded(&mut self.told)
             .iter()
@@ -105,69 +111,6 @@ impl Tracefs {
         match new.is_empty() {
             true => Ok(()),
             false => self.instance.write("set_event_notrace_pid", &new.join(" ")),
-        }
-    }
-
-    fn take(&mut self, record: Record, sink: &mut dyn FnMut(Event)) {
-        let Record { time_ns, tid, what } = record;
-        match what {
-            What::Pages {
-                dev,
-                inode,
-                start,
-                last,
-                kind,
-            } => {
-                let Some(pid) = self.tasks.process(tid) else {
-                    return;
-                };
-                if kind == UseKind::Add {
-                    if let Some(device) = self.inodes.block_device(dev, inode, start) {
-                        let pages =
-                            u32::try_from(last.saturating_sub(start).saturating_add(1)).unwrap_or(u32::MAX);
-                        return sink(Event::Metadata(MetadataSeen {
-                            time_ns,
-                            dev: device,
-                            start,
-                            pages,
-                        }));
-                    }
-                    if self.decoder.evidence == Evidence::Uses {
-                        return;
-                    }
-                }
-                if let Some(file) = self.inodes.see(dev, inode, pid, sink) {
-                    sink(Event::Use(UseSeen {
-                        time_ns,
-                        pid,
-                        file: file.id,
-                        start,
-                        last,
-                        size: file.size,
-                        kind,
-                        touched: None,
-                        mapped: None,
-                    }));
-                }
-            }
-            What::NewTask { tid: new, thread } => {
-                if let Some((parent, pid)) = self.tasks.begin(tid, new, thread) {
-                    sink(Event::Fork(Fork { time_ns, parent, pid }));
-                }
-            }
-            What::Exec { pid, path } => {
-                if self.tasks.process(pid).is_some() {
-                    self.inodes.executed(&path);
-                    exec(time_ns, pid, path, sink);
-                }
-            }
-            What::Exit { last } => {
-                if let Some(pid) = self.tasks.process(tid) {
-                    if last.unwrap_or(pid == tid) {
-                        sink(Event::Exit { time_ns, pid });
-                    }
-                }
-            }
         }
     }
 }
@@ -182,11 +125,8 @@ impl Backend for Tracefs {
     }
 
     fn add_root(&mut self, pid: u32) -> Result<(), RecordError> {
-        self.tasks.add_root(pid);
-        // What it runs until its exec.
-        if let Ok(path) = std::fs::read_link(format!("/proc/{pid}/exe")) {
-            self.inodes.executed(path.as_os_str().as_bytes());
-        }
+        self.reader.tasks.add_root(pid);
+        self.reader.runs(pid);
         if self.scope == Scope::Tree {
             self.instance.write("set_event_pid", &pid.to_string())?;
             self.instance.write("tracing_on", "1")?;
@@ -208,11 +148,8 @@ impl Backend for Tracefs {
         self.waiting.sort_by_key(|record| record.time_ns);
         let ready = self.waiting.partition_point(|record| record.time_ns <= complete);
         let later = self.waiting.split_off(ready);
-        self.inodes.begin();
-        for record in std::mem::replace(&mut self.waiting, later) {
-            self.take(record, sink);
-        }
-        self.inodes.end();
+        let records = std::mem::replace(&mut self.waiting, later);
+        self.reader.batch(records, sink);
         Ok(())
     }
 
@@ -228,42 +165,6 @@ impl Backend for Tracefs {
 
     fn lost(&mut self) -> Result<u64, RecordError> {
         self.buffers.lost(&self.instance)
-    }
-}
-
-/// A process runs another program: what /proc says of it while it lives (the interpreter of a script, the place a
-/// symbolic link leads to), else the path it was executed by.
-fn exec(time_ns: u64, pid: u32, path: Vec<u8>, sink: &mut dyn FnMut(Event)) {
-    let link = |name: &str| {
-        let target = std::fs::read_link(format!("/proc/{pid}/{name}")).ok()?;
-        Some(target.into_os_string().into_vec())
-    };
-    // Only paths are meant, so the device does not matter.
-    let place = |path| Place {
-        dev: crate::event::Dev { major: 0, minor: 0 },
-        location: Location::Absolute(path),
-        mount: None,
-    };
-    let executable = link("exe").unwrap_or_else(|| path.clone());
-    sink(Event::Exec(Exec {
-        time_ns,
-        pid,
-        executable: place(executable),
-    }));
-    let absolute = path.starts_with(b"/");
-    let base = if absolute { None } else { link("cwd").map(place) };
-    let root = link("root").filter(|root| root != b"/").map(place);
-    if absolute || base.is_some() {
-        let kind = LookupKind::Open;
-        sink(Event::Lookup(LookupSeen {
-            time_ns,
-            pid,
-            path,
-            base,
-            root,
-            kind,
-            found: true,
-        }));
     }
 }
 

@@ -1,5 +1,7 @@
 //! A file system of its own for a test, and a process that waits to be recorded.
 
+#![allow(dead_code)] // Each test binary uses its part.
+
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
