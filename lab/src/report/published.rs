@@ -58,6 +58,7 @@ struct Ours {
     mean: f64,
     sd: Option<f64>,
     stalled: Option<f64>,
+    busy: Option<f64>,
 }
 
 impl Ours {
@@ -67,6 +68,7 @@ impl Ours {
                 mean: own.mean,
                 sd: own.sd,
                 stalled: own.stalled_seconds,
+                busy: Some(own.busy_seconds),
             };
         };
         let at = |name: &String| {
@@ -77,6 +79,7 @@ impl Ours {
             mean: at(&marks[1]) - at(&marks[0]),
             sd: None,
             stalled: None,
+            busy: None,
         }
     }
 }
@@ -91,7 +94,7 @@ pub fn against(report: &Report, figures: &Figures) -> Result<String> {
     let mut text = format!("Published: {}\n\n", figures.source);
     let _ = writeln!(
         text,
-        "{:<16} {:<40} {:>8} {:>5} {:>7} {:>7}   {:<24} {:>8} {:>5} {:>7} {:>7} {:>6}",
+        "{:<16} {:<40} {:>8} {:>5} {:>7} {:>7}   {:<24} {:>8} {:>5} {:>7} {:>7} {:>7} {:>6}",
         "published",
         "case, setup",
         "mean s",
@@ -102,6 +105,7 @@ pub fn against(report: &Report, figures: &Figures) -> Result<String> {
         "mean s",
         "sd",
         "blocked",
+        "busy",
         "gain",
         "ratio"
     );
@@ -133,7 +137,7 @@ pub fn against(report: &Report, figures: &Figures) -> Result<String> {
                         format!("{:.1} %", gain * 100.0)
                     }
                 };
-                let (mean, own_sd, own_gain, ratio, stalled) = match (of(our_setup), of(&p.base)) {
+                let [mean, own_sd, stalled, busy, own_gain, ratio] = match (of(our_setup), of(&p.base)) {
                     (Some(own), Some(base)) => {
                         let own_gain = gain(base.mean, own.mean);
                         // A ratio to a gain that was none says nothing.
@@ -141,26 +145,21 @@ pub fn against(report: &Report, figures: &Figures) -> Result<String> {
                             true => String::new(),
                             false => format!("{:.1}", own_gain / their_gain),
                         };
-                        (
+                        [
                             format!("{:.2}", own.mean),
                             sd(own.sd),
+                            sd(own.stalled),
+                            sd(own.busy),
                             shown(own_gain),
                             ratio,
-                            sd(own.stalled),
-                        )
+                        ]
                     }
-                    _ => (
-                        "not run".into(),
-                        String::new(),
-                        String::new(),
-                        String::new(),
-                        String::new(),
-                    ),
+                    _ => ["not run", "", "", "", "", ""].map(str::to_owned),
                 };
                 let blocked = sd(theirs.io_ticks.map(|ticks| ticks / 100.0));
                 let _ = writeln!(
                     text,
-                    "{:<16} {:<40} {:>8.2} {:>5} {blocked:>7} {:>7}   {:<24} {mean:>8} {own_sd:>5} {stalled:>7} {own_gain:>7} {ratio:>6}",
+                    "{:<16} {:<40} {:>8.2} {:>5} {blocked:>7} {:>7}   {:<24} {mean:>8} {own_sd:>5} {stalled:>7} {busy:>7} {own_gain:>7} {ratio:>6}",
                     format!("{} {}", p.table, p.test),
                     format!("{case}, {setup}"),
                     theirs.mean,
