@@ -52,6 +52,10 @@ pub struct Setup {
     /// Whatever the file does not say is as in this other setup. Absent once loaded.
     #[serde(default, skip_serializing)]
     pub like: Option<String>,
+    /// Where the experiment has a setup of this name before this one: install and record nothing that it has, but begin with a copy
+    /// of what it has learned, for a setup that differs in nothing but how many starts it learns from.
+    #[serde(default)]
+    pub goes_on_from: Option<String>,
     /// Share the state directory (and what was recorded) of the setup of this name, which must come before this one.
     #[serde(default)]
     pub state_of: Option<String>,

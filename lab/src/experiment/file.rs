@@ -96,7 +96,8 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
 
     let mut setups: Vec<Setup> = Vec::new();
     for name in file.setups.get_ref() {
-        let setup = Setup::load(&beside(path, name.get_ref())).with_context(|| at(name.span(), "setups"))?;
+        let mut setup =
+            Setup::load(&beside(path, name.get_ref())).with_context(|| at(name.span(), "setups"))?;
         if setups.iter().any(|s| s.name == setup.name) {
             return Err(refuse(
                 name.span(),
@@ -112,6 +113,10 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             );
             return Err(refuse(name.span(), "setups", why));
         }
+        // Of setups that come later nothing is learned yet.
+        setup.goes_on_from = setup
+            .goes_on_from
+            .filter(|other| setups.iter().any(|s| s.name == *other));
         setups.push(setup);
     }
     let names: Vec<&str> = setups.iter().map(|s| s.name.as_str()).collect();
@@ -330,6 +335,19 @@ mod tests {
             ["flash4ms", "disk2007"]
         );
         assert_eq!(cases[1].fs, Fs::Xfs);
+    }
+
+    #[test]
+    fn a_setup_goes_on_from_one_that_stands_before_it() {
+        let goes_on = |setups: &str| {
+            let text = GOOD.replace("'none', 'headstart'", setups);
+            let setups = parse(&text, Path::new("e.toml")).unwrap().setups;
+            setups.into_iter().map(|s| s.goes_on_from).collect::<Vec<_>>()
+        };
+        let of = |name: &str| Some(name.to_owned());
+        let all = "'boot-headstart-1', 'boot-headstart', 'boot-headstart-5'";
+        assert_eq!(goes_on(all), [None, of("headstart-1"), of("headstart")]);
+        assert_eq!(goes_on("'boot-headstart-5', 'boot-headstart-1'"), [None, None]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::model::{Extent, Model, Op, merge, t_io};
 use crate::paths;
 use crate::registry::Registry;
 use crate::setup::Setup;
+use crate::tools;
 
 /// A setup that fails so often in a row is broken, not unlucky.
 const PATIENCE: usize = 3;
@@ -286,6 +287,12 @@ impl Session<'_> {
         let file = place.beside("json");
         setup.write_files(&place.files())?;
         let mut learned = read(&file)?;
+        let other = setup.goes_on_from.as_ref();
+        let other = self.experiment.setups.iter().find(|s| Some(&s.name) == other);
+        if let (false, Some(other)) = (learned.installed, other) {
+            learned = take_over(&self.place(case, other), &place)?;
+            write(&file, &learned)?;
+        }
         if !learned.installed {
             let commands: Vec<Vec<String>> = case.install.iter().chain(&setup.install).cloned().collect();
             if !commands.is_empty() {
@@ -342,6 +349,16 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+/// Gives `place` a copy of what `other` has learned.
+fn take_over(other: &Place, place: &Place) -> Result<Learned> {
+    for (from, to) in [(&other.state, &place.state), (&other.delta(), &place.delta())] {
+        if from.exists() {
+            tools::run("cp", [Path::new("-aT"), from, to])?;
+        }
+    }
+    read(&other.beside("json"))
 }
 
 fn read(file: &Path) -> Result<Learned> {
@@ -459,6 +476,30 @@ fn write_log(path: &Path, log: &[Entry]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_another_setup_has_learned_is_copied() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| Place {
+            state: directory.path().join(name),
+            headstart: PathBuf::new(),
+            workload: String::new(),
+        };
+        let (other, own) = (place("one"), place("three"));
+        fs::create_dir_all(&other.state).unwrap();
+        fs::create_dir_all(&own.state).unwrap();
+        fs::write(other.state.join("profile"), "p").unwrap();
+        fs::write(other.delta(), "blocks").unwrap();
+        let learned = Learned {
+            installed: true,
+            starts: 1,
+            ..Learned::default()
+        };
+        write(&other.beside("json"), &learned).unwrap();
+        assert_eq!(take_over(&other, &own).unwrap(), learned);
+        assert_eq!(fs::read_to_string(own.state.join("profile")).unwrap(), "p");
+        assert_eq!(fs::read_to_string(own.delta()).unwrap(), "blocks");
+    }
 
     #[test]
     fn a_part_counts_what_lies_between_its_marks() {
