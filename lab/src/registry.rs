@@ -363,8 +363,8 @@ fn unmount(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Ends all waiting for a dead server: forcing aborts the connection (umount2(2), MNT_FORCE), with or without a fusectl mount.
-fn abort_fuse(target: &Path) -> Result<()> {
+/// Ends a FUSE server's connection and all waiting for it: forcing aborts the connection (umount2(2), MNT_FORCE), with or without a fusectl mount.
+pub(crate) fn abort_fuse(target: &Path) -> Result<()> {
     if mounted(target)?.is_some() {
         // Busy, most likely, and aborted all the same; what is left is for `unmount` to take away.
         let _ = tools::run("umount", [Path::new("-f"), target]);

@@ -18,6 +18,7 @@ use fuser::{
 use super::backing::Backing;
 use super::clock::{Answer, Clock};
 use crate::model::{MAX_REQUEST, Op};
+use crate::registry::abort_fuse;
 use crate::tools;
 
 /// The file's name below the mount point.
@@ -73,8 +74,16 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.session.take().map(BackgroundSession::umount_and_join) {
-            eprintln!("headstart-lab: unmounting {}: {error}", self.file.display());
+        let Some(session) = self.session.take() else {
+            return;
+        };
+        // The connection is ended, not only the mount: another program's mount namespace may hold a copy of that, for ever.
+        let directory = self.file.parent().unwrap_or(&self.file);
+        if let Err(error) = abort_fuse(directory) {
+            eprintln!("headstart-lab: ending {}: {error:#}", self.file.display());
+        }
+        if let Err(error) = session.join() {
+            eprintln!("headstart-lab: serving {}: {error}", self.file.display());
         }
     }
 }
