@@ -201,6 +201,43 @@ fn a_signal_takes_everything_along() {
     assert!(!mounted(&mount));
 }
 
+/// Containers and other labs take copies of all mounts along when they begin.
+#[test]
+fn a_copy_of_the_mount_elsewhere_holds_nobody() {
+    if !root() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, _) = image(scratch.path());
+    let registry = Registry::open(scratch.path()).unwrap();
+    let options = Options {
+        model: Model::load("none").unwrap(),
+        image,
+        directory: scratch.path().join("fuse"),
+        writes: Writes::Forget,
+    };
+    let served = Served::new(&options, &registry).unwrap();
+    let mut holder = Command::new("unshare")
+        .args(["--mount", "sh", "-c", "echo; exec sleep 60"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let (ended, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(served);
+        ended.send(()).unwrap();
+    });
+    let result = told.recv_timeout(Duration::from_secs(20));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    result.expect("the server to end while a copy of its mount is there");
+    assert!(!mounted(&scratch.path().join("fuse")));
+}
+
 /// What a killed run wrote is gone, what was kept before it is there, and the image is as it was.
 #[test]
 fn a_delta_survives_kill_and_keeps_no_half_run() {
