@@ -115,7 +115,7 @@ pub enum Cache {
     Warm,
     /// Dentries and inodes, no pages (`echo 1`).
     DropPages,
-    /// Pages of files in use, no other dentries and inodes (`echo 2`).
+    /// Pages of files, no dentries, no inodes but those of such files (`echo 2`), none of the blocks they are made from (BLKFLSBUF).
     DropMetadata,
     /// What nothing can drop (`echo 3`).
     DropAll,

@@ -13,6 +13,7 @@ use super::{Machine, Measured, Place, Spec, Stage};
 use crate::disk::{Attached, Counters, Entry, Options, Writes};
 use crate::image::{self, Fs, Recipe};
 use crate::model::Model;
+use crate::mounts;
 use crate::registry::{Guard, Item, Registry, start_time};
 use crate::setup::{Cache, Setup};
 use crate::tools;
@@ -60,7 +61,7 @@ impl Chroot {
         output: &Path,
         registry: &Registry,
     ) -> Result<Chroot> {
-        tools::require(&["mount", "umount", "losetup", "fincore", "chroot"])?;
+        tools::require(&["mount", "umount", "losetup", "fincore", "blockdev", "chroot"])?;
         let mut machine = Chroot {
             disk: None,
             delta: None,
@@ -150,7 +151,11 @@ impl Chroot {
                 }
                 let (lower, upper) = (lower.display(), upper.display());
                 let layers = format!("lowerdir={lower},upperdir={upper}/data,workdir={upper}/work");
-                mount(&root, &["-t", "overlay", "-o", &layers], Path::new("overlay"))?;
+                mount(
+                    &root,
+                    &["-t", "overlay", "-o", &layers],
+                    Path::new(mounts::OVERLAY),
+                )?;
             }
             Fs::Squashfs | Fs::Erofs => {
                 mount(&root, &["-t", self.fs.name(), "-o", "ro,noatime"], device)?;
@@ -272,7 +277,7 @@ impl Chroot {
                 spec.recipe.name
             );
         }
-        tools::require(&["mount", "umount", "losetup", "fincore", "chroot"])?;
+        tools::require(&["mount", "umount", "losetup", "fincore", "blockdev", "chroot"])?;
         let refused = [
             ("memory_mb", spec.memory_mb.is_some()),
             ("setup.kernel", !setup.kernel.is_empty()),
@@ -316,6 +321,11 @@ impl Chroot {
             // Dirty pages cannot be dropped.
             rustix::fs::sync();
             fs::write("/proc/sys/vm/drop_caches", what.to_string()).context("writing drop_caches")?;
+            if setup.cache == Cache::DropMetadata {
+                // What is dropped is still in the device's own pages: without this nothing would have to be read again.
+                let device = self.disk()?.device();
+                tools::run("blockdev", ["--flushbufs".as_ref(), device.as_os_str()])?;
+            }
             // The bytes behind the disk went with the rest; what they cost to read is not the model's.
             self.disk()?.warm_backing()?;
         }
