@@ -237,6 +237,7 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
         question: file.question,
         base,
         rounds: *file.rounds.get_ref(),
+        asked: None,
         drop: file.drop,
         seed: file.seed,
         limit: Duration::from_secs(*file.limit_seconds.get_ref()),
@@ -294,6 +295,7 @@ pub fn side_by_side(
         setups,
         base,
         rounds,
+        asked: None,
         drop: 0,
         seed: 1,
         limit: machine::LIMIT,
@@ -323,6 +325,19 @@ mod tests {
             ("e", "none", 3, 1)
         );
         assert_eq!(e.cases[0].title(), "git on chroot, ext4, disk flash4ms");
+    }
+
+    #[test]
+    fn rounds_can_be_cut_but_not_below_a_change() {
+        let e = parse(GOOD, Path::new("e.toml")).unwrap().with_rounds(2).unwrap();
+        assert_eq!((e.rounds, e.asked), (2, Some(3)));
+        let e = e.with_rounds(3).unwrap();
+        assert_eq!((e.rounds, e.asked), (3, None));
+        assert!(e.with_rounds(0).unwrap_err().to_string().contains("--rounds 0"));
+        let text = format!("{GOOD}[[change]]\nbefore_round = 3\ninstall = []\n");
+        let e = parse(&text, Path::new("e.toml")).unwrap();
+        let error = e.with_rounds(2).unwrap_err().to_string();
+        assert!(error.contains("before round 3 would never be made"), "{error}");
     }
 
     #[test]

@@ -11,11 +11,13 @@ mod run;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 pub use check::check;
 pub use file::{load, side_by_side};
 pub use order::schedule;
+pub use progress::one_line;
 pub use record::{Begun, Directory, Run};
 pub use run::{Options, run};
 
@@ -37,6 +39,8 @@ pub struct Experiment {
     pub base: String,
     /// Rounds that count; each has every setup once.
     pub rounds: usize,
+    /// Rounds that its file asks for, where fewer or more are made.
+    pub asked: Option<usize>,
     /// Rounds before them that do not count.
     pub drop: usize,
     /// Seed of the order inside rounds.
@@ -148,6 +152,21 @@ impl Case {
 }
 
 impl Experiment {
+    /// The same experiment with so many rounds that count: for a first look, or for more certainty.
+    pub fn with_rounds(mut self, rounds: usize) -> Result<Experiment> {
+        ensure!(rounds > 0, "--rounds 0: at least 1");
+        let asked = self.asked.unwrap_or(self.rounds);
+        (self.rounds, self.asked) = (rounds, Some(asked).filter(|asked| *asked != rounds));
+        let all = self.all_rounds();
+        if let Some(change) = self.changes.iter().find(|change| change.before_round > all) {
+            bail!(
+                "--rounds {rounds}: the change before round {} would never be made; there would be {all} rounds",
+                change.before_round
+            );
+        }
+        Ok(self)
+    }
+
     /// All rounds, dropped ones included.
     pub fn all_rounds(&self) -> usize {
         self.drop + self.rounds

@@ -51,6 +51,23 @@ pub fn shown(time: Duration) -> String {
     }
 }
 
+/// A message of several lines in one; where it would fill the screen, its middle is left out: a command tells last why it failed.
+pub fn one_line(text: &str) -> String {
+    const END: usize = 150;
+    let line: Vec<char> = text
+        .lines()
+        .map(str::trim)
+        .collect::<Vec<_>>()
+        .join(" | ")
+        .chars()
+        .collect();
+    if line.len() <= 2 * END {
+        return line.into_iter().collect();
+    }
+    let (head, tail) = (&line[..END], &line[line.len() - END..]);
+    head.iter().chain(&[' ', '…', ' ']).chain(tail).collect()
+}
+
 /// A bar where there is a terminal, lines everywhere.
 #[derive(Debug)]
 pub struct Progress {
@@ -126,6 +143,17 @@ mod tests {
         assert!((left(&[step(0, 0), step(0, 1)]) - 13.0).abs() < 1e-6);
         // Never seen: the mean of all three.
         assert!((left(&[step(1, 0)]) - 16.0 / 3.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn messages_are_one_line() {
+        assert_eq!(one_line("it ended:\n  no luck\n"), "it ended: | no luck");
+        let long = one_line(&format!("first {} last", "ä".repeat(400)));
+        assert!(
+            long.starts_with("first ä") && long.ends_with("ä last") && long.contains(" … "),
+            "{long}"
+        );
+        assert_eq!(long.chars().count(), 303);
     }
 
     #[test]

@@ -36,8 +36,11 @@ pub struct Run {
     pub busy_seconds: f64,
     /// Seconds in which some task waited for I/O; absent where the machine cannot tell.
     pub stalled_seconds: Option<f64>,
-    /// The device's best time for what this run read, in seconds.
+    /// The device's best time for what this run read, as it is laid out, in seconds.
     pub t_io_seconds: f64,
+    /// The same if it were laid out ideally; absent in runs of earlier labs.
+    #[serde(default)]
+    pub t_io_ideal_seconds: Option<f64>,
     /// Parts of the run.
     pub stages: Vec<Stage>,
     /// Moments the machine reported.
@@ -67,6 +70,9 @@ pub struct Begun {
     pub warm: Option<String>,
     /// Rounds that count.
     pub rounds: usize,
+    /// Rounds that the experiment's file asks for, where they are others (`run --rounds`).
+    #[serde(default)]
+    pub asked: Option<usize>,
     /// Rounds before them.
     pub drop: usize,
     /// The mark at which the measured time begins.
@@ -100,6 +106,15 @@ fn short(digest: impl AsRef<[u8]>) -> String {
         .collect()
 }
 
+/// The experiment with the rounds that its file asks for.
+fn as_asked(experiment: &Experiment) -> Experiment {
+    Experiment {
+        rounds: experiment.asked.unwrap_or(experiment.rounds),
+        asked: None,
+        ..experiment.clone()
+    }
+}
+
 impl Begun {
     /// Describes `experiment`, run with `headstart` (where a setup needs it) and this program.
     pub fn new(experiment: &Experiment, headstart: Option<&Path>) -> Result<Begun> {
@@ -129,6 +144,7 @@ impl Begun {
                 .find(|s| s.cache == Cache::Warm)
                 .map(|s| s.name.clone()),
             rounds: experiment.rounds,
+            asked: experiment.asked,
             drop: experiment.drop,
             from: experiment.from.clone(),
             until: experiment.until.clone(),
@@ -136,8 +152,8 @@ impl Begun {
             published: experiment.published.clone(),
             kernel: kernel.trim().to_owned(),
             processors: std::thread::available_parallelism().map_or(0, usize::from),
-            // Everything loaded, by value: where the files lie makes no difference.
-            experiment: short(Sha256::digest(format!("{experiment:?}"))),
+            // Everything loaded, by value: where the files lie makes no difference, nor how many of its rounds are made now.
+            experiment: short(Sha256::digest(format!("{:?}", as_asked(experiment)))),
             programs: short(programs.finalize()),
         })
     }
@@ -156,6 +172,7 @@ impl Directory {
     pub fn open(path: &Path, begun: &Begun, mixed: bool) -> Result<(Directory, Vec<Run>)> {
         fs::create_dir_all(path).with_context(|| format!("creating {}", path.display()))?;
         let file = path.join("experiment.json");
+        let mut begun = begun.clone();
         if file.exists() {
             let old = Directory::begun(path)?;
             let differs = [
@@ -174,8 +191,12 @@ impl Directory {
                     path.display()
                 );
             }
+            // What was made is not forgotten because fewer rounds are asked for now.
+            if old.rounds > begun.rounds {
+                (begun.rounds, begun.asked) = (old.rounds, old.asked);
+            }
         }
-        let mut text = serde_json::to_vec_pretty(begun)?;
+        let mut text = serde_json::to_vec_pretty(&begun)?;
         text.push(b'\n');
         let temporary = file.with_extension("tmp");
         fs::write(&temporary, text)

@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::order::Step;
-use super::progress::{Estimate, Progress};
+use super::progress::{Estimate, Progress, one_line};
 use super::{Begun, Case, Directory, Experiment, Run, check, schedule};
 use crate::disk::Entry;
 use crate::machine::{self, Machine, Mark, Measured, Place, Spec, Stage};
-use crate::model::{Extent, Model, Op, merge, t_io};
+use crate::model::{Extent, Op, ideal, merge, t_io};
 use crate::paths;
 use crate::registry::Registry;
 use crate::setup::Setup;
@@ -188,7 +188,7 @@ impl Session<'_> {
                     run.reads,
                     run.bytes as f64 / f64::from(1 << 20)
                 ),
-                Some(why) => format!("aborted: {why}"),
+                Some(why) => format!("aborted: {}", one_line(why)),
             };
             let dropped = if step.round < self.experiment.drop {
                 " (dropped)"
@@ -249,6 +249,7 @@ impl Session<'_> {
             fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
             write_log(&directory.join(format!("{}.csv", setup.name)), &requests)?;
         }
+        let needed = read_by(&part.requests);
         let stalled: Option<f64> = stages.iter().map(|s| s.stalled_seconds).sum();
         Ok(Run {
             case: case.name.clone(),
@@ -260,7 +261,8 @@ impl Session<'_> {
             bytes: part.bytes,
             busy_seconds: part.busy_seconds,
             stalled_seconds: stalled.filter(|_| !stages.is_empty()),
-            t_io_seconds: best(&part.requests, &case.model, size),
+            t_io_seconds: t_io(&needed, &case.model, size).as_secs_f64(),
+            t_io_ideal_seconds: Some(t_io(&ideal(&needed), &case.model, size).as_secs_f64()),
             stages,
             marks,
             aborted,
@@ -452,8 +454,8 @@ fn busy(log: &[Entry]) -> f64 {
     total as f64 / 1e9
 }
 
-/// The device's best time for what a log read, in seconds.
-fn best(log: &[Entry], model: &Model, size: u64) -> f64 {
+/// What a log read, in address order.
+fn read_by(log: &[Entry]) -> Vec<Extent> {
     let reads = log.iter().filter(|entry| entry.op == Op::Read);
     let extents: Vec<Extent> = reads
         .map(|e| Extent {
@@ -461,7 +463,7 @@ fn best(log: &[Entry], model: &Model, size: u64) -> f64 {
             length: e.length,
         })
         .collect();
-    t_io(&merge(&extents, 0), model, size).as_secs_f64()
+    merge(&extents, 0)
 }
 
 fn write_log(path: &Path, log: &[Entry]) -> Result<()> {

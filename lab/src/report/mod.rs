@@ -39,6 +39,8 @@ pub struct CaseReport {
     pub title: String,
     /// The device's best time for what a start of the base setup reads, in seconds: the median.
     pub t_io_seconds: Option<f64>,
+    /// The same if those blocks were laid out ideally.
+    pub t_io_ideal_seconds: Option<f64>,
     /// In the experiment's order.
     pub setups: Vec<Summary>,
     /// Every run, in order.
@@ -138,6 +140,12 @@ impl Report {
     /// Sums up `runs`.
     pub fn new(experiment: Begun, runs: Vec<Run>) -> Report {
         let mut notes = Vec::new();
+        if let Some(asked) = experiment.asked {
+            notes.push(format!(
+                "{} rounds, where the experiment asks for {asked}",
+                experiment.rounds
+            ));
+        }
         let all = experiment.cases.len() * experiment.setups.len() * (experiment.drop + experiment.rounds);
         if runs.len() < all {
             notes.push(format!("{} of {all} runs are made", runs.len()));
@@ -179,18 +187,20 @@ impl Report {
 impl CaseReport {
     fn new(experiment: &Begun, name: &str, title: &str, runs: Vec<Run>) -> CaseReport {
         let counts = |r: &&Run| r.round >= experiment.drop && r.aborted.is_none();
-        let base: Vec<f64> = runs
+        let base: Vec<&Run> = runs
             .iter()
             .filter(counts)
             .filter(|r| r.setup == experiment.base)
-            .map(|r| r.t_io_seconds)
             .collect();
-        let t_io = (!base.is_empty()).then(|| median(&base));
+        let middle = |times: Vec<f64>| Some(median(&times)).filter(|_| !times.is_empty());
+        let t_io = middle(base.iter().map(|r| r.t_io_seconds).collect());
+        let ideal: Option<Vec<f64>> = base.iter().map(|r| r.t_io_ideal_seconds).collect();
         let setups = experiment.setups.iter();
         CaseReport {
             name: name.to_owned(),
             title: title.to_owned(),
             t_io_seconds: t_io,
+            t_io_ideal_seconds: ideal.and_then(middle),
             setups: setups
                 .map(|(setup, _)| summary(experiment, setup, &runs, t_io))
                 .collect(),

@@ -1,12 +1,12 @@
 //! Ours beside figures that others published (`lab/seeds.toml`): the same question, other machines; what can be compared is the gain.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::{Report, Summary};
+use crate::experiment::Published;
 
 /// Published figures.
 #[derive(Debug, Clone, Deserialize)]
@@ -89,12 +89,10 @@ fn gain(base: f64, this: f64) -> f64 {
     1.0 - this / base
 }
 
-/// Ours beside theirs, as text, with the ratio of the gains. A figure that the file lacks is an error.
+/// Ours beside theirs, as text, with the ratio of the gains; cases and setups in the experiment's order. A figure that the file lacks
+/// is an error.
 pub fn against(report: &Report, figures: &Figures) -> Result<String> {
-    let mut text = format!("Published: {}\n\n", figures.source);
-    let _ = writeln!(
-        text,
-        "{:<16} {:<40} {:>8} {:>5} {:>7} {:>7}   {:<24} {:>8} {:>5} {:>7} {:>7} {:>7} {:>6}",
+    let head = [
         "published",
         "case, setup",
         "mean s",
@@ -107,72 +105,134 @@ pub fn against(report: &Report, figures: &Figures) -> Result<String> {
         "blocked",
         "busy",
         "gain",
-        "ratio"
-    );
-    let sd = |sd: Option<f64>| sd.map_or("–".into(), |sd| format!("{sd:.2}"));
-    for p in &report.experiment.published {
-        for (our_case, case) in &p.case {
-            for (our_setup, setup) in &p.setup {
-                let lookup = |setup: &str| {
-                    figures.find(&p.table, &p.test, case, setup).with_context(|| {
-                        format!(
-                            "no figure for table {:?}, test {:?}, case {case:?}, setup {setup:?}",
-                            p.table, p.test
-                        )
-                    })
-                };
-                let theirs = lookup(setup)?;
-                let their_base = lookup(p.setup.get(&p.base).context("the base has no published setup")?)?;
-                let is_base = *our_setup == p.base;
-                let their_gain = gain(their_base.mean, theirs.mean);
-                let case_report = report.cases.iter().find(|c| c.name == *our_case);
-                let of = |name: &str| {
-                    let own = case_report.and_then(|c| c.setup(name)).filter(|s| s.n > 0)?;
-                    Some(Ours::new(own, p.between.as_ref())).filter(|own| own.mean.is_finite())
-                };
-                let shown = |gain: f64| {
-                    if is_base {
-                        String::new()
-                    } else {
-                        format!("{:.1} %", gain * 100.0)
-                    }
-                };
-                let [mean, own_sd, stalled, busy, own_gain, ratio] = match (of(our_setup), of(&p.base)) {
-                    (Some(own), Some(base)) => {
-                        let own_gain = gain(base.mean, own.mean);
-                        // A ratio to a gain that was none says nothing.
-                        let ratio = match is_base || their_gain <= 0.0 {
-                            true => String::new(),
-                            false => format!("{:.1}", own_gain / their_gain),
-                        };
-                        [
-                            format!("{:.2}", own.mean),
-                            sd(own.sd),
-                            sd(own.stalled),
-                            sd(own.busy),
-                            shown(own_gain),
-                            ratio,
-                        ]
-                    }
-                    _ => ["not run", "", "", "", "", ""].map(str::to_owned),
-                };
-                let blocked = sd(theirs.io_ticks.map(|ticks| ticks / 100.0));
-                let _ = writeln!(
-                    text,
-                    "{:<16} {:<40} {:>8.2} {:>5} {blocked:>7} {:>7}   {:<24} {mean:>8} {own_sd:>5} {stalled:>7} {busy:>7} {own_gain:>7} {ratio:>6}",
-                    format!("{} {}", p.table, p.test),
-                    format!("{case}, {setup}"),
-                    theirs.mean,
-                    sd(theirs.sd),
-                    shown(their_gain),
-                    if our_case.is_empty() {
-                        our_setup.clone()
-                    } else {
-                        format!("{our_case}, {our_setup}")
-                    },
-                );
+        "ratio",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    for published in &report.experiment.published {
+        for (our_case, _) in &report.experiment.cases {
+            for (our_setup, _) in &report.experiment.setups {
+                let (case, setup) = (published.case.get(our_case), published.setup.get(our_setup));
+                if let (Some(case), Some(setup)) = (case, setup) {
+                    rows.push(row(
+                        report,
+                        figures,
+                        published,
+                        [our_case, our_setup],
+                        [case, setup],
+                    )?);
+                }
             }
         }
     }
+    let mut text = format!("Published: {}\n\n", figures.source);
+    text += &columns(&rows, &[0, 1, 6]);
     Ok(text)
+}
+
+/// One figure of theirs and ours.
+fn row(
+    report: &Report,
+    figures: &Figures,
+    published: &Published,
+    [our_case, our_setup]: [&String; 2],
+    [case, setup]: [&String; 2],
+) -> Result<[String; 13]> {
+    let Published { table, test, .. } = published;
+    let lookup = |setup: &str| {
+        let missing =
+            || format!("no figure for table {table:?}, test {test:?}, case {case:?}, setup {setup:?}");
+        figures.find(table, test, case, setup).with_context(missing)
+    };
+    let base = published.setup.get(&published.base);
+    let (theirs, their_base) = (
+        lookup(setup)?,
+        lookup(base.context("the base has no published setup")?)?,
+    );
+    let case_report = report.cases.iter().find(|c| c.name == *our_case);
+    let of = |name: &str| {
+        let own = case_report.and_then(|c| c.setup(name)).filter(|s| s.n > 0)?;
+        Some(Ours::new(own, published.between.as_ref())).filter(|own| own.mean.is_finite())
+    };
+    let is_base = *our_setup == published.base;
+    let shown = |gain: f64| Some(format!("{:.1} %", gain * 100.0)).filter(|_| !is_base);
+    let two = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.2}"));
+    let their_gain = gain(their_base.mean, theirs.mean);
+    let ours = match (of(our_setup), of(&published.base)) {
+        (Some(own), Some(base)) => {
+            let own_gain = gain(base.mean, own.mean);
+            // A ratio to a gain that was none says nothing.
+            let ratio =
+                Some(format!("{:.1}", own_gain / their_gain)).filter(|_| !is_base && their_gain > 0.0);
+            [
+                two(Some(own.mean)),
+                two(own.sd),
+                two(own.stalled),
+                two(own.busy),
+                shown(own_gain).unwrap_or_default(),
+                ratio.unwrap_or_default(),
+            ]
+        }
+        (Some(own), None) => [
+            two(Some(own.mean)),
+            two(own.sd),
+            two(own.stalled),
+            two(own.busy),
+            String::new(),
+            String::new(),
+        ],
+        (None, _) => ["not run", "", "", "", "", ""].map(str::to_owned),
+    };
+    let [mean, sd, stalled, busy, own_gain, ratio] = ours;
+    let name = |case: &str, setup: &str| {
+        [case, setup]
+            .iter()
+            .filter(|n| !n.is_empty())
+            .copied()
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    Ok([
+        format!("{table} {test}"),
+        name(case, setup),
+        format!("{:.2}", theirs.mean),
+        two(theirs.sd),
+        two(theirs.io_ticks.map(|ticks| ticks / 100.0)),
+        shown(their_gain).unwrap_or_default(),
+        name(our_case, our_setup),
+        mean,
+        sd,
+        stalled,
+        busy,
+        own_gain,
+        ratio,
+    ])
+}
+
+/// Rows as columns as wide as they need be: those in `words` to the left, numbers to the right.
+fn columns<const N: usize>(rows: &[[String; N]], words: &[usize]) -> String {
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(column, (cell, width))| {
+                if words.contains(&column) {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
+            });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
 }

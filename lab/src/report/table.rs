@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{CaseReport, Estimate, Report, Summary};
+use crate::experiment::one_line;
 
 /// The whole report.
 pub fn table(report: &Report) -> String {
@@ -39,9 +40,12 @@ pub fn table(report: &Report) -> String {
 }
 
 fn case(case: &CaseReport, base: &str) -> String {
-    let best = case
-        .t_io_seconds
-        .map_or(String::new(), |t| format!("; T_io of {base}'s blocks {t:.3} s"));
+    let ideal = case
+        .t_io_ideal_seconds
+        .map_or(String::new(), |t| format!(", laid out ideally {t:.3} s"));
+    let best = case.t_io_seconds.map_or(String::new(), |t| {
+        format!("; T_io of {base}'s blocks {t:.3} s{ideal}")
+    });
     let mut text = format!("{}{best}\n\n", case.title);
     let width = case
         .setups
@@ -133,7 +137,9 @@ fn remarks(s: &Summary) -> String {
         let _ = writeln!(
             text,
             "{}: round {} aborted, in no figure: {}",
-            s.setup, run.round, run.what
+            s.setup,
+            run.round,
+            one_line(&run.what)
         );
     }
     if !s.outlying.is_empty() {
