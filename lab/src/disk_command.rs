@@ -54,7 +54,7 @@ pub enum DiskCommand {
         /// A built-in model, or a TOML file.
         #[arg(long)]
         model: String,
-        /// The blocks that a request log read (`disk serve --log`, `requests-*.csv`).
+        /// The blocks that a request log read (`disk serve --log`, or `requests/` of an experiment).
         #[arg(long, required_unless_present = "trace")]
         requests: Option<PathBuf>,
         /// The blocks that a headstart trace used, by where they lie in the image.
@@ -70,6 +70,16 @@ pub enum DiskCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+impl DiskCommand {
+    /// Whether it mounts file systems that are for nobody else: a served disk is for whoever attaches it.
+    pub fn mounts(&self) -> bool {
+        matches!(
+            self,
+            DiskCommand::Check { .. } | DiskCommand::Tio { trace: Some(_), .. }
+        )
+    }
 }
 
 /// Runs one of them.

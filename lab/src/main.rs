@@ -12,7 +12,7 @@ use headstart_lab::image::{self, Fs, Recipe};
 use headstart_lab::machine::BootArgs;
 use headstart_lab::registry::{self, Registry};
 use headstart_lab::report::{self, Report};
-use headstart_lab::{paths, tools};
+use headstart_lab::{mounts, paths, tools};
 
 use disk_command::DiskCommand;
 
@@ -51,6 +51,9 @@ enum Command {
         /// Forget the runs that the directory holds, and all that setups learned there.
         #[arg(long)]
         again: bool,
+        /// Make so many rounds, not as many as the experiment asks for; the report says so.
+        #[arg(long, value_name = "N")]
+        rounds: Option<usize>,
         /// Check that everything is there, and run nothing.
         #[arg(long)]
         check: bool,
@@ -136,6 +139,19 @@ enum MachineCommand {
     Boot(BootArgs),
 }
 
+impl Command {
+    /// Whether it mounts file systems that are for nobody else.
+    fn mounts(&self) -> bool {
+        match self {
+            Command::Run { check, .. } => !check,
+            Command::Disk(command) => command.mounts(),
+            Command::Image(command) => matches!(command, ImageCommand::Build { .. }),
+            Command::Machine(_) | Command::Bench { .. } | Command::Demo { .. } => true,
+            Command::Report { .. } | Command::Compare { .. } | Command::Clean => false,
+        }
+    }
+}
+
 fn main() {
     let cli = Cli::parse();
     if let Err(error) = run(cli.command) {
@@ -145,6 +161,9 @@ fn main() {
 }
 
 fn run(command: Command) -> Result<()> {
+    if command.mounts() {
+        mounts::enter_own()?;
+    }
     match command {
         Command::Disk(command) => disk_command::run(command),
         Command::Image(ImageCommand::List) => {
@@ -169,9 +188,13 @@ fn run(command: Command) -> Result<()> {
             headstart,
             mixed,
             again,
+            rounds,
             check,
         } => {
-            let experiment = experiment::load(&experiment)?;
+            let mut experiment = experiment::load(&experiment)?;
+            if let Some(rounds) = rounds {
+                experiment = experiment.with_rounds(rounds)?;
+            }
             let options = run_options(&out, headstart, mixed, again)?;
             if check {
                 experiment::check(&experiment, &options)?;

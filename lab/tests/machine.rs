@@ -3,29 +3,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::{attached, root, scratch};
 use headstart_lab::image::{Fs, Recipe};
 use headstart_lab::machine::{Kind, LIMIT, Machine, Place, Spec, check};
 use headstart_lab::model::Model;
 use headstart_lab::registry::Registry;
 use headstart_lab::setup::Setup;
-
-#[track_caller]
-fn root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        assert!(
-            std::env::var_os("HEADSTART_TESTS_ALL").is_none(),
-            "HEADSTART_TESTS_ALL is set, and this test lacks root"
-        );
-        eprintln!("skipped: needs root");
-    }
-    root
-}
 
 /// The tests of this crate run in its own directory: images belong into the workspace's cache.
 fn cache() -> PathBuf {
@@ -33,13 +23,6 @@ fn cache() -> PathBuf {
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"),
         PathBuf::from,
     )
-}
-
-fn scratch() -> tempfile::TempDir {
-    tempfile::Builder::new()
-        .prefix("headstart-lab-test-")
-        .tempdir_in("/var/tmp")
-        .unwrap()
 }
 
 fn lab(base: &Path) -> Command {
@@ -146,20 +129,7 @@ fn a_container_boots_cold_every_time_and_keeps_what_is_to_stay() {
 
 /// Mounts, loop devices, control groups and processes that name `base` or the lab process `pid`.
 fn left(base: &Path, pid: u32) -> Vec<String> {
-    let mut left = Vec::new();
-    let base = base.to_str().unwrap();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    left.extend(
-        mounts
-            .lines()
-            .filter(|line| line.contains(base))
-            .map(str::to_owned),
-    );
-    for entry in fs::read_dir("/sys/block").unwrap() {
-        let file = entry.unwrap().path().join("loop/backing_file");
-        let backing = fs::read_to_string(file).unwrap_or_default();
-        left.extend(backing.contains(base).then_some(backing));
-    }
+    let mut left = attached(base);
     let name = format!("headstart-lab-{pid}");
     for hierarchy in ["", "systemd", "unified"] {
         let path = Path::new("/sys/fs/cgroup").join(hierarchy).join(&name);

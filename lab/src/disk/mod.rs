@@ -349,10 +349,7 @@ fn attach_free(file: &Path, registry: &Registry) -> Result<(PathBuf, Guard)> {
 }
 
 fn attach(device: &Path, file: &Path, registry: &Registry) -> Result<Guard> {
-    let guard = registry.guard(Item::Loop {
-        device: device.into(),
-        backing: file.into(),
-    })?;
+    let guard = registry.guard(Item::loop_device(device, file)?)?;
     tools::run("losetup", [Path::new("--direct-io=on"), device, file])?;
     Ok(guard)
 }

@@ -16,7 +16,7 @@ use crate::tools;
 /// Bytes of a sector in logs.
 const SECTOR: u64 = 512;
 
-/// What a log (`disk serve --log`, `requests-*.csv`) read, in address order.
+/// What a log (`disk serve --log`, or `requests/` of an experiment) read, in address order.
 pub fn needed_by_log(path: &Path) -> Result<Vec<Extent>> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let mut lines = text.lines();

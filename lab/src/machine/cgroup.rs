@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::mounts;
 use crate::registry::{Guard, Item, Registry};
 
 /// One group in each hierarchy that can hold processes (one on a unified system, two on a hybrid one), below this process's own.
@@ -54,26 +55,10 @@ impl Cgroup {
         command
     }
 
-    /// Like [`Cgroup::command`], with mounts of its own, of which those of FUSE and of loop devices other than `own` are let go.
-    ///
-    /// Where mounts are private, as in most containers, those of other labs would else stay mounted in this one for as long as it
-    /// runs, their loop devices busy and their servers waiting for the end.
+    /// Like [`Cgroup::command`], with mounts of its own: see [`mounts::alone`].
     pub(crate) fn command_alone(&self, own: &str, program: &str) -> Command {
-        let mut command = self.command("unshare");
-        let script = "while read -r source target kind rest; do case $kind:$source in *:\"$0\") ;; \
-             fuse*:* | *:/dev/loop*) umount -l \"$target\" ;; esac; done </proc/self/mounts; exec \"$@\"";
-        command
-            .args([
-                "--mount",
-                "--propagation",
-                "slave",
-                "--",
-                "/bin/sh",
-                "-c",
-                script,
-                own,
-            ])
-            .arg(program);
+        let mut command = self.command(mounts::UNSHARE);
+        command.args(mounts::alone(own)).arg(program);
         command
     }
 

@@ -4,58 +4,20 @@
 //! One file per lab process, named by process id and start time, so a process id used again is never mistaken for the owner, and
 //! only the lab's own things are ever touched.
 
+mod item;
+mod process;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::cgroup;
-use crate::tools;
-
-/// One thing that must not stay behind.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Item {
-    /// A file system mounted at `target`.
-    Mount {
-        /// Mount point.
-        target: PathBuf,
-    },
-    /// A FUSE server's mount: its connection is aborted when it does not go quietly.
-    Fuse {
-        /// Mount point.
-        target: PathBuf,
-    },
-    /// A loop device, ours as long as it is backed by `backing`.
-    Loop {
-        /// Such as `/dev/loop3`.
-        device: PathBuf,
-        /// Backing file.
-        backing: PathBuf,
-    },
-    /// A process group started by the lab; `start` tells its leader from a later namesake.
-    Group {
-        /// Process id of the leader.
-        pid: i32,
-        /// Its start time in clock ticks since boot.
-        start: u64,
-    },
-    /// A control group of the lab's own: its processes, those of groups below it, and the groups.
-    Cgroup {
-        /// Its directory.
-        path: PathBuf,
-    },
-    /// A scratch file or directory tree of the lab's own.
-    Scratch {
-        /// Path.
-        path: PathBuf,
-    },
-}
+pub use item::Item;
+pub(crate) use item::abort_fuse;
+pub use process::start_time;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
@@ -122,7 +84,7 @@ impl Registry {
     /// Undoes everything, newest first, and never lets go of the record again: for a process about to exit.
     pub fn close(&self) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        for failure in inner.undo_all(false) {
+        for failure in inner.undo_all(None) {
             eprintln!("headstart-lab: {failure:#}");
         }
         std::mem::forget(inner);
@@ -162,7 +124,7 @@ impl Registry {
         let Some(item) = inner.record.items.get(&id).cloned() else {
             return Ok(());
         };
-        item.undo(false)?;
+        item.undo(None)?;
         inner.record.items.remove(&id);
         inner.save()
     }
@@ -186,7 +148,7 @@ impl Inner {
     }
 
     /// What could not be undone stays on record.
-    fn undo_all(&mut self, owner_is_dead: bool) -> Vec<anyhow::Error> {
+    fn undo_all(&mut self, dead: Option<i32>) -> Vec<anyhow::Error> {
         let mut failures = Vec::new();
         let items: Vec<(u64, Item)> = self
             .record
@@ -196,7 +158,7 @@ impl Inner {
             .map(|(i, x)| (*i, x.clone()))
             .collect();
         for (id, item) in items {
-            match item.undo(owner_is_dead) {
+            match item.undo(dead) {
                 Ok(()) => {
                     self.record.items.remove(&id);
                 }
@@ -246,6 +208,7 @@ pub fn clean(base: &Path) -> Result<Cleaned> {
             continue;
         }
         let before: Vec<Item> = record.items.values().cloned().collect();
+        let dead = Some(record.pid);
         let mut inner = Inner {
             file,
             record,
@@ -253,169 +216,13 @@ pub fn clean(base: &Path) -> Result<Cleaned> {
         };
         cleaned
             .failures
-            .extend(inner.undo_all(true).iter().map(|e| format!("{e:#}")));
+            .extend(inner.undo_all(dead).iter().map(|e| format!("{e:#}")));
         let kept: Vec<&Item> = inner.record.items.values().collect();
         cleaned
             .removed
             .extend(before.into_iter().filter(|item| !kept.contains(&item)));
     }
     Ok(cleaned)
-}
-
-impl Item {
-    /// Takes the thing away if it is there; nothing to do is success.
-    fn undo(&self, owner_is_dead: bool) -> Result<()> {
-        match self {
-            Item::Mount { target } => unmount(target),
-            Item::Fuse { target } => {
-                // A dead server never answers: without the abort, unmounting could wait for ever.
-                if owner_is_dead {
-                    abort_fuse(target)?;
-                }
-                unmount(target)
-            }
-            Item::Loop { device, backing } => detach(device, backing),
-            Item::Group { pid, start } => end_group(*pid, *start),
-            Item::Cgroup { path } => cgroup::remove(path),
-            Item::Scratch { path } => {
-                if let Some(target) = mounted_below(path)? {
-                    bail!("{} stays: {target} is mounted in it", path.display());
-                }
-                let result = if path.is_dir() {
-                    fs::remove_dir_all(path)
-                } else {
-                    fs::remove_file(path)
-                };
-                match result {
-                    Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                        Err(e).with_context(|| format!("removing {}", path.display()))
-                    }
-                    _ => Ok(()),
-                }
-            }
-        }
-    }
-}
-
-/// The start time of a process that has not ended, in clock ticks since boot (field 22 of proc_pid_stat(5)).
-pub fn start_time(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name may hold spaces and parentheses; the fields after the last one are plain.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let exiting = fields.get(6)?.parse::<u64>().ok()? & PF_EXITING != 0;
-    if fields[0] == "Z" || exiting || killed(pid) {
-        return None;
-    }
-    fields.get(19)?.parse().ok()
-}
-
-/// Flag of a task on its way out (`include/linux/sched.h`).
-const PF_EXITING: u64 = 4;
-
-/// Whether SIGKILL is pending. A lab killed while a thread of it waits for its own FUSE server cannot end before the connection is
-/// aborted: it counts as ended, or nobody would abort it.
-fn killed(pid: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let pending = status
-        .lines()
-        .filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
-    let mut masks = pending.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // Signal 9 is bit 8.
-    masks.any(|mask| mask & 0x100 != 0)
-}
-
-/// The device number of what is mounted at `target`, top mount last.
-fn mounted(target: &Path) -> Result<Option<String>> {
-    let text = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
-    let wanted = target.to_string_lossy().replace(' ', "\\040");
-    let mut found = None;
-    for line in text.lines() {
-        let mut fields = line.split(' ');
-        let device = fields.nth(2);
-        if fields.nth(1) == Some(wanted.as_str()) {
-            found = device.map(str::to_owned);
-        }
-    }
-    Ok(found)
-}
-
-/// A mount point at or below `path`.
-fn mounted_below(path: &Path) -> Result<Option<String>> {
-    let text = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
-    let targets = text.lines().filter_map(|line| line.split(' ').nth(4));
-    Ok(targets
-        .map(|target| target.replace("\\040", " "))
-        .find(|target| Path::new(target).starts_with(path)))
-}
-
-fn unmount(target: &Path) -> Result<()> {
-    let patience = Instant::now() + Duration::from_secs(3);
-    while mounted(target)?.is_some() {
-        match tools::run("umount", [target]) {
-            Ok(_) => {}
-            Err(_) if Instant::now() < patience => std::thread::sleep(Duration::from_millis(50)),
-            // Still busy: take it out of sight, the kernel frees it with its last user.
-            Err(_) => {
-                tools::run("umount", [Path::new("-l"), target])?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Ends a FUSE server's connection and all waiting for it: forcing aborts the connection (umount2(2), MNT_FORCE), with or without a fusectl mount.
-pub(crate) fn abort_fuse(target: &Path) -> Result<()> {
-    if mounted(target)?.is_some() {
-        // Busy, most likely, and aborted all the same; what is left is for `unmount` to take away.
-        let _ = tools::run("umount", [Path::new("-f"), target]);
-    }
-    Ok(())
-}
-
-fn backing_of(device: &Path) -> Option<String> {
-    let name = device.file_name()?.to_str()?;
-    let file = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-    Some(file.trim_end().trim_end_matches(" (deleted)").to_owned())
-}
-
-fn detach(device: &Path, backing: &Path) -> Result<()> {
-    let ours = || backing_of(device).is_some_and(|file| Path::new(&file) == backing);
-    if !ours() {
-        return Ok(());
-    }
-    tools::run("losetup", [Path::new("-d"), device])?;
-    // Detaching a device in use only marks it; wait for the last close.
-    let patience = Instant::now() + Duration::from_secs(5);
-    while ours() {
-        if Instant::now() > patience {
-            bail!(
-                "{} is still in use after losetup -d; something holds it open",
-                device.display()
-            );
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
-}
-
-fn end_group(pid: i32, start: u64) -> Result<()> {
-    let Some(group) = Pid::from_raw(pid) else {
-        return Ok(());
-    };
-    let alive = || start_time(pid) == Some(start);
-    if !alive() {
-        return Ok(());
-    }
-    let patience = Instant::now() + Duration::from_secs(2);
-    // An error means that it has just ended.
-    let _ = rustix::process::kill_process_group(group, Signal::TERM);
-    while alive() && Instant::now() < patience {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    if alive() {
-        let _ = rustix::process::kill_process_group(group, Signal::KILL);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,0 +1,245 @@
+//! What a lab can put on a machine, and how each is taken away again.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::process::{end_group, holders};
+use crate::machine::cgroup;
+use crate::tools;
+
+/// How long the last user of a device may take to let it go.
+const DETACHING: Duration = Duration::from_secs(20);
+
+/// One thing that must not stay behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Item {
+    /// A file system mounted at `target`.
+    Mount {
+        /// Mount point.
+        target: PathBuf,
+    },
+    /// A FUSE server's mount: its connection is aborted when it does not go quietly.
+    Fuse {
+        /// Mount point.
+        target: PathBuf,
+    },
+    /// A loop device, ours as long as it is backed by `backing`.
+    Loop {
+        /// Such as `/dev/loop3`.
+        device: PathBuf,
+        /// Backing file.
+        backing: PathBuf,
+        /// What the lab changes of its queue and detaching would not undo, as it was before: see [`Item::loop_device`].
+        #[serde(default)]
+        queue: Vec<(String, String)>,
+    },
+    /// A process group started by the lab; `start` tells its leader from a later namesake.
+    Group {
+        /// Process id of the leader.
+        pid: i32,
+        /// Its start time in clock ticks since boot.
+        start: u64,
+    },
+    /// A control group of the lab's own: its processes, those of groups below it, and the groups.
+    Cgroup {
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// A scratch file or directory tree of the lab's own.
+    Scratch {
+        /// Path.
+        path: PathBuf,
+    },
+}
+
+/// Settings of a loop device that outlive what is attached to it; the kernel sets the others anew.
+const LASTING: [&str; 2] = ["scheduler", "max_sectors_kb"];
+
+impl Item {
+    /// A loop device about to be attached to `backing`, with its settings as they are.
+    pub fn loop_device(device: &Path, backing: &Path) -> Result<Item> {
+        let mut queue = Vec::new();
+        for name in LASTING {
+            // A device that is made by attaching to it has none yet.
+            let text = fs::read_to_string(sysfs(device)?.join("queue").join(name)).unwrap_or_default();
+            // Of several, the one in use is in brackets.
+            let used = text
+                .split_whitespace()
+                .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+            let value = used.unwrap_or(text.trim());
+            if !value.is_empty() {
+                queue.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        Ok(Item::Loop {
+            device: device.to_owned(),
+            backing: backing.to_owned(),
+            queue,
+        })
+    }
+
+    /// Takes the thing away if it is there; nothing to do is success. `dead` is the process that made it, if it has ended.
+    pub(super) fn undo(&self, dead: Option<i32>) -> Result<()> {
+        match self {
+            Item::Mount { target } => unmount(target),
+            Item::Fuse { target } => {
+                // A dead server never answers: without the abort, unmounting could wait for ever.
+                if let Some(owner) = dead {
+                    abort_killed(target, owner)?;
+                }
+                unmount(target)
+            }
+            Item::Loop {
+                device,
+                backing,
+                queue,
+            } => detach(device, backing, queue),
+            Item::Group { pid, start } => end_group(*pid, *start),
+            Item::Cgroup { path } => cgroup::remove(path),
+            Item::Scratch { path } => {
+                if let Some(target) = mounted_below(path)? {
+                    bail!("{} stays: {target} is mounted in it", path.display());
+                }
+                let result = if path.is_dir() {
+                    fs::remove_dir_all(path)
+                } else {
+                    fs::remove_file(path)
+                };
+                match result {
+                    Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                        Err(e).with_context(|| format!("removing {}", path.display()))
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// The device number of what is mounted at `target`, top mount last.
+fn mounted(target: &Path) -> Result<Option<String>> {
+    let text = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
+    let wanted = target.to_string_lossy().replace(' ', "\\040");
+    let mut found = None;
+    for line in text.lines() {
+        let mut fields = line.split(' ');
+        let device = fields.nth(2);
+        if fields.nth(1) == Some(wanted.as_str()) {
+            found = device.map(str::to_owned);
+        }
+    }
+    Ok(found)
+}
+
+/// A mount point at or below `path`.
+fn mounted_below(path: &Path) -> Result<Option<String>> {
+    let text = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
+    let targets = text.lines().filter_map(|line| line.split(' ').nth(4));
+    Ok(targets
+        .map(|target| target.replace("\\040", " "))
+        .find(|target| Path::new(target).starts_with(path)))
+}
+
+fn unmount(target: &Path) -> Result<()> {
+    let patience = Instant::now() + Duration::from_secs(3);
+    while mounted(target)?.is_some() {
+        match tools::run("umount", [target]) {
+            Ok(_) => {}
+            Err(_) if Instant::now() < patience => std::thread::sleep(Duration::from_millis(50)),
+            // Still busy: take it out of sight, the kernel frees it with its last user.
+            Err(_) => {
+                if let Some(device) = mounted(target)? {
+                    eprintln!("headstart-lab: {} is busy{}", target.display(), held(&device));
+                }
+                tools::run("umount", [Path::new("-l"), target])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ends a FUSE server's connection and all waiting for it: forcing aborts the connection (umount2(2), MNT_FORCE), with or without a
+/// fusectl mount.
+pub(crate) fn abort_fuse(target: &Path) -> Result<()> {
+    if mounted(target)?.is_some() {
+        // An error: busy, most likely, and aborted all the same; what is left is for `unmount` to take away.
+        let _ = tools::run("umount", [Path::new("-f"), target]);
+    }
+    Ok(())
+}
+
+/// The same for a server that was killed. A thread of its own that waits for it keeps it from ending, and with it the mounts that only
+/// it can see.
+fn abort_killed(target: &Path, owner: i32) -> Result<()> {
+    abort_fuse(target)?;
+    for task in fs::read_dir(format!("/proc/{owner}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let mut namespace = OsString::from("--mount=");
+        namespace.push(task.path().join("ns/mnt"));
+        let words = ["umount".as_ref(), "-f".as_ref(), target.as_os_str()];
+        let _ = tools::run("nsenter", [namespace.as_os_str()].into_iter().chain(words));
+    }
+    Ok(())
+}
+
+/// Who holds a device, as the end of a sentence.
+fn held(device: &str) -> String {
+    match holders(device).join(", ") {
+        who if who.is_empty() => ", by whom cannot be seen".to_owned(),
+        who => format!(": {who}"),
+    }
+}
+
+/// The directory of a block device in sysfs.
+fn sysfs(device: &Path) -> Result<PathBuf> {
+    let name = device.file_name().context("a device without a name")?;
+    Ok(Path::new("/sys/block").join(name))
+}
+
+fn backing_of(device: &Path) -> Option<String> {
+    let file = fs::read_to_string(sysfs(device).ok()?.join("loop/backing_file")).ok()?;
+    Some(file.trim_end().trim_end_matches(" (deleted)").to_owned())
+}
+
+fn detach(device: &Path, backing: &Path, queue: &[(String, String)]) -> Result<()> {
+    let ours = || backing_of(device).is_some_and(|file| Path::new(&file) == backing);
+    if !ours() {
+        return Ok(());
+    }
+    let asked = || -> Result<()> {
+        for (name, value) in queue {
+            let path = sysfs(device)?.join("queue").join(name);
+            fs::write(&path, value).with_context(|| format!("writing {value} to {}", path.display()))?;
+        }
+        tools::run("losetup", [Path::new("-d"), device]).map(drop)
+    };
+    match asked() {
+        // Asked to go before, it went with its last user meanwhile.
+        Err(_) if !ours() => return Ok(()),
+        other => other?,
+    }
+    // Detaching a device in use only marks it; wait for the last close.
+    let patience = Instant::now() + DETACHING;
+    while ours() {
+        if Instant::now() > patience {
+            let number = fs::read_to_string(sysfs(device)?.join("dev")).unwrap_or_default();
+            bail!(
+                "{} is still in use {} s after losetup -d{}",
+                device.display(),
+                DETACHING.as_secs(),
+                held(number.trim())
+            );
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}

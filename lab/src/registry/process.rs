@@ -1,0 +1,96 @@
+//! Processes: whether one still runs, ending a group of them, and who holds a device.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rustix::process::{Pid, Signal};
+
+/// The start time of a process that has not ended, in clock ticks since boot (field 22 of proc_pid_stat(5)).
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command name may hold spaces and parentheses; the fields after the last one are plain.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let exiting = fields.get(6)?.parse::<u64>().ok()? & PF_EXITING != 0;
+    if fields[0] == "Z" || exiting || killed(pid) {
+        return None;
+    }
+    fields.get(19)?.parse().ok()
+}
+
+/// Flag of a task on its way out (`include/linux/sched.h`).
+const PF_EXITING: u64 = 4;
+
+/// Whether SIGKILL is pending. A lab killed while a thread of it waits for its own FUSE server cannot end before the connection is
+/// aborted: it counts as ended, or nobody would abort it.
+fn killed(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    let mut masks = pending.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Signal 9 is bit 8.
+    masks.any(|mask| mask & 0x100 != 0)
+}
+
+/// Ends a process group whose leader still is the one that was started.
+pub(super) fn end_group(pid: i32, start: u64) -> Result<()> {
+    let Some(group) = Pid::from_raw(pid) else {
+        return Ok(());
+    };
+    let alive = || start_time(pid) == Some(start);
+    if !alive() {
+        return Ok(());
+    }
+    let patience = Instant::now() + Duration::from_secs(2);
+    // An error means that it has just ended.
+    let _ = rustix::process::kill_process_group(group, Signal::TERM);
+    while alive() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if alive() {
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    }
+    Ok(())
+}
+
+/// Processes that keep the device with the number `device` (`8:1`) busy: what they run in, work in or have open lies on it, or it is
+/// mounted in a mount namespace of theirs that is not this process's.
+pub(super) fn holders(device: &str) -> Vec<String> {
+    let own = fs::read_link("/proc/self/ns/mnt").ok();
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for process in processes.flatten() {
+        let name = process.file_name().to_string_lossy().into_owned();
+        if !name.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        let path = process.path();
+        let mounts = || fs::read_to_string(path.join("mountinfo")).unwrap_or_default();
+        let elsewhere = fs::read_link(path.join("ns/mnt")).ok() != own
+            && mounts()
+                .lines()
+                .any(|line| line.split(' ').nth(2) == Some(device));
+        let links = ["cwd", "root", "exe"].map(|link| path.join(link));
+        let open = fs::read_dir(path.join("fd")).into_iter().flatten().flatten();
+        let mut links = links.into_iter().chain(open.map(|entry| entry.path()));
+        let mut on_it = || links.any(|link| fs::metadata(link).is_ok_and(|m| on(&m, device)));
+        let why = match elsewhere {
+            true => "a copy of the mount",
+            false if on_it() => "a file",
+            false => continue,
+        };
+        let command = fs::read_to_string(path.join("comm")).unwrap_or_default();
+        found.push(format!("{} ({name}) has {why}", command.trim_end()));
+    }
+    found
+}
+
+/// Whether a file lies on the device, or is its device node.
+fn on(file: &fs::Metadata, device: &str) -> bool {
+    let number = |dev: u64| format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    number(file.dev()) == device || (file.mode() & 0o170_000 == 0o060_000 && number(file.rdev()) == device)
+}
