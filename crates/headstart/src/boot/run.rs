@@ -240,6 +240,10 @@ impl Boot<'_> {
             }
             if self.plan.is_some() {
                 self.take_guard();
+                // What was said before is true no more.
+                if self.plan.is_none() {
+                    self.last.keep_in_run();
+                }
             }
             if let Some(Err(error)) = self.replays.as_mut().map(Replays::look) {
                 self.notes
