@@ -24,7 +24,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// From the next boot on, read ahead and learn.
+    /// From the next boot on, read ahead and learn. Where there is an initramfs it says how to have that begin there.
     Enable(Place),
     /// From the next boot on, leave boots alone; what was learned stays.
     Disable(Place),
