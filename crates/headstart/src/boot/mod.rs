@@ -27,6 +27,7 @@ mod manager;
 pub mod marks;
 mod memory;
 pub mod next_root;
+mod recording;
 mod replays;
 pub mod run;
 mod sessions;

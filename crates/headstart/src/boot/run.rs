@@ -7,6 +7,7 @@ use super::last::Last;
 use super::manager::Manager;
 use super::marks::{self, monotonic_ns};
 use super::memory::Need;
+use super::recording::Recording;
 use super::replays::Replays;
 use super::sessions::sessions;
 use super::{RUN, early, fit, key, stages};
@@ -26,6 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -74,6 +76,8 @@ pub fn run(store: &Store) -> Result<()> {
         mounts: File::open("/proc/self/mountinfo").context("cannot watch /proc/self/mountinfo")?,
         notes,
         last,
+        wish,
+        unknown_in: None,
         replays: None,
         plan: None,
         need: Need::default(),
@@ -81,12 +85,12 @@ pub fn run(store: &Store) -> Result<()> {
     };
     // Attaching the recorder takes the processor, reading the plan the disk.
     let attach = std::thread::spawn(|| Recorder::start(&options()));
-    boot.begin(wish);
-    let recorder = attach.join().unwrap_or(Err(RecordError::ThreadGone));
-    boot.tell_of(&recorder);
+    boot.begin();
+    let mut recording = Recording::new(attach.join().unwrap_or(Err(RecordError::ThreadGone)));
+    boot.tell_of(&recording);
     let mut end = End::new(origin);
-    let why = boot.watch(recorder.as_ref().ok(), &mut end);
-    boot.finish(recorder, why, &end);
+    let why = boot.watch(&mut recording, &mut end);
+    boot.finish(recording.into_inner(), why, &end);
     boot.arm(why.is_none(), &mut end);
     boot.last.keep_in_run();
     boot.keep_last();
@@ -134,6 +138,9 @@ struct Boot<'a> {
     mounts: File,
     notes: Notes,
     last: Last,
+    wish: Wish,
+    /// Where nothing was found of earlier boots: what holds it may not be mounted yet.
+    unknown_in: Option<StateId>,
     replays: Option<Replays>,
     /// A plan whose replay waits until the guard can be taken.
     plan: Option<PlanFile>,
@@ -144,15 +151,18 @@ struct Boot<'a> {
 
 impl Boot<'_> {
     /// Decides what is done for this boot, and begins to read ahead.
-    fn begin(&mut self, wish: Wish) {
+    fn begin(&mut self) {
         let useful = |file: &PlanFile| file.plan().is_ok_and(|plan| plan.cut() > 0);
         let plan = self.kept.plan().or_tell(|line| self.notes.tell(line));
         self.last.mode = Some(Mode::Record);
         let every = self.config.boot.control_every;
         let turns = self.kept.turns().replays_since_control;
         match plan.filter(useful) {
-            None => self.not_replayed("nothing was known of what a boot needs".into()),
-            Some(_) if wish == Wish::Record => {
+            None => {
+                self.unknown_in = Some(StateId::of(self.store));
+                self.not_replayed("nothing was known of what a boot needs".into());
+            }
+            Some(_) if self.wish == Wish::Record => {
                 self.last.mode = Some(Mode::Control);
                 self.not_replayed("the kernel command line says headstart=record".into());
             }
@@ -164,6 +174,18 @@ impl Boot<'_> {
                 self.plan = Some(plan);
                 self.take_guard();
             }
+        }
+    }
+
+    /// Looks again where nothing was found: a separate /var may have been mounted.
+    fn look_again(&mut self) {
+        if self
+            .unknown_in
+            .as_ref()
+            .is_some_and(|before| *before != StateId::of(self.store))
+        {
+            self.unknown_in = None;
+            self.begin();
         }
     }
 
@@ -204,12 +226,13 @@ impl Boot<'_> {
     }
 
     /// Notes what records, and keeps what is known so far.
-    fn tell_of(&mut self, recorder: &Result<Recorder, RecordError>) {
-        match recorder {
+    fn tell_of(&mut self, recording: &Recording) {
+        match recording.get() {
             Ok(recorder) => {
                 let (backend, evidence) = (recorder.backend(), recorder.evidence());
                 self.last.recorder = Some(format!("{backend:?}, {evidence:?}").to_lowercase());
             }
+            Err(_) if recording.waits() => {}
             Err(error) => self.notes.tell(format!("not recording: {error}")),
         }
         self.last.notes = self.notes.all().to_vec();
@@ -231,13 +254,18 @@ impl Boot<'_> {
     }
 
     /// Waits for the boot's end; `None` if this process is told to end before.
-    fn watch(&mut self, recorder: Option<&Recorder>, end: &mut End) -> Option<Why> {
+    fn watch(&mut self, recording: &mut Recording, end: &mut End) -> Option<Why> {
         loop {
             self.let_go();
-            self.pause(if self.ready { LOOK_EVERY } else { HOLD_LOOK_EVERY });
+            let waits = recording.waits();
+            self.pause(if self.ready { LOOK_EVERY } else { HOLD_LOOK_EVERY }, waits);
             if self.told_to_end() {
                 return None;
             }
+            if recording.look(&options()) {
+                self.tell_of(recording);
+            }
+            self.look_again();
             if self.plan.is_some() {
                 self.take_guard();
                 // What was said before is true no more.
@@ -252,7 +280,7 @@ impl Boot<'_> {
             if self.ready {
                 self.need.look();
             }
-            let activity = recorder.map(Recorder::activity);
+            let activity = recording.get().ok().map(Recorder::activity);
             // A replay that goes on is no reason to wait: what it has left nobody needed.
             if let Some(why) = end.ended(activity.as_ref()) {
                 return Some(why);
@@ -271,13 +299,14 @@ impl Boot<'_> {
     }
 
     /// Waits for a while, a signal or a mount.
-    fn pause(&self, most: Duration) {
+    fn pause(&self, most: Duration, for_mounts: bool) {
         let timeout = Timespec {
             tv_sec: most.as_secs() as i64,
             tv_nsec: most.subsec_nanos().into(),
         };
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        if self.plan.is_some() || self.replays.as_ref().is_some_and(|replays| !replays.are_over()) {
+        let for_mounts = for_mounts || self.plan.is_some() || self.unknown_in.is_some();
+        if for_mounts || self.replays.as_ref().is_some_and(|replays| !replays.are_over()) {
             fds.push(PollFd::new(&self.mounts, PollFlags::PRI));
         }
         // Whatever it says, the caller looks for itself.
@@ -407,7 +436,7 @@ impl Boot<'_> {
             if told_to_end || self.told_to_end() {
                 return;
             }
-            self.pause(ASK_LATE_EVERY);
+            self.pause(ASK_LATE_EVERY, false);
         }
         if let Err(error) = self.kept.lock().and_then(|lock| lock.arm()) {
             self.last
@@ -423,6 +452,20 @@ impl Boot<'_> {
         if let Err(error) = kept {
             self.notes.tell(format!("{error:#}"));
         }
+    }
+}
+
+/// What the path of the state leads to: another one once something has been mounted there.
+#[derive(PartialEq, Eq)]
+struct StateId(Option<(u64, u64)>);
+
+impl StateId {
+    fn of(store: &Store) -> StateId {
+        let facts = store
+            .root()
+            .ancestors()
+            .find_map(|path| std::fs::metadata(path).ok());
+        StateId(facts.map(|facts| (facts.dev(), facts.ino())))
     }
 }
 

@@ -10,7 +10,9 @@ use headstart_report::human::{bytes, duration, pages, percent, printable};
 use headstart_report::outcome::total;
 use headstart_report::status::{KeyStatus, verdict};
 use headstart_report::table::facts;
-use headstart_store::Store;
+use headstart_store::{KeyDir, Store};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use serde::Serialize;
 use std::path::Path;
 
@@ -33,25 +35,42 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
     let kept = store.key(&key()?);
     let known = status::of(&kept);
     let (enabled, last) = (install::is_enabled(root), Last::read(&kept));
-    let next = if !enabled {
-        Some("it is not enabled: `headstart boot enable`")
-    } else if known.plan.is_none() {
-        Some("nothing is known yet of what a boot needs")
-    } else if !kept.is_armed() {
-        Some(
-            "this boot, which was read ahead, has not come to its end; the next one that does sets this right",
-        )
+    let next = if enabled {
+        why_not_next(store, &kept, known.plan.is_some(), last.as_ref())
     } else {
-        None
+        Some("it is not enabled: `headstart boot enable`".into())
     };
     let status = BootStatus {
         enabled,
         next_replayed: next.is_none(),
-        next_not_replayed: next.map(String::from),
+        next_not_replayed: next,
         last,
         known,
     };
     form.print(&status, || text(&status))
+}
+
+/// Why the next boot is not read ahead, as far as is known now.
+fn why_not_next(store: &Store, kept: &KeyDir, is_planned: bool, last: Option<&Last>) -> Option<String> {
+    let state = store.root();
+    if let Err(Errno::ROFS) = access(state, Access::WRITE_OK) {
+        return Some(format!(
+            "the guard against failing boots is in {}, which is on a read-only file system",
+            state.display()
+        ));
+    }
+    if !is_planned {
+        return Some("nothing is known yet of what a boot needs".into());
+    }
+    if kept.is_armed() {
+        return None;
+    }
+    let ended = last.is_some_and(|last| last.ended.is_some());
+    Some(if ended {
+        "the guard against failing boots is not set, see the notes; the next boot that comes to its end sets it".into()
+    } else {
+        "this boot, which was read ahead, has not come to its end yet".into()
+    })
 }
 
 fn text(status: &BootStatus) -> String {
