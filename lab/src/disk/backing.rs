@@ -3,6 +3,7 @@
 //! Writes go to the overlay, so every fresh attach starts from the same bytes without copying the image. What becomes of them
 //! then is for [`Writes`] to say.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,6 +17,7 @@ use rustix::fs::{SeekFrom, seek};
 
 use super::delta::{Blocks, Delta};
 use crate::model::MAX_REQUEST;
+use crate::stats::Random;
 
 /// Overlay granularity: the block size of the file systems in use, so a write is mostly whole blocks.
 pub(super) const BLOCK: u64 = 4096;
@@ -57,6 +59,8 @@ pub struct Backing {
     size: u64,
     through: bool,
     overlay: RwLock<Blocks>,
+    /// What blocks held that were written since the last flush, before they were; `None` where the image had them.
+    unflushed: Mutex<HashMap<u64, Option<Arc<[u8]>>>>,
     /// Writes that outlive this process, and their file.
     kept: Mutex<Option<(Delta, Blocks)>>,
     pool: Mutex<Vec<Vec<u8>>>,
@@ -93,6 +97,7 @@ impl Backing {
             size,
             through,
             overlay: RwLock::new(overlay),
+            unflushed: Mutex::default(),
             kept: Mutex::new(kept),
             pool: Mutex::default(),
             holes,
@@ -122,6 +127,51 @@ impl Backing {
             .as_ref()
             .map_or_else(Blocks::new, |(_, blocks)| blocks.clone());
         *self.overlay.write().unwrap_or_else(PoisonError::into_inner) = blocks;
+        self.flush();
+    }
+
+    /// What was written up to now survives a power cut.
+    pub fn flush(&self) {
+        self.unflushed().clear();
+    }
+
+    /// Keeps, as [`Backing::commit`] does, what a power cut at this instant would leave: of the blocks written since the last
+    /// flush some, as `random` has it, hold what they held before, for a write cache is emptied in any order. Whoever uses
+    /// the disk may go on; what it writes is forgotten. Returns how many blocks were lost, of how many not flushed.
+    pub fn cut_power(&self, random: &mut Random) -> Result<(usize, usize)> {
+        let (left, lost, all) = self.left_by_a_cut(random);
+        self.keep(left)?;
+        Ok((lost, all))
+    }
+
+    fn left_by_a_cut(&self, random: &mut Random) -> (Blocks, usize, usize) {
+        // Against a writer in between.
+        let overlay = self.overlay.read().unwrap_or_else(PoisonError::into_inner);
+        let mut written: Vec<_> = self
+            .unflushed()
+            .iter()
+            .map(|(block, before)| (*block, before.clone()))
+            .collect();
+        let mut left = overlay.clone();
+        drop(overlay);
+        // The map's order is another in every process.
+        written.sort_unstable_by_key(|(block, _)| *block);
+        let (all, mut lost) = (written.len(), 0);
+        for (block, before) in written {
+            if random.below(2) == 0 {
+                continue;
+            }
+            lost += 1;
+            match before {
+                Some(content) => drop(left.insert(block, content)),
+                None => drop(left.remove(&block)),
+            }
+        }
+        (left, lost, all)
+    }
+
+    fn unflushed(&self) -> MutexGuard<'_, HashMap<u64, Option<Arc<[u8]>>>> {
+        self.unflushed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps what has been written so far: in the delta or in the image; with [`Writes::Forget`] that is an error. After an
@@ -130,15 +180,16 @@ impl Backing {
         if self.through {
             return self.file.sync_all().context("syncing the disk image");
         }
+        let written = self.overlay.read().unwrap_or_else(PoisonError::into_inner);
+        let written = written.clone();
+        self.keep(written)
+    }
+
+    fn keep(&self, written: Blocks) -> Result<()> {
         let mut kept = self.kept();
         let (delta, blocks) = kept
             .as_mut()
             .context("this disk forgets what is written: it has no delta to keep it in")?;
-        let written = self
-            .overlay
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
         delta.save(&written)?;
         *blocks = written;
         Ok(())
@@ -214,6 +265,9 @@ impl Backing {
         for block in offset / BLOCK..=(offset + data.len() as u64 - 1) / BLOCK {
             let (start, end) = span(block, offset, data.len());
             let source = &data[(start - offset) as usize..(end - offset) as usize];
+            self.unflushed()
+                .entry(block)
+                .or_insert_with(|| overlay.get(&block).cloned());
             let copy = match overlay.entry(block) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
@@ -353,6 +407,33 @@ mod tests {
                 .commit()
                 .is_err()
         );
+    }
+
+    #[test]
+    fn a_power_cut_takes_some_of_what_was_not_flushed() {
+        let file = image(40);
+        let scratch = tempfile::tempdir().unwrap();
+        let writes = Writes::Delta(scratch.path().join("delta"));
+        let backing = Backing::open(file.path(), &writes).unwrap();
+        let original = std::fs::read(file.path()).unwrap();
+        backing.write(0, &vec![1; 20 * 4096]).unwrap();
+        backing.flush();
+        // Some of the image, some of what was flushed; one of them twice.
+        backing.write(10 * 4096, &vec![2; 20 * 4096]).unwrap();
+        backing.write(10 * 4096, &[2; 4096]).unwrap();
+        let (lost, all) = backing.cut_power(&mut Random(1)).unwrap();
+        backing.write(0, &[3; 4096]).unwrap();
+        backing.reset();
+        let now = backing.read(0, original.len()).unwrap().to_vec();
+        assert!(all == 20 && lost > 0 && lost < 20);
+        assert_eq!(now[..10 * 4096], [1; 10 * 4096], "what was flushed stays");
+        let stayed = (10..30).filter(|i| now[i * 4096..][..4096] == [2; 4096]);
+        assert_eq!(stayed.count(), 20 - lost);
+        let lost_of_flushed = (10..20).filter(|i| now[i * 4096..][..4096] == [1; 4096]).count();
+        let of_image = (20..30).filter(|i| now[i * 4096..][..4096] == original[i * 4096..][..4096]);
+        assert_eq!(lost_of_flushed + of_image.count(), lost);
+        let again = backing.cut_power(&mut Random(1)).unwrap();
+        assert_eq!(again, (0, 0), "what is left is on the media");
     }
 
     #[test]

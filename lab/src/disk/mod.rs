@@ -28,6 +28,7 @@ pub use serve::{FILE, Server};
 
 use crate::model::{MAX_REQUEST, Model, Nanos};
 use crate::registry::{Guard, Item, Registry};
+use crate::stats::Random;
 use crate::tools;
 
 /// Read-ahead of the device in KiB: what Linux sets for real disks. Loop devices start with more.
@@ -228,6 +229,11 @@ impl Attached {
             .and_then(|device| device.sync_all())
             .with_context(|| format!("syncing {}", self.device.display()))?;
         self.served.commit()
+    }
+
+    /// Keeps what a power cut at this instant would leave; see [`Backing::cut_power`].
+    pub fn cut_power(&self, random: &mut Random) -> Result<(usize, usize)> {
+        self.served.backing.cut_power(random)
     }
 
     /// Detaches and attaches the same device anew, with nothing cached and nothing written since the last

@@ -233,9 +233,11 @@ impl Filesystem for DiskFile {
         reply.ok();
     }
 
-    /// A cache flush: what was written is in memory already, but the model's drive takes its time.
+    /// A cache flush: what was written before it survives a power cut, once the model's drive has had its time.
     fn fsync(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.clock
-            .submit(Op::Flush, 0, 0, || Box::new(move || reply.ok()));
+        self.clock.submit(Op::Flush, 0, 0, || {
+            self.backing.flush();
+            Box::new(move || reply.ok())
+        });
     }
 }

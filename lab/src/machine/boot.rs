@@ -18,6 +18,7 @@ use crate::image::{self, Boot, Fs};
 use crate::model::{Model, Nanos};
 use crate::registry::{Guard, Item, Registry};
 use crate::setup::{Cache, Setup};
+use crate::stats::Random;
 use crate::tools;
 
 /// How a machine ends.
@@ -114,7 +115,7 @@ impl Booting {
     }
 
     /// Builds the image if need be.
-    pub(super) fn open(spec: &Spec, registry: &Registry, say: &dyn Fn(&str)) -> Result<Booting> {
+    pub fn open(spec: &Spec, registry: &Registry, say: &dyn Fn(&str)) -> Result<Booting> {
         let image = image::build(&spec.recipe, spec.fs, registry, say)?;
         Booting::with_image(spec, &image, registry)
     }
@@ -224,6 +225,7 @@ impl Booting {
         let mut container = self.start_container(&mounted, setup)?;
         container.wait_for(&self.boot.until)?;
         let (mut stage, requests) = watch.end(self.disk()?)?;
+        stage.cpu_seconds = container.cpu_seconds();
         let marks = container.marks(&self.boot.until);
         stage.seconds = marks.last().context("a last mark")?.seconds;
         if keep {
@@ -251,15 +253,7 @@ impl Booting {
         loader.seconds = at_power_on.duration_since(begin).as_secs_f64();
 
         let watch = Watch::begin(self.disk()?, false)?;
-        let mut vm = Vm::start(
-            &self.spec,
-            &self.boot,
-            self.disk()?,
-            &loaded,
-            &setup.kernel,
-            begin,
-            &self.registry,
-        )?;
+        let mut vm = self.start_vm(setup, &loaded, begin)?;
         vm.mark("loaded", at_power_on);
         vm.wait_for(&self.boot.until)?;
         let (mut stage, more) = watch.end(self.disk()?)?;
@@ -278,6 +272,67 @@ impl Booting {
             marks,
             requests: since(power_on, requests),
         })
+    }
+
+    /// Starts the machine and cuts its power after so long: what it had not written, and in part what its disk had not flushed,
+    /// is lost; what is on the disk then is kept. Returns how many blocks the disk lost, of how many in its write cache.
+    pub fn cut(
+        &mut self,
+        setup: &Setup,
+        place: &Place,
+        after: Duration,
+        random: &mut Random,
+    ) -> Result<(usize, usize)> {
+        self.fresh(place, &self.spec.model.clone())?;
+        let begin = Instant::now();
+        if self.spec.kind == Kind::Vm {
+            let mut mounted = self.mount("ro,noload")?;
+            let loaded = vm::load(&mounted.root, &self.spec.base, &self.registry)?;
+            mounted.unmount()?;
+            let vm = self.start_vm(setup, &loaded, begin)?;
+            std::thread::sleep(after);
+            let lost = self.disk()?.cut_power(random);
+            vm.stop(Stop::Kill)?;
+            return lost;
+        }
+        let mut mounted = self.mount("rw,noatime")?;
+        let container = self.start_container(&mounted, setup)?;
+        std::thread::sleep(after);
+        let lost = self.disk()?.cut_power(random);
+        // The host writes out what its kernel still has in memory, which is forgotten.
+        container.stop(Stop::Kill)?;
+        mounted.unmount()?;
+        lost
+    }
+
+    /// Runs commands as [`Machine::install`] does, and forgets what they write: the disk stays as the machine left it.
+    pub fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<()> {
+        self.fresh(place, &self.spec.model.clone())?;
+        self.on_host(place, commands)
+    }
+
+    /// Runs commands with the root mounted on the host.
+    fn on_host(&self, place: &Place, commands: &[Vec<String>]) -> Result<()> {
+        let mut mounted = self.mount("rw,noatime")?;
+        let names = place.names(&mounted.root, Vec::new());
+        for template in commands {
+            let words = names.fill(template)?;
+            let (program, arguments) = words.split_first().context("an empty command")?;
+            tools::output(Command::new(program).args(arguments))?;
+        }
+        mounted.unmount()
+    }
+
+    fn start_vm(&self, setup: &Setup, loaded: &vm::Loaded, begin: Instant) -> Result<Vm> {
+        Vm::start(
+            &self.spec,
+            &self.boot,
+            self.disk()?,
+            loaded,
+            &setup.kernel,
+            begin,
+            &self.registry,
+        )
     }
 
     fn start_container(&self, mounted: &Mounted, setup: &Setup) -> Result<Container> {
@@ -306,14 +361,7 @@ impl Machine for Booting {
 
     fn install(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<()> {
         self.fresh(place, &self.spec.model.clone())?;
-        let mut mounted = self.mount("rw,noatime")?;
-        let names = place.names(&mounted.root, Vec::new());
-        for template in commands {
-            let words = names.fill(template)?;
-            let (program, arguments) = words.split_first().context("an empty command")?;
-            tools::output(Command::new(program).args(arguments))?;
-        }
-        mounted.unmount()?;
+        self.on_host(place, commands)?;
         self.disk()?.commit()
     }
 
@@ -370,6 +418,7 @@ impl Watch {
             bytes: counted.bytes,
             busy_seconds: counted.busy_ms as f64 / 1e3,
             stalled_seconds: self.stalled.and_then(|before| Some(stalled()? - before)),
+            cpu_seconds: None,
         };
         Ok((stage, requests))
     }

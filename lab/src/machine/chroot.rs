@@ -224,6 +224,7 @@ impl Chroot {
             bytes,
             busy_seconds: busy_ms as f64 / 1e3,
             stalled_seconds,
+            cpu_seconds: None,
         })
     }
 

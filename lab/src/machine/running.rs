@@ -30,6 +30,11 @@ impl Running {
         self.child.id()
     }
 
+    /// See [`Cgroup::cpu_seconds`].
+    pub(super) fn cpu_seconds(&self) -> Option<f64> {
+        self.group.as_ref()?.cpu_seconds()
+    }
+
     /// Waits until the machine, which has been told to, has shut down.
     pub(super) fn shut_down(&mut self, limit: Duration) -> Result<()> {
         let begun = Instant::now();
