@@ -3,6 +3,8 @@
 //!
 //! The tests judge by counts (requests at the block device, pages, bytes), never by time.
 
+pub mod boots;
+
 use anyhow::{Context, Result, bail};
 use headstart_lab::image::{self, Fs, Recipe};
 use headstart_lab::machine::{Chroot, Mounted, Stage};

@@ -1,0 +1,225 @@
+//! Boots under conditions that real machines have: another tracer, auditd, a root that cannot be written, a full disk, a
+//! kernel without BTF, without BPF, without either. Each must boot, and `headstart boot status` must say what it could do.
+//!
+//! `cargo run --release -p headstart-acceptance --example matrix -- [KERNEL [CASE…]]`
+//!
+//! KERNEL is 6.1, 6.12 or all (the default); a case is named as in the table that is printed. Virtual machines with emulated
+//! processors, on a disk without delays: a case takes about a minute.
+
+use anyhow::{Context, Result, bail, ensure};
+use headstart_acceptance::boots::Boots;
+use headstart_lab::paths;
+use headstart_lab::registry::Registry;
+
+/// A condition.
+struct Case {
+    name: &'static str,
+    /// Run on the host with the root at `$R`, before the first boot and before the last.
+    first: &'static str,
+    before_last: &'static str,
+    kernel: &'static [&'static str],
+    boots: usize,
+    /// What `headstart boot status` must say in the last boot; `RECORDER` is what this kernel can do without BPF.
+    says: &'static [&'static str],
+    /// Run on the host after the last boot; it must succeed.
+    check: &'static str,
+}
+
+const PLAIN: Case = Case {
+    name: "plain",
+    first: "",
+    before_last: "",
+    kernel: &[],
+    boots: 2,
+    says: &["read ahead; recorded (bpf,", "learned", "next boot is read ahead"],
+    check: "",
+};
+
+/// A unit that runs before headstart's.
+macro_rules! early_unit {
+    ($name:literal, $start:literal) => {
+        concat!(
+            "printf '[Unit]\\nDefaultDependencies=no\\nBefore=headstart-boot.service sysinit.target\\n[Service]\\n",
+            $start,
+            "\\n' >$R/etc/systemd/system/",
+            $name,
+            "; ln -s ../",
+            $name,
+            " $R/etc/systemd/system/sysinit.target.wants/",
+            $name
+        )
+    };
+}
+
+fn cases() -> Vec<Case> {
+    let tracefs: &[&str] = &[
+        "read ahead; recorded (tracefs, RECORDER)",
+        "learned",
+        "next boot is read ahead",
+    ];
+    vec![
+        PLAIN,
+        Case {
+            name: "headstart=off",
+            kernel: &["headstart=off"],
+            says: &["enabled yes"],
+            check: "! ls $R/var/lib/headstart/keys 2>&1 | grep -q boot",
+            ..PLAIN
+        },
+        Case {
+            name: "auditd running",
+            first: "mkdir -p $R/etc/audit/rules.d; echo '-a always,exit -F arch=b64 -S openat -k opens' >$R/etc/audit/rules.d/opens.rules; \
+                    ln -s /usr/lib/systemd/system/auditd.service $R/etc/systemd/system/multi-user.target.wants/auditd.service",
+            check: "grep -q 'key=\"opens\"' $R/var/log/audit/audit.log",
+            ..PLAIN
+        },
+        Case {
+            name: "bpftrace running",
+            first: early_unit!(
+                "trace.service",
+                "ExecStart=/usr/bin/bpftrace -o /var/log/trace.out -e \"tracepoint:filemap:mm_filemap_add_to_page_cache { @added = count(); }\""
+            ),
+            check: "grep -q '@added: [1-9]' $R/var/log/trace.out",
+            ..PLAIN
+        },
+        Case {
+            name: "read-only root",
+            first: "echo '/dev/sda / ext4 ro,noatime 0 1' >$R/etc/fstab",
+            says: &["not read ahead", "recorded (bpf,", "Read-only file system"],
+            ..PLAIN
+        },
+        Case {
+            name: "full /var",
+            before_last: "dd if=/dev/zero of=$R/var/full bs=1M 2>/dev/null || dd if=/dev/zero of=$R/var/full2 bs=512 2>/dev/null || true; \
+                          echo x >$R/var/full3 && ! test -s $R/var/full3",
+            boots: 3,
+            says: &["read ahead; recorded (bpf,", "No space left on device"],
+            ..PLAIN
+        },
+        Case {
+            name: "separate /var",
+            first: "truncate -s 400M $R/var.img; mkfs.ext4 -q -d $R/var $R/var.img; rm -rf $R/var; mkdir $R/var; \
+                    echo '/var.img /var ext4 loop,noatime 0 2' >>$R/etc/fstab",
+            ..PLAIN
+        },
+        Case {
+            name: "no BTF",
+            first: early_unit!(
+                "no-btf.service",
+                "Type=oneshot\\nExecStart=mount --bind /dev/null /sys/kernel/btf/vmlinux"
+            ),
+            says: tracefs,
+            ..PLAIN
+        },
+        Case {
+            name: "no BPF",
+            first: "mkdir -p $R/etc/systemd/system/headstart-boot.service.d; \
+                    printf '[Service]\\nSystemCallFilter=~bpf\\n' >$R/etc/systemd/system/headstart-boot.service.d/no-bpf.conf",
+            says: tracefs,
+            ..PLAIN
+        },
+        Case {
+            name: "neither BPF nor tracefs",
+            kernel: &["lockdown=confidentiality"],
+            says: &["not recorded", "nothing was known"],
+            ..PLAIN
+        },
+        Case {
+            name: "initramfs hook",
+            first: "mount -t proc proc $R/proc; chroot $R update-initramfs -u -k all >&2; umount $R/proc",
+            says: &["read ahead; recorded (bpf,", "from the initramfs on", "learned"],
+            ..PLAIN
+        },
+    ]
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let kernels: &[(&str, &str, &str)] = match arguments.next().as_deref() {
+        None | Some("all") => &[("6.1", "small12", "adds"), ("6.12", "small13", "uses")],
+        Some("6.1") => &[("6.1", "small12", "adds")],
+        Some("6.12") => &[("6.12", "small13", "uses")],
+        Some(other) => bail!("unknown kernel {other:?}: give 6.1, 6.12 or all"),
+    };
+    let chosen: Vec<String> = arguments.collect();
+    let cases = cases();
+    if let Some(wrong) = chosen
+        .iter()
+        .find(|name| !cases.iter().any(|case| case.name == **name))
+    {
+        let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
+        bail!("unknown case {wrong:?}: there are {}", names.join(", "));
+    }
+    let registry = Registry::open(&paths::base()?)?;
+    registry.undo_on_signals()?;
+    let mut failed = Vec::new();
+    println!("| kernel | condition | boots | says |\n|---|---|---|---|");
+    for (kernel, image, recorder) in kernels {
+        for case in cases
+            .iter()
+            .filter(|case| chosen.is_empty() || chosen.iter().any(|name| name == case.name))
+        {
+            match run(case, image, recorder, &registry) {
+                Ok(says) => println!(
+                    "| {kernel} | {} | {} of {} | {says} |",
+                    case.name, case.boots, case.boots
+                ),
+                Err(error) => {
+                    println!("| {kernel} | {} | FAILED | |", case.name);
+                    eprintln!("{kernel}, {}: {error:#}", case.name);
+                    failed.push(format!("{} on {kernel}", case.name));
+                }
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
+}
+
+/// Boots under a condition; what the last boot said of itself.
+fn run(case: &Case, image: &str, recorder: &str, registry: &Registry) -> Result<String> {
+    let here = env!("CARGO_MANIFEST_DIR");
+    let mut boots = Boots::new(&format!("{here}/images/{image}.toml"), "none", registry)?;
+    boots.setup.kernel = case.kernel.iter().map(|word| (*word).to_owned()).collect();
+    if !case.first.is_empty() {
+        boots.shell(case.first).context("setting it up")?;
+    }
+    let mut status = Vec::new();
+    for boot in 1..=case.boots {
+        if boot == case.boots && !case.before_last.is_empty() {
+            boots
+                .shell(case.before_last)
+                .context("setting up the last boot")?;
+        }
+        let (console, _) = boots.boot().with_context(|| format!("boot {boot}"))?;
+        let lines = console.lines().filter_map(|line| line.split_once("status: "));
+        status = lines.map(|(_, said)| words(said)).collect();
+    }
+    let all = status.join("\n");
+    for wanted in case.says {
+        let wanted = wanted.replace("RECORDER", recorder);
+        ensure!(
+            all.contains(&wanted),
+            "the status does not say {wanted:?}:\n{all}"
+        );
+    }
+    if !case.check.is_empty() {
+        boots
+            .shell(case.check)
+            .with_context(|| format!("afterwards `{}` fails; status:\n{all}", case.check))?;
+    }
+    // Whatever happened, what is kept is whole.
+    boots.state()?;
+    let told = status.iter().filter(|line| {
+        ["last boot", "ended", "note"]
+            .iter()
+            .any(|name| line.starts_with(name))
+    });
+    let told: Vec<&str> = told.map(String::as_str).collect();
+    Ok(told.join("; ").replace('|', "/"))
+}
+
+/// A line with one space between words.
+fn words(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,221 @@
+//! Machines that boot with headstart in them, for tests that cut them off or starve them.
+
+use crate::headstart;
+use anyhow::{Context, Result, bail};
+use headstart_lab::image::{Fs, Recipe};
+use headstart_lab::machine::{Booting, Place, Spec};
+use headstart_lab::model::Model;
+use headstart_lab::paths;
+use headstart_lab::registry::Registry;
+use headstart_lab::setup::Setup;
+use headstart_model::plan::PlanFile;
+use headstart_model::{Outcome, Profile, Trace};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a boot left on the console, and what is kept of boots in its image.
+const CONSOLE: &str = "console.log";
+
+/// Tells on the console what headstart has to say when it has served the boot, whether a unit or an initramfs began it.
+const SERVED: &str = r#"[Service]
+ExecStart=/bin/sh -c "flock /run/headstart/boot.lock true; headstart boot status 2>&1 | sed 's/^/status: /' >/dev/console; echo headstart has served this boot >/dev/console"
+"#;
+
+/// A machine with headstart enabled in its image.
+pub struct Boots {
+    /// The machine.
+    pub machine: Booting,
+    /// Where its writes are kept.
+    pub place: Place,
+    /// How it is booted.
+    pub setup: Setup,
+    console: PathBuf,
+    copy: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+/// What was found in a state directory, all of which could be read.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Whether the guard is set.
+    pub armed: bool,
+    /// The report of the last boot, as JSON text.
+    pub last: String,
+    /// Whether there is a profile and a plan.
+    pub profile: bool,
+    /// See `profile`.
+    pub plan: bool,
+    /// How many traces and outcomes there are.
+    pub traces: usize,
+    /// See `traces`.
+    pub outcomes: usize,
+    /// Temporary files that a writer left.
+    pub temporary: usize,
+    /// Bytes of everything.
+    pub bytes: u64,
+}
+
+/// A line of words, as commands of setups are.
+pub fn words(line: &[&str]) -> Vec<String> {
+    line.iter().map(|word| (*word).to_owned()).collect()
+}
+
+impl Boots {
+    /// The machine of a recipe (a name or a file), on a disk model, with headstart enabled and every boot read ahead.
+    pub fn new(recipe: &str, disk: &str, registry: &Registry) -> Result<Boots> {
+        let base = paths::base()?;
+        let recipe = Recipe::load(recipe)?;
+        let kind = recipe.boot.as_ref().context("a recipe that boots")?.machine;
+        let console = base.join(CONSOLE);
+        let name = recipe.name.clone();
+        let spec = Spec {
+            kind,
+            recipe,
+            fs: Fs::Ext4,
+            model: Model::load(disk)?,
+            memory_mb: None,
+            limit: Duration::from_secs(240),
+            output: console.clone(),
+            base: base.clone(),
+        };
+        let setup = Setup::load("none")?;
+        headstart_lab::machine::check(&spec, &setup)?;
+        let machine = Booting::open(&spec, registry, &|step| eprintln!("{name}: {step}"))?;
+        let directory = tempfile::tempdir_in(&base)?;
+        let place = Place {
+            state: directory.path().join("state"),
+            headstart: headstart()?,
+            workload: name,
+        };
+        let copy = directory.path().join("copy");
+        let mut boots = Boots {
+            machine,
+            place,
+            setup,
+            console,
+            copy,
+            _directory: directory,
+        };
+        boots.install(&[
+            "install -D -m 755 {headstart} {root}/usr/sbin/headstart",
+            "{headstart} boot enable --root {root}",
+            "mkdir -p {root}/etc/headstart",
+        ])?;
+        boots.shell("printf '[boot]\\ncontrol_every = 0\\n' >$R/etc/headstart/headstart.toml")?;
+        let unit = format!("cat >$R/etc/systemd/system/served.service <<'END'\n{SERVED}END\n");
+        let wants = "$R/etc/systemd/system/multi-user.target.wants";
+        boots.shell(&format!(
+            "{unit}mkdir -p {wants}; ln -s ../served.service {wants}/served.service"
+        ))?;
+        Ok(boots)
+    }
+
+    /// Runs commands on the host, words apart by spaces, with the root at `{root}`; what they write stays.
+    pub fn install(&mut self, lines: &[&str]) -> Result<()> {
+        use headstart_lab::machine::Machine;
+        let commands: Vec<_> = lines
+            .iter()
+            .map(|line| line.split_whitespace().map(String::from).collect())
+            .collect();
+        self.machine.install(&self.place, &commands)
+    }
+
+    /// Runs a shell script on the host with the root at `$R`; what it writes stays.
+    pub fn shell(&mut self, script: &str) -> Result<()> {
+        use headstart_lab::machine::Machine;
+        let line = words(&["sh", "-ec", &format!("R=$0; {script}"), "{root}"]);
+        self.machine.install(&self.place, &[line])
+    }
+
+    /// A whole boot, shut down in order: what the console said, and the seconds until the last mark.
+    pub fn boot(&mut self) -> Result<(String, f64)> {
+        use headstart_lab::machine::Machine;
+        let _ = fs::remove_file(&self.console);
+        let booted = self.machine.record(&self.setup, &self.place, None);
+        let said = fs::read_to_string(&self.console).unwrap_or_default();
+        match booted {
+            Ok(measured) => Ok((said, measured.marks.last().map_or(0.0, |mark| mark.seconds))),
+            Err(error) => {
+                let end: Vec<&str> = said.lines().rev().take(15).collect();
+                let end: Vec<&str> = end.into_iter().rev().collect();
+                Err(error.context(format!("the console's last lines:\n{}", end.join("\n"))))
+            }
+        }
+    }
+
+    /// The state directory as it is on the disk now, after the journal's recovery; the disk itself stays as it is.
+    pub fn state(&mut self) -> Result<State> {
+        let _ = fs::remove_dir_all(&self.copy);
+        let to = self.copy.to_string_lossy().into_owned();
+        let copy = words(&["cp", "-a", "{root}/var/lib/headstart", &to]);
+        self.machine.look(&self.place, &[copy])?;
+        whole(&self.copy)
+    }
+}
+
+/// Reads every file of a state directory; an error names the first that cannot be read, or that nobody writes.
+pub fn whole(directory: &Path) -> Result<State> {
+    let mut state = State::default();
+    read(directory, &mut state)?;
+    Ok(state)
+}
+
+fn read(directory: &Path, state: &mut State) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            read(&path, state)?;
+            continue;
+        }
+        let bytes = fs::read(&path)?;
+        state.bytes += bytes.len() as u64;
+        file(&path, bytes, state).with_context(|| format!("{} is not whole", path.display()))?;
+    }
+    Ok(())
+}
+
+fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    match name.as_str() {
+        "profile" => {
+            Profile::from_bytes(&bytes)?;
+            state.profile = true;
+        }
+        "plan" => {
+            PlanFile(bytes).plan()?;
+            state.plan = true;
+        }
+        "last.json" | "turns" => {
+            let _: serde_json::Value = serde_json::from_slice(&bytes)?;
+            if name == "last.json" {
+                state.last = String::from_utf8(bytes)?;
+            }
+        }
+        "armed" => state.armed = true,
+        "key" => {
+            if bytes.is_empty() {
+                bail!("it is empty");
+            }
+        }
+        "lock" | "log" => {}
+        _ if name.starts_with(".tmp-") => state.temporary += 1,
+        _ if name.ends_with(".trace") => {
+            Trace::from_bytes(&bytes)?;
+            state.traces += 1;
+        }
+        _ if name.ends_with(".outcome") => {
+            Outcome::from_bytes(&bytes)?;
+            state.outcomes += 1;
+        }
+        _ if name.ends_with(".json") => {
+            let _: serde_json::Value = serde_json::from_slice(&bytes)?;
+        }
+        _ => bail!("nobody writes such a file"),
+    }
+    Ok(())
+}
