@@ -17,8 +17,11 @@ use std::time::Duration;
 /// What a boot left on the console, and what is kept of boots in its image.
 const CONSOLE: &str = "console.log";
 
-/// Tells on the console what headstart has to say when it has served the boot, whether a unit or an initramfs began it.
-const SERVED: &str = r#"[Service]
+/// A unit that tells on the console what headstart has to say when it has served the boot, whether a unit or an initramfs began it.
+/// After logind, which the machine is shut down by.
+const SERVED: &str = r#"[Unit]
+After=multi-user.target systemd-logind.service
+[Service]
 ExecStart=/bin/sh -c "flock /run/headstart/boot.lock true; headstart boot status 2>&1 | sed 's/^/status: /' >/dev/console; echo headstart has served this boot >/dev/console"
 "#;
 
