@@ -155,6 +155,10 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("boot-list", include_str!("../setups/boot-list.toml")),
     ("boot-headstart", include_str!("../setups/boot-headstart.toml")),
     (
+        "boot-headstart-rw",
+        include_str!("../setups/boot-headstart-rw.toml"),
+    ),
+    (
         "boot-headstart-1",
         include_str!("../setups/boot-headstart-1.toml"),
     ),

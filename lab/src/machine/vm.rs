@@ -35,8 +35,8 @@ const MEMORY_MB: u64 = 1024;
 /// than half), devices, the emulator.
 const OVERHEAD_MB: u64 = 600;
 
-/// Words that every guest gets: where its root is, and a console that tells how far it is, without colours.
-const COMMAND_LINE: &str = "root=/dev/sda ro console=ttyS0 loglevel=3 mitigations=off TERM=dumb systemd.show_status=1 \
+/// Words that every guest gets: where its root is, and a console that tells how far it is, without colours. One that panics ends.
+const COMMAND_LINE: &str = "root=/dev/sda ro console=ttyS0 loglevel=3 panic=-1 mitigations=off TERM=dumb systemd.show_status=1 \
      systemd.status_unit_format=name";
 
 /// Kernel and initramfs, read from the disk.
