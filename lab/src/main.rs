@@ -3,6 +3,7 @@
 mod disk_command;
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -212,14 +213,13 @@ fn run(command: Command) -> Result<()> {
             let report = Report::read(&directory)?;
             report.write(&directory)?;
             if json {
-                println!("{}", serde_json::to_string_pretty(&report)?);
-                return Ok(());
+                return show(&format!("{}\n", serde_json::to_string_pretty(&report)?));
             }
-            print!("{}", report::table(&report));
+            let mut text = report::table(&report);
             if let Some(figures) = figures {
-                print!("\n{}", report::against(&report, &figures)?);
+                text += &format!("\n{}", report::against(&report, &figures)?);
             }
-            Ok(())
+            show(&text)
         }
         Command::Compare { first, second, json } => {
             let all = report::compare(&Report::read(&first)?, &Report::read(&second)?);
@@ -230,11 +230,10 @@ fn run(command: Command) -> Result<()> {
                 second.display()
             );
             if json {
-                println!("{}", serde_json::to_string_pretty(&all)?);
+                show(&format!("{}\n", serde_json::to_string_pretty(&all)?))
             } else {
-                print!("{}", report::compared(&all));
+                show(&report::compared(&all))
             }
-            Ok(())
         }
         Command::Bench {
             workload,
@@ -259,6 +258,15 @@ fn run(command: Command) -> Result<()> {
             make(&experiment, &run_options(&out, headstart, false, true)?)
         }
         Command::Clean => clean(),
+    }
+}
+
+/// Writes to standard output.
+fn show(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Whoever read has read enough, as `head` does.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("writing to standard output"),
     }
 }
 
@@ -288,9 +296,8 @@ fn make(experiment: &Experiment, options: &experiment::Options) -> Result<()> {
     experiment::run(experiment, options, &registry()?)?;
     let report = Report::read(&options.out)?;
     report.write(&options.out)?;
-    print!("{}", report::table(&report));
-    println!("{}", options.out.join("results.json").display());
-    Ok(())
+    let written = options.out.join("results.json");
+    show(&format!("{}{}\n", report::table(&report), written.display()))
 }
 
 /// A registry whose contents go away with the process.

@@ -222,6 +222,13 @@ impl Setup {
         {
             bail!("the setup {name}: file {file:?} must be a plain name");
         }
+        if setup.name.starts_with('.') || setup.name.contains('/') {
+            // It is the name of a directory, too.
+            bail!(
+                "the setup {name}: name {:?} must not begin with a dot or hold a slash",
+                setup.name
+            );
+        }
         if setup.start.is_empty() {
             bail!("the setup {name}: start is empty; leave it out for the program itself");
         }

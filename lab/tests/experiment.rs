@@ -326,6 +326,34 @@ fn what_is_missing_is_said_before_anything_runs() {
     );
 }
 
+#[test]
+fn what_a_machine_cannot_do_is_said_before_anything_runs() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.experiment(2);
+    let text = fs::read_to_string(lab.path("e.toml")).unwrap();
+    let refused = |more: &str, why: &str| {
+        lab.write("bad.toml", &format!("{text}{more}"));
+        let error = said(&lab.lab(&["run", "bad.toml", "--out", "bad"]));
+        assert!(error.contains(why), "{more}: {error}");
+        assert!(!lab.path("bad").exists(), "{more}: something was begun");
+    };
+    refused(
+        "until = 'desktop'\n",
+        "until = \"desktop\" is no mark of this machine: it has none",
+    );
+    refused(
+        "fs = 'squashfs'\ninstall = [['true']]\n",
+        "install: nothing can be installed into squashfs",
+    );
+    refused("memory_mb = 64\n", "memory_mb is not for machine \"chroot\"");
+    refused("[[change]]\nbefore_round = 3\ninstall = []\n", "rounds 1 to 2");
+    lab.write("slow.toml", "name = '../../out'\n");
+    refused("", "must not begin with a dot or hold a slash");
+}
+
 /// Every file of ours is one, and asks for nothing its machine cannot do. Whether its tools are installed is not asked.
 #[test]
 fn our_experiments_and_setups_are_well_formed() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::{Case, Experiment, Options, run::spec};
-use crate::machine::{self, Place};
+use crate::machine::{self, Kind, Place};
 use crate::{image, paths, tools};
 
 /// Space an image may need while it is built: packages, root directory and image.
@@ -42,6 +42,8 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
         check_command(command).context("install")?;
     }
     for case in &experiment.cases {
+        check_marks(experiment, case).with_context(|| case.title())?;
+        check_installed(experiment, case).with_context(|| case.title())?;
         let spec = spec(experiment, case, out)?;
         for setup in &experiment.setups {
             machine::check(&spec, &case.setup(setup)).with_context(|| case.title())?;
@@ -63,6 +65,48 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
         out,
         RESULT_BYTES,
         "results and what setups learn go there; --out names another place",
+    )
+}
+
+/// The marks that the measured time begins and ends with can come.
+fn check_marks(experiment: &Experiment, case: &Case) -> Result<()> {
+    let signs = case.recipe.boot.iter().flat_map(|boot| &boot.marks);
+    let mut known: Vec<&str> = signs.map(|sign| sign.mark.as_str()).collect();
+    match case.machine {
+        Kind::Chroot => {}
+        Kind::Container => known.push(machine::READY),
+        Kind::Vm => known.push(machine::LOADED),
+    }
+    for (key, mark) in [("from", &experiment.from), ("until", &experiment.until)] {
+        if let Some(mark) = mark.as_deref().filter(|mark| !known.contains(mark)) {
+            let there = match known.join(", ") {
+                none if none.is_empty() => "it has none".to_owned(),
+                some => format!("there are {some}"),
+            };
+            bail!("{key} = {mark:?} is no mark of this machine: {there}");
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is to be installed where nothing can be.
+fn check_installed(experiment: &Experiment, case: &Case) -> Result<()> {
+    if case.machine != Kind::Chroot || !case.fs.is_read_only() {
+        return Ok(());
+    }
+    let setup = experiment
+        .setups
+        .iter()
+        .find(|s| !s.install.is_empty() || !s.learn.is_empty());
+    let who = match setup {
+        Some(setup) => format!("setup {}", setup.name),
+        None if !case.install.is_empty() => "install".to_owned(),
+        None if !experiment.changes.is_empty() => "change".to_owned(),
+        None => return Ok(()),
+    };
+    bail!(
+        "{who}: nothing can be installed into {}: it cannot be written",
+        case.fs
     )
 }
 

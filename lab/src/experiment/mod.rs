@@ -146,6 +146,10 @@ impl Case {
         };
         match self.name.as_str() {
             "" => PathBuf::from("case"),
+            // Never `.` or `..`.
+            name if name.starts_with('.') => {
+                PathBuf::from(format!("_{}", name.chars().map(plain).collect::<String>()))
+            }
             name => PathBuf::from(name.chars().map(plain).collect::<String>()),
         }
     }

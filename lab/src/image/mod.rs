@@ -73,6 +73,11 @@ impl Fs {
         }
     }
 
+    /// Whether nothing can be installed into an image of it.
+    pub fn is_read_only(self) -> bool {
+        matches!(self, Fs::Squashfs | Fs::Erofs | Fs::Overlay)
+    }
+
     /// What the device itself holds.
     pub fn on_disk(self) -> Fs {
         if self == Fs::Overlay { Fs::Ext4 } else { self }

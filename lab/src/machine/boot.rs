@@ -21,6 +21,9 @@ use crate::setup::{Cache, Setup};
 use crate::stats::Random;
 use crate::tools;
 
+/// The mark at which kernel and initramfs of a virtual machine are in memory.
+pub(crate) const LOADED: &str = "loaded";
+
 /// How a machine ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
@@ -254,7 +257,7 @@ impl Booting {
 
         let watch = Watch::begin(self.disk()?, false)?;
         let mut vm = self.start_vm(setup, &loaded, begin)?;
-        vm.mark("loaded", at_power_on);
+        vm.mark(LOADED, at_power_on);
         vm.wait_for(&self.boot.until)?;
         let (mut stage, more) = watch.end(self.disk()?)?;
         if let Some(file) = &self.screenshot {

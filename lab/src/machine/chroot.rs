@@ -357,7 +357,7 @@ impl Machine for Chroot {
 
     fn install(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<()> {
         anyhow::ensure!(
-            !matches!(self.fs, Fs::Squashfs | Fs::Erofs | Fs::Overlay),
+            !self.fs.is_read_only(),
             "nothing can be installed into {}: it cannot be written",
             self.fs
         );

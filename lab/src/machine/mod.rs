@@ -22,6 +22,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 pub use boot::Booting;
+pub(crate) use boot::LOADED;
 pub use chroot::{Chroot, LIMIT, Mounted};
 pub use command::BootArgs;
 pub(crate) use container::READY;

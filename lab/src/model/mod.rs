@@ -76,7 +76,7 @@ pub enum ModelError {
         known: String,
     },
     /// The file cannot be read.
-    #[error("disk model {path}: {source}")]
+    #[error("disk model {path}")]
     Read {
         /// The file.
         path: String,
