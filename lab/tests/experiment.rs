@@ -124,7 +124,13 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
         return;
     }
     let lab = Lab::new();
-    lab.experiment(6);
+    // On a disk on which a kill meets requests under way.
+    let slow = |rounds| {
+        lab.experiment(rounds);
+        let text = fs::read_to_string(lab.path("e.toml")).unwrap();
+        lab.write("e.toml", &text.replace("disk = 'none'", "disk = 'seek5ms'"));
+    };
+    slow(6);
     let arguments = ["run", "e.toml", "--out", "out"];
     let start = || {
         let mut command = lab.command(&arguments);
@@ -187,7 +193,7 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
     }
 
     // Another experiment does not go on there, unless told to.
-    lab.experiment(7);
+    slow(7);
     let refused = said(&lab.lab(&arguments));
     assert!(
         refused.contains("another experiment") && refused.contains("--mixed"),

@@ -84,17 +84,19 @@ impl Item {
         })
     }
 
-    /// Takes the thing away if it is there; nothing to do is success. `dead` is the process that made it, if it has ended.
-    pub(super) fn undo(&self, dead: Option<i32>) -> Result<()> {
+    /// Ends all waiting for a server that the process `owner` was, which is dead and never answers: unmounting, or a change of the
+    /// queue of a device upon it, would else wait for ever.
+    pub(super) fn abort(&self, owner: i32) -> Result<()> {
         match self {
-            Item::Mount { target } => unmount(target),
-            Item::Fuse { target } => {
-                // A dead server never answers: without the abort, unmounting could wait for ever.
-                if let Some(owner) = dead {
-                    abort_killed(target, owner)?;
-                }
-                unmount(target)
-            }
+            Item::Fuse { target } => abort_killed(target, owner),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the thing away if it is there; nothing to do is success.
+    pub(super) fn undo(&self) -> Result<()> {
+        match self {
+            Item::Mount { target } | Item::Fuse { target } => unmount(target),
             Item::Loop {
                 device,
                 backing,

@@ -124,7 +124,7 @@ impl Registry {
         let Some(item) = inner.record.items.get(&id).cloned() else {
             return Ok(());
         };
-        item.undo(None)?;
+        item.undo()?;
         inner.record.items.remove(&id);
         inner.save()
     }
@@ -150,6 +150,11 @@ impl Inner {
     /// What could not be undone stays on record.
     fn undo_all(&mut self, dead: Option<i32>) -> Vec<anyhow::Error> {
         let mut failures = Vec::new();
+        if let Some(owner) = dead {
+            // Before anything that may wait for an answer of its servers.
+            let all = self.record.items.values();
+            failures.extend(all.filter_map(|item| item.abort(owner).err()));
+        }
         let items: Vec<(u64, Item)> = self
             .record
             .items
@@ -158,7 +163,7 @@ impl Inner {
             .map(|(i, x)| (*i, x.clone()))
             .collect();
         for (id, item) in items {
-            match item.undo(dead) {
+            match item.undo() {
                 Ok(()) => {
                     self.record.items.remove(&id);
                 }
