@@ -43,9 +43,12 @@ pub struct Setup {
     /// What a measured start writes to the image stays for the next one, as on a real machine.
     #[serde(default)]
     pub keep: bool,
-    /// Words added to the kernel command line of a virtual machine.
+    /// Words added to the kernel command line of a virtual machine, or to process 1's of a container.
     #[serde(default)]
     pub kernel: Vec<String>,
+    /// What a container starts as process 1, in place of the service manager that it finds.
+    #[serde(default)]
+    pub init: Option<String>,
     /// Scripts and other files the commands need, by name: they lie in `{files}` when a command runs.
     #[serde(default)]
     pub file: BTreeMap<String, String>,
@@ -157,6 +160,10 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     (
         "boot-headstart-rw",
         include_str!("../setups/boot-headstart-rw.toml"),
+    ),
+    (
+        "boot-headstart-init",
+        include_str!("../setups/boot-headstart-init.toml"),
     ),
     (
         "boot-headstart-1",

@@ -17,6 +17,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Who starts it by --init has done that.
     if std::env::args_os().skip(1).eq(["boot", "run"]) {
         boot::early::read_oneself();
     }

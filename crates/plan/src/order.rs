@@ -15,8 +15,9 @@ pub(crate) struct Order {
 
 /// Sorts the requests into issue order, and cuts at the budget (bytes).
 ///
-/// Turn after turn ([`Turn`]). The sweep goes by stage; inside a stage by deadline, or on a disk by address in as many
-/// passes as its [`schedule`] has for this start. Look-ups go from the root downwards, so that directories are there
+/// Turn after turn ([`Turn`]). The sweep goes by stage, and inside a stage by deadline; on a disk by address, in as many
+/// passes as its [`schedule`] has for this start, whatever the stage: what is needed later goes along only where that
+/// costs nothing. Look-ups go from the root downwards, so that directories are there
 /// before what lies in them.
 pub(crate) fn order(
     requests: &mut Vec<Ordered>,
@@ -63,11 +64,13 @@ pub(crate) fn order(
         let by_address = class == Some(DeviceClass::Disk) || r.request.kind == RequestKind::Metadata;
         let place = (r.physical.is_none(), r.physical.unwrap_or(0));
         let by_time = (false, u64::from(r.request.deadline_us));
+        let sweep = r.turn == Turn::Sweep && class == Some(DeviceClass::Disk);
+        let stage = if sweep { 0 } else { r.request.stage };
         let level = if looked_up { r.level } else { usize::from(r.pass) };
         let first = if by_address && !looked_up { place } else { by_time };
         (
             r.turn,
-            r.request.stage,
+            stage,
             level,
             first,
             r.request.deadline_us,

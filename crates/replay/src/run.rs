@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 struct Work {
     planned: PlanDevice,
     passes: Passes<Lane>,
+    /// How many of the data's requests the start is held for: what was planned behind them may go before them where
+    /// files are opened by path after all.
+    held_data: usize,
 }
 
 /// What the passes of a device do, one after the other.
@@ -160,11 +163,14 @@ fn doors(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<Door>> {
 fn share_out(plan: Plan<'_>, doors: &[Option<Door>], options: &Options, skipped: &mut Skipped) -> Vec<Work> {
     let mut lanes: Vec<Passes<Vec<Item>>> = Vec::new();
     lanes.resize_with(plan.device_count(), Passes::default);
+    // Of each device: its requests so far, and the data's among those that the start is held for.
+    let mut counts = vec![(0u32, 0usize); plan.device_count()];
     for (index, request) in plan.requests().enumerate() {
         let device = usize::from(request.device);
         if index >= plan.cut() {
             Reason::OverBudget.count(skipped);
         } else if let Some(passes) = lanes.get_mut(device) {
+            let hold = plan.device(device).map_or(0, |planned| planned.hold);
             let sweep = !passes.data.is_empty() && matches!(doors.get(device), Some(Some(_)));
             let lane = match request.kind {
                 _ if sweep => &mut passes.data,
@@ -173,6 +179,11 @@ fn share_out(plan: Plan<'_>, doors: &[Option<Door>], options: &Options, skipped:
                 RequestKind::Data => &mut passes.data,
             };
             lane.push(Item::new(index as u32, request));
+            let (count, held_data) = &mut counts[device];
+            *count += 1;
+            if *count <= hold {
+                *held_data = passes.data.len();
+            }
         }
     }
     let work = |(index, items): (usize, Passes<Vec<Item>>)| {
@@ -191,7 +202,11 @@ fn share_out(plan: Plan<'_>, doors: &[Option<Door>], options: &Options, skipped:
             look_ups: Lane::new(look_ups),
             data: Lane::new(items.data),
         };
-        Some(Work { planned, passes })
+        Some(Work {
+            planned,
+            passes,
+            held_data: counts[index].1,
+        })
     };
     lanes.into_iter().enumerate().filter_map(work).collect()
 }
@@ -219,14 +234,13 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
         governor: &shared.governor,
         origin: options.origin,
     };
-    let before = work.passes.metadata.items.len() + work.passes.look_ups.items.len();
     worker.serve(&work.passes.metadata, &|_| ());
     let mut pins = pins(work, &device, options);
     if let Some(pins) = &mut pins {
         ring::look_up(pins, &work.passes.look_ups, &worker, mounts);
     }
     worker.serve(&work.passes.look_ups, &|_| ());
-    if until <= before {
+    if work.held_data == 0 {
         let_go();
     }
     if device.block.is_err() {
@@ -237,7 +251,7 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
         }
     }
     worker.serve(&work.passes.data, &|over| {
-        if before.saturating_add(over) >= until {
+        if over >= work.held_data {
             let_go();
         }
     });

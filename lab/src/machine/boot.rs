@@ -100,6 +100,7 @@ impl Booting {
                 "cache = anything but \"cold\" or \"warm\"",
                 spec.kind == Kind::Vm && setup.cache.drop_caches().is_some(),
             ),
+            ("init", spec.kind != Kind::Container && setup.init.is_some()),
             (
                 "memory_mb",
                 spec.kind == Kind::Container && spec.memory_mb.is_some(),
@@ -344,7 +345,7 @@ impl Booting {
             &self.boot,
             &mounted.root,
             self.disk()?.device(),
-            &setup.kernel,
+            setup,
             &self.registry,
         )
     }

@@ -282,6 +282,7 @@ impl Chroot {
         let refused = [
             ("memory_mb", spec.memory_mb.is_some()),
             ("setup.kernel", !setup.kernel.is_empty()),
+            ("setup.init", setup.init.is_some()),
         ];
         for (what, asked) in refused {
             if asked {

@@ -20,6 +20,7 @@ use super::running::Running;
 use super::{Mark, Spec};
 use crate::image::Boot;
 use crate::registry::{Guard, Item, Registry};
+use crate::setup::Setup;
 use crate::tools;
 
 /// Programs of the host that a container needs.
@@ -35,9 +36,9 @@ pub(super) const TOOLS: &[&str] = &[
 /// The mark of `READY=1`.
 pub(crate) const READY: &str = "ready";
 
-/// What the BPF recorder needs beyond nspawn's defaults. The image is the lab's own: it is not there to be kept in.
+/// What the BPF recorder, and opening files by handle, need beyond nspawn's defaults. The image is the lab's own: it is not there to be kept in.
 const CAPABILITIES: &str = "--capability=CAP_BPF,CAP_PERFMON,CAP_IPC_LOCK";
-const SYSTEM_CALLS: &str = "--system-call-filter=bpf perf_event_open";
+const SYSTEM_CALLS: &str = "--system-call-filter=bpf perf_event_open open_by_handle_at";
 
 /// A container that has been started.
 pub(super) struct Container {
@@ -56,7 +57,7 @@ impl Container {
         boot: &Boot,
         root: &Path,
         device: &Path,
-        kernel: &[String],
+        setup: &Setup,
         registry: &Registry,
     ) -> Result<Container> {
         let name = format!("headstart-lab-{}", std::process::id());
@@ -81,13 +82,7 @@ impl Container {
         let group = Cgroup::new(&name, registry)?;
         let mut command = group.command_alone(&device.to_string_lossy(), "systemd-nspawn");
         command
-            .args([
-                "--quiet",
-                "--boot",
-                "--settings=no",
-                "--keep-unit",
-                "--register=no",
-            ])
+            .args(["--quiet", "--settings=no", "--keep-unit", "--register=no"])
             .args(["--notify-ready=yes", "--console=read-only", "--private-network"])
             .args([
                 "--link-journal=no",
@@ -100,9 +95,14 @@ impl Container {
             .arg(format!("--directory={}", root.display()))
             // For what is read through the block device.
             .arg(format!("--bind={}", device.display()))
+            .args(match &setup.init {
+                None => vec!["--boot"],
+                // What --boot would tell a service manager to shut down by.
+                Some(init) => vec!["--kill-signal=SIGRTMIN+3", init],
+            })
             .args(["systemd.show_status=1", "systemd.status_unit_format=name"])
             .args(&boot.kernel)
-            .args(kernel);
+            .args(&setup.kernel);
         command
             .env("NOTIFY_SOCKET", &socket_path)
             .env("TERM", "dumb")

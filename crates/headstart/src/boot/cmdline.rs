@@ -1,5 +1,6 @@
 //! `headstart=off|record|on` on the kernel command line decides for one boot.
 
+use super::last::Place;
 use std::path::Path;
 
 /// What a boot's command line asks for.
@@ -16,8 +17,13 @@ pub enum Wish {
 
 /// This boot's. In a container there is no kernel command line of its own: there, as for systemd, the arguments of
 /// process 1 stand for it. Another value than the three is told and ignored.
-pub fn wish(tell: &mut dyn FnMut(String)) -> Wish {
-    let file = if Path::new("/run/systemd/container").exists() {
+pub fn wish(place: Place, tell: &mut dyn FnMut(String)) -> Wish {
+    // The first is systemd's word, the second that of the container's manager to process 1.
+    let container = match place {
+        Place::Init => std::env::var_os("container").is_some(),
+        _ => Path::new("/run/systemd/container").exists(),
+    };
+    let file = if container {
         "/proc/1/cmdline"
     } else {
         "/proc/cmdline"

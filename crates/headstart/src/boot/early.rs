@@ -1,5 +1,6 @@
-//! The first and the last thing that a unit wants of this process: to be in memory, and to tell when others may go on.
+//! The first and the last thing that others want of this process: to be in memory, and to tell when they may go on.
 
+use headstart_system::launch::Tell;
 use headstart_system::residency::fadvise_willneed;
 use std::fs::File;
 use std::os::linux::net::SocketAddrExt;
@@ -23,9 +24,28 @@ pub fn read_oneself() {
     }
 }
 
-/// Tells systemd that the unit has started, so that what is ordered behind it goes on (sd_notify(3)). Where nobody asked
-/// to be told, as in an initramfs, it does nothing.
-pub fn ready() {
+/// Who waits for this process before going on.
+pub enum Waiting {
+    /// The units ordered behind this one, until systemd is told that it has started (sd_notify(3)).
+    Units,
+    /// Process 1.
+    Init(Tell),
+    /// Nobody.
+    Nobody,
+}
+
+impl Waiting {
+    /// Lets them go.
+    pub fn let_go(self) {
+        match self {
+            Waiting::Units => ready(),
+            Waiting::Init(tell) => tell.go(),
+            Waiting::Nobody => {}
+        }
+    }
+}
+
+fn ready() {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
     };

@@ -1,6 +1,7 @@
 //! Switching boots on and off: the unit, and its link in `sysinit.target.wants`. On this system, or below the root of
 //! another.
 
+use super::init::PROGRAM;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::ErrorKind;
@@ -14,6 +15,13 @@ const UNIT: &str = include_str!("../../../../packaging/systemd/headstart-boot.se
 const NAME: &str = "headstart-boot.service";
 /// Where the unit says the command is.
 const INSTALLED: &str = "/usr/sbin/headstart";
+/// Where the command may be.
+const PLACES: [&str; 4] = [
+    INSTALLED,
+    "/usr/bin/headstart",
+    "/usr/local/sbin/headstart",
+    "/usr/local/bin/headstart",
+];
 /// Where packages put units, and `make install`.
 const PACKAGED: [&str; 2] = ["usr/lib/systemd/system", "lib/systemd/system"];
 const LOCAL: &str = "etc/systemd/system";
@@ -43,6 +51,9 @@ const HOOKS: [Hook; 4] = [
 ];
 const WANTS: &str = "etc/systemd/system/sysinit.target.wants";
 const STATE: &str = "var/lib/headstart";
+/// Stands in the place of process 1.
+const INIT: &str = "usr/sbin/headstart-init";
+const REAL_INIT: &str = "/sbin/init";
 
 /// A file of an initramfs's generator.
 struct Hook {
@@ -90,10 +101,19 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     changed.push(link);
     // It must be there when the root is still read-only.
     make_directory(&root.join(STATE), 0o700)?;
+    // It knows headstart by the places that packages use.
+    if !PROGRAM.is_empty() && PLACES.contains(&command(other)?.as_str()) {
+        // As a new file: something that runs it may be running.
+        let init = root.join(INIT);
+        remove(&init)?;
+        write(&init, PROGRAM, 0o755)?;
+        changed.push(init);
+    }
     Ok(changed)
 }
 
-/// Switches boots off; what was removed.
+/// Switches boots off; what was removed. In the place of the program for process 1 stays a link to the real init: a machine
+/// whose kernel command line names it would not boot without.
 pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     let root = other.unwrap_or(Path::new("/"));
     let mut changed = Vec::new();
@@ -112,7 +132,19 @@ pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
             root.display()
         );
     }
+    if has_init(other) {
+        let init = root.join(INIT);
+        remove(&init)?;
+        symlink(REAL_INIT, &init).with_context(|| cannot("link", &init))?;
+        changed.push(init);
+    }
     Ok(changed)
+}
+
+/// Whether the program is there that can stand in the place of process 1: /[`INIT`].
+pub fn has_init(other: Option<&Path>) -> bool {
+    let init = other.unwrap_or(Path::new("/")).join(INIT);
+    fs::symlink_metadata(init).is_ok_and(|facts| facts.is_file())
 }
 
 /// Whether boots are switched on.
@@ -133,22 +165,13 @@ fn packaged(root: &Path) -> Option<PathBuf> {
 fn command(other: Option<&Path>) -> Result<String> {
     let path = match other {
         None => std::env::current_exe().context("cannot find out where this command is")?,
-        Some(root) => {
-            let places = [
-                INSTALLED,
-                "/usr/bin/headstart",
-                "/usr/local/sbin/headstart",
-                "/usr/local/bin/headstart",
-            ];
-            let place = places.iter().find(|place| root.join(&place[1..]).exists());
-            match place {
-                Some(place) => PathBuf::from(place),
-                None => bail!(
-                    "{} has no headstart: copy it to {INSTALLED} there",
-                    root.display()
-                ),
-            }
-        }
+        Some(root) => match PLACES.iter().find(|place| root.join(&place[1..]).exists()) {
+            Some(place) => PathBuf::from(place),
+            None => bail!(
+                "{} has no headstart: copy it to {INSTALLED} there",
+                root.display()
+            ),
+        },
     };
     match path.to_str() {
         // What a unit would read otherwise.
@@ -169,7 +192,7 @@ fn make_directory(path: &Path, mode: u32) -> Result<()> {
     builder.create(path).with_context(|| cannot("create", path))
 }
 
-fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
+fn write(path: &Path, text: impl AsRef<[u8]>, mode: u32) -> Result<()> {
     if let Some(parent) = path.parent() {
         make_directory(parent, 0o755)?;
     }
@@ -229,7 +252,14 @@ mod tests {
             "{unit}"
         );
         assert!(dir.path().join(STATE).is_dir());
-        assert_eq!(disable(root).unwrap().len(), 2);
+        let init = dir.path().join(INIT);
+        assert!(has_init(root) && fs::read(&init).unwrap() == PROGRAM);
+        assert_eq!(disable(root).unwrap().len(), 3);
+        assert_eq!(
+            fs::read_link(&init).unwrap(),
+            Path::new(REAL_INIT),
+            "who names it boots"
+        );
         assert!(
             !is_enabled(root) && dir.path().join(STATE).is_dir(),
             "the state stays"
@@ -253,7 +283,7 @@ mod tests {
             assert_eq!(mode & 0o777, 0o755, "{}", hook.path);
         }
         assert_eq!(remake_initramfs(root), Some("update-initramfs -u"));
-        assert_eq!(disable(root).unwrap().len(), 6);
+        assert_eq!(disable(root).unwrap().len(), 7);
         assert!(HOOKS.iter().all(|hook| !hook.file(dir.path()).exists()));
     }
 

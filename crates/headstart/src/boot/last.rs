@@ -6,15 +6,29 @@ use headstart_store::{KeyDir, write_whole};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
+/// Where a boot begins to be served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// In the initramfs, when the root is mounted.
+    Initramfs,
+    /// In place of process 1, before the real init ([`super::init`]).
+    Init,
+    /// The first unit of sysinit.
+    #[default]
+    Unit,
+}
+
 /// What a boot had to say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Last {
     /// Which boot, as the kernel names it (`/proc/sys/kernel/random/boot_id`).
     pub boot_id: String,
     /// When this began to serve it, nanoseconds since 1970.
     pub began_unix_ns: u64,
-    /// Whether that was in the initramfs.
-    pub from_initramfs: bool,
+    /// From where on.
+    pub from: Place,
     /// What was done for it.
     pub mode: Option<Mode>,
     /// Why nothing was read ahead; `None` if it was.

@@ -2,7 +2,7 @@
 //! what it used, and when it has ended learns from it.
 //!
 //! ```text
-//!  initramfs hook, or else the first unit of sysinit
+//!  initramfs hook, or `init=`, or else the first unit of sysinit
 //!        │
 //!   [`run`]  guard ── taken before the first request
 //!        │   [`replays`]  a device's part begins when it is mounted
@@ -12,7 +12,7 @@
 //!   [`stages`] marks after the fact, [`fit`] whether it was a boot like others, then learn, plan, keep, arm the guard
 //! ```
 //!
-//! Nothing here can make a boot fail: nobody waits for this process, and whatever goes wrong is a line in the log and in
+//! Nothing here can make a boot fail: nobody waits for this process without a limit, and whatever goes wrong is a line in the log and in
 //! `headstart boot status`.
 
 mod bus;
@@ -21,6 +21,7 @@ pub mod config;
 pub mod early;
 mod end;
 mod fit;
+pub mod init;
 pub mod install;
 pub mod last;
 mod manager;

@@ -2,15 +2,16 @@
 
 use super::cmdline::{Wish, wish};
 use super::config::{self, Config};
+use super::early::Waiting;
 use super::end::{End, Why};
-use super::last::Last;
+use super::last::{Last, Place};
 use super::manager::Manager;
 use super::marks::{self, monotonic_ns};
 use super::memory::Need;
 use super::recording::Recording;
 use super::replays::Replays;
 use super::sessions::sessions;
-use super::{RUN, early, fit, key, stages};
+use super::{RUN, fit, key, stages};
 use crate::context::now_unix_ns;
 use crate::session::Notes;
 use crate::session::after::{self, After, Replayed, Rules};
@@ -42,17 +43,17 @@ const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
 /// What `trace_instance=` on the kernel command line must name, to have the boot recorded from the kernel's start on.
 const EARLY_INSTANCE: &str = "headstart";
 
-/// Serves this boot. Returns when all is learned, or at once if another process serves it already.
-pub fn run(store: &Store) -> Result<()> {
+/// Serves this boot, from `place` on. Returns when all is learned, or at once if another process serves it already.
+pub fn run(store: &Store, place: Place, waiting: Waiting) -> Result<()> {
     let (origin, origin_unix_ns) = (Instant::now(), now_unix_ns());
     let mut notes = Notes::default();
-    let wish = wish(&mut |line| notes.tell(line));
+    let wish = wish(place, &mut |line| notes.tell(line));
     if wish == Wish::Off {
-        early::ready();
+        waiting.let_go();
         return Ok(());
     }
     let Some(_only) = only_one()? else {
-        early::ready();
+        waiting.let_go();
         return Ok(());
     };
     // Before any thread begins.
@@ -62,7 +63,7 @@ pub fn run(store: &Store) -> Result<()> {
     let last = Last {
         boot_id: boot_id(),
         began_unix_ns: origin_unix_ns,
-        from_initramfs: std::env::var_os(super::install::FROM_INITRAMFS).is_some(),
+        from: place,
         ..Last::default()
     };
     let mut boot = Boot {
@@ -81,7 +82,7 @@ pub fn run(store: &Store) -> Result<()> {
         replays: None,
         plan: None,
         need: Need::default(),
-        ready: false,
+        waiting: Some(waiting),
     };
     // Attaching the recorder takes the processor, reading the plan the disk.
     let attach = std::thread::spawn(|| Recorder::start(&options()));
@@ -145,8 +146,8 @@ struct Boot<'a> {
     /// A plan whose replay waits until the guard can be taken.
     plan: Option<PlanFile>,
     need: Need,
-    /// Whether systemd was told that services may start.
-    ready: bool,
+    /// Who waits to go on, until they are let go.
+    waiting: Option<Waiting>,
 }
 
 impl Boot<'_> {
@@ -257,8 +258,11 @@ impl Boot<'_> {
     fn watch(&mut self, recording: &mut Recording, end: &mut End) -> Option<Why> {
         loop {
             self.let_go();
-            let waits = recording.waits();
-            self.pause(if self.ready { LOOK_EVERY } else { HOLD_LOOK_EVERY }, waits);
+            let most = match self.waiting {
+                None => LOOK_EVERY,
+                Some(_) => HOLD_LOOK_EVERY,
+            };
+            self.pause(most, recording.waits());
             if self.told_to_end() {
                 return None;
             }
@@ -277,7 +281,7 @@ impl Boot<'_> {
                 self.notes
                     .tell(format!("what was mounted is not read ahead: {error:#}"));
             }
-            if self.ready {
+            if self.waiting.is_none() {
                 self.need.look();
             }
             let activity = recording.get().ok().map(Recorder::activity);
@@ -292,9 +296,10 @@ impl Boot<'_> {
     /// holds nobody: it is others that make it writable.
     fn let_go(&mut self) {
         let waits = self.replays.as_ref().is_some_and(Replays::hold);
-        if !self.ready && (!waits || self.origin.elapsed() >= HOLD_LIMIT) {
-            self.ready = true;
-            early::ready();
+        if !waits || self.origin.elapsed() >= HOLD_LIMIT {
+            if let Some(waiting) = self.waiting.take() {
+                waiting.let_go();
+            }
         }
     }
 

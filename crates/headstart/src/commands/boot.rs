@@ -1,7 +1,9 @@
 //! `headstart boot`: the boot of the whole machine.
 
 use super::{boot_status, mark};
-use crate::boot::{install, key, next_root, run as process};
+use crate::boot::early::Waiting;
+use crate::boot::last::Place as From;
+use crate::boot::{init, install, key, next_root, run as process};
 use crate::context::{Output, store};
 use anyhow::{Result, bail};
 use clap::Subcommand;
@@ -41,6 +43,9 @@ enum What {
         /// Where the root is that this initramfs is about to become.
         #[arg(long, value_name = "DIR")]
         next_root: Option<PathBuf>,
+        /// The pipe by which process 1 is let go.
+        #[arg(long, value_name = "FD", conflicts_with = "next_root")]
+        init: Option<i32>,
     },
 }
 
@@ -75,12 +80,21 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
                 sentence += &format!(
                     "\nThat begins when the root is mounted, once the initramfs is made anew: {command}"
                 );
+            } else if install::has_init(place.root.as_deref()) {
+                sentence += "\nThat begins with the first unit of systemd; where nothing runs before the real init, before \
+                             that one with\ninit=/usr/sbin/headstart-init on the kernel command line, or with it as a \
+                             container's command.";
             }
             place.print(changed, &sentence)
         }
         What::Disable(place) => {
             let changed = install::disable(place.root.as_deref())?;
-            place.print(changed, "Disabled from the next boot on; what was learned stays.")
+            let mut sentence = "Disabled from the next boot on; what was learned stays.".to_owned();
+            if changed.iter().any(|path| path.ends_with("headstart-init")) {
+                sentence += "\n/usr/sbin/headstart-init is the real init now: where the kernel command line names it, take \
+                             that off before you remove it.";
+            }
+            place.print(changed, &sentence)
         }
         What::Status(status) => boot_status::run(
             &status.place.store(state)?,
@@ -96,8 +110,16 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         What::Mark(args) => mark::run(args),
         What::Run {
             next_root: Some(next),
+            ..
         } => next_root::enter(&next),
-        What::Run { next_root: None } => process::run(&store(state)?),
+        What::Run { init: Some(tell), .. } => init::run(&store(state)?, tell),
+        What::Run { .. } => {
+            let (place, waiting) = match std::env::var_os(install::FROM_INITRAMFS) {
+                Some(_) => (From::Initramfs, Waiting::Nobody),
+                None => (From::Unit, Waiting::Units),
+            };
+            process::run(&store(state)?, place, waiting)
+        }
     }
 }
 

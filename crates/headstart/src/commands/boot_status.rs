@@ -1,7 +1,8 @@
 //! `headstart boot status`: a dozen lines, or all of it as JSON.
 
 use super::status;
-use crate::boot::{install, key, last::Last};
+use crate::boot::last::{Last, Place};
+use crate::boot::{install, key};
 use crate::context::Output;
 use anyhow::Result;
 use headstart_model::Outcome;
@@ -117,10 +118,10 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
         Some(recorder) => format!("recorded ({recorder})"),
         None => "not recorded".into(),
     };
-    let place = if last.from_initramfs {
-        ", from the initramfs on"
-    } else {
-        ""
+    let place = match last.from {
+        Place::Initramfs => ", from the initramfs on",
+        Place::Init => ", from before process 1 on",
+        Place::Unit => ", from the first unit on",
     };
     let mut lines = vec![("last boot", format!("{read}; {recorded}{place}"))];
     let stage = |(name, at): &(String, u64)| format!("{} {}", printable(name), duration(*at));

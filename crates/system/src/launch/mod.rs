@@ -1,6 +1,6 @@
 //! Running a command in such a way that it cannot tell: a child held before its exec ([`Held`]), signals passed on
-//! ([`Signals`]), the end of the child made one's own ([`end_like`]); and background work beside it that cannot touch
-//! it ([`background`]).
+//! ([`Signals`]), the end of the child made one's own ([`end_like`]); background work beside it that cannot touch
+//! it ([`background`]); and a parent that waits to be told ([`Tell`]).
 //!
 //! The calls that fork need a process of one thread, and refuse to work in another: call them first, start threads
 //! later.
@@ -8,8 +8,10 @@
 mod fork;
 mod inherited;
 mod signals;
+mod told;
 mod wait;
 
 pub use fork::{Held, background};
 pub use signals::{Received, Signals};
+pub use told::Tell;
 pub use wait::{Change, change, end_like, send, stop_like};

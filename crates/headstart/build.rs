@@ -1,0 +1,33 @@
+//! Builds the program that stands in the place of process 1 (`init/main.rs`): without a library, and so by other options than
+//! all that cargo builds.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+fn main() {
+    let (source, lints) = ("init/main.rs", ["-Dwarnings"]);
+    println!("cargo::rerun-if-changed={source}");
+    let variable = |name: &str| std::env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
+    let output = PathBuf::from(variable("OUT_DIR")).join("headstart-init");
+    let known = ["x86_64", "aarch64"].map(std::ffi::OsString::from);
+    if !known.contains(&variable("CARGO_CFG_TARGET_ARCH")) {
+        std::fs::write(&output, []).unwrap_or_else(|error| panic!("{}: {error}", output.display()));
+        return;
+    }
+    let mut rustc = Command::new(variable("RUSTC"));
+    rustc
+        .args(["--edition=2024", "--crate-name=headstart_init", "--target"])
+        .arg(variable("TARGET"))
+        .args(["-Cpanic=abort", "-Copt-level=s", "-Cstrip=symbols"])
+        .args(["-Crelocation-model=static", "-Ctarget-feature=+crt-static"])
+        .args(["-Clink-arg=-nostdlib", "-Clink-arg=-static"])
+        .arg("-Clink-arg=-Wl,--build-id=none,-z,norelro,-z,max-page-size=4096")
+        .args(lints)
+        .arg("-o")
+        .arg(&output)
+        .arg(source);
+    let status = rustc
+        .status()
+        .unwrap_or_else(|error| panic!("{rustc:?}: {error}"));
+    assert!(status.success(), "{rustc:?}: {status}");
+}

@@ -1,0 +1,302 @@
+//! `headstart-init`, what stands in the place of process 1 until headstart has begun: `init=/usr/sbin/headstart-init` on
+//! the kernel command line, or that as a container's command.
+//!
+//! On a cold disk the real init alone reads for seconds, and without an initramfs nothing runs before it. So this program
+//! forks, the child becomes `headstart boot run`, and process 1 waits until the child tells it to go, ends, or has had its
+//! time; then it becomes the real init, with the arguments and the environment that it was given itself. The real init
+//! finds a child that it did not start; systemd puts it into `init.scope`.
+//!
+//! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
+//! that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is one page,
+//! and the first thing that its child does is to read headstart in one go, where the kernel would take page after page.
+//! Built by `build.rs`, part of the headstart command, written to its place by `headstart boot enable`.
+
+#![no_std]
+#![no_main]
+
+use core::arch::{asm, global_asm};
+use core::ffi::{CStr, c_char};
+use core::ptr::null;
+
+/// Longer than headstart holds anybody: a child that has said nothing by then never will.
+const PATIENCE_S: i64 = 10;
+/// Less than any device's request limit, beyond which an advice is cut off silently.
+const CHUNK: usize = 128 << 10;
+
+/// Where the kernel looks for an init.
+const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"];
+/// Where headstart is installed.
+const COMMANDS: [&CStr; 4] = [
+    c"/usr/sbin/headstart",
+    c"/usr/bin/headstart",
+    c"/usr/local/sbin/headstart",
+    c"/usr/local/bin/headstart",
+];
+
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub const WRITE: usize = 1;
+    pub const CLOSE: usize = 3;
+    pub const LSEEK: usize = 8;
+    pub const GETPID: usize = 39;
+    pub const CLONE: usize = 56;
+    pub const EXECVE: usize = 59;
+    pub const EXIT: usize = 60;
+    pub const SETSID: usize = 112;
+    pub const FADVISE: usize = 221;
+    pub const OPENAT: usize = 257;
+    pub const PPOLL: usize = 271;
+    pub const PIPE2: usize = 293;
+}
+#[cfg(target_arch = "aarch64")]
+mod number {
+    pub const OPENAT: usize = 56;
+    pub const CLOSE: usize = 57;
+    pub const PIPE2: usize = 59;
+    pub const LSEEK: usize = 62;
+    pub const WRITE: usize = 64;
+    pub const PPOLL: usize = 73;
+    pub const EXIT: usize = 93;
+    pub const SETSID: usize = 157;
+    pub const GETPID: usize = 172;
+    pub const CLONE: usize = 220;
+    pub const EXECVE: usize = 221;
+    pub const FADVISE: usize = 223;
+}
+
+const AT_FDCWD: usize = -100isize as usize;
+const O_CLOEXEC: usize = 0o2000000;
+const SEEK_END: usize = 2;
+const POSIX_FADV_WILLNEED: usize = 3;
+const SIGCHLD: usize = 17;
+const POLLIN: i16 = 1;
+
+// At the entry the stack pointer points to the number of arguments.
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".globl _start",
+    "_start:",
+    "xor ebp, ebp",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "call {start}",
+    start = sym start,
+);
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".globl _start",
+    "_start:",
+    "mov x29, xzr",
+    "mov x30, xzr",
+    "mov x0, sp",
+    "bl {start}",
+    start = sym start,
+);
+
+/// A system call; its result, or an error as a negative number.
+///
+/// # Safety
+/// As the call with these arguments.
+unsafe fn call(number: usize, a: [usize; 5]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel changes the registers named and no others; the rest is the caller's duty.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3], in("r8") a[4],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a[0] => result,
+            in("x1") a[1], in("x2") a[2], in("x3") a[3], in("x4") a[4],
+            options(nostack),
+        );
+    }
+    result
+}
+
+fn tell(text: &CStr) {
+    // SAFETY: a string of this length. Without a standard error nobody is told.
+    unsafe {
+        call(
+            number::WRITE,
+            [2, text.as_ptr() as usize, text.count_bytes(), 0, 0],
+        )
+    };
+}
+
+fn end(status: usize) -> ! {
+    loop {
+        // SAFETY: ends this process.
+        unsafe { call(number::EXIT, [status, 0, 0, 0, 0]) };
+    }
+}
+
+/// Becomes a program; returns if it cannot.
+///
+/// # Safety
+/// `arguments` and `environment` are lists of strings that end with a null pointer.
+unsafe fn become_program(path: &CStr, arguments: *const *const c_char, environment: *const *const c_char) {
+    // SAFETY: see above.
+    unsafe {
+        let arguments = [
+            path.as_ptr() as usize,
+            arguments as usize,
+            environment as usize,
+            0,
+            0,
+        ];
+        call(number::EXECVE, arguments);
+    }
+}
+
+/// Where the kernel put the arguments, and behind them the environment.
+///
+/// # Safety
+/// `stack` is the stack pointer at the entry of a process.
+unsafe extern "C" fn start(stack: *mut usize) -> ! {
+    // SAFETY: their number, the arguments, a null pointer, the environment, a null pointer: the layout of every process.
+    let (arguments, environment) = unsafe {
+        let arguments: *mut *const c_char = stack.add(1).cast();
+        (arguments, arguments.add(*stack + 1))
+    };
+    // SAFETY: no arguments.
+    if unsafe { call(number::GETPID, [0; 5]) } != 1 {
+        tell(
+            c"headstart-init: this is for process 1: put init=/usr/sbin/headstart-init on the kernel command line, or start a container by it\n",
+        );
+        end(1);
+    }
+    begin(environment);
+    for init in INITS {
+        // SAFETY: the lists are the kernel's; the first argument's place is there even where there is none. It is the
+        // name by which a program was started.
+        unsafe {
+            if *stack > 0 {
+                *arguments = init.as_ptr();
+            }
+            become_program(init, arguments, environment);
+        }
+    }
+    tell(c"headstart-init: no init can be started: /sbin/init, /etc/init, /bin/init, /bin/sh\n");
+    end(1)
+}
+
+/// Starts headstart and waits for its word. Where something of that cannot be, the boot goes on without.
+fn begin(environment: *const *const c_char) {
+    let mut pipe = [0i32; 2];
+    // SAFETY: a place for two descriptors.
+    if unsafe { call(number::PIPE2, [pipe.as_mut_ptr() as usize, 0, 0, 0, 0]) } < 0 {
+        return;
+    }
+    // SAFETY: forks; memory is not shared.
+    match unsafe { call(number::CLONE, [SIGCHLD, 0, 0, 0, 0]) } {
+        0 => {
+            close(pipe[0]);
+            child(pipe[1], environment);
+            end(0)
+        }
+        child => {
+            close(pipe[1]);
+            if child > 0 {
+                wait(pipe[0]);
+            }
+            close(pipe[0]);
+        }
+    }
+}
+
+fn close(descriptor: i32) {
+    // SAFETY: one of this program's own, and not used any more.
+    unsafe { call(number::CLOSE, [descriptor as usize, 0, 0, 0, 0]) };
+}
+
+/// Waits for a word, the end of who could give it, or the limit. Process 1 gets no signal that it does not ask for.
+fn wait(descriptor: i32) {
+    #[repr(C)]
+    struct Poll {
+        descriptor: i32,
+        events: i16,
+        found: i16,
+    }
+    let mut poll = Poll {
+        descriptor,
+        events: POLLIN,
+        found: 0,
+    };
+    let limit = [PATIENCE_S, 0i64];
+    let arguments = [&raw mut poll as usize, 1, limit.as_ptr() as usize, 0, 0];
+    // SAFETY: one descriptor to look at, and a `struct timespec` of 64 bits each.
+    unsafe { call(number::PPOLL, arguments) };
+}
+
+/// Becomes headstart, which gets the end of the pipe to tell by.
+fn child(tell: i32, environment: *const *const c_char) {
+    // SAFETY: no arguments. A terminal's signals are not for the child.
+    unsafe { call(number::SETSID, [0; 5]) };
+    let mut digits = [0u8; 12];
+    let mut at = digits.len() - 1;
+    let mut rest = tell;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 || at == 0 {
+            break;
+        }
+    }
+    for command in COMMANDS {
+        if !read(command) {
+            continue;
+        }
+        let arguments: [*const c_char; 6] = [
+            command.as_ptr(),
+            c"boot".as_ptr(),
+            c"run".as_ptr(),
+            c"--init".as_ptr(),
+            digits[at..].as_ptr().cast(),
+            null(),
+        ];
+        // SAFETY: a list of strings that ends with a null pointer, and the kernel's.
+        unsafe { become_program(command, arguments.as_ptr(), environment) };
+    }
+}
+
+/// Asks for all of a file; whether it is there.
+fn read(path: &CStr) -> bool {
+    // SAFETY: a string.
+    let file = unsafe {
+        call(
+            number::OPENAT,
+            [AT_FDCWD, path.as_ptr() as usize, O_CLOEXEC, 0, 0],
+        )
+    };
+    let Ok(file) = usize::try_from(file) else {
+        return false;
+    };
+    // SAFETY: only asks where the end is.
+    let size = unsafe { call(number::LSEEK, [file, 0, SEEK_END, 0, 0]) };
+    let size = usize::try_from(size).unwrap_or(0);
+    let mut offset = 0;
+    while offset < size {
+        // SAFETY: an advice.
+        unsafe { call(number::FADVISE, [file, offset, CHUNK, POSIX_FADV_WILLNEED, 0]) };
+        offset += CHUNK;
+    }
+    true
+}
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // Nothing here panics; what the compiler cannot know of that ends a process as an error would.
+    end(1)
+}

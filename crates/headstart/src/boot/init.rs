@@ -1,0 +1,61 @@
+//! A boot served from before process 1 on: what a machine has not got yet that early, and the program that stands in its
+//! place (`crates/headstart/init`).
+
+use super::early::Waiting;
+use super::last::Place;
+use anyhow::{Context, Result};
+use headstart_store::Store;
+use headstart_system::launch::Tell;
+use rustix::mount::{MountFlags, mount};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+
+/// That program; empty for processors that it has not been written for.
+pub const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/headstart-init"));
+
+/// Serves this boot as the child of process 1, which waits for what is told by the pipe `tell`. Mounts what is not there
+/// yet of `/proc`, `/sys`, `/dev` and `/run`, as systemd would, which keeps what it finds.
+pub fn run(store: &Store, tell: i32) -> Result<()> {
+    let tell = Tell::inherited(tell).context("--init")?;
+    let strict = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let timed = MountFlags::NOSUID | MountFlags::STRICTATIME;
+    for (kind, target, options, data) in [
+        ("proc", "/proc", strict, None),
+        ("sysfs", "/sys", strict, None),
+        ("devtmpfs", "/dev", timed, Some(c"mode=0755")),
+        (
+            "tmpfs",
+            "/run",
+            timed | MountFlags::NODEV,
+            Some(c"mode=0755,size=20%,nr_inodes=800k"),
+        ),
+    ] {
+        if !is_mounted(target)? {
+            mount(kind, target, kind, options, data).with_context(|| format!("cannot mount {target}"))?;
+        }
+    }
+    away_from_console();
+    super::run::run(store, Place::Init, Waiting::Init(tell))
+}
+
+/// Whether something is mounted at a directory of the root.
+fn is_mounted(target: &str) -> Result<bool> {
+    let device = |path: &str| {
+        let facts = std::fs::metadata(path);
+        facts
+            .map(|facts| facts.dev())
+            .with_context(|| format!("cannot look at {path}"))
+    };
+    Ok(device(target)? != device("/")?)
+}
+
+/// The console is the real init's: complaints go to the kernel's log, where there is one, and input comes from nowhere.
+fn away_from_console() {
+    let nowhere = File::options().read(true).write(true).open("/dev/null");
+    let Ok(nowhere) = nowhere else { return };
+    let log = File::options().write(true).open("/dev/kmsg");
+    // Where one stays as it is nothing is lost by it.
+    let _ = rustix::stdio::dup2_stdin(&nowhere);
+    let _ = rustix::stdio::dup2_stdout(&nowhere);
+    let _ = rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&nowhere));
+}

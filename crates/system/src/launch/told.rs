@@ -1,0 +1,59 @@
+//! A descriptor that a parent left to this process, to be told by.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileTypeExt;
+
+/// By which a parent that waits is let go; so does the end of this process, however it comes.
+pub struct Tell(File);
+
+impl Tell {
+    /// The pipe that was left at this number. Call it once, before anything else may have opened a descriptor.
+    pub fn inherited(number: i32) -> io::Result<Tell> {
+        // SAFETY: asks and changes flags only; of a number that is no descriptor the kernel says so.
+        if number < 3 || unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{number} is no descriptor that was left to this process"),
+            ));
+        }
+        // SAFETY: it is open, and as nothing else was opened yet, nobody's in this process.
+        let file = unsafe { File::from_raw_fd(number) };
+        if !file.metadata()?.file_type().is_fifo() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("descriptor {number} is no pipe"),
+            ));
+        }
+        Ok(Tell(file))
+    }
+
+    /// Lets the parent go.
+    pub fn go(mut self) {
+        // If nobody listens any more, it has gone.
+        let _ = self.0.write_all(b"g");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::fd::IntoRawFd;
+
+    #[test]
+    fn a_pipe_is_taken_over_and_nothing_else() {
+        let (wait, tell) = rustix::pipe::pipe().unwrap();
+        let tell = Tell::inherited(tell.into_raw_fd()).unwrap();
+        tell.go();
+        let mut word = Vec::new();
+        // To the end: the descriptor is closed.
+        File::from(wait).read_to_end(&mut word).unwrap();
+        assert_eq!(word, b"g");
+        assert!(Tell::inherited(0).is_err());
+        assert!(Tell::inherited(1 << 20).is_err());
+        let file = tempfile::tempfile().unwrap();
+        assert!(Tell::inherited(file.into_raw_fd()).is_err());
+    }
+}
