@@ -85,10 +85,10 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
         Some(unit) => unit,
         None => {
             let (unit, command) = (Path::new(LOCAL).join(NAME), command(other)?);
-            write(&root.join(&unit), &UNIT.replace(INSTALLED, &command), 0o644)?;
+            write(&root.join(&unit), UNIT.replace(INSTALLED, &command), 0o644)?;
             changed.push(root.join(&unit));
             for hook in HOOKS.iter().filter(|hook| root.join(hook.place).is_dir()) {
-                write(&hook.file(root), &hook.text.replace(INSTALLED, &command), 0o755)?;
+                write(&hook.file(root), hook.text.replace(INSTALLED, &command), 0o755)?;
                 changed.push(hook.file(root));
             }
             unit
