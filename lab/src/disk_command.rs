@@ -72,16 +72,6 @@ pub enum DiskCommand {
     },
 }
 
-impl DiskCommand {
-    /// Whether it mounts file systems that are for nobody else: a served disk is for whoever attaches it.
-    pub fn mounts(&self) -> bool {
-        matches!(
-            self,
-            DiskCommand::Check { .. } | DiskCommand::Tio { trace: Some(_), .. }
-        )
-    }
-}
-
 /// Runs one of them.
 pub fn run(command: DiskCommand) -> Result<()> {
     match command {

@@ -5,7 +5,7 @@ pub mod experiment;
 pub mod image;
 pub mod machine;
 pub mod model;
-pub mod mounts;
+mod mounts;
 pub mod paths;
 pub mod registry;
 pub mod report;

@@ -13,7 +13,7 @@ use headstart_lab::image::{self, Fs, Recipe};
 use headstart_lab::machine::BootArgs;
 use headstart_lab::registry::{self, Registry};
 use headstart_lab::report::{self, Report};
-use headstart_lab::{mounts, paths, tools};
+use headstart_lab::{paths, tools};
 
 use disk_command::DiskCommand;
 
@@ -140,19 +140,6 @@ enum MachineCommand {
     Boot(BootArgs),
 }
 
-impl Command {
-    /// Whether it mounts file systems that are for nobody else.
-    fn mounts(&self) -> bool {
-        match self {
-            Command::Run { check, .. } => !check,
-            Command::Disk(command) => command.mounts(),
-            Command::Image(command) => matches!(command, ImageCommand::Build { .. }),
-            Command::Machine(_) | Command::Bench { .. } | Command::Demo { .. } => true,
-            Command::Report { .. } | Command::Compare { .. } | Command::Clean => false,
-        }
-    }
-}
-
 fn main() {
     let cli = Cli::parse();
     if let Err(error) = run(cli.command) {
@@ -162,9 +149,6 @@ fn main() {
 }
 
 fn run(command: Command) -> Result<()> {
-    if command.mounts() {
-        mounts::enter_own()?;
-    }
     match command {
         Command::Disk(command) => disk_command::run(command),
         Command::Image(ImageCommand::List) => {

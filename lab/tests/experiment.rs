@@ -205,43 +205,6 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
     lab.assert_clean();
 }
 
-/// A program that copies all mounts for itself, as a build in a container does, and goes on for longer than the experiment.
-#[test]
-fn a_copy_of_all_mounts_elsewhere_does_not_keep_the_disk_busy() {
-    if !root() {
-        return;
-    }
-    let lab = Lab::new();
-    lab.experiment(3);
-    let running = lab
-        .command(&["run", "e.toml", "--out", "out"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !lab.runs().exists() || fs::read(lab.runs()).unwrap().is_empty() {
-        assert!(Instant::now() < patience, "no run in a minute");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let copying = ["--mount", "--propagation", "private", "--", "sleep", "600"];
-    let mut copies: Vec<std::process::Child> = (0..5)
-        .map(|_| {
-            std::thread::sleep(Duration::from_millis(50));
-            Command::new("unshare").args(copying).spawn().unwrap()
-        })
-        .collect();
-    let done = running.wait_with_output().unwrap();
-    for copy in &mut copies {
-        copy.kill().unwrap();
-        copy.wait().unwrap();
-    }
-    assert!(done.status.success(), "{done:?}");
-    let runs = Directory::runs(&lab.path("out")).unwrap();
-    assert_eq!(runs.len(), 6);
-    assert!(runs.iter().all(|run| run.aborted.is_none()), "{runs:?}");
-    lab.assert_clean();
-}
-
 #[test]
 fn a_run_that_fails_is_reported_and_in_no_figure() {
     if !root() {

@@ -1,6 +1,5 @@
 //! What a lab can put on a machine, and how each is taken away again.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -84,11 +83,11 @@ impl Item {
         })
     }
 
-    /// Ends all waiting for a server that the process `owner` was, which is dead and never answers: unmounting, or a change of the
-    /// queue of a device upon it, would else wait for ever.
-    pub(super) fn abort(&self, owner: i32) -> Result<()> {
+    /// Ends all waiting for a server that is dead and never answers: unmounting, or a change of the queue of a device upon it, would else
+    /// wait for ever.
+    pub(super) fn abort(&self) -> Result<()> {
         match self {
-            Item::Fuse { target } => abort_killed(target, owner),
+            Item::Fuse { target } => abort_fuse(target),
             _ => Ok(()),
         }
     }
@@ -172,23 +171,6 @@ pub(crate) fn abort_fuse(target: &Path) -> Result<()> {
     if mounted(target)?.is_some() {
         // An error: busy, most likely, and aborted all the same; what is left is for `unmount` to take away.
         let _ = tools::run("umount", [Path::new("-f"), target]);
-    }
-    Ok(())
-}
-
-/// The same for a server that was killed. A thread of its own that waits for it keeps it from ending, and with it the mounts that only
-/// it can see.
-fn abort_killed(target: &Path, owner: i32) -> Result<()> {
-    abort_fuse(target)?;
-    for task in fs::read_dir(format!("/proc/{owner}/task"))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let mut namespace = OsString::from("--mount=");
-        namespace.push(task.path().join("ns/mnt"));
-        let words = ["umount".as_ref(), "-f".as_ref(), target.as_os_str()];
-        let _ = tools::run("nsenter", [namespace.as_os_str()].into_iter().chain(words));
     }
     Ok(())
 }

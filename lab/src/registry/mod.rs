@@ -84,7 +84,7 @@ impl Registry {
     /// Undoes everything, newest first, and never lets go of the record again: for a process about to exit.
     pub fn close(&self) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        for failure in inner.undo_all(None) {
+        for failure in inner.undo_all(false) {
             eprintln!("headstart-lab: {failure:#}");
         }
         std::mem::forget(inner);
@@ -148,12 +148,12 @@ impl Inner {
     }
 
     /// What could not be undone stays on record.
-    fn undo_all(&mut self, dead: Option<i32>) -> Vec<anyhow::Error> {
+    fn undo_all(&mut self, owner_is_dead: bool) -> Vec<anyhow::Error> {
         let mut failures = Vec::new();
-        if let Some(owner) = dead {
+        if owner_is_dead {
             // Before anything that may wait for an answer of its servers.
             let all = self.record.items.values();
-            failures.extend(all.filter_map(|item| item.abort(owner).err()));
+            failures.extend(all.filter_map(|item| item.abort().err()));
         }
         let items: Vec<(u64, Item)> = self
             .record
@@ -213,7 +213,6 @@ pub fn clean(base: &Path) -> Result<Cleaned> {
             continue;
         }
         let before: Vec<Item> = record.items.values().cloned().collect();
-        let dead = Some(record.pid);
         let mut inner = Inner {
             file,
             record,
@@ -221,7 +220,7 @@ pub fn clean(base: &Path) -> Result<Cleaned> {
         };
         cleaned
             .failures
-            .extend(inner.undo_all(dead).iter().map(|e| format!("{e:#}")));
+            .extend(inner.undo_all(true).iter().map(|e| format!("{e:#}")));
         let kept: Vec<&Item> = inner.record.items.values().collect();
         cleaned
             .removed

@@ -259,7 +259,12 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
     let triples = if is_base || is_warm {
         None
     } else {
-        together(&[base, warm]).filter(|rows| !rows.is_empty())
+        let slower = |rows: &Vec<Vec<f64>>| {
+            let at = |place: usize| median(&rows.iter().map(|row| row[place]).collect::<Vec<_>>());
+            at(1) > at(2)
+        };
+        // Where the base is not slower than warm, there is nothing to recover.
+        together(&[base, warm]).filter(|rows| !rows.is_empty() && slower(rows))
     };
     let recovered = triples.map(|rows| {
         let all: Vec<usize> = (0..rows.len()).collect();
