@@ -170,6 +170,23 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         "{missed} pages missed, {used} used, {late} late"
     );
 
+    // From before process 1 on.
+    setup.init = Some("/usr/sbin/headstart-init".into());
+    machine.record(&setup, &place, None)?;
+    let after = kept(machine.as_mut(), &place, &out)?;
+    let said = after.said()?;
+    assert!(said.contains("\"from\": \"init\""), "{said}");
+    let third = after.last_outcome()?;
+    assert_eq!((third.mode, &third.not_learned), (Mode::Replay, &None), "{said}");
+    let profile = Profile::from_bytes(&fs::read(after.0.join("profile"))?)?;
+    assert!(
+        profile
+            .entries
+            .iter()
+            .any(|entry| entry.path.to_string().ends_with("/systemd/systemd")),
+        "what process 1 is made of is known"
+    );
+
     // As after a boot that was cut off: its replay had taken the marker away.
     machine.install(
         &place,
@@ -196,5 +213,41 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
     machine.record(&setup, &place, None)?;
     let after = kept(machine.as_mut(), &place, &out)?;
     assert_eq!(after.files("outcome")?.len(), outcomes);
+    setup.kernel = Vec::new();
+
+    // Whatever is in headstart's place, the real init comes, with its arguments: without them its lines would name targets
+    // otherwise.
+    for (what, in_its_place, least) in [
+        ("ends", "#!/bin/false\n", 0.0),
+        // The unit's it would hang too.
+        (
+            "hangs",
+            "#!/bin/sh\ncase \"$*\" in *--init*) sleep 60;; esac\n",
+            10.0,
+        ),
+        ("is damaged", "\u{7f}ELF", 0.0),
+        ("is missing", "", 0.0),
+    ] {
+        let script = if in_its_place.is_empty() {
+            "rm \"$0\"/usr/sbin/headstart"
+        } else {
+            "printf %s \"$1\" >\"$0\"/usr/sbin/headstart"
+        };
+        machine.install(&place, &[words(&["sh", "-c", script, "{root}", in_its_place])])?;
+        let booted = machine
+            .run(&setup, &place)
+            .with_context(|| format!("headstart {what}"))?;
+        assert!(
+            booted.marks.iter().any(|mark| mark.name == "multi-user"),
+            "headstart {what}: {:?}",
+            booted.marks
+        );
+        let seconds = booted.marks.last().context("a mark")?.seconds;
+        println!("headstart {what}: {seconds:.2} s");
+        assert!(
+            seconds >= least && seconds < least + 15.0,
+            "headstart {what}: {seconds:.2} s"
+        );
+    }
     Ok(())
 }
