@@ -158,7 +158,8 @@ impl Container {
                 // nspawn tells the service manager inside to power off. An error means that it has just ended.
                 let _ = kill_process(pid, Signal::TERM);
             }
-            self.running.shut_down(self.limit)?;
+            // Told twice it would not wait for that.
+            self.running.shut_down(self.limit, &mut || {})?;
         }
         self.running.end()
     }

@@ -10,6 +10,9 @@ use super::cgroup::Cgroup;
 /// How often it is looked whether a machine has shut down.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// How often it is told to.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
 /// Ends all of it when dropped.
 pub(super) struct Running {
     child: Child,
@@ -35,9 +38,11 @@ impl Running {
         self.group.as_ref()?.cpu_seconds()
     }
 
-    /// Waits until the machine, which has been told to, has shut down.
-    pub(super) fn shut_down(&mut self, limit: Duration) -> Result<()> {
+    /// Waits until the machine has shut down, and tells it to by `tell`, again and again: one that has only just booted may not
+    /// have heard it.
+    pub(super) fn shut_down(&mut self, limit: Duration, tell: &mut dyn FnMut()) -> Result<()> {
         let begun = Instant::now();
+        let mut told: Option<Instant> = None;
         while self
             .child
             .try_wait()
@@ -46,6 +51,10 @@ impl Running {
         {
             if begun.elapsed() > limit {
                 bail!("the machine did not shut down within {} s", limit.as_secs());
+            }
+            if told.is_none_or(|at| at.elapsed() > TELL_EVERY) {
+                tell();
+                told = Some(Instant::now());
             }
             std::thread::sleep(LOOK_EVERY);
         }

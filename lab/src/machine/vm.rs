@@ -217,9 +217,12 @@ impl Vm {
     /// Ends it.
     pub(super) fn stop(mut self, stop: Stop) -> Result<()> {
         if let Stop::Orderly = stop {
-            // The power button.
-            Monitor::connect(&self.monitor)?.execute("system_powerdown", &json!({}))?;
-            self.running.shut_down(self.limit)?;
+            let monitor = self.monitor.clone();
+            self.running.shut_down(self.limit, &mut || {
+                // The power button. The guest may be gone, or not answer any more: then there is no need.
+                let _ =
+                    Monitor::connect(&monitor).and_then(|mut it| it.execute("system_powerdown", &json!({})));
+            })?;
         }
         self.running.end()
     }

@@ -127,8 +127,13 @@ impl Boots {
     /// Runs a shell script on the host with the root at `$R`; what it writes stays.
     pub fn shell(&mut self, script: &str) -> Result<()> {
         use headstart_lab::machine::Machine;
-        let line = words(&["sh", "-ec", &format!("R=$0; {script}"), "{root}"]);
-        self.machine.install(&self.place, &[line])
+        // A file, for what stands between braces in a command line is filled in.
+        let file = self.copy.with_file_name("script");
+        fs::write(&file, format!("R=$1\n{script}\n"))?;
+        let line = words(&["sh", "-e", &file.to_string_lossy(), "{root}"]);
+        self.machine
+            .install(&self.place, &[line])
+            .with_context(|| format!("running `{script}`"))
     }
 
     /// A whole boot, shut down in order: what the console said, and the seconds until the last mark.
