@@ -53,6 +53,8 @@ pub struct State {
     pub traces: usize,
     /// See `traces`.
     pub outcomes: usize,
+    /// The outcome of the last boot that left one.
+    pub outcome: Option<Outcome>,
     /// Temporary files that a writer left.
     pub temporary: usize,
     /// Bytes of everything.
@@ -138,9 +140,17 @@ impl Boots {
 
     /// A whole boot, shut down in order: what the console said, and the seconds until the last mark.
     pub fn boot(&mut self) -> Result<(String, f64)> {
+        self.boot_and(true)
+    }
+
+    /// As [`Boots::boot`], or switched off at the last mark, all it wrote forgotten.
+    pub fn boot_and(&mut self, orderly: bool) -> Result<(String, f64)> {
         use headstart_lab::machine::Machine;
         let _ = fs::remove_file(&self.console);
-        let booted = self.machine.record(&self.setup, &self.place, None);
+        let booted = match orderly {
+            true => self.machine.record(&self.setup, &self.place, None),
+            false => self.machine.run(&self.setup, &self.place),
+        };
         let said = fs::read_to_string(&self.console).unwrap_or_default();
         match booted {
             Ok(measured) => Ok((said, measured.marks.last().map_or(0.0, |mark| mark.seconds))),
@@ -217,7 +227,11 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
             state.traces += 1;
         }
         _ if name.ends_with(".outcome") => {
-            Outcome::from_bytes(&bytes)?;
+            let outcome = Outcome::from_bytes(&bytes)?;
+            let began = |it: &Option<Outcome>| it.as_ref().map(|it| it.started_unix_ns);
+            if began(&state.outcome) < Some(outcome.started_unix_ns) {
+                state.outcome = Some(outcome);
+            }
             state.outcomes += 1;
         }
         _ if name.ends_with(".json") => {
