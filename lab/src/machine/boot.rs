@@ -354,6 +354,11 @@ impl Booting {
 impl Mounted {
     /// Takes the mount away and says how it went.
     fn unmount(&mut self) -> Result<()> {
+        // Where another namespace has a copy of the mount, taking this one away writes nothing.
+        if self.guard.is_some() {
+            let synced = fs::File::open(&self.root).and_then(|root| Ok(rustix::fs::syncfs(root)?));
+            synced.with_context(|| format!("syncing {}", self.root.display()))?;
+        }
         self.guard.take().map_or(Ok(()), Guard::undo)
     }
 }
