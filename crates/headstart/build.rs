@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
-    let (source, lints) = ("init/main.rs", ["-Dwarnings"]);
+    let source = "init/main.rs";
     println!("cargo::rerun-if-changed={source}");
     let variable = |name: &str| std::env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
     let output = PathBuf::from(variable("OUT_DIR")).join("headstart-init");
@@ -22,10 +22,14 @@ fn main() {
         .args(["-Crelocation-model=static", "-Ctarget-feature=+crt-static"])
         .args(["-Clink-arg=-nostdlib", "-Clink-arg=-static"])
         .arg("-Clink-arg=-Wl,--build-id=none,-z,norelro,-z,max-page-size=4096")
-        .args(lints)
         .arg("-o")
         .arg(&output)
         .arg(source);
+    if let Some(linker) = std::env::var_os("RUSTC_LINKER") {
+        let mut option = std::ffi::OsString::from("-Clinker=");
+        option.push(linker);
+        rustc.arg(option);
+    }
     let status = rustc
         .status()
         .unwrap_or_else(|error| panic!("{rustc:?}: {error}"));
