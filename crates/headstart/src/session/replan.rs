@@ -2,19 +2,23 @@
 
 use super::helper::Notes;
 use anyhow::Result;
-use headstart_model::Profile;
-use headstart_model::plan::{PlanDraft, Request, RequestKind};
+use headstart_model::plan::{PlanDraft, RequestKind};
 use headstart_model::profile::Entry;
+use headstart_model::{FilePath, Profile};
 use headstart_store::KeyLock;
+use std::collections::BTreeMap;
 
-/// Keeps the new plan, unless the old one knew files that now are all out of reach: the command may have unmounted them
-/// at its end.
+/// Keeps the new plan, unless files that the old one reads are out of reach now because nothing is mounted where they were:
+/// the command may have unmounted them at its end, or whoever started it has. A mount that is gone for good does not
+/// keep a plan that reads more elsewhere.
 pub fn save(lock: &KeyLock, profile: &Profile, planned: &PlanDraft, notes: &mut Notes) -> Result<()> {
-    if wants_data(profile) && !has_data(planned.requests.iter().copied()) && had_data(lock, notes) {
-        let key = &profile.key;
-        notes.tell(format!(
-            "{key}: none of its files can be reached now that it has ended: the plan stays as it was"
-        ));
+    let known = if wants_data(profile) {
+        before(lock, notes)
+    } else {
+        None
+    };
+    if let Some(why) = known.and_then(|old| out_of_reach(&old, &Data::of(planned))) {
+        notes.tell(format!("{}: {why}: the plan stays as it was", profile.key));
         return Ok(());
     }
     Ok(lock.save_plan(planned)?)
@@ -27,16 +31,43 @@ fn wants_data(profile: &Profile) -> bool {
     profile.entries.iter().any(wanted)
 }
 
-fn has_data(mut requests: impl Iterator<Item = Request>) -> bool {
-    requests.any(|request| request.kind == RequestKind::Data)
+/// The bytes that a plan reads, by the mount point they lie behind.
+struct Data(BTreeMap<FilePath, u64>);
+
+impl Data {
+    fn of(plan: &PlanDraft) -> Data {
+        let mut bytes = BTreeMap::new();
+        for request in plan.requests.iter().filter(|one| one.kind == RequestKind::Data) {
+            if let Some(device) = plan.devices.get(usize::from(request.device)) {
+                *bytes.entry(device.mount_point.clone()).or_default() += request.length;
+            }
+        }
+        Data(bytes)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.values().sum()
+    }
 }
 
-/// Whether the plan that is kept reads files.
-fn had_data(lock: &KeyLock, notes: &mut Notes) -> bool {
-    lock.dir()
-        .plan()
-        .or_tell(|line| notes.tell(line))
-        .is_some_and(|file| file.plan().is_ok_and(|plan| has_data(plan.requests())))
+/// What the plan that is kept reads.
+fn before(lock: &KeyLock, notes: &mut Notes) -> Option<Data> {
+    let file = lock.dir().plan().or_tell(|line| notes.tell(line))?;
+    Some(Data::of(&file.plan().ok()?.to_draft().ok()?))
+}
+
+/// Why the new plan is not to take the place of the old one.
+fn out_of_reach(old: &Data, new: &Data) -> Option<String> {
+    if old.bytes() > 0 && new.bytes() == 0 {
+        return Some("none of its files can be reached now that it has ended".into());
+    }
+    let (gone, bytes) = old
+        .0
+        .iter()
+        .filter(|(mount, _)| !new.0.contains_key(*mount))
+        .max_by_key(|(_, bytes)| **bytes)?;
+    let mostly = *bytes > new.bytes();
+    mostly.then(|| format!("nothing that it reads can be reached at {gone} now that it has ended"))
 }
 
 #[cfg(test)]
@@ -45,7 +76,7 @@ mod tests {
     use headstart_model::Key;
     use headstart_model::PageRange;
     use headstart_model::machine::{Cost, DeviceClass};
-    use headstart_model::plan::{PlanDevice, PlanFileEntry};
+    use headstart_model::plan::{PlanDevice, PlanFileEntry, Request};
     use headstart_model::profile::{Need, Policy, Version, WeightedRange};
     use headstart_store::Store;
 
@@ -142,5 +173,35 @@ mod tests {
         assert_eq!(planning(&[RequestKind::Stat]), 2, "the plan stays");
         assert_eq!(planning(&[RequestKind::Data]), 1, "a file is there");
         assert!(notes.take().contains("the plan stays as it was"));
+    }
+
+    #[test]
+    fn what_is_not_mounted_any_more_does_not_leave_the_little_that_is() {
+        let data = |parts: &[(&str, u64)]| {
+            Data(
+                parts
+                    .iter()
+                    .map(|(mount, bytes)| ((*mount).into(), *bytes))
+                    .collect(),
+            )
+        };
+        let old = data(&[("/", 1 << 20), ("/image", 9 << 20)]);
+        let why = out_of_reach(&old, &data(&[("/", 1 << 20)])).unwrap();
+        assert!(why.contains("/image"), "{why}");
+        assert_eq!(
+            out_of_reach(&old, &data(&[("/", 1 << 20), ("/image", 4096)])),
+            None,
+            "it is there"
+        );
+        assert_eq!(
+            out_of_reach(&old, &data(&[("/", 10 << 20)])),
+            None,
+            "it reads more elsewhere"
+        );
+        assert_eq!(
+            out_of_reach(&data(&[("/", 1 << 20)]), &data(&[("/", 4096)])),
+            None
+        );
+        assert_eq!(out_of_reach(&data(&[]), &data(&[])), None);
     }
 }
