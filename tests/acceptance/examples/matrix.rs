@@ -45,7 +45,7 @@ const PLAIN: Case = Case {
 macro_rules! early_unit {
     ($name:literal, $start:literal) => {
         concat!(
-            "printf '[Unit]\\nDefaultDependencies=no\\nBefore=headstart-boot.service sysinit.target\\n[Service]\\n",
+            "printf '[Unit]\\nDefaultDependencies=no\\nConflicts=shutdown.target\\nBefore=headstart-boot.service sysinit.target shutdown.target\\n[Service]\\n",
             $start,
             "\\n' >$R/etc/systemd/system/",
             $name,
@@ -83,7 +83,8 @@ fn cases() -> Vec<Case> {
             name: "bpftrace running",
             first: early_unit!(
                 "trace.service",
-                "ExecStart=/usr/bin/bpftrace -o /var/log/trace.out -e \"tracepoint:filemap:mm_filemap_add_to_page_cache { @added = count(); }\""
+                // The root is not writable yet.
+                "ExecStart=/usr/bin/bpftrace -o /run/trace.out -e \"tracepoint:filemap:mm_filemap_add_to_page_cache { @added = count(); }\"\\nExecStopPost=/bin/cp /run/trace.out /var/log/trace.out"
             ),
             check: "grep -q '@added: [1-9]' $R/var/log/trace.out",
             ..PLAIN
