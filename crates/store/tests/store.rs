@@ -335,8 +335,13 @@ fn all_keys_together_have_a_size_and_an_age() {
         [0, 1, 1],
         "the oldest key's"
     );
-    store.tidy(&with(0), SystemTime::now()).unwrap();
-    assert_eq!(store.keys().unwrap().len(), 0);
+    // A child that another test just starts holds a copy of a lock until its exec, and what is held stays.
+    let gone = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        store.tidy(&with(0), SystemTime::now()).unwrap();
+        store.keys().unwrap().is_empty()
+    });
+    assert!(gone, "{:?}", store.keys());
 
     store
         .key(&keys[0])
