@@ -4,6 +4,7 @@
 mod check;
 mod file;
 mod order;
+mod part;
 mod progress;
 mod record;
 mod run;

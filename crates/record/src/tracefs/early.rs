@@ -52,11 +52,9 @@ impl Early {
             ));
         }
         let offset_ns = offset_ns(&instance).map_err(useless)?;
-        // In any case as much as one processor's buffer holds.
-        let each = instance.read("buffer_size_kb").map_err(useless)?;
-        let each = kilobytes(&each).unwrap_or(1024) << 10;
         let mut records = Vec::new();
-        let mut buffers = Buffers::open(&instance, &decoder, each).map_err(useless)?;
+        // All of each buffer, however large: nothing is added to it any more.
+        let mut buffers = Buffers::open(&instance, &decoder, usize::MAX).map_err(useless)?;
         buffers.read(&decoder, &mut records).map_err(useless)?;
         let lost = buffers.lost(&instance).map_err(useless)?;
         drop(buffers);
@@ -141,11 +139,6 @@ fn now_ns(stats: &str) -> Option<u64> {
         .checked_add(micros * 1000)
 }
 
-/// The size in `buffer_size_kb`, which says `7 (expanded: 1408)` of a buffer that was never written to.
-fn kilobytes(text: &str) -> Option<usize> {
-    text.split_whitespace().next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,7 +151,5 @@ mod tests {
         );
         assert_eq!(now_ns("now ts: 123456789\n"), None, "a counter is no time");
         assert_eq!(now_ns(""), None);
-        assert_eq!(kilobytes("7 (expanded: 1408)\n"), Some(7));
-        assert_eq!(kilobytes("X\n"), None, "processors that differ");
     }
 }
