@@ -84,7 +84,15 @@ fn a_container_boots_cold_every_time_and_keeps_what_is_to_stay() {
     let names: Vec<&str> = measured.marks.iter().map(|mark| mark.name.as_str()).collect();
     assert_eq!(
         names,
-        ["systemd", "local-fs", "sysinit", "basic", "multi-user", "ready"]
+        [
+            "root",
+            "systemd",
+            "local-fs",
+            "sysinit",
+            "basic",
+            "multi-user",
+            "ready"
+        ]
     );
     assert!(
         measured

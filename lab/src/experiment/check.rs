@@ -74,7 +74,7 @@ fn check_marks(experiment: &Experiment, case: &Case) -> Result<()> {
     let mut known: Vec<&str> = signs.map(|sign| sign.mark.as_str()).collect();
     match case.machine {
         Kind::Chroot => {}
-        Kind::Container => known.push(machine::READY),
+        Kind::Container => known.extend([machine::ROOT, machine::READY]),
         Kind::Vm => known.push(machine::LOADED),
     }
     for (key, mark) in [("from", &experiment.from), ("until", &experiment.until)] {

@@ -1,7 +1,8 @@
 //! A Debian root booted by systemd-nspawn on the running kernel.
 //!
 //! The end of the boot is what the container's own service manager says (`READY=1`, see sd_notify(3)), passed on by nspawn without
-//! anything being run inside. What lies before is stamped by the lines that the service manager writes to its console.
+//! anything being run inside; the beginning is what nspawn itself says there when it executes process 1. What lies between is stamped by
+//! the lines that the service manager writes to its console.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixDatagram;
@@ -32,6 +33,12 @@ pub(super) const TOOLS: &[&str] = &[
     "losetup",
     "fincore",
 ];
+
+/// The mark of the execution of process 1.
+pub(crate) const ROOT: &str = "root";
+
+/// What nspawn says when it lets process 1 go: 0.05 ms after the execution, by strace.
+const LET_GO: &str = "X_NSPAWN_LEADER_PID=";
 
 /// The mark of `READY=1`.
 pub(crate) const READY: &str = "ready";
@@ -134,8 +141,12 @@ impl Container {
             if let Ok(length) = socket.recv(&mut message) {
                 let now = Instant::now();
                 let text = String::from_utf8_lossy(&message[..length]);
-                if text.lines().any(|line| line == "READY=1") {
-                    marks.add(READY, now);
+                for line in text.lines() {
+                    match line {
+                        "READY=1" => marks.add(READY, now),
+                        line if line.starts_with(LET_GO) => marks.add(ROOT, now),
+                        _ => {}
+                    }
                 }
             }
         })

@@ -25,7 +25,7 @@ pub use boot::Booting;
 pub(crate) use boot::LOADED;
 pub use chroot::{Chroot, LIMIT, Mounted};
 pub use command::BootArgs;
-pub(crate) use container::READY;
+pub(crate) use container::{READY, ROOT};
 
 use crate::disk::Entry;
 use crate::image::{Fs, Recipe};
