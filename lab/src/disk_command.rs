@@ -12,7 +12,7 @@ use clap::Subcommand;
 use headstart_lab::disk::{self, Check, Entry, LATENCY_LIMIT_US, Options, Served, TOLERANCE, Writes};
 use headstart_lab::model::{BUILT_IN, Kind, Model, ideal, t_io};
 use headstart_lab::registry::Registry;
-use headstart_lab::{paths, tools};
+use headstart_lab::{paths, print, tools};
 
 #[derive(Debug, Subcommand)]
 pub enum DiskCommand {
@@ -127,10 +127,10 @@ pub fn run(command: DiskCommand) -> Result<()> {
 fn list() -> Result<()> {
     for (name, _) in BUILT_IN {
         let model = Model::load(name)?;
-        println!("{name:<14} {}", model.description);
-        println!("{:<14}   from: {}", "", model.source);
+        print::line(format_args!("{name:<14} {}", model.description))?;
+        print::line(format_args!("{:<14}   from: {}", "", model.source))?;
         if let Some(cap) = &model.cap {
-            println!("{:<14}   cap: {cap}", "");
+            print::line(format_args!("{:<14}   cap: {cap}", ""))?;
         }
     }
     Ok(())
@@ -154,8 +154,7 @@ fn serve(options: &Options, log: Option<&Path>) -> Result<()> {
         }
     };
     let served = Served::new(options, &registry)?;
-    println!("{}", served.file().display());
-    std::io::stdout().flush()?;
+    print::line(served.file().display())?;
     loop {
         let last = stop.load(Ordering::Relaxed);
         let entries = served.take_log();
@@ -191,20 +190,20 @@ fn check(names: &[String], seconds: u32) -> Result<()> {
         .into_iter()
         .map(Model::load)
         .collect::<Result<Vec<_>, _>>()?;
-    println!(
+    print::line(format_args!(
         "{:<14} {:<25} {:>9} {:>9} {:>7} {:>9} {:>7}  {:<8} {:>7} {:>7}",
         "model", "pattern", "measured", "model", "", "sheet", "", "", "lead us", "waiting"
-    );
+    ))?;
     let mut off = Vec::new();
     for model in models {
         for row in disk::check(&model, &paths::base()?, &registry, seconds)? {
-            println!("{:<14} {}", model.name, line(&row));
+            print::line(format_args!("{:<14} {}", model.name, line(&row)))?;
             if !row.holds() {
                 off.push(format!("{} {}", model.name, row.pattern));
             }
         }
         if let Some(cap) = &model.cap {
-            println!("{:<14} cap: {cap}", "");
+            print::line(format_args!("{:<14} cap: {cap}", ""))?;
         }
     }
     if off.is_empty() {
@@ -273,18 +272,18 @@ fn tio(
             "model": model.name, "bytes": bytes, "extents": extents.len(),
             "as_laid_out_seconds": now, "ideal_layout_seconds": best,
         });
-        println!("{object}");
+        print::line(object)?;
         return Ok(());
     }
-    println!(
+    print::line(format_args!(
         "needed           {:.1} MB in {} places",
         bytes as f64 / 1e6,
         extents.len()
-    );
-    println!("as laid out now  {now:.3} s");
-    println!("laid out ideally {best:.3} s");
+    ))?;
+    print::line(format_args!("as laid out now  {now:.3} s"))?;
+    print::line(format_args!("laid out ideally {best:.3} s"))?;
     if model.kind == Kind::None {
-        println!("(the model answers at once)");
+        print::line("(the model answers at once)")?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ pub mod machine;
 pub mod model;
 mod mounts;
 pub mod paths;
+pub mod print;
 pub mod registry;
 pub mod report;
 pub mod setup;

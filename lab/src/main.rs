@@ -3,7 +3,6 @@
 mod disk_command;
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -13,7 +12,7 @@ use headstart_lab::image::{self, Fs, Recipe};
 use headstart_lab::machine::BootArgs;
 use headstart_lab::registry::{self, Registry};
 use headstart_lab::report::{self, Report};
-use headstart_lab::{paths, tools};
+use headstart_lab::{paths, print, tools};
 
 use disk_command::DiskCommand;
 
@@ -142,8 +141,8 @@ enum MachineCommand {
 
 fn main() {
     let cli = Cli::parse();
-    if let Err(error) = run(cli.command) {
-        eprintln!("headstart-lab: {error:#}");
+    if let Err(error) = run(cli.command).or_else(print::unless_unread) {
+        print::note(format_args!("headstart-lab: {error:#}"));
         std::process::exit(1);
     }
 }
@@ -153,14 +152,14 @@ fn run(command: Command) -> Result<()> {
         Command::Disk(command) => disk_command::run(command),
         Command::Image(ImageCommand::List) => {
             for (name, _) in image::BUILT_IN {
-                println!("{name:<12} {}", Recipe::load(name)?.description);
+                print::line(format_args!("{name:<12} {}", Recipe::load(name)?.description))?;
             }
             Ok(())
         }
         Command::Image(ImageCommand::Build { workload, fs }) => {
             let recipe = Recipe::load(&workload)?;
-            let image = image::build(&recipe, fs, &registry()?, &|step| eprintln!("{step}"))?;
-            println!("{}", image.display());
+            let image = image::build(&recipe, fs, &registry()?, &|step| print::note(step))?;
+            print::line(image.display())?;
             Ok(())
         }
         Command::Machine(MachineCommand::Boot(arguments)) => {
@@ -183,7 +182,7 @@ fn run(command: Command) -> Result<()> {
             let options = run_options(&out, headstart, mixed, again)?;
             if check {
                 experiment::check(&experiment, &options)?;
-                println!("{}: everything is there", experiment.name);
+                print::line(format_args!("{}: everything is there", experiment.name))?;
                 return Ok(());
             }
             make(&experiment, &options)
@@ -197,13 +196,13 @@ fn run(command: Command) -> Result<()> {
             let report = Report::read(&directory)?;
             report.write(&directory)?;
             if json {
-                return show(&format!("{}\n", serde_json::to_string_pretty(&report)?));
+                return print::line(serde_json::to_string_pretty(&report)?);
             }
             let mut text = report::table(&report);
             if let Some(figures) = figures {
                 text += &format!("\n{}", report::against(&report, &figures)?);
             }
-            show(&text)
+            print::line(text.trim_end())
         }
         Command::Compare { first, second, json } => {
             let all = report::compare(&Report::read(&first)?, &Report::read(&second)?);
@@ -214,9 +213,9 @@ fn run(command: Command) -> Result<()> {
                 second.display()
             );
             if json {
-                show(&format!("{}\n", serde_json::to_string_pretty(&all)?))
+                print::line(serde_json::to_string_pretty(&all)?)
             } else {
-                show(&report::compared(&all))
+                print::line(report::compared(&all).trim_end())
             }
         }
         Command::Bench {
@@ -242,15 +241,6 @@ fn run(command: Command) -> Result<()> {
             make(&experiment, &run_options(&out, headstart, false, true)?)
         }
         Command::Clean => clean(),
-    }
-}
-
-/// Writes to standard output.
-fn show(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Whoever read has read enough, as `head` does.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("writing to standard output"),
     }
 }
 
@@ -281,7 +271,7 @@ fn make(experiment: &Experiment, options: &experiment::Options) -> Result<()> {
     let report = Report::read(&options.out)?;
     report.write(&options.out)?;
     let written = options.out.join("results.json");
-    show(&format!("{}{}\n", report::table(&report), written.display()))
+    print::line(format_args!("{}{}", report::table(&report), written.display()))
 }
 
 /// A registry whose contents go away with the process.
@@ -295,19 +285,21 @@ fn registry() -> Result<Registry> {
 fn clean() -> Result<()> {
     tools::require_root()?;
     let cleaned = registry::clean(&paths::base()?)?;
-    for item in &cleaned.removed {
-        println!("removed {item:?}");
+    let mut lines: Vec<String> = cleaned
+        .removed
+        .iter()
+        .map(|item| format!("removed {item:?}"))
+        .collect();
+    let running = cleaned.running.iter();
+    lines.extend(running.map(|pid| format!("left alone: lab process {pid} is still running")));
+    if lines.is_empty() && cleaned.failures.is_empty() {
+        lines.push("nothing to clean".into());
     }
-    for pid in &cleaned.running {
-        println!("left alone: lab process {pid} is still running");
-    }
-    if cleaned.removed.is_empty() && cleaned.running.is_empty() && cleaned.failures.is_empty() {
-        println!("nothing to clean");
-    }
+    let told = lines.into_iter().try_for_each(print::line);
     anyhow::ensure!(
         cleaned.failures.is_empty(),
         "not removed: {}",
         cleaned.failures.join("; ")
     );
-    Ok(())
+    told
 }

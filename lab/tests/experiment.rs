@@ -6,6 +6,8 @@
 mod common;
 
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -321,6 +323,27 @@ fn what_a_machine_cannot_do_is_said_before_anything_runs() {
     refused("[[change]]\nbefore_round = 3\ninstall = []\n", "rounds 1 to 2");
     lab.write("slow.toml", "name = '../../out'\n");
     refused("", "must not begin with a dot or hold a slash");
+}
+
+/// A reader that has read enough is no error, and a fault keeps its exit status where nobody reads of it.
+#[test]
+fn nobody_need_read_what_is_printed() {
+    let closed = || {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(ours);
+        Stdio::from(OwnedFd::from(theirs))
+    };
+    let lab = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart-lab"));
+        command.args(arguments).stdout(closed());
+        command
+    };
+    for arguments in [["disk", "list"], ["image", "list"]] {
+        let output = lab(&arguments).stderr(Stdio::piped()).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+    let status = lab(&["report", "/not/there"]).stderr(closed()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
 }
 
 /// Every file of ours is one, and asks for nothing its machine cannot do. Whether its tools are installed is not asked.

@@ -19,7 +19,7 @@ use super::backing::Backing;
 use super::clock::{Answer, Clock};
 use crate::model::{MAX_REQUEST, Op};
 use crate::registry::abort_fuse;
-use crate::tools;
+use crate::{print, tools};
 
 /// The file's name below the mount point.
 pub const FILE: &str = "disk";
@@ -80,10 +80,16 @@ impl Drop for Server {
         // The connection is ended, not only the mount: another program's mount namespace may hold a copy of that, for ever.
         let directory = self.file.parent().unwrap_or(&self.file);
         if let Err(error) = abort_fuse(directory) {
-            eprintln!("headstart-lab: ending {}: {error:#}", self.file.display());
+            print::note(format_args!(
+                "headstart-lab: ending {}: {error:#}",
+                self.file.display()
+            ));
         }
         if let Err(error) = session.join() {
-            eprintln!("headstart-lab: serving {}: {error}", self.file.display());
+            print::note(format_args!(
+                "headstart-lab: serving {}: {error}",
+                self.file.display()
+            ));
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::order::Step;
+use crate::print;
 
 /// Times of finished runs, from which the rest is estimated.
 #[derive(Debug, Default)]
@@ -98,7 +99,7 @@ impl Progress {
     /// A line that stays.
     pub fn line(&self, line: &str) {
         if self.bar.is_hidden() {
-            eprintln!("{line}");
+            print::note(line);
         } else {
             self.bar.println(line);
         }

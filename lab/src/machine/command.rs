@@ -11,7 +11,7 @@ use crate::image::{Fs, Recipe};
 use crate::model::Model;
 use crate::registry::Registry;
 use crate::setup::Setup;
-use crate::{paths, stats};
+use crate::{paths, print, stats};
 
 /// What to boot.
 #[derive(Debug, Args)]
@@ -78,12 +78,12 @@ impl BootArgs {
         }
         std::fs::create_dir_all(&place.state)?;
         setup.write_files(&place.files())?;
-        let mut machine = Booting::open(&spec, registry, &|step| eprintln!("{step}"))?;
+        let mut machine = Booting::open(&spec, registry, &|step| print::note(step))?;
         if let Some(file) = &self.screenshot {
             machine.take_screenshot(file)?;
         }
         let result = boots(&mut machine, &setup, &place, self.times);
-        eprintln!("console: {}", spec.output.display());
+        print::note(format_args!("console: {}", spec.output.display()));
         result
     }
 
@@ -104,12 +104,15 @@ fn boots(machine: &mut dyn Machine, setup: &Setup, place: &Place, times: usize) 
         machine.install(place, &setup.install)?;
     }
     for command in setup.record.commands() {
-        println!("learning {}", line(&machine.record(setup, place, command)?));
+        print::line(format_args!(
+            "learning {}",
+            line(&machine.record(setup, place, command)?)
+        ))?;
     }
     let mut seconds = Vec::new();
     for _ in 0..times {
         let measured = machine.run(setup, place)?;
-        println!("{}", line(&measured));
+        print::line(line(&measured))?;
         seconds.push(measured.stages.iter().map(|stage| stage.seconds).sum::<f64>());
     }
     if times > 1 {
@@ -117,11 +120,11 @@ fn boots(machine: &mut dyn Machine, setup: &Setup, place: &Place, times: usize) 
             stats::mean(&seconds),
             stats::deviation(&seconds).unwrap_or(f64::NAN),
         );
-        println!(
+        print::line(format_args!(
             "{times} boots: mean {mean:.3} s, sd {sd:.3} s ({:.1} %), median {:.3} s",
             100.0 * sd / mean,
             stats::median(&seconds)
-        );
+        ))?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::cgroup::Cgroup;
+use crate::print;
 
 /// How often it is looked whether a machine has shut down.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -76,7 +77,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            eprintln!("headstart-lab: {error:#}");
+            print::note(format_args!("headstart-lab: {error:#}"));
         }
     }
 }

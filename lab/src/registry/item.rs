@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::process::{end_group, holders};
 use crate::machine::cgroup;
-use crate::tools;
+use crate::{print, tools};
 
 /// How long the last user of a device may take to let it go.
 const DETACHING: Duration = Duration::from_secs(20);
@@ -156,7 +156,11 @@ fn unmount(target: &Path) -> Result<()> {
             // Still busy: take it out of sight, the kernel frees it with its last user.
             Err(_) => {
                 if let Some(device) = mounted(target)? {
-                    eprintln!("headstart-lab: {} is busy{}", target.display(), held(&device));
+                    print::note(format_args!(
+                        "headstart-lab: {} is busy{}",
+                        target.display(),
+                        held(&device)
+                    ));
                 }
                 tools::run("umount", [Path::new("-l"), target])?;
             }

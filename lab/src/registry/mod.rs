@@ -19,6 +19,8 @@ pub use item::Item;
 pub(crate) use item::abort_fuse;
 pub use process::start_time;
 
+use crate::print;
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     pid: i32,
@@ -85,7 +87,7 @@ impl Registry {
     pub fn close(&self) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         for failure in inner.undo_all(false) {
-            eprintln!("headstart-lab: {failure:#}");
+            print::note(format_args!("headstart-lab: {failure:#}"));
         }
         std::mem::forget(inner);
     }
@@ -113,7 +115,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Err(error) = self.registry.undo_one(self.id) {
-            eprintln!("headstart-lab: {error:#}");
+            print::note(format_args!("headstart-lab: {error:#}"));
         }
     }
 }
