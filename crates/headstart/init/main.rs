@@ -18,6 +18,8 @@ use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char};
 use core::ptr::null;
 
+/// Left by a headstart that was started in an initramfs: a pipe by which it lets process 1 go.
+const RUNS_ALREADY: &CStr = c"/run/headstart/init";
 /// Longer than headstart holds anybody: a child that has said nothing by then never will.
 const PATIENCE_S: i64 = 10;
 /// Less than any device's request limit, beyond which an advice is cut off silently.
@@ -35,6 +37,7 @@ const COMMANDS: [&CStr; 4] = [
 
 #[cfg(target_arch = "x86_64")]
 mod number {
+    pub const READ: usize = 0;
     pub const WRITE: usize = 1;
     pub const CLOSE: usize = 3;
     pub const LSEEK: usize = 8;
@@ -54,6 +57,7 @@ mod number {
     pub const CLOSE: usize = 57;
     pub const PIPE2: usize = 59;
     pub const LSEEK: usize = 62;
+    pub const READ: usize = 63;
     pub const WRITE: usize = 64;
     pub const PPOLL: usize = 73;
     pub const EXIT: usize = 93;
@@ -65,7 +69,9 @@ mod number {
 }
 
 const AT_FDCWD: usize = -100isize as usize;
+const O_NONBLOCK: usize = 0o4000;
 const O_CLOEXEC: usize = 0o2000000;
+const EAGAIN: isize = -11;
 const SEEK_END: usize = 2;
 const POSIX_FADV_WILLNEED: usize = 3;
 const SIGCHLD: usize = 17;
@@ -176,7 +182,9 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
         );
         end(1);
     }
-    begin(environment);
+    if !runs_already() {
+        begin(environment);
+    }
     for init in INITS {
         // SAFETY: the lists are the kernel's; the first argument's place is there even where there is none. It is the
         // name by which a program was started.
@@ -189,6 +197,29 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     }
     tell(c"headstart-init: no init can be started: /sbin/init, /etc/init, /bin/init, /bin/sh\n");
     end(1)
+}
+
+/// Whether headstart came from the initramfs; its word has then been waited for.
+fn runs_already() -> bool {
+    let Some(pipe) = open(RUNS_ALREADY, O_CLOEXEC | O_NONBLOCK) else {
+        return false;
+    };
+    let mut word = 0u8;
+    // SAFETY: a place for one byte.
+    let there = unsafe { call(number::READ, [pipe as usize, &raw mut word as usize, 1, 0, 0]) };
+    // Nothing yet, but somebody who may write. Else it has given its word, or ended.
+    if there == EAGAIN {
+        wait(pipe);
+    }
+    close(pipe);
+    true
+}
+
+/// Opens a file; `None` if that cannot be.
+fn open(path: &CStr, flags: usize) -> Option<i32> {
+    // SAFETY: a string.
+    let file = unsafe { call(number::OPENAT, [AT_FDCWD, path.as_ptr() as usize, flags, 0, 0]) };
+    i32::try_from(file).ok().filter(|file| *file >= 0)
 }
 
 /// Starts headstart and waits for its word. Where something of that cannot be, the boot goes on without.
@@ -273,16 +304,10 @@ fn child(tell: i32, environment: *const *const c_char) {
 
 /// Asks for all of a file; whether it is there.
 fn read(path: &CStr) -> bool {
-    // SAFETY: a string.
-    let file = unsafe {
-        call(
-            number::OPENAT,
-            [AT_FDCWD, path.as_ptr() as usize, O_CLOEXEC, 0, 0],
-        )
-    };
-    let Ok(file) = usize::try_from(file) else {
+    let Some(file) = open(path, O_CLOEXEC) else {
         return false;
     };
+    let file = file as usize;
     // SAFETY: only asks where the end is.
     let size = unsafe { call(number::LSEEK, [file, 0, SEEK_END, 0, 0]) };
     let size = usize::try_from(size).unwrap_or(0);

@@ -38,6 +38,15 @@ pub fn run(store: &Store, tell: i32) -> Result<()> {
     super::run::run(store, Place::Init, Waiting::Init(tell))
 }
 
+/// Process 1 as it waits for what comes from the initramfs, told by the descriptor of this number.
+pub fn waiting(number: &str) -> Waiting {
+    let tell = number
+        .parse()
+        .ok()
+        .and_then(|number| Tell::inherited(number).ok());
+    tell.map_or(Waiting::Nobody, Waiting::Init)
+}
+
 /// Whether something is mounted at a directory of the root.
 fn is_mounted(target: &str) -> Result<bool> {
     let device = |path: &str| {

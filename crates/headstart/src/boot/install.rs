@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Set, to anything, for a process that comes from an initramfs.
+/// Set for a process that comes from an initramfs: the descriptor by which process 1 is let go, or nothing.
 pub const FROM_INITRAMFS: &str = "HEADSTART_INITRAMFS";
 
 const UNIT: &str = include_str!("../../../../packaging/systemd/headstart-boot.service");

@@ -4,8 +4,11 @@
 //! and `/run` have been moved there, the last thing that an initramfs does before it becomes the root: that is waited
 //! for. By then systemd has ended what it wanted to end, so the name that made it spare this process can go.
 
+use super::RUN;
+use super::install::FROM_INITRAMFS;
 use anyhow::{Context, Result, bail};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -21,6 +24,8 @@ pub fn enter(next: &Path) -> Result<()> {
     let named = || format!("cannot enter {}", next.display());
     // A descriptor leads there wherever it is moved.
     let root = openat(CWD, next, flags, Mode::empty()).with_context(named)?;
+    // The real init waits where it can be told to go on, and nowhere else.
+    let tell = fifo().ok();
     let begun = Instant::now();
     while openat(
         &root,
@@ -45,7 +50,19 @@ pub fn enter(next: &Path) -> Result<()> {
     let error = Command::new("/proc/self/exe")
         .arg0("headstart")
         .args(["boot", "run"])
-        .env(super::install::FROM_INITRAMFS, "1")
+        .env(
+            FROM_INITRAMFS,
+            tell.map_or(String::new(), |tell| tell.as_raw_fd().to_string()),
+        )
         .exec();
     Err(error).with_context(named)
+}
+
+/// The pipe by which headstart-init, where it stands before the real init, is let go; it is left to the next program.
+fn fifo() -> Result<OwnedFd> {
+    let path = Path::new(RUN).join("init");
+    std::fs::create_dir_all(RUN)?;
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    // For both: for writing alone it opens only where somebody reads.
+    Ok(openat(CWD, &path, OFlags::RDWR, Mode::empty())?)
 }

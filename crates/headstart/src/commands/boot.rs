@@ -114,9 +114,9 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         } => next_root::enter(&next),
         What::Run { init: Some(tell), .. } => init::run(&store(state)?, tell),
         What::Run { .. } => {
-            let (place, waiting) = match std::env::var_os(install::FROM_INITRAMFS) {
-                Some(_) => (From::Initramfs, Waiting::Nobody),
-                None => (From::Unit, Waiting::Units),
+            let (place, waiting) = match std::env::var(install::FROM_INITRAMFS) {
+                Ok(number) => (From::Initramfs, init::waiting(&number)),
+                Err(_) => (From::Unit, Waiting::Units),
             };
             process::run(&store(state)?, place, waiting)
         }
