@@ -5,6 +5,7 @@
 //! forks, the child becomes `headstart boot run`, and process 1 waits until the child tells it to go, ends, or has had its
 //! time; then it becomes the real init, with the arguments and the environment that it was given itself. The real init
 //! finds a child that it did not start; systemd puts it into `init.scope`.
+//! Where an initramfs has started headstart already, it waits for the word of that one.
 //!
 //! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
 //! that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is one page,
