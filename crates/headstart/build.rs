@@ -14,6 +14,11 @@ fn main() {
         std::fs::write(&output, []).unwrap_or_else(|error| panic!("{}: {error}", output.display()));
         return;
     }
+    // The largest that kernels for it have; they refuse what is laid out for less.
+    let page_size = match variable("CARGO_CFG_TARGET_ARCH") == known[0] {
+        true => 4096,
+        false => 65536,
+    };
     let mut rustc = Command::new(variable("RUSTC"));
     rustc
         .args(["--edition=2024", "--crate-name=headstart_init", "--target"])
@@ -21,7 +26,9 @@ fn main() {
         .args(["-Cpanic=abort", "-Copt-level=s", "-Cstrip=symbols"])
         .args(["-Crelocation-model=static", "-Ctarget-feature=+crt-static"])
         .args(["-Clink-arg=-nostdlib", "-Clink-arg=-static"])
-        .arg("-Clink-arg=-Wl,--build-id=none,-z,norelro,-z,max-page-size=4096")
+        .arg(format!(
+            "-Clink-arg=-Wl,--build-id=none,-z,norelro,-z,max-page-size={page_size}"
+        ))
         .arg("-o")
         .arg(&output)
         .arg(source);

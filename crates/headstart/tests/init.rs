@@ -1,0 +1,91 @@
+//! headstart-init as process 1 where an initramfs has started headstart: it waits for that one's word, and only for it.
+//! What it does where nothing was started the acceptance test `boot` shows.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::is_root;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A root with headstart-init, and with scripts for the real init and for headstart that leave a file. The system's own root is at `host`.
+fn root() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    for path in ["host", "run/headstart", "usr/sbin", "usr/lib/systemd", "sbin"] {
+        fs::create_dir_all(root.join(path)).unwrap();
+    }
+    for path in ["lib", "lib64"] {
+        symlink(Path::new("host").join(path), root.join(path)).unwrap();
+    }
+    for (path, says) in [("sbin/init", "init"), ("usr/sbin/headstart", "headstart")] {
+        let script = format!("#!/host/bin/sh\necho \"$0 $*\" >/{says}\n");
+        fs::write(root.join(path), script).unwrap();
+        fs::set_permissions(root.join(path), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::write(root.join("usr/lib/systemd/systemd"), "").unwrap();
+    let enabled = Command::new(env!("CARGO_BIN_EXE_headstart"))
+        .args(["boot", "enable", "--root"])
+        .arg(root)
+        .output()
+        .unwrap();
+    assert!(enabled.status.success(), "{enabled:?}");
+    dir
+}
+
+/// Boots it, with its pipe held by somebody for `held`, who gives his word then or just ends; how long until init had come.
+fn boot(held: Option<Duration>, word: &[u8]) -> Duration {
+    let dir = root();
+    let root = dir.path();
+    let pipe = root.join("run/headstart/init");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let writer = held.map(|held| (held, File::options().read(true).write(true).open(&pipe).unwrap()));
+    let begun = Instant::now();
+    let mut boot = Command::new("unshare")
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "--pid",
+            "--fork",
+            "sh",
+            "-ec",
+        ])
+        .arg("mount --bind / \"$0/host\"; exec chroot \"$0\" /usr/sbin/headstart-init quiet")
+        .arg(root)
+        .spawn()
+        .unwrap();
+    if let Some((held, mut writer)) = writer {
+        std::thread::sleep(held);
+        assert!(!root.join("init").exists(), "it waits");
+        writer.write_all(word).unwrap();
+    }
+    assert!(boot.wait().unwrap().success());
+    let took = begun.elapsed();
+    let said = fs::read_to_string(root.join("init")).unwrap();
+    assert_eq!(said, "/sbin/init quiet\n", "the real init, as it was called");
+    assert!(!root.join("headstart").exists(), "one headstart is enough");
+    took
+}
+
+#[test]
+fn process_1_waits_for_the_headstart_of_the_initramfs() {
+    if !is_root() {
+        return;
+    }
+    let held = Duration::from_millis(400);
+    for (held, word) in [(Some(held), &b"g"[..]), (Some(held), b""), (None, b"")] {
+        let took = boot(held, word);
+        let most = held.unwrap_or_default() + Duration::from_secs(5);
+        assert!(
+            took >= held.unwrap_or_default() && took < most,
+            "{held:?} {word:?}: {took:?}"
+        );
+    }
+}
