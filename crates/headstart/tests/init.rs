@@ -1,5 +1,5 @@
-//! headstart-init as process 1 where an initramfs has started headstart: it waits for that one's word, and only for it.
-//! What it does where nothing was started the acceptance test `boot` shows.
+//! headstart-init as process 1: where an initramfs has started headstart it waits for that one's word, and only for it; else it starts
+//! one, on a root where nothing is mounted yet. What becomes of a boot then the acceptance test `boot` shows.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A root with headstart-init, and with scripts for the real init and for headstart that leave a file. The system's own root is at `host`.
+/// A root with headstart-init, and with scripts for the real init and for headstart that leave a file. The system's own root is seen
+/// at `host` when it boots.
 fn root() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
@@ -39,15 +40,10 @@ fn root() -> tempfile::TempDir {
     dir
 }
 
-/// Boots it, with its pipe held by somebody for `held`, who gives his word then or just ends; how long until init had come.
-fn boot(held: Option<Duration>, word: &[u8]) -> Duration {
-    let dir = root();
-    let root = dir.path();
-    let pipe = root.join("run/headstart/init");
-    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let writer = held.map(|held| (held, File::options().read(true).write(true).open(&pipe).unwrap()));
-    let begun = Instant::now();
-    let mut boot = Command::new("unshare")
+/// Boots it in namespaces of its own.
+fn process_1(root: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command
         .args([
             "--mount",
             "--propagation",
@@ -58,9 +54,19 @@ fn boot(held: Option<Duration>, word: &[u8]) -> Duration {
             "-ec",
         ])
         .arg("mount --bind / \"$0/host\"; exec chroot \"$0\" /usr/sbin/headstart-init quiet")
-        .arg(root)
-        .spawn()
-        .unwrap();
+        .arg(root);
+    command
+}
+
+/// Boots it, with its pipe held by somebody for `held`, who gives his word then or just ends; how long until init had come.
+fn boot(held: Option<Duration>, word: &[u8]) -> Duration {
+    let dir = root();
+    let root = dir.path();
+    let pipe = root.join("run/headstart/init");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let writer = held.map(|held| (held, File::options().read(true).write(true).open(&pipe).unwrap()));
+    let begun = Instant::now();
+    let mut boot = process_1(root).spawn().unwrap();
     if let Some((held, mut writer)) = writer {
         std::thread::sleep(held);
         assert!(!root.join("init").exists(), "it waits");
@@ -88,4 +94,46 @@ fn process_1_waits_for_the_headstart_of_the_initramfs() {
             "{held:?} {word:?}: {took:?}"
         );
     }
+}
+
+#[test]
+fn what_is_not_mounted_yet_is_mounted() {
+    if !is_root() {
+        return;
+    }
+    let dir = root();
+    let root = dir.path();
+    for path in ["proc", "sys", "dev"] {
+        fs::create_dir(root.join(path)).unwrap();
+    }
+    let command = root.join("usr/sbin/headstart");
+    fs::remove_file(&command).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_headstart"), &command).unwrap();
+    fs::write(
+        root.join("sbin/init"),
+        "#!/host/bin/sh\n/host/bin/cp /proc/self/mounts /\n/host/bin/cp -r /run/headstart /left\n",
+    )
+    .unwrap();
+    let begun = Instant::now();
+    assert!(process_1(root).status().unwrap().success());
+    assert!(
+        begun.elapsed() < Duration::from_secs(8),
+        "it gave its word: {:?}",
+        begun.elapsed()
+    );
+    let mounts = fs::read_to_string(root.join("mounts")).unwrap();
+    for (kind, place) in [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("tmpfs", "/run"),
+    ] {
+        let there = mounts.lines().any(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            words[1] == place && words[2] == kind
+        });
+        assert!(there, "{place}: {mounts}");
+    }
+    let said = fs::read_to_string(root.join("left/last.json")).unwrap();
+    assert!(said.contains("\"from\": \"init\""), "{said}");
 }
