@@ -155,6 +155,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
         "headstart-no-pagein",
         include_str!("../setups/headstart-no-pagein.toml"),
     ),
+    ("boot-none", include_str!("../setups/boot-none.toml")),
     ("boot-list", include_str!("../setups/boot-list.toml")),
     ("boot-headstart", include_str!("../setups/boot-headstart.toml")),
     (
