@@ -135,12 +135,13 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
     slow(6);
     let arguments = ["run", "e.toml", "--out", "out"];
     let start = || {
+        let said = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(lab.path("said"))
+            .unwrap();
         let mut command = lab.command(&arguments);
-        command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
+        command.stdout(Stdio::null()).stderr(said).spawn().unwrap()
     };
     let kill = |mut running: std::process::Child| {
         running.kill().unwrap();
@@ -164,11 +165,13 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
         std::thread::sleep(Duration::from_millis(moment));
         kill(running);
     }
-    let running = start();
-    let patience = Instant::now() + Duration::from_secs(60);
+    let mut running = start();
     let lines = |path: &Path| fs::read_to_string(path).unwrap_or_default().lines().count();
+    // However long that takes on a busy machine.
     while lines(&lab.runs()) < 4 {
-        assert!(Instant::now() < patience, "no four runs in a minute");
+        let ended = running.try_wait().unwrap();
+        let said = || fs::read_to_string(lab.path("said")).unwrap();
+        assert!(ended.is_none(), "{ended:?} before four runs: {}", said());
         std::thread::sleep(Duration::from_millis(20));
     }
     kill(running);
@@ -187,7 +190,10 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
         .map(|step| (step.round, ["none", "slow"][step.setup].to_owned()))
         .collect();
     assert_eq!(order, expected, "the order of one that was not interrupted");
-    assert!(runs.iter().all(|r| r.aborted.is_none() && r.seconds > 0.0));
+    // Another program that unshares its mounts meanwhile may keep the disk busy; the reason names it.
+    let aborted: Vec<_> = runs.iter().filter_map(|r| r.aborted.as_ref()).collect();
+    assert!(aborted.is_empty(), "{aborted:?}");
+    assert!(runs.iter().all(|r| r.seconds > 0.0));
     let table = String::from_utf8(resumed.stdout).unwrap();
     assert!(table.contains("slow") && table.contains("6 rounds"), "{table}");
     for file in ["results.json", "times.svg", "distribution.svg"] {

@@ -9,10 +9,12 @@ mod process;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
+use rustix::fs::MemfdFlags;
 use serde::{Deserialize, Serialize};
 
 pub use item::Item;
@@ -39,6 +41,8 @@ struct Inner {
     file: PathBuf,
     record: Record,
     next: u64,
+    /// Open in every child too, however it is started: by this `clean` finds those that outlive a killed lab. None for a dead lab's record.
+    _badge: Option<OwnedFd>,
 }
 
 /// Takes its item away when dropped.
@@ -61,11 +65,13 @@ impl Registry {
             items: BTreeMap::new(),
         };
         let file = directory.join(format!("{pid}-{start}.json"));
+        let badge = process::badge(pid, start, MemfdFlags::empty())?;
         Ok(Registry {
             inner: Arc::new(Mutex::new(Inner {
                 file,
                 record,
                 next: 0,
+                _badge: Some(badge),
             })),
         })
     }
@@ -156,6 +162,7 @@ impl Inner {
             // Before anything that may wait for an answer of its servers.
             let all = self.record.items.values();
             failures.extend(all.filter_map(|item| item.abort().err()));
+            failures.extend(process::end_children(self.record.pid, self.record.start).err());
         }
         let items: Vec<(u64, Item)> = self
             .record
@@ -219,6 +226,7 @@ pub fn clean(base: &Path) -> Result<Cleaned> {
             file,
             record,
             next: u64::MAX,
+            _badge: None,
         };
         cleaned
             .failures
@@ -319,6 +327,18 @@ mod tests {
         drop(guard);
         assert!(!scratch.exists(), "the guard removes it");
         assert_eq!(fs::read_dir(base.path().join("registry")).unwrap().count(), 0);
+    }
+
+    /// Such as a `losetup` that attaches a device when the record's loop device has been found unattached.
+    #[test]
+    fn clean_ends_what_a_dead_lab_had_only_just_started() {
+        let base = tempfile::tempdir().unwrap();
+        dead_record(base.path(), Vec::new());
+        // Children of other tests shall not inherit it.
+        let badge = process::badge(1, 0, MemfdFlags::CLOEXEC).unwrap();
+        let mut child = Command::new("sleep").arg("600").stdin(badge).spawn().unwrap();
+        assert_eq!(clean(base.path()).unwrap(), Cleaned::default());
+        assert!(!child.wait().unwrap().success());
     }
 
     #[test]

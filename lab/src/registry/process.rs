@@ -1,10 +1,13 @@
-//! Processes: whether one still runs, ending a group of them, and who holds a device.
+//! Processes: whether one still runs, ending a group of them or the children of a dead one, and who holds a device.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal};
 
 /// The start time of a process that has not ended, in clock ticks since boot (field 22 of proc_pid_stat(5)).
@@ -53,6 +56,51 @@ pub(super) fn end_group(pid: i32, start: u64) -> Result<()> {
         let _ = rustix::process::kill_process_group(group, Signal::KILL);
     }
     Ok(())
+}
+
+/// How long children of a dead lab may take to end.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// A file without contents whose name tells the lab process.
+pub(super) fn badge(pid: i32, start: u64, flags: MemfdFlags) -> Result<OwnedFd> {
+    memfd_create(format!("headstart-lab-{pid}-{start}"), flags).context("making a file in memory")
+}
+
+/// Ends what a dead lab had started and what has inherited its badge: a `losetup` or `mount` under way when the lab was killed would else
+/// come after the cleaning.
+pub(super) fn end_children(pid: i32, start: u64) -> Result<()> {
+    let badge = PathBuf::from(format!("/memfd:headstart-lab-{pid}-{start} (deleted)"));
+    let wears = |process: &fs::DirEntry| {
+        let open = fs::read_dir(process.path().join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        open.map(|entry| fs::read_link(entry.path()))
+            .any(|link| link.is_ok_and(|link| link == badge))
+    };
+    let patience = Instant::now() + ENDING;
+    loop {
+        let mut left = Vec::new();
+        for process in fs::read_dir("/proc").context("reading /proc")?.flatten() {
+            let number = process.file_name().to_str().and_then(|name| name.parse().ok());
+            let child = number.filter(|number| *number != pid).and_then(Pid::from_raw);
+            if let Some(child) = child.filter(|_| wears(&process)) {
+                // An error means that it has just ended.
+                let _ = rustix::process::kill_process(child, Signal::KILL);
+                left.push(child.as_raw_nonzero());
+            }
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > patience {
+            bail!(
+                "processes {left:?} of a dead lab do not end within {} s of SIGKILL",
+                ENDING.as_secs()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Processes that keep the device with the number `device` (`8:1`) busy: what they run in, work in or have open lies on it, or it is
