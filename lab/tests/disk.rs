@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{attached, root, scratch};
@@ -29,6 +29,48 @@ fn image(directory: &Path) -> (PathBuf, Vec<u8>) {
     (path, bytes)
 }
 
+/// The disk of an image, served below the scratch directory.
+fn options(scratch: &Path, image: &Path, model: &str) -> Options {
+    Options {
+        model: Model::load(model).unwrap(),
+        image: image.to_owned(),
+        directory: scratch.join("fuse"),
+        writes: Writes::Forget,
+    }
+}
+
+fn lab(scratch: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart-lab"));
+    command.env("HEADSTART_LAB_DIR", scratch);
+    command
+}
+
+/// `disk serve` of an image, with more arguments, from when it says that it serves.
+fn serve(scratch: &Path, image: &Path, more: &[&str]) -> Child {
+    let mut server = lab(scratch)
+        .args(["disk", "serve", "--model", "none", "--image"])
+        .arg(image)
+        .arg("--mount")
+        .arg(scratch.join("fuse"))
+        .args(more)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line.trim(), scratch.join("fuse/disk").to_str().unwrap());
+    server
+}
+
+/// Tells a server to end, which it does in order.
+fn end(mut server: Child) {
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(130));
+}
+
 fn mounted(path: &Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo")
         .unwrap()
@@ -43,14 +85,7 @@ fn flash4ms_delays_reads_and_keeps_the_bytes() {
     let scratch = scratch();
     let (image, bytes) = image(scratch.path());
     let registry = Registry::open(scratch.path()).unwrap();
-    let directory = scratch.path().join("fuse");
-    let model = Model::load("flash4ms").unwrap();
-    let options = Options {
-        model,
-        image: image.clone(),
-        directory: directory.clone(),
-        writes: Writes::Forget,
-    };
+    let options = options(scratch.path(), &image, "flash4ms");
     let mut disk = Attached::new(&options, &registry).unwrap();
     let queue = |file: &str| {
         let name = disk.device().file_name().unwrap().to_str().unwrap();
@@ -116,12 +151,7 @@ fn a_loop_device_is_left_as_it_was_found() {
     let scratch = scratch();
     let (image, _) = image(scratch.path());
     let registry = Registry::open(scratch.path()).unwrap();
-    let options = Options {
-        model: Model::load("seek5ms").unwrap(),
-        image,
-        directory: scratch.path().join("fuse"),
-        writes: Writes::Forget,
-    };
+    let options = options(scratch.path(), &image, "seek5ms");
     // Settings by device; a test beside this one may take ours as soon as it is free.
     let settings = || -> BTreeMap<String, [String; 2]> {
         let devices = fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap());
@@ -158,24 +188,8 @@ fn clean_removes_what_a_killed_server_left() {
     let scratch = scratch();
     let (image, _) = image(scratch.path());
     let mount = scratch.path().join("fuse");
-    let lab = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart-lab"));
-        command.env("HEADSTART_LAB_DIR", scratch.path());
-        command
-    };
-    let mut server = lab()
-        .args(["disk", "serve", "--model", "none", "--image"])
-        .arg(&image)
-        .arg("--mount")
-        .arg(&mount)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    assert_eq!(line.trim(), mount.join("disk").to_str().unwrap());
+    let mut server = serve(scratch.path(), &image, &[]);
+    let lab = || lab(scratch.path());
     let busy = lab().arg("clean").output().unwrap();
     assert!(
         String::from_utf8_lossy(&busy.stdout).contains("still running"),
@@ -199,24 +213,8 @@ fn a_signal_takes_everything_along() {
     }
     let scratch = scratch();
     let (image, _) = image(scratch.path());
-    let mount = scratch.path().join("fuse");
-    let mut server = Command::new(env!("CARGO_BIN_EXE_headstart-lab"))
-        .env("HEADSTART_LAB_DIR", scratch.path())
-        .args(["disk", "serve", "--model", "none", "--image"])
-        .arg(&image)
-        .arg("--mount")
-        .arg(&mount)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let pid = rustix::process::Pid::from_child(&server);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert_eq!(server.wait().unwrap().code(), Some(130));
-    assert!(!mounted(&mount));
+    end(serve(scratch.path(), &image, &[]));
+    assert!(!mounted(&scratch.path().join("fuse")));
 }
 
 /// Containers and other labs take copies of all mounts along when they begin.
@@ -228,12 +226,7 @@ fn a_copy_of_the_mount_elsewhere_holds_nobody() {
     let scratch = scratch();
     let (image, _) = image(scratch.path());
     let registry = Registry::open(scratch.path()).unwrap();
-    let options = Options {
-        model: Model::load("none").unwrap(),
-        image,
-        directory: scratch.path().join("fuse"),
-        writes: Writes::Forget,
-    };
+    let options = options(scratch.path(), &image, "none");
     let served = Served::new(&options, &registry).unwrap();
     let mut holder = Command::new("unshare")
         .args(["--mount", "sh", "-c", "echo; exec sleep 60"])
@@ -264,25 +257,11 @@ fn a_delta_survives_kill_and_keeps_no_half_run() {
     }
     let scratch = scratch();
     let (image, bytes) = image(scratch.path());
-    let mount = scratch.path().join("fuse");
+    let delta = scratch.path().join("delta");
     let serve = || {
-        let mut server = Command::new(env!("CARGO_BIN_EXE_headstart-lab"))
-            .env("HEADSTART_LAB_DIR", scratch.path())
-            .args(["disk", "serve", "--model", "none", "--image"])
-            .arg(&image)
-            .arg("--mount")
-            .arg(&mount)
-            .arg("--delta")
-            .arg(scratch.path().join("delta"))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(server.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let disk = File::options().read(true).write(true).open(line.trim()).unwrap();
-        (server, disk)
+        let server = serve(scratch.path(), &image, &["--delta", delta.to_str().unwrap()]);
+        let file = scratch.path().join("fuse/disk");
+        (server, File::options().read(true).write(true).open(file).unwrap())
     };
     let read = |disk: &File, at: u64| {
         let mut block = [0; 4096];
@@ -291,12 +270,10 @@ fn a_delta_survives_kill_and_keeps_no_half_run() {
     };
 
     // A run that ends well keeps what it wrote.
-    let (mut server, disk) = serve();
+    let (server, disk) = serve();
     disk.write_all_at(&[1; 4096], MIB).unwrap();
     drop(disk);
-    let pid = rustix::process::Pid::from_child(&server);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert_eq!(server.wait().unwrap().code(), Some(130));
+    end(server);
 
     // One that is killed keeps nothing of it.
     let (mut server, disk) = serve();
@@ -307,19 +284,12 @@ fn a_delta_survives_kill_and_keeps_no_half_run() {
     server.kill().unwrap();
     server.wait().unwrap();
     drop(disk);
-    let clean = Command::new(env!("CARGO_BIN_EXE_headstart-lab"))
-        .env("HEADSTART_LAB_DIR", scratch.path())
-        .arg("clean")
-        .status()
-        .unwrap();
-    assert!(clean.success());
-    let (mut server, disk) = serve();
+    assert!(lab(scratch.path()).arg("clean").status().unwrap().success());
+    let (server, disk) = serve();
     assert_eq!(read(&disk, MIB), [1; 4096]);
     assert_eq!(read(&disk, 5 * MIB)[..], bytes[5 * MIB as usize..][..4096]);
     drop(disk);
-    let pid = rustix::process::Pid::from_child(&server);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    server.wait().unwrap();
+    end(server);
     assert!(fs::read(&image).unwrap() == bytes, "the image was changed");
 }
 
@@ -333,12 +303,7 @@ fn the_file_serves_direct_io_at_the_models_pace() {
     let scratch = scratch();
     let (image, bytes) = image(scratch.path());
     let registry = Registry::open(scratch.path()).unwrap();
-    let options = Options {
-        model: Model::load("flash4ms").unwrap(),
-        image,
-        directory: scratch.path().join("fuse"),
-        writes: Writes::Forget,
-    };
+    let options = options(scratch.path(), &image, "flash4ms");
     let disk = Served::new(&options, &registry).unwrap();
     let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
     let file = File::options()
@@ -462,8 +427,7 @@ fn best_time_of_a_trace_and_of_a_log() {
     let trace_file = scratch.path().join("start.trace");
     fs::write(&trace_file, trace.to_bytes().unwrap()).unwrap();
     let tio = |words: &[&str]| -> serde_json::Value {
-        let output = Command::new(env!("CARGO_BIN_EXE_headstart-lab"))
-            .env("HEADSTART_LAB_DIR", scratch.path())
+        let output = lab(scratch.path())
             .args(["disk", "tio", "--json", "--model", "cloud", "--image"])
             .arg(&image)
             .args(words)

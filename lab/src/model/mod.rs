@@ -4,6 +4,7 @@
 //! caller says what time it is, so the same requests at the same times always give the same completions. The block-device
 //! server drives it with the wall clock, [`t_io`] and the tests with a clock of their own.
 
+mod arm;
 mod onehead;
 mod parallel;
 mod spec;
