@@ -27,6 +27,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("chroot", "coreutils"),
     ("systemd-nspawn", "systemd-container"),
     ("unshare", "util-linux"),
+    ("nsenter", "util-linux"),
     ("blockdev", "util-linux"),
     ("vmtouch", "vmtouch"),
     ("preload", "preload"),

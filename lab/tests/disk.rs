@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{attached, root, scratch};
+use common::{attached, kill_and_clean, root, scratch};
 use headstart_lab::disk::{Attached, Options, Served, Writes};
 use headstart_lab::model::{Model, Op};
 use headstart_lab::registry::Registry;
@@ -276,15 +276,13 @@ fn a_delta_survives_kill_and_keeps_no_half_run() {
     end(server);
 
     // One that is killed keeps nothing of it.
-    let (mut server, disk) = serve();
+    let (server, disk) = serve();
     assert_eq!(read(&disk, MIB), [1; 4096]);
     disk.write_all_at(&[2; 4096], MIB).unwrap();
     disk.write_all_at(&[2; 4096], 5 * MIB).unwrap();
     assert_eq!(read(&disk, MIB), [2; 4096]);
-    server.kill().unwrap();
-    server.wait().unwrap();
+    kill_and_clean(server, || lab(scratch.path()));
     drop(disk);
-    assert!(lab(scratch.path()).arg("clean").status().unwrap().success());
     let (server, disk) = serve();
     assert_eq!(read(&disk, MIB), [1; 4096]);
     assert_eq!(read(&disk, 5 * MIB)[..], bytes[5 * MIB as usize..][..4096]);

@@ -9,10 +9,10 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
-use common::{attached, root, scratch};
+use common::{attached, kill_and_clean, root, scratch};
 use headstart_lab::experiment::{self, Directory};
 use headstart_lab::image::Recipe;
 use headstart_lab::setup::{BUILT_IN, Setup};
@@ -143,20 +143,8 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
         let mut command = lab.command(&arguments);
         command.stdout(Stdio::null()).stderr(said).spawn().unwrap()
     };
-    let kill = |mut running: std::process::Child| {
-        running.kill().unwrap();
-        // Killed while it waits for its own server, it can be reaped only after the cleaning, which must see that it is dead.
-        let patience = Instant::now() + Duration::from_secs(20);
-        loop {
-            let cleaned = lab.lab(&["clean"]);
-            assert!(cleaned.status.success(), "{cleaned:?}");
-            if !String::from_utf8_lossy(&cleaned.stdout).contains("still running") {
-                break;
-            }
-            assert!(Instant::now() < patience, "killed, and {cleaned:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        running.wait().unwrap();
+    let kill = |running: Child| {
+        kill_and_clean(running, || lab.command(&[]));
         lab.assert_clean();
     };
     // While it attaches, mounts, or runs.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{attached, root, scratch};
+use common::{attached, kill_and_clean, root, scratch};
 use headstart_lab::image::{Fs, Recipe};
 use headstart_lab::machine::{Kind, LIMIT, Machine, Place, Spec, check};
 use headstart_lab::model::Model;
@@ -151,6 +151,29 @@ fn left(base: &Path, pid: u32) -> Vec<String> {
     left
 }
 
+/// The loop devices on record below `base` that are attached to what the record says.
+fn loops(base: &Path) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    for record in fs::read_dir(base.join("registry")).into_iter().flatten() {
+        let text = fs::read(record.unwrap().path()).unwrap();
+        let record: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let items = record["items"].as_object().unwrap().values();
+        for item in items.filter(|item| item["kind"] == "loop") {
+            let device = item["device"].as_str().unwrap().to_owned();
+            found.push((device, item["inode"].as_u64().unwrap()));
+        }
+    }
+    found.retain(is_attached);
+    found
+}
+
+fn is_attached((device, inode): &(String, u64)) -> bool {
+    let mut command = Command::new("losetup");
+    command.args(["--noheadings", "--output", "BACK-INO", device]);
+    String::from_utf8_lossy(&command.output().unwrap().stdout).trim() == inode.to_string()
+}
+
+/// In the host's mount namespace and, every other time, in one of its own, which ends with the lab.
 #[test]
 fn a_lab_killed_at_any_moment_of_a_boot_is_cleaned_up_after() {
     if !root() {
@@ -160,29 +183,42 @@ fn a_lab_killed_at_any_moment_of_a_boot_is_cleaned_up_after() {
     let base = fs::canonicalize(scratch.path()).unwrap();
     let built = lab(&base).args(["image", "build", "container"]).output().unwrap();
     assert!(built.status.success(), "{built:?}");
-    let mut something = false;
+    let (mut something, mut hidden) = (false, 0);
     // The disk is served and attached within some 0.3 s; then one boot follows the other, each in some 0.7 s.
-    for milliseconds in [100, 300, 500, 700, 900, 1100, 1400, 1700] {
-        let mut command = lab(&base);
+    for (number, milliseconds) in [100, 300, 500, 700, 900, 1100, 1400, 1700]
+        .into_iter()
+        .enumerate()
+    {
+        let own = number % 2 == 1;
+        let mut command = match own {
+            true => Command::new("unshare"),
+            false => Command::new("env"),
+        };
+        command.args(["--mount", "--propagation", "private"].iter().filter(|_| own));
+        command.arg(env!("CARGO_BIN_EXE_headstart-lab"));
         command.args(["machine", "boot", "--disk", "none", "--times", "100"]);
-        let mut running = command
+        let running = command
+            .env("HEADSTART_LAB_DIR", &base)
+            .env("HEADSTART_LAB_CACHE", cache())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         std::thread::sleep(Duration::from_millis(milliseconds));
-        running.kill().unwrap();
-        running.wait().unwrap();
-        something |= !left(&base, running.id()).is_empty();
-        let cleaned = lab(&base).arg("clean").output().unwrap();
-        assert!(cleaned.status.success(), "after {milliseconds} ms: {cleaned:?}");
+        let pid = running.id();
+        something |= !left(&base, pid).is_empty();
+        let devices = loops(&base);
+        hidden += devices.len() * usize::from(own);
+        kill_and_clean(running, || lab(&base));
         let patience = Instant::now() + Duration::from_secs(5);
-        while !left(&base, running.id()).is_empty() && Instant::now() < patience {
+        while !left(&base, pid).is_empty() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!(left(&base, running.id()), [""; 0], "after {milliseconds} ms");
+        assert_eq!(left(&base, pid), [""; 0], "after {milliseconds} ms");
+        let still: Vec<_> = devices.into_iter().filter(is_attached).collect();
+        assert!(still.is_empty(), "after {milliseconds} ms: {still:?}");
     }
-    assert!(something, "no kill came while anything was there");
+    assert!(something && hidden > 0, "no kill came while anything was there");
     let again = lab(&base).arg("clean").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&again.stdout).trim(), "nothing to clean");
 }

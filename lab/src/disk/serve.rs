@@ -24,8 +24,6 @@ use crate::{print, tools};
 /// The file's name below the mount point.
 pub const FILE: &str = "disk";
 
-const INODE: INodeNo = INodeNo(2);
-
 /// The kernel may keep names and attributes for ever: nothing changes but the data, which is never cached.
 const FOREVER: Duration = Duration::from_secs(1 << 20);
 
@@ -33,6 +31,8 @@ const FOREVER: Duration = Duration::from_secs(1 << 20);
 const IN_FLIGHT: u16 = 512;
 
 struct DiskFile {
+    /// No two servers' files have the same: by it a loop device is known whose file has no path any more.
+    inode: INodeNo,
     backing: Arc<Backing>,
     clock: Arc<Clock>,
 }
@@ -56,7 +56,13 @@ impl Server {
             MountOption::CUSTOM(format!("max_read={MAX_REQUEST}")),
         ];
         config.n_threads = Some(2);
-        let served = DiskFile { backing, clock };
+        let since = UNIX_EPOCH.elapsed().context("the clock is before 1970")?;
+        let inode = INodeNo(since.as_nanos() as u64);
+        let served = DiskFile {
+            inode,
+            backing,
+            clock,
+        };
         let session = Session::new(served, directory, &config)
             .and_then(Session::spawn)
             .with_context(|| format!("mounting the disk's FUSE file at {}", directory.display()))?;
@@ -124,7 +130,7 @@ impl DiskFile {
     fn attributes(&self, ino: INodeNo) -> Option<FileAttr> {
         let (kind, perm, nlink, size) = match ino {
             INodeNo::ROOT => (FileType::Directory, 0o500, 2, 0),
-            INODE => (FileType::RegularFile, 0o600, 1, self.backing.size()),
+            ino if ino == self.inode => (FileType::RegularFile, 0o600, 1, self.backing.size()),
             _ => return None,
         };
         let epoch = UNIX_EPOCH;
@@ -166,7 +172,7 @@ impl Filesystem for DiskFile {
     }
 
     fn lookup(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.attributes(INODE) {
+        match self.attributes(self.inode) {
             Some(attr) if parent == INodeNo::ROOT && name == FILE => {
                 reply.entry(&FOREVER, &attr, Generation(0));
             }

@@ -1,6 +1,7 @@
 //! What a lab can put on a machine, and how each is taken away again.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,12 +29,14 @@ pub enum Item {
         /// Mount point.
         target: PathBuf,
     },
-    /// A loop device, ours as long as it is backed by `backing`.
+    /// A loop device, ours as long as it is backed by `backing`, or by what that was when the mount is gone that it lay on.
     Loop {
         /// Such as `/dev/loop3`.
         device: PathBuf,
         /// Backing file.
         backing: PathBuf,
+        /// Its inode number, which no other lab's file has.
+        inode: u64,
         /// What the lab changes of its queue and detaching would not undo, as it was before: see [`Item::loop_device`].
         #[serde(default)]
         queue: Vec<(String, String)>,
@@ -76,20 +79,37 @@ impl Item {
                 queue.push((name.to_owned(), value.to_owned()));
             }
         }
+        let file = fs::metadata(backing).with_context(|| format!("asking for {}", backing.display()))?;
         Ok(Item::Loop {
             device: device.to_owned(),
             backing: backing.to_owned(),
+            inode: file.ino(),
             queue,
         })
     }
 
     /// Ends all waiting for a server that is dead and never answers: unmounting, or a change of the queue of a device upon it, would else
-    /// wait for ever.
-    pub(super) fn abort(&self) -> Result<()> {
-        match self {
-            Item::Fuse { target } => abort_fuse(target),
-            _ => Ok(()),
+    /// wait for ever. So would a thread of its own process, `owner`, that has asked it something, in whatever mount namespace.
+    pub(super) fn abort(&self, owner: Option<i32>) -> Result<()> {
+        let Item::Fuse { target } = self else {
+            return Ok(());
+        };
+        abort_fuse(target)?;
+        let threads = owner.and_then(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
+        for thread in threads
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|thread| thread.path())
+        {
+            if let Ok(Some(_)) = mounted_by(&thread, target) {
+                let namespace = format!("--mount={}", thread.join("ns/mnt").display());
+                let words = [Path::new(&namespace), "umount".as_ref(), "-f".as_ref(), target];
+                // As in `abort_fuse`, or it has ended meanwhile.
+                let _ = tools::run("nsenter", words);
+            }
         }
+        Ok(())
     }
 
     /// Takes the thing away if it is there; nothing to do is success.
@@ -99,8 +119,9 @@ impl Item {
             Item::Loop {
                 device,
                 backing,
+                inode,
                 queue,
-            } => detach(device, backing, queue),
+            } => detach(device, backing, *inode, queue),
             Item::Group { pid, start } => end_group(*pid, *start),
             Item::Cgroup { path } => cgroup::remove(path),
             Item::Scratch { path } => {
@@ -123,9 +144,15 @@ impl Item {
     }
 }
 
-/// The device number of what is mounted at `target`, top mount last.
+/// The device number of what is mounted at `target`.
 fn mounted(target: &Path) -> Result<Option<String>> {
-    let text = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
+    mounted_by(Path::new("/proc/self"), target)
+}
+
+/// The device number of what is mounted at `target`, top mount last, as a process or thread sees it, whose directory in /proc is given.
+fn mounted_by(process: &Path, target: &Path) -> Result<Option<String>> {
+    let table = process.join("mountinfo");
+    let text = fs::read_to_string(&table).with_context(|| format!("reading {}", table.display()))?;
     let wanted = target.to_string_lossy().replace(' ', "\\040");
     let mut found = None;
     for line in text.lines() {
@@ -198,11 +225,20 @@ fn backing_of(device: &Path) -> Option<String> {
     Some(file.trim_end().trim_end_matches(" (deleted)").to_owned())
 }
 
-fn detach(device: &Path, backing: &Path, queue: &[(String, String)]) -> Result<()> {
-    let ours = || backing_of(device).is_some_and(|file| Path::new(&file) == backing);
-    if !ours() {
+/// The inode number of a loop device's backing file.
+fn inode_of(device: &Path) -> Option<u64> {
+    let words = ["--noheadings", "--output", "BACK-INO"].map(Path::new);
+    let text = tools::run("losetup", words.into_iter().chain([device])).ok()?;
+    text.trim().parse().ok()
+}
+
+fn detach(device: &Path, backing: &Path, inode: u64, queue: &[(String, String)]) -> Result<()> {
+    let found = backing_of(device);
+    let named = found.as_ref().is_some_and(|file| Path::new(file) == backing);
+    if found.is_none() || !(named || inode_of(device) == Some(inode)) {
         return Ok(());
     }
+    let ours = || backing_of(device) == found;
     let asked = || -> Result<()> {
         for (name, value) in queue {
             let path = sysfs(device)?.join("queue").join(name);

@@ -159,10 +159,12 @@ impl Inner {
     fn undo_all(&mut self, owner_is_dead: bool) -> Vec<anyhow::Error> {
         let mut failures = Vec::new();
         if owner_is_dead {
+            let (pid, start) = (self.record.pid, self.record.start);
+            let ending = Some(pid).filter(|pid| process::began(*pid) == Some(start));
             // Before anything that may wait for an answer of its servers.
-            let all = self.record.items.values();
-            failures.extend(all.filter_map(|item| item.abort().err()));
-            failures.extend(process::end_children(self.record.pid, self.record.start).err());
+            let items = self.record.items.values();
+            failures.extend(items.filter_map(|item| item.abort(ending).err()));
+            failures.extend(process::end_children(pid, start).err());
         }
         let items: Vec<(u64, Item)> = self
             .record

@@ -10,16 +10,25 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal};
 
-/// The start time of a process that has not ended, in clock ticks since boot (field 22 of proc_pid_stat(5)).
+/// The start time of a process that has not ended.
 pub fn start_time(pid: i32) -> Option<u64> {
+    let (state, flags, start) = stat(pid)?;
+    let ended = state == "Z" || flags & PF_EXITING != 0 || killed(pid);
+    (!ended).then_some(start)
+}
+
+/// The start time of a process, though it may be about to end.
+pub(super) fn began(pid: i32) -> Option<u64> {
+    stat(pid).map(|(_, _, start)| start)
+}
+
+/// State, flags, and start time in clock ticks since boot: fields 3, 9 and 22 of proc_pid_stat(5).
+fn stat(pid: i32) -> Option<(String, u64, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command name may hold spaces and parentheses; the fields after the last one are plain.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let exiting = fields.get(6)?.parse::<u64>().ok()? & PF_EXITING != 0;
-    if fields[0] == "Z" || exiting || killed(pid) {
-        return None;
-    }
-    fields.get(19)?.parse().ok()
+    let number = |at: usize| fields.get(at)?.parse().ok();
+    Some(((*fields.first()?).to_owned(), number(6)?, number(19)?))
 }
 
 /// Flag of a task on its way out (`include/linux/sched.h`).

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 /// Whether this is root, as loop devices and mounts need. Without it a test says so and passes, or fails if `HEADSTART_TESTS_ALL` is
 /// set.
@@ -41,4 +43,21 @@ pub fn attached(base: &Path) -> Vec<String> {
         found.extend(backing.contains(base).then_some(backing));
     }
     found
+}
+
+/// Kills a lab and cleans up after it by `lab`. Killed while it waits for its own server, it can be reaped only after the cleaning, which
+/// must see that it is dead.
+pub fn kill_and_clean(mut running: Child, lab: impl Fn() -> Command) {
+    running.kill().unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    loop {
+        let cleaned = lab().arg("clean").output().unwrap();
+        assert!(cleaned.status.success(), "{cleaned:?}");
+        if !String::from_utf8_lossy(&cleaned.stdout).contains("still running") {
+            break;
+        }
+        assert!(Instant::now() < patience, "killed, and {cleaned:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.wait().unwrap();
 }
