@@ -41,6 +41,8 @@ pub struct CaseReport {
     pub t_io_seconds: Option<f64>,
     /// The same if those blocks were laid out ideally.
     pub t_io_ideal_seconds: Option<f64>,
+    /// The base's time over the warm setup's, of medians.
+    pub cold_over_warm: Option<f64>,
     /// In the experiment's order.
     pub setups: Vec<Summary>,
     /// Every run, in order.
@@ -196,11 +198,19 @@ impl CaseReport {
         let t_io = middle(base.iter().map(|r| r.t_io_seconds).collect());
         let ideal: Option<Vec<f64>> = base.iter().map(|r| r.t_io_ideal_seconds).collect();
         let setups = experiment.setups.iter();
+        let warm: Vec<f64> = experiment.warm.as_deref().map_or(Vec::new(), |warm| {
+            counted(experiment, warm, &runs)
+                .iter()
+                .map(|r| r.seconds)
+                .collect()
+        });
+        let cold = middle(base.iter().map(|r| r.seconds).collect());
         CaseReport {
             name: name.to_owned(),
             title: title.to_owned(),
             t_io_seconds: t_io,
             t_io_ideal_seconds: ideal.and_then(middle),
+            cold_over_warm: cold.zip(middle(warm)).map(|(cold, warm)| cold / warm),
             setups: setups
                 .map(|(setup, _)| summary(experiment, setup, &runs, t_io))
                 .collect(),

@@ -46,7 +46,10 @@ fn case(case: &CaseReport, base: &str) -> String {
     let best = case.t_io_seconds.map_or(String::new(), |t| {
         format!("; T_io of {base}'s blocks {t:.3} s{ideal}")
     });
-    let mut text = format!("{}{best}\n\n", case.title);
+    let ratio = case
+        .cold_over_warm
+        .map_or(String::new(), |ratio| format!("; {base} over warm {ratio:.1}"));
+    let mut text = format!("{}{best}{ratio}\n\n", case.title);
     let width = case
         .setups
         .iter()
