@@ -115,8 +115,11 @@ struct fs_struct {
 	struct path pwd;
 };
 
+struct pid_namespace;
+
 struct upid {
 	int nr;
+	struct pid_namespace *ns;
 };
 
 struct pid {
@@ -133,6 +136,7 @@ struct signal_struct {
 };
 
 struct task_struct {
+	unsigned flags;
 	int pid;
 	int tgid;
 	unsigned in_iowait : 1;

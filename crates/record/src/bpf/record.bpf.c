@@ -19,6 +19,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define ENOENT 2
 #define ENOTDIR 20
 #define AT_FDCWD (-100)
+#define PF_KTHREAD 0x00200000
 
 /* --- What user space sets before loading --- */
 
@@ -52,6 +53,7 @@ u32 stopped SEC(".data.control") = 0;
 struct {
 	u64 root_dentry;
 	u64 root_mount;
+	u64 pid_namespace;
 	u32 tgid;
 	u32 level; /* of its pid namespace */
 } self = {};
@@ -153,21 +155,35 @@ static __always_inline u32 current_tgid(void)
 	return bpf_get_current_pid_tgid() >> 32;
 }
 
-/* The process's number in the recorder's pid namespace; 0 if it has none there. */
+/* What a process is called in the pid namespace of this level. */
+static __always_inline void *upid_at(struct pid *pid, u32 level)
+{
+	return (void *)pid + bpf_core_field_offset(struct pid, numbers) + level * bpf_core_type_size(struct upid);
+}
+
+static __always_inline u64 pid_namespace_of(void *upid)
+{
+	u64 namespace = 0;
+
+	bpf_probe_read_kernel(&namespace, sizeof(namespace), upid + bpf_core_field_offset(struct upid, ns));
+	return namespace;
+}
+
+/* The process's number in the recorder's pid namespace; 0 if it has none there, as those of other containers. */
 static __always_inline u32 number_of(const struct task_struct *task)
 {
 	struct pid *pid;
 	u32 number = 0;
+	void *upid;
 
 	if (self.level == 0)
 		return BPF_CORE_READ(task, tgid);
 	pid = BPF_CORE_READ(task, group_leader, thread_pid);
 	if (BPF_CORE_READ(pid, level) < self.level)
 		return 0;
-	bpf_probe_read_kernel(&number, sizeof(number),
-			      (void *)pid + bpf_core_field_offset(struct pid, numbers) +
-				      self.level * bpf_core_type_size(struct upid) +
-				      bpf_core_field_offset(struct upid, nr));
+	upid = upid_at(pid, self.level);
+	if (pid_namespace_of(upid) == self.pid_namespace)
+		bpf_probe_read_kernel(&number, sizeof(number), upid + bpf_core_field_offset(struct upid, nr));
 	return number;
 }
 
@@ -887,6 +903,9 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	/* A thread that was preempted on its way into the wait is in it when it runs again. */
 	if (preempt || !BPF_CORE_READ_BITFIELD(prev, in_iowait) || !wanted(prev->tgid))
 		return 0;
+	/* What is written behind everybody's back, and what waits outside of the recorder's container, no start waits for. */
+	if (prev->flags & PF_KTHREAD || !number_of(prev))
+		return 0;
 	key = prev->pid & (WAITS - 1);
 	wait = bpf_map_lookup_elem(&waits, &key);
 	if (wait) {
@@ -906,5 +925,6 @@ int about_self(void *ctx)
 	self.root_mount = (u64)BPF_CORE_READ(task, fs, root.mnt);
 	self.tgid = current_tgid();
 	self.level = BPF_CORE_READ(task, thread_pid, level);
+	self.pid_namespace = pid_namespace_of(upid_at(BPF_CORE_READ(task, thread_pid), self.level));
 	return self.tgid;
 }
