@@ -6,7 +6,7 @@ use std::process::Command;
 
 fn main() {
     let source = "init/main.rs";
-    println!("cargo::rerun-if-changed={source}");
+    println!("cargo::rerun-if-changed=init");
     let variable = |name: &str| std::env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
     let output = PathBuf::from(variable("OUT_DIR")).join("headstart-init");
     let known = ["x86_64", "aarch64"].map(std::ffi::OsString::from);

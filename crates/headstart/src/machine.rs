@@ -17,6 +17,8 @@ pub struct Costs<'a> {
     pub store: &'a Store,
     /// The class that all devices are taken to have, instead of what was measured or guessed.
     pub class: Option<DeviceClass>,
+    /// Whether all are measured anew: what is kept may be of another device, or of a busy moment.
+    pub anew: bool,
 }
 
 fn wanted(profile: &Profile) -> Vec<Wanted> {
@@ -39,7 +41,7 @@ fn wanted(profile: &Profile) -> Vec<Wanted> {
 pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(String)) -> Result<Machine> {
     let wanted = wanted(profile);
     let unknown: RefCell<Vec<DeviceIdentity>> = RefCell::default();
-    let cost = |identity: &DeviceIdentity| -> Option<Cost> {
+    let cost = |identity: &DeviceIdentity, anew: bool| -> Option<Cost> {
         let stored = costs.store.device_cost(&identity.uuid).map(|stored| stored.cost);
         if let Some(class) = costs.class {
             return Some(
@@ -48,7 +50,7 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
                     .unwrap_or_else(|| default_cost(class)),
             );
         }
-        if stored.is_none() {
+        if stored.is_none() || anew {
             unknown.borrow_mut().push(identity.clone());
         }
         stored
@@ -60,10 +62,10 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
         };
         snapshot::snapshot(&wanted, &options).context("cannot look at this machine")
     };
-    let machine = take(&cost)?;
+    let machine = take(&|identity| cost(identity, costs.anew))?;
     let unknown = unknown.take();
     if measure(&unknown, costs.store, tell) {
-        take(&cost)
+        take(&|identity| cost(identity, false))
     } else {
         Ok(machine)
     }

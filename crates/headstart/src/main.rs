@@ -18,8 +18,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // Who starts it by --init has done that.
-    if std::env::args_os().skip(1).eq(["boot", "run"]) {
-        boot::early::read_oneself();
+    if std::env::args_os().skip(1).eq(["boot", "run"]) && !boot::early::begin() {
+        return ExitCode::SUCCESS;
     }
     // Exits with 2 on wrong usage, with 0 after --help and --version.
     let cli = cli::Cli::parse();

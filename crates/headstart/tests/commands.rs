@@ -7,7 +7,7 @@ mod common;
 use common::{Case, can_record};
 use headstart_model::outcome::{Mode, Skipped};
 use headstart_model::{Key, Outcome};
-use headstart_store::Store;
+use headstart_store::{Gate, Store};
 
 #[test]
 fn wrong_usage_is_2() {
@@ -236,19 +236,34 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
 }
 
 #[test]
-fn where_replays_are_slower_only_every_tenth_start_has_one() {
+fn where_replays_are_slower_starts_are_left_alone_but_for_one_in_so_many() {
     if !can_record() {
         return;
     }
     let case = Case::new();
     let program = program(&case);
-    let start = || assert_eq!(case.run("k", &[&program]).err, "", "only the log says so");
-    start();
-    let before = [(Mode::Replay, 100_000_000_000), (Mode::Control, 1_000_000)];
-    let before = before.iter().flat_map(|one| [*one; 5]).zip(1..);
+    let start = |every: &str| {
+        let words = [
+            "run",
+            "--wait",
+            "--json=done",
+            "--name",
+            "k",
+            "--control-every",
+            every,
+            "--",
+        ];
+        let ran = case.headstart(&[&words[..], &[&program]].concat());
+        assert_eq!((ran.code(), ran.err.as_str()), (0, ""), "only the log says so");
+        let done = std::fs::read(case.path("done")).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&done).unwrap()
+    };
+    start("10");
     let store = Store::new(case.state());
     let kept = store.key(&Key::new("k").unwrap());
     let lock = kept.lock().unwrap();
+    let before = [(Mode::Replay, 100_000_000_000), (Mode::Control, 1_000_000)];
+    let before = before.iter().flat_map(|one| [*one; 5]).zip(1..);
     for ((mode, elapsed_ns), started_unix_ns) in before {
         lock.add_outcome(&Outcome {
             key: kept.key().clone(),
@@ -268,25 +283,38 @@ fn where_replays_are_slower_only_every_tenth_start_has_one() {
     }
     drop(lock);
     // The first start finds out, for all that follow.
-    (0..12).for_each(|_| start());
-    let modes: Vec<Mode> = kept
-        .outcomes(|line| panic!("{line}"))
-        .iter()
-        .skip(11)
-        .map(|outcome| outcome.mode)
-        .collect();
-    let expected = [
-        &[Mode::Replay][..],
-        &[Mode::Control; 9],
-        &[Mode::Replay, Mode::Control],
-    ]
-    .concat();
-    assert_eq!(modes, expected);
+    let very_seldom = u32::MAX.to_string();
+    assert_eq!(start(&very_seldom)["mode"], "replay");
+    let kept_outcomes = || kept.outcomes(|line| panic!("{line}")).len();
+    let before = kept_outcomes();
+    let alone = start(&very_seldom);
+    assert_eq!(
+        (alone["mode"].as_str(), alone["status"].as_i64()),
+        (Some("control"), Some(0))
+    );
+    let why = alone["not_learned"].as_str().unwrap();
+    assert!(
+        why.starts_with("left alone: with reading ahead it takes 100 s"),
+        "{why}"
+    );
+    assert_eq!(kept_outcomes(), before, "nothing is recorded");
     let log = std::fs::read_to_string(case.state().join("log")).unwrap();
-    let said = log.lines().filter(|line| line.contains("not read ahead")).count();
-    assert_eq!(said, 10, "{log}");
+    assert!(log.contains(why), "{log}");
     let text = case.headstart(&["status", "k"]).out;
-    assert!(text.contains("only every 10th start reads ahead"), "{text}");
+    assert!(text.contains("with reading ahead it takes 100 s"), "{text}");
+    // What looks again has a replay, for only that can tell.
+    let gate = kept.gate().unwrap();
+    kept.lock()
+        .unwrap()
+        .save_gate(Some(&Gate { every: 1, ..gate }))
+        .unwrap();
+    assert_eq!(start(&very_seldom)["mode"], "replay");
+    assert_eq!(
+        start("0")["mode"],
+        "replay",
+        "who asks for all to be read ahead gets that"
+    );
+    assert_eq!(kept.gate(), None);
 }
 
 #[test]

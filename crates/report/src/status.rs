@@ -1,6 +1,6 @@
 //! What is known of keys, and whether prefetching pays: starts with a replay against control runs without.
 
-use crate::human::{ago, bytes, duration, pages};
+use crate::human::{ago, bytes, duration, pages, printable};
 use crate::outcome::mode;
 use crate::table::{Table, facts, section};
 use headstart_model::Outcome;
@@ -21,6 +21,8 @@ pub struct KeyStatus {
     pub traces: usize,
     /// Whether prefetching pays.
     pub comparison: Comparison,
+    /// Why starts are left alone; `None` if they are not.
+    pub gate: Option<Gate>,
     /// The outcomes kept, oldest first.
     pub outcomes: Vec<Outcome>,
 }
@@ -77,6 +79,23 @@ pub struct Group {
     pub median_ns: Option<u64>,
 }
 
+/// Why starts are left alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gate {
+    /// Why.
+    pub why: String,
+    /// One start in so many looks again.
+    pub every: u32,
+}
+
+impl Gate {
+    /// For people.
+    pub fn text(&self) -> String {
+        let Gate { why, every } = self;
+        format!("{}; one in {every} looks again", printable(why))
+    }
+}
+
 /// Whether prefetching pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -98,27 +117,55 @@ const ENOUGH_WITH: usize = 5;
 /// The usual bound: chance alone shows such a difference in one of twenty comparisons.
 const SIGNIFICANT: f64 = 0.05;
 
-/// Where replays are slower, one start of so many still has one, to notice when that changes. Of the outcomes that are
-/// kept these are enough to compare.
-pub const RETRY_EVERY: usize = 10;
+/// Until there is enough for a verdict, the last so many starts with a replay have all to be slower than the last so many
+/// without, by this share: with three and two, chance alone orders them so in one of ten cases.
+const FEW_WITH: usize = 3;
+const FEW_WITHOUT: usize = 2;
+const CLEARLY: f64 = 1.02;
 
-/// Whether the next start should go without a replay: replays of the key are slower, and it is not time to try again.
-/// Takes the outcomes oldest first.
-pub fn better_without(outcomes: &[Outcome]) -> bool {
-    let since_replay = outcomes.iter().rev().take_while(|o| o.mode != Mode::Replay);
-    compare(outcomes).verdict == Verdict::Slower && since_replay.count() + 1 < RETRY_EVERY
+/// Whether replays make the starts slower: the median times with and without them, nanoseconds. Takes the outcomes
+/// oldest first. While there are few, those from before the first replay count as well: nothing was in memory then, which
+/// may make them slower than control runs, never faster.
+pub fn slower(outcomes: &[Outcome]) -> Option<(u64, u64)> {
+    let known = compare(outcomes);
+    match known.verdict {
+        Verdict::Slower => known.with.median_ns.zip(known.without.median_ns),
+        Verdict::TooFew => slower_so_far(outcomes),
+        Verdict::Faster | Verdict::NoDifference => None,
+    }
 }
 
-/// Compares the starts that ended as most did: one that failed early says nothing about speed.
-pub fn compare(outcomes: &[Outcome]) -> Comparison {
+fn slower_so_far(outcomes: &[Outcome]) -> Option<(u64, u64)> {
+    let usual = usual_ending(outcomes.iter());
+    let last = |replay: bool, most: usize| -> Vec<u64> {
+        let counts = |o: &&Outcome| {
+            (o.mode == Mode::Replay) == replay && Some(o.status) == usual && o.not_learned.is_none()
+        };
+        let times = outcomes.iter().rev().filter(counts).map(|o| o.elapsed_ns);
+        times.take(most).collect()
+    };
+    let (with, without) = (last(true, FEW_WITH), last(false, FEW_WITHOUT));
+    let enough = with.len() == FEW_WITH && without.len() == FEW_WITHOUT;
+    let (fastest, slowest) = (*with.iter().min()?, *without.iter().max()?);
+    let clearly = fastest as f64 > slowest as f64 * CLEARLY;
+    (enough && clearly).then(|| median(&with).zip(median(&without)))?
+}
+
+/// The status that most starts ended with: one that failed early says nothing about speed.
+fn usual_ending<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Option<Option<i32>> {
     let mut endings: HashMap<Option<i32>, usize> = HashMap::new();
-    for outcome in outcomes.iter().filter(|o| o.mode != Mode::Record) {
+    for outcome in outcomes {
         *endings.entry(outcome.status).or_default() += 1;
     }
-    let usual = endings
+    let most = endings
         .into_iter()
-        .max_by_key(|(status, n)| (*n, *status == Some(0)))
-        .map(|(status, _)| status);
+        .max_by_key(|(status, n)| (*n, *status == Some(0)));
+    most.map(|(status, _)| status)
+}
+
+/// Compares the starts that ended as most did.
+pub fn compare(outcomes: &[Outcome]) -> Comparison {
+    let usual = usual_ending(outcomes.iter().filter(|o| o.mode != Mode::Record));
     let times = |mode: Mode| -> Vec<u64> {
         let of_mode = |o: &&Outcome| o.mode == mode && Some(o.status) == usual;
         outcomes.iter().filter(of_mode).map(|o| o.elapsed_ns).collect()
@@ -220,15 +267,12 @@ pub fn verdict(comparison: &Comparison) -> String {
                 }
                 _ => String::new(),
             };
-            let (word, so) = match comparison.verdict {
-                Verdict::Slower => (
-                    "slower",
-                    format!(": only every {RETRY_EVERY}th start reads ahead"),
-                ),
-                _ => ("faster", String::new()),
+            let word = match comparison.verdict {
+                Verdict::Slower => "slower",
+                _ => "faster",
             };
             format!(
-                "{word} by {}{share}{}{so}",
+                "{word} by {}{share}{}",
                 duration(gain.unsigned_abs()),
                 chance(comparison.p)
             )
@@ -271,7 +315,7 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64) -> String {
             ago(p.created_unix_ns, now_unix_ns)
         )
     });
-    let mut out = facts([
+    let mut lines = vec![
         ("key", status.key.clone()),
         ("profile", profile),
         ("plan", plan),
@@ -279,7 +323,9 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64) -> String {
         ("with replay", group(&status.comparison.with)),
         ("without", group(&status.comparison.without)),
         ("verdict", verdict(&status.comparison)),
-    ]);
+    ];
+    lines.extend(status.gate.iter().map(|gate| ("left alone", gate.text())));
+    let mut out = facts(lines);
     let mut table = Table::new(&["started", "headstart", ">took", "learned"]);
     for outcome in status.outcomes.iter().rev().take(10) {
         table.row([
@@ -312,7 +358,10 @@ pub fn list(all: &[KeyStatus], now_unix_ns: u64) -> String {
                 status.outcomes.last().map_or(0, |o| o.started_unix_ns),
                 now_unix_ns,
             ),
-            verdict(&status.comparison),
+            match &status.gate {
+                None => verdict(&status.comparison),
+                Some(gate) => format!("left alone: {}", printable(&gate.why)),
+            },
         ]);
     }
     table.to_string()
@@ -372,30 +421,50 @@ mod tests {
         );
         let slow = compared(&[1000, 1100, 1050, 990, 1010, 1080, 1020], &[100, 101, 99]);
         assert_eq!(slow.verdict, Verdict::Slower);
-        assert!(
-            verdict(&slow).ends_with("only every 10th start reads ahead"),
-            "{}",
-            verdict(&slow)
-        );
+        assert!(verdict(&slow).starts_with("slower by"), "{}", verdict(&slow));
         let same = compared(&[100, 120, 90, 110, 105, 95], &[104, 101, 99, 112]);
         assert_eq!(same.verdict, Verdict::NoDifference);
         assert_eq!(compared(&[5; 9], &[5; 9]).verdict, Verdict::NoDifference);
     }
 
     #[test]
-    fn what_is_slower_is_tried_again_at_every_tenth_start() {
-        let mut all = outcomes(Mode::Control, &[100, 101, 99], 0);
-        all.extend(outcomes(Mode::Replay, &[1000, 1100, 1050, 990, 1010], 0));
-        for start in 1..10 {
-            assert!(better_without(&all), "start {start} after the last replay");
-            all.extend(outcomes(Mode::Control, &[100], 0));
-        }
-        assert!(!better_without(&all), "the tenth");
-        all.extend(outcomes(Mode::Replay, &[1000], 0));
-        assert!(better_without(&all));
-        all.extend(outcomes(Mode::Replay, &[10; 20], 0));
-        assert!(!better_without(&all), "it pays again");
-        assert!(!better_without(&[]));
+    fn what_is_slower_is_found_with_few_starts_and_with_many() {
+        let times = |with: &[u64], record: &[u64], control: &[u64]| {
+            slower(
+                &[
+                    outcomes(Mode::Record, record, 0),
+                    outcomes(Mode::Replay, with, 0),
+                    outcomes(Mode::Control, control, 0),
+                ]
+                .concat(),
+            )
+        };
+        let ms = |with: u64, without: u64| Some((with * 1_000_000, without * 1_000_000));
+        // An SD card, from the first unit on.
+        assert_eq!(times(&[2230, 2190, 2260], &[1970, 1980], &[]), ms(2230, 1975));
+        assert_eq!(
+            times(&[2230, 2190], &[1970, 1980], &[]),
+            None,
+            "two prove nothing"
+        );
+        assert_eq!(times(&[2230, 2190, 2260], &[1970], &[]), None, "nor does one");
+        assert_eq!(
+            times(&[2230, 1960, 2260], &[1970, 1980], &[]),
+            None,
+            "they overlap"
+        );
+        assert_eq!(
+            times(&[1000, 1001, 1002], &[995, 990], &[]),
+            None,
+            "hardly slower"
+        );
+        assert_eq!(times(&[500, 510, 505], &[1970, 1980], &[]), None, "faster");
+        let mut many = outcomes(Mode::Replay, &[1000, 1100, 1050, 990, 1010], 0);
+        many.extend(outcomes(Mode::Control, &[100, 101, 99], 0));
+        assert_eq!(slower(&many), ms(1010, 100));
+        many.extend(outcomes(Mode::Replay, &[10; 20], 0));
+        assert_eq!(slower(&many), None, "it pays again");
+        assert_eq!(slower(&[]), None);
     }
 
     #[test]

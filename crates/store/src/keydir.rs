@@ -289,9 +289,9 @@ impl KeyLock {
         self.write("plan", &plan.to_bytes()?)
     }
 
-    /// Removes the plan: the next start only records.
-    pub fn remove_plan(&self) -> Result<(), StoreError> {
-        let path = self.dir.path.join("plan");
+    /// Removes a file, if it is there.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let path = self.dir.path.join(name);
         match std::fs::remove_file(&path) {
             Ok(()) => file::sync_directory(&self.dir.path),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -8,6 +8,7 @@
 //!     <unix ns>.trace         the last five
 //!     <unix ns>.outcome       the last fifty
 //!     turns                   replays since the last control run
+//!     gate                    why its starts are left alone, while they are
 //!     lock                    held by whoever writes here
 //!     armed, last.json        of boots: the guard, and what the last one had to say
 //!   devices/<uuid>.json       what reads cost, measured
@@ -23,6 +24,7 @@ mod boot;
 mod device;
 mod error;
 mod file;
+mod gate;
 mod keydir;
 mod limits;
 mod log;
@@ -32,6 +34,7 @@ mod store;
 pub use device::DeviceCost;
 pub use error::StoreError;
 pub use file::{read_bounded, write_whole};
+pub use gate::{Gate, Pass};
 pub use keydir::{KeyDir, KeyLock, Loaded, Turns};
 pub use limits::Limits;
 pub use log::Log;

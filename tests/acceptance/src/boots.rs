@@ -17,12 +17,13 @@ use std::time::Duration;
 /// What a boot left on the console, and what is kept of boots in its image.
 const CONSOLE: &str = "console.log";
 
-/// A unit that tells on the console what headstart has to say when it has served the boot, whether a unit or an initramfs began it.
+/// A unit that tells on the console what headstart has to say when it has served the boot, whether a unit or an initramfs began it,
+/// and how many files it left in /run: none if the boot was left alone.
 /// After logind, which the machine is shut down by.
 const SERVED: &str = r#"[Unit]
 After=multi-user.target systemd-logind.service
 [Service]
-ExecStart=/bin/sh -c "flock /run/headstart/boot.lock true; headstart boot status 2>&1 | sed 's/^/status: /' >/dev/console; echo headstart has served this boot >/dev/console"
+ExecStart=/bin/sh -c "flock /run/headstart/boot.lock true; headstart boot status 2>&1 | sed 's/^/status: /' >/dev/console; echo ran: $$(ls /run/headstart 2>/dev/null | wc -l) >/dev/console; echo headstart has served this boot >/dev/console"
 "#;
 
 /// A machine with headstart enabled in its image.
@@ -33,6 +34,7 @@ pub struct Boots {
     pub place: Place,
     /// How it is booted.
     pub setup: Setup,
+    spec: Spec,
     console: PathBuf,
     copy: PathBuf,
     _directory: tempfile::TempDir,
@@ -43,6 +45,8 @@ pub struct Boots {
 pub struct State {
     /// Whether the guard is set.
     pub armed: bool,
+    /// The gate, as it is written; empty while it is open.
+    pub gate: String,
     /// The report of the last boot, as JSON text.
     pub last: String,
     /// Whether there is a profile and a plan.
@@ -59,6 +63,10 @@ pub struct State {
     pub temporary: usize,
     /// Bytes of everything.
     pub bytes: u64,
+}
+
+fn say(step: &str) {
+    eprintln!("boots: {step}");
 }
 
 /// A line of words, as commands of setups are.
@@ -86,7 +94,7 @@ impl Boots {
         };
         let setup = Setup::load("none")?;
         headstart_lab::machine::check(&spec, &setup)?;
-        let machine = Booting::open(&spec, registry, &|step| eprintln!("{name}: {step}"))?;
+        let machine = Booting::open(&spec, registry, &say)?;
         let directory = tempfile::tempdir_in(&base)?;
         let place = Place {
             state: directory.path().join("state"),
@@ -96,6 +104,7 @@ impl Boots {
         let copy = directory.path().join("copy");
         let mut boots = Boots {
             machine,
+            spec,
             place,
             setup,
             console,
@@ -114,6 +123,13 @@ impl Boots {
             "{unit}mkdir -p {wants}; ln -s ../served.service {wants}/served.service"
         ))?;
         Ok(boots)
+    }
+
+    /// Has the disk follow another model from now on; what it holds stays.
+    pub fn change_disk(&mut self, model: &str, registry: &Registry) -> Result<()> {
+        self.spec.model = Model::load(model)?;
+        self.machine = Booting::open(&self.spec, registry, &say)?;
+        Ok(())
     }
 
     /// Runs commands on the host, words apart by spaces, with the root at `{root}`; what they write stays.
@@ -218,6 +234,12 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
         "key" => {
             if bytes.is_empty() {
                 bail!("it is empty");
+            }
+        }
+        "gate" => {
+            state.gate = String::from_utf8(bytes)?;
+            if state.gate.lines().count() != 4 {
+                bail!("it has not four lines");
             }
         }
         "lock" | "log" => {}

@@ -9,7 +9,7 @@ use headstart_lab::machine::{self, Kind, Machine, Place, Spec};
 use headstart_lab::model::Model;
 use headstart_lab::paths;
 use headstart_lab::registry::Registry;
-use headstart_lab::setup::Setup;
+use headstart_lab::setup::{Cache, Setup};
 use headstart_model::outcome::Mode;
 use headstart_model::{Outcome, Profile};
 use std::fs;
@@ -144,6 +144,8 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         assert!(profile.stages.iter().any(|s| s == stage), "{:?}", profile.stages);
     }
 
+    // On a disk without delays there is nothing to gain: it has to be asked for.
+    setup.kernel = words(&["headstart=on"]);
     machine.record(&setup, &place, None)?;
     let after = kept(machine.as_mut(), &place, &out)?;
     let second = after.last_outcome()?;
@@ -214,7 +216,7 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
     machine.record(&setup, &place, None)?;
     let after = kept(machine.as_mut(), &place, &out)?;
     assert_eq!(after.files("outcome")?.len(), outcomes);
-    setup.kernel = Vec::new();
+    setup.kernel = words(&["headstart=on"]);
 
     // Whatever is in headstart's place, the real init comes, with its arguments: without them its lines would name targets
     // otherwise.
@@ -313,5 +315,70 @@ fn an_upgrade_is_not_read_wrongly_and_followed_at_once() -> Result<()> {
     println!("used {used}, late {late}, missed {missed}; {:?}", second.skipped);
     assert_eq!(second.skipped.changed, 0, "{second:?}");
     assert!(missed * 10 <= used + late, "{missed} pages missed, {used} used");
+    Ok(())
+}
+
+#[test]
+fn boots_that_can_gain_nothing_are_left_alone_until_they_can() -> Result<()> {
+    let registry = Registry::open(&paths::base()?)?;
+    let image = concat!(env!("CARGO_MANIFEST_DIR"), "/images/cut.toml");
+    let mut boots = Boots::new(image, "none", &registry)?;
+    boots.shell("rm $R/etc/headstart/headstart.toml")?;
+    // With all in memory already there is nothing to gain on any host, however slow its own disk.
+    boots.setup.cache = Cache::Warm;
+    boots.boot()?;
+    let recorded = boots.state()?;
+    let why = recorded.gate.lines().last().unwrap_or_default();
+    println!("{why}");
+    assert!(why.contains("waits for disks"), "{}", recorded.gate);
+    for init in [None, Some("/usr/sbin/headstart-init".to_owned())] {
+        boots.setup.init = init;
+        // One in ten looks again.
+        let left_alone = (0..6).find_map(|_| match boots.boot() {
+            Ok((said, _)) => said.contains("is left alone").then_some(Ok(said)),
+            Err(error) => Some(Err(error)),
+        });
+        let said = left_alone.context("a boot that is left alone")??;
+        assert!(said.contains("waits for disks"), "`boot status` says why: {said}");
+        assert!(
+            said.contains("ran: 0"),
+            "nothing in /run: neither recorder nor replay: {said}"
+        );
+    }
+    let before = boots.state()?;
+
+    // Who asks for it has it read ahead.
+    boots.setup.kernel = words(&["headstart=on"]);
+    boots.boot()?;
+    let state = boots.state()?;
+    let outcome = state.outcome.context("an outcome")?;
+    assert_eq!(
+        (outcome.mode, state.outcomes),
+        (Mode::Replay, before.outcomes + 1)
+    );
+    boots.setup.kernel = Vec::new();
+
+    // The boot that looks again finds that the disk is slow, and the next is read ahead.
+    boots.change_disk("flash4ms", &registry)?;
+    boots.setup.cache = Cache::Cold;
+    boots.shell("sed -i '1s/.*/1/' $R/var/lib/headstart/keys/*/gate")?;
+    boots.boot()?;
+    let state = boots.state()?;
+    assert_eq!(
+        state.outcome.context("an outcome")?.mode,
+        Mode::Control,
+        "{}",
+        state.last
+    );
+    assert_eq!(state.gate, "");
+    boots.boot()?;
+    let state = boots.state()?;
+    assert_eq!(
+        state.outcome.context("an outcome")?.mode,
+        Mode::Replay,
+        "{}",
+        state.last
+    );
+    assert_eq!(state.gate, "");
     Ok(())
 }

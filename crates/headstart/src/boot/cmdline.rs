@@ -10,9 +10,11 @@ pub enum Wish {
     Off,
     /// Record and learn, but do not replay.
     Record,
-    /// Replay, record and learn.
-    #[default]
+    /// Replay, record and learn, also where boots are left alone, or where it was this one's turn to go without.
     On,
+    /// What earlier boots have shown to be best.
+    #[default]
+    Usual,
 }
 
 /// This boot's. In a container there is no kernel command line of its own: there, as for systemd, the arguments of
@@ -32,7 +34,7 @@ pub fn wish(place: Place, tell: &mut dyn FnMut(String)) -> Wish {
         Ok(text) => parse(&text, tell),
         Err(error) => {
             tell(format!("cannot read {file}, taken for empty: {error}"));
-            Wish::On
+            Wish::Usual
         }
     }
 }
@@ -40,7 +42,7 @@ pub fn wish(place: Place, tell: &mut dyn FnMut(String)) -> Wish {
 /// The last of several counts, as for the kernel.
 fn parse(line: &str, tell: &mut dyn FnMut(String)) -> Wish {
     let words = line.split(|c: char| c.is_ascii_whitespace() || c == '\0');
-    let mut wish = Wish::On;
+    let mut wish = Wish::Usual;
     for value in words.filter_map(|word| word.strip_prefix("headstart=")) {
         wish = match value {
             "off" => Wish::Off,
@@ -48,9 +50,9 @@ fn parse(line: &str, tell: &mut dyn FnMut(String)) -> Wish {
             "on" => Wish::On,
             _ => {
                 tell(format!(
-                    "headstart={value} on the kernel command line: use off, record or on; taken for on"
+                    "headstart={value} on the kernel command line: use off, record or on"
                 ));
-                Wish::On
+                Wish::Usual
             }
         };
     }
@@ -65,12 +67,12 @@ mod tests {
     fn the_last_word_counts_and_nonsense_is_told() {
         let mut told = Vec::new();
         let mut read = |line: &str| parse(line, &mut |line| told.push(line));
-        assert_eq!(read("root=/dev/sda1 quiet"), Wish::On);
+        assert_eq!(read("root=/dev/sda1 quiet"), Wish::Usual);
         assert_eq!(read("headstart=off\n"), Wish::Off);
         assert_eq!(read("/sbin/init\0headstart=record\0"), Wish::Record);
         assert_eq!(read("headstart=off headstart=on"), Wish::On);
-        assert_eq!(read("noheadstart=off"), Wish::On);
-        assert_eq!(read("headstart=maybe"), Wish::On);
+        assert_eq!(read("noheadstart=off"), Wish::Usual);
+        assert_eq!(read("headstart=maybe"), Wish::Usual);
         assert!(told.len() == 1 && told[0].contains("maybe"), "{told:?}");
     }
 }

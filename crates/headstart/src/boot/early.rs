@@ -1,17 +1,46 @@
 //! The first and the last thing that others want of this process: to be in memory, and to tell when they may go on.
 
+use super::last::Place;
+use super::{gate, init, install};
+use crate::context::store;
 use headstart_system::launch::Tell;
 use headstart_system::residency::fadvise_willneed;
 use std::fs::File;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
 
 /// Less than any device's request limit, beyond which an advice is cut off silently.
 const CHUNK: u64 = 128 << 10;
 
+/// What comes before anything of `boot run` is parsed or read; false if this boot is left alone.
+pub fn begin() -> bool {
+    let named = std::env::var_os(headstart_store::ENVIRONMENT).map(PathBuf::from);
+    if store(named).is_ok_and(|store| gate::is_shut(&store, place())) {
+        waiting().1.let_go();
+        return false;
+    }
+    read_oneself();
+    true
+}
+
+/// Where this process was started, if not by process 1 itself.
+fn place() -> Place {
+    match std::env::var_os(install::FROM_INITRAMFS) {
+        Some(_) => Place::Initramfs,
+        None => Place::Unit,
+    }
+}
+
+/// The same, and who waits for it. To be asked once.
+pub fn waiting() -> (Place, Waiting) {
+    let waiting = std::env::var(install::FROM_INITRAMFS).map(|number| init::waiting(&number));
+    (place(), waiting.unwrap_or(Waiting::Units))
+}
+
 /// Reads the whole command from disk, in one go: page by page, amid all the others that start now, it took four seconds on a
 /// 7200 rpm disk until it had recorded anything.
-pub fn read_oneself() {
+fn read_oneself() {
     // Without it the pages come as they are touched.
     let Ok(file) = File::open("/proc/self/exe") else {
         return;

@@ -1,6 +1,7 @@
 //! What a boot had to say: kept in /run while it lasts, and beside the profile for the next.
 
 use super::RUN;
+use crate::session::gate::Alone;
 use headstart_model::outcome::Mode;
 use headstart_store::{KeyDir, write_whole};
 use serde::{Deserialize, Serialize};
@@ -35,9 +36,9 @@ pub struct Last {
     pub not_replayed: Option<String>,
     /// What recorded, and what its events mean; `None` if nothing did.
     pub recorder: Option<String>,
-    /// When each stage began, nanoseconds since process 1 did.
+    /// When each stage began, nanoseconds since process 1 did, or headstart if that was before.
     pub stages: Vec<(String, u64)>,
-    /// From process 1's begin until systemd had finished or, if later, a session had begun, nanoseconds.
+    /// From the same instant until systemd had finished or, if later, a session had begun, nanoseconds.
     pub took_ns: Option<u64>,
     /// How it ended; `None` while it lasts.
     pub ended: Option<String>,
@@ -46,6 +47,8 @@ pub struct Last {
     /// The most memory that boots have lately needed for themselves, bytes; `None` while that is not known.
     #[serde(default)]
     pub memory_needed: Option<u64>,
+    /// How the last boot went that was recorded without a replay; `None` while there was none.
+    pub alone: Option<Alone>,
     /// Whether the guard was set again, so that the next boot may be read ahead.
     pub armed: bool,
     /// What else there was to say.

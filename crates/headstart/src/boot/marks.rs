@@ -2,6 +2,7 @@
 //! nobody has to listen, and a mark set before the process is ready is not lost.
 
 use anyhow::{Context, Result, bail};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -13,8 +14,30 @@ const MAX_NAME: usize = 64;
 
 /// Now, nanoseconds of CLOCK_MONOTONIC, the clock of the trace's events and of systemd's time stamps.
 pub fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    clock_ns(ClockId::Monotonic)
+}
+
+/// What a clock says, nanoseconds.
+pub fn clock_ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// When this process began, before it executed headstart, nanoseconds of CLOCK_MONOTONIC, by the kernel's ticks of 10 ms.
+pub fn own_begin_ns() -> Option<u64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // proc_pid_stat(5): behind the name, which may hold anything, the 20th field is the time since the machine began, in
+    // clock ticks.
+    let ticks: u64 = stat
+        .rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()?;
+    let began_ns = ticks.checked_mul(1_000_000_000 / rustix::param::clock_ticks_per_second())?;
+    let age_ns = clock_ns(ClockId::Boottime).saturating_sub(began_ns);
+    Some(monotonic_ns().saturating_sub(age_ns))
 }
 
 /// Notes that the stage `name` begins now.
@@ -51,6 +74,17 @@ pub fn read(run: &Path) -> Vec<(u64, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn this_process_began_lately() {
+        let before = monotonic_ns();
+        let began = own_begin_ns().unwrap();
+        // The tests of a crate are one process, done within minutes.
+        assert!(
+            began < before && before - began < 3_600_000_000_000,
+            "{began} {before}"
+        );
+    }
 
     #[test]
     fn marks_are_kept_in_order() {

@@ -21,6 +21,7 @@ pub mod config;
 pub mod early;
 mod end;
 mod fit;
+pub mod gate;
 pub mod init;
 pub mod install;
 pub mod last;
@@ -40,6 +41,12 @@ use headstart_model::Key;
 /// The key that boots are known by.
 pub fn key() -> Result<Key> {
     Ok(Key::new("boot")?)
+}
+
+/// This boot, as the kernel names it.
+pub fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.unwrap_or_default().trim().to_owned()
 }
 
 /// Where a running boot keeps what lasts until the next: marks, and the lock of the one process that serves it.

@@ -6,15 +6,17 @@ use super::early::Waiting;
 use super::end::{End, Why};
 use super::last::{Last, Place};
 use super::manager::Manager;
-use super::marks::{self, monotonic_ns};
+use super::marks::{self, clock_ns, monotonic_ns, own_begin_ns};
 use super::memory::Need;
 use super::recording::Recording;
 use super::replays::Replays;
 use super::sessions::sessions;
-use super::{RUN, fit, key, stages};
+use super::{RUN, boot_id, fit, gate, key, stages};
 use crate::context::now_unix_ns;
 use crate::session::Notes;
 use crate::session::after::{self, After, Replayed, Rules};
+use crate::session::gate::Alone;
+use crate::session::turns::is_control;
 use anyhow::{Context, Result};
 use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
@@ -22,10 +24,11 @@ use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
 use headstart_model::{Key, Trace};
 use headstart_record::{Options, RecordError, Recorder};
-use headstart_store::{KeyDir, Store, StoreError};
+use headstart_store::{KeyDir, Pass, Store, StoreError};
 use headstart_system::launch::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
+use rustix::time::ClockId;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -83,12 +86,20 @@ pub fn run(store: &Store, place: Place, waiting: Waiting) -> Result<()> {
         plan: None,
         need: Need::default(),
         waiting: Some(waiting),
+        own_begin_ns: match place {
+            // It has only waited there, and was in memory already.
+            Place::Initramfs => None,
+            Place::Init | Place::Unit => own_begin_ns(),
+        }
+        .unwrap_or_else(monotonic_ns),
+        free_ns: 0,
     };
     // Attaching the recorder takes the processor, reading the plan the disk.
     let attach = std::thread::spawn(|| Recorder::start(&options()));
     boot.begin();
     let mut recording = Recording::new(attach.join().unwrap_or(Err(RecordError::ThreadGone)));
     boot.tell_of(&recording);
+    boot.free_ns = monotonic_ns();
     let mut end = End::new(origin);
     let why = boot.watch(&mut recording, &mut end);
     boot.finish(recording.into_inner(), why, &end);
@@ -122,11 +133,6 @@ fn options() -> Options {
     }
 }
 
-fn boot_id() -> String {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    id.unwrap_or_default().trim().to_owned()
-}
-
 struct Boot<'a> {
     store: &'a Store,
     kept: KeyDir,
@@ -148,6 +154,10 @@ struct Boot<'a> {
     need: Need,
     /// Who waits to go on, until they are let go.
     waiting: Option<Waiting>,
+    /// When headstart began to be read and to do something, nanoseconds of CLOCK_MONOTONIC.
+    own_begin_ns: u64,
+    /// When nobody had to wait for anything but the replay any more, nanoseconds of CLOCK_MONOTONIC.
+    free_ns: u64,
 }
 
 impl Boot<'_> {
@@ -156,8 +166,8 @@ impl Boot<'_> {
         let useful = |file: &PlanFile| file.plan().is_ok_and(|plan| plan.cut() > 0);
         let plan = self.kept.plan().or_tell(|line| self.notes.tell(line));
         self.last.mode = Some(Mode::Record);
-        let every = self.config.boot.control_every;
-        let turns = self.kept.turns().replays_since_control;
+        let (pass, gate) = gate::of_boot(&self.kept, self.wish, &self.config);
+        let why_left = gate.map(|gate| gate.why).unwrap_or_default();
         match plan.filter(useful) {
             None => {
                 self.unknown_in = Some(StateId::of(self.store));
@@ -167,7 +177,13 @@ impl Boot<'_> {
                 self.last.mode = Some(Mode::Control);
                 self.not_replayed("the kernel command line says headstart=record".into());
             }
-            Some(_) if every > 0 && turns.saturating_add(1) >= every => {
+            Some(_) if pass != Pass::Open => {
+                self.last.mode = Some(Mode::Control);
+                self.not_replayed(format!(
+                    "boots are left alone, and this one was to look again: {why_left}"
+                ));
+            }
+            Some(_) if self.wish == Wish::Usual && self.is_control() => {
                 self.last.mode = Some(Mode::Control);
                 self.not_replayed("it was this boot's turn to go without, to compare with".into());
             }
@@ -176,6 +192,10 @@ impl Boot<'_> {
                 self.take_guard();
             }
         }
+    }
+
+    fn is_control(&self) -> bool {
+        is_control(self.kept.turns(), self.config.boot.control_every)
     }
 
     /// Looks again where nothing was found: a separate /var may have been mounted.
@@ -357,18 +377,30 @@ impl Boot<'_> {
         if let Some(early) = recorder.as_ref().ok().and_then(Recorder::early) {
             self.tell_of_early(early);
         }
-        let (unfit, times) = self.ask_systemd(end);
+        let (unfit, times, up_ns) = self.ask_systemd(end);
         let mode = self.last.mode.unwrap_or(Mode::Record);
         let recorded = recorder.and_then(|recorder| finish(recorder, reason, mode, &times));
         // A boot that did not come to its end is not compared with those that did.
         let told = why.is_none().then(|| rustix::process::Signal::TERM.as_raw());
-        let earlier = Last::kept(&self.kept).and_then(|last| last.memory_needed);
-        self.last.memory_needed = self.need.with_earlier(earlier);
+        let earlier = Last::kept(&self.kept).unwrap_or_default();
+        self.last.memory_needed = self.need.with_earlier(earlier.memory_needed);
+        let like_others = why.is_some() && unfit.is_none() && mode != Mode::Replay;
+        self.last.alone = match (like_others, up_ns) {
+            (true, Some(up_ns)) => Some(Alone {
+                own_ns: self.free_ns.saturating_sub(self.own_begin_ns),
+                cpu_ns: clock_ns(ClockId::ProcessCPUTime),
+                rest_ns: up_ns.saturating_sub(self.free_ns),
+                blocked_ns: recorded.as_ref().ok().and_then(|trace| trace.end.blocked_ns),
+            }),
+            _ => earlier.alone,
+        };
         let rules = Rules {
             policy: Policy::Boot,
             exclude: self.config.boot.excluded(self.store.root()),
             unfit,
             budget: self.last.memory_needed.map(|needed| self.need.budget(needed)),
+            alone: self.last.alone,
+            control_every: self.config.boot.control_every,
         };
         let after = After {
             store: self.store,
@@ -392,20 +424,22 @@ impl Boot<'_> {
         self.last.notes = self.notes.all().to_vec();
     }
 
-    /// Why this boot teaches nothing, and when its stages began.
-    fn ask_systemd(&mut self, end: &End) -> (Option<String>, Vec<(u64, String)>) {
+    /// Why this boot teaches nothing, when its stages began, and when it was up.
+    fn ask_systemd(&mut self, end: &End) -> (Option<String>, Vec<(u64, String)>, Option<u64>) {
         let mut manager = Manager::connect();
         let began = match &mut manager {
             Ok(manager) => manager.began_ns(),
             Err(error) => Err(std::io::Error::other(error.to_string())),
         };
-        // Without systemd's word: this process's own beginning.
-        let own_ns = monotonic_ns().saturating_sub(self.origin.elapsed().as_nanos() as u64);
-        let began_ns = began.unwrap_or_else(|error| {
-            self.notes
-                .tell(format!("systemd does not tell when the boot began: {error}"));
-            own_ns
-        });
+        // In its place, or before it, process 1 waits for this process: that is part of the boot.
+        let began_ns = began.map_or_else(
+            |error| {
+                self.notes
+                    .tell(format!("systemd does not tell when the boot began: {error}"));
+                self.own_begin_ns
+            },
+            |systemd_ns| systemd_ns.min(self.own_begin_ns),
+        );
         let since = |at: u64| at.saturating_sub(began_ns);
         let ago_ns = since(monotonic_ns());
         let unfit = fit::unfit(
@@ -430,8 +464,9 @@ impl Boot<'_> {
             .iter()
             .find(|(_, stage)| stage == "session")
             .map(|(at, _)| *at);
-        self.last.took_ns = end.finished_ns().map(|at| since(at.max(session.unwrap_or(0))));
-        (unfit, times)
+        let up_ns = end.finished_ns().map(|at| at.max(session.unwrap_or(0)));
+        self.last.took_ns = up_ns.map(since);
+        (unfit, times, up_ns)
     }
 
     /// Sets the guard again if the boot has come to its end, which a slow one may do only now: that is waited for, with

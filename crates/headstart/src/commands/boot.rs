@@ -1,8 +1,7 @@
 //! `headstart boot`: the boot of the whole machine.
 
 use super::{boot_status, mark};
-use crate::boot::early::Waiting;
-use crate::boot::last::Place as From;
+use crate::boot::early::waiting;
 use crate::boot::{init, install, key, next_root, run as process};
 use crate::context::{Output, store};
 use anyhow::{Result, bail};
@@ -14,7 +13,9 @@ use std::path::PathBuf;
 /// Read ahead what a boot needs, on every boot.
 ///
 /// Once enabled, each boot is recorded from its first instant until it is quiet, and learned from; the next one is read
-/// ahead. On the kernel command line headstart=off leaves one boot alone, headstart=record only records it.
+/// ahead. Where that cannot make them faster, boots are left alone, neither recorded nor read ahead, but for one in ten
+/// that looks again: `boot status` says so, and why. On the kernel command line headstart=off leaves one boot alone,
+/// headstart=record only records it, and headstart=on has it read ahead in any case.
 ///
 /// From Linux 6.12 on the kernel itself can see what comes before headstart runs, with these two words on its command line:
 /// trace_instance=headstart,filemap:*,task:task_newtask,sched:sched_process_exec,sched:sched_process_exit trace_buf_size=32M
@@ -114,10 +115,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         } => next_root::enter(&next),
         What::Run { init: Some(tell), .. } => init::run(&store(state)?, tell),
         What::Run { .. } => {
-            let (place, waiting) = match std::env::var(install::FROM_INITRAMFS) {
-                Ok(number) => (From::Initramfs, init::waiting(&number)),
-                Err(_) => (From::Unit, Waiting::Units),
-            };
+            let (place, waiting) = waiting();
             process::run(&store(state)?, place, waiting)
         }
     }

@@ -2,7 +2,7 @@
 
 use super::status;
 use crate::boot::last::{Last, Place};
-use crate::boot::{install, key};
+use crate::boot::{boot_id, install, key};
 use crate::context::Output;
 use anyhow::Result;
 use headstart_model::Outcome;
@@ -26,6 +26,8 @@ struct BootStatus {
     next_replayed: bool,
     /// Why it is not.
     next_not_replayed: Option<String>,
+    /// Whether this boot is left alone.
+    left_alone: bool,
     /// This boot, or the last one that could keep anything.
     last: Option<Last>,
     /// What is known of boots, and the outcomes of the last ones.
@@ -37,14 +39,16 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
     let known = status::of(&kept);
     let (enabled, last) = (install::is_enabled(root), Last::read(&kept));
     let next = if enabled {
-        why_not_next(store, &kept, known.plan.is_some(), last.as_ref())
+        why_not_next(store, &kept, &known, last.as_ref())
     } else {
         Some("it is not enabled: `headstart boot enable`".into())
     };
+    let of_this_boot = last.as_ref().is_some_and(|last| last.boot_id == boot_id());
     let status = BootStatus {
         enabled,
         next_replayed: next.is_none(),
         next_not_replayed: next,
+        left_alone: root.is_none() && enabled && known.gate.is_some() && !of_this_boot,
         last,
         known,
     };
@@ -52,7 +56,7 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
 }
 
 /// Why the next boot is not read ahead, as far as is known now.
-fn why_not_next(store: &Store, kept: &KeyDir, is_planned: bool, last: Option<&Last>) -> Option<String> {
+fn why_not_next(store: &Store, kept: &KeyDir, known: &KeyStatus, last: Option<&Last>) -> Option<String> {
     let state = store.root();
     if let Err(Errno::ROFS) = access(state, Access::WRITE_OK) {
         return Some(format!(
@@ -60,8 +64,11 @@ fn why_not_next(store: &Store, kept: &KeyDir, is_planned: bool, last: Option<&La
             state.display()
         ));
     }
-    if !is_planned {
+    if known.plan.is_none() {
         return Some("nothing is known yet of what a boot needs".into());
+    }
+    if let Some(gate) = &known.gate {
+        return Some(format!("boots are left alone: {}", gate.text()));
     }
     if kept.is_armed() {
         return None;
@@ -81,6 +88,9 @@ fn text(status: &BootStatus) -> String {
         .as_ref()
         .map_or(4096, |profile| profile.page_size);
     let mut lines = vec![("enabled", if status.enabled { "yes" } else { "no" }.to_owned())];
+    if status.left_alone {
+        lines.push(("this boot", "is left alone".into()));
+    }
     if let Some(last) = &status.last {
         lines.extend(of_last(last));
     }

@@ -72,7 +72,12 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         Device::Flash => Some(DeviceClass::Flash),
         Device::Network => Some(DeviceClass::Network),
     };
-    let machine = machine::snapshot(&profile, &Costs { store, class }, &mut |line| complain(&line))?;
+    let costs = Costs {
+        store,
+        class,
+        anew: false,
+    };
+    let machine = machine::snapshot(&profile, &costs, &mut |line| complain(&line))?;
     let options = PlanOptions {
         budget: args.memory,
         now_unix_ns: now_unix_ns(),

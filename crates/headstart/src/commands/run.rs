@@ -17,8 +17,8 @@ use headstart_store::Store;
 /// and what was learned and how it went is kept. That happens in the background once the start has ended: when the
 /// command ends, or reads nothing new and hardly computes for 2 seconds, or after 60 seconds.
 ///
-/// Where earlier starts show that reading ahead makes the command slower, only every 10th start reads ahead, to notice
-/// when that changes; with --control-every 0 all do.
+/// Where earlier starts show that reading ahead makes the command slower, its starts are left alone, neither read ahead
+/// nor recorded, but for one in N, by chance, that tries again (`status` says so); with --control-every 0 all are read ahead.
 ///
 /// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart by that
 /// signal; learning goes on in the background.
@@ -29,7 +29,7 @@ pub struct Args {
     /// The name under which the command is known [default: its executable, with the script or module it interprets].
     #[arg(long, value_name = "KEY")]
     name: Option<String>,
-    /// Do not read ahead at every Nth start, to have something to compare with; 0 for never.
+    /// Do not read ahead at every Nth start, to have something to compare with; 0 to read ahead at all.
     #[arg(long, value_name = "N", default_value_t = 10)]
     control_every: u32,
     /// Return only when all is learned and kept, not as soon as the command ends.

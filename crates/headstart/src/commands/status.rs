@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use headstart_model::plan::RequestKind;
 use headstart_report::plan::issued;
 use headstart_report::profile::page_counts;
-use headstart_report::status::{KeyStatus, PlanStatus, ProfileStatus, compare, list, text};
+use headstart_report::status::{Gate, KeyStatus, PlanStatus, ProfileStatus, compare, list, text};
 use headstart_store::{KeyDir, Store};
 
 /// List what is known, and whether it pays.
@@ -64,6 +64,10 @@ pub(super) fn of(kept: &KeyDir) -> KeyStatus {
         plan,
         traces: kept.traces().len(),
         comparison: compare(&outcomes),
+        gate: kept.gate().map(|gate| Gate {
+            why: gate.why,
+            every: gate.every,
+        }),
         outcomes,
     }
 }

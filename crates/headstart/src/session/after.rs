@@ -1,5 +1,6 @@
 //! After the start: review what the replay was worth, learn, plan anew, keep it all.
 
+use super::gate::{self, Alone};
 use super::helper::Notes;
 use super::{replan, turns};
 use crate::context::now_unix_ns;
@@ -50,16 +51,22 @@ pub struct Rules {
     pub unfit: Option<String>,
     /// Memory that the next replay may fill, bytes; `None` for a share of what is available now.
     pub budget: Option<u64>,
+    /// How it goes without a replay, where that is known.
+    pub alone: Option<Alone>,
+    /// One in so many goes without a replay, or looks again where starts are left alone; with 0 all are replayed.
+    pub control_every: u32,
 }
 
 impl Rules {
     /// Those of programs.
-    pub fn of_programs() -> Rules {
+    pub fn of_programs(control_every: u32) -> Rules {
         Rules {
             policy: Policy::Decay,
             exclude: DEFAULT_EXCLUDE.iter().map(|path| (*path).into()).collect(),
             unfit: None,
             budget: None,
+            alone: None,
+            control_every,
         }
     }
 }
@@ -95,8 +102,9 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<Outcome> {
     let trace = match recorded {
         Ok(trace) => trace,
         Err(error) => {
-            let outcome = without_trace(key, mode, replayed.as_ref(), ended, origin_unix_ns, &error);
-            keep(store, &lock, &outcome, None, notes)?;
+            let why = format!("not recorded: {error}");
+            let outcome = without_trace(key, mode, replayed.as_ref(), ended, origin_unix_ns, why);
+            keep(store, &lock, &outcome, None, &rules, notes)?;
             return Ok(outcome);
         }
     };
@@ -127,7 +135,12 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<Outcome> {
     match learned {
         Ok(profile) => {
             lock.save_profile(&profile)?;
-            let costs = Costs { store, class: None };
+            let costs = Costs {
+                store,
+                class: None,
+                // It looks again whether starts are to be left alone.
+                anew: lock.dir().gate().is_some(),
+            };
             let facts = machine::snapshot(&profile, &costs, &mut |line| notes.tell(line))?;
             let options = PlanOptions {
                 budget: rules.budget,
@@ -143,7 +156,7 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<Outcome> {
         Err(why) => notes.tell(format!("{key}: nothing is learned: {why}")),
     }
     lock.add_trace(&trace)?;
-    keep(store, &lock, &outcome, witness, notes)?;
+    keep(store, &lock, &outcome, witness, &rules, notes)?;
     Ok(outcome)
 }
 
@@ -191,13 +204,14 @@ fn metadata(lock: &KeyLock, trace: &Trace, notes: &mut Notes) -> (Vec<RecordedMe
     (all, witness)
 }
 
-fn without_trace(
+/// What is known of a start that was not recorded.
+pub fn without_trace(
     key: &Key,
     mode: Mode,
     replayed: Option<&Replayed>,
     ended: Option<(Option<i32>, Duration)>,
     started_unix_ns: u64,
-    error: &RecordError,
+    why: String,
 ) -> Outcome {
     let report = replayed.map(|it| &it.report);
     Outcome {
@@ -212,7 +226,7 @@ fn without_trace(
         skipped: report.map_or(Skipped::default(), |report| report.skipped),
         memory_available: report.map_or(0, |report| report.memory_available),
         memory_pressure: report.and_then(|report| report.memory_pressure),
-        not_learned: Some(format!("not recorded: {error}")),
+        not_learned: Some(why),
     }
 }
 
@@ -222,11 +236,21 @@ fn keep(
     lock: &KeyLock,
     outcome: &Outcome,
     witness: Option<PathBuf>,
+    rules: &Rules,
     notes: &mut Notes,
 ) -> Result<()> {
     lock.add_outcome(outcome)?;
+    lock.save_turns(&turns::next(lock.dir().turns(), outcome.mode))?;
     let outcomes = lock.dir().outcomes(|line| notes.tell(line));
-    lock.save_turns(&turns::next(lock.dir().turns(), outcome.mode, &outcomes))?;
+    let plan = lock.dir().plan().or_tell(|line| notes.tell(line));
+    let plan = plan.as_ref().and_then(|file| file.plan().ok());
+    let gate = gate::decide(
+        rules.alone.as_ref(),
+        plan.as_ref(),
+        &outcomes,
+        rules.control_every,
+    );
+    lock.save_gate(gate.as_ref())?;
     let (limits, now) = (Limits::default(), SystemTime::now());
     lock.trim(&limits, now, witness.as_deref());
     if let Err(error) = store.tidy(&limits, now) {

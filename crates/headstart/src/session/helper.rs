@@ -2,9 +2,8 @@
 
 use super::after::{After, Replayed};
 use super::message::{Message, receive, send};
-use super::turns::WITHOUT;
 use super::watch::{Fate, Watch};
-use super::{Job, Purpose, after};
+use super::{Job, Purpose, after, gate, turns};
 use anyhow::Context;
 use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
@@ -13,9 +12,10 @@ use headstart_model::{Key, Trace};
 use headstart_record::{RecordError, Recorder};
 use headstart_replay::{Options, Replay};
 use headstart_report::trace::Summary;
-use headstart_store::Store;
+use headstart_store::{Pass, Store};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Lines for the user: the first one is shown, all go to the log, which is this process's standard error.
 #[derive(Default)]
@@ -59,7 +59,10 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
             store,
             key,
             control_every,
-        } => begin(store, key, *control_every, job.origin, &mut notes),
+        } => match begin(store, key, *control_every, job.origin, &mut notes) {
+            Begun::Shut(why) => return leave_alone(stream, &job, key, &why, &notes),
+            Begun::Helped(mode, replaying) => (mode, replaying),
+        },
         Purpose::Trace(_) => (Mode::Record, None),
     };
     let mut record = job.record;
@@ -93,12 +96,13 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
     }
     let result = match &job.purpose {
         Purpose::Trace(path) => save(path, recorded).and_then(|summary| document(&summary)),
-        Purpose::Loop { store, key, .. } => {
+        Purpose::Loop {
+            store,
+            key,
+            control_every,
+        } => {
             let replayed = replaying.map(|replaying| replaying.end(&watch));
-            let ended = match watch.fate() {
-                Fate::Ended(ended, at) => Some((Some(ended.status), at.duration_since(job.origin))),
-                _ => None,
-            };
+            let ended = ended(watch.fate(), job.origin);
             let after = After {
                 store,
                 origin_unix_ns: job.origin_unix_ns,
@@ -108,7 +112,7 @@ pub fn work(stream: UnixStream, job: Job) -> i32 {
                 reason,
                 replayed,
                 ended,
-                rules: after::Rules::of_programs(),
+                rules: after::Rules::of_programs(*control_every),
             };
             after::work(after, &mut notes).and_then(|outcome| document(&outcome))
         }
@@ -142,36 +146,72 @@ impl Replaying {
     }
 }
 
+/// The command's status, and how long it took, once it has ended.
+fn ended(fate: Fate, origin: Instant) -> Option<(Option<i32>, Duration)> {
+    match fate {
+        Fate::Ended(ended, at) => Some((Some(ended.status), at.duration_since(origin))),
+        _ => None,
+    }
+}
+
+/// What is done for a start.
+enum Begun {
+    /// Nothing, and why.
+    Shut(String),
+    /// This.
+    Helped(Mode, Option<Replaying>),
+}
+
 /// Reads what is known and starts to replay it at once.
-fn begin(
-    store: &Store,
-    key: &Key,
-    control_every: u32,
-    origin: Instant,
-    notes: &mut Notes,
-) -> (Mode, Option<Replaying>) {
+fn begin(store: &Store, key: &Key, control_every: u32, origin: Instant, notes: &mut Notes) -> Begun {
     let kept = store.key(key);
+    let recorded = |mode| Begun::Helped(mode, None);
+    if control_every > 0 {
+        let draw = RandomState::new().build_hasher().finish();
+        match gate::pass(&kept, draw) {
+            (Pass::Shut, gate) => return Begun::Shut(gate.map(|gate| gate.why).unwrap_or_default()),
+            (Pass::Look, _) => return recorded(Mode::Control),
+            (Pass::Open, _) => {}
+        }
+    }
     let useful = |file: &PlanFile| file.plan().is_ok_and(|plan| plan.cut() > 0);
     let Some(plan) = kept.plan().or_tell(|line| notes.tell(line)).filter(useful) else {
-        return (Mode::Record, None);
+        return recorded(Mode::Record);
     };
-    let turns = kept.turns();
-    if control_every > 0 && turns.replays_since_control.saturating_add(1) >= control_every {
-        if turns == WITHOUT {
-            notes.log(&format!(
-                "{key}: not read ahead: earlier starts were slower with it, see `headstart status`"
-            ));
-        }
-        return (Mode::Control, None);
+    if turns::is_control(kept.turns(), control_every) {
+        return recorded(Mode::Control);
     }
     let copy = PlanFile(plan.0.clone());
     match Replay::start(copy, Options::new(origin)) {
-        Ok(replay) => (Mode::Replay, Some(Replaying { replay, plan })),
+        Ok(replay) => Begun::Helped(Mode::Replay, Some(Replaying { replay, plan })),
         Err(error) => {
             notes.tell(format!("not replaying: {error}"));
-            (Mode::Record, None)
+            recorded(Mode::Record)
         }
     }
+}
+
+/// Lets the command go at once, and stays only if headstart wants to know how it went.
+fn leave_alone(stream: UnixStream, job: &Job, key: &Key, why: &str, notes: &Notes) -> i32 {
+    notes.log(&format!("{key}: left alone: {why}"));
+    let (Ok(Message::Command(_)), Ok(answer)) = (receive(&stream), stream.try_clone()) else {
+        return 1;
+    };
+    // A headstart that is gone cannot be told.
+    let _ = send(&answer, &Message::Ready(String::new()));
+    if job.document {
+        let fate = Watch::begin(stream).wait();
+        if fate != Fate::NotStarted {
+            let ended = ended(fate, job.origin);
+            let why = format!("left alone: {why}");
+            let outcome = after::without_trace(key, Mode::Control, None, ended, job.origin_unix_ns, why);
+            if let Ok(text) = document(&outcome) {
+                let _ = send(&answer, &Message::Document(text));
+            }
+        }
+    }
+    let _ = send(&answer, &Message::Done(String::new()));
+    0
 }
 
 /// Records until the start has ended; where nothing records, waits for the command's end.

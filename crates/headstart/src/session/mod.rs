@@ -12,10 +12,11 @@
 
 pub mod after;
 mod front;
+pub mod gate;
 mod helper;
 mod message;
 mod replan;
-mod turns;
+pub mod turns;
 mod watch;
 
 pub use front::{Ending, start};

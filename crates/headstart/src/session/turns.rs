@@ -1,33 +1,22 @@
-//! Which start of a key goes without a replay: decided after a start, for the next.
+//! Which start of a key goes without a replay, to compare with.
 
-use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
-use headstart_report::status::better_without;
 use headstart_store::Turns;
 
-/// The turns of a key whose next start goes without a replay because replays made it slower: more than any number of
-/// replays after which a control run is due. It is decided after a start, when nobody waits for fifty outcomes to be
-/// read.
-pub const WITHOUT: Turns = Turns {
-    replays_since_control: u32::MAX,
-};
-
-/// Where the key stands after a start of this mode; its outcome is the last one.
-pub fn next(turns: Turns, mode: Mode, outcomes: &[Outcome]) -> Turns {
-    let so_far = match turns {
-        WITHOUT => 0,
-        turns => turns.replays_since_control,
-    };
+/// Where the key stands after a start of this mode.
+pub fn next(turns: Turns, mode: Mode) -> Turns {
     match mode {
-        _ if better_without(outcomes) => WITHOUT,
-        Mode::Record => Turns {
-            replays_since_control: so_far,
-        },
+        Mode::Record => turns,
         Mode::Control => Turns::default(),
         Mode::Replay => Turns {
-            replays_since_control: so_far + 1,
+            replays_since_control: turns.replays_since_control.saturating_add(1),
         },
     }
+}
+
+/// Whether it is the next start's turn, of which one in so many goes without; 0 for none.
+pub fn is_control(turns: Turns, every: u32) -> bool {
+    every > 0 && turns.replays_since_control.saturating_add(1) >= every
 }
 
 #[cfg(test)]
@@ -35,18 +24,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_start_it_is_known_how_the_next_one_goes() {
+    fn one_start_in_so_many_goes_without() {
         let turns = |replays_since_control| Turns {
             replays_since_control,
         };
-        assert_eq!(next(turns(2), Mode::Replay, &[]), turns(3));
-        assert_eq!(next(turns(2), Mode::Record, &[]), turns(2));
-        assert_eq!(next(turns(2), Mode::Control, &[]), turns(0));
-        assert_eq!(
-            next(WITHOUT, Mode::Replay, &[]),
-            turns(1),
-            "it is not slower any more"
-        );
-        assert_eq!(next(WITHOUT, Mode::Record, &[]), turns(0));
+        assert_eq!(next(turns(2), Mode::Replay), turns(3));
+        assert_eq!(next(turns(2), Mode::Record), turns(2));
+        assert_eq!(next(turns(2), Mode::Control), turns(0));
+        assert!(is_control(turns(9), 10) && !is_control(turns(8), 10));
+        assert!(is_control(turns(0), 1) && !is_control(turns(u32::MAX), 0));
     }
 }

@@ -1,0 +1,127 @@
+//! Whether boots are left alone, found out before anything of headstart is read: the gate of boots, a file of four lines
+//! (`headstart_store::Gate`).
+
+use super::{O_CLOEXEC, call, close, number, open};
+use core::ffi::{CStr, c_char};
+use core::mem::MaybeUninit;
+
+/// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is left alone.
+const GATE: &CStr = c"/var/lib/headstart/keys/4509beb0ab401d71-boot/gate";
+/// A random number for each boot, in hexadecimal digits.
+const BOOT_ID: &CStr = c"/proc/sys/kernel/random/boot_id";
+
+/// A `struct utsname` is six texts of this length, of which the third is the release.
+const TEXT: usize = 65;
+const NOSUID_NODEV_NOEXEC: usize = 2 | 4 | 8;
+
+/// Room for what is read: nothing here may need the functions of a library, by which the compiler would clear it.
+type Room = MaybeUninit<[u8; 6 * TEXT]>;
+
+/// Whether it is shut for this boot, and nobody has decided otherwise.
+///
+/// # Safety
+/// `words` are lists of strings that end with a null pointer.
+pub unsafe fn is_shut(words: [*const *const c_char; 2]) -> bool {
+    let mut room = Room::uninit();
+    let mut gate = read(GATE, &mut room).iter().copied();
+    let Some(every) = decimal(&mut gate) else {
+        return false;
+    };
+    // headstart itself reads what the kernel command line says: here it is one of the arguments or variables.
+    // SAFETY: as for this function.
+    let is_said = words.into_iter().any(|list| unsafe { has_word(list) });
+    if is_said || !is_this_kernel(&mut gate) {
+        return false;
+    }
+    let draw = draw().or_else(|| {
+        // As systemd would do it next, which keeps what it finds.
+        let proc = c"proc".as_ptr() as usize;
+        let arguments = [proc, c"/proc".as_ptr() as usize, proc, NOSUID_NODEV_NOEXEC, 0];
+        // SAFETY: strings, and no data.
+        unsafe { call(number::MOUNT, arguments) };
+        draw()
+    });
+    draw.and_then(|draw| draw.checked_rem(every))
+        .is_some_and(|rest| rest != 0)
+}
+
+/// A number, up to the end of its line.
+fn decimal(bytes: &mut impl Iterator<Item = u8>) -> Option<u32> {
+    let mut number: u32 = 0;
+    loop {
+        match bytes.next()? {
+            b'\n' => return Some(number),
+            digit @ b'0'..=b'9' => number = number.wrapping_mul(10).wrapping_add((digit - b'0').into()),
+            _ => return None,
+        }
+    }
+}
+
+/// Whether the line is this kernel's release.
+fn is_this_kernel(line: &mut impl Iterator<Item = u8>) -> bool {
+    let mut room = Room::uninit();
+    // SAFETY: room for a `struct utsname`, which the kernel fills.
+    unsafe {
+        call(number::UNAME, [room.as_mut_ptr() as usize, 0, 0, 0, 0]);
+        let mut release = room.as_ptr().cast::<u8>().add(2 * TEXT);
+        while *release != 0 {
+            if line.next() != Some(*release) {
+                return false;
+            }
+            release = release.add(1);
+        }
+    }
+    line.next() == Some(b'\n')
+}
+
+/// The number by chance that `headstart boot run` draws too: the last eight digits.
+fn draw() -> Option<u32> {
+    let mut room = Room::uninit();
+    let mut draw = None;
+    for byte in read(BOOT_ID, &mut room) {
+        let digit = match *byte {
+            digit @ b'0'..=b'9' => digit - b'0',
+            digit @ b'a'..=b'f' => digit - b'a' + 10,
+            _ => continue,
+        };
+        draw = Some(draw.unwrap_or(0) << 4 | u32::from(digit));
+    }
+    draw
+}
+
+/// Whether a word decides about headstart.
+///
+/// # Safety
+/// `list` is one of strings that ends with a null pointer.
+unsafe fn has_word(mut list: *const *const c_char) -> bool {
+    // SAFETY: see above; no string is read beyond its null character, which is none of the word's.
+    unsafe {
+        while !(*list).is_null() {
+            let mut at = (*list).cast::<u8>();
+            let is_it = b"headstart=".iter().all(|byte| {
+                let same = *at == *byte;
+                at = at.add(usize::from(same));
+                same
+            });
+            if is_it {
+                return true;
+            }
+            list = list.add(1);
+        }
+    }
+    false
+}
+
+/// The beginning of a file; nothing if it cannot be read.
+fn read<'a>(path: &CStr, room: &'a mut Room) -> &'a [u8] {
+    let Some(file) = open(path, O_CLOEXEC) else {
+        return &[];
+    };
+    let arguments = [file as usize, room.as_mut_ptr() as usize, size_of::<Room>(), 0, 0];
+    // SAFETY: room for so many bytes, of which the kernel has filled as many as it says.
+    unsafe {
+        let length = call(number::READ, arguments);
+        close(file);
+        core::slice::from_raw_parts(room.as_ptr().cast(), usize::try_from(length).unwrap_or(0))
+    }
+}

@@ -1,0 +1,312 @@
+//! Whether the starts of a key are left alone: decided after a start, for those that follow (decision 6).
+
+use headstart_model::Outcome;
+use headstart_model::machine::DeviceClass;
+use headstart_model::plan::{Plan, Request};
+use headstart_report::human::duration;
+use headstart_report::status::slower;
+use headstart_store::{Gate, KeyDir, Pass};
+use serde::{Deserialize, Serialize};
+
+/// The most of a boot that its replay, with headstart's own beginning, may take the device, or it cannot pay: something is
+/// always computed before the first page is there and after the last. Not less: what is needed first is read first, and
+/// the last that is read may be what nobody waits for.
+const MOST_OF_DEVICE: f64 = 0.9;
+
+/// A boot has just read about as much by itself: a device that would need so much longer than all of it for the plan was
+/// measured wrongly, on a busy machine.
+const BELIEVED: f64 = 1.25;
+
+/// The least of a boot that must be waited for disks, or it is left alone: less is what boots differ by anyway.
+const LEAST_WAITING: f64 = 0.05;
+
+/// How much a boot by itself reads at once, bytes, on average: faults, small files and the kernel's first guesses at reading
+/// ahead. The container of the lab, which reads 31.3 MiB in 911 requests, comes to 35 KiB.
+const READ: u64 = 32 << 10;
+
+/// How a boot goes by itself: the last one that was recorded without a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alone {
+    /// What headstart took until nobody had to wait for it any more: to be read itself and to attach the recorder,
+    /// nanoseconds.
+    pub own_ns: u64,
+    /// The processors' time that it took up to the end, nanoseconds.
+    pub cpu_ns: u64,
+    /// From when nobody had to wait for headstart to the end, nanoseconds.
+    pub rest_ns: u64,
+    /// How long threads, added up, waited for block devices; `None` where that is not recorded.
+    pub blocked_ns: Option<u64>,
+}
+
+/// What is done for a start.
+pub fn pass(kept: &KeyDir, draw: u64) -> (Pass, Option<Gate>) {
+    let gate = kept.gate();
+    let pass = gate
+        .as_ref()
+        .map_or(Pass::Open, |gate| gate.pass(&kernel(), draw));
+    (pass, gate)
+}
+
+/// The gate that follows from what is known, `None` for an open one; `every` is how many starts there are for one that
+/// looks again. Only of boots is it known how they go by themselves, for they begin with nothing in memory: of a program
+/// one start finds there all it needs and the next one nothing.
+pub fn decide(
+    alone: Option<&Alone>,
+    plan: Option<&Plan<'_>>,
+    outcomes: &[Outcome],
+    every: u32,
+) -> Option<Gate> {
+    if every == 0 {
+        return None;
+    }
+    let gate = |replay, why| Gate {
+        every,
+        kernel: kernel(),
+        replay,
+        why,
+    };
+    let too_little = |alone: &Alone| too_little(alone, &Device::of(plan?, alone.rest_ns));
+    if let Some(why) = alone.and_then(too_little) {
+        return Some(gate(false, why));
+    }
+    let (with, without) = slower(outcomes)?;
+    let why = format!(
+        "with reading ahead it takes {}, without {}",
+        duration(with),
+        duration(without)
+    );
+    Some(gate(true, why))
+}
+
+/// Why a replay cannot make a boot faster: the device takes as long for it, or there is too little to save, weighed against
+/// what headstart itself takes.
+fn too_little(alone: &Alone, device: &Device) -> Option<String> {
+    let rest = alone.rest_ns as f64;
+    let replay_ns = alone.own_ns.saturating_add(device.replay_ns);
+    let believed = device.replay_ns as f64 <= BELIEVED * rest;
+    if believed && replay_ns as f64 > MOST_OF_DEVICE * rest {
+        return Some(format!(
+            "a boot takes {}, and only to read it ahead would take the disk {}, and headstart {} to begin",
+            duration(alone.rest_ns),
+            duration(device.replay_ns),
+            duration(alone.own_ns)
+        ));
+    }
+    let blocked_ns = alone.blocked_ns.unwrap_or(u64::MAX);
+    let waits_ns = blocked_ns.min(device.alone_ns).min(alone.rest_ns);
+    let least_ns = alone.cpu_ns.max((LEAST_WAITING * rest) as u64);
+    (waits_ns < alone.own_ns.saturating_add(least_ns)).then(|| {
+        format!(
+            "of {} a boot waits for disks for {}, and headstart takes {} to begin, and {} of processors",
+            duration(alone.rest_ns),
+            duration(waits_ns),
+            duration(alone.own_ns),
+            duration(alone.cpu_ns)
+        )
+    })
+}
+
+/// What the devices of a plan, all at once, need to read what is used until some time of the start, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Device {
+    /// As the plan reads it, at least: what a request costs besides its bytes is left out on one head, where the order
+    /// decides about that.
+    replay_ns: u64,
+    /// As the start reads it by itself, one request after the other.
+    alone_ns: u64,
+}
+
+impl Device {
+    fn of(plan: &Plan<'_>, until_ns: u64) -> Device {
+        let mut seconds = vec![(0.0, 0.0); plan.device_count()];
+        let used = |one: &Request| one.length > 0 && u64::from(one.deadline_us) <= until_ns / 1000;
+        for request in plan.requests().take(plan.cut()).filter(used) {
+            let index = usize::from(request.device);
+            let (Some(device), Some((replay, alone))) = (plan.device(index), seconds.get_mut(index)) else {
+                continue;
+            };
+            let cost = &device.cost;
+            let transfer = request.length as f64 / cost.bandwidth;
+            let requests = |size: u64| request.length.div_ceil(size.max(1)) as f64;
+            *replay += transfer;
+            if cost.class != DeviceClass::Disk {
+                let at_once = f64::from(cost.depth.max(1));
+                *replay += requests(device.request_limit.into()) * cost.latency / at_once;
+            }
+            *alone += transfer + requests(READ) * cost.latency;
+        }
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
+        Device {
+            replay_ns: ns(seconds.iter().map(|(replay, _)| *replay).fold(0.0, f64::max)),
+            alone_ns: ns(seconds.iter().map(|(_, alone)| *alone).sum()),
+        }
+    }
+}
+
+/// The running kernel.
+fn kernel() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::Key;
+    use headstart_model::machine::Cost;
+    use headstart_model::outcome::{Mode, Skipped};
+    use headstart_model::plan::{PlanDevice, PlanDraft, PlanFile, PlanFileEntry, RequestKind};
+
+    const MS: u64 = 1_000_000;
+
+    /// What the lab's container needs, in the requests of its plan, on a device of this cost.
+    fn container(class: DeviceClass, bandwidth: f64, latency: f64, depth: u32) -> PlanFile {
+        let request = |number: u32| Request {
+            kind: RequestKind::Data,
+            stage: 0,
+            device: 0,
+            file: 0,
+            offset: 0,
+            length: 28_418_832 / 447,
+            bridged: 0,
+            deadline_us: number,
+        };
+        let cost = Cost {
+            class,
+            bandwidth,
+            latency,
+            depth,
+        };
+        let draft = PlanDraft {
+            key: Key::new("boot").unwrap(),
+            page_size: 4096,
+            created_unix_ns: 0,
+            budget: 1 << 30,
+            cut: 447,
+            stages: vec!["start".into()],
+            devices: vec![PlanDevice {
+                mount_point: "/".into(),
+                uuid: [0; 16],
+                cost,
+                request_limit: 128 << 10,
+                hold: 0,
+            }],
+            files: vec![PlanFileEntry {
+                path: "/f".into(),
+                device: 0,
+                inode: 1,
+                generation: 0,
+                size: 1 << 20,
+                mtime_ns: 0,
+            }],
+            requests: (0..447).map(request).collect(),
+        };
+        PlanFile(draft.to_bytes().unwrap())
+    }
+
+    fn alone(own_ms: u64, rest_ms: u64, blocked_ms: u64) -> Alone {
+        Alone {
+            own_ns: own_ms * MS,
+            cpu_ns: 60 * MS,
+            rest_ns: rest_ms * MS,
+            blocked_ns: Some(blocked_ms * MS),
+        }
+    }
+
+    fn shut(alone: Alone, plan: &PlanFile) -> Option<String> {
+        let gate = decide(Some(&alone), Some(&plan.plan().unwrap()), &[], 10);
+        gate.map(|gate| {
+            assert!(!gate.replay && gate.every == 10 && gate.kernel == kernel());
+            gate.why
+        })
+    }
+
+    /// The container of docs/measurements.md, section Boots: seconds from the execution of process 1 on, costs as probed.
+    #[test]
+    fn the_measured_boots_are_left_alone_where_they_gain_nothing() {
+        use DeviceClass::*;
+        let open = |alone, plan: &PlanFile| assert_eq!(shut(alone, plan), None);
+        // With headstart 6.7, 1.8, 0.28 and 1.8 s sooner.
+        open(alone(200, 7900, 7600), &container(Disk, 110e6, 6e-3, 1));
+        open(alone(100, 1930, 3000), &container(Flash, 500e6, 4e-3, 16));
+        open(alone(80, 490, 1000), &container(Flash, 111e6, 0.79e-3, 4));
+        open(alone(250, 2850, 15_000), &container(Flash, 99e6, 33.8e-3, 16));
+        // 0.05 s later from before process 1 on, 0.25 s from the first unit on.
+        let card = container(Flash, 24.3e6, 0.68e-3, 1);
+        let why = shut(alone(250, 1640, 5000), &card).unwrap();
+        assert!(why.contains("would take the disk 1.47 s"), "{why}");
+        assert!(shut(alone(370, 1230, 4000), &card).is_some());
+        // No difference but 0.1 s of processors.
+        let none = container(Flash, 2.2e9, 9.3e-6, 1);
+        let why = shut(alone(40, 290, 230), &none).unwrap();
+        assert!(why.contains("waits for disks for 21"), "{why}");
+    }
+
+    #[test]
+    fn what_is_in_memory_already_is_not_waited_for() {
+        let disk = container(DeviceClass::Flash, 500e6, 0.1e-3, 16);
+        assert!(shut(alone(40, 2000, 0), &disk).is_some());
+        assert!(
+            shut(alone(40, 2000, 90), &disk).is_some(),
+            "headstart takes as much"
+        );
+        assert_eq!(shut(alone(40, 1000, 150), &disk), None);
+        let unknown = Alone {
+            blocked_ns: None,
+            ..alone(40, 1000, 0)
+        };
+        assert_eq!(shut(unknown, &disk), None, "the device's cost tells then");
+    }
+
+    #[test]
+    fn only_what_is_needed_by_the_end_counts_and_nonsense_is_not_believed() {
+        let card = container(DeviceClass::Flash, 24.3e6, 0.68e-3, 1);
+        let plan = card.plan().unwrap();
+        assert_eq!(Device::of(&plan, 0).replay_ns / MS, 3, "one request of 447");
+        assert_eq!(Device::of(&plan, 447_000).replay_ns / MS, 1473);
+        assert_eq!(
+            shut(alone(100, 1100, 900), &card),
+            None,
+            "it has just read all that"
+        );
+    }
+
+    #[test]
+    fn slower_replays_shut_the_gate_and_are_tried_again() {
+        let outcome = |(mode, ms): (Mode, u64)| Outcome {
+            key: Key::new("k").unwrap(),
+            started_unix_ns: 1,
+            mode,
+            elapsed_ns: ms * MS,
+            status: Some(0),
+            blocked_ns: None,
+            replay_ns: 0,
+            stages: Vec::new(),
+            skipped: Skipped::default(),
+            memory_available: 0,
+            memory_pressure: None,
+            not_learned: None,
+        };
+        let (record, replay) = (Mode::Record, Mode::Replay);
+        let times = [
+            (record, 1970),
+            (record, 1980),
+            (replay, 2230),
+            (replay, 2190),
+            (replay, 2260),
+        ];
+        let all = times.map(outcome);
+        let gate = decide(None, None, &all, 10).unwrap();
+        assert!(gate.replay, "only a replay can tell");
+        assert!(
+            gate.why.contains("2.23 s") && gate.why.contains("1.98 s"),
+            "{}",
+            gate.why
+        );
+        assert_eq!(decide(None, None, &all[..4], 10), None);
+        assert_eq!(
+            decide(None, None, &all, 0),
+            None,
+            "all starts are to be read ahead"
+        );
+    }
+}
