@@ -3,8 +3,8 @@
 //!
 //! `cargo run --release -p headstart-acceptance --example overhead -- [ROUNDS [cold|warm [unit|init]]]`
 //!
-//! Seconds to multi-user.target, and seconds of processors until headstart has learned from the boot, all processes of the
-//! container added up; in every round each once, in turn. `warm`: with all the boot reads in memory already. `init`: from
+//! Seconds to multi-user.target, seconds of processors until headstart has learned from the boot, all processes of the
+//! container added up, and what was read from the disk; in every round each once, in turn. `warm`: with all the boot reads in memory already. `init`: from
 //! before process 1 on, not from the first unit on.
 
 use anyhow::{Context, Result, bail};
@@ -22,6 +22,9 @@ const MODES: [(&str, Option<&str>); 4] = [
     ("record", Some("headstart=record")),
     ("on", Some("headstart=on")),
 ];
+
+/// Seconds until it was up, seconds of processors, read requests, and MiB read.
+type Run = [f64; 4];
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -54,7 +57,7 @@ fn main() -> Result<()> {
         "sed -i '1s/.*/{}/' $R/var/lib/headstart/keys/*/gate",
         u32::MAX
     ))?;
-    let mut found: [Vec<(f64, f64)>; MODES.len()] = Default::default();
+    let mut found: [Vec<Run>; MODES.len()] = Default::default();
     for round in 0..rounds {
         for turn in 0..MODES.len() {
             let mode = (round + turn) % MODES.len();
@@ -63,32 +66,43 @@ fn main() -> Result<()> {
             // What it writes is forgotten: every boot knows the same.
             let measured = boots.machine.run(&setup, &boots.place)?;
             let up = measured.marks.iter().find(|mark| mark.name == "multi-user");
-            let up = up.context("a boot that reached multi-user.target")?.seconds;
-            let cpu = measured.stages.iter().find_map(|stage| stage.cpu_seconds);
-            found[mode].push((up, cpu.context("a control group that counts processors' time")?));
+            let boot = measured.stages.first().context("a boot")?;
+            found[mode].push([
+                up.context("a boot that reached multi-user.target")?.seconds,
+                boot.cpu_seconds
+                    .context("a control group that counts processors' time")?,
+                boot.reads as f64,
+                boot.bytes as f64 / f64::from(1 << 20),
+            ]);
         }
     }
-    println!("{rounds} rounds, {cache:?}: mean (sd), median of the difference to off in each round");
-    let tenth: Vec<(f64, f64)> = found[1]
+    let tenth = found[1]
         .iter()
         .zip(&found[2])
-        .map(|(alone, record)| (0.9 * alone.0 + 0.1 * record.0, 0.9 * alone.1 + 0.1 * record.1))
+        .map(|(alone, record)| std::array::from_fn(|at| 0.9 * alone[at] + 0.1 * record[at]))
         .collect();
     let names = MODES.iter().map(|(name, _)| *name).chain(["1 in 10"]);
+    println!("{rounds} rounds, {cache:?}: mean (sd), median of the difference to off in each round");
     for (mode, runs) in names.zip(found.iter().chain([&tenth])) {
-        let column = |of: fn(&(f64, f64)) -> f64| {
-            let own: Vec<f64> = runs.iter().map(of).collect();
-            let base: Vec<f64> = found[0].iter().map(of).collect();
-            let less: Vec<f64> = own.iter().zip(&base).map(|(a, b)| a - b).collect();
-            let sd = deviation(&own).unwrap_or(f64::NAN);
+        let own = |runs: &[Run], at: usize| runs.iter().map(|run| run[at]).collect::<Vec<f64>>();
+        let column = |at: usize| {
+            let (runs, base) = (own(runs, at), own(&found[0], at));
+            let less: Vec<f64> = runs.iter().zip(&base).map(|(a, b)| a - b).collect();
+            let sd = deviation(&runs).unwrap_or(f64::NAN);
             let difference = median(&less);
             format!(
                 "{:.3} s ({sd:.3}), {difference:+.3} s ({:+.1} %)",
-                mean(&own),
+                mean(&runs),
                 100.0 * difference / median(&base)
             )
         };
-        println!("{mode:7} up {}; CPU {}", column(|run| run.0), column(|run| run.1));
+        println!(
+            "{mode:7} up {}; CPU {}; {} reads, {:.1} MiB",
+            column(0),
+            column(1),
+            median(&own(runs, 2)),
+            median(&own(runs, 3))
+        );
     }
     Ok(())
 }
