@@ -8,7 +8,7 @@ use anyhow::Result;
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 use headstart_report::human::{bytes, duration, pages, percent, printable};
-use headstart_report::outcome::total;
+use headstart_report::outcome::{skipped, total};
 use headstart_report::status::{KeyStatus, verdict};
 use headstart_report::table::facts;
 use headstart_store::{KeyDir, Store};
@@ -149,16 +149,16 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
 fn of_replay(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)> {
     let all = total(outcome);
     let size = |count| pages(count, page_size);
-    let skipped = match outcome.skipped.total() {
+    let left_out = match outcome.skipped.total() {
         0 => String::new(),
-        some => format!(", {some} skipped"),
+        _ => format!("; skipped: {}", skipped(&outcome.skipped)),
     };
     let metadata = bytes(all.metadata_pages.saturating_mul(u64::from(page_size)));
     vec![
         (
             "prefetched",
             format!(
-                "{} in {} requests, {metadata} of metadata in {}, in {}{skipped}",
+                "{} in {} requests, {metadata} of metadata in {}, in {}{left_out}",
                 size(all.issued_pages.saturating_sub(all.resident_pages)),
                 all.data_requests,
                 all.metadata_requests,
