@@ -37,7 +37,7 @@ install: build man
 	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5
 	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/
 	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/
-	install -D -m 644 packaging/systemd/headstart-boot.service $(DESTDIR)/usr/lib/systemd/system/headstart-boot.service
+	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system packaging/systemd/*.service
 	install -D -m 755 packaging/initramfs-tools/hooks/headstart $(DESTDIR)/usr/share/initramfs-tools/hooks/headstart
 	install -D -m 755 packaging/initramfs-tools/scripts/local-bottom/headstart \
 		$(DESTDIR)/usr/share/initramfs-tools/scripts/local-bottom/headstart

@@ -1,14 +1,16 @@
 //! The first and the last thing that others want of this process: to be in memory, and to tell when they may go on.
 
 use super::last::Place;
-use super::{gate, init, install};
+use super::{RUN, gate, init, install};
 use crate::context::store;
 use headstart_system::launch::Tell;
 use headstart_system::residency::fadvise_willneed;
+use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
+use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Less than any device's request limit, beyond which an advice is cut off silently.
 const CHUNK: u64 = 128 << 10;
@@ -71,6 +73,21 @@ impl Waiting {
             Waiting::Init(tell) => tell.go(),
             Waiting::Nobody => {}
         }
+    }
+}
+
+/// For whom a replay that begins only when systemd has made the root writable holds the units that come then: until this is
+/// dropped, or the process ends, `headstart-hold.service` waits.
+pub struct Hold {
+    _locked: File,
+}
+
+impl Hold {
+    /// Takes the lock that is waited for.
+    pub fn take() -> io::Result<Hold> {
+        let file = File::create(Path::new(RUN).join("hold"))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Hold { _locked: file })
     }
 }
 

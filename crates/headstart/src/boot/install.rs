@@ -13,6 +13,9 @@ pub const FROM_INITRAMFS: &str = "HEADSTART_INITRAMFS";
 
 const UNIT: &str = include_str!("../../../../packaging/systemd/headstart-boot.service");
 const NAME: &str = "headstart-boot.service";
+/// Wanted by it.
+const HOLD_UNIT: &str = include_str!("../../../../packaging/systemd/headstart-hold.service");
+const HOLD_NAME: &str = "headstart-hold.service";
 /// Where the unit says the command is.
 const INSTALLED: &str = "/usr/sbin/headstart";
 /// Where the command may be.
@@ -87,6 +90,9 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
             let (unit, command) = (Path::new(LOCAL).join(NAME), command(other)?);
             write(&root.join(&unit), UNIT.replace(INSTALLED, &command), 0o644)?;
             changed.push(root.join(&unit));
+            let hold = root.join(LOCAL).join(HOLD_NAME);
+            write(&hold, HOLD_UNIT, 0o644)?;
+            changed.push(hold);
             for hook in HOOKS.iter().filter(|hook| root.join(hook.place).is_dir()) {
                 write(&hook.file(root), hook.text.replace(INSTALLED, &command), 0o755)?;
                 changed.push(hook.file(root));
@@ -117,7 +123,12 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
 pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     let root = other.unwrap_or(Path::new("/"));
     let mut changed = Vec::new();
-    let mut written = vec![root.join(WANTS).join(NAME), root.join(LOCAL).join(NAME)];
+    let local = root.join(LOCAL);
+    let mut written = vec![
+        root.join(WANTS).join(NAME),
+        local.join(NAME),
+        local.join(HOLD_NAME),
+    ];
     if packaged(root).is_none() {
         written.extend(HOOKS.iter().map(|hook| hook.file(root)));
     }
@@ -254,7 +265,8 @@ mod tests {
         assert!(dir.path().join(STATE).is_dir());
         let init = dir.path().join(INIT);
         assert!(has_init(root) && fs::read(&init).unwrap() == PROGRAM);
-        assert_eq!(disable(root).unwrap().len(), 3);
+        assert!(dir.path().join(LOCAL).join(HOLD_NAME).exists() && unit.contains(HOLD_NAME));
+        assert_eq!(disable(root).unwrap().len(), 4);
         assert_eq!(
             fs::read_link(&init).unwrap(),
             Path::new(REAL_INIT),
@@ -283,7 +295,7 @@ mod tests {
             assert_eq!(mode & 0o777, 0o755, "{}", hook.path);
         }
         assert_eq!(remake_initramfs(root), Some("update-initramfs -u"));
-        assert_eq!(disable(root).unwrap().len(), 7);
+        assert_eq!(disable(root).unwrap().len(), 8);
         assert!(HOOKS.iter().all(|hook| !hook.file(dir.path()).exists()));
     }
 

@@ -2,7 +2,7 @@
 
 use super::cmdline::{Wish, wish};
 use super::config::{self, Config};
-use super::early::Waiting;
+use super::early::{Hold, Waiting};
 use super::end::{End, Why};
 use super::last::{Last, Place};
 use super::manager::Manager;
@@ -93,6 +93,8 @@ pub fn run(store: &Store, place: Place, waiting: Waiting) -> Result<()> {
         }
         .unwrap_or_else(monotonic_ns),
         free_ns: 0,
+        hold: None,
+        hold_until: origin + HOLD_LIMIT,
     };
     // Attaching the recorder takes the processor, reading the plan the disk.
     let attach = std::thread::spawn(|| Recorder::start(&options()));
@@ -158,6 +160,10 @@ struct Boot<'a> {
     own_begin_ns: u64,
     /// When nobody had to wait for anything but the replay any more, nanoseconds of CLOCK_MONOTONIC.
     free_ns: u64,
+    /// Held for those who come when the root has become writable.
+    hold: Option<Hold>,
+    /// When all go on at the latest.
+    hold_until: Instant,
 }
 
 impl Boot<'_> {
@@ -224,6 +230,7 @@ impl Boot<'_> {
                 match Replays::start(plan, self.origin) {
                     Ok(replays) => {
                         self.replays = Some(replays);
+                        self.hold_until = Instant::now() + HOLD_LIMIT;
                         self.last.mode = Some(Mode::Replay);
                         self.last.not_replayed = None;
                     }
@@ -234,6 +241,8 @@ impl Boot<'_> {
                 "the last boot that was read ahead did not come to its end, so this one was not".into(),
             ),
             Err(error) if read_only(&error) => {
+                // Where it cannot be, nobody is held.
+                self.hold = self.hold.take().or_else(|| Hold::take().ok());
                 self.last.not_replayed = Some(format!(
                     "the guard against failing boots cannot be taken: {error}"
                 ));
@@ -278,10 +287,8 @@ impl Boot<'_> {
     fn watch(&mut self, recording: &mut Recording, end: &mut End) -> Option<Why> {
         loop {
             self.let_go();
-            let most = match self.waiting {
-                None => LOOK_EVERY,
-                Some(_) => HOLD_LOOK_EVERY,
-            };
+            let held = self.waiting.is_some() || (self.hold.is_some() && self.plan.is_none());
+            let most = if held { HOLD_LOOK_EVERY } else { LOOK_EVERY };
             self.pause(most, recording.waits());
             if self.told_to_end() {
                 return None;
@@ -313,13 +320,16 @@ impl Boot<'_> {
     }
 
     /// Lets the others start, unless they would catch up with the replay of a disk. A replay that waits for a writable root
-    /// holds nobody: it is others that make it writable.
+    /// holds only who comes after that: it is others that make it writable.
     fn let_go(&mut self) {
-        let waits = self.replays.as_ref().is_some_and(Replays::hold);
-        if !waits || self.origin.elapsed() >= HOLD_LIMIT {
-            if let Some(waiting) = self.waiting.take() {
-                waiting.let_go();
-            }
+        if self.replays.as_ref().is_some_and(Replays::hold) && Instant::now() < self.hold_until {
+            return;
+        }
+        if let Some(waiting) = self.waiting.take() {
+            waiting.let_go();
+        }
+        if self.plan.is_none() {
+            self.hold = None;
         }
     }
 
