@@ -236,3 +236,51 @@ fn columns<const N: usize>(rows: &[[String; N]], words: &[usize]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::load;
+
+    #[test]
+    fn what_our_experiments_compare_with_was_published() {
+        let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let figures = Figures::load(&lab.join("seeds.toml")).unwrap();
+        let mut compared = 0;
+        for entry in std::fs::read_dir(lab.join("experiments")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "toml") {
+                continue;
+            }
+            let experiment = load(&path).unwrap();
+            for Published {
+                table,
+                test,
+                case,
+                setup,
+                base,
+                ..
+            } in &experiment.published
+            {
+                assert!(
+                    setup.contains_key(base),
+                    "{}: {table} {test}: {base}",
+                    path.display()
+                );
+                for (case, setup) in case
+                    .values()
+                    .flat_map(|case| setup.values().map(move |setup| (case, setup)))
+                {
+                    let figure = figures.find(table, test, case, setup);
+                    assert!(
+                        figure.is_some(),
+                        "{}: {table} {test}, {case}, {setup}",
+                        path.display()
+                    );
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared > 20, "{compared}");
+    }
+}
