@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Pages used, from 6.12 on: the kernel says what is asked for. */
+#ifndef ASKED_H
+#define ASKED_H
+
+SEC("tp_btf/mm_filemap_get_pages")
+int BPF_PROG(get_pages, struct address_space *mapping, unsigned long index, unsigned long last_index)
+{
+	return plain_use(mapping, index, last_index, USE_READ);
+}
+
+/*
+ * The kernel maps up to 16 pages around a fault, those of its address's aligned window, and tells of the window alone.
+ * Which page was touched follows from the fault's address, of which another event has told, before the thread perhaps
+ * waited for the page and woke up on another processor. Direct-mapped by thread and lossy: a collision makes the page
+ * unknown.
+ */
+#define FAULTS (1 << 12)
+
+struct fault {
+	u64 thread;
+	u64 address;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FAULTS);
+	__type(key, u32);
+	__type(value, struct fault);
+} faults SEC(".maps");
+
+static __always_inline int faulted(u64 address)
+{
+	u64 thread = bpf_get_current_pid_tgid();
+	u32 key = thread & (FAULTS - 1);
+	struct fault *fault = bpf_map_lookup_elem(&faults, &key);
+
+	if (fault) {
+		fault->thread = thread;
+		fault->address = address;
+	}
+	return 0;
+}
+
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(page_fault_user, unsigned long address)
+{
+	return faulted(address);
+}
+
+SEC("tp_btf/page_fault_kernel")
+int BPF_PROG(page_fault_kernel, unsigned long address)
+{
+	return faulted(address);
+}
+
+#ifdef HAVE_BPF_LOOP
+struct find {
+	u64 mapping;
+	u64 address;
+	struct touch found;
+};
+
+static long found_vma(struct task_struct *task, struct vm_area_struct *vma, struct find *f)
+{
+	if ((u64)BPF_CORE_READ(vma, vm_file, f_mapping) == f->mapping)
+		touch_in(&f->found, f->address, vma);
+	return 0;
+}
+
+/*
+ * Pages of this mapping are used by a fault. The kernel touches memory for others without one: then the thread's last
+ * fault is another, most often of other memory; if not, what it says is true all the same.
+ */
+static __always_inline int fault_use(const struct address_space *mapping, u64 address, u64 start, u64 last, u8 kind)
+{
+	struct find f = { .mapping = address };
+	u64 thread = bpf_get_current_pid_tgid();
+	u32 key = thread & (FAULTS - 1);
+	struct fault *fault;
+
+	if (!wanted(thread >> 32))
+		return 0;
+	fault = bpf_map_lookup_elem(&faults, &key);
+	if (fault && fault->thread == thread) {
+		f.address = fault->address;
+		bpf_find_vma(bpf_get_current_task_btf(), f.address, found_vma, &f, 0);
+	}
+	return use(mapping, start, last, kind, &f.found);
+}
+
+SEC("tp_btf/mm_filemap_map_pages")
+int BPF_PROG(map_pages, struct address_space *mapping, unsigned long start, unsigned long end)
+{
+	return fault_use(mapping, ctx[0], start, end, USE_MAP);
+}
+
+SEC("tp_btf/mm_filemap_fault")
+int BPF_PROG(fault, struct address_space *mapping, unsigned long index)
+{
+	return fault_use(mapping, ctx[0], index, index, USE_FAULT);
+}
+#endif
+
+#endif

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* What the programs share: settings, what goes to and from user space, whom to record. */
+#ifndef COMMON_H
+#define COMMON_H
+
+#define S_IFMT 0170000
+#define S_IFREG 0100000
+#define SB_NOUSER (1UL << 31)
+#define BDEVFS_MAGIC 0x62646576
+#define ENOENT 2
+#define ENOTDIR 20
+#define AT_FDCWD (-100)
+#define PF_KTHREAD 0x00200000
+
+/* --- What user space sets before loading --- */
+
+/* How each system call looks paths up; 0: it does not. */
+#define SYSCALLS 512
+#define LOOKUP_KIND 0x07	 /* kind of look-up, plus one */
+#define LOOKUP_AT 0x08		 /* (directory, path, …) instead of (path, …) */
+#define LOOKUP_DESCRIPTOR 0x10	 /* (descriptor, …): no path */
+#define LOOKUP_ONLY_MISSING 0x20 /* success is seen elsewhere */
+#define LOOKUP_KERNEL_TEXT 0x40	 /* the path is in kernel memory */
+#define LOOKUP_MISSING 0x80
+
+/* load.rs writes this. */
+const volatile struct {
+	/* Whether `listed` names the processes to record (scope tree) or those to leave out (scope system). */
+	u8 tree_scope;
+	/* Whether page cache additions are evidence of use, for want of better. */
+	u8 adds_are_uses;
+	/* Whether what was told already is not told again; off to measure. */
+	u8 filter;
+	u8 page_shift;
+	u8 syscalls[SYSCALLS];
+} config SEC(".rodata.config") = {};
+
+/* --- What is shared with user space while running --- */
+
+/* Set when nothing more shall be recorded. */
+u32 stopped SEC(".data.control") = 0;
+
+/* The recorder itself, as about_self found it. */
+struct {
+	u64 root_dentry;
+	u64 root_mount;
+	u64 pid_namespace;
+	u32 tgid;
+	u32 level; /* of its pid namespace */
+} self = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 << 20);
+} ring SEC(".maps");
+
+/* Events for which the ring buffer had no room. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} lost SEC(".maps");
+
+/* Thread groups, by their number in the initial pid namespace. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, 1 /* BPF_F_NO_PREALLOC: few are used, and time to start counts */);
+	__type(key, u32);
+	__type(value, u8);
+} listed SEC(".maps");
+
+/* Children of the recorder, by their number in its own pid namespace, where that is not the initial one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, 1 /* BPF_F_NO_PREALLOC */);
+	__type(key, u32);
+	__type(value, u32);
+} born SEC(".maps");
+
+/*
+ * What has been told already, to cut repeated events; user space does the exact work. Both are direct-mapped and
+ * lossy: a collision makes an event be sent again. An entry is one word, so that racing writers cannot mix two.
+ * seen_inodes: the file's id. seen_pages: 48 bits of a hash of file, 16-page chunk and kind, and a bit for each page.
+ */
+#define SEEN_INODES (1 << 16)
+#define SEEN_PAGES (1 << 17)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SEEN_INODES);
+	__type(key, u32);
+	__type(value, u64);
+} seen_inodes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SEEN_PAGES);
+	__type(key, u32);
+	__type(value, u64);
+} seen_pages SEC(".maps");
+
+/*
+ * Where records with text are put together. There are several for each processor, for a program may be preempted by
+ * another one (tracepoints no longer forbid it since 6.19).
+ */
+#define TEXT 4096
+#define NAME 256
+#define SCRATCHES 2
+
+struct scratch {
+	u32 busy;
+	u32 unused;
+	u8 bytes[sizeof(struct record_lookup) + 3 * TEXT + NAME];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SCRATCHES);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+/* --- Common parts --- */
+
+static __always_inline void count_lost(void)
+{
+	u32 zero = 0;
+	u64 *count = bpf_map_lookup_elem(&lost, &zero);
+
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+static __always_inline bool wanted(u32 tgid)
+{
+	if (stopped)
+		return false;
+	return (bpf_map_lookup_elem(&listed, &tgid) != NULL) == !!config.tree_scope;
+}
+
+static __always_inline u32 current_tgid(void)
+{
+	return bpf_get_current_pid_tgid() >> 32;
+}
+
+/* What a process is called in the pid namespace of this level. */
+static __always_inline void *upid_at(struct pid *pid, u32 level)
+{
+	return (void *)pid + bpf_core_field_offset(struct pid, numbers) + level * bpf_core_type_size(struct upid);
+}
+
+static __always_inline u64 pid_namespace_of(void *upid)
+{
+	u64 namespace = 0;
+
+	bpf_probe_read_kernel(&namespace, sizeof(namespace), upid + bpf_core_field_offset(struct upid, ns));
+	return namespace;
+}
+
+/* The process's number in the recorder's pid namespace; 0 if it has none there, as those of other containers. */
+static __always_inline u32 number_of(const struct task_struct *task)
+{
+	struct pid *pid;
+	u32 number = 0;
+	void *upid;
+
+	if (self.level == 0)
+		return BPF_CORE_READ(task, tgid);
+	pid = BPF_CORE_READ(task, group_leader, thread_pid);
+	if (BPF_CORE_READ(pid, level) < self.level)
+		return 0;
+	upid = upid_at(pid, self.level);
+	if (pid_namespace_of(upid) == self.pid_namespace)
+		bpf_probe_read_kernel(&number, sizeof(number), upid + bpf_core_field_offset(struct upid, nr));
+	return number;
+}
+
+static __always_inline u32 current_number(u32 tgid)
+{
+	if (self.level == 0)
+		return tgid;
+	return number_of((const struct task_struct *)bpf_get_current_task());
+}
+
+static __always_inline void head(struct record_head *head, u8 type, u8 kind, u32 pid)
+{
+	head->type = type;
+	head->kind = kind;
+	head->flags = 0;
+	head->unused = 0;
+	head->pid = pid;
+	head->time_ns = bpf_ktime_get_ns();
+}
+
+static __always_inline struct scratch *take_scratch(void)
+{
+	for (u32 i = 0; i < SCRATCHES; i++) {
+		u32 key = i;
+		struct scratch *s = bpf_map_lookup_elem(&scratches, &key);
+
+		if (s && !s->busy) {
+			s->busy = 1;
+			return s;
+		}
+	}
+	count_lost();
+	return NULL;
+}
+
+static __always_inline long send(struct scratch *s, u32 length)
+{
+	long error = 0;
+
+	if (length <= sizeof(s->bytes))
+		error = bpf_ringbuf_output(&ring, s->bytes, length, BPF_RB_NO_WAKEUP);
+	if (error)
+		count_lost();
+	s->busy = 0;
+	return error;
+}
+
+#endif

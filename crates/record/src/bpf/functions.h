@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Pages used, 5.10 to 6.11: the functions themselves. */
+#ifndef FUNCTIONS_H
+#define FUNCTIONS_H
+
+static __always_inline int read_call(const struct kiocb *iocb, const struct iov_iter *iter)
+{
+	u64 position = iocb->ki_pos, count = iter->count;
+
+	if (!count)
+		return 0;
+	return plain_use(iocb->ki_filp->f_mapping, position >> config.page_shift, (position + count - 1) >> config.page_shift, USE_READ);
+}
+
+SEC("fentry/filemap_read")
+int BPF_PROG(enter_read, struct kiocb *iocb, struct iov_iter *iter)
+{
+	return read_call(iocb, iter);
+}
+
+/* filemap_read's name up to 5.11. */
+SEC("fentry/generic_file_buffered_read")
+int BPF_PROG(enter_read_510, struct kiocb *iocb, struct iov_iter *iter)
+{
+	return read_call(iocb, iter);
+}
+
+/* 6.5 and later; before, splice comes through filemap_read. */
+SEC("fentry/filemap_splice_read")
+int BPF_PROG(enter_splice, struct file *in, s64 *position, void *pipe, unsigned long length)
+{
+	u64 from = 0;
+
+	bpf_probe_read_kernel(&from, sizeof(from), position);
+	if (!length)
+		return 0;
+	return plain_use(in->f_mapping, from >> config.page_shift, (from + length - 1) >> config.page_shift, USE_READ);
+}
+
+static __always_inline int vmf_use(const struct vm_fault *vmf, u64 start, u64 last, u8 kind)
+{
+	struct touch t = {};
+
+	touch_in(&t, vmf->address, vmf->vma);
+	return use(vmf->vma->vm_file->f_mapping, start, last, kind, &t);
+}
+
+SEC("fentry/filemap_map_pages")
+int BPF_PROG(enter_map, struct vm_fault *vmf, unsigned long start, unsigned long end)
+{
+	return vmf_use(vmf, start, end, USE_MAP);
+}
+
+SEC("fentry/filemap_fault")
+int BPF_PROG(enter_fault, struct vm_fault *vmf)
+{
+	return vmf_use(vmf, vmf->pgoff, vmf->pgoff, USE_FAULT);
+}
+
+#endif

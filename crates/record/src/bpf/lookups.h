@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Which paths are looked up. */
+#ifndef LOOKUPS_H
+#define LOOKUPS_H
+
+/* Tells of a look-up by the current process: a path (0: none), relative to a descriptor. By numbers: see tell_file. */
+__noinline int tell_lookup(u64 text, int descriptor, u32 how)
+{
+	const struct task_struct *task = (const void *)bpf_get_current_task();
+	const struct fs_struct *fs = BPF_CORE_READ(task, fs);
+	u32 at = sizeof(struct record_lookup);
+	struct scratch *s;
+	struct record_lookup *r;
+	bool absolute = false;
+	u64 dentry = 0, mnt = 0;
+	long n = 0;
+
+	s = take_scratch();
+	if (!s)
+		return -1;
+	r = (void *)s->bytes;
+	if (text) {
+		if (how & LOOKUP_KERNEL_TEXT)
+			n = bpf_probe_read_kernel_str(s->bytes + at, TEXT, (const void *)text);
+		else
+			n = bpf_probe_read_user_str(s->bytes + at, TEXT, (const void *)text);
+		/* An empty path means the descriptor itself: nothing is looked up. */
+		if (n <= 1 || n > TEXT) {
+			s->busy = 0;
+			return 0;
+		}
+		absolute = s->bytes[at] == '/';
+		at += n;
+	}
+	head(&r->head, RECORD_LOOKUP, (how & LOOKUP_KIND) - 1, current_number(current_tgid()));
+	r->length = n;
+	r->unused = 0;
+	if (!(how & LOOKUP_MISSING))
+		r->head.flags |= LOOKUP_FOUND;
+	if (absolute) {
+		dentry = (u64)BPF_CORE_READ(fs, root.dentry);
+		mnt = (u64)BPF_CORE_READ(fs, root.mnt);
+		if (dentry && (dentry != self.root_dentry || mnt != self.root_mount)) {
+			r->head.flags |= LOOKUP_HAS_ROOT;
+			at += place(&r->root, s, at, dentry, mnt);
+		}
+	} else {
+		if (descriptor == AT_FDCWD) {
+			dentry = (u64)BPF_CORE_READ(fs, pwd.dentry);
+			mnt = (u64)BPF_CORE_READ(fs, pwd.mnt);
+		} else {
+			const struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+			const struct file *file = NULL;
+
+			if ((u32)descriptor < BPF_CORE_READ(table, max_fds))
+				bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + (u32)descriptor);
+			if (file) {
+				dentry = (u64)BPF_CORE_READ(file, f_path.dentry);
+				mnt = (u64)BPF_CORE_READ(file, f_path.mnt);
+			}
+		}
+		if (!dentry) {
+			s->busy = 0;
+			return 0;
+		}
+		r->head.flags |= LOOKUP_HAS_BASE;
+		at += place(&r->base, s, at, dentry, mnt);
+	}
+	return send(s, at);
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
+{
+	u32 number = syscall_number(regs);
+	int descriptor = AT_FDCWD;
+	u64 text = 0;
+	u32 how;
+
+	if (number >= SYSCALLS)
+		return 0;
+	how = config.syscalls[number];
+	if (!how)
+		return 0;
+	if (ret == -ENOENT || ret == -ENOTDIR)
+		how |= LOOKUP_MISSING;
+	else if (ret < 0 || how & LOOKUP_ONLY_MISSING)
+		return 0;
+	if (!wanted(current_tgid()) || is_compat_task(bpf_get_current_task()))
+		return 0;
+	if (how & (LOOKUP_AT | LOOKUP_DESCRIPTOR))
+		descriptor = syscall_argument(regs, 0);
+	if (!(how & LOOKUP_DESCRIPTOR)) {
+		text = syscall_argument(regs, how & LOOKUP_AT ? 1 : 0);
+		if (!text)
+			return 0;
+	} else if (how & LOOKUP_MISSING) {
+		return 0;
+	}
+	tell_lookup(text, descriptor, how);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Which pages of which files are used, and that each is told but once. */
+#ifndef PAGES_H
+#define PAGES_H
+
+/* Tells of a file at its first sight. Not inlined, and by numbers: so it is checked once at load, not at each use. */
+__noinline int tell_file(u64 address, u64 id)
+{
+	const struct inode *inode = (const void *)address;
+	struct scratch *s = take_scratch();
+	struct record_file *r;
+	u32 length = sizeof(*r);
+	u64 link;
+
+	if (!s)
+		return -1;
+	r = (void *)s->bytes;
+	head(&r->head, RECORD_FILE, 0, 0);
+	r->id = id;
+	r->inode = BPF_CORE_READ(inode, i_ino);
+	r->size = BPF_CORE_READ(inode, i_size);
+	r->mtime_ns = inode_mtime_ns(inode);
+	r->generation = BPF_CORE_READ(inode, i_generation);
+	r->mode = BPF_CORE_READ(inode, i_mode);
+	link = (u64)BPF_CORE_READ(inode, i_dentry.first);
+	if (link) {
+		length += place(&r->place, s, sizeof(*r), link - dentry_alias_offset(), 0);
+	} else {
+		r->place.length = r->place.whole = r->place.mount = 0;
+	}
+	r->place.dev = BPF_CORE_READ(inode, i_sb, s_dev);
+	return send(s, length);
+}
+
+/* The lower half of an address as a number; the verifier lets no one calculate with the whole. */
+static __always_inline u64 low_half(const void *address)
+{
+	u64 low;
+
+	asm volatile("r0 = %1; w0 = w0; %0 = r0" : "=r"(low) : "r"(address) : "r0");
+	return low;
+}
+
+/*
+ * A number for a file: the inode's address, so that btrfs subvolumes are kept apart, and what tells one inode at
+ * this address from the next.
+ */
+static __always_inline u64 file_id(const struct inode *inode)
+{
+	u64 h = low_half(inode) * 0x9e3779b97f4a7c15ULL;
+
+	h ^= (inode->i_ino ^ ((u64)inode->i_generation << 32) ^ ((u64)inode->i_sb->s_dev << 20)) * 0xbf58476d1ce4e5b9ULL;
+	h ^= h >> 32;
+	h *= 0x94d049bb133111ebULL;
+	h ^= h >> 29;
+	return h | 1;
+}
+
+/* A range of more 16-page chunks costs more to look up than to send. */
+#define CHUNKS 4
+
+/* Whether some page of the range has not been told of; notes that all are. By numbers: see tell_file. */
+__noinline int fresh_pages(u64 id, u64 start, u64 last, u32 exact)
+{
+	int fresh = 0;
+
+	if ((last >> 4) - (start >> 4) >= CHUNKS)
+		return 1;
+	for (int i = 0; i < CHUNKS; i++) {
+		u64 chunk = (start >> 4) + i, h, tag, bits = 0xffff;
+		u64 *entry;
+		u32 key;
+
+		if (chunk > last >> 4)
+			break;
+		if (i == 0)
+			bits &= 0xffff << (start & 15);
+		if (chunk == last >> 4)
+			bits &= 0xffff >> (15 - (last & 15));
+		h = (id + chunk * 2 + exact) * 0x9e3779b97f4a7c15ULL;
+		h ^= h >> 32;
+		h *= 0xbf58476d1ce4e5b9ULL;
+		h ^= h >> 29;
+		key = h & (SEEN_PAGES - 1);
+		tag = h & ~0xffffULL;
+		entry = bpf_map_lookup_elem(&seen_pages, &key);
+		if (!entry)
+			return 1;
+		h = *(volatile u64 *)entry;
+		if ((h & ~0xffffULL) != tag) {
+			*(volatile u64 *)entry = tag | bits;
+			fresh = 1;
+		} else if (bits & ~h) {
+			*(volatile u64 *)entry = h | bits;
+			fresh = 1;
+		}
+	}
+	return fresh;
+}
+
+/* A page touched through a mapping, where it is known, and the part of the file that is mapped there in one piece. */
+struct touch {
+	u64 page;
+	u64 mapped_from;
+	u64 mapped_pages; /* 0: nothing is known */
+};
+
+static __always_inline void touch_in(struct touch *t, u64 address, const struct vm_area_struct *vma)
+{
+	u64 start = BPF_CORE_READ(vma, vm_start);
+
+	t->mapped_from = BPF_CORE_READ(vma, vm_pgoff);
+	t->mapped_pages = (BPF_CORE_READ(vma, vm_end) - start) >> config.page_shift;
+	t->page = t->mapped_from + ((address - start) >> config.page_shift);
+}
+
+/* Pages start to last are used; by a fault for the page touched. */
+static __always_inline int use(const struct address_space *mapping, u64 start, u64 last, u8 kind, const struct touch *t)
+{
+	u32 tgid = current_tgid(), key, fresh;
+	bool known;
+	const struct inode *inode;
+	struct record_use *r;
+	u64 id, size, *seen;
+
+	if (!wanted(tgid))
+		return 0;
+	inode = mapping->host;
+	if ((inode->i_mode & S_IFMT) != S_IFREG || inode->i_sb->s_flags & SB_NOUSER)
+		return 0;
+	/* Pages beyond the end are asked for, but not there. */
+	size = inode->i_size;
+	if (!size)
+		return 0;
+	if (last > (size - 1) >> config.page_shift)
+		last = (size - 1) >> config.page_shift;
+	if (start > last)
+		return 0;
+	id = file_id(inode);
+	known = t->mapped_pages && t->page >= start && t->page <= last;
+	fresh = fresh_pages(id, start, last, kind == USE_READ || kind == USE_FAULT);
+	if (known && kind == USE_MAP)
+		fresh |= fresh_pages(id, t->page, t->page, true);
+	if (config.filter && !fresh)
+		return 0;
+	key = id >> 40 & (SEEN_INODES - 1);
+	seen = bpf_map_lookup_elem(&seen_inodes, &key);
+	if (seen && *(volatile u64 *)seen != id) {
+		if (!tell_file((u64)BPF_CORE_READ(mapping, host), id))
+			*(volatile u64 *)seen = id;
+	}
+	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
+	if (!r) {
+		count_lost();
+		return 0;
+	}
+	head(&r->head, RECORD_USE, kind, current_number(tgid));
+	r->file = id;
+	r->start = start;
+	r->pages = last - start + 1;
+	r->touched = known && kind == USE_MAP ? t->page - start + 1 : 0;
+	r->mapped_from = t->mapped_from;
+	r->mapped_pages = known ? t->mapped_pages : 0;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+static __always_inline int plain_use(const struct address_space *mapping, u64 start, u64 last, u8 kind)
+{
+	struct touch none = {};
+
+	return use(mapping, start, last, kind, &none);
+}
+
+#endif
