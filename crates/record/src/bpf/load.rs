@@ -222,7 +222,7 @@ pub(super) fn missed_runs(program: BorrowedFd<'_>) -> u64 {
     if result == 0 { info.recursion_misses } else { 0 }
 }
 
-/// `config` of record.bpf.c.
+/// `config` of common.h.
 fn config(plan: Plan) -> Vec<u8> {
     let page_shift = rustix::param::page_size().trailing_zeros() as u8;
     let mut bytes = vec![
