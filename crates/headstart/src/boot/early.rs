@@ -1,7 +1,7 @@
 //! The first and the last thing that others want of this process: to be in memory, and to tell when they may go on.
 
 use super::last::Place;
-use super::{RUN, gate, init, install};
+use super::{gate, init, install};
 use crate::context::store;
 use headstart_system::launch::Tell;
 use headstart_system::residency::fadvise_willneed;
@@ -83,9 +83,9 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Takes the lock that is waited for.
-    pub fn take() -> io::Result<Hold> {
-        let file = File::create(Path::new(RUN).join("hold"))?;
+    /// Takes the lock that is waited for, of a file in `run`.
+    pub fn take(run: &Path) -> io::Result<Hold> {
+        let file = File::create(run.join("hold"))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Hold { _locked: file })
     }
@@ -102,4 +102,30 @@ fn ready() {
     };
     // If it cannot be told, systemd goes on after the unit's time-out.
     let _ = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_that_waits_for_a_hold_goes_on_when_it_is_dropped() {
+        let run = tempfile::tempdir().unwrap();
+        let held = Hold::take(run.path()).unwrap();
+        let unit = include_str!("../../../../packaging/systemd/headstart-hold.service");
+        let waits = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart=-"))
+            .unwrap();
+        let waits = waits.replace("/run/headstart", run.path().to_str().unwrap());
+        let words: Vec<&str> = waits.split(' ').collect();
+        let mut waiting = std::process::Command::new(words[0])
+            .args(&words[1..])
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert!(waiting.try_wait().unwrap().is_none(), "it waits");
+        drop(held);
+        assert!(waiting.wait().unwrap().success());
+    }
 }

@@ -242,7 +242,7 @@ impl Boot<'_> {
             ),
             Err(error) if read_only(&error) => {
                 // Where it cannot be, nobody is held.
-                self.hold = self.hold.take().or_else(|| Hold::take().ok());
+                self.hold = self.hold.take().or_else(|| Hold::take(Path::new(RUN)).ok());
                 self.last.not_replayed = Some(format!(
                     "the guard against failing boots cannot be taken: {error}"
                 ));
