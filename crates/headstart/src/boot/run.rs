@@ -13,10 +13,10 @@ use super::replays::Replays;
 use super::sessions::sessions;
 use super::{RUN, boot_id, fit, gate, key, stages};
 use crate::context::now_unix_ns;
-use crate::session::Notes;
 use crate::session::after::{self, After, Replayed, Rules};
 use crate::session::gate::Alone;
 use crate::session::turns::is_control;
+use crate::session::{Notes, plan_of};
 use anyhow::{Context, Result};
 use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
@@ -169,12 +169,11 @@ struct Boot<'a> {
 impl Boot<'_> {
     /// Decides what is done for this boot, and begins to read ahead.
     fn begin(&mut self) {
-        let useful = |file: &PlanFile| file.plan().is_ok_and(|plan| plan.cut() > 0);
-        let plan = self.kept.plan().or_tell(|line| self.notes.tell(line));
+        let plan = plan_of(&self.kept, &mut self.notes);
         self.last.mode = Some(Mode::Record);
         let (pass, gate) = gate::of_boot(&self.kept, self.wish, &self.config);
         let why_left = gate.map(|gate| gate.why).unwrap_or_default();
-        match plan.filter(useful) {
+        match plan {
             None => {
                 self.unknown_in = Some(StateId::of(self.store));
                 self.not_replayed("nothing was known of what a boot needs".into());

@@ -12,7 +12,7 @@ use headstart_model::{Key, Trace};
 use headstart_record::{RecordError, Recorder};
 use headstart_replay::{Options, Replay};
 use headstart_report::trace::Summary;
-use headstart_store::{Pass, Store};
+use headstart_store::{KeyDir, Pass, Store};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -162,6 +162,19 @@ enum Begun {
     Helped(Mode, Option<Replaying>),
 }
 
+/// The plan, if it reads anything. That memory has no room for what it would read is told.
+pub fn plan_of(kept: &KeyDir, notes: &mut Notes) -> Option<PlanFile> {
+    let file = kept.plan().or_tell(|line| notes.tell(line))?;
+    let plan = file.plan().ok()?;
+    let (cut, requests) = (plan.cut(), plan.requests().count());
+    if cut == 0 && requests > 0 {
+        notes.tell(
+            "when it was planned memory had no room for anything that is known: nothing is read ahead".into(),
+        );
+    }
+    (cut > 0).then_some(file)
+}
+
 /// Reads what is known and starts to replay it at once.
 fn begin(store: &Store, key: &Key, control_every: u32, origin: Instant, notes: &mut Notes) -> Begun {
     let kept = store.key(key);
@@ -174,8 +187,7 @@ fn begin(store: &Store, key: &Key, control_every: u32, origin: Instant, notes: &
             (Pass::Open, _) => {}
         }
     }
-    let useful = |file: &PlanFile| file.plan().is_ok_and(|plan| plan.cut() > 0);
-    let Some(plan) = kept.plan().or_tell(|line| notes.tell(line)).filter(useful) else {
+    let Some(plan) = plan_of(&kept, notes) else {
         return recorded(Mode::Record);
     };
     if turns::is_control(kept.turns(), control_every) {

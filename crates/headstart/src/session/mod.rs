@@ -20,7 +20,7 @@ pub mod turns;
 mod watch;
 
 pub use front::{Ending, start};
-pub use helper::Notes;
+pub use helper::{Notes, plan_of};
 
 use headstart_model::Key;
 use headstart_store::Store;
