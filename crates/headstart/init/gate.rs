@@ -7,6 +7,12 @@ use core::mem::MaybeUninit;
 
 /// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is left alone.
 const GATE: &CStr = c"/var/lib/headstart/keys/4509beb0ab401d71-boot/gate";
+/// What may say that there is no gate.
+const CONFIGURATION: &CStr = c"/etc/headstart/headstart.toml";
+/// The kernel command line, and what stands for it in a container.
+const COMMAND_LINES: [&CStr; 2] = [c"/proc/cmdline", c"/proc/1/cmdline"];
+/// How a word begins that decides about a boot.
+const WORD: &[u8] = b"headstart=";
 /// A random number for each boot, in hexadecimal digits.
 const BOOT_ID: &CStr = c"/proc/sys/kernel/random/boot_id";
 
@@ -17,20 +23,15 @@ const NOSUID_NODEV_NOEXEC: usize = 2 | 4 | 8;
 /// Room for what is read: nothing here may need the functions of a library, by which the compiler would clear it.
 type Room = MaybeUninit<[u8; 6 * TEXT]>;
 
-/// Whether it is shut for this boot, and nobody has decided otherwise.
-///
-/// # Safety
-/// `words` are lists of strings that end with a null pointer.
-pub unsafe fn is_shut(words: [*const *const c_char; 2]) -> bool {
+/// Whether it is shut for this boot, and nobody has decided otherwise: headstart itself knows what is configured, and what the kernel
+/// command line says, which `is_said` tells.
+pub fn is_shut(is_said: impl FnOnce() -> bool) -> bool {
     let mut room = Room::uninit();
     let mut gate = read(GATE, &mut room).iter().copied();
     let Some(every) = decimal(&mut gate) else {
         return false;
     };
-    // headstart itself reads what the kernel command line says: here it is one of the arguments or variables.
-    // SAFETY: as for this function.
-    let is_said = words.into_iter().any(|list| unsafe { has_word(list) });
-    if is_said || !is_this_kernel(&mut gate) {
+    if !is_this_kernel(&mut gate) || is_said() || is_there(CONFIGURATION) {
         return false;
     }
     let draw = draw().or_else(|| {
@@ -89,27 +90,72 @@ fn draw() -> Option<u32> {
     draw
 }
 
-/// Whether a word decides about headstart.
+/// Whether a word of the kernel command line decides about headstart, as it comes to process 1: an argument or a variable.
 ///
 /// # Safety
-/// `list` is one of strings that ends with a null pointer.
-unsafe fn has_word(mut list: *const *const c_char) -> bool {
-    // SAFETY: see above; no string is read beyond its null character, which is none of the word's.
-    unsafe {
+/// `lists` are ones of strings that end with a null pointer.
+pub unsafe fn is_said_to_process_1(lists: [*const *const c_char; 2]) -> bool {
+    // SAFETY: see above.
+    lists.into_iter().any(|mut list| unsafe {
         while !(*list).is_null() {
-            let mut at = (*list).cast::<u8>();
-            let is_it = b"headstart=".iter().all(|byte| {
-                let same = *at == *byte;
-                at = at.add(usize::from(same));
-                same
-            });
-            if is_it {
+            if begins_with(*list, WORD) {
                 return true;
             }
             list = list.add(1);
         }
+        false
+    })
+}
+
+/// Whether a string begins so.
+///
+/// # Safety
+/// It ends with a null character, which is none of `word`'s but the last.
+pub unsafe fn begins_with(string: *const c_char, word: &[u8]) -> bool {
+    let mut at = string.cast::<u8>();
+    // SAFETY: it is not read beyond its end.
+    word.iter().all(|byte| unsafe {
+        let same = *at == *byte;
+        at = at.add(usize::from(same));
+        same
+    })
+}
+
+/// The same for any other process, which can read it.
+pub fn is_said() -> bool {
+    COMMAND_LINES.into_iter().any(has_word)
+}
+
+/// Whether a word in a file decides about headstart.
+fn has_word(path: &CStr) -> bool {
+    let Some(file) = open(path, O_CLOEXEC) else {
+        return false;
+    };
+    let mut room = Room::uninit();
+    // How much of it this word has been so far, if it may be it.
+    let mut matched = Some(0);
+    loop {
+        let bytes = next(file, &mut room);
+        for byte in bytes {
+            matched = match (byte, matched) {
+                (b' ' | b'\t' | b'\n' | 0, _) => Some(0),
+                (_, Some(at)) if WORD.get(at) == Some(byte) => Some(at + 1),
+                _ => None,
+            };
+            if matched == Some(WORD.len()) {
+                close(file);
+                return true;
+            }
+        }
+        if bytes.is_empty() {
+            close(file);
+            return false;
+        }
     }
-    false
+}
+
+fn is_there(path: &CStr) -> bool {
+    open(path, O_CLOEXEC).map(close).is_some()
 }
 
 /// The beginning of a file; nothing if it cannot be read.
@@ -117,11 +163,17 @@ fn read<'a>(path: &CStr, room: &'a mut Room) -> &'a [u8] {
     let Some(file) = open(path, O_CLOEXEC) else {
         return &[];
     };
+    let bytes = next(file, room);
+    close(file);
+    bytes
+}
+
+/// What comes next of a file; nothing at its end.
+fn next(file: i32, room: &mut Room) -> &[u8] {
     let arguments = [file as usize, room.as_mut_ptr() as usize, size_of::<Room>(), 0, 0];
     // SAFETY: room for so many bytes, of which the kernel has filled as many as it says.
     unsafe {
         let length = call(number::READ, arguments);
-        close(file);
         core::slice::from_raw_parts(room.as_ptr().cast(), usize::try_from(length).unwrap_or(0))
     }
 }

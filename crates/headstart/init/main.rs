@@ -7,6 +7,8 @@
 //! finds a child that it did not start; systemd puts it into `init.scope`.
 //! Where an initramfs has started headstart already, it waits for the word of that one.
 //!
+//! `headstart-init --gate` is what the unit asks before headstart is read: it fails where boots are left alone.
+//!
 //! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
 //! that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is one page,
 //! and the first thing that its child does is to read headstart in one go, where the kernel would take page after page.
@@ -184,13 +186,19 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     };
     // SAFETY: no arguments.
     if unsafe { call(number::GETPID, [0; 5]) } != 1 {
+        // SAFETY: as many arguments as there are said to be.
+        if unsafe { *stack == 2 && gate::begins_with(*arguments.add(1), b"--gate\0") } {
+            end(gate::is_shut(gate::is_said).into());
+        }
         tell(
             c"headstart-init: this is for process 1: put init=/usr/sbin/headstart-init on the kernel command line, or start a container by it\n",
         );
         end(1);
     }
     // SAFETY: the kernel's lists.
-    if !runs_already() && !unsafe { gate::is_shut([arguments.cast_const(), environment.cast_const()]) } {
+    let is_said =
+        || unsafe { gate::is_said_to_process_1([arguments.cast_const(), environment.cast_const()]) };
+    if !runs_already() && !gate::is_shut(is_said) {
         begin(environment);
     }
     for init in INITS {

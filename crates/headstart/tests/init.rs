@@ -1,4 +1,4 @@
-//! headstart-init as process 1: where an initramfs has started headstart it waits for that one's word, and only for it; else it starts
+//! headstart-init as the unit asks it, and as process 1: where an initramfs has started headstart it waits for that one's word, and only for it; else it starts
 //! one, on a root where nothing is mounted yet. What becomes of a boot then the acceptance test `boot` shows.
 
 #![allow(clippy::unwrap_used)]
@@ -136,4 +136,55 @@ fn what_is_not_mounted_yet_is_mounted() {
     }
     let said = fs::read_to_string(root.join("left/last.json")).unwrap();
     assert!(said.contains("\"from\": \"init\""), "{said}");
+}
+
+/// Asks in the root as the unit does, not as process 1, whose own arguments are `words`; the status.
+fn ask(root: &Path, words: &[&str]) -> Option<i32> {
+    let script = "mount --bind / \"$0/host\"; mount -t proc proc \"$0/proc\"; chroot \"$0\" /usr/sbin/headstart-init --gate";
+    let mut command = Command::new("unshare");
+    command.args([
+        "--mount",
+        "--propagation",
+        "private",
+        "--pid",
+        "--fork",
+        "sh",
+        "-c",
+    ]);
+    command.arg(script).arg(root).args(words);
+    command.status().unwrap().code()
+}
+
+#[test]
+fn the_unit_is_not_started_where_boots_are_left_alone() {
+    if !is_root() {
+        return;
+    }
+    let dir = root();
+    let root = dir.path();
+    fs::create_dir(root.join("proc")).unwrap();
+    assert_eq!(ask(root, &[]), Some(0), "no gate");
+    let kept = root.join("var/lib/headstart/keys/4509beb0ab401d71-boot");
+    fs::create_dir_all(&kept).unwrap();
+    let kernel = rustix::system::uname();
+    let kernel = kernel.release().to_str().unwrap();
+    let gate = |every: u32, kernel: &str| {
+        fs::write(kept.join("gate"), format!("{every}\n{kernel}\nrecord\nno gain\n")).unwrap();
+    };
+    gate(u32::MAX, kernel);
+    assert_eq!(ask(root, &[]), Some(1));
+    assert_eq!(ask(root, &["quiet", "noheadstart=on"]), Some(1));
+    assert_eq!(
+        ask(root, &["quiet", "headstart=on"]),
+        Some(0),
+        "headstart reads what is wanted"
+    );
+    gate(1, kernel);
+    assert_eq!(ask(root, &[]), Some(0), "every boot looks again");
+    gate(u32::MAX, "5.10.0");
+    assert_eq!(ask(root, &[]), Some(0), "another kernel");
+    gate(u32::MAX, kernel);
+    fs::create_dir_all(root.join("etc/headstart")).unwrap();
+    fs::write(root.join("etc/headstart/headstart.toml"), "").unwrap();
+    assert_eq!(ask(root, &[]), Some(0), "headstart reads what is configured");
 }

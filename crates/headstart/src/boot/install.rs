@@ -88,13 +88,13 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
         Some(unit) => unit,
         None => {
             let (unit, command) = (Path::new(LOCAL).join(NAME), command(other)?);
-            write(&root.join(&unit), UNIT.replace(INSTALLED, &command), 0o644)?;
+            write(&root.join(&unit), of_command(UNIT, &command), 0o644)?;
             changed.push(root.join(&unit));
             let hold = root.join(LOCAL).join(HOLD_NAME);
             write(&hold, HOLD_UNIT, 0o644)?;
             changed.push(hold);
             for hook in HOOKS.iter().filter(|hook| root.join(hook.place).is_dir()) {
-                write(&hook.file(root), hook.text.replace(INSTALLED, &command), 0o755)?;
+                write(&hook.file(root), of_command(hook.text, &command), 0o755)?;
                 changed.push(hook.file(root));
             }
             unit
@@ -162,6 +162,19 @@ pub fn has_init(other: Option<&Path>) -> bool {
 pub fn is_enabled(other: Option<&Path>) -> bool {
     let link = other.unwrap_or(Path::new("/")).join(WANTS).join(NAME);
     fs::symlink_metadata(link).is_ok()
+}
+
+/// A unit or a hook that names the command where it is. The line that asks headstart-init goes with that, which is there only
+/// where the command is in a place that it knows.
+fn of_command(text: &str, command: &str) -> String {
+    let known = PLACES.contains(&command);
+    let lines = text
+        .lines()
+        .filter(|line| known || !line.starts_with("ExecCondition="));
+    let text: String = lines
+        .map(|line| line.replace(INSTALLED, command) + "\n")
+        .collect();
+    text.replace(&format!("{command}-init"), &format!("/{INIT}"))
 }
 
 /// The unit of a package, from the root.
@@ -276,6 +289,19 @@ mod tests {
             !is_enabled(root) && dir.path().join(STATE).is_dir(),
             "the state stays"
         );
+    }
+
+    #[test]
+    fn units_and_hooks_name_the_command_and_the_program_where_they_are() {
+        let condition = "ExecCondition=/usr/sbin/headstart-init --gate\n";
+        let unit = |command: &str| of_command(UNIT, command);
+        assert_eq!(unit(INSTALLED), UNIT);
+        assert!(UNIT.contains(condition));
+        let local = unit("/usr/local/bin/headstart");
+        assert!(local.contains(condition) && local.contains("ExecStart=/usr/local/bin/headstart boot run\n"));
+        let elsewhere = unit("/opt/headstart");
+        assert!(elsewhere.contains("ExecStart=/opt/headstart boot run\n"));
+        assert!(!elsewhere.contains("headstart-init"), "it is not there");
     }
 
     #[test]
