@@ -10,7 +10,7 @@
 //! `headstart-init --gate` is what the unit asks before headstart is read: it fails where boots are left alone.
 //!
 //! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
-//! that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is one page,
+//! that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is two pages,
 //! and the first thing that its child does is to read headstart in one go, where the kernel would take page after page.
 //! Built by `build.rs`, part of the headstart command, written to its place by `headstart boot enable`.
 
