@@ -250,6 +250,7 @@ fn keep(
         &outcomes,
         rules.control_every,
     );
+    let gate = gate.map(|gate| gate::again(gate, lock.dir().gate().as_ref(), rules.control_every));
     lock.save_gate(gate.as_ref())?;
     let (limits, now) = (Limits::default(), SystemTime::now());
     lock.trim(&limits, now, witness.as_deref());
