@@ -34,6 +34,7 @@ man: build
 
 install: build man
 	install -D -m 755 $(BIN) $(DESTDIR)/usr/sbin/headstart
+	install -m 755 target/generated/headstart-init $(DESTDIR)/usr/sbin/headstart-init
 	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5
 	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/
 	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/

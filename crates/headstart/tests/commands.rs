@@ -393,6 +393,8 @@ fn doctor_says_what_there_is() {
 fn man_pages_and_completions_are_made() {
     let case = Case::new();
     assert_eq!(case.headstart(&["generate", "made"]).code(), 0);
+    let init = std::fs::read(case.path("made/headstart-init")).unwrap();
+    assert!(init.starts_with(b"\x7fELF"), "what packages put beside the unit");
     for file in [
         "man/headstart.1",
         "man/headstart-run.1",

@@ -1,5 +1,6 @@
-//! `headstart generate`: man pages and shell completions, made of the same definitions as `--help`.
+//! `headstart generate`: man pages and shell completions, made of the same definitions as `--help`, and the program that the unit asks.
 
+use crate::boot::init::PROGRAM;
 use crate::cli::Cli;
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
@@ -8,10 +9,10 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Write man pages and shell completions.
+/// Write man pages, shell completions and headstart-init, for packages.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to: DIR/man and DIR/completions are made.
+    /// Where to: DIR/man, DIR/completions and DIR/headstart-init are made.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -36,7 +37,8 @@ pub fn run(args: Args) -> Result<()> {
         clap_complete::generate_to(shell, &mut Cli::command(), "headstart", &completions)
             .with_context(|| completions.display().to_string())?;
     }
-    Ok(())
+    let init = args.directory.join("headstart-init");
+    fs::write(&init, PROGRAM).with_context(|| init.display().to_string())
 }
 
 fn page(command: &Command, name: &str, directory: &Path) -> Result<()> {
