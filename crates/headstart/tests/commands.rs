@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Case, can_record};
-use headstart_model::outcome::{Mode, Skipped};
+use headstart_model::outcome::Mode;
 use headstart_model::{Key, Outcome};
 use headstart_store::{Gate, Store};
 
@@ -266,18 +266,10 @@ fn where_replays_are_slower_starts_are_left_alone_but_for_one_in_so_many() {
     let before = before.iter().flat_map(|one| [*one; 5]).zip(1..);
     for ((mode, elapsed_ns), started_unix_ns) in before {
         lock.add_outcome(&Outcome {
-            key: kept.key().clone(),
             started_unix_ns,
-            mode,
             elapsed_ns,
             status: Some(0),
-            blocked_ns: None,
-            replay_ns: 0,
-            stages: Vec::new(),
-            skipped: Skipped::default(),
-            memory_available: 0,
-            memory_pressure: None,
-            not_learned: None,
+            ..Outcome::new(kept.key().clone(), mode)
         })
         .unwrap();
     }

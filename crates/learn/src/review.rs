@@ -6,7 +6,7 @@
 
 use crate::DEFAULT_EXCLUDE;
 use crate::run::{has_pages, pages_of};
-use headstart_model::outcome::{Mode, Outcome, ReplayReport, Skipped, StageOutcome};
+use headstart_model::outcome::{Mode, Outcome, ReplayReport, StageOutcome};
 use headstart_model::plan::{Plan, RequestKind};
 use headstart_model::trace::{EndReason, UseKind};
 use headstart_model::{FilePath, GrowingSet, Key, PageRange, PageSet, Profile, Trace};
@@ -55,29 +55,20 @@ struct FileJoin {
 pub fn review(reviewed: &Reviewed<'_>) -> Outcome {
     let trace = reviewed.trace;
     let mut outcome = Outcome {
-        key: reviewed.key.clone(),
         started_unix_ns: trace.meta.started_unix_ns,
-        mode: reviewed.mode,
         elapsed_ns: trace.end.elapsed_ns,
         status: match trace.end.reason {
             EndReason::Exit(status) => Some(status),
             _ => None,
         },
         blocked_ns: trace.end.blocked_ns,
-        replay_ns: 0,
-        stages: Vec::new(),
-        skipped: Skipped::default(),
-        memory_available: 0,
-        memory_pressure: None,
         not_learned: reviewed.not_learned.clone(),
+        ..Outcome::new(reviewed.key.clone(), reviewed.mode)
     };
     let Some((plan, report)) = &reviewed.replay else {
         return outcome;
     };
-    outcome.replay_ns = report.replay_ns;
-    outcome.skipped = report.skipped;
-    outcome.memory_available = report.memory_available;
-    outcome.memory_pressure = report.memory_pressure;
+    outcome.replayed(report);
     outcome.stages = plan
         .stages()
         .map(|stage| StageOutcome {

@@ -32,6 +32,34 @@ pub struct Outcome {
     pub not_learned: Option<String>,
 }
 
+impl Outcome {
+    /// That of a start of which no more is known yet: nothing was replayed, and it taught.
+    pub fn new(key: Key, mode: Mode) -> Outcome {
+        Outcome {
+            key,
+            started_unix_ns: 0,
+            mode,
+            elapsed_ns: 0,
+            status: None,
+            blocked_ns: None,
+            replay_ns: 0,
+            stages: Vec::new(),
+            skipped: Skipped::default(),
+            memory_available: 0,
+            memory_pressure: None,
+            not_learned: None,
+        }
+    }
+
+    /// Adds what a replay did, but for its stages.
+    pub fn replayed(&mut self, report: &ReplayReport) {
+        self.replay_ns = report.replay_ns;
+        self.skipped = report.skipped;
+        self.memory_available = report.memory_available;
+        self.memory_pressure = report.memory_pressure;
+    }
+}
+
 /// What headstart did for a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

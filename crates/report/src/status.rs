@@ -371,22 +371,12 @@ pub fn list(all: &[KeyStatus], now_unix_ns: u64) -> String {
 mod tests {
     use super::*;
     use headstart_model::Key;
-    use headstart_model::outcome::Skipped;
 
     fn outcomes(mode: Mode, times: &[u64], status: i32) -> Vec<Outcome> {
         let outcome = |ms: &u64| Outcome {
-            key: Key::new("k").unwrap(),
-            started_unix_ns: 1,
-            mode,
             elapsed_ns: ms * 1_000_000,
             status: Some(status),
-            blocked_ns: None,
-            replay_ns: 0,
-            stages: Vec::new(),
-            skipped: Skipped::default(),
-            memory_available: 0,
-            memory_pressure: None,
-            not_learned: None,
+            ..Outcome::new(Key::new("k").unwrap(), mode)
         };
         times.iter().map(outcome).collect()
     }

@@ -1,7 +1,7 @@
 //! What the state directory promises.
 #![allow(clippy::unwrap_used)]
 
-use headstart_model::outcome::{Mode, Skipped};
+use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanDraft;
 use headstart_model::profile::{Entry, Need, Policy};
 use headstart_model::trace::{Backend, End, EndReason, Evidence, Lost, Meta, Scope};
@@ -56,18 +56,10 @@ fn plan() -> PlanDraft {
 
 fn outcome(at: u64) -> Outcome {
     Outcome {
-        key: key(),
         started_unix_ns: at,
-        mode: Mode::Record,
         elapsed_ns: 1,
         status: Some(0),
-        blocked_ns: None,
-        replay_ns: 0,
-        stages: Vec::new(),
-        skipped: Skipped::default(),
-        memory_available: 0,
-        memory_pressure: None,
-        not_learned: None,
+        ..Outcome::new(key(), Mode::Record)
     }
 }
 

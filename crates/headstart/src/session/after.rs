@@ -7,7 +7,7 @@ use crate::context::now_unix_ns;
 use crate::machine::{self, Costs};
 use anyhow::Result;
 use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, Reviewed, learn, review};
-use headstart_model::outcome::{Mode, Outcome, ReplayReport, Skipped};
+use headstart_model::outcome::{Mode, Outcome, ReplayReport};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
@@ -213,21 +213,17 @@ pub fn without_trace(
     started_unix_ns: u64,
     why: String,
 ) -> Outcome {
-    let report = replayed.map(|it| &it.report);
-    Outcome {
-        key: key.clone(),
+    let mut outcome = Outcome {
         started_unix_ns,
-        mode,
         elapsed_ns: ended.map_or(0, |(_, took)| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)),
         status: ended.and_then(|(status, _)| status),
-        blocked_ns: None,
-        replay_ns: report.map_or(0, |report| report.replay_ns),
-        stages: Vec::new(),
-        skipped: report.map_or(Skipped::default(), |report| report.skipped),
-        memory_available: report.map_or(0, |report| report.memory_available),
-        memory_pressure: report.and_then(|report| report.memory_pressure),
         not_learned: Some(why),
+        ..Outcome::new(key.clone(), mode)
+    };
+    if let Some(replayed) = replayed {
+        outcome.replayed(&replayed.report);
     }
+    outcome
 }
 
 /// Keeps the outcome, and the bounds.

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use headstart_model::Key;
     use headstart_model::machine::Cost;
-    use headstart_model::outcome::{Mode, Skipped};
+    use headstart_model::outcome::Mode;
     use headstart_model::plan::{PlanDevice, PlanDraft, PlanFile, PlanFileEntry, RequestKind};
 
     const MS: u64 = 1_000_000;
@@ -287,18 +287,9 @@ mod tests {
     #[test]
     fn slower_replays_shut_the_gate_and_are_tried_again() {
         let outcome = |(mode, ms): (Mode, u64)| Outcome {
-            key: Key::new("k").unwrap(),
-            started_unix_ns: 1,
-            mode,
             elapsed_ns: ms * MS,
             status: Some(0),
-            blocked_ns: None,
-            replay_ns: 0,
-            stages: Vec::new(),
-            skipped: Skipped::default(),
-            memory_available: 0,
-            memory_pressure: None,
-            not_learned: None,
+            ..Outcome::new(Key::new("k").unwrap(), mode)
         };
         let (record, replay) = (Mode::Record, Mode::Replay);
         let times = [
