@@ -1,0 +1,183 @@
+//! The end of a boot: how it went is found out, learned from and kept, and the guard is set for the next.
+
+use super::Boot;
+use crate::boot::end::{End, Why};
+use crate::boot::last::Last;
+use crate::boot::manager::Manager;
+use crate::boot::marks::{self, clock_ns, monotonic_ns};
+use crate::boot::sessions::sessions;
+use crate::boot::{RUN, fit, stages};
+use crate::context::now_unix_ns;
+use crate::session::after::{self, After, Replayed, Rules};
+use crate::session::gate::Alone;
+use headstart_model::Trace;
+use headstart_model::outcome::Mode;
+use headstart_model::profile::Policy;
+use headstart_model::trace::EndReason;
+use headstart_record::{RecordError, Recorder};
+use rustix::time::ClockId;
+use std::path::Path;
+use std::time::Duration;
+
+/// How often systemd is asked whether it has finished after all, when a boot takes longer than it is recorded.
+const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
+
+impl Boot<'_> {
+    /// Reviews, learns and keeps.
+    pub(super) fn finish(&mut self, recorder: Result<Recorder, RecordError>, why: Option<Why>, end: &End) {
+        let reason = match why {
+            Some(Why::Quiet) => EndReason::Quiet,
+            Some(Why::Limit) => EndReason::Limit,
+            None => EndReason::Interrupted,
+        };
+        self.last.ended = Some(
+            match reason {
+                EndReason::Quiet => "it was quiet",
+                EndReason::Limit => "it was recorded for as long as any boot is",
+                _ => "headstart was told to end before the boot had ended",
+            }
+            .into(),
+        );
+        let replayed = self.replays.take().map(|replays| {
+            let (plan, report) = replays.finish();
+            if let Some(why) = &report.stopped {
+                self.notes
+                    .tell(format!("the replay stopped before its end: {why}"));
+            }
+            Replayed { report, plan }
+        });
+        if let Some(early) = recorder.as_ref().ok().and_then(Recorder::early) {
+            self.tell_of_early(early);
+        }
+        let (unfit, times, up_ns) = self.ask_systemd(end);
+        let mode = self.last.mode.unwrap_or(Mode::Record);
+        let recorded = recorder.and_then(|recorder| finish(recorder, reason, mode, &times));
+        // A boot that did not come to its end is not compared with those that did.
+        let told = why.is_none().then(|| rustix::process::Signal::TERM.as_raw());
+        let earlier = Last::kept(&self.kept).unwrap_or_default();
+        self.last.memory_needed = self.need.with_earlier(earlier.memory_needed);
+        let like_others = why.is_some() && unfit.is_none() && mode != Mode::Replay;
+        self.last.alone = match (like_others, up_ns) {
+            (true, Some(up_ns)) => Some(Alone {
+                own_ns: self.free_ns.saturating_sub(self.own_begin_ns),
+                cpu_ns: clock_ns(ClockId::ProcessCPUTime),
+                rest_ns: up_ns.saturating_sub(self.free_ns),
+                blocked_ns: recorded.as_ref().ok().and_then(|trace| trace.end.blocked_ns),
+            }),
+            _ => earlier.alone,
+        };
+        let rules = Rules {
+            policy: Policy::Boot,
+            exclude: self.config.boot.excluded(self.store.root()),
+            unfit,
+            budget: self.last.memory_needed.map(|needed| self.need.budget(needed)),
+            alone: self.last.alone,
+            control_every: self.config.boot.control_every,
+        };
+        let after = After {
+            store: self.store,
+            key: &self.key,
+            origin_unix_ns: self.origin_unix_ns,
+            mode,
+            recorded,
+            reason,
+            replayed,
+            ended: self.last.took_ns.map(|ns| (told, Duration::from_nanos(ns))),
+            rules,
+        };
+        match after::work(after, &mut self.notes) {
+            Ok(outcome) => self.last.not_learned = outcome.not_learned,
+            Err(error) => {
+                let why = format!("what was learned cannot be kept: {error}");
+                self.notes.tell(why.clone());
+                self.last.not_learned = Some(why);
+            }
+        }
+        self.last.notes = self.notes.all().to_vec();
+    }
+
+    /// Why this boot teaches nothing, when its stages began, and when it was up.
+    fn ask_systemd(&mut self, end: &End) -> (Option<String>, Vec<(u64, String)>, Option<u64>) {
+        let mut manager = Manager::connect();
+        let began = match &mut manager {
+            Ok(manager) => manager.began_ns(),
+            Err(error) => Err(std::io::Error::other(error.to_string())),
+        };
+        // In its place, or before it, process 1 waits for this process: that is part of the boot.
+        let began_ns = began.map_or_else(
+            |error| {
+                self.notes
+                    .tell(format!("systemd does not tell when the boot began: {error}"));
+                self.own_begin_ns
+            },
+            |systemd_ns| systemd_ns.min(self.own_begin_ns),
+        );
+        let since = |at: u64| at.saturating_sub(began_ns);
+        let ago_ns = since(monotonic_ns());
+        let unfit = fit::unfit(
+            manager.as_mut().ok(),
+            now_unix_ns().saturating_sub(ago_ns) / 1_000_000_000,
+        );
+        let found = match &mut manager {
+            Ok(manager) => stages::stages(manager, sessions(), marks::read(Path::new(RUN))),
+            Err(error) => Err(std::io::Error::other(error.to_string())),
+        };
+        let times = found.unwrap_or_else(|error| {
+            self.notes.tell(format!(
+                "the boot's stages are not known: systemd does not tell: {error}"
+            ));
+            Vec::new()
+        });
+        self.last.stages = times
+            .iter()
+            .map(|(at, stage)| (stage.clone(), since(*at)))
+            .collect();
+        let session = times
+            .iter()
+            .find(|(_, stage)| stage == "session")
+            .map(|(at, _)| *at);
+        let up_ns = end.finished_ns().map(|at| at.max(session.unwrap_or(0)));
+        self.last.took_ns = up_ns.map(since);
+        (unfit, times, up_ns)
+    }
+
+    /// Sets the guard again if the boot has come to its end, which a slow one may do only now: that is waited for, with
+    /// nothing else to do. Whoever shuts the machine down in good order once it is up has not seen it fail.
+    pub(super) fn arm(&mut self, told_to_end: bool, end: &mut End) {
+        while end.ask().is_none() {
+            if told_to_end || self.told_to_end() {
+                return;
+            }
+            self.pause(ASK_LATE_EVERY, false);
+        }
+        if let Err(error) = self.kept.lock().and_then(|lock| lock.arm()) {
+            self.last
+                .notes
+                .push(format!("the next boot is not read ahead: {error}"));
+        }
+        self.last.armed = self.kept.is_armed();
+    }
+
+    pub(super) fn keep_last(&mut self) {
+        let kept = serde_json::to_vec_pretty(&self.last).map_err(anyhow::Error::from);
+        let kept = kept.and_then(|json| Ok(self.kept.lock()?.save_last(&json)?));
+        if let Err(error) = kept {
+            self.notes.tell(format!("{error:#}"));
+        }
+    }
+}
+
+/// The trace with its stages and CPU time.
+fn finish(
+    recorder: Recorder,
+    reason: EndReason,
+    mode: Mode,
+    times: &[(u64, String)],
+) -> Result<Trace, RecordError> {
+    let (began_ns, activity) = (recorder.began_ns(), recorder.activity());
+    let mut trace = recorder.finish(reason)?;
+    trace.marks = stages::marks(times, began_ns);
+    trace.meta.replayed = mode == Mode::Replay;
+    trace.end.cpu_ns = Some((activity.cpu_seconds * 1e9) as u64).filter(|ns| *ns > 0);
+    Ok(trace)
+}
