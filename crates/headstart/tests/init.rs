@@ -40,22 +40,21 @@ fn root() -> tempfile::TempDir {
     dir
 }
 
-/// Boots it in namespaces of its own.
-fn process_1(root: &Path) -> Command {
+/// A script in namespaces of its own, with the root as `$0` and its process 1 called with `words`.
+fn process_1(root: &Path, script: &str, words: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     command
-        .args([
-            "--mount",
-            "--propagation",
-            "private",
-            "--pid",
-            "--fork",
-            "sh",
-            "-ec",
-        ])
-        .arg("mount --bind / \"$0/host\"; exec chroot \"$0\" /usr/sbin/headstart-init quiet")
-        .arg(root);
+        .args(["--mount", "--propagation", "private", "--pid", "--fork"])
+        .args(["sh", "-ec"])
+        .arg(format!("mount --bind / \"$0/host\"; {script}"))
+        .arg(root)
+        .args(words);
     command
+}
+
+/// Boots it.
+fn boots(root: &Path) -> Command {
+    process_1(root, "exec chroot \"$0\" /usr/sbin/headstart-init quiet", &[])
 }
 
 /// Boots it, with its pipe held by somebody for `held`, who gives his word then or just ends; how long until init had come.
@@ -66,7 +65,7 @@ fn boot(held: Option<Duration>, word: &[u8]) -> Duration {
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let writer = held.map(|held| (held, File::options().read(true).write(true).open(&pipe).unwrap()));
     let begun = Instant::now();
-    let mut boot = process_1(root).spawn().unwrap();
+    let mut boot = boots(root).spawn().unwrap();
     if let Some((held, mut writer)) = writer {
         std::thread::sleep(held);
         assert!(!root.join("init").exists(), "it waits");
@@ -115,7 +114,7 @@ fn what_is_not_mounted_yet_is_mounted() {
     )
     .unwrap();
     let begun = Instant::now();
-    assert!(process_1(root).status().unwrap().success());
+    assert!(boots(root).status().unwrap().success());
     assert!(
         begun.elapsed() < Duration::from_secs(8),
         "it gave its word: {:?}",
@@ -140,19 +139,8 @@ fn what_is_not_mounted_yet_is_mounted() {
 
 /// Asks in the root as the unit does, not as process 1, whose own arguments are `words`; the status.
 fn ask(root: &Path, words: &[&str]) -> Option<i32> {
-    let script = "mount --bind / \"$0/host\"; mount -t proc proc \"$0/proc\"; chroot \"$0\" /usr/sbin/headstart-init --gate";
-    let mut command = Command::new("unshare");
-    command.args([
-        "--mount",
-        "--propagation",
-        "private",
-        "--pid",
-        "--fork",
-        "sh",
-        "-c",
-    ]);
-    command.arg(script).arg(root).args(words);
-    command.status().unwrap().code()
+    let script = "mount -t proc proc \"$0/proc\"; chroot \"$0\" /usr/sbin/headstart-init --gate";
+    process_1(root, script, words).status().unwrap().code()
 }
 
 #[test]

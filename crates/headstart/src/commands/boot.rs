@@ -13,8 +13,8 @@ use std::path::PathBuf;
 /// Read ahead what a boot needs, on every boot.
 ///
 /// Once enabled, each boot is recorded from its first instant until it is quiet, and learned from; the next one is read
-/// ahead. Where that cannot make them faster, boots are left alone, neither recorded nor read ahead, but for one in ten
-/// that looks again: `boot status` says so, and why. On the kernel command line headstart=off leaves one boot alone,
+/// ahead. Where that cannot make them faster, boots are left alone, neither recorded nor read ahead, but for one in ten,
+/// later in forty, that looks again: `boot status` says so, and why. On the kernel command line headstart=off leaves one boot alone,
 /// headstart=record only records it, and headstart=on has it read ahead in any case.
 ///
 /// From Linux 6.12 on the kernel itself can see what comes before headstart runs, with these two words on its command line:

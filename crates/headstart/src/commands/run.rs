@@ -18,7 +18,7 @@ use headstart_store::Store;
 /// command ends, or reads nothing new and hardly computes for 2 seconds, or after 60 seconds.
 ///
 /// Where earlier starts show that reading ahead makes the command slower, its starts are left alone, neither read ahead
-/// nor recorded, but for one in N, by chance, that tries again (`status` says so); with --control-every 0 all are read ahead.
+/// nor recorded, but for one in N, later in 4 N, by chance, that tries again (`status` says so); with --control-every 0 all are read ahead.
 ///
 /// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart by that
 /// signal; learning goes on in the background.
