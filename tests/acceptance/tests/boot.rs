@@ -382,3 +382,37 @@ fn boots_that_can_gain_nothing_are_left_alone_until_they_can() -> Result<()> {
     assert_eq!(state.gate, "");
     Ok(())
 }
+
+/// A unit that changes the mount of the state directory, in place of a root that is read-only at first.
+fn change(when: &str, how: &str) -> String {
+    format!(
+        "cat >$R/etc/systemd/system/{how}.service <<'END'\n[Unit]\nDefaultDependencies=no\n{when}\n[Service]\nType=oneshot\n\
+         ExecStart=/bin/mount -o remount,bind,{how} /var/lib/headstart\nEND\n\
+         ln -s ../{how}.service $R/etc/systemd/system/sysinit.target.wants/\n"
+    )
+}
+
+#[test]
+fn what_starts_when_the_state_is_writable_waits_for_the_replay() -> Result<()> {
+    let registry = Registry::open(&paths::base()?)?;
+    let image = concat!(env!("CARGO_MANIFEST_DIR"), "/images/cut.toml");
+    let mut boots = Boots::new(image, "none", &registry)?;
+    boots.boot()?;
+    let first = "Before=headstart-boot.service\n[Service]\nExecStartPre=/bin/mount --bind /var/lib/headstart /var/lib/headstart";
+    boots.shell(&change(first, "ro"))?;
+    // It stays read-only: nobody waits for what cannot begin.
+    let (said, _) = boots.boot()?;
+    assert!(!said.contains("headstart-hold.service"), "{said}");
+    assert!(
+        said.contains("the guard against failing boots cannot be taken"),
+        "{said}"
+    );
+    let then = "After=headstart-boot.service\nBefore=headstart-hold.service";
+    boots.shell(&change(then, "rw"))?;
+    let (said, _) = boots.boot()?;
+    assert!(said.contains("Finished headstart-hold.service"), "{said}");
+    let state = boots.state()?;
+    let outcome = state.outcome.context("an outcome")?;
+    assert_eq!(outcome.mode, Mode::Replay, "{}", state.last);
+    Ok(())
+}
