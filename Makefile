@@ -39,7 +39,6 @@ install: build man
 	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/
 	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system packaging/systemd/*.service
-	install -D -m 755 packaging/initramfs-tools/hooks/headstart $(DESTDIR)/usr/share/initramfs-tools/hooks/headstart
 	install -D -m 755 packaging/initramfs-tools/scripts/local-bottom/headstart \
 		$(DESTDIR)/usr/share/initramfs-tools/scripts/local-bottom/headstart
 	install -D -m 755 packaging/dracut/90headstart/module-setup.sh $(DESTDIR)/usr/lib/dracut/modules.d/90headstart/module-setup.sh
@@ -60,8 +59,7 @@ lint: deps-build deps-test
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
 	shellcheck .ci/run fuzz/run packaging/debian-deps $(wildcard tests/kernels/run)
-	shellcheck -e SC1091,SC2154 packaging/initramfs-tools/hooks/headstart \
-		packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
+	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
 	mandoc -T lint -W warning docs/man/*.5
 
 # A test that cannot be made here fails and names what is missing.

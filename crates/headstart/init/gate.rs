@@ -5,10 +5,11 @@ use super::{O_CLOEXEC, call, close, number, open};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
-/// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is left alone.
-const GATE: &CStr = c"/var/lib/headstart/keys/4509beb0ab401d71-boot/gate";
+/// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is left alone. From the directory that the
+/// program is started in: the root itself, or in an initramfs the one that follows.
+const GATE: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/gate";
 /// What may say that there is no gate.
-const CONFIGURATION: &CStr = c"/etc/headstart/headstart.toml";
+const CONFIGURATION: &CStr = c"etc/headstart/headstart.toml";
 /// The kernel command line, and what stands for it in a container.
 const COMMAND_LINES: [&CStr; 2] = [c"/proc/cmdline", c"/proc/1/cmdline"];
 /// How a word begins that decides about a boot.

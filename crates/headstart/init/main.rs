@@ -7,7 +7,7 @@
 //! finds a child that it did not start; systemd puts it into `init.scope`.
 //! Where an initramfs has started headstart already, it waits for the word of that one.
 //!
-//! `headstart-init --gate` is what the unit asks before headstart is read: it fails where boots are left alone.
+//! `headstart-init --gate` is what the unit and an initramfs ask, in the root's directory, before headstart is read: it fails where boots are left alone.
 //!
 //! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
 //! that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is two pages,

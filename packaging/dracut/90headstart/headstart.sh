@@ -1,10 +1,11 @@
 #!/bin/sh
-# Sourced by dracut before it leaves the initramfs.
-case " $(cat /proc/cmdline) " in
-*" headstart=off "*) ;;
-*)
-    if [ -L "$NEWROOT/etc/systemd/system/sysinit.target.wants/headstart-boot.service" ]; then
-        (PATH=/usr/sbin @headstart boot run --next-root "$NEWROOT" </dev/null >/dev/null 2>&1 &)
-    fi
-    ;;
-esac
+# Sourced by dracut before it leaves the initramfs: headstart, read from the root, waits in the background until that is the root, and begins.
+# systemd ends what is left of the initramfs, but for processes whose names begin with @ (https://systemd.io/ROOT_STORAGE_DAEMONS).
+(
+    case " $(cat /proc/cmdline) " in *" headstart=off "*) exit ;; esac
+    cd "${NEWROOT:?}" || exit
+    [ -L ./etc/systemd/system/sysinit.target.wants/headstart-boot.service ] || exit
+    if [ -x ./usr/sbin/headstart-init ]; then ./usr/sbin/headstart-init --gate || exit; fi
+    ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
+    PATH=/ @headstart boot run --next-root "$NEWROOT" </dev/null >/dev/null 2>&1 &
+)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# headstart in the initramfs: see packaging/initramfs-tools, which does the same.
+# headstart from the initramfs on: see packaging/initramfs-tools, which does the same.
 
 check() {
     [ -x "${dracutsysrootdir-}/usr/sbin/headstart" ]
@@ -11,6 +11,5 @@ depends() {
 
 install() {
     # shellcheck disable=SC2154 # dracut's
-    inst_simple /usr/sbin/headstart /usr/sbin/@headstart
     inst_hook pre-pivot 10 "$moddir/headstart.sh"
 }

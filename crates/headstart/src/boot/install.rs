@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Set for a process that comes from an initramfs: the descriptor by which process 1 is let go, or nothing.
+/// Set for a process that comes from an initramfs: the descriptor by which process 1 is let go, opened by the hook, or nothing.
 pub const FROM_INITRAMFS: &str = "HEADSTART_INITRAMFS";
 
 const UNIT: &str = include_str!("../../../../packaging/systemd/headstart-boot.service");
@@ -38,8 +38,7 @@ macro_rules! hook {
         }
     };
 }
-const HOOKS: [Hook; 4] = [
-    hook!("etc/initramfs-tools", "initramfs-tools", "hooks/headstart"),
+const HOOKS: [Hook; 3] = [
     hook!(
         "etc/initramfs-tools",
         "initramfs-tools",
@@ -321,7 +320,7 @@ mod tests {
             assert_eq!(mode & 0o777, 0o755, "{}", hook.path);
         }
         assert_eq!(remake_initramfs(root), Some("update-initramfs -u"));
-        assert_eq!(disable(root).unwrap().len(), 8);
+        assert_eq!(disable(root).unwrap().len(), 7);
         assert!(HOOKS.iter().all(|hook| !hook.file(dir.path()).exists()));
     }
 

@@ -16,6 +16,7 @@
 //! `headstart boot status`.
 
 mod bus;
+mod checked;
 pub mod cmdline;
 pub mod config;
 pub mod early;

@@ -4,11 +4,10 @@
 //! and `/run` have been moved there, the last thing that an initramfs does before it becomes the root: that is waited
 //! for. By then systemd has ended what it wanted to end, so the name that made it spare this process can go.
 
-use super::RUN;
+use super::early::read_oneself;
 use super::install::FROM_INITRAMFS;
 use anyhow::{Context, Result, bail};
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
-use std::os::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -20,12 +19,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Waits until `next` is about to be the root, and begins anew in it. Does not return unless it fails.
 pub fn enter(next: &Path) -> Result<()> {
+    read_oneself();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let named = || format!("cannot enter {}", next.display());
     // A descriptor leads there wherever it is moved.
     let root = openat(CWD, next, flags, Mode::empty()).with_context(named)?;
-    // The real init waits where it can be told to go on, and nowhere else.
-    let tell = fifo().ok();
     let begun = Instant::now();
     while openat(
         &root,
@@ -46,23 +44,12 @@ pub fn enter(next: &Path) -> Result<()> {
     }
     rustix::process::fchdir(&root).with_context(named)?;
     rustix::process::chroot(".").with_context(named)?;
-    // The file of the initramfs, in memory until nobody runs it.
+    // What the hook has left there, or nothing.
+    let told_by = std::env::var_os(FROM_INITRAMFS).unwrap_or_default();
     let error = Command::new("/proc/self/exe")
         .arg0("headstart")
         .args(["boot", "run"])
-        .env(
-            FROM_INITRAMFS,
-            tell.map_or(String::new(), |tell| tell.as_raw_fd().to_string()),
-        )
+        .env(FROM_INITRAMFS, told_by)
         .exec();
     Err(error).with_context(named)
-}
-
-/// The pipe by which headstart-init, where it stands before the real init, is let go; it is left to the next program.
-fn fifo() -> Result<OwnedFd> {
-    let path = Path::new(RUN).join("init");
-    std::fs::create_dir_all(RUN)?;
-    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-    // For both: for writing alone it opens only where somebody reads.
-    Ok(openat(CWD, &path, OFlags::RDWR, Mode::empty())?)
 }

@@ -2,6 +2,7 @@
 
 mod finish;
 
+use super::checked::make_writable;
 use super::cmdline::{Wish, wish};
 use super::config::{self, Config};
 use super::early::{Hold, Waiting};
@@ -80,7 +81,7 @@ pub fn run(store: &Store, place: Place, waiting: Waiting) -> Result<()> {
         need: Need::default(),
         waiting: Some(waiting),
         own_begin_ns: match place {
-            // It has only waited there, and was in memory already.
+            // It has read itself while it waited there.
             Place::Initramfs => None,
             Place::Init | Place::Unit => own_begin_ns(),
         }
@@ -187,6 +188,11 @@ impl Boot<'_> {
             }
             Some(plan) => {
                 self.plan = Some(plan);
+                if matches!(self.waiting, Some(Waiting::Init(_))) {
+                    if let Err(error) = make_writable(Path::new("/")) {
+                        self.notes.tell(format!("{error:#}"));
+                    }
+                }
                 self.take_guard();
             }
         }
@@ -213,8 +219,8 @@ impl Boot<'_> {
         self.last.not_replayed = Some(why);
     }
 
-    /// Takes the guard and begins the replay. On a file system that is not writable yet, as the root before it is
-    /// remounted, both wait: a replay without a guard could keep the machine from booting for ever.
+    /// Takes the guard and begins the replay. On a file system that is not writable yet, as a root may be before systemd
+    /// remounts it, both wait: a replay without a guard could keep the machine from booting for ever.
     fn take_guard(&mut self) {
         match self.kept.disarm() {
             Ok(true) => {
