@@ -205,7 +205,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let registry = Registry::open(scratch.path()).unwrap();
         let recipe = Recipe::load("git").unwrap();
-        let image = |name: &str| {
+        let images = |name: &str| {
             let root = scratch.path().join(name);
             for directory in ["a", "b/c"] {
                 fs::create_dir_all(root.join(directory)).unwrap();
@@ -224,13 +224,17 @@ mod tests {
                 }
                 File::open(&path).unwrap().set_modified(time).unwrap();
             }
-            let image = scratch.path().join(format!("{name}.img"));
-            pack(&recipe, &root, Fs::Ext4, &image, &registry).unwrap();
-            fs::read(&image).unwrap()
+            [Fs::Ext4, Fs::Squashfs, Fs::Erofs].map(|fs| {
+                let image = scratch.path().join(format!("{name}.{fs}"));
+                pack(&recipe, &root, fs, &image, &registry).unwrap();
+                (fs, fs::read(&image).unwrap())
+            })
         };
-        let first = image("one");
+        let first = images("one");
         std::thread::sleep(std::time::Duration::from_millis(1100));
-        assert!(first == image("two"), "the images differ");
+        for ((fs, one), (_, two)) in first.iter().zip(&images("two")) {
+            assert!(one == two, "the images on {fs} differ");
+        }
         assert_eq!(
             fs::read_dir(scratch.path())
                 .unwrap()
