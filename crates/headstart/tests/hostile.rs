@@ -111,58 +111,34 @@ fn profile(paths: &[FilePath]) -> Profile {
     let mut entries: Vec<Entry> = paths.iter().map(entry).collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     Profile {
-        key: key(),
-        page_size: 4096,
         runs: 1,
         mass: 1.0,
-        cpu_ns: None,
         timeline_ns: 1,
-        updated_unix_ns: 0,
-        policy: Policy::Decay,
-        stages: vec!["start".into()],
         entries,
+        ..Profile::new(key(), 4096, Policy::Decay)
     }
 }
 
 fn plan(paths: &[FilePath]) -> PlanDraft {
-    let request = |kind, file: usize, length| Request {
-        kind,
-        stage: 0,
-        device: 0,
-        file: if kind == RequestKind::Metadata {
-            NO_FILE
-        } else {
-            file as u32
-        },
-        offset: 0,
-        length,
-        bridged: 0,
-        deadline_us: 0,
-    };
-    let mut requests = vec![request(RequestKind::Metadata, 0, 4096)];
-    for file in 0..paths.len() {
-        requests.push(request(RequestKind::Stat, file, 0));
-        requests.push(request(RequestKind::List, file, 0));
-        requests.push(request(RequestKind::Data, file, 16_384));
+    let mut requests = vec![Request::new(RequestKind::Metadata, NO_FILE, 4096)];
+    for file in 0..paths.len() as u32 {
+        requests.push(Request::new(RequestKind::Stat, file, 0));
+        requests.push(Request::new(RequestKind::List, file, 0));
+        requests.push(Request::new(RequestKind::Data, file, 16_384));
     }
+    let cost = Cost {
+        class: DeviceClass::Flash,
+        bandwidth: 1e9,
+        latency: 1e-4,
+        depth: 8,
+    };
     PlanDraft {
-        key: key(),
-        page_size: 4096,
-        created_unix_ns: 0,
         budget: 1 << 30,
         cut: requests.len() as u32,
-        stages: vec!["start".into()],
         devices: vec![PlanDevice {
-            mount_point: "/".into(),
             uuid: [1; 16],
-            cost: Cost {
-                class: DeviceClass::Flash,
-                bandwidth: 1e9,
-                latency: 1e-4,
-                depth: 8,
-            },
-            request_limit: 131_072,
             hold: 1,
+            ..PlanDevice::new("/".into(), cost)
         }],
         files: paths
             .iter()
@@ -176,6 +152,7 @@ fn plan(paths: &[FilePath]) -> PlanDraft {
             })
             .collect(),
         requests,
+        ..PlanDraft::new(key(), 4096)
     }
 }
 

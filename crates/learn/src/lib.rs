@@ -62,18 +62,7 @@ pub fn learn(
         _ => (previous, traces),
     };
     let page_size = traces.first().ok_or(Refused::Nothing)?.meta.page_size;
-    let mut profile = first.unwrap_or_else(|| Profile {
-        key: options.key.clone(),
-        page_size,
-        runs: 0,
-        mass: 0.0,
-        cpu_ns: None,
-        timeline_ns: 0,
-        updated_unix_ns: 0,
-        policy: options.policy,
-        stages: vec!["start".into()],
-        entries: Vec::new(),
-    });
+    let mut profile = first.unwrap_or_else(|| Profile::new(options.key.clone(), page_size, options.policy));
     for trace in used {
         if let Some(reason) = trace.unfit() {
             return Err(Refused::Unfit(reason));

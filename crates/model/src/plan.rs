@@ -31,6 +31,23 @@ pub struct PlanDraft {
     pub requests: Vec<Request>,
 }
 
+impl PlanDraft {
+    /// One that asks for nothing yet.
+    pub fn new(key: Key, page_size: u32) -> PlanDraft {
+        PlanDraft {
+            key,
+            page_size,
+            created_unix_ns: 0,
+            budget: 0,
+            cut: 0,
+            stages: vec!["start".into()],
+            devices: Vec::new(),
+            files: Vec::new(),
+            requests: Vec::new(),
+        }
+    }
+}
+
 /// A device of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanDevice {
@@ -45,6 +62,19 @@ pub struct PlanDevice {
     /// How many of this device's requests, in issue order, the start is held for: on one head, reads of the start
     /// amid the replay's cost more than waiting. 0 lets it go at once.
     pub hold: u32,
+}
+
+impl PlanDevice {
+    /// One of which no more is known, which holds nobody.
+    pub fn new(mount_point: FilePath, cost: Cost) -> PlanDevice {
+        PlanDevice {
+            mount_point,
+            uuid: [0; 16],
+            cost,
+            request_limit: 128 << 10,
+            hold: 0,
+        }
+    }
 }
 
 /// A file of a plan.
@@ -83,6 +113,22 @@ pub struct Request {
     pub bridged: u64,
     /// When the start needs it, microseconds since the start began.
     pub deadline_us: u32,
+}
+
+impl Request {
+    /// The first so many bytes of a file, or none, at the beginning of the first stage, from the first device.
+    pub fn new(kind: RequestKind, file: u32, length: u64) -> Request {
+        Request {
+            kind,
+            stage: 0,
+            device: 0,
+            file,
+            offset: 0,
+            length,
+            bridged: 0,
+            deadline_us: 0,
+        }
+    }
 }
 
 /// The most stages of a plan, for a request names its stage by a byte: of a profile with more, the last of these

@@ -31,6 +31,24 @@ pub struct Profile {
     pub entries: Vec<Entry>,
 }
 
+impl Profile {
+    /// One that has learned nothing yet.
+    pub fn new(key: Key, page_size: u32, policy: Policy) -> Profile {
+        Profile {
+            key,
+            page_size,
+            runs: 0,
+            mass: 0.0,
+            cpu_ns: None,
+            timeline_ns: 0,
+            updated_unix_ns: 0,
+            policy,
+            stages: vec!["start".into()],
+            entries: Vec::new(),
+        }
+    }
+}
+
 /// One path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {

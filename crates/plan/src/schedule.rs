@@ -246,14 +246,8 @@ mod tests {
     fn request(turn: Turn, at: u64, length: u64, ms: u32) -> Ordered {
         Ordered {
             request: Request {
-                kind: RequestKind::Data,
-                stage: 0,
-                device: 0,
-                file: 0,
-                offset: 0,
-                length: length * 1_000_000,
-                bridged: 0,
                 deadline_us: ms * 1000,
+                ..Request::new(RequestKind::Data, 0, length * 1_000_000)
             },
             physical: Some(at * 1_000_000),
             level: 0,

@@ -37,16 +37,9 @@ fn entry(path: &str, ranges: &[(u64, u32, u64)]) -> Entry {
 
 fn profile(entries: Vec<Entry>) -> Profile {
     Profile {
-        key: Key::new("k").unwrap(),
-        page_size: PAGE as u32,
-        runs: 1,
-        mass: 1.0,
-        cpu_ns: None,
         timeline_ns: 1_000_000_000,
-        updated_unix_ns: 0,
-        policy: Policy::Decay,
-        stages: vec!["start".into()],
         entries,
+        ..Profile::new(Key::new("k").unwrap(), PAGE as u32, Policy::Decay)
     }
 }
 

@@ -256,31 +256,17 @@ fn plan(mounted: &Mounted, cost: Cost) -> Result<PlanDraft, Failure> {
         .filter(|f| f.device == Some(index as u32))
         .collect();
     let mut draft = PlanDraft {
-        key: Key::new("speed")?,
-        page_size: machine.page_size,
-        created_unix_ns: 0,
         budget: 1 << 30,
-        cut: 0,
-        stages: vec!["start".into()],
         devices: vec![PlanDevice {
-            mount_point: device.mount_point.clone(),
             uuid: device.uuid,
-            cost,
             request_limit: device.request_limit,
-            hold: 0,
+            ..PlanDevice::new(device.mount_point.clone(), cost)
         }],
-        files: Vec::new(),
-        requests: Vec::new(),
+        ..PlanDraft::new(Key::new("speed")?, machine.page_size)
     };
     let request = |kind, file, at: ByteRange| Request {
-        kind,
-        stage: 0,
-        device: 0,
-        file,
         offset: at.start,
-        length: at.length,
-        bridged: 0,
-        deadline_us: 0,
+        ..Request::new(kind, file, at.length)
     };
     let mut metadata: Vec<ByteRange> = here.iter().flat_map(|f| f.metadata.clone()).collect();
     metadata.sort_unstable();

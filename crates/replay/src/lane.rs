@@ -342,14 +342,8 @@ mod tests {
 
     fn request(offset: u64, length: u64) -> Item {
         let request = Request {
-            kind: RequestKind::Metadata,
-            stage: 0,
-            device: 0,
-            file: NO_FILE,
             offset,
-            length,
-            bridged: 0,
-            deadline_us: 0,
+            ..Request::new(RequestKind::Metadata, NO_FILE, length)
         };
         Item::new(0, request)
     }

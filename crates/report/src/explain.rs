@@ -283,15 +283,7 @@ mod tests {
             stage: 0,
         };
         Profile {
-            key: Key::new("k").unwrap(),
-            page_size: 4096,
             runs: 3,
-            mass: 1.0,
-            cpu_ns: None,
-            timeline_ns: 0,
-            updated_unix_ns: 0,
-            policy: Policy::Decay,
-            stages: vec!["start".into()],
             entries: vec![Entry {
                 path: "/f".into(),
                 overlay: None,
@@ -306,6 +298,7 @@ mod tests {
                 }),
                 ranges: vec![range],
             }],
+            ..Profile::new(Key::new("k").unwrap(), 4096, Policy::Decay)
         }
     }
 
@@ -316,30 +309,9 @@ mod tests {
             latency: 1e-4,
             depth: 8,
         };
-        let request = Request {
-            kind: RequestKind::Data,
-            stage: 0,
-            device: 0,
-            file: 0,
-            offset: 0,
-            length: 8192,
-            bridged: 0,
-            deadline_us: 0,
-        };
         let draft = PlanDraft {
-            key: Key::new("k").unwrap(),
-            page_size: 4096,
-            created_unix_ns: 0,
-            budget: 0,
             cut,
-            stages: vec!["start".into()],
-            devices: vec![PlanDevice {
-                mount_point: "/".into(),
-                uuid: [0; 16],
-                cost,
-                request_limit: 1 << 20,
-                hold: 0,
-            }],
+            devices: vec![PlanDevice::new("/".into(), cost)],
             files: vec![PlanFileEntry {
                 path: "/f".into(),
                 device: 0,
@@ -348,7 +320,8 @@ mod tests {
                 size: 8192,
                 mtime_ns: 5,
             }],
-            requests: vec![request],
+            requests: vec![Request::new(RequestKind::Data, 0, 8192)],
+            ..PlanDraft::new(Key::new("k").unwrap(), 4096)
         };
         PlanFile(draft.to_bytes().unwrap())
     }

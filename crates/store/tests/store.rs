@@ -16,15 +16,8 @@ fn key() -> Key {
 
 fn profile(runs: u32, entries: usize) -> Profile {
     Profile {
-        key: key(),
-        page_size: 4096,
         runs,
-        mass: 1.0,
-        cpu_ns: None,
-        timeline_ns: 0,
         updated_unix_ns: u64::from(runs),
-        policy: Policy::Decay,
-        stages: vec!["start".into()],
         entries: (0..entries)
             .map(|i| Entry {
                 path: format!("/file/{i:06}").as_str().into(),
@@ -37,21 +30,12 @@ fn profile(runs: u32, entries: usize) -> Profile {
                 ranges: Vec::new(),
             })
             .collect(),
+        ..Profile::new(key(), 4096, Policy::Decay)
     }
 }
 
 fn plan() -> PlanDraft {
-    PlanDraft {
-        key: key(),
-        page_size: 4096,
-        created_unix_ns: 1,
-        budget: 0,
-        cut: 0,
-        stages: vec!["start".into()],
-        devices: Vec::new(),
-        files: Vec::new(),
-        requests: Vec::new(),
-    }
+    PlanDraft::new(key(), 4096)
 }
 
 fn outcome(at: u64) -> Outcome {

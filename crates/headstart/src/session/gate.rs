@@ -175,14 +175,8 @@ mod tests {
     /// What the lab's container needs, in the requests of its plan, on a device of this cost.
     fn container(class: DeviceClass, bandwidth: f64, latency: f64, depth: u32) -> PlanFile {
         let request = |number: u32| Request {
-            kind: RequestKind::Data,
-            stage: 0,
-            device: 0,
-            file: 0,
-            offset: 0,
-            length: 28_418_832 / 447,
-            bridged: 0,
             deadline_us: number,
+            ..Request::new(RequestKind::Data, 0, 28_418_832 / 447)
         };
         let cost = Cost {
             class,
@@ -191,19 +185,8 @@ mod tests {
             depth,
         };
         let draft = PlanDraft {
-            key: Key::new("boot").unwrap(),
-            page_size: 4096,
-            created_unix_ns: 0,
-            budget: 1 << 30,
             cut: 447,
-            stages: vec!["start".into()],
-            devices: vec![PlanDevice {
-                mount_point: "/".into(),
-                uuid: [0; 16],
-                cost,
-                request_limit: 128 << 10,
-                hold: 0,
-            }],
+            devices: vec![PlanDevice::new("/".into(), cost)],
             files: vec![PlanFileEntry {
                 path: "/f".into(),
                 device: 0,
@@ -213,6 +196,7 @@ mod tests {
                 mtime_ns: 0,
             }],
             requests: (0..447).map(request).collect(),
+            ..PlanDraft::new(Key::new("boot").unwrap(), 4096)
         };
         PlanFile(draft.to_bytes().unwrap())
     }

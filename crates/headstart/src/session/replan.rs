@@ -82,15 +82,6 @@ mod tests {
 
     fn profile(key: &Key, range: PageRange) -> Profile {
         Profile {
-            key: key.clone(),
-            page_size: 4096,
-            runs: 1,
-            mass: 1.0,
-            cpu_ns: None,
-            timeline_ns: 1,
-            updated_unix_ns: 0,
-            policy: Policy::Decay,
-            stages: vec!["start".into()],
             entries: vec![Entry {
                 path: "/f".into(),
                 overlay: None,
@@ -111,39 +102,21 @@ mod tests {
                     stage: 0,
                 }],
             }],
+            ..Profile::new(key.clone(), 4096, Policy::Decay)
         }
     }
 
     fn planned(key: &Key, kinds: &[RequestKind]) -> PlanDraft {
-        let request = |kind: &RequestKind| Request {
-            kind: *kind,
-            stage: 0,
-            device: 0,
-            file: 0,
-            offset: 0,
-            length: if *kind == RequestKind::Data { 4096 } else { 0 },
-            bridged: 0,
-            deadline_us: 0,
+        let length = |kind| if kind == RequestKind::Data { 4096 } else { 0 };
+        let cost = Cost {
+            class: DeviceClass::Flash,
+            bandwidth: 1e9,
+            latency: 1e-4,
+            depth: 8,
         };
         PlanDraft {
-            key: key.clone(),
-            page_size: 4096,
-            created_unix_ns: 0,
-            budget: 1 << 30,
             cut: kinds.len() as u32,
-            stages: vec!["start".into()],
-            devices: vec![PlanDevice {
-                mount_point: "/".into(),
-                uuid: [0; 16],
-                cost: Cost {
-                    class: DeviceClass::Flash,
-                    bandwidth: 1e9,
-                    latency: 1e-4,
-                    depth: 8,
-                },
-                request_limit: 131_072,
-                hold: 0,
-            }],
+            devices: vec![PlanDevice::new("/".into(), cost)],
             files: vec![PlanFileEntry {
                 path: "/f".into(),
                 device: 0,
@@ -152,7 +125,11 @@ mod tests {
                 size: 1 << 20,
                 mtime_ns: 0,
             }],
-            requests: kinds.iter().map(request).collect(),
+            requests: kinds
+                .iter()
+                .map(|kind| Request::new(*kind, 0, length(*kind)))
+                .collect(),
+            ..PlanDraft::new(key.clone(), 4096)
         }
     }
 

@@ -26,29 +26,18 @@ struct Case {
 
 /// A start that used the pages, the first at once and each further a millisecond later.
 fn case(requests: &[Row<'_>], uses: &[(u64, u32, UseKind)]) -> Case {
+    let cost = Cost {
+        class: DeviceClass::Flash,
+        bandwidth: 1e9,
+        latency: 1e-4,
+        depth: 8,
+    };
     let mut case = Case {
         path: "/f",
         plan: PlanDraft {
-            key: Key::new("k").unwrap(),
-            page_size: PAGE as u32,
-            created_unix_ns: 0,
-            budget: 1 << 30,
-            cut: 0,
             stages: vec!["start".into(), "late".into()],
-            devices: vec![PlanDevice {
-                mount_point: "/".into(),
-                uuid: [0; 16],
-                cost: Cost {
-                    class: DeviceClass::Flash,
-                    bandwidth: 1e9,
-                    latency: 1e-4,
-                    depth: 8,
-                },
-                request_limit: 128 << 10,
-                hold: 0,
-            }],
-            files: Vec::new(),
-            requests: Vec::new(),
+            devices: vec![PlanDevice::new("/".into(), cost)],
+            ..PlanDraft::new(Key::new("k").unwrap(), PAGE as u32)
         },
         report: ReplayReport::default(),
         trace: trace(1000, uses),
@@ -72,14 +61,9 @@ impl Case {
     fn ask(&mut self, kind: RequestKind, offset: u64, length: u64, stage: u8) {
         let file = if kind == RequestKind::Metadata { NO_FILE } else { 0 };
         self.plan.requests.push(Request {
-            kind,
             stage,
-            device: 0,
-            file,
             offset,
-            length,
-            bridged: 0,
-            deadline_us: 0,
+            ..Request::new(kind, file, length)
         });
         self.report.issued.push(Issued {
             request: self.report.issued.len() as u32,
@@ -131,15 +115,6 @@ fn counts(stage: &StageOutcome) -> [u64; 4] {
 
 fn profile(path: &str, overlay: Option<&str>, ranges: &[(u64, u32, f32)]) -> Profile {
     Profile {
-        key: Key::new("k").unwrap(),
-        page_size: PAGE as u32,
-        runs: 1,
-        mass: 1.0,
-        cpu_ns: None,
-        timeline_ns: 1,
-        updated_unix_ns: 0,
-        policy: Policy::Decay,
-        stages: vec!["start".into()],
         entries: vec![Entry {
             path: path.into(),
             overlay: overlay.map(Into::into),
@@ -163,6 +138,7 @@ fn profile(path: &str, overlay: Option<&str>, ranges: &[(u64, u32, f32)]) -> Pro
                 })
                 .collect(),
         }],
+        ..Profile::new(Key::new("k").unwrap(), PAGE as u32, Policy::Decay)
     }
 }
 

@@ -80,17 +80,15 @@ impl Mounted {
     }
 
     pub fn planned(&self, class: DeviceClass, depth: u32) -> PlanDevice {
+        let cost = Cost {
+            class,
+            bandwidth: 1e9,
+            latency: 1e-4,
+            depth,
+        };
         PlanDevice {
-            mount_point: self.root().as_path().into(),
             uuid: self.uuid(),
-            cost: Cost {
-                class,
-                bandwidth: 1e9,
-                latency: 1e-4,
-                depth,
-            },
-            request_limit: 128 << 10,
-            hold: 0,
+            ..PlanDevice::new(self.root().as_path().into(), cost)
         }
     }
 }
@@ -98,15 +96,9 @@ impl Mounted {
 /// A plan for files of one or more devices.
 pub fn draft(devices: Vec<PlanDevice>) -> PlanDraft {
     PlanDraft {
-        key: Key::new("test").unwrap(),
-        page_size: PAGE as u32,
-        created_unix_ns: 0,
         budget: 1 << 30,
-        cut: 0,
-        stages: vec!["start".into()],
         devices,
-        files: Vec::new(),
-        requests: Vec::new(),
+        ..PlanDraft::new(Key::new("test").unwrap(), PAGE as u32)
     }
 }
 
@@ -147,14 +139,8 @@ pub fn add_metadata(draft: &mut PlanDraft, offset: u64, length: u64) {
 
 fn push(draft: &mut PlanDraft, kind: RequestKind, file: u32, offset: u64, length: u64) {
     draft.requests.push(Request {
-        kind,
-        stage: 0,
-        device: 0,
-        file,
         offset,
-        length,
-        bridged: 0,
-        deadline_us: 0,
+        ..Request::new(kind, file, length)
     });
     draft.cut = draft.requests.len() as u32;
 }
