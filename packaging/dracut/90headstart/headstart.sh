@@ -7,5 +7,8 @@
     [ -L ./etc/systemd/system/sysinit.target.wants/headstart-boot.service ] || exit
     if [ -x ./usr/sbin/headstart-init ]; then ./usr/sbin/headstart-init --gate || exit; fi
     ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
-    PATH=/ @headstart boot run --next-root "$NEWROOT" </dev/null >/dev/null 2>&1 &
+    {
+        cat ./usr/sbin/headstart
+        PATH=/ exec @headstart boot run --next-root .
+    } </dev/null >/dev/null 2>&1 &
 )

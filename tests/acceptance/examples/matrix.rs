@@ -145,6 +145,16 @@ fn cases() -> Vec<Case> {
             says: &["read ahead; recorded (bpf,", "from the initramfs on", "learned"],
             ..PLAIN
         },
+        Case {
+            name: "initramfs hook, root checked",
+            first: "echo FSTYPE=ext4 >$R/etc/initramfs-tools/conf.d/check; mount -t proc proc $R/proc; chroot $R update-initramfs -u -k all >&2; umount $R/proc",
+            says: &[
+                "read ahead; recorded (bpf,",
+                "from the initramfs on, with the root made writable for it",
+                "learned",
+            ],
+            ..PLAIN
+        },
     ]
 }
 

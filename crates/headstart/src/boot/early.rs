@@ -42,7 +42,7 @@ pub fn waiting() -> (Place, Waiting) {
 
 /// Reads the whole command from disk, in one go: page by page, amid all the others that start now, it took four seconds on a
 /// 7200 rpm disk until it had recorded anything.
-pub fn read_oneself() {
+fn read_oneself() {
     // Without it the pages come as they are touched.
     let Ok(file) = File::open("/proc/self/exe") else {
         return;

@@ -30,6 +30,8 @@ pub struct Last {
     pub began_unix_ns: u64,
     /// From where on.
     pub from: Place,
+    /// Whether the root was made writable for the guard, before systemd would have.
+    pub made_writable: bool,
     /// What was done for it.
     pub mode: Option<Mode>,
     /// Why nothing was read ahead; `None` if it was.

@@ -4,7 +4,6 @@
 //! and `/run` have been moved there, the last thing that an initramfs does before it becomes the root: that is waited
 //! for. By then systemd has ended what it wanted to end, so the name that made it spare this process can go.
 
-use super::early::read_oneself;
 use super::install::FROM_INITRAMFS;
 use anyhow::{Context, Result, bail};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -19,7 +18,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Waits until `next` is about to be the root, and begins anew in it. Does not return unless it fails.
 pub fn enter(next: &Path) -> Result<()> {
-    read_oneself();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let named = || format!("cannot enter {}", next.display());
     // A descriptor leads there wherever it is moved.

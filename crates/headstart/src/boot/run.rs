@@ -189,8 +189,9 @@ impl Boot<'_> {
             Some(plan) => {
                 self.plan = Some(plan);
                 if matches!(self.waiting, Some(Waiting::Init(_))) {
-                    if let Err(error) = make_writable(Path::new("/")) {
-                        self.notes.tell(format!("{error:#}"));
+                    match make_writable(Path::new("/")) {
+                        Ok(made) => self.last.made_writable = made,
+                        Err(error) => self.notes.tell(format!("{error:#}")),
                     }
                 }
                 self.take_guard();

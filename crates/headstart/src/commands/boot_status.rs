@@ -133,7 +133,12 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
         Place::Init => ", from before process 1 on",
         Place::Unit => ", from the first unit on",
     };
-    let mut lines = vec![("last boot", format!("{read}; {recorded}{place}"))];
+    let writable = if last.made_writable {
+        ", with the root made writable for it"
+    } else {
+        ""
+    };
+    let mut lines = vec![("last boot", format!("{read}; {recorded}{place}{writable}"))];
     let stage = |(name, at): &(String, u64)| format!("{} {}", printable(name), duration(*at));
     let stages = last.stages.iter().map(stage).collect::<Vec<_>>().join(", ");
     let took = last.took_ns.map_or("not known".into(), duration);
