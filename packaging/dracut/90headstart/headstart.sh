@@ -2,10 +2,15 @@
 # Sourced by dracut before it leaves the initramfs: headstart, read from the root, waits in the background until that is the root, and begins.
 # systemd ends what is left of the initramfs, but for processes whose names begin with @ (https://systemd.io/ROOT_STORAGE_DAEMONS).
 (
-    case " $(cat /proc/cmdline) " in *" headstart=off "*) exit ;; esac
+    words=" $(cat /proc/cmdline) "
+    case "$words" in *" headstart=off "*) exit ;; esac
     cd "${NEWROOT:?}" || exit
     [ -L ./etc/systemd/system/sysinit.target.wants/headstart-boot.service ] || exit
     if [ -x ./usr/sbin/headstart-init ]; then ./usr/sbin/headstart-init --gate || exit; fi
+    # Who waits there finds this pipe, see packaging/initramfs-tools.
+    case "$words" in *" init=/usr/sbin/headstart-init "*)
+        mkdir -p /run/headstart && mkfifo /run/headstart/init && exec 3<>/run/headstart/init && export HEADSTART_INITRAMFS=3 ;;
+    esac
     ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
     {
         cat ./usr/sbin/headstart

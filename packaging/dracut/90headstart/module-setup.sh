@@ -11,5 +11,6 @@ depends() {
 
 install() {
     # shellcheck disable=SC2154 # dracut's
+    inst_multiple mkdir mkfifo ln cat
     inst_hook pre-pivot 10 "$moddir/headstart.sh"
 }

@@ -1,56 +1,14 @@
 //! headstart-init as the unit asks it, and as process 1: where an initramfs has started headstart it waits for that one's word, and only for it; else it starts
 //! one, on a root where nothing is mounted yet. What becomes of a boot then the acceptance test `boot` shows.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::is_root;
+use crate::common::is_root;
+use crate::root::{process_1, root, write_gate};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// A root with headstart-init, and with scripts for the real init and for headstart that leave a file. The system's own root is seen
-/// at `host` when it boots.
-fn root() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let root = dir.path();
-    for path in ["host", "run/headstart", "usr/sbin", "usr/lib/systemd", "sbin"] {
-        fs::create_dir_all(root.join(path)).unwrap();
-    }
-    for path in ["lib", "lib64"] {
-        symlink(Path::new("host").join(path), root.join(path)).unwrap();
-    }
-    for (path, says) in [("sbin/init", "init"), ("usr/sbin/headstart", "headstart")] {
-        let script = format!("#!/host/bin/sh\necho \"$0 $*\" >/{says}\n");
-        fs::write(root.join(path), script).unwrap();
-        fs::set_permissions(root.join(path), fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    fs::write(root.join("usr/lib/systemd/systemd"), "").unwrap();
-    let enabled = Command::new(env!("CARGO_BIN_EXE_headstart"))
-        .args(["boot", "enable", "--root"])
-        .arg(root)
-        .output()
-        .unwrap();
-    assert!(enabled.status.success(), "{enabled:?}");
-    dir
-}
-
-/// A script in namespaces of its own, with the root as `$0` and its process 1 called with `words`.
-fn process_1(root: &Path, script: &str, words: &[&str]) -> Command {
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "--propagation", "private", "--pid", "--fork"])
-        .args(["sh", "-ec"])
-        .arg(format!("mount --bind / \"$0/host\"; {script}"))
-        .arg(root)
-        .args(words);
-    command
-}
 
 /// Boots it.
 fn boots(root: &Path) -> Command {
@@ -152,13 +110,9 @@ fn the_unit_is_not_started_where_boots_are_left_alone() {
     let root = dir.path();
     fs::create_dir(root.join("proc")).unwrap();
     assert_eq!(ask(root, &[]), Some(0), "no gate");
-    let kept = root.join("var/lib/headstart/keys/4509beb0ab401d71-boot");
-    fs::create_dir_all(&kept).unwrap();
     let kernel = rustix::system::uname();
     let kernel = kernel.release().to_str().unwrap();
-    let gate = |every: u32, kernel: &str| {
-        fs::write(kept.join("gate"), format!("{every}\n{kernel}\nrecord\nno gain\n")).unwrap();
-    };
+    let gate = |every, kernel: &str| write_gate(root, every, kernel);
     gate(u32::MAX, kernel);
     assert_eq!(ask(root, &[]), Some(1));
     assert_eq!(ask(root, &["quiet", "noheadstart=on"]), Some(1));

@@ -1,0 +1,9 @@
+//! What comes before the real init: headstart-init, and the hook of an initramfs.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod init;
+mod initramfs;
+mod root;
