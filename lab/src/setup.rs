@@ -159,10 +159,6 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("boot-list", include_str!("../setups/boot-list.toml")),
     ("boot-headstart", include_str!("../setups/boot-headstart.toml")),
     (
-        "boot-headstart-rw",
-        include_str!("../setups/boot-headstart-rw.toml"),
-    ),
-    (
         "boot-headstart-init",
         include_str!("../setups/boot-headstart-init.toml"),
     ),
