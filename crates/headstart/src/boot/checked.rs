@@ -13,15 +13,29 @@ use std::path::Path;
 /// Debian's systemd too, up to 12, there is nothing to be checked then (`systemd-fsck-root.service`).
 const CHECKED: &str = "run/initramfs/fsck-root";
 
-/// Makes the root writable, if it is not, has been checked, and is to be: `/etc/fstab` names it, and not as `ro`. Whether it did.
-/// Only as long as process 1 waits: systemd would check it again, however briefly.
-pub fn make_writable(root: &Path) -> Result<bool> {
+/// Words of the kernel command line by which systemd goes to a target where the root may stay read-only, for somebody to mend it
+/// (kernel-command-line(7)).
+const OTHER_TARGETS: [&str; 8] = ["emergency", "-b", "rescue", "single", "-s", "s", "S", "1"];
+const OTHER_TARGET: &str = "systemd.unit=";
+
+/// Makes the root of this boot writable, as [`make_writable`] does.
+pub fn make_root_writable() -> Result<bool> {
+    let line = std::fs::read_to_string("/proc/cmdline").context("cannot read /proc/cmdline")?;
+    make_writable(Path::new("/"), &line)
+}
+
+/// Makes the root writable, if it is not, has been checked, and is to be: `/etc/fstab` names it, and not as `ro`, and the kernel command line does not say
+/// that this is to be another boot than usual. Whether it did. Only as long as process 1 waits: systemd would check the root again, however briefly.
+fn make_writable(root: &Path, command_line: &str) -> Result<bool> {
     let named = || format!("cannot make {} writable", root.display());
     let flags = statvfs(root).with_context(named)?.f_flag;
     let fstab = std::fs::read_to_string(root.join("etc/fstab")).unwrap_or_default();
     if !flags.contains(StatVfsMountFlags::RDONLY)
         || !root.join(CHECKED).exists()
         || !is_to_be_writable(&fstab)
+        || command_line
+            .split_whitespace()
+            .any(|word| OTHER_TARGETS.contains(&word) || word.starts_with(OTHER_TARGET))
     {
         return Ok(false);
     }
@@ -92,10 +106,18 @@ mod tests {
             );
             return;
         }
-        for (checked, fstab, expected) in [
-            (true, "/dev/sda / ext4 noatime 0 1\n", true),
-            (false, "/dev/sda / ext4 noatime 0 1\n", false),
-            (true, "/dev/sda / ext4 ro,noatime 0 1\n", false),
+        let usual = "root=/dev/sda ro quiet";
+        for (checked, fstab, line, expected) in [
+            (true, "/dev/sda / ext4 noatime 0 1\n", usual, true),
+            (false, "/dev/sda / ext4 noatime 0 1\n", usual, false),
+            (true, "/dev/sda / ext4 ro,noatime 0 1\n", usual, false),
+            (true, "/dev/sda / ext4 noatime 0 1\n", "ro emergency", false),
+            (
+                true,
+                "/dev/sda / ext4 noatime 0 1\n",
+                "ro systemd.unit=my.target",
+                false,
+            ),
         ] {
             let root = Mounted(tempfile::tempdir().unwrap());
             let root = root.0.path();
@@ -107,14 +129,18 @@ mod tests {
                 fs::write(root.join(CHECKED), "").unwrap();
             }
             mount_remount(root, MountFlags::RDONLY | MountFlags::NODEV, c"").unwrap();
-            assert_eq!(make_writable(root).unwrap(), expected, "{checked} {fstab}");
+            assert_eq!(
+                make_writable(root, line).unwrap(),
+                expected,
+                "{checked} {fstab} {line}"
+            );
             assert_eq!(fs::write(root.join("guard"), "").is_ok(), expected);
             let flags = statvfs(root).unwrap().f_flag;
             assert!(
                 flags.contains(StatVfsMountFlags::NODEV),
                 "what else it was it stays"
             );
-            assert!(!make_writable(root).unwrap(), "nothing is left to do");
+            assert!(!make_writable(root, line).unwrap(), "nothing is left to do");
         }
     }
 }

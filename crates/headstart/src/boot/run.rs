@@ -2,7 +2,7 @@
 
 mod finish;
 
-use super::checked::make_writable;
+use super::checked::make_root_writable;
 use super::cmdline::{Wish, wish};
 use super::config::{self, Config};
 use super::early::{Hold, Waiting};
@@ -189,7 +189,7 @@ impl Boot<'_> {
             Some(plan) => {
                 self.plan = Some(plan);
                 if matches!(self.waiting, Some(Waiting::Init(_))) {
-                    match make_writable(Path::new("/")) {
+                    match make_root_writable() {
                         Ok(made) => self.last.made_writable = made,
                         Err(error) => self.notes.tell(format!("{error:#}")),
                     }
