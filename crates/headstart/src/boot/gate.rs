@@ -42,14 +42,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_for_process_1_looks_at_the_same_gate() {
+    fn what_begins_before_headstart_looks_at_the_same_files() {
         let kept = Store::new("/var/lib/headstart").key(&super::super::key().unwrap());
-        let gate = kept.path().join("gate");
-        let gate = gate.strip_prefix("/").unwrap().as_os_str().as_encoded_bytes();
-        let names = |part: &[u8]| part == gate;
-        assert!(
-            PROGRAM.is_empty() || PROGRAM.windows(gate.len()).any(names),
-            "{gate:?}"
-        );
+        for file in ["gate", "plan"] {
+            let path = kept.path().join(file);
+            let path = path.strip_prefix("/").unwrap().as_os_str().as_encoded_bytes();
+            let names = |part: &[u8]| part == path;
+            assert!(
+                PROGRAM.is_empty() || PROGRAM.windows(path.len()).any(names),
+                "{path:?}"
+            );
+            let hook = include_bytes!("../../../../packaging/initramfs-tools/scripts/local-bottom/headstart");
+            assert!(file == "gate" || hook.windows(path.len()).any(names), "{path:?}");
+        }
     }
 }
