@@ -7,13 +7,15 @@
 //! processors, on a disk without delays: a case takes about a minute.
 
 use anyhow::{Context, Result, bail, ensure};
-use headstart_acceptance::boots::Boots;
+use headstart_acceptance::boots::{Boots, FROM_INITRAMFS, ROOT_CHECKED};
 use headstart_lab::paths;
 use headstart_lab::registry::Registry;
 
 /// A condition.
 struct Case {
     name: &'static str,
+    /// Whether the initramfs checks the root.
+    checked: bool,
     /// Run on the host with the root at `$R`, before the first boot and before the last.
     first: &'static str,
     before_last: &'static str,
@@ -31,6 +33,7 @@ struct Case {
 
 const PLAIN: Case = Case {
     name: "plain",
+    checked: false,
     first: "",
     before_last: "",
     kernel: &[],
@@ -141,13 +144,14 @@ fn cases() -> Vec<Case> {
         },
         Case {
             name: "initramfs hook",
-            first: "mount -t proc proc $R/proc; chroot $R update-initramfs -u -k all >&2; umount $R/proc",
+            first: FROM_INITRAMFS,
             says: &["read ahead; recorded (bpf,", "from the initramfs on", "learned"],
             ..PLAIN
         },
         Case {
             name: "initramfs hook, root checked",
-            first: "echo FSTYPE=ext4 >$R/etc/initramfs-tools/conf.d/check; mount -t proc proc $R/proc; chroot $R update-initramfs -u -k all >&2; umount $R/proc",
+            checked: true,
+            first: FROM_INITRAMFS,
             says: &[
                 "read ahead; recorded (bpf,",
                 "from the initramfs on, with the root made writable for it",
@@ -206,6 +210,9 @@ fn run(case: &Case, image: &str, recorder: &str, registry: &Registry) -> Result<
     let here = env!("CARGO_MANIFEST_DIR");
     let mut boots = Boots::new(&format!("{here}/images/{image}.toml"), "none", registry)?;
     boots.setup.kernel = case.kernel.iter().map(|word| (*word).to_owned()).collect();
+    if case.checked {
+        boots.shell(ROOT_CHECKED)?;
+    }
     if !case.first.is_empty() {
         boots.shell(case.first).context("setting it up")?;
     }

@@ -8,7 +8,7 @@
 //! that its disk had not flushed, in part: memory, and a random half of the blocks in the disk's write cache.
 
 use anyhow::{Context, Result, ensure};
-use headstart_acceptance::boots::{Boots, State};
+use headstart_acceptance::boots::{Boots, FROM_INITRAMFS, ROOT_CHECKED, State};
 use headstart_lab::paths;
 use headstart_lab::registry::Registry;
 use headstart_lab::stats::Random;
@@ -37,6 +37,9 @@ fn main() -> Result<()> {
     let registry = Registry::open(&paths::base()?)?;
     registry.undo_on_signals()?;
     let mut boots = Boots::new(&recipe, &disk, &registry)?;
+    // As early as can be: by the initramfs, which checks the root.
+    boots.shell(ROOT_CHECKED)?;
+    boots.shell(FROM_INITRAMFS)?;
 
     boots.boot().context("the first boot")?;
     let (_, mut whole) = boots.boot().context("the second boot")?;

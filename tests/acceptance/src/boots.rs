@@ -17,6 +17,13 @@ use std::time::Duration;
 /// What a boot left on the console, and what is kept of boots in its image.
 const CONSOLE: &str = "console.log";
 
+/// For [`Boots::shell`]: boots begin to be served in the initramfs, if there is one.
+pub const FROM_INITRAMFS: &str = "test ! -x $R/usr/sbin/update-initramfs || { \
+     mount -t proc proc $R/proc; chroot $R update-initramfs -u -k all >&2; umount $R/proc; }";
+/// For [`Boots::shell`], before that: the initramfs checks the root, as an installed system's does.
+pub const ROOT_CHECKED: &str =
+    "test ! -d $R/etc/initramfs-tools || echo FSTYPE=ext4 >$R/etc/initramfs-tools/conf.d/check";
+
 /// A unit that tells on the console what headstart has to say when it has served the boot, whether a unit or an initramfs began it,
 /// and how many files it left in /run: none if the boot was left alone.
 /// After logind, which the machine is shut down by.
