@@ -41,6 +41,11 @@ mod tests {
     use super::super::init::PROGRAM;
     use super::*;
 
+    const HOOKS: [&str; 2] = [
+        include_str!("../../../../packaging/initramfs-tools/scripts/local-bottom/headstart"),
+        include_str!("../../../../packaging/dracut/90headstart/headstart.sh"),
+    ];
+
     #[test]
     fn what_begins_before_headstart_looks_at_the_same_files() {
         let kept = Store::new("/var/lib/headstart").key(&super::super::key().unwrap());
@@ -52,8 +57,10 @@ mod tests {
                 PROGRAM.is_empty() || PROGRAM.windows(path.len()).any(names),
                 "{path:?}"
             );
-            let hook = include_bytes!("../../../../packaging/initramfs-tools/scripts/local-bottom/headstart");
-            assert!(file == "gate" || hook.windows(path.len()).any(names), "{path:?}");
+            for hook in HOOKS {
+                let names = hook.as_bytes().windows(path.len()).any(names);
+                assert!(file == "gate" || names, "{path:?}: {hook}");
+            }
         }
     }
 }
