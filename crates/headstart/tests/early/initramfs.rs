@@ -2,6 +2,9 @@
 
 use crate::common::is_root;
 use crate::root::{process_1, root, write_gate};
+use headstart_model::Key;
+use headstart_model::machine::{Cost, DeviceClass};
+use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, Request, RequestKind};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
@@ -17,7 +20,7 @@ struct Hooked {
     pipe: bool,
 }
 
-/// Runs it as initramfs-tools does, after `change` to the next root and the initramfs, with `readonly` as the kernel command line said.
+/// Runs it as initramfs-tools does, and waits for what it leaves in the background, which has its fourth descriptor; after `change` to the next root and the initramfs, with `readonly` as the kernel command line said.
 fn hook(readonly: &str, cmdline: &str, change: impl Fn(&Path, &Path)) -> Hooked {
     let dir = tempfile::tempdir().unwrap();
     let initramfs = dir.path();
@@ -37,7 +40,7 @@ fn hook(readonly: &str, cmdline: &str, change: impl Fn(&Path, &Path)) -> Hooked 
         "mount --bind \"$1\" \"$0/root\"; mount -t proc proc \"$0/proc\"; mount -t devtmpfs dev \"$0/dev\"
         mount --bind \"$0/cmdline\" \"$0/proc/cmdline\"
         PATH=/host/usr/bin:/host/bin rootmnt=/root init=/sbin/init readonly=$2 \
-            /usr/sbin/chroot \"$0\" /host/bin/sh -ec '/host/bin/sh /hook; wait; sleep 0.3'";
+            /usr/sbin/chroot \"$0\" /host/bin/sh -ec '/host/bin/sh /hook 4>&1 | cat'";
     let words = [next.path().to_str().unwrap(), readonly];
     assert!(process_1(initramfs, script, &words).status().unwrap().success());
     let read = |path: &str| fs::read_to_string(initramfs.join(path)).ok();
@@ -104,27 +107,66 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
     );
 }
 
+/// Starts headstart below a root that was checked and is still read-only, with a plan and the guard set, then moves that root,
+/// so that its path leads elsewhere, and then /proc to it. What it says of the boot, and whether the guard is still set.
+fn enter(process_1_waits: bool) -> (String, bool) {
+    let (next, moved) = (root(), tempfile::tempdir().unwrap());
+    let next = next.path();
+    let kept = next.join("var/lib/headstart/keys/4509beb0ab401d71-boot");
+    fs::create_dir_all(&kept).unwrap();
+    let cost = Cost {
+        class: DeviceClass::Flash,
+        bandwidth: 1e9,
+        latency: 1e-4,
+        depth: 8,
+    };
+    let plan = PlanDraft {
+        cut: 1,
+        devices: vec![PlanDevice::new("/".into(), cost)],
+        requests: vec![Request::new(RequestKind::Metadata, NO_FILE, 4096)],
+        ..PlanDraft::new(Key::new("boot").unwrap(), rustix::param::page_size() as u32)
+    };
+    fs::write(kept.join("plan"), plan.to_bytes().unwrap()).unwrap();
+    fs::write(kept.join("armed"), "").unwrap();
+    fs::create_dir_all(next.join("etc")).unwrap();
+    fs::write(next.join("etc/fstab"), "/dev/sda / ext4 noatime 0 1\n").unwrap();
+    stamp(next);
+    // A file system of its own, for one that is remounted.
+    let script = "moved=$2; next=$moved/next; left=$moved/left; mkdir $next $left; mount -t tmpfs next $next
+        for path in etc lib lib64 run sbin usr var; do cp -a $0/$path $next; done
+        mkdir $next/host $next/proc; mount --bind / $next/host; mount -t tmpfs run $next/run; cp -a $0/run/. $next/run
+        mkfifo $next/run/headstart/init; exec 3<>$next/run/headstart/init; mount -o remount,ro $next
+        cd $next; env $3 timeout 40 $1 boot run --next-root . 2>&1 &
+        sleep 0.3; cd /; mkdir $moved/root; mount --move $next $moved/root; next=$moved/root; mount -t proc proc $next/proc
+        for i in $(seq 600); do test -s $next/run/headstart/last.json && break; sleep 0.05; done
+        kill $!; wait $! || true
+        cp $next/run/headstart/last.json $left; cp $next/var/lib/headstart/keys/*/armed $left || true";
+    let waits = if process_1_waits {
+        "HEADSTART_INITRAMFS=3"
+    } else {
+        "HEADSTART_INITRAMFS="
+    };
+    let words = [
+        env!("CARGO_BIN_EXE_headstart"),
+        moved.path().to_str().unwrap(),
+        waits,
+    ];
+    assert!(process_1(next, script, &words).status().unwrap().success());
+    let left = moved.path().join("left");
+    let said = fs::read_to_string(left.join("last.json")).unwrap();
+    (said, left.join("armed").exists())
+}
+
 #[test]
-fn headstart_enters_the_root_that_its_directory_has_become() {
+fn headstart_enters_the_root_that_its_directory_has_become_and_makes_it_writable_while_process_1_waits() {
     if !is_root() {
         return;
     }
-    let next = root();
-    let next = next.path();
-    fs::create_dir(next.join("proc")).unwrap();
-    // First the root is moved, so that its path leads elsewhere, and then /proc to it.
-    let script = "mkdir /tmp/moved.$$; moved=/tmp/moved.$$; mount --rbind \"$0\" \"$0\"; cd \"$0\"
-        \"$1\" boot run --next-root . 2>&1 &
-        sleep 0.3; cd /; mount --move \"$0\" $moved; mount -t proc proc $moved/proc
-        until test -s $moved/run/headstart/last.json; do sleep 0.05; done
-        kill $!; wait $! || true; umount -l $moved; rmdir $moved";
-    let words = [env!("CARGO_BIN_EXE_headstart")];
-    let entered = process_1(
-        next,
-        &format!("timeout 20 sh -ec '{script}' \"$0\" \"$1\""),
-        &words,
-    );
-    assert!({ entered }.status().unwrap().success());
-    let said = fs::read_to_string(next.join("run/headstart/last.json")).unwrap();
-    assert!(said.contains("\"from\": \"initramfs\""), "{said}");
+    for waits in [true, false] {
+        let (said, armed) = enter(waits);
+        assert!(said.contains("\"from\": \"initramfs\""), "{said}");
+        assert!(said.contains(&format!("\"made_writable\": {waits}")), "{said}");
+        assert_eq!(said.contains("\"mode\": \"replay\""), waits, "{said}");
+        assert_eq!(armed, !waits, "the guard is taken before a replay: {said}");
+    }
 }
