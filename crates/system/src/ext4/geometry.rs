@@ -77,6 +77,11 @@ impl Geometry {
         if descriptor_size > block_size || !descriptor_size.is_power_of_two() {
             return Err(bad("size of a group descriptor"));
         }
+        let blocks = wide(long(0x4)?, if wide_blocks { long(0x150)? } else { 0 });
+        // Their bytes can be counted, by who asks for the last of them too.
+        if blocks.checked_mul(block_size).is_none() {
+            return Err(bad("number of blocks"));
+        }
         let mut hash_seed = [long(0xEC)?, long(0xF0)?, long(0xF4)?, long(0xF8)?];
         if hash_seed == [0; 4] {
             hash_seed = super::hash::DEFAULT_SEED;
@@ -85,7 +90,7 @@ impl Geometry {
         uuid.copy_from_slice(sb.get(0x68..0x78).ok_or(bad("super block (too short)"))?);
         Ok(Geometry {
             block_size,
-            blocks: wide(long(0x4)?, if wide_blocks { long(0x150)? } else { 0 }),
+            blocks,
             uuid,
             hash_seed,
             hash_unsigned: long(0x160)? & FLAG_UNSIGNED_HASH != 0,

@@ -69,6 +69,11 @@ fn what_is_no_ext4_is_refused_by_name() {
     ));
     let fs = Ext4::new(image("ext4").clone()).unwrap();
     assert_eq!(fs.metadata_of(0, &Want::Stat), Err(Ext4Error::NoInode(0)));
+    // More blocks than there are bytes that can be addressed: the upper half of their number.
+    let mut bytes = image("ext4").clone();
+    bytes[1024 + 0x150 + 2] = 64;
+    let error = Ext4::new(bytes).err().unwrap();
+    assert!(error.to_string().contains("number of blocks"), "{error}");
 }
 
 proptest! {
