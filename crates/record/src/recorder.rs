@@ -12,6 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the buffer is drained. The default buffer holds four times what a million events a second bring.
@@ -23,7 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A recording that is attached and running.
 ///
-/// Dropping it without [`finish`](Recorder::finish) detaches and forgets.
+/// Dropping it without [`finish`](Recorder::finish) detaches and forgets. What BPF attached goes with the process at the
+/// latest; a trace instance would stay, so that it is gone is waited for.
 pub struct Recorder {
     commands: Sender<Command>,
     shared: Arc<Shared>,
@@ -32,6 +34,21 @@ pub struct Recorder {
     limit: Duration,
     backend: BackendName,
     evidence: Evidence,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if self.backend != BackendName::Tracefs {
+            return;
+        }
+        // The thread ends when nobody can tell it anything any more.
+        self.commands = mpsc::channel().0;
+        if let Some(thread) = self.thread.take() {
+            // What it panicked of it has said.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// What the handle tells the thread.
@@ -62,7 +79,7 @@ impl Recorder {
         let (ready, is_ready) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         let started = Instant::now();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("record".into())
             .spawn({
                 let (options, shared) = (options.clone(), Arc::clone(&shared));
@@ -89,6 +106,7 @@ impl Recorder {
             limit: options.limit,
             backend,
             evidence,
+            thread: Some(thread),
         })
     }
 
@@ -168,7 +186,7 @@ impl Recorder {
         }
     }
 
-    /// Ends the recording, drains what is left and gives the trace. What was attached is detached in the background.
+    /// Ends the recording, drains what is left and gives the trace. What BPF attached is detached in the background.
     pub fn finish(self, reason: EndReason) -> Result<Trace, RecordError> {
         let (reply, answer) = mpsc::channel();
         self.commands

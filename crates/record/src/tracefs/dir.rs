@@ -10,8 +10,12 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 const PREFIX: &str = "headstart-";
+
+/// How long an instance that is still in use is tried to be removed.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens the root of tracefs: where it usually is mounted, or else through a mount of our own that nobody sees.
 pub(super) fn open_root() -> Result<OwnedFd, RecordError> {
@@ -157,8 +161,16 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.dir = None;
-        // A directory fd opened elsewhere keeps nothing alive; only open pipes and settings do, and those are gone.
-        if let Err(error) = unlinkat(&self.instances, &self.name, rustix::fs::AtFlags::REMOVEDIR) {
+        // A directory fd opened elsewhere keeps nothing alive; only open pipes and settings do. Ours are closed, but a
+        // process that another thread began has copies until it executes its program.
+        let begun = Instant::now();
+        let remove = || unlinkat(&self.instances, &self.name, rustix::fs::AtFlags::REMOVEDIR);
+        let mut removed = remove();
+        while removed == Err(Errno::BUSY) && begun.elapsed() < PATIENCE {
+            std::thread::sleep(PATIENCE / 100);
+            removed = remove();
+        }
+        if let Err(error) = removed {
             // Nobody is left to tell but the next recorder, which removes it too.
             debug_assert_eq!(error, Errno::NOENT, "the instance {} stays", self.name);
         }
@@ -217,6 +229,27 @@ mod tests {
         assert!(exists(&name) && !exists(&stale));
         drop(instance);
         assert!(!exists(&name));
+    }
+
+    #[test]
+    fn an_instance_that_is_in_use_for_a_moment_is_removed_after_it() {
+        let root = match open_root() {
+            Ok(root) => root,
+            Err(e) => return crate::testing::skip("recording with tracefs", &[&e.to_string()]),
+        };
+        let instance = Instance::create(&root).unwrap();
+        let path = format!("instances/{}", instance.name);
+        let pipe = instance
+            .open("per_cpu/cpu0/trace_pipe_raw", OFlags::RDONLY)
+            .unwrap();
+        let user = std::thread::spawn(move || {
+            std::thread::sleep(PATIENCE / 10);
+            drop(pipe);
+        });
+        drop(instance);
+        let gone = openat(&root, path, OFlags::RDONLY, Mode::empty());
+        assert_eq!(gone.err(), Some(Errno::NOENT));
+        user.join().unwrap();
     }
 
     #[test]
