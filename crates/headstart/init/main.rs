@@ -33,7 +33,10 @@ const CHUNK: usize = 128 << 10;
 /// Where the kernel looks for an init.
 const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"];
 /// What headstart asks for first.
-const PLAN: &CStr = c"/var/lib/headstart/keys/4509beb0ab401d71-boot/plan";
+const ASKED_FIRST: [&CStr; 2] = [
+    c"/var/lib/headstart/keys/4509beb0ab401d71-boot/plan",
+    c"/var/lib/headstart/keys/4509beb0ab401d71-boot/guard",
+];
 
 /// Where headstart is installed.
 const COMMANDS: [&CStr; 4] = [
@@ -305,7 +308,9 @@ fn child(tell: i32, environment: *const *const c_char) {
         }
     }
     // On its way from the disk while headstart comes from there.
-    read(PLAN);
+    for path in ASKED_FIRST {
+        read(path);
+    }
     for command in COMMANDS {
         if !read(command) {
             continue;

@@ -10,15 +10,15 @@
 //!     turns                   replays since the last control run
 //!     gate                    why its starts are left alone, while they are
 //!     lock                    held by whoever writes here
-//!     armed, last.json        of boots: the guard, and what the last one had to say
+//!     guard, last.json        of boots: the guard, and what the last one had to say
 //!   devices/<uuid>.json       what reads cost, measured
 //!   log                       what background work had to say
 //! ```
 //!
-//! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the directory. So
-//! readers need no lock, and a kill or a full disk leaves the old file. Directories are 0700, files 0600: paths tell
-//! what somebody runs. A file that cannot be decoded is moved aside, named in a message, and otherwise treated as
-//! missing.
+//! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the directory; the guard
+//! is one block, and disarmed in its place. So readers need no lock, and a kill or a full disk leaves the old file.
+//! Directories are 0700, files 0600: paths tell what somebody runs. A file that cannot be decoded is moved aside, named
+//! in a message, and otherwise treated as missing.
 
 mod boot;
 mod device;

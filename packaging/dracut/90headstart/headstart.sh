@@ -13,7 +13,8 @@
     esac
     ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
     {
-        cat ./usr/sbin/headstart ./var/lib/headstart/keys/4509beb0ab401d71-boot/plan
+        kept=./var/lib/headstart/keys/4509beb0ab401d71-boot
+        cat ./usr/sbin/headstart $kept/plan $kept/guard
         PATH=/ exec @headstart boot run --next-root .
     } </dev/null >/dev/null 2>&1 &
 )

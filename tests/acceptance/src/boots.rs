@@ -237,7 +237,12 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
                 state.last = String::from_utf8(bytes)?;
             }
         }
-        "armed" => state.armed = true,
+        "guard" => {
+            if bytes.len() != 4096 {
+                bail!("it has {} bytes", bytes.len());
+            }
+            state.armed = bytes.first() == Some(&b'1');
+        }
         "key" => {
             if bytes.is_empty() {
                 bail!("it is empty");

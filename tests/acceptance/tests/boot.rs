@@ -42,7 +42,7 @@ impl Kept {
     }
 
     fn is_armed(&self) -> bool {
-        self.0.join("armed").exists()
+        fs::read(self.0.join("guard")).is_ok_and(|guard| guard.first() == Some(&b'1'))
     }
 }
 
@@ -190,13 +190,13 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         "what process 1 is made of is known"
     );
 
-    // As after a boot that was cut off: its replay had taken the marker away.
+    // As after a boot that was cut off: its replay had disarmed the guard.
     machine.install(
         &place,
         &[words(&[
             "sh",
             "-c",
-            "rm \"$0\"/var/lib/headstart/keys/*/armed",
+            "rm \"$0\"/var/lib/headstart/keys/*/guard",
             "{root}",
         ])],
     )?;

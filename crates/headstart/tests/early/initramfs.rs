@@ -127,7 +127,7 @@ fn enter(process_1_waits: bool) -> (String, bool) {
         ..PlanDraft::new(Key::new("boot").unwrap(), rustix::param::page_size() as u32)
     };
     fs::write(kept.join("plan"), plan.to_bytes().unwrap()).unwrap();
-    fs::write(kept.join("armed"), "").unwrap();
+    fs::write(kept.join("guard"), [b'1'; 4096]).unwrap();
     fs::create_dir_all(next.join("etc")).unwrap();
     fs::write(next.join("etc/fstab"), "/dev/sda / ext4 noatime 0 1\n").unwrap();
     stamp(next);
@@ -140,7 +140,7 @@ fn enter(process_1_waits: bool) -> (String, bool) {
         sleep 0.3; cd /; mkdir $moved/root; mount --move $next $moved/root; next=$moved/root; mount -t proc proc $next/proc
         for i in $(seq 600); do test -s $next/run/headstart/last.json && break; sleep 0.05; done
         kill $!; wait $! || true
-        cp $next/run/headstart/last.json $left; cp $next/var/lib/headstart/keys/*/armed $left || true";
+        cp $next/run/headstart/last.json $left; cp $next/var/lib/headstart/keys/*/guard $left";
     let waits = if process_1_waits {
         "HEADSTART_INITRAMFS=3"
     } else {
@@ -154,7 +154,8 @@ fn enter(process_1_waits: bool) -> (String, bool) {
     assert!(process_1(next, script, &words).status().unwrap().success());
     let left = moved.path().join("left");
     let said = fs::read_to_string(left.join("last.json")).unwrap();
-    (said, left.join("armed").exists())
+    let guard = fs::read(left.join("guard")).unwrap();
+    (said, guard[0] == b'1')
 }
 
 #[test]
