@@ -23,6 +23,7 @@ use governor::Governor;
 use headstart_model::format::FormatError;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::PlanFile;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -104,6 +105,8 @@ pub(crate) struct Shared {
     /// Devices that still hold the start.
     held: Mutex<usize>,
     released: Condvar,
+    /// Parts of requests that are over.
+    over: AtomicU64,
 }
 
 impl Shared {
@@ -112,6 +115,7 @@ impl Shared {
             governor: Governor::new(options),
             held: Mutex::new(held),
             released: Condvar::new(),
+            over: AtomicU64::new(0),
         }
     }
 
@@ -175,6 +179,11 @@ impl Replay {
     pub fn holds(&self) -> bool {
         let held = self.shared.held.lock().unwrap_or_else(PoisonError::into_inner);
         *held > 0 && !self.thread.is_finished()
+    }
+
+    /// How many parts of requests are over: a number that grows as long as the replay gets on.
+    pub fn over(&self) -> u64 {
+        self.shared.over.load(Ordering::Relaxed)
     }
 
     /// Ends the replay: requests not yet issued are not issued any more.

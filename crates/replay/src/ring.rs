@@ -26,7 +26,7 @@ pub fn look_up(pins: &mut Pins, lane: &Lane, worker: &Worker<'_>, mounts: &Mount
     // A ring that fails leaves the rest to the lane's threads.
     let _ = pins.each(mounts, Links::Refuse, next, |(item, at_ns), pinned| {
         let found = looked_up(pinned).map(|()| Prepared::nothing(at_ns));
-        item.part_done(worker.now(), true);
+        worker.done(item, true);
         let _ = item.prepared.set(found);
     });
 }

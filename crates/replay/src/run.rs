@@ -200,7 +200,11 @@ fn share_out(plan: Plan<'_>, doors: &[Option<Door>], options: &Options, skipped:
         let passes = Passes {
             metadata: Lane::new(metadata),
             look_ups: Lane::new(look_ups),
-            data: Lane::new(items.data),
+            data: match planned.cost.class {
+                // In the order in which the head passes.
+                DeviceClass::Disk => Lane::new(items.data),
+                _ => Lane::by_size(items.data),
+            },
         };
         Some(Work {
             planned,
@@ -232,6 +236,7 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
         device: &device,
         files,
         governor: &shared.governor,
+        over: &shared.over,
         origin: options.origin,
     };
     worker.serve(&work.passes.metadata, &|_| ());
