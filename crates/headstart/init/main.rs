@@ -8,6 +8,7 @@
 //! Where an initramfs has started headstart already, it waits for the word of that one.
 //!
 //! `headstart-init --gate` is what the unit and an initramfs ask, in the root's directory, before headstart is read: it fails where boots are left alone.
+//! `headstart-init --wait` is by what `headstart-hold.service` waits as process 1 does.
 //!
 //! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
 //! that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is two pages,
@@ -25,8 +26,14 @@ use core::ptr::null;
 
 /// Left by a headstart that was started in an initramfs: a pipe by which it lets process 1 go.
 const RUNS_ALREADY: &CStr = c"/run/headstart/init";
-/// Longer than headstart holds anybody: a child that has said nothing by then never will.
+/// The same for units that begin when the root has become writable.
+const HOLD: &CStr = c"/run/headstart/hold";
+/// Longer than headstart, which gives a word each second, goes without one.
 const PATIENCE_S: i64 = 10;
+/// The word by which it has one wait on; any other lets go.
+const STILL: u8 = b'w';
+/// More than it gives in the time that it holds anybody at most.
+const MOST_WORDS: usize = 1000;
 /// Less than any device's request limit, beyond which an advice is cut off silently.
 const CHUNK: usize = 128 << 10;
 
@@ -196,6 +203,11 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
         if unsafe { *stack == 2 && gate::begins_with(*arguments.add(1), b"--gate\0") } {
             end(gate::is_shut(gate::is_said).into());
         }
+        // SAFETY: the same.
+        if unsafe { *stack == 2 && gate::begins_with(*arguments.add(1), b"--wait\0") } {
+            held_by(HOLD);
+            end(0);
+        }
         tell(
             c"headstart-init: this is for process 1: put init=/usr/sbin/headstart-init on the kernel command line, or start a container by it\n",
         );
@@ -204,7 +216,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     // SAFETY: the kernel's lists.
     let is_said =
         || unsafe { gate::is_said_to_process_1([arguments.cast_const(), environment.cast_const()]) };
-    if !runs_already() && !gate::is_shut(is_said) {
+    if !held_by(RUNS_ALREADY) && !gate::is_shut(is_said) {
         begin(environment);
     }
     for init in INITS {
@@ -221,19 +233,12 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     end(1)
 }
 
-/// Whether headstart came from the initramfs; its word has then been waited for.
-fn runs_already() -> bool {
-    let Some(pipe) = open(RUNS_ALREADY, O_CLOEXEC | O_NONBLOCK) else {
+/// Whether a headstart that runs has left a pipe there; its word has then been waited for.
+fn held_by(path: &CStr) -> bool {
+    let Some(pipe) = open(path, O_CLOEXEC | O_NONBLOCK) else {
         return false;
     };
-    let mut word = 0u8;
-    // SAFETY: a place for one byte.
-    let there = unsafe { call(number::READ, [pipe as usize, &raw mut word as usize, 1, 0, 0]) };
-    // Nothing yet, but somebody who may write. Else it has given its word, or ended.
-    if there == EAGAIN {
-        wait(pipe);
-    }
-    close(pipe);
+    wait(pipe);
     true
 }
 
@@ -248,7 +253,7 @@ fn open(path: &CStr, flags: usize) -> Option<i32> {
 fn begin(environment: *const *const c_char) {
     let mut pipe = [0i32; 2];
     // SAFETY: a place for two descriptors.
-    if unsafe { call(number::PIPE2, [pipe.as_mut_ptr() as usize, 0, 0, 0, 0]) } < 0 {
+    if unsafe { call(number::PIPE2, [pipe.as_mut_ptr() as usize, O_NONBLOCK, 0, 0, 0]) } < 0 {
         return;
     }
     // SAFETY: forks; memory is not shared.
@@ -263,7 +268,6 @@ fn begin(environment: *const *const c_char) {
             if child > 0 {
                 wait(pipe[0]);
             }
-            close(pipe[0]);
         }
     }
 }
@@ -273,8 +277,28 @@ fn close(descriptor: i32) {
     unsafe { call(number::CLOSE, [descriptor as usize, 0, 0, 0, 0]) };
 }
 
-/// Waits for a word, the end of who could give it, or the limit. Process 1 gets no signal that it does not ask for.
-fn wait(descriptor: i32) {
+/// Waits for the word that lets go, the end of who could give it, or the limit since the last word, and closes the pipe,
+/// which does not block. Process 1 gets no signal that it does not ask for.
+fn wait(pipe: i32) {
+    for _ in 0..MOST_WORDS {
+        let mut word = 0u8;
+        // SAFETY: a place for one byte.
+        let there = unsafe { call(number::READ, [pipe as usize, &raw mut word as usize, 1, 0, 0]) };
+        let goes_on = match there {
+            1 => word == STILL,
+            // Nothing yet, but somebody who may write.
+            EAGAIN => is_readable(pipe),
+            _ => false,
+        };
+        if !goes_on {
+            break;
+        }
+    }
+    close(pipe);
+}
+
+/// Whether there is something to read, or nobody left to write, within the limit.
+fn is_readable(descriptor: i32) -> bool {
     #[repr(C)]
     struct Poll {
         descriptor: i32,
@@ -289,7 +313,7 @@ fn wait(descriptor: i32) {
     let limit = [PATIENCE_S, 0i64];
     let arguments = [&raw mut poll as usize, 1, limit.as_ptr() as usize, 0, 0];
     // SAFETY: one descriptor to look at, and a `struct timespec` of 64 bits each.
-    unsafe { call(number::PPOLL, arguments) };
+    unsafe { call(number::PPOLL, arguments) > 0 }
 }
 
 /// Becomes headstart, which gets the end of the pipe to tell by.

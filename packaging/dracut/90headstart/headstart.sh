@@ -13,7 +13,7 @@
     esac
     ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
     {
-        kept=./var/lib/headstart/keys/4509beb0ab401d71-boot
+        kept=./var/lib/headstart/keys/4509beb0ab401d71-boot # of the key "boot"
         cat ./usr/sbin/headstart $kept/plan $kept/guard
         PATH=/ exec @headstart boot run --next-root .
     } </dev/null >/dev/null 2>&1 &

@@ -5,12 +5,10 @@ use super::{gate, init, install};
 use crate::context::store;
 use headstart_system::launch::Tell;
 use headstart_system::residency::fadvise_willneed;
-use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
-use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Less than any device's request limit, beyond which an advice is cut off silently.
 const CHUNK: u64 = 128 << 10;
@@ -66,32 +64,27 @@ pub enum Waiting {
 }
 
 impl Waiting {
+    /// Has them wait on.
+    pub fn still(&mut self) {
+        match self {
+            Waiting::Units => notify(b"EXTEND_TIMEOUT_USEC=15000000"),
+            Waiting::Init(tell) => tell.still(),
+            Waiting::Nobody => {}
+        }
+    }
+
     /// Lets them go.
     pub fn let_go(self) {
         match self {
-            Waiting::Units => ready(),
+            Waiting::Units => notify(b"READY=1"),
             Waiting::Init(tell) => tell.go(),
             Waiting::Nobody => {}
         }
     }
 }
 
-/// For whom a replay that begins only when systemd has made the root writable holds the units that come then: until this is
-/// dropped, or the process ends, `headstart-hold.service` waits.
-pub struct Hold {
-    _locked: File,
-}
-
-impl Hold {
-    /// Takes the lock that is waited for, of a file in `run`.
-    pub fn take(run: &Path) -> io::Result<Hold> {
-        let file = File::create(run.join("hold"))?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Hold { _locked: file })
-    }
-}
-
-fn ready() {
+/// Tells systemd (sd_notify(3)).
+fn notify(word: &[u8]) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
     };
@@ -101,31 +94,5 @@ fn ready() {
         None => SocketAddr::from_pathname(&path),
     };
     // If it cannot be told, systemd goes on after the unit's time-out.
-    let _ = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_unit_that_waits_for_a_hold_goes_on_when_it_is_dropped() {
-        let run = tempfile::tempdir().unwrap();
-        let held = Hold::take(run.path()).unwrap();
-        let unit = include_str!("../../../../packaging/systemd/headstart-hold.service");
-        let waits = unit
-            .lines()
-            .find_map(|line| line.strip_prefix("ExecStart=-"))
-            .unwrap();
-        let waits = waits.replace("/run/headstart", run.path().to_str().unwrap());
-        let words: Vec<&str> = waits.split(' ').collect();
-        let mut waiting = std::process::Command::new(words[0])
-            .args(&words[1..])
-            .spawn()
-            .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        assert!(waiting.try_wait().unwrap().is_none(), "it waits");
-        drop(held);
-        assert!(waiting.wait().unwrap().success());
-    }
+    let _ = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(word, &address));
 }

@@ -49,18 +49,14 @@ mod tests {
     #[test]
     fn what_begins_before_headstart_looks_at_the_same_files() {
         let kept = Store::new("/var/lib/headstart").key(&super::super::key().unwrap());
-        for file in ["gate", "plan"] {
-            let path = kept.path().join(file);
-            let path = path.strip_prefix("/").unwrap().as_os_str().as_encoded_bytes();
-            let names = |part: &[u8]| part == path;
-            assert!(
-                PROGRAM.is_empty() || PROGRAM.windows(path.len()).any(names),
-                "{path:?}"
-            );
-            for hook in HOOKS {
-                let names = hook.as_bytes().windows(path.len()).any(names);
-                assert!(file == "gate" || names, "{path:?}: {hook}");
-            }
+        let dir = kept.path().strip_prefix("/").unwrap().to_str().unwrap();
+        let is_in = |text: &[u8], path: &str| text.windows(path.len()).any(|part| part == path.as_bytes());
+        for file in ["gate", "plan", "guard"] {
+            let path = format!("{dir}/{file}");
+            assert!(PROGRAM.is_empty() || is_in(PROGRAM, &path), "{path}");
+        }
+        for hook in HOOKS {
+            assert!(is_in(hook.as_bytes(), &format!("kept=./{dir} ")), "{dir}: {hook}");
         }
     }
 }

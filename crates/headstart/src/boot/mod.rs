@@ -23,6 +23,7 @@ pub mod early;
 mod end;
 mod fit;
 pub mod gate;
+mod hold;
 pub mod init;
 pub mod install;
 pub mod last;

@@ -93,6 +93,11 @@ impl Replays {
         self.running.iter().any(|part| part.replay.holds())
     }
 
+    /// How many parts of requests are over.
+    pub fn over(&self) -> u64 {
+        self.running.iter().map(|part| part.replay.over()).sum()
+    }
+
     /// Whether nothing is under way or waited for.
     pub fn are_over(&self) -> bool {
         self.waiting.is_empty() && self.running.iter().all(|part| part.replay.is_finished())

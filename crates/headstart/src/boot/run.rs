@@ -5,8 +5,9 @@ mod finish;
 use super::checked::make_root_writable;
 use super::cmdline::{Wish, wish};
 use super::config::{self, Config};
-use super::early::{Hold, Waiting};
+use super::early::Waiting;
 use super::end::{End, Why};
+use super::hold::{Hold, Patience};
 use super::last::{Last, Place};
 use super::marks::{monotonic_ns, own_begin_ns};
 use super::memory::Need;
@@ -33,8 +34,7 @@ use std::time::{Duration, Instant};
 
 /// How often the process looks around while it records: a mount is noticed at once, the end need not be.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// The longest that services are held for the replay of a disk, and how often it is looked whether they may go on.
-const HOLD_LIMIT: Duration = Duration::from_secs(8);
+/// How often it is looked whether who is held for the replay of a disk may go on.
 const HOLD_LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What `trace_instance=` on the kernel command line must name, to have the boot recorded from the kernel's start on.
@@ -88,7 +88,7 @@ pub fn run(store: &Store, place: Place, waiting: Waiting) -> Result<()> {
         .unwrap_or_else(monotonic_ns),
         free_ns: 0,
         hold: None,
-        hold_until: origin + HOLD_LIMIT,
+        patience: Patience::new(origin),
     };
     // Attaching the recorder takes the processor, reading the plan the disk.
     let attach = std::thread::spawn(|| Recorder::start(&options()));
@@ -156,8 +156,7 @@ struct Boot<'a> {
     free_ns: u64,
     /// Held for those who come when the root has become writable.
     hold: Option<Hold>,
-    /// When all go on at the latest.
-    hold_until: Instant,
+    patience: Patience,
 }
 
 impl Boot<'_> {
@@ -229,7 +228,7 @@ impl Boot<'_> {
                 match Replays::start(plan, self.origin) {
                     Ok(replays) => {
                         self.replays = Some(replays);
-                        self.hold_until = Instant::now() + HOLD_LIMIT;
+                        self.patience = Patience::new(Instant::now());
                         self.last.mode = Some(Mode::Replay);
                         self.last.not_replayed = None;
                     }
@@ -321,7 +320,13 @@ impl Boot<'_> {
     /// Lets the others start, unless they would catch up with the replay of a disk. A replay that waits for a writable root
     /// holds only who comes after that: it is others that make it writable.
     fn let_go(&mut self) {
-        if self.replays.as_ref().is_some_and(Replays::hold) && Instant::now() < self.hold_until {
+        let now = Instant::now();
+        let replays = self.replays.as_ref().filter(|replays| replays.hold());
+        if replays.is_some_and(|replays| self.patience.is_left(replays.over(), now)) {
+            if self.patience.is_to_tell(now) {
+                self.waiting.iter_mut().for_each(Waiting::still);
+                self.hold.iter_mut().for_each(Hold::still);
+            }
             return;
         }
         if let Some(waiting) = self.waiting.take() {

@@ -15,8 +15,8 @@ fn boots(root: &Path) -> Command {
     process_1(root, "exec chroot \"$0\" /usr/sbin/headstart-init quiet", &[])
 }
 
-/// Boots it, with its pipe held by somebody for `held`, who gives his word then or just ends; how long until init had come.
-fn boot(held: Option<Duration>, word: &[u8]) -> Duration {
+/// Boots it, with its pipe held by somebody who gives each word after `held`, and then ends; how long until init had come.
+fn boot(held: Option<Duration>, words: &[&[u8]]) -> Duration {
     let dir = root();
     let root = dir.path();
     let pipe = root.join("run/headstart/init");
@@ -25,9 +25,11 @@ fn boot(held: Option<Duration>, word: &[u8]) -> Duration {
     let begun = Instant::now();
     let mut boot = boots(root).spawn().unwrap();
     if let Some((held, mut writer)) = writer {
-        std::thread::sleep(held);
-        assert!(!root.join("init").exists(), "it waits");
-        writer.write_all(word).unwrap();
+        for word in words {
+            std::thread::sleep(held);
+            assert!(!root.join("init").exists(), "it waits");
+            writer.write_all(word).unwrap();
+        }
     }
     assert!(boot.wait().unwrap().success());
     let took = begun.elapsed();
@@ -43,13 +45,50 @@ fn process_1_waits_for_the_headstart_of_the_initramfs() {
         return;
     }
     let held = Duration::from_millis(400);
-    for (held, word) in [(Some(held), &b"g"[..]), (Some(held), b""), (None, b"")] {
-        let took = boot(held, word);
-        let most = held.unwrap_or_default() + Duration::from_secs(5);
-        assert!(
-            took >= held.unwrap_or_default() && took < most,
-            "{held:?} {word:?}: {took:?}"
-        );
+    let cases: [(Option<Duration>, &[&[u8]]); 4] = [
+        (Some(held), &[b"g"]),
+        (Some(held), &[b"w", b"ww", b"g"]),
+        (Some(held), &[b""]),
+        (None, &[]),
+    ];
+    for (held, words) in cases {
+        let took = boot(held, words);
+        let least = held.unwrap_or_default() * words.len() as u32;
+        let most = least + Duration::from_secs(5);
+        assert!(took >= least && took < most, "{held:?} {words:?}: {took:?}");
+    }
+}
+
+#[test]
+fn the_unit_that_waits_for_a_hold_goes_on_when_it_is_told_or_the_holder_has_ended() {
+    if !is_root() {
+        return;
+    }
+    let unit = include_str!("../../../../packaging/systemd/headstart-hold.service");
+    let waits = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart=-"))
+        .unwrap();
+    for word in [&b"g"[..], b""] {
+        let dir = root();
+        let pipe = dir.path().join("run/headstart/hold");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let mut holder = File::options().read(true).write(true).open(&pipe).unwrap();
+        let mut waiting = Command::new("chroot")
+            .arg(dir.path())
+            .args(waits.split(' '))
+            .spawn()
+            .unwrap();
+        for still in [&b""[..], b"w"] {
+            holder.write_all(still).unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+            assert!(waiting.try_wait().unwrap().is_none(), "it waits");
+        }
+        holder.write_all(word).unwrap();
+        let begun = Instant::now();
+        drop(holder);
+        assert!(waiting.wait().unwrap().success());
+        assert!(begun.elapsed() < Duration::from_secs(5), "not for its patience");
     }
 }
 

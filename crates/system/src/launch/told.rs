@@ -29,6 +29,12 @@ impl Tell {
         Ok(Tell(file))
     }
 
+    /// Has the parent wait on: for as long again as it would have waited from the first.
+    pub fn still(&mut self) {
+        // As in `go`.
+        let _ = self.0.write_all(b"w");
+    }
+
     /// Lets the parent go.
     pub fn go(mut self) {
         // If nobody listens any more, it has gone.
@@ -45,12 +51,13 @@ mod tests {
     #[test]
     fn a_pipe_is_taken_over_and_nothing_else() {
         let (wait, tell) = rustix::pipe::pipe().unwrap();
-        let tell = Tell::inherited(tell.into_raw_fd()).unwrap();
+        let mut tell = Tell::inherited(tell.into_raw_fd()).unwrap();
+        tell.still();
         tell.go();
         let mut word = Vec::new();
         // To the end: the descriptor is closed.
         File::from(wait).read_to_end(&mut word).unwrap();
-        assert_eq!(word, b"g");
+        assert_eq!(word, b"wg");
         assert!(Tell::inherited(0).is_err());
         assert!(Tell::inherited(1 << 20).is_err());
         let file = tempfile::tempfile().unwrap();
