@@ -8,7 +8,6 @@ use core::mem::MaybeUninit;
 /// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is left alone. From the directory that the
 /// program is started in: the root itself, or in an initramfs the one that follows.
 const GATE: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/gate";
-/// What may say that there is no gate.
 const CONFIGURATION: &CStr = c"etc/headstart/headstart.toml";
 /// The kernel command line, and what stands for it in a container.
 const COMMAND_LINES: [&CStr; 2] = [c"/proc/cmdline", c"/proc/1/cmdline"];
@@ -32,7 +31,7 @@ pub fn is_shut(is_said: impl FnOnce() -> bool) -> bool {
     let Some(every) = decimal(&mut gate) else {
         return false;
     };
-    if !is_this_kernel(&mut gate) || is_said() || is_there(CONFIGURATION) {
+    if !is_this_kernel(&mut gate) || is_said() || is_configured() {
         return false;
     }
     let draw = draw().or_else(|| {
@@ -155,8 +154,9 @@ fn has_word(path: &CStr) -> bool {
     }
 }
 
-fn is_there(path: &CStr) -> bool {
-    open(path, O_CLOEXEC).map(close).is_some()
+/// Whether there is a configuration, which may say that there is no gate.
+pub fn is_configured() -> bool {
+    open(CONFIGURATION, O_CLOEXEC).map(close).is_some()
 }
 
 /// The beginning of a file; nothing if it cannot be read.

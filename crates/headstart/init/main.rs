@@ -40,9 +40,10 @@ const CHUNK: usize = 128 << 10;
 /// Where the kernel looks for an init.
 const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"];
 /// What headstart asks for first.
-const ASKED_FIRST: [&CStr; 2] = [
+const ASKED_FIRST: [&CStr; 3] = [
     c"/var/lib/headstart/keys/4509beb0ab401d71-boot/plan",
     c"/var/lib/headstart/keys/4509beb0ab401d71-boot/guard",
+    c"/var/lib/headstart/keys/4509beb0ab401d71-boot/turns",
 ];
 
 /// Where headstart is installed.
@@ -339,6 +340,8 @@ fn child(tell: i32, environment: *const *const c_char) {
         if !read(command) {
             continue;
         }
+        // Looked up while that comes.
+        gate::is_configured();
         let arguments: [*const c_char; 6] = [
             command.as_ptr(),
             c"boot".as_ptr(),

@@ -14,7 +14,7 @@
     ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
     {
         kept=./var/lib/headstart/keys/4509beb0ab401d71-boot # of the key "boot"
-        cat ./usr/sbin/headstart $kept/plan $kept/guard
+        cat ./usr/sbin/headstart $kept/plan $kept/guard $kept/turns
         PATH=/ exec @headstart boot run --next-root .
     } </dev/null >/dev/null 2>&1 &
 )

@@ -29,10 +29,11 @@ pub fn make_root_writable() -> Result<bool> {
 fn make_writable(root: &Path, command_line: &str) -> Result<bool> {
     let named = || format!("cannot make {} writable", root.display());
     let flags = statvfs(root).with_context(named)?.f_flag;
-    let fstab = std::fs::read_to_string(root.join("etc/fstab")).unwrap_or_default();
+    // Read only where it decides: a boot waits.
+    let fstab = || std::fs::read_to_string(root.join("etc/fstab")).unwrap_or_default();
     if !flags.contains(StatVfsMountFlags::RDONLY)
         || !root.join(CHECKED).exists()
-        || !is_to_be_writable(&fstab)
+        || !is_to_be_writable(&fstab())
         || command_line
             .split_whitespace()
             .any(|word| OTHER_TARGETS.contains(&word) || word.starts_with(OTHER_TARGET))

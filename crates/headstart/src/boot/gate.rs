@@ -51,7 +51,7 @@ mod tests {
         let kept = Store::new("/var/lib/headstart").key(&super::super::key().unwrap());
         let dir = kept.path().strip_prefix("/").unwrap().to_str().unwrap();
         let is_in = |text: &[u8], path: &str| text.windows(path.len()).any(|part| part == path.as_bytes());
-        for file in ["gate", "plan", "guard"] {
+        for file in ["gate", "plan", "guard", "turns"] {
             let path = format!("{dir}/{file}");
             assert!(PROGRAM.is_empty() || is_in(PROGRAM, &path), "{path}");
         }
