@@ -25,29 +25,16 @@ const STACK: usize = 256 << 10;
 /// times their share each.
 const NICE: i32 = 5;
 
-/// Most devices that serve several requests at once are limited by their number as well as by bytes, and small files by
-/// the one, libraries by the other: taken side by side they cost no more than the dearer of the two. A cloud volume of
-/// 3,000 requests and 125 MB a second moves 42 KB in the time of a request, an SD card or eMMC of today 16 to 36.
-const SMALL: u64 = 32 << 10;
-
 /// Requests in issue order and how far they were taken.
 pub struct Lane {
     /// The requests.
     pub items: Vec<Item>,
-    /// Each request is in one of them.
-    streams: Vec<Stream>,
-}
-
-/// Some of a lane's requests, in its order.
-struct Stream {
-    items: Vec<usize>,
     cursor: Mutex<Cursor>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Cursor {
-    /// Its place in the stream.
-    place: usize,
+    item: usize,
     /// Where the next part of that item begins; 0 for its beginning.
     offset: u64,
 }
@@ -63,42 +50,7 @@ struct Part {
 impl Lane {
     /// Of these requests none is taken.
     pub fn new(items: Vec<Item>) -> Lane {
-        let all = (0..items.len()).collect();
         Lane {
-            items,
-            streams: vec![Stream::new(all)],
-        }
-    }
-
-    /// The same, with small requests taken beside the others.
-    pub fn by_size(items: Vec<Item>) -> Lane {
-        let (small, large) = (0..items.len()).partition(|index| items[*index].request.length <= SMALL);
-        Lane {
-            items,
-            streams: vec![Stream::new(large), Stream::new(small)],
-        }
-    }
-
-    /// The next part, of at most `chunk` bytes, ending at a multiple of `page` unless it is the last. Of the stream of
-    /// this number, or of others once there is none.
-    fn take(&self, stream: usize, chunk: u64, page: u64) -> Option<Part> {
-        let (before, from) = self.streams.split_at(stream % self.streams.len().max(1));
-        from.iter()
-            .chain(before)
-            .find_map(|stream| stream.take(&self.items, chunk, page))
-    }
-
-    /// Takes no further part of an item.
-    fn leave(&self, item: usize) {
-        for stream in &self.streams {
-            stream.leave(item);
-        }
-    }
-}
-
-impl Stream {
-    fn new(items: Vec<usize>) -> Stream {
-        Stream {
             items,
             cursor: Mutex::default(),
         }
@@ -108,33 +60,34 @@ impl Stream {
         self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, items: &[Item], chunk: u64, page: u64) -> Option<Part> {
+    /// The next part, of at most `chunk` bytes, ending at a multiple of `page` unless it is the last.
+    fn take(&self, chunk: u64, page: u64) -> Option<Part> {
         let mut cursor = self.cursor();
-        let item = *self.items.get(cursor.place)?;
-        let request = &items.get(item)?.request;
+        let item = cursor.item;
+        let request = &self.items.get(item)?.request;
         let start = cursor.offset.max(request.offset);
         let last = request.offset.saturating_add(request.length);
         let end = (start.saturating_add(chunk) / page * page).min(last);
-        if end < last {
-            cursor.offset = end;
+        *cursor = if end < last {
+            Cursor { item, offset: end }
         } else {
-            cursor.next();
-        }
+            Cursor {
+                item: item + 1,
+                offset: 0,
+            }
+        };
         Some(Part { item, start, end })
     }
 
+    /// Takes no further part of an item.
     fn leave(&self, item: usize) {
         let mut cursor = self.cursor();
-        if self.items.get(cursor.place) == Some(&item) {
-            cursor.next();
+        if cursor.item == item {
+            *cursor = Cursor {
+                item: item + 1,
+                offset: 0,
+            };
         }
-    }
-}
-
-impl Cursor {
-    fn next(&mut self) {
-        self.place += 1;
-        self.offset = 0;
     }
 }
 
@@ -201,7 +154,7 @@ impl<'a> Worker<'a> {
         let next = AtomicUsize::new(0);
         together(threads, || {
             let own = next.fetch_add(1, Ordering::Relaxed);
-            self.work(lane, own, window, chunk, &|front| {
+            self.work(lane, window, chunk, &|front| {
                 if let Some(own) = fronts.get(own) {
                     own.store(front, Ordering::Relaxed);
                 }
@@ -217,14 +170,11 @@ impl<'a> Worker<'a> {
         (self.origin.elapsed().as_nanos() as u64).max(1)
     }
 
-    /// As the thread of this number.
-    fn work(&self, lane: &Lane, own: usize, window: u32, chunk: u64, under_way: &dyn Fn(usize)) {
+    fn work(&self, lane: &Lane, window: u32, chunk: u64, under_way: &dyn Fn(usize)) {
         let page = rustix::param::page_size() as u64;
         let mut flying: VecDeque<InFlight<'_>> = VecDeque::with_capacity(window as usize);
         while self.governor.go_on() {
-            let Some(part) = lane.take(own, chunk, page) else {
-                break;
-            };
+            let Some(part) = lane.take(chunk, page) else { break };
             let first = |flying: &VecDeque<InFlight<'_>>| flying.front().map_or(part.item, |f| f.index);
             under_way(first(&flying));
             let item = &lane.items[part.item];
@@ -415,7 +365,7 @@ mod tests {
             request(0, 9000),
         ]);
         let mut taken = Vec::new();
-        while let Some(part) = lane.take(0, 8192, 4096) {
+        while let Some(part) = lane.take(8192, 4096) {
             taken.push((part.item, part.start, part.end));
             if part.item == 3 {
                 lane.leave(3);
@@ -436,19 +386,9 @@ mod tests {
     #[test]
     fn an_item_is_left_only_while_it_is_current() {
         let lane = Lane::new(vec![request(0, 8192), request(0, 8192)]);
-        lane.take(0, 8192, 4096);
+        lane.take(8192, 4096);
         lane.leave(0);
-        assert_eq!(lane.take(0, 8192, 4096).map(|p| p.item), Some(1));
-    }
-
-    #[test]
-    fn small_requests_are_taken_beside_the_others() {
-        let lengths = [SMALL, SMALL + 1, 1, 2 * SMALL, 2];
-        let lane = Lane::by_size(lengths.map(|length| request(0, length)).into());
-        let take = |own| lane.take(own, 1 << 20, 4096).map(|part| part.item);
-        assert_eq!([take(0), take(1), take(2)], [Some(1), Some(0), Some(3)]);
-        assert_eq!([take(0), take(1)], [Some(2), Some(4)], "who has none helps");
-        assert_eq!([take(0), take(1)], [None, None]);
+        assert_eq!(lane.take(8192, 4096).map(|p| p.item), Some(1));
     }
 
     #[test]

@@ -200,11 +200,7 @@ fn share_out(plan: Plan<'_>, doors: &[Option<Door>], options: &Options, skipped:
         let passes = Passes {
             metadata: Lane::new(metadata),
             look_ups: Lane::new(look_ups),
-            data: match planned.cost.class {
-                // In the order in which the head passes.
-                DeviceClass::Disk => Lane::new(items.data),
-                _ => Lane::by_size(items.data),
-            },
+            data: Lane::new(items.data),
         };
         Some(Work {
             planned,
