@@ -34,11 +34,11 @@ man: build
 
 install: build man
 	install -D -m 755 $(BIN) $(DESTDIR)/usr/sbin/headstart
-	install -m 755 target/generated/headstart-init $(DESTDIR)/usr/sbin/headstart-init
+	for program in target/generated/sbin/*; do [ ! -e $$program ] || install -m 755 $$program $(DESTDIR)/usr/sbin/; done
 	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5
 	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/
 	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/
-	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system packaging/systemd/*.service
+	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system target/generated/systemd/*.service
 	install -D -m 755 packaging/initramfs-tools/scripts/local-bottom/headstart \
 		$(DESTDIR)/usr/share/initramfs-tools/scripts/local-bottom/headstart
 	install -D -m 755 packaging/dracut/90headstart/module-setup.sh $(DESTDIR)/usr/lib/dracut/modules.d/90headstart/module-setup.sh

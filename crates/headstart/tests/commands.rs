@@ -382,11 +382,11 @@ fn doctor_says_what_there_is() {
 }
 
 #[test]
-fn man_pages_and_completions_are_made() {
+fn what_packages_install_is_made() {
     let case = Case::new();
     assert_eq!(case.headstart(&["generate", "made"]).code(), 0);
-    let init = std::fs::read(case.path("made/headstart-init")).unwrap();
-    assert!(init.starts_with(b"\x7fELF"), "what packages put beside the unit");
+    let init = std::fs::read(case.path("made/sbin/headstart-init")).unwrap();
+    assert!(init.starts_with(b"\x7fELF"), "what the units ask");
     for file in [
         "man/headstart.1",
         "man/headstart-run.1",
@@ -394,6 +394,8 @@ fn man_pages_and_completions_are_made() {
         "completions/headstart.bash",
         "completions/_headstart",
         "completions/headstart.fish",
+        "systemd/headstart-boot.service",
+        "systemd/headstart-hold.service",
     ] {
         assert!(
             std::fs::metadata(case.path("made").join(file)).is_ok_and(|m| m.len() > 200),

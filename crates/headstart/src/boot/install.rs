@@ -53,6 +53,7 @@ const HOOKS: [Hook; 3] = [
 ];
 const WANTS: &str = "etc/systemd/system/sysinit.target.wants";
 const STATE: &str = "var/lib/headstart";
+const HAS_PROGRAM: bool = !PROGRAM.is_empty();
 /// Stands in the place of process 1.
 const INIT: &str = "usr/sbin/headstart-init";
 const REAL_INIT: &str = "/sbin/init";
@@ -87,13 +88,17 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
         Some(unit) => unit,
         None => {
             let (unit, command) = (Path::new(LOCAL).join(NAME), command(other)?);
-            write(&root.join(&unit), of_command(UNIT, &command), 0o644)?;
+            write(&root.join(&unit), of_command(UNIT, &command, HAS_PROGRAM), 0o644)?;
             changed.push(root.join(&unit));
             let hold = root.join(LOCAL).join(HOLD_NAME);
             write(&hold, HOLD_UNIT, 0o644)?;
             changed.push(hold);
             for hook in HOOKS.iter().filter(|hook| root.join(hook.place).is_dir()) {
-                write(&hook.file(root), of_command(hook.text, &command), 0o755)?;
+                write(
+                    &hook.file(root),
+                    of_command(hook.text, &command, HAS_PROGRAM),
+                    0o755,
+                )?;
                 changed.push(hook.file(root));
             }
             unit
@@ -106,8 +111,7 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     changed.push(link);
     // It must be there when the root is still read-only.
     make_directory(&root.join(STATE), 0o700)?;
-    // It knows headstart by the places that packages use.
-    if !PROGRAM.is_empty() && PLACES.contains(&command(other)?.as_str()) {
+    if HAS_PROGRAM {
         // As a new file: something that runs it may be running.
         let init = root.join(INIT);
         remove(&init)?;
@@ -152,9 +156,20 @@ pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
 }
 
 /// Whether the program is there that can stand in the place of process 1: /[`INIT`].
-pub fn has_init(other: Option<&Path>) -> bool {
+fn has_init(other: Option<&Path>) -> bool {
     let init = other.unwrap_or(Path::new("/")).join(INIT);
     fs::symlink_metadata(init).is_ok_and(|facts| facts.is_file())
+}
+
+/// Whether headstart can begin before process 1 without an initramfs: that program looks for it where packages put it.
+pub fn can_be_init(other: Option<&Path>) -> bool {
+    has_init(other) && command(other).is_ok_and(|command| PLACES.contains(&command.as_str()))
+}
+
+/// The units as packages install them, and their names.
+pub fn units() -> [(&'static str, String); 2] {
+    [(NAME, UNIT), (HOLD_NAME, HOLD_UNIT)]
+        .map(|(name, text)| (name, of_command(text, INSTALLED, HAS_PROGRAM)))
 }
 
 /// Whether boots are switched on.
@@ -163,13 +178,12 @@ pub fn is_enabled(other: Option<&Path>) -> bool {
     fs::symlink_metadata(link).is_ok()
 }
 
-/// A unit or a hook that names the command where it is. The line that asks headstart-init goes with that, which is there only
-/// where the command is in a place that it knows.
-fn of_command(text: &str, command: &str) -> String {
-    let known = PLACES.contains(&command);
+/// A unit or a hook that names the command where it is. The line that asks headstart-init goes where there is none: a unit
+/// whose condition cannot be executed would never begin.
+fn of_command(text: &str, command: &str, has_program: bool) -> String {
     let lines = text
         .lines()
-        .filter(|line| known || !line.starts_with("ExecCondition="));
+        .filter(|line| has_program || !line.starts_with("ExecCondition="));
     let text: String = lines
         .map(|line| line.replace(INSTALLED, command) + "\n")
         .collect();
@@ -293,14 +307,13 @@ mod tests {
     #[test]
     fn units_and_hooks_name_the_command_and_the_program_where_they_are() {
         let condition = "ExecCondition=/usr/sbin/headstart-init --gate\n";
-        let unit = |command: &str| of_command(UNIT, command);
-        assert_eq!(unit(INSTALLED), UNIT);
+        assert_eq!(of_command(UNIT, INSTALLED, true), UNIT);
         assert!(UNIT.contains(condition));
-        let local = unit("/usr/local/bin/headstart");
-        assert!(local.contains(condition) && local.contains("ExecStart=/usr/local/bin/headstart boot run\n"));
-        let elsewhere = unit("/opt/headstart");
-        assert!(elsewhere.contains("ExecStart=/opt/headstart boot run\n"));
-        assert!(!elsewhere.contains("headstart-init"), "it is not there");
+        let elsewhere = of_command(UNIT, "/opt/headstart", true);
+        assert!(elsewhere.contains(condition) && elsewhere.contains("ExecStart=/opt/headstart boot run\n"));
+        let without = of_command(UNIT, INSTALLED, false);
+        assert!(without.contains("ExecStart=/usr/sbin/headstart boot run\n"));
+        assert!(!without.contains("headstart-init"), "it is not there");
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
                 sentence += &format!(
                     "\nThat begins when the root is mounted, once the initramfs is made anew: {command}"
                 );
-            } else if install::has_init(place.root.as_deref()) {
+            } else if install::can_be_init(place.root.as_deref()) {
                 sentence += "\nThat begins with the first unit of systemd; where nothing runs before the real init, before \
                              that one with\ninit=/usr/sbin/headstart-init on the kernel command line, or with it as a \
                              container's command.";

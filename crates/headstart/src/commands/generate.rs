@@ -1,6 +1,7 @@
-//! `headstart generate`: man pages and shell completions, made of the same definitions as `--help`, and the program that the unit asks.
+//! `headstart generate`: man pages and shell completions, made of the same definitions as `--help`, the units of boots and the program that they ask.
 
 use crate::boot::init::PROGRAM;
+use crate::boot::install;
 use crate::cli::Cli;
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
@@ -9,10 +10,10 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Write man pages, shell completions and headstart-init, for packages.
+/// Write man pages, shell completions, units and headstart-init, for packages.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to: DIR/man, DIR/completions and DIR/headstart-init are made.
+    /// Where to: DIR/man, DIR/completions, DIR/systemd and, for x86-64 and aarch64, DIR/sbin are made.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -37,8 +38,16 @@ pub fn run(args: Args) -> Result<()> {
         clap_complete::generate_to(shell, &mut Cli::command(), "headstart", &completions)
             .with_context(|| completions.display().to_string())?;
     }
-    let init = args.directory.join("headstart-init");
-    fs::write(&init, PROGRAM).with_context(|| init.display().to_string())
+    let write =
+        |path: PathBuf, text: &[u8]| fs::write(&path, text).with_context(|| path.display().to_string());
+    let units = make("systemd")?;
+    for (name, text) in install::units() {
+        write(units.join(name), text.as_bytes())?;
+    }
+    if !PROGRAM.is_empty() {
+        write(make("sbin")?.join("headstart-init"), PROGRAM)?;
+    }
+    Ok(())
 }
 
 fn page(command: &Command, name: &str, directory: &Path) -> Result<()> {
