@@ -3,10 +3,42 @@
 #ifndef ASKED_H
 #define ASKED_H
 
+/*
+ * The page that a read begins with, of which the event may tell but the end: where a reader wakes up while the pages that
+ * it waits for come in one by one, it takes those that are there and waits for the next, and the kernel returns the
+ * former without an event (filemap_get_pages, where filemap_update_page says AOP_TRUNCATED_PAGE; 6.12 to 6.18). The call
+ * goes on with the page waited for, so each has an event; where it began its arguments say. On an overlay they are those
+ * of the file below too.
+ */
+static __always_inline u64 read_begins(u64 index)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	const struct pt_regs *regs = (const void *)bpf_task_pt_regs(task);
+	u32 number = syscall_number(regs);
+	u64 position, count, start;
+
+	if ((number != SYS_READ && number != SYS_PREAD64) || is_compat_task((u64)task))
+		return index;
+	if (number == SYS_PREAD64) {
+		position = syscall_argument(regs, 3);
+	} else {
+		const struct file *file = file_of(task, syscall_argument(regs, 0));
+
+		if (!file)
+			return index;
+		position = BPF_CORE_READ(file, f_pos);
+	}
+	count = syscall_argument(regs, 2);
+	start = position >> config.page_shift;
+	return start < index && (position + count - 1) >> config.page_shift >= index ? start : index;
+}
+
 SEC("tp_btf/mm_filemap_get_pages")
 int BPF_PROG(get_pages, struct address_space *mapping, unsigned long index, unsigned long last_index)
 {
-	return plain_use(mapping, index, last_index, USE_READ);
+	if (!wanted(current_tgid()))
+		return 0;
+	return plain_use(mapping, index ? read_begins(index) : 0, last_index, USE_READ);
 }
 
 /*

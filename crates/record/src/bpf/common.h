@@ -185,6 +185,17 @@ static __always_inline u32 current_number(u32 tgid)
 	return number_of((const struct task_struct *)bpf_get_current_task());
 }
 
+/* The open file of a descriptor; NULL if there is none. */
+static __always_inline const struct file *file_of(const struct task_struct *task, u32 descriptor)
+{
+	const struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	const struct file *file = NULL;
+
+	if (descriptor < BPF_CORE_READ(table, max_fds))
+		bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + descriptor);
+	return file;
+}
+
 static __always_inline void head(struct record_head *head, u8 type, u8 kind, u32 pid)
 {
 	head->type = type;

@@ -135,6 +135,9 @@ static __always_inline u32 folio_pages(const void *folio)
 }
 
 #if defined(__TARGET_ARCH_x86)
+#define SYS_READ 0
+#define SYS_PREAD64 17
+
 static __always_inline u32 syscall_number(const struct pt_regs *regs)
 {
 	return regs->orig_ax;
@@ -142,7 +145,7 @@ static __always_inline u32 syscall_number(const struct pt_regs *regs)
 
 static __always_inline u64 syscall_argument(const struct pt_regs *regs, u32 which)
 {
-	return which == 0 ? regs->di : regs->si;
+	return which == 0 ? regs->di : which == 1 ? regs->si : which == 2 ? regs->dx : regs->r10;
 }
 
 /* 32-bit programs number their system calls otherwise. */
@@ -153,6 +156,9 @@ static __always_inline bool is_compat_task(u64 task)
 	return BPF_CORE_READ(t, thread_info.status) & 2 /* TS_COMPAT */;
 }
 #elif defined(__TARGET_ARCH_arm64)
+#define SYS_READ 63
+#define SYS_PREAD64 67
+
 static __always_inline u32 syscall_number(const struct pt_regs *regs)
 {
 	return regs->syscallno;
@@ -161,7 +167,7 @@ static __always_inline u32 syscall_number(const struct pt_regs *regs)
 /* The result has overwritten the first argument; the kernel keeps a copy. */
 static __always_inline u64 syscall_argument(const struct pt_regs *regs, u32 which)
 {
-	return which == 0 ? regs->orig_x0 : regs->regs[1];
+	return which == 0 ? regs->orig_x0 : regs->regs[which];
 }
 
 static __always_inline bool is_compat_task(u64 task)

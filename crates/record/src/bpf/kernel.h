@@ -99,6 +99,7 @@ struct path {
 struct file {
 	struct path f_path;
 	struct address_space *f_mapping;
+	s64 f_pos;
 };
 
 struct fdtable {
@@ -177,6 +178,7 @@ struct iov_iter {
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
+	unsigned long r10;
 	unsigned long di;
 	unsigned long si;
 	unsigned long dx;

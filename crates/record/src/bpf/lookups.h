@@ -49,11 +49,8 @@ __noinline int tell_lookup(u64 text, int descriptor, u32 how)
 			dentry = (u64)BPF_CORE_READ(fs, pwd.dentry);
 			mnt = (u64)BPF_CORE_READ(fs, pwd.mnt);
 		} else {
-			const struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-			const struct file *file = NULL;
+			const struct file *file = file_of(task, descriptor);
 
-			if ((u32)descriptor < BPF_CORE_READ(table, max_fds))
-				bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + (u32)descriptor);
 			if (file) {
 				dentry = (u64)BPF_CORE_READ(file, f_path.dentry);
 				mnt = (u64)BPF_CORE_READ(file, f_path.mnt);

@@ -4,6 +4,7 @@
 //! cache elsewhere; process starts and ends; and metadata misses. What it cannot see:
 //!
 //! - paths looked up, but for those executed;
+//! - pages that a reader took while it waited for the next one: the kernel has no event for them (`bpf/asked.h`);
 //! - the path of a file that was removed within a drain interval (100 ms) of its use, or whose file system neither
 //!   takes file handles by number nor has it open or mapped in a process that still lives;
 //! - on btrfs, which of several subvolumes a file is in, if more than one is mounted (the first that fits is taken).
