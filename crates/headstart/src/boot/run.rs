@@ -287,6 +287,9 @@ impl Boot<'_> {
             self.let_go();
             let held = self.waiting.is_some() || (self.hold.is_some() && self.plan.is_none());
             let most = if held { HOLD_LOOK_EVERY } else { LOOK_EVERY };
+            if held {
+                end.held(Instant::now());
+            }
             self.pause(most, recording.waits());
             if self.told_to_end() {
                 return None;
