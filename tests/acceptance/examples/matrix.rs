@@ -121,6 +121,37 @@ fn cases() -> Vec<Case> {
             ..PLAIN
         },
         Case {
+            name: "encrypted disk, mounted late",
+            // Formatted and filled in the first boot, unlocked anew, for it is before the root is writable. In the others it is counted
+            // what of it is in memory before it is read.
+            first: "truncate -s 48M $R/srv.img; head -c 64 /dev/urandom >$R/srv.key; \
+                    echo 'srv /srv.img /srv.key plain,cipher=aes-xts-plain64,size=512,nofail' >$R/etc/crypttab; \
+                    echo '/dev/mapper/srv /srv ext4 ro,noatime,nofail 0 0' >>$R/etc/fstab; \
+                    printf '[Service]\\nType=oneshot\\nExecStart=/bin/sh /root/srv\\n' >$R/etc/systemd/system/srv.service; \
+                    ln -s ../srv.service $R/etc/systemd/system/multi-user.target.wants/srv.service; \
+                    cat >$R/root/srv <<'END'\n\
+                    until [ \"$(blockdev --getsz /dev/mapper/srv)\" -gt 0 ]; do sleep 1; done\n\
+                    if blkid -p /dev/mapper/srv; then\n\
+                        until mountpoint -q /srv; do sleep 1; done\n\
+                        for second in $(seq 15); do\n\
+                            there=$(fincore -n -b -o RES /srv/[0-9]* | grep -c [1-9])\n\
+                            [ $there -lt 50 ] || break\n\
+                            sleep 1\n\
+                        done\n\
+                        echo $there >>/var/log/srv\n\
+                        cat /srv/[0-9]* >/dev/null\n\
+                    else\n\
+                        systemctl restart systemd-cryptsetup@srv.service\n\
+                        mkfs.ext4 -qF /dev/mapper/srv && mount -o rw /dev/mapper/srv /mnt || exit\n\
+                        for i in $(seq 50); do head -c 200000 /dev/urandom >/mnt/$i; done\n\
+                        umount /mnt\n\
+                    fi\nEND\n",
+            boots: 4,
+            // Not before it was known, and then all of it.
+            check: "set -- $(cat $R/var/log/srv); echo in memory: $* >&2; [ $1 -eq 0 ] && [ $3 -eq 50 ]",
+            ..PLAIN
+        },
+        Case {
             name: "no BTF",
             first: early_unit!(
                 "no-btf.service",
