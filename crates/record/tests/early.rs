@@ -6,32 +6,21 @@ mod tracefs_support;
 
 use headstart_model::trace::{EndReason, Evidence};
 use headstart_record::{BackendChoice, Options, Recorder, Trace};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use tracefs_support::{Held, Private, is_root};
+use std::path::PathBuf;
+use tracefs_support::{Held, Private, Tracefs, is_root};
 
 /// An instance made by hand, through a mount of its own; both are gone when it is dropped.
 struct Instance {
     path: PathBuf,
-    mount: tempfile::TempDir,
+    _mount: Tracefs,
 }
 
 impl Instance {
     /// As the kernel makes it from its command line; `None`, with a line that says so, without root.
     fn new(name: &str) -> Option<Instance> {
-        if !is_root() {
-            return None;
-        }
-        let mount = tempfile::tempdir().unwrap();
-        let words = ["-t", "tracefs", "tracefs"].map(Path::new);
-        let mounted = Command::new("mount")
-            .args(words)
-            .arg(mount.path())
-            .status()
-            .unwrap();
-        assert!(mounted.success(), "mounting tracefs");
-        let path = mount.path().join("instances").join(name);
-        let instance = Instance { path, mount };
+        let mount = Tracefs::new()?;
+        let path = mount.instances().join(name);
+        let instance = Instance { path, _mount: mount };
         std::fs::create_dir(&instance.path).unwrap();
         for event in [
             "filemap/mm_filemap_get_pages",
@@ -60,11 +49,6 @@ impl Drop for Instance {
         if self.path.exists() {
             std::fs::remove_dir(&self.path).unwrap();
         }
-        let unmounted = Command::new("umount").arg(self.mount.path()).status().unwrap();
-        assert!(
-            unmounted.success() || std::thread::panicking(),
-            "unmounting tracefs"
-        );
     }
 }
 

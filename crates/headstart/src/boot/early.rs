@@ -67,6 +67,7 @@ impl Waiting {
     /// Has them wait on.
     pub fn still(&mut self) {
         match self {
+            // As long as the unit gives it to start.
             Waiting::Units => notify(b"EXTEND_TIMEOUT_USEC=15000000"),
             Waiting::Init(tell) => tell.still(),
             Waiting::Nobody => {}

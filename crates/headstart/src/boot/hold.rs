@@ -6,7 +6,6 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::IntoRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -70,7 +69,7 @@ impl Hold {
         }
         // Also for reading: else to open it would wait for somebody who reads.
         let pipe = File::options().read(true).write(true).open(&path)?;
-        Tell::inherited(pipe.into_raw_fd()).map(Hold)
+        Tell::by(pipe).map(Hold)
     }
 
     /// Has them wait on.
@@ -82,6 +81,7 @@ impl Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::OFlags;
 
     #[test]
     fn a_replay_is_waited_for_while_it_gets_on_and_not_for_ever() {
@@ -96,6 +96,20 @@ mod tests {
         assert!(!patience.is_left(1, at(17)), "nothing more came");
         assert!((18..180).all(|second| patience.is_left(second, at(second))));
         assert!(!patience.is_left(180, at(180)));
+    }
+
+    #[test]
+    fn the_pipe_tells_who_waits_and_ends_with_the_hold() {
+        let run = tempfile::tempdir().unwrap();
+        let mut hold = Hold::take(run.path()).unwrap();
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let pipe = rustix::fs::open(run.path().join("hold"), flags, Mode::empty()).unwrap();
+        let read = || rustix::io::read(&pipe, &mut [0; 8]);
+        assert_eq!(read(), Err(Errno::AGAIN), "nothing yet");
+        hold.still();
+        assert_eq!((read(), read()), (Ok(1), Err(Errno::AGAIN)));
+        drop(hold);
+        assert_eq!(read(), Ok(0), "nobody can tell any more");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// Whether tests can mount and trace; says so if not. With `HEADSTART_TESTS_ALL` in the environment that is a failure.
@@ -35,6 +36,39 @@ fn run(command: &mut Command) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// tracefs, mounted for a test alone until this is dropped.
+pub struct Tracefs(tempfile::TempDir);
+
+impl Tracefs {
+    /// A mount of it; `None` (and a line that says so) without root.
+    #[track_caller]
+    pub fn new() -> Option<Tracefs> {
+        if !is_root() {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        run(Command::new("mount")
+            .args(["-t", "tracefs", "tracefs"])
+            .arg(dir.path()));
+        Some(Tracefs(dir))
+    }
+
+    /// Where its instances are.
+    pub fn instances(&self) -> PathBuf {
+        self.0.path().join("instances")
+    }
+}
+
+impl Drop for Tracefs {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(self.0.path()).status().unwrap();
+        assert!(
+            unmounted.success() || std::thread::panicking(),
+            "unmounting tracefs"
+        );
+    }
 }
 
 /// A file system in a file, mounted on a directory; gone when dropped.

@@ -1,4 +1,4 @@
-//! A descriptor that a parent left to this process, to be told by.
+//! A pipe by which a process that waits is told, most often one that a parent left to this.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,14 +19,16 @@ impl Tell {
             ));
         }
         // SAFETY: it is open, and as nothing else was opened yet, nobody's in this process.
-        let file = unsafe { File::from_raw_fd(number) };
-        if !file.metadata()?.file_type().is_fifo() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("descriptor {number} is no pipe"),
-            ));
+        Tell::by(unsafe { File::from_raw_fd(number) })
+    }
+
+    /// By a pipe that this process has opened itself.
+    pub fn by(pipe: File) -> io::Result<Tell> {
+        if !pipe.metadata()?.file_type().is_fifo() {
+            let what = format!("{pipe:?} is no pipe");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        Ok(Tell(file))
+        Ok(Tell(pipe))
     }
 
     /// Has the parent wait on: for as long again as it would have waited from the first.
