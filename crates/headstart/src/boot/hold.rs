@@ -1,6 +1,7 @@
-//! How long a replay of a disk with one head holds others, and how those are held who come when the root has become
-//! writable.
+//! Who waits for headstart: from the first instant, for as long as a replay of a disk with one head gets on, and when the root
+//! has become writable.
 
+use super::early::Waiting;
 use headstart_system::launch::Tell;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::Errno;
@@ -16,9 +17,73 @@ const MOST: Duration = Duration::from_secs(180);
 /// How often who waits is told that it goes on. Their own patience is 10 s (`headstart-init`) and 15 s (the unit's).
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
+/// Everybody who is held.
+pub struct Held {
+    /// Who waits from the first instant, until they are let go.
+    waiting: Option<Waiting>,
+    /// Who comes when the root has become writable.
+    later: Option<Hold>,
+    patience: Patience,
+}
+
+impl Held {
+    /// `waiting` alone.
+    pub fn new(waiting: Waiting, now: Instant) -> Held {
+        Held {
+            waiting: Some(waiting),
+            later: None,
+            patience: Patience::new(now),
+        }
+    }
+
+    /// Whether nothing runs but this process, for process 1 waits.
+    pub fn holds_process_1(&self) -> bool {
+        matches!(self.waiting, Some(Waiting::Init(_)))
+    }
+
+    /// Whether somebody waits from the first instant on.
+    pub fn holds_from_the_first(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Whether somebody waits for a replay that has begun, or for this process to begin.
+    pub fn is_anybody(&self, replay_is_to_come: bool) -> bool {
+        self.waiting.is_some() || (self.later.is_some() && !replay_is_to_come)
+    }
+
+    /// A replay begins now.
+    pub fn replay_begins(&mut self, now: Instant) {
+        self.patience = Patience::new(now);
+    }
+
+    /// Holds who comes when the root has become writable, by a pipe in `run`; where none can be made, nobody.
+    pub fn hold_later(&mut self, run: &Path) {
+        self.later = self.later.take().or_else(|| Hold::take(run).ok());
+    }
+
+    /// Lets them go, unless they would catch up with a replay of which `over` parts are over and which gets on: then they are told
+    /// now and then to wait on. One that is still to come, when the root is writable, holds only who comes after that: it is others
+    /// that make it writable.
+    pub fn look(&mut self, over: Option<u64>, replay_is_to_come: bool, now: Instant) {
+        if over.is_some_and(|over| self.patience.is_left(over, now)) {
+            if self.patience.is_to_tell(now) {
+                self.waiting.iter_mut().for_each(Waiting::still);
+                self.later.iter_mut().for_each(|hold| hold.0.still());
+            }
+            return;
+        }
+        if let Some(waiting) = self.waiting.take() {
+            waiting.let_go();
+        }
+        if !replay_is_to_come {
+            self.later = None;
+        }
+    }
+}
+
 /// Whether a replay gets on.
 #[derive(Debug)]
-pub struct Patience {
+struct Patience {
     begun: Instant,
     over: u64,
     got_on: Instant,
@@ -27,7 +92,7 @@ pub struct Patience {
 
 impl Patience {
     /// With a replay that begins now.
-    pub fn new(now: Instant) -> Patience {
+    fn new(now: Instant) -> Patience {
         Patience {
             begun: now,
             over: 0,
@@ -37,7 +102,7 @@ impl Patience {
     }
 
     /// Whether to wait on for it, with so many parts of its requests over.
-    pub fn is_left(&mut self, over: u64, now: Instant) -> bool {
+    fn is_left(&mut self, over: u64, now: Instant) -> bool {
         if over != self.over {
             (self.over, self.got_on) = (over, now);
         }
@@ -45,7 +110,7 @@ impl Patience {
     }
 
     /// Whether it is time to tell those who wait.
-    pub fn is_to_tell(&mut self, now: Instant) -> bool {
+    fn is_to_tell(&mut self, now: Instant) -> bool {
         let is = now - self.told >= TELL_EVERY;
         if is {
             self.told = now;
@@ -57,11 +122,11 @@ impl Patience {
 /// For whom a replay that begins only when systemd has made the root writable holds the units that come then:
 /// `headstart-hold.service`, by a pipe in `run`, which says the same as the one that process 1 waits for. They go on when
 /// this is dropped, or the process ends.
-pub struct Hold(Tell);
+struct Hold(Tell);
 
 impl Hold {
     /// Makes the pipe.
-    pub fn take(run: &Path) -> io::Result<Hold> {
+    fn take(run: &Path) -> io::Result<Hold> {
         let path = run.join("hold");
         match mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -70,11 +135,6 @@ impl Hold {
         // Also for reading: else to open it would wait for somebody who reads.
         let pipe = File::options().read(true).write(true).open(&path)?;
         Tell::by(pipe).map(Hold)
-    }
-
-    /// Has them wait on.
-    pub fn still(&mut self) {
-        self.0.still();
     }
 }
 
@@ -98,25 +158,77 @@ mod tests {
         assert!(!patience.is_left(180, at(180)));
     }
 
-    #[test]
-    fn the_pipe_tells_who_waits_and_ends_with_the_hold() {
-        let run = tempfile::tempdir().unwrap();
-        let mut hold = Hold::take(run.path()).unwrap();
+    /// What has come through a pipe since, `None` when nobody can tell any more.
+    fn said(pipe: &File) -> Option<Vec<u8>> {
+        let mut room = [0; 64];
+        match rustix::io::read(pipe, &mut room) {
+            Ok(0) => None,
+            Ok(length) => Some(room[..length].to_vec()),
+            Err(error) => {
+                assert_eq!(error, Errno::AGAIN);
+                Some(Vec::new())
+            }
+        }
+    }
+
+    fn pipe() -> (File, Tell) {
+        let flags = rustix::pipe::PipeFlags::NONBLOCK;
+        let (read, write) = rustix::pipe::pipe_with(flags).unwrap();
+        (read.into(), Tell::by(write.into()).unwrap())
+    }
+
+    fn later(run: &Path) -> File {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let pipe = rustix::fs::open(run.path().join("hold"), flags, Mode::empty()).unwrap();
-        let read = || rustix::io::read(&pipe, &mut [0; 8]);
-        assert_eq!(read(), Err(Errno::AGAIN), "nothing yet");
-        hold.still();
-        assert_eq!((read(), read()), (Ok(1), Err(Errno::AGAIN)));
-        drop(hold);
-        assert_eq!(read(), Ok(0), "nobody can tell any more");
+        rustix::fs::open(run.join("hold"), flags, Mode::empty())
+            .unwrap()
+            .into()
     }
 
     #[test]
-    fn who_waits_is_told_now_and_then() {
+    fn who_is_held_is_told_while_the_replay_gets_on_and_let_go_when_it_does_not() {
         let begun = Instant::now();
-        let mut patience = Patience::new(begun);
-        let told = (0..=300).filter(|tick| patience.is_to_tell(begun + Duration::from_millis(10 * tick)));
-        assert_eq!(told.count(), 3);
+        let at = |ms| begun + Duration::from_millis(ms);
+        let run = tempfile::tempdir().unwrap();
+        let (process_1, tell) = pipe();
+        let mut held = Held::new(Waiting::Init(tell), begun);
+        held.hold_later(run.path());
+        let later = later(run.path());
+        assert!(held.holds_process_1() && held.is_anybody(false));
+        // A read is over every 100 ms, for 20 s: headstart-init alone would wait for ten.
+        held.replay_begins(begun);
+        for tick in 0..200 {
+            held.look(Some(tick), false, at(tick * 100));
+        }
+        for pipe in [&process_1, &later] {
+            assert_eq!(said(pipe).unwrap(), vec![b'w'; 19]);
+        }
+        // No more comes.
+        held.look(Some(199), false, at(27_800));
+        assert!(held.is_anybody(false));
+        held.look(Some(199), false, at(28_000));
+        assert!(!held.is_anybody(false) && !held.holds_from_the_first());
+        assert_ne!(said(&process_1), Some(Vec::new()), "it may go on");
+        assert_eq!(said(&process_1), None);
+        assert_eq!(said(&later), Some(b"w".to_vec()), "told at 27.8 s");
+        assert_eq!(said(&later), None, "nobody can tell any more");
+    }
+
+    #[test]
+    fn a_replay_that_is_to_come_holds_only_who_comes_after_the_root_is_writable() {
+        let now = Instant::now();
+        let run = tempfile::tempdir().unwrap();
+        let (process_1, tell) = pipe();
+        let mut held = Held::new(Waiting::Init(tell), now);
+        held.hold_later(run.path());
+        let later = later(run.path());
+        held.look(None, true, now);
+        assert!(!held.is_anybody(true), "others make it writable");
+        assert_ne!(said(&process_1), Some(Vec::new()), "it may go on");
+        assert_eq!(said(&later), Some(Vec::new()), "they wait");
+        held.replay_begins(now);
+        held.look(Some(1), false, now);
+        assert!(held.is_anybody(false));
+        held.look(None, false, now);
+        assert_eq!(said(&later), None, "they may go on");
     }
 }

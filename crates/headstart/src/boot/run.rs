@@ -7,7 +7,7 @@ use super::cmdline::{Wish, wish};
 use super::config::{self, Config};
 use super::early::Waiting;
 use super::end::{End, Why};
-use super::hold::{Hold, Patience};
+use super::hold::Held;
 use super::last::{Last, Place};
 use super::marks::{monotonic_ns, own_begin_ns};
 use super::memory::Need;
@@ -79,7 +79,7 @@ pub fn run(store: &Store, place: Place, waiting: Waiting) -> Result<()> {
         replays: None,
         plan: None,
         need: Need::default(),
-        waiting: Some(waiting),
+        held: Held::new(waiting, origin),
         own_begin_ns: match place {
             // It has read itself while it waited there.
             Place::Initramfs => None,
@@ -87,8 +87,6 @@ pub fn run(store: &Store, place: Place, waiting: Waiting) -> Result<()> {
         }
         .unwrap_or_else(monotonic_ns),
         free_ns: 0,
-        hold: None,
-        patience: Patience::new(origin),
     };
     // Attaching the recorder takes the processor, reading the plan the disk.
     let attach = std::thread::spawn(|| Recorder::start(&options()));
@@ -148,15 +146,11 @@ struct Boot<'a> {
     /// A plan whose replay waits until the guard can be taken.
     plan: Option<PlanFile>,
     need: Need,
-    /// Who waits to go on, until they are let go.
-    waiting: Option<Waiting>,
+    held: Held,
     /// When headstart began to be read and to do something, nanoseconds of CLOCK_MONOTONIC.
     own_begin_ns: u64,
     /// When nobody had to wait for anything but the replay any more, nanoseconds of CLOCK_MONOTONIC.
     free_ns: u64,
-    /// Held for those who come when the root has become writable.
-    hold: Option<Hold>,
-    patience: Patience,
 }
 
 impl Boot<'_> {
@@ -187,7 +181,7 @@ impl Boot<'_> {
             }
             Some(plan) => {
                 self.plan = Some(plan);
-                if matches!(self.waiting, Some(Waiting::Init(_))) {
+                if self.held.holds_process_1() {
                     match make_root_writable() {
                         Ok(made) => self.last.made_writable = made,
                         Err(error) => self.notes.tell(format!("{error:#}")),
@@ -228,7 +222,7 @@ impl Boot<'_> {
                 match Replays::start(plan, self.origin) {
                     Ok(replays) => {
                         self.replays = Some(replays);
-                        self.patience = Patience::new(Instant::now());
+                        self.held.replay_begins(Instant::now());
                         self.last.mode = Some(Mode::Replay);
                         self.last.not_replayed = None;
                     }
@@ -239,8 +233,7 @@ impl Boot<'_> {
                 "the last boot that was read ahead did not come to its end, so this one was not".into(),
             ),
             Err(error) if read_only(&error) => {
-                // Where it cannot be, nobody is held.
-                self.hold = self.hold.take().or_else(|| Hold::take(Path::new(RUN)).ok());
+                self.held.hold_later(Path::new(RUN));
                 self.last.not_replayed = Some(format!(
                     "the guard against failing boots cannot be taken: {error}"
                 ));
@@ -284,8 +277,14 @@ impl Boot<'_> {
     /// Waits for the boot's end; `None` if this process is told to end before.
     fn watch(&mut self, recording: &mut Recording, end: &mut End) -> Option<Why> {
         loop {
-            self.let_go();
-            let held = self.waiting.is_some() || (self.hold.is_some() && self.plan.is_none());
+            let would_be_caught_up_with = self.replays.as_ref().filter(|replays| replays.hold());
+            let replay_is_to_come = self.plan.is_some();
+            self.held.look(
+                would_be_caught_up_with.map(Replays::over),
+                replay_is_to_come,
+                Instant::now(),
+            );
+            let held = self.held.is_anybody(replay_is_to_come);
             let most = if held { HOLD_LOOK_EVERY } else { LOOK_EVERY };
             if held {
                 end.held(Instant::now());
@@ -309,7 +308,7 @@ impl Boot<'_> {
                 self.notes
                     .tell(format!("what was mounted is not read ahead: {error:#}"));
             }
-            if self.waiting.is_none() {
+            if !self.held.holds_from_the_first() {
                 self.need.look();
             }
             let activity = recording.get().ok().map(Recorder::activity);
@@ -317,26 +316,6 @@ impl Boot<'_> {
             if let Some(why) = end.ended(activity.as_ref()) {
                 return Some(why);
             }
-        }
-    }
-
-    /// Lets the others start, unless they would catch up with the replay of a disk. A replay that waits for a writable root
-    /// holds only who comes after that: it is others that make it writable.
-    fn let_go(&mut self) {
-        let now = Instant::now();
-        let replays = self.replays.as_ref().filter(|replays| replays.hold());
-        if replays.is_some_and(|replays| self.patience.is_left(replays.over(), now)) {
-            if self.patience.is_to_tell(now) {
-                self.waiting.iter_mut().for_each(Waiting::still);
-                self.hold.iter_mut().for_each(Hold::still);
-            }
-            return;
-        }
-        if let Some(waiting) = self.waiting.take() {
-            waiting.let_go();
-        }
-        if self.plan.is_none() {
-            self.hold = None;
         }
     }
 
