@@ -261,6 +261,7 @@ impl Booting {
         vm.mark(LOADED, at_power_on);
         vm.wait_for(&self.boot.until)?;
         let (mut stage, more) = watch.end(self.disk()?)?;
+        stage.cpu_seconds = vm.cpu_seconds();
         if let Some(file) = &self.screenshot {
             vm.screenshot(file)?;
         }

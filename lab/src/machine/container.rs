@@ -152,7 +152,7 @@ impl Container {
         })
     }
 
-    /// The processors' time it took so far, seconds.
+    /// See [`Stage::cpu_seconds`](super::Stage::cpu_seconds).
     pub(super) fn cpu_seconds(&self) -> Option<f64> {
         self.running.cpu_seconds()
     }
