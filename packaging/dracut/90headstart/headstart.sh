@@ -6,13 +6,14 @@
     case "$words" in *" headstart=off "*) exit ;; esac
     cd "${NEWROOT:?}" || exit
     [ -L ./etc/systemd/system/sysinit.target.wants/headstart-boot.service ] || exit
-    if [ -x ./usr/sbin/headstart-init ]; then ./usr/sbin/headstart-init --gate || exit; fi
     # Who waits there finds this pipe, see packaging/initramfs-tools.
     case "$words" in *" init=/usr/sbin/headstart-init "*)
         mkdir -p /run/headstart && mkfifo /run/headstart/init && exec 3<>/run/headstart/init && export HEADSTART_INITRAMFS=3 ;;
     esac
     ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
     {
+        # Where boots are left alone headstart is not even read.
+        [ ! -x ./usr/sbin/headstart-init ] || ./usr/sbin/headstart-init --gate || exit
         kept=./var/lib/headstart/keys/4509beb0ab401d71-boot # of the key "boot"
         cat ./usr/sbin/headstart $kept/plan $kept/guard $kept/turns
         PATH=/ exec @headstart boot run --next-root .

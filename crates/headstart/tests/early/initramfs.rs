@@ -1,4 +1,4 @@
-//! The hook of initramfs-tools, in a directory that stands for the initramfs, with the next root below it; and what it starts.
+//! The hooks of initramfs-tools and dracut, in a directory that stands for the initramfs, with the next root below it; and what it starts.
 
 use crate::common::is_root;
 use crate::root::{process_1, root, write_gate};
@@ -9,7 +9,16 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 
-const HOOK: &str = include_str!("../../../../packaging/initramfs-tools/scripts/local-bottom/headstart");
+/// A hook, and how its initramfs tells it where the next root is.
+type Hook = (&'static str, &'static str);
+const INITRAMFS_TOOLS: Hook = (
+    include_str!("../../../../packaging/initramfs-tools/scripts/local-bottom/headstart"),
+    "rootmnt=/root init=/sbin/init",
+);
+const DRACUT: Hook = (
+    include_str!("../../../../packaging/dracut/90headstart/headstart.sh"),
+    "NEWROOT=/root",
+);
 const STAMP: &str = "run/initramfs/fsck-root";
 
 /// What came of the hook: how headstart was started, and what initramfs-tools was told.
@@ -20,8 +29,8 @@ struct Hooked {
     pipe: bool,
 }
 
-/// Runs it as initramfs-tools does, and waits for what it leaves in the background, which has its fourth descriptor; after `change` to the next root and the initramfs, with `readonly` as the kernel command line said.
-fn hook(readonly: &str, cmdline: &str, change: impl Fn(&Path, &Path)) -> Hooked {
+/// Runs it as its initramfs does, and waits for what it leaves in the background, which has its fourth descriptor; after `change` to the next root and the initramfs, with `readonly` as the kernel command line said.
+fn hook((text, told): Hook, readonly: &str, cmdline: &str, change: impl Fn(&Path, &Path)) -> Hooked {
     let dir = tempfile::tempdir().unwrap();
     let initramfs = dir.path();
     for path in ["conf", "dev", "host", "proc", "run", "root"] {
@@ -30,7 +39,7 @@ fn hook(readonly: &str, cmdline: &str, change: impl Fn(&Path, &Path)) -> Hooked 
     for path in ["lib", "lib64"] {
         symlink(Path::new("host").join(path), initramfs.join(path)).unwrap();
     }
-    fs::write(initramfs.join("hook"), HOOK).unwrap();
+    fs::write(initramfs.join("hook"), text).unwrap();
     fs::write(initramfs.join("cmdline"), cmdline).unwrap();
     let next = root();
     let command = "#!/host/bin/sh\necho \"$0 $*, $HEADSTART_INITRAMFS in $(pwd)\" >/started\n";
@@ -39,9 +48,9 @@ fn hook(readonly: &str, cmdline: &str, change: impl Fn(&Path, &Path)) -> Hooked 
     let script =
         "mount --bind \"$1\" \"$0/root\"; mount -t proc proc \"$0/proc\"; mount -t devtmpfs dev \"$0/dev\"
         mount --bind \"$0/cmdline\" \"$0/proc/cmdline\"
-        PATH=/host/usr/bin:/host/bin rootmnt=/root init=/sbin/init readonly=$2 \
-            /usr/sbin/chroot \"$0\" /host/bin/sh -ec '/host/bin/sh /hook 4>&1 | cat'";
-    let words = [next.path().to_str().unwrap(), readonly];
+        PATH=/host/usr/bin:/host/bin readonly=$2 \
+            /usr/bin/env $3 /usr/sbin/chroot \"$0\" /host/bin/sh -ec '/host/bin/sh /hook 4>&1 | cat'";
+    let words = [next.path().to_str().unwrap(), readonly, told];
     assert!(process_1(initramfs, script, &words).status().unwrap().success());
     let read = |path: &str| fs::read_to_string(initramfs.join(path)).ok();
     let pipe = fs::metadata(initramfs.join("run/headstart/init"));
@@ -50,6 +59,23 @@ fn hook(readonly: &str, cmdline: &str, change: impl Fn(&Path, &Path)) -> Hooked 
         told: read("conf/param.conf"),
         pipe: pipe.is_ok_and(|facts| facts.file_type().is_fifo()),
     }
+}
+
+const NOTHING: Hooked = Hooked {
+    started: None,
+    told: None,
+    pipe: false,
+};
+
+fn as_it_is(_root: &Path, _initramfs: &Path) {}
+
+fn switched_off(root: &Path, _initramfs: &Path) {
+    fs::remove_file(root.join("etc/systemd/system/sysinit.target.wants/headstart-boot.service")).unwrap();
+}
+
+fn gate_shut(root: &Path, _initramfs: &Path) {
+    let kernel = rustix::system::uname();
+    write_gate(root, u32::MAX, kernel.release().to_str().unwrap());
 }
 
 fn stamp(initramfs: &Path) {
@@ -62,6 +88,8 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
     if !is_root() {
         return;
     }
+    let hook =
+        |readonly, cmdline, change: &dyn Fn(&Path, &Path)| hook(INITRAMFS_TOOLS, readonly, cmdline, change);
     let started = |pipe: &str| {
         Some(format!(
             "./usr/sbin/headstart boot run --next-root ., {pipe} in /root\n"
@@ -74,34 +102,56 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
     };
     let nobody_waits = Hooked {
         started: started(""),
-        told: None,
-        pipe: false,
+        ..NOTHING
     };
-    let nothing = Hooked {
-        started: None,
-        told: None,
-        pipe: false,
-    };
-    assert_eq!(hook("n", "quiet", |_, _| {}), waits);
-    assert_eq!(hook("y", "quiet", |_, initramfs| stamp(initramfs)), waits);
-    assert_eq!(hook("y", "quiet", |_, _| {}), nobody_waits, "not checked");
+    assert_eq!(hook("n", "quiet", &as_it_is), waits);
+    assert_eq!(hook("y", "quiet", &|_, initramfs| stamp(initramfs)), waits);
+    assert_eq!(hook("y", "quiet", &as_it_is), nobody_waits, "not checked");
     assert_eq!(
-        hook("n", "ro headstart=off quiet", |_, _| {}),
-        nothing,
+        hook("n", "ro headstart=off quiet", &as_it_is),
+        NOTHING,
         "switched off for this boot"
     );
-    let off = |root: &Path, _: &Path| {
-        fs::remove_file(root.join("etc/systemd/system/sysinit.target.wants/headstart-boot.service")).unwrap();
-    };
-    assert_eq!(hook("n", "quiet", off), nothing, "switched off");
-    let kernel = rustix::system::uname();
-    let gate = |root: &Path, _: &Path| write_gate(root, u32::MAX, kernel.release().to_str().unwrap());
+    assert_eq!(hook("n", "quiet", &switched_off), NOTHING, "switched off");
     let left_alone = Hooked {
         started: None,
         ..waits
     };
     assert_eq!(
-        hook("n", "quiet", gate),
+        hook("n", "quiet", &gate_shut),
+        left_alone,
+        "the end of the pipe is a word"
+    );
+}
+
+#[test]
+fn the_hook_of_dracut_starts_headstart_and_has_who_is_asked_for_wait() {
+    if !is_root() {
+        return;
+    }
+    let hook = |cmdline, change: &dyn Fn(&Path, &Path)| hook(DRACUT, "y", cmdline, change);
+    let started = |pipe: &str| Some(format!("//@headstart boot run --next-root ., {pipe} in /root\n"));
+    let nobody_waits = Hooked {
+        started: started(""),
+        ..NOTHING
+    };
+    let waits = Hooked {
+        started: started("3"),
+        pipe: true,
+        ..NOTHING
+    };
+    let init = "ro init=/usr/sbin/headstart-init quiet";
+    assert_eq!(hook("ro quiet", &as_it_is), nobody_waits);
+    assert_eq!(hook(init, &as_it_is), waits);
+    assert_eq!(hook("ro headstart=off", &as_it_is), NOTHING);
+    assert_eq!(hook("ro quiet", &switched_off), NOTHING);
+    assert_eq!(hook("ro quiet", &gate_shut), NOTHING);
+    let left_alone = Hooked {
+        started: None,
+        ..waits
+    };
+    assert_eq!(
+        hook(init, &gate_shut),
         left_alone,
         "the end of the pipe is a word"
     );
