@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn units_and_hooks_name_the_command_and_the_program_where_they_are() {
-        let condition = "ExecCondition=/usr/sbin/headstart-init --gate\n";
+        let condition = "ExecCondition=+/usr/sbin/headstart-init --gate\n";
         assert_eq!(of_command(UNIT, INSTALLED, true), UNIT);
         assert!(UNIT.contains(condition));
         let elsewhere = of_command(UNIT, "/opt/headstart", true);
