@@ -155,7 +155,14 @@ fn left(base: &Path, pid: u32) -> Vec<String> {
 fn loops(base: &Path) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     for record in fs::read_dir(base.join("registry")).into_iter().flatten() {
-        let text = fs::read(record.unwrap().path()).unwrap();
+        let path = record.unwrap().path();
+        // The lab is at work: one may be being written, under another name, or gone since.
+        let Some(text) = fs::read(&path)
+            .ok()
+            .filter(|_| path.extension() == Some("json".as_ref()))
+        else {
+            continue;
+        };
         let record: serde_json::Value = serde_json::from_slice(&text).unwrap();
         let items = record["items"].as_object().unwrap().values();
         for item in items.filter(|item| item["kind"] == "loop") {
