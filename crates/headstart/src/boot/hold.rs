@@ -46,11 +46,6 @@ impl Held {
         self.waiting.is_some()
     }
 
-    /// Whether somebody waits for a replay that has begun, or for this process to begin.
-    pub fn is_anybody(&self, replay_is_to_come: bool) -> bool {
-        self.waiting.is_some() || (self.later.is_some() && !replay_is_to_come)
-    }
-
     /// A replay begins now.
     pub fn replay_begins(&mut self, now: Instant) {
         self.patience = Patience::new(now);
@@ -63,14 +58,14 @@ impl Held {
 
     /// Lets them go, unless they would catch up with a replay of which `over` parts are over and which gets on: then they are told
     /// now and then to wait on. One that is still to come, when the root is writable, holds only who comes after that: it is others
-    /// that make it writable.
-    pub fn look(&mut self, over: Option<u64>, replay_is_to_come: bool, now: Instant) {
+    /// that make it writable. Returns whether anybody goes on waiting, those not counted who wait for one to come.
+    pub fn look(&mut self, over: Option<u64>, replay_is_to_come: bool, now: Instant) -> bool {
         if over.is_some_and(|over| self.patience.is_left(over, now)) {
             if self.patience.is_to_tell(now) {
                 self.waiting.iter_mut().for_each(Waiting::still);
                 self.later.iter_mut().for_each(|hold| hold.0.still());
             }
-            return;
+            return self.waiting.is_some() || (self.later.is_some() && !replay_is_to_come);
         }
         if let Some(waiting) = self.waiting.take() {
             waiting.let_go();
@@ -78,6 +73,7 @@ impl Held {
         if !replay_is_to_come {
             self.later = None;
         }
+        false
     }
 }
 
@@ -201,20 +197,18 @@ mod tests {
         let mut held = Held::new(Waiting::Init(tell), begun);
         held.hold_later(run.path());
         let later = later(run.path());
-        assert!(held.holds_process_1() && held.is_anybody(false));
+        assert!(held.holds_process_1() && held.holds_from_the_first());
         // A read is over every 100 ms, for 20 s: headstart-init alone would wait for ten.
         held.replay_begins(begun);
         for tick in 0..200 {
-            held.look(Some(tick), false, at(tick * 100));
+            assert!(held.look(Some(tick), false, at(tick * 100)));
         }
         for pipe in [&process_1, &later] {
             assert_eq!(said(pipe).unwrap(), vec![b'w'; 19]);
         }
         // No more comes.
-        held.look(Some(199), false, at(27_800));
-        assert!(held.is_anybody(false));
-        held.look(Some(199), false, at(28_000));
-        assert!(!held.is_anybody(false) && !held.holds_from_the_first());
+        assert!(held.look(Some(199), false, at(27_800)));
+        assert!(!held.look(Some(199), false, at(28_000)) && !held.holds_from_the_first());
         assert_ne!(said(&process_1), Some(Vec::new()), "it may go on");
         assert!(has_ended(&process_1));
         assert_eq!(said(&later), Some(b"w".to_vec()), "told at 27.8 s");
@@ -229,14 +223,12 @@ mod tests {
         let mut held = Held::new(Waiting::Init(tell), now);
         held.hold_later(run.path());
         let later = later(run.path());
-        held.look(None, true, now);
-        assert!(!held.is_anybody(true), "others make it writable");
+        assert!(!held.look(None, true, now), "others make it writable");
         assert_ne!(said(&process_1), Some(Vec::new()), "it may go on");
         assert_eq!(said(&later), Some(Vec::new()), "they wait");
         held.replay_begins(now);
-        held.look(Some(1), false, now);
-        assert!(held.is_anybody(false));
-        held.look(None, false, now);
+        assert!(held.look(Some(1), false, now));
+        assert!(!held.look(None, false, now));
         assert!(has_ended(&later), "they may go on");
     }
 }

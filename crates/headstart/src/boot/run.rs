@@ -278,13 +278,11 @@ impl Boot<'_> {
     fn watch(&mut self, recording: &mut Recording, end: &mut End) -> Option<Why> {
         loop {
             let would_be_caught_up_with = self.replays.as_ref().filter(|replays| replays.hold());
-            let replay_is_to_come = self.plan.is_some();
-            self.held.look(
+            let held = self.held.look(
                 would_be_caught_up_with.map(Replays::over),
-                replay_is_to_come,
+                self.plan.is_some(),
                 Instant::now(),
             );
-            let held = self.held.is_anybody(replay_is_to_come);
             let most = if held { HOLD_LOOK_EVERY } else { LOOK_EVERY };
             if held {
                 end.held(Instant::now());
