@@ -12,8 +12,11 @@
     esac
     ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
     {
-        # Where boots are left alone headstart is not even read.
-        [ ! -x ./usr/sbin/headstart-init ] || ./usr/sbin/headstart-init --gate || exit
+        # Where boots are left alone headstart is not even read, and the unit does not ask again.
+        if [ -x ./usr/sbin/headstart-init ] && ! ./usr/sbin/headstart-init --gate; then
+            mkdir -p /run/headstart && : >/run/headstart/left-alone
+            exit
+        fi
         kept=./var/lib/headstart/keys/4509beb0ab401d71-boot # of the key "boot"
         cat ./usr/sbin/headstart $kept/plan $kept/guard $kept/turns
         PATH=/ exec @headstart boot run --next-root .

@@ -317,6 +317,19 @@ mod tests {
     }
 
     #[test]
+    fn the_unit_looks_for_what_hooks_leave() {
+        let mark = "/run/headstart/left-alone\n";
+        assert!(UNIT.contains(&format!("\nConditionPathExists=!{mark}")));
+        let hooks = HOOKS.iter().filter(|hook| hook.text.contains("--gate"));
+        assert_eq!(
+            hooks
+                .filter(|hook| hook.text.contains(&format!(">{mark}")))
+                .count(),
+            2
+        );
+    }
+
+    #[test]
     fn an_initramfs_gets_its_hooks() {
         let dir = system();
         let root = Some(dir.path());

@@ -27,6 +27,8 @@ struct Hooked {
     started: Option<String>,
     told: Option<String>,
     pipe: bool,
+    /// Whether the unit is told that the boot is left alone.
+    left_alone: bool,
 }
 
 /// Runs it as its initramfs does, and waits for what it leaves in the background, which has its fourth descriptor; after `change` to the next root and the initramfs, with `readonly` as the kernel command line said.
@@ -58,6 +60,7 @@ fn hook((text, told): Hook, readonly: &str, cmdline: &str, change: impl Fn(&Path
         started: read("started"),
         told: read("conf/param.conf"),
         pipe: pipe.is_ok_and(|facts| facts.file_type().is_fifo()),
+        left_alone: initramfs.join("run/headstart/left-alone").exists(),
     }
 }
 
@@ -65,6 +68,7 @@ const NOTHING: Hooked = Hooked {
     started: None,
     told: None,
     pipe: false,
+    left_alone: false,
 };
 
 fn as_it_is(_root: &Path, _initramfs: &Path) {}
@@ -99,6 +103,7 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
         started: started("3"),
         told: Some("init=/usr/sbin/headstart-init\n".into()),
         pipe: true,
+        ..NOTHING
     };
     let nobody_waits = Hooked {
         started: started(""),
@@ -115,6 +120,7 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
     assert_eq!(hook("n", "quiet", &switched_off), NOTHING, "switched off");
     let left_alone = Hooked {
         started: None,
+        left_alone: true,
         ..waits
     };
     assert_eq!(
@@ -145,9 +151,14 @@ fn the_hook_of_dracut_starts_headstart_and_has_who_is_asked_for_wait() {
     assert_eq!(hook(init, &as_it_is), waits);
     assert_eq!(hook("ro headstart=off", &as_it_is), NOTHING);
     assert_eq!(hook("ro quiet", &switched_off), NOTHING);
-    assert_eq!(hook("ro quiet", &gate_shut), NOTHING);
+    let nobody_told = Hooked {
+        left_alone: true,
+        ..NOTHING
+    };
+    assert_eq!(hook("ro quiet", &gate_shut), nobody_told);
     let left_alone = Hooked {
         started: None,
+        left_alone: true,
         ..waits
     };
     assert_eq!(
