@@ -36,7 +36,7 @@ static __always_inline int added(const struct address_space *mapping, u64 index,
 SEC("tp_btf/mm_filemap_add_to_page_cache")
 int BPF_PROG(add_folio, struct folio *folio)
 {
-	return added(folio->mapping, folio->index, folio, true);
+	return added(untrusted(folio, folio)->mapping, folio->index, folio, true);
 }
 
 /* Up to 5.15. */

@@ -57,6 +57,8 @@ pub(crate) struct Kernel {
     /// By name, the structure that the first argument points to (`folio`, `task_struct`); empty if it is no pointer.
     tracepoints: HashMap<String, String>,
     functions: HashSet<String>,
+    /// The numbers of [`STRUCTURES`].
+    structures: HashMap<String, u32>,
     minimal: Vec<u8>,
 }
 
@@ -86,6 +88,11 @@ impl Kernel {
         self.functions.contains(name)
     }
 
+    /// A structure's number, of those that the programs read; 0 if there is none.
+    pub(crate) fn number(&self, structure: &str) -> u32 {
+        self.structures.get(structure).copied().unwrap_or(0)
+    }
+
     /// BTF of nothing but the structures that the programs read, and what lies inside them.
     pub(crate) fn minimal(&self) -> &[u8] {
         &self.minimal
@@ -102,7 +109,11 @@ impl Kernel {
                 TYPEDEF | STRUCT | UNION | ENUM => {
                     let name = btf.name(*at)?;
                     if structures.contains(name) {
-                        extract.add(index as u32 + 1)?;
+                        let number = index as u32 + 1;
+                        extract.add(number)?;
+                        if kind == STRUCT {
+                            kernel.structures.insert(text(name), number);
+                        }
                     } else if let (TYPEDEF, Some(name)) = (kind, name.strip_prefix(b"btf_trace_")) {
                         let structure = btf.first_argument(*at).unwrap_or_default();
                         kernel.tracepoints.insert(text(name), text(structure));

@@ -134,7 +134,7 @@ pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
             map.set_max_entries(plan.buffer_bytes)
                 .map_err(failed("size the ring buffer"))?;
         } else if name.ends_with(".rodata.config") {
-            let config = config(plan);
+            let config = config(kernel, plan);
             match map.initial_value_mut() {
                 Some(value) if value.len() >= config.len() => value[..config.len()].copy_from_slice(&config),
                 _ => return Err(wrong_object("its configuration has another size")),
@@ -223,7 +223,7 @@ pub(super) fn missed_runs(program: BorrowedFd<'_>) -> u64 {
 }
 
 /// `config` of common.h.
-fn config(plan: Plan) -> Vec<u8> {
+fn config(kernel: &Kernel, plan: Plan) -> Vec<u8> {
     let page_shift = rustix::param::page_size().trailing_zeros() as u8;
     let mut bytes = vec![
         u8::from(plan.scope == Scope::Tree),
@@ -231,6 +231,9 @@ fn config(plan: Plan) -> Vec<u8> {
         u8::from(plan.filter),
         page_shift,
     ];
+    for structure in ["address_space", "folio"] {
+        bytes.extend(kernel.number(structure).to_ne_bytes());
+    }
     bytes.extend(syscalls::table());
     bytes
 }

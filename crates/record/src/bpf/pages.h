@@ -125,7 +125,7 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 
 	if (!wanted(tgid))
 		return 0;
-	inode = mapping->host;
+	inode = untrusted(mapping, address_space)->host;
 	if ((inode->i_mode & S_IFMT) != S_IFREG || inode->i_sb->s_flags & SB_NOUSER)
 		return 0;
 	/* Pages beyond the end are asked for, but not there. */

@@ -76,7 +76,7 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	struct record_exit *r;
 
 	/* Others of its threads still live. */
-	if (task->signal->live.counter > 0)
+	if (BPF_CORE_READ(task, signal, live.counter) > 0)
 		return 0;
 	if (wanted(tgid)) {
 		r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
