@@ -2,9 +2,9 @@
 
 use crate::StoreError;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +18,23 @@ static COUNTER: AtomicU64 = AtomicU64::new(0);
 /// After it returned, the new content survives a crash of the machine; on an error, and at any moment before, the old
 /// content is there.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    write_whole_for(path, bytes, 0o600)
+}
+
+/// The same, with permissions of its own.
+pub fn write_whole_for(path: &Path, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
+    replace(path, |temporary| fill(temporary, bytes, mode))
+}
+
+/// Makes a symbolic link to `target` in place of a file or a link that is there: as a file that is written whole.
+pub fn link_whole(target: &Path, path: &Path) -> Result<(), StoreError> {
+    replace(path, |temporary| {
+        std::os::unix::fs::symlink(target, temporary).map_err(|e| StoreError::io("create", temporary, e))
+    })
+}
+
+/// Has something made under another name, then gives it that of `path`.
+fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<(), StoreError> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -28,22 +45,24 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         COUNTER.fetch_add(1, Ordering::Relaxed)
     );
     let temporary = directory.join(unique);
-    let written = fill(&temporary, bytes)
+    let made = make(&temporary)
         .and_then(|()| std::fs::rename(&temporary, path).map_err(|e| StoreError::io("replace", path, e)));
-    if written.is_err() {
+    if made.is_err() {
         // Nothing more can be done about it; the next writer removes leftovers.
         let _ = std::fs::remove_file(&temporary);
-        return written;
+        return made;
     }
     sync_directory(directory)
 }
 
-fn fill(temporary: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+fn fill(temporary: &Path, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(CWD, temporary, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|e| StoreError::io("create", temporary, e))?;
     let mut file = File::from(fd);
     file.write_all(bytes)
+        // Whatever the umask is.
+        .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
         .and_then(|()| file.sync_all())
         .map_err(|e| StoreError::io("write", temporary, e))
 }
@@ -148,7 +167,6 @@ pub(crate) fn remove_leftovers(directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn files_are_private_and_replaced() {
@@ -166,6 +184,22 @@ mod tests {
             1,
             "no temporary file is left"
         );
+    }
+
+    #[test]
+    fn files_and_links_take_the_place_of_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, target) = (dir.path().join("f"), dir.path().join("target"));
+        std::fs::write(&target, "as it was").unwrap();
+        link_whole(&target, &path).unwrap();
+        assert_eq!(std::fs::read_link(&path).unwrap(), target);
+        write_whole_for(&path, b"program", 0o755).unwrap();
+        let facts = std::fs::symlink_metadata(&path).unwrap();
+        assert!(facts.is_file() && facts.permissions().mode() & 0o777 == 0o755);
+        assert_eq!(std::fs::read(&target).unwrap(), b"as it was");
+        link_whole(&target, &path).unwrap();
+        assert_eq!(std::fs::read_link(&path).unwrap(), target);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]

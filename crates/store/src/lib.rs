@@ -33,7 +33,7 @@ mod store;
 
 pub use device::DeviceCost;
 pub use error::StoreError;
-pub use file::{read_bounded, write_whole};
+pub use file::{link_whole, read_bounded, write_whole, write_whole_for};
 pub use gate::{Gate, Pass};
 pub use keydir::{KeyDir, KeyLock, Loaded, Turns};
 pub use limits::Limits;

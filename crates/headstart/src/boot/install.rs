@@ -3,9 +3,10 @@
 
 use super::init::PROGRAM;
 use anyhow::{Context, Result, bail};
+use headstart_store::{link_whole, write_whole_for};
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Set for a process that comes from an initramfs: the descriptor by which process 1 is let go, opened by the hook, or nothing.
@@ -106,15 +107,12 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     };
     let link = root.join(WANTS).join(NAME);
     make_directory(&root.join(WANTS), 0o755)?;
-    remove(&link)?;
-    symlink(Path::new("/").join(unit), &link).with_context(|| cannot("link", &link))?;
+    link_whole(&Path::new("/").join(unit), &link).with_context(|| cannot("link", &link))?;
     changed.push(link);
     // It must be there when the root is still read-only.
     make_directory(&root.join(STATE), 0o700)?;
     if HAS_PROGRAM {
-        // As a new file: something that runs it may be running.
         let init = root.join(INIT);
-        remove(&init)?;
         write(&init, PROGRAM, 0o755)?;
         changed.push(init);
     }
@@ -148,8 +146,7 @@ pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     }
     if has_init(other) {
         let init = root.join(INIT);
-        remove(&init)?;
-        symlink(REAL_INIT, &init).with_context(|| cannot("link", &init))?;
+        link_whole(Path::new(REAL_INIT), &init).with_context(|| cannot("link", &init))?;
         changed.push(init);
     }
     Ok(changed)
@@ -229,13 +226,12 @@ fn make_directory(path: &Path, mode: u32) -> Result<()> {
     builder.create(path).with_context(|| cannot("create", path))
 }
 
+/// Whole or not at all: with half of it the machine may not boot.
 fn write(path: &Path, text: impl AsRef<[u8]>, mode: u32) -> Result<()> {
     if let Some(parent) = path.parent() {
         make_directory(parent, 0o755)?;
     }
-    fs::write(path, text)
-        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
-        .with_context(|| cannot("write", path))
+    write_whole_for(path, text.as_ref(), mode).with_context(|| cannot("write", path))
 }
 
 /// The command that makes the initramfs anew, where one would begin there.
@@ -261,6 +257,7 @@ fn remove(path: &Path) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn system() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
