@@ -12,9 +12,10 @@
     esac
     ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
     {
-        # Where boots are left alone headstart is not even read, and the unit does not ask again.
+        # Where boots are left alone headstart is not even read, and the unit does not ask again. When that is known /run may be the root's already.
+        mkdir -p /run/headstart
         if [ -x ./usr/sbin/headstart-init ] && ! ./usr/sbin/headstart-init --gate; then
-            mkdir -p /run/headstart && : >/run/headstart/left-alone
+            true >/run/headstart/left-alone || true >./run/headstart/left-alone
             exit
         fi
         kept=./var/lib/headstart/keys/4509beb0ab401d71-boot # of the key "boot"

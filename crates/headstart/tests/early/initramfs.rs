@@ -27,8 +27,8 @@ struct Hooked {
     started: Option<String>,
     told: Option<String>,
     pipe: bool,
-    /// Whether the unit is told that the boot is left alone.
-    left_alone: bool,
+    /// Whether the unit is told that the boot is left alone: in the initramfs, or in the next root.
+    left_alone: [bool; 2],
 }
 
 /// Runs it as its initramfs does, and waits for what it leaves in the background, which has its fourth descriptor; after `change` to the next root and the initramfs, with `readonly` as the kernel command line said.
@@ -60,7 +60,7 @@ fn hook((text, told): Hook, readonly: &str, cmdline: &str, change: impl Fn(&Path
         started: read("started"),
         told: read("conf/param.conf"),
         pipe: pipe.is_ok_and(|facts| facts.file_type().is_fifo()),
-        left_alone: initramfs.join("run/headstart/left-alone").exists(),
+        left_alone: [initramfs, next.path()].map(|root| root.join("run/headstart/left-alone").exists()),
     }
 }
 
@@ -68,7 +68,7 @@ const NOTHING: Hooked = Hooked {
     started: None,
     told: None,
     pipe: false,
-    left_alone: false,
+    left_alone: [false, false],
 };
 
 fn as_it_is(_root: &Path, _initramfs: &Path) {}
@@ -80,6 +80,12 @@ fn switched_off(root: &Path, _initramfs: &Path) {
 fn gate_shut(root: &Path, _initramfs: &Path) {
     let kernel = rustix::system::uname();
     write_gate(root, u32::MAX, kernel.release().to_str().unwrap());
+}
+
+/// The same, but it takes so long to find out that /run has been moved meanwhile.
+fn gate_shut_late(root: &Path, _initramfs: &Path) {
+    let program = "#!/host/bin/sh\n/host/bin/rm -r /run/headstart\nexit 1\n";
+    fs::write(root.join("usr/sbin/headstart-init"), program).unwrap();
 }
 
 fn stamp(initramfs: &Path) {
@@ -120,7 +126,7 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
     assert_eq!(hook("n", "quiet", &switched_off), NOTHING, "switched off");
     let left_alone = Hooked {
         started: None,
-        left_alone: true,
+        left_alone: [true, false],
         ..waits
     };
     assert_eq!(
@@ -128,6 +134,11 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
         left_alone,
         "the end of the pipe is a word"
     );
+    let told_late = Hooked {
+        left_alone: [false, true],
+        ..NOTHING
+    };
+    assert_eq!(hook("y", "quiet", &gate_shut_late), told_late);
 }
 
 #[test]
@@ -151,14 +162,19 @@ fn the_hook_of_dracut_starts_headstart_and_has_who_is_asked_for_wait() {
     assert_eq!(hook(init, &as_it_is), waits);
     assert_eq!(hook("ro headstart=off", &as_it_is), NOTHING);
     assert_eq!(hook("ro quiet", &switched_off), NOTHING);
-    let nobody_told = Hooked {
-        left_alone: true,
+    let only_the_unit_is_told = Hooked {
+        left_alone: [true, false],
         ..NOTHING
     };
-    assert_eq!(hook("ro quiet", &gate_shut), nobody_told);
+    let told_late = Hooked {
+        left_alone: [false, true],
+        ..NOTHING
+    };
+    assert_eq!(hook("ro quiet", &gate_shut), only_the_unit_is_told);
+    assert_eq!(hook("ro quiet", &gate_shut_late), told_late);
     let left_alone = Hooked {
         started: None,
-        left_alone: true,
+        left_alone: [true, false],
         ..waits
     };
     assert_eq!(
