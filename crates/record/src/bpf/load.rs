@@ -278,13 +278,14 @@ pub(super) fn explain(step: &str, source: libbpf_rs::Error) -> RecordError {
                 what,
             };
         }
-        if let Some(feature) = super::missing::lockdown() {
-            return RecordError::Unsupported {
-                backend: "BPF",
-                feature,
-                way_out: "use --backend tracefs",
-            };
-        }
+    }
+    // Where the kernel may not be read, the verifier calls that an invalid argument.
+    if let Some(feature) = super::missing::lockdown() {
+        return RecordError::Unsupported {
+            backend: "BPF",
+            feature,
+            way_out: "use --backend tracefs",
+        };
     }
     let said = said();
     let step = if said.is_empty() {
