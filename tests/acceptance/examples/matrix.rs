@@ -170,7 +170,11 @@ fn cases() -> Vec<Case> {
         Case {
             name: "neither BPF nor tracefs",
             kernel: &["lockdown=confidentiality"],
-            says: &["not recorded", "nothing was known"],
+            says: &[
+                "not recorded",
+                "nothing was known",
+                "it is locked down to confidentiality",
+            ],
             ..PLAIN
         },
         Case {
