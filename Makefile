@@ -54,7 +54,7 @@ check: lint
 
 lint: deps-build deps-test
 	$(CARGO) fmt --check
-	rustfmt --check --edition 2024 crates/headstart/init/main.rs
+	rustfmt --check --edition 2024 crates/boot/init/main.rs
 	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- -D warnings
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }

@@ -1,12 +1,11 @@
-//! What the subcommands share: the state directory, the clock, and how results are printed.
+//! What the subcommands share: how results are printed.
 
 use anyhow::{Context as _, Result};
-use headstart_store::Store;
+use headstart_session::document::Written;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// `--json`, for subcommands that print.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -45,57 +44,16 @@ pub struct Aside {
     json: Option<Option<PathBuf>>,
 }
 
-/// Where the document goes.
-pub enum Written {
-    /// Standard error, in a line.
-    Error,
-    /// This file, open from before the command starts: what cannot be written should not cost a start.
-    File(PathBuf, File),
-}
-
 impl Aside {
     /// Opens where the document goes; `None` if none is wanted.
-    pub fn open(self) -> Result<Option<Written>> {
-        Ok(match self.json {
+    pub fn open(&self) -> Result<Option<Written>> {
+        Ok(match &self.json {
             None => None,
             Some(None) => Some(Written::Error),
             Some(Some(path)) => {
-                let file = File::create(&path).with_context(|| format!("--json={}", path.display()))?;
-                Some(Written::File(path, file))
+                let file = File::create(path).with_context(|| format!("--json={}", path.display()))?;
+                Some(Written::File(path.clone(), file))
             }
         })
     }
-}
-
-impl Written {
-    /// Writes the document.
-    pub fn write(self, document: &str) -> Result<()> {
-        let line = format!("{document}\n");
-        match self {
-            Written::Error => io::stderr()
-                .write_all(line.as_bytes())
-                .context("cannot write to standard error"),
-            Written::File(path, mut file) => file
-                .write_all(line.as_bytes())
-                .with_context(|| format!("cannot write to {}", path.display())),
-        }
-    }
-}
-
-/// The state directory that `--state`, the environment or the user decides on.
-pub fn store(state: Option<PathBuf>) -> Result<Store> {
-    let root = match state {
-        Some(root) if root.as_os_str().is_empty() => anyhow::bail!("the state directory is empty: name one"),
-        // A later change of the working directory must not move it.
-        Some(root) => std::path::absolute(&root).with_context(|| format!("--state {}", root.display()))?,
-        None => headstart_store::default_root()?,
-    };
-    Ok(Store::new(root))
-}
-
-/// Now, nanoseconds since 1970.
-pub fn now_unix_ns() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -1,5 +1,6 @@
 //! Values of options that need reading.
 
+use headstart_model::Key;
 use headstart_record::Until;
 
 /// A size in bytes: a number with an optional suffix K, M, G or T (powers of 1024).
@@ -20,6 +21,11 @@ pub fn size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| bad())?;
     number.checked_mul(1 << shift).ok_or_else(bad)
+}
+
+/// A key, as a name that the user gives.
+pub fn name(text: &str) -> Result<Key, String> {
+    Key::new(text).map_err(|error| error.to_string())
 }
 
 /// When a recording ends: `exit`, `idle` or seconds.

@@ -329,7 +329,14 @@ fn what_was_done_is_written_beside_the_output_of_the_command() {
     );
     assert!(done["uses"].as_u64().unwrap() > 0, "{done}");
 
-    with(&["run", "--json=no/such/directory"]).refused(&["no/such/directory"]);
+    let ran = with(&["run", "--json=no/such/directory"]);
+    assert_eq!(
+        (ran.code(), ran.out.as_str()),
+        (3, "out\n"),
+        "the command runs all the same"
+    );
+    assert!(ran.err.contains("no/such/directory"), "{}", ran.err);
+    with(&["record", "--json=no/such/directory", "-o", "t.trace"]).refused(&["no/such/directory"]);
 }
 
 #[test]

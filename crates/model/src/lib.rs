@@ -6,6 +6,7 @@
 //! and counts are in pages of `page_size` bytes; offsets, lengths and sizes are bytes.
 
 pub mod format;
+pub mod human;
 pub mod key;
 pub mod machine;
 pub mod outcome;

@@ -3,7 +3,7 @@
 
 pub mod diff;
 pub mod explain;
-pub mod human;
+pub use headstart_model::human;
 pub mod outcome;
 pub mod plan;
 pub mod profile;

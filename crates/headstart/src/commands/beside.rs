@@ -1,9 +1,9 @@
 //! What `run` and `record` share: a command that is started beside a recording.
 
-use crate::context::{Aside, now_unix_ns};
-use crate::session::{Ending, Job, Purpose, start};
+use crate::context::Aside;
 use anyhow::Result;
 use headstart_record::Options;
+use headstart_session::{Ending, Job, Purpose, now_unix_ns, start};
 use std::ffi::OsString;
 use std::time::Instant;
 
@@ -23,6 +23,7 @@ pub struct Beside {
 }
 
 /// The first instant of a start, on both clocks.
+#[derive(Clone, Copy)]
 pub struct Origin(Instant, u64);
 
 impl Origin {
@@ -35,7 +36,7 @@ impl Origin {
 impl Beside {
     /// Starts the command and ends as it does; `adapt` says how to record. Returns only if nothing was started.
     pub fn start(
-        self,
+        &self,
         Origin(origin, origin_unix_ns): Origin,
         purpose: Purpose,
         ending: Ending,

@@ -1,11 +1,12 @@
 //! `headstart boot`: the boot of the whole machine.
 
 use super::{boot_status, mark};
-use crate::boot::early::waiting;
-use crate::boot::{init, install, key, next_root, run as process};
-use crate::context::{Output, store};
+use crate::context::Output;
 use anyhow::{Result, bail};
 use clap::Subcommand;
+use headstart_boot::early::waiting;
+use headstart_boot::{init, install, key, next_root, run as process};
+use headstart_session::store;
 use headstart_store::Store;
 use serde::Serialize;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
 //! `headstart boot status`: a dozen lines, or all of it as JSON.
 
 use super::status;
-use crate::boot::last::{Last, Place};
-use crate::boot::{boot_id, install, key};
 use crate::context::Output;
 use anyhow::Result;
+use headstart_boot::last::{Last, Place};
+use headstart_boot::{boot_id, install, key};
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 use headstart_report::human::{bytes, duration, pages, percent, printable};

@@ -1,12 +1,12 @@
 //! `headstart doctor`: what this kernel and machine offer, what falls back, and why.
 
 use crate::context::Output;
-use crate::machine::device_of;
 use anyhow::{Result, bail};
 use headstart_model::FilePath;
 use headstart_model::machine::Cost;
 use headstart_report::human::{bytes, duration};
 use headstart_report::table::{Table, facts, section};
+use headstart_session::machine::device_of;
 use headstart_store::Store;
 use headstart_system::features::Available;
 use serde::Serialize;

@@ -1,11 +1,12 @@
 //! `headstart explain`: why a path is read ahead, or why not.
 
 use crate::context::Output;
-use crate::{complain, keys};
+use crate::options::name;
 use anyhow::{Context, Result, bail};
 use headstart_learn::DEFAULT_EXCLUDE;
-use headstart_model::FilePath;
+use headstart_model::{FilePath, Key};
 use headstart_report::explain::{Explanation, Known, Now, explain, text};
+use headstart_session::complain;
 use headstart_store::Store;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ pub struct Args {
     #[arg(value_name = "PATH")]
     path: PathBuf,
     /// For this key only [default: for each that knows the path].
-    #[arg(long, value_name = "KEY")]
-    name: Option<String>,
+    #[arg(long, value_name = "KEY", value_parser = name)]
+    name: Option<Key>,
     #[command(flatten)]
     output_form: Output,
 }
@@ -26,7 +27,7 @@ pub struct Args {
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let path = std::path::absolute(&args.path).with_context(|| args.path.display().to_string())?;
     let keys = match &args.name {
-        Some(name) => vec![keys::of_text(name).context("--name")?],
+        Some(name) => vec![name.clone()],
         None => store.keys()?,
     };
     if keys.is_empty() {

@@ -1,8 +1,8 @@
 //! `headstart forget`: a key as if it had never been started.
 
 use crate::context::Output;
-use crate::keys;
 use anyhow::{Result, bail};
+use headstart_session::keys;
 use headstart_store::{KeyDir, Store};
 use serde::Serialize;
 

@@ -1,11 +1,11 @@
 //! `headstart generate`: man pages and shell completions, made of the same definitions as `--help`, the units of boots and the program that they ask.
 
-use crate::boot::init::PROGRAM;
-use crate::boot::install;
 use crate::cli::Cli;
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use headstart_boot::init::PROGRAM;
+use headstart_boot::install;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

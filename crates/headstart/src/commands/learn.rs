@@ -1,12 +1,16 @@
 //! `headstart learn`: traces become a profile.
 
-use crate::context::{Output, now_unix_ns};
-use crate::{files, keys};
+use crate::context::Output;
+use crate::files;
+use crate::options::name;
 use anyhow::{Context, Result, bail};
 use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions};
+use headstart_model::Key;
 use headstart_model::profile::Policy;
 use headstart_report::human::pages;
 use headstart_report::profile::page_counts;
+use headstart_session::keys;
+use headstart_session::now_unix_ns;
 use headstart_store::write_whole;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -28,8 +32,8 @@ pub struct Args {
     #[arg(long, value_name = "decay|union|intersection|K/N", default_value = "decay")]
     policy: Policy,
     /// The profile's key [default: that of the first trace's command].
-    #[arg(long, value_name = "KEY")]
-    name: Option<String>,
+    #[arg(long, value_name = "KEY", value_parser = name)]
+    name: Option<Key>,
     #[command(flatten)]
     output_form: Output,
 }
@@ -61,11 +65,13 @@ pub fn run(args: Args) -> Result<()> {
         .first()
         .map(|trace| trace.meta.command.iter().map(OsString::from).collect())
         .unwrap_or_default();
-    let name = args
-        .name
-        .or_else(|| command.is_empty().then(|| "boot".to_string()));
+    let key = match args.name {
+        Some(key) => key,
+        None if command.is_empty() => headstart_boot::key()?,
+        None => keys::of_command(&command)?,
+    };
     let options = LearnOptions {
-        key: keys::of_command(name.as_deref(), &command)?,
+        key,
         policy: args.policy,
         now_unix_ns: now_unix_ns(),
         exclude: DEFAULT_EXCLUDE.iter().map(|path| (*path).into()).collect(),

@@ -1,7 +1,7 @@
 //! `headstart mark`: a stage of the boot begins.
 
-use crate::boot::{RUN, marks};
 use anyhow::Result;
+use headstart_boot::{RUN, marks};
 use std::path::Path;
 
 /// Note that a stage of the boot begins now.

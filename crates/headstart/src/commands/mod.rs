@@ -18,13 +18,13 @@ pub mod show;
 pub mod status;
 
 use crate::cli::{Cli, Command};
-use crate::context::store;
 use anyhow::Result;
+use headstart_session::store;
 
 /// Runs the subcommand.
 pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
-        Command::Run(args) => run::run(args, store(cli.state)?),
+        Command::Run(args) => run::run(args, cli.state),
         Command::Record(args) => record::run(args),
         Command::Learn(args) => learn::run(args),
         Command::Plan(args) => plan::run(args, &store(cli.state)?),

@@ -1,14 +1,16 @@
 //! `headstart plan`: a profile becomes a plan for this machine.
 
-use crate::context::{Output, now_unix_ns};
-use crate::machine::{self, Costs};
-use crate::{complain, files, options};
+use crate::context::Output;
+use crate::{files, options};
 use anyhow::{Context, Result};
 use headstart_model::machine::DeviceClass;
 use headstart_model::plan::{PlanFile, RequestKind};
 use headstart_plan::{PlanOptions, recorded_metadata};
 use headstart_report::human::bytes;
 use headstart_report::plan::issued;
+use headstart_session::complain;
+use headstart_session::machine::{self, Costs};
+use headstart_session::now_unix_ns;
 use headstart_store::{Store, write_whole};
 use serde::Serialize;
 use std::path::PathBuf;

@@ -2,10 +2,11 @@
 
 use super::beside::{Beside, Origin};
 use crate::options::until;
-use crate::session::{Ending, Purpose};
 use anyhow::Result;
 use headstart_model::trace;
 use headstart_record::{BackendChoice, Options, Until};
+use headstart_report::trace::Summary;
+use headstart_session::{Ending, Purpose};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,7 +52,10 @@ enum Backend {
 
 pub fn run(args: Args) -> Result<()> {
     let origin = Origin::now();
-    let purpose = Purpose::Trace(args.output);
+    let purpose = Purpose::Trace {
+        path: args.output,
+        summarize: |trace, bytes| Ok(serde_json::to_string(&Summary::of(trace, bytes))?),
+    };
     args.beside.start(origin, purpose, Ending::WhenDone, |record| {
         record.scope = match args.scope {
             Scope::Tree => trace::Scope::Tree,

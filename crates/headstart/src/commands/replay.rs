@@ -1,11 +1,12 @@
 //! `headstart replay`: what a plan lists becomes resident.
 
 use crate::context::Output;
-use crate::{files, keys};
+use crate::files;
 use anyhow::{Context, Result, bail};
 use headstart_model::plan::PlanFile;
 use headstart_replay::{Options, Replay};
 use headstart_report::replay::{text, view};
+use headstart_session::keys;
 use headstart_store::Store;
 use headstart_system::launch::background;
 use std::path::Path;
@@ -74,7 +75,11 @@ fn find(what: &str, store: &Store) -> Result<PlanFile> {
         }
     }
     for key in keys::candidates(what) {
-        if let Some(plan) = store.key(&key).plan().or_tell(|line| crate::complain(&line)) {
+        if let Some(plan) = store
+            .key(&key)
+            .plan()
+            .or_tell(|line| headstart_session::complain(&line))
+        {
             return Ok(plan);
         }
     }

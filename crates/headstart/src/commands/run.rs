@@ -1,12 +1,13 @@
 //! `headstart run`: the whole loop for one command.
 
 use super::beside::{Beside, Origin};
-use crate::keys;
-use crate::options::QUIET_SECONDS;
-use crate::session::{Ending, Purpose};
+use crate::options::{QUIET_SECONDS, name};
 use anyhow::Result;
+use headstart_model::Key;
 use headstart_record::Until;
-use headstart_store::Store;
+use headstart_session::keys;
+use headstart_session::{Ending, Purpose, become_command, complain, store};
+use std::path::PathBuf;
 
 /// Start a command: record it the first time, read ahead for it from then on.
 ///
@@ -17,8 +18,10 @@ use headstart_store::Store;
 /// and what was learned and how it went is kept. That happens in the background once the start has ended: when the
 /// command ends, or reads nothing new and hardly computes for 2 seconds, or after 60 seconds.
 ///
-/// Where earlier starts show that reading ahead makes the command slower, its starts are left alone, neither read ahead
-/// nor recorded, but for one in N, later in 4 N, by chance, that tries again (`status` says so); with --control-every 0 all are read ahead.
+/// A start that finds in memory what it reads is bypassed: the command runs at once, and headstart does nothing for it
+/// but one time in N, by chance, when it is recorded. Starts are bypassed, too, where earlier ones show that reading ahead
+/// makes the command slower; one in N, later one in 4 N, tries again (`status` says so). With --control-every 0 none is
+/// bypassed.
 ///
 /// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart by that
 /// signal; learning goes on in the background.
@@ -27,8 +30,8 @@ use headstart_store::Store;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The name under which the command is known [default: its executable, with the script or module it interprets].
-    #[arg(long, value_name = "KEY")]
-    name: Option<String>,
+    #[arg(long, value_name = "KEY", value_parser = name)]
+    name: Option<Key>,
     /// Do not read ahead at every Nth start, to have something to compare with; 0 to read ahead at all.
     #[arg(long, value_name = "N", default_value_t = 10)]
     control_every: u32,
@@ -39,11 +42,25 @@ pub struct Args {
     beside: Beside,
 }
 
-pub fn run(args: Args, store: Store) -> Result<()> {
+pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
+    let begun = begin(&args, state);
+    // Nothing was started, and the command is to run whatever happens to headstart.
+    let why = begun
+        .err()
+        .map_or("nothing was started".into(), |error| format!("{error:#}"));
+    complain(&format!("the command starts without headstart: {why}"));
+    become_command(&args.beside.command)
+}
+
+/// Ends as the command ends; returns only if nothing was started.
+fn begin(args: &Args, state: Option<PathBuf>) -> Result<()> {
     let origin = Origin::now();
-    let key = keys::of_command(args.name.as_deref(), &args.beside.command)?;
+    let key = match &args.name {
+        Some(key) => key.clone(),
+        None => keys::of_command(&args.beside.command)?,
+    };
     let purpose = Purpose::Loop {
-        store,
+        store: store(state)?,
         key,
         control_every: args.control_every,
     };

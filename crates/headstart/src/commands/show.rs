@@ -1,9 +1,10 @@
 //! `headstart show`: any of headstart's files, for people or as JSON.
 
-use crate::context::{Output, now_unix_ns};
+use crate::context::Output;
 use crate::files::{self, Any};
 use anyhow::Result;
 use headstart_report::{Detail, outcome, plan, profile, trace};
+use headstart_session::now_unix_ns;
 use std::path::PathBuf;
 
 /// Show a trace, profile, plan or outcome.

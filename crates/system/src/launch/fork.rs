@@ -1,4 +1,4 @@
-//! The forks: a command's process held before its exec, and a process for background work.
+//! The forks: a command's process that waits before its exec, and a process for background work.
 
 use super::{inherited, signals};
 use std::ffi::CString;
@@ -7,12 +7,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::net::UnixStream;
 
-/// What the holder writes: go on, or end.
+/// What the parent writes: go on, or end.
 const GO: u8 = b'g';
 const END: u8 = b'e';
 
-/// A command's process that waits before its exec. It goes on when it is told, and also when the holder is gone.
-pub struct Held {
+/// A command's process that waits at the barrier, before its exec. It goes on when it is released, and also when whoever
+/// would release it is gone.
+pub struct Child {
     pid: u32,
     tell: File,
     failed: File,
@@ -42,16 +43,15 @@ fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-impl Held {
+impl Child {
     /// Forks a process that will become `command`, looked for in PATH. It has the standard descriptors, the working
     /// directory, the environment, the process group and terminal of this one, and the signals as this process found
     /// them before [`Signals::take`](super::Signals::take).
-    pub fn fork(command: &[CString]) -> io::Result<Held> {
+    pub fn fork(command: &[CString]) -> io::Result<Child> {
         if command.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no command"));
         }
-        let mut words: Vec<*const libc::c_char> = command.iter().map(|word| word.as_ptr()).collect();
-        words.push(std::ptr::null());
+        let words = pointers(command);
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let ((told, tell), (failed, fail)) = (pipe()?, pipe()?);
         let [told, tell, failed, fail] = [told, tell, failed, fail].map(File::from);
@@ -60,7 +60,7 @@ impl Held {
             drop((tell, failed));
             become_command(told, fail, &words);
         }
-        Ok(Held {
+        Ok(Child {
             pid: pid as u32,
             tell,
             failed,
@@ -107,15 +107,38 @@ fn become_command(mut told: File, mut fail: File, words: &[*const libc::c_char])
     if matches!(told, Ok(1)) && byte[0] == END {
         exit_now(0);
     }
-    for fd in inherited::closed() {
-        // SAFETY: the runtime's `/dev/null`, which nothing uses any more.
-        unsafe { libc::close(fd) };
-    }
-    // SAFETY: `words` are pointers to strings that live in the caller's frame, and end with a null pointer.
-    unsafe { libc::execvp(words[0], words.as_ptr()) };
-    let error = io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOEXEC);
+    let error = execute(words).raw_os_error().unwrap_or(libc::ENOEXEC);
     let _ = fail.write_all(&error.to_ne_bytes());
     exit_now(127);
+}
+
+/// The words as execvp(3) wants them: pointers that live as long as the words, and a null pointer at the end.
+fn pointers(command: &[CString]) -> Vec<*const libc::c_char> {
+    let words = command.iter().map(|word| word.as_ptr());
+    words.chain(std::iter::once(std::ptr::null())).collect()
+}
+
+/// Becomes the command of [`pointers`]; returns only with the reason why it cannot. What the runtime opened in the place of
+/// standard descriptors that were closed stays out of the command.
+fn execute(words: &[*const libc::c_char]) -> io::Error {
+    for fd in inherited::closed() {
+        // A closed descriptor is what the command would have found. Not closed here, for an exec that fails is told of there.
+        // SAFETY: sets a flag of the runtime's `/dev/null`.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    match words.first() {
+        // SAFETY: `words` are pointers to strings that outlive this call, and end with a null pointer.
+        Some(first) if !first.is_null() => unsafe { libc::execvp(*first, words.as_ptr()) },
+        _ => return io::Error::new(io::ErrorKind::InvalidInput, "no command"),
+    };
+    io::Error::last_os_error()
+}
+
+/// Makes this process the command, looked for in PATH, with the signals and standard descriptors as this process found
+/// them. Returns only with the reason why it cannot.
+pub fn exec(command: &[CString]) -> io::Error {
+    signals::restore();
+    execute(&pointers(command))
 }
 
 /// Forks a process for background work, in a session of its own, with no descriptor of this one but its end of the

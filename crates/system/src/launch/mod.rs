@@ -1,4 +1,4 @@
-//! Running a command in such a way that it cannot tell: a child held before its exec ([`Held`]), signals passed on
+//! Running a command in such a way that it cannot tell: a child that waits at the barrier before its exec ([`Child`]), signals passed on
 //! ([`Signals`]), the end of the child made one's own ([`end_like`]); background work beside it that cannot touch
 //! it ([`background`]); and a parent that waits to be told ([`Tell`]).
 //!
@@ -11,7 +11,7 @@ mod signals;
 mod told;
 mod wait;
 
-pub use fork::{Held, background};
-pub use signals::{Received, Signals};
+pub use fork::{Child, background, exec};
+pub use signals::{Received, Signals, survive_file_limit};
 pub use told::Tell;
 pub use wait::{Change, change, end_like, send, stop_like};

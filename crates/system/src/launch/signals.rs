@@ -21,6 +21,9 @@ pub struct Received {
     pub signal: i32,
     /// Whether the kernel sent it, as it does for a terminal to all of a process group.
     pub by_kernel: bool,
+    /// Whether this process brought it on itself, as by a write that nobody reads (SIGPIPE) or that is beyond the largest
+    /// file (SIGXFSZ): the kernel names the writer as the sender.
+    pub by_self: bool,
 }
 
 /// A signal set from a function that fills it.
@@ -122,6 +125,7 @@ impl Signals {
             _ => Ok(Some(Received {
                 signal: info.ssi_signo as i32,
                 by_kernel: info.ssi_code == libc::SI_KERNEL,
+                by_self: info.ssi_code == libc::SI_USER && info.ssi_pid == std::process::id(),
             })),
         }
     }
@@ -133,11 +137,26 @@ impl AsFd for Signals {
     }
 }
 
+/// Whether SIGXFSZ was ignored before [`survive_file_limit`].
+static FILE_LIMIT_IGNORED: OnceLock<bool> = OnceLock::new();
+
+/// From now on a write beyond the largest file (RLIMIT_FSIZE) fails and does not kill this process. A child and a command
+/// find the signal as it was.
+pub fn survive_file_limit() {
+    // A failure leaves the signal as it is for any process.
+    if let Ok(ignored) = set_action(libc::SIGXFSZ, libc::SIG_IGN) {
+        FILE_LIMIT_IGNORED.get_or_init(|| ignored);
+    }
+}
+
 /// Gives a forked child the signals as this process found them. Calls nothing but system calls.
 pub(super) fn restore() {
     // Nothing can be done about a failure, and none of these calls can fail with arguments that worked before.
     if CHILD_IGNORED.get() == Some(&true) {
         let _ = set_action(libc::SIGCHLD, libc::SIG_IGN);
+    }
+    if FILE_LIMIT_IGNORED.get() == Some(&false) {
+        let _ = set_action(libc::SIGXFSZ, libc::SIG_DFL);
     }
     if !super::inherited::pipe_ignored() {
         let _ = set_action(libc::SIGPIPE, libc::SIG_DFL);

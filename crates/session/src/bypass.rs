@@ -1,11 +1,11 @@
-//! Whether the starts of a key are left alone: decided after a start, for those that follow (decision 6).
+//! Whether the starts of a key are bypassed: decided after a start, for those that follow (decision 6).
 
 use headstart_model::Outcome;
+use headstart_model::human::duration;
 use headstart_model::machine::DeviceClass;
 use headstart_model::plan::{Plan, Request};
-use headstart_report::human::duration;
 use headstart_report::status::slower;
-use headstart_store::{Gate, KeyDir, Pass};
+use headstart_store::Gate;
 use serde::{Deserialize, Serialize};
 
 /// The most of a boot that its replay, with headstart's own beginning, may take the device, or it cannot pay: something is
@@ -44,15 +44,6 @@ pub struct Alone {
     pub rest_ns: u64,
     /// How long threads, added up, waited for block devices; `None` where that is not recorded.
     pub blocked_ns: Option<u64>,
-}
-
-/// What is done for a start.
-pub fn pass(kept: &KeyDir, draw: u64) -> (Pass, Option<Gate>) {
-    let gate = kept.gate();
-    let pass = gate
-        .as_ref()
-        .map_or(Pass::Open, |gate| gate.pass(&kernel(), draw));
-    (pass, gate)
 }
 
 /// The gate that follows from what is known, `None` for an open one; `every` is how many starts there are for one that
@@ -163,8 +154,8 @@ impl Device {
     }
 }
 
-/// The running kernel.
-fn kernel() -> String {
+/// The running kernel, as uname(2) calls its release.
+pub fn kernel() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 

@@ -1,8 +1,8 @@
 //! What a boot had to say: kept in /run while it lasts, and beside the profile for the next.
 
 use super::RUN;
-use crate::session::gate::Alone;
 use headstart_model::outcome::Mode;
+use headstart_session::bypass::Alone;
 use headstart_store::{KeyDir, write_whole};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use super::last::Place;
 use super::{gate, init, install};
-use crate::context::store;
+use headstart_session::store;
 use headstart_system::launch::Tell;
 use headstart_system::residency::fadvise_willneed;
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! A boot served from before process 1 on: what a machine has not got yet that early, and the program that stands in its
-//! place (`crates/headstart/init`).
+//! place (`crates/boot/init`).
 
 use super::early::Waiting;
 use super::last::Place;

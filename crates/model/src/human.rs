@@ -1,6 +1,6 @@
 //! Numbers as people read them.
 
-use headstart_model::PageRange;
+use crate::PageRange;
 
 /// Bytes in binary units, three digits: `0 B`, `4.00 KiB`, `101 MiB`.
 pub fn bytes(bytes: u64) -> String {

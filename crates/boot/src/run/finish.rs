@@ -1,20 +1,20 @@
 //! The end of a boot: how it went is found out, learned from and kept, and the guard is set for the next.
 
 use super::Boot;
-use crate::boot::end::{End, Why};
-use crate::boot::last::Last;
-use crate::boot::manager::Manager;
-use crate::boot::marks::{self, clock_ns, monotonic_ns};
-use crate::boot::sessions::sessions;
-use crate::boot::{RUN, fit, stages};
-use crate::context::now_unix_ns;
-use crate::session::after::{self, After, Replayed, Rules};
-use crate::session::gate::Alone;
+use crate::end::{End, Why};
+use crate::last::Last;
+use crate::manager::Manager;
+use crate::marks::{self, clock_ns, monotonic_ns};
+use crate::sessions::sessions;
+use crate::{RUN, fit, stages};
 use headstart_model::Trace;
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
 use headstart_record::{RecordError, Recorder};
+use headstart_session::bypass::Alone;
+use headstart_session::finish::{self, Finished, Replayed, Rules};
+use headstart_session::now_unix_ns;
 use rustix::time::ClockId;
 use std::path::Path;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Boot<'_> {
             alone: self.last.alone,
             control_every: self.config.boot.control_every,
         };
-        let after = After {
+        let it = Finished {
             store: self.store,
             key: &self.key,
             origin_unix_ns: self.origin_unix_ns,
@@ -85,7 +85,7 @@ impl Boot<'_> {
             ended: self.last.took_ns.map(|ns| (told, Duration::from_nanos(ns))),
             rules,
         };
-        match after::work(after, &mut self.notes) {
+        match finish::work(it, &mut self.notes) {
             Ok(outcome) => self.last.not_learned = outcome.not_learned,
             Err(error) => {
                 let why = format!("what was learned cannot be kept: {error}");

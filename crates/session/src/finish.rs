@@ -1,10 +1,11 @@
-//! After the start: review what the replay was worth, learn, plan anew, keep it all.
+//! The end of a start: review what the replay was worth, learn, plan anew, keep it all.
 
-use super::gate::{self, Alone};
-use super::helper::Notes;
-use super::{replan, turns};
-use crate::context::now_unix_ns;
+use crate::bypass::{self, Alone};
+use crate::decide::next_turns;
 use crate::machine::{self, Costs};
+use crate::notes::Notes;
+use crate::now_unix_ns;
+use crate::replan;
 use anyhow::Result;
 use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, Reviewed, learn, review};
 use headstart_model::outcome::{Mode, Outcome, ReplayReport};
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 /// What a start left.
-pub struct After<'a> {
+pub struct Finished<'a> {
     /// Where everything is kept.
     pub store: &'a Store,
     /// Whose start it was.
@@ -83,11 +84,11 @@ pub struct Replayed {
 const NICE: i32 = 10;
 
 /// Does all of it and gives what it came to. An error is of what had to be kept; smaller losses are notes.
-pub fn work(after: After<'_>, notes: &mut Notes) -> Result<Outcome> {
+pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     // Where it is refused the work is done all the same.
     let _ = set_nice(NICE);
     let _ = set_io(Priority::Idle);
-    let After {
+    let Finished {
         store,
         key,
         origin_unix_ns,
@@ -97,7 +98,7 @@ pub fn work(after: After<'_>, notes: &mut Notes) -> Result<Outcome> {
         replayed,
         ended,
         rules,
-    } = after;
+    } = it;
     let lock = store.key(key).lock()?;
     let trace = match recorded {
         Ok(trace) => trace,
@@ -236,17 +237,17 @@ fn keep(
     notes: &mut Notes,
 ) -> Result<()> {
     lock.add_outcome(outcome)?;
-    lock.save_turns(&turns::next(lock.dir().turns(), outcome.mode))?;
+    lock.save_turns(&next_turns(lock.dir().turns(), outcome.mode))?;
     let outcomes = lock.dir().outcomes(|line| notes.tell(line));
     let plan = lock.dir().plan().or_tell(|line| notes.tell(line));
     let plan = plan.as_ref().and_then(|file| file.plan().ok());
-    let gate = gate::decide(
+    let gate = bypass::decide(
         rules.alone.as_ref(),
         plan.as_ref(),
         &outcomes,
         rules.control_every,
     );
-    let gate = gate.map(|gate| gate::again(gate, lock.dir().gate().as_ref(), rules.control_every));
+    let gate = gate.map(|gate| bypass::again(gate, lock.dir().gate().as_ref(), rules.control_every));
     lock.save_gate(gate.as_ref())?;
     let (limits, now) = (Limits::default(), SystemTime::now());
     lock.trim(&limits, now, witness.as_deref());

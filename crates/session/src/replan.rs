@@ -1,6 +1,6 @@
 //! When a new plan takes the place of the old one.
 
-use super::helper::Notes;
+use crate::notes::Notes;
 use anyhow::Result;
 use headstart_model::plan::{PlanDraft, RequestKind};
 use headstart_model::profile::Entry;

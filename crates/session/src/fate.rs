@@ -1,6 +1,6 @@
-//! What the helper knows of the command: told by headstart, on a thread that waits for it.
+//! What the worker knows of the command: told by the supervisor, on a thread that waits for it.
 
-use super::message::{Ended, Message, receive};
+use crate::message::{Ended, Message, receive};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,13 +9,13 @@ use std::time::Instant;
 /// What became of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It runs, or waits to.
+    /// It runs, or waits at the barrier.
     Running,
     /// It ended, at this time.
     Ended(Ended, Instant),
     /// It could not be started.
     NotStarted,
-    /// headstart was killed; the command may go on.
+    /// The supervisor was killed; the command may go on.
     Unknown,
 }
 
@@ -25,16 +25,18 @@ pub struct Watch {
     changed: Condvar,
     /// Whether nobody will tell any more.
     pub lost: AtomicBool,
+    /// Whether the command was released before the worker was ready.
+    ahead: AtomicBool,
 }
 
 impl Watch {
     /// Begins to listen.
     pub fn begin(stream: UnixStream) -> Arc<Watch> {
-        let lost = AtomicBool::new(false);
         let watch = Arc::new(Watch {
             fate: Mutex::new(Fate::Running),
             changed: Condvar::new(),
-            lost,
+            lost: AtomicBool::new(false),
+            ahead: AtomicBool::new(false),
         });
         let theirs = Arc::clone(&watch);
         let listen = move || {
@@ -42,6 +44,7 @@ impl Watch {
                 match receive(&stream) {
                     Ok(Message::Ended(ended)) => break Fate::Ended(ended, Instant::now()),
                     Ok(Message::NotStarted) => break Fate::NotStarted,
+                    Ok(Message::Ahead) => theirs.ahead.store(true, Ordering::Relaxed),
                     Ok(_) => {}
                     Err(_) => break Fate::Unknown,
                 }
@@ -67,6 +70,12 @@ impl Watch {
     /// What became of it so far.
     pub fn fate(&self) -> Fate {
         *self.fate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the command went on before the worker was ready: its first uses were not seen. Certain once its fate is: the
+    /// supervisor says this first.
+    pub fn went_ahead(&self) -> bool {
+        self.ahead.load(Ordering::Relaxed)
     }
 
     /// Waits until it no longer runs.

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 /// Set for a process that comes from an initramfs: the descriptor by which process 1 is let go, opened by the hook, or nothing.
 pub const FROM_INITRAMFS: &str = "HEADSTART_INITRAMFS";
 
-const UNIT: &str = include_str!("../../../../packaging/systemd/headstart-boot.service");
+const UNIT: &str = include_str!("../../../packaging/systemd/headstart-boot.service");
 const NAME: &str = "headstart-boot.service";
 /// Wanted by it.
-const HOLD_UNIT: &str = include_str!("../../../../packaging/systemd/headstart-hold.service");
+const HOLD_UNIT: &str = include_str!("../../../packaging/systemd/headstart-hold.service");
 const HOLD_NAME: &str = "headstart-hold.service";
 /// Where the unit says the command is.
 const INSTALLED: &str = "/usr/sbin/headstart";
@@ -35,7 +35,7 @@ macro_rules! hook {
         Hook {
             place: $place,
             path: $path,
-            text: include_str!(concat!("../../../../packaging/", $from, "/", $path)),
+            text: include_str!(concat!("../../../packaging/", $from, "/", $path)),
         }
     };
 }

@@ -14,15 +14,15 @@ use super::memory::Need;
 use super::recording::Recording;
 use super::replays::Replays;
 use super::{RUN, boot_id, gate, key};
-use crate::context::now_unix_ns;
-use crate::session::turns::is_control;
-use crate::session::{Notes, plan_of};
 use anyhow::{Context, Result};
 use headstart_model::Key;
 use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
 use headstart_record::{Options, RecordError, Recorder};
-use headstart_store::{KeyDir, Pass, Store, StoreError};
+use headstart_session::decide::Decision;
+use headstart_session::now_unix_ns;
+use headstart_session::{Notes, plan_of};
+use headstart_store::{KeyDir, Store, StoreError};
 use headstart_system::launch::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
@@ -156,28 +156,27 @@ struct Boot<'a> {
 impl Boot<'_> {
     /// Decides what is done for this boot, and begins to read ahead.
     fn begin(&mut self) {
-        let plan = plan_of(&self.kept, &mut self.notes);
-        self.last.mode = Some(Mode::Record);
-        let (pass, gate) = gate::of_boot(&self.kept, self.wish, &self.config);
-        let why_left = gate.map(|gate| gate.why).unwrap_or_default();
+        let plan = plan_of(&self.kept, &mut |line| self.notes.tell(line));
+        let decision = gate::of_boot(&self.kept, self.wish, &self.config, plan.is_some());
+        // A replay says so when it begins.
+        self.last.mode = Some(match &decision {
+            Decision::Replay => Mode::Record,
+            other => other.mode(),
+        });
         match plan {
             None => {
                 self.unknown_in = Some(StateId::of(self.store));
                 self.not_replayed("nothing was known of what a boot needs".into());
             }
             Some(_) if self.wish == Wish::Record => {
-                self.last.mode = Some(Mode::Control);
                 self.not_replayed("the kernel command line says headstart=record".into());
             }
-            Some(_) if pass != Pass::Open => {
-                self.last.mode = Some(Mode::Control);
-                self.not_replayed(format!(
-                    "boots are left alone, and this one was to look again: {why_left}"
+            Some(_) if decision != Decision::Replay => {
+                let why = self.kept.gate().map(|gate| gate.why);
+                self.not_replayed(why.map_or_else(
+                    || "it was this boot's turn to go without, to compare with".into(),
+                    |why| format!("boots are left alone, and this one was to look again: {why}"),
                 ));
-            }
-            Some(_) if self.wish == Wish::Usual && self.is_control() => {
-                self.last.mode = Some(Mode::Control);
-                self.not_replayed("it was this boot's turn to go without, to compare with".into());
             }
             Some(plan) => {
                 self.plan = Some(plan);
@@ -190,10 +189,6 @@ impl Boot<'_> {
                 self.take_guard();
             }
         }
-    }
-
-    fn is_control(&self) -> bool {
-        is_control(self.kept.turns(), self.config.boot.control_every)
     }
 
     /// Looks again where nothing was found: a separate /var may have been mounted.

@@ -82,7 +82,7 @@ fn measure(unknown: &[DeviceIdentity], store: &Store, tell: &mut dyn FnMut(Strin
             continue;
         }
         // Another seed reads other places: nothing that an earlier probe left in a cache.
-        let seed = crate::context::now_unix_ns();
+        let seed = crate::now_unix_ns();
         match probe(
             facts,
             &ProbeOptions {

@@ -1,0 +1,80 @@
+//! Whether this boot is left alone ([`headstart_session::bypass`]), found out before headstart reads itself.
+
+use super::cmdline::{Wish, wish};
+use super::config::{self, Config};
+use super::last::Place;
+use headstart_session::bypass::kernel;
+use headstart_session::decide::{Decision, Known, decide};
+use headstart_store::{KeyDir, Store};
+use std::path::Path;
+
+/// Whether this boot is bypassed. Reads a file that is there only while boots are, and what may overrule it if it is.
+pub fn is_shut(store: &Store, place: Place) -> bool {
+    // What is wrong with the command line and the configuration is told by a boot that is not bypassed.
+    let quiet = &mut |_| {};
+    let Ok(key) = super::key() else { return false };
+    let kept = store.key(&key);
+    if kept.gate().is_none() {
+        return false;
+    }
+    let (wish, config) = (wish(place, quiet), config::read(Path::new(config::FILE), quiet));
+    matches!(of_boot(&kept, wish, &config, true), Decision::Bypass(_))
+}
+
+/// What is done for this boot. What somebody has decided on the kernel command line overrules what was learned.
+pub fn of_boot(kept: &KeyDir, wish: Wish, config: &Config, has_plan: bool) -> Decision {
+    match wish {
+        Wish::Record if has_plan => return Decision::Control,
+        Wish::Record => return Decision::Record,
+        _ => {}
+    }
+    decide(&Known {
+        bypass: kept.gate().as_ref(),
+        kernel: &kernel(),
+        turns: kept.turns(),
+        control_every: if wish == Wish::Usual {
+            config.boot.control_every
+        } else {
+            0
+        },
+        has_plan,
+        // A boot begins with nothing in memory.
+        warmth: None,
+        draw: draw(),
+    })
+}
+
+/// A number by chance, the same for all that ask in one boot: the end of its id, a random UUID. `headstart-init` reads it
+/// alike.
+fn draw() -> u64 {
+    let id = super::boot_id();
+    let digits = id.len().checked_sub(8).and_then(|start| id.get(start..));
+    digits
+        .and_then(|it| u64::from_str_radix(it, 16).ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::init::PROGRAM;
+    use super::*;
+
+    const HOOKS: [&str; 2] = [
+        include_str!("../../../packaging/initramfs-tools/scripts/local-bottom/headstart"),
+        include_str!("../../../packaging/dracut/90headstart/headstart.sh"),
+    ];
+
+    #[test]
+    fn what_begins_before_headstart_looks_at_the_same_files() {
+        let kept = Store::new("/var/lib/headstart").key(&super::super::key().unwrap());
+        let dir = kept.path().strip_prefix("/").unwrap().to_str().unwrap();
+        let is_in = |text: &[u8], path: &str| text.windows(path.len()).any(|part| part == path.as_bytes());
+        for file in ["gate", "plan", "guard", "turns"] {
+            let path = format!("{dir}/{file}");
+            assert!(PROGRAM.is_empty() || is_in(PROGRAM, &path), "{path}");
+        }
+        for hook in HOOKS {
+            assert!(is_in(hook.as_bytes(), &format!("kept=./{dir} ")), "{dir}: {hook}");
+        }
+    }
+}

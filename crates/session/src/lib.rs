@@ -1,0 +1,73 @@
+//! One start, whoever asks for it: [`decide`] says what is done for it, the supervisor and the worker do it,
+//! and [`finish`] reviews, learns, plans and keeps.
+//!
+//! A command runs beside a recording and a replay in three processes that cannot harm one another:
+//!
+//! ```text
+//!  supervisor ──fork──▶ worker: replays, records, and when the start has ended learns
+//!      │                 ▲
+//!      ├──fork──▶ command (waits at the barrier until the worker is ready, or too slow, or gone)
+//!      └── passes signals on, stops and ends as the command does
+//! ```
+//!
+//! The supervisor has one thread and waits; whatever fails in the worker leaves the command as it is, and learning
+//! delays nobody. Where the supervisor is killed the command goes on, and the worker learns nothing from it.
+
+pub mod bypass;
+pub mod decide;
+pub mod document;
+mod fate;
+pub mod finish;
+pub mod keys;
+pub mod machine;
+mod message;
+pub mod notes;
+mod prepare;
+mod replan;
+mod state;
+mod supervisor;
+mod worker;
+
+pub use notes::{Notes, complain};
+pub use prepare::plan_of;
+pub use state::{now_unix_ns, store};
+pub use supervisor::{Ending, become_command, start};
+
+use headstart_model::{Key, Trace};
+use headstart_store::Store;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// A start that is asked for.
+pub struct Job {
+    /// The first instant of the start.
+    pub origin: Instant,
+    /// The same on the wall clock, nanoseconds since 1970.
+    pub origin_unix_ns: u64,
+    /// How to record.
+    pub record: headstart_record::Options,
+    /// What for.
+    pub purpose: Purpose,
+    /// Whether the caller wants to know what was done, as a JSON document.
+    pub document: bool,
+}
+
+/// What a command is started for.
+pub enum Purpose {
+    /// The whole loop: replay if its plan is known, record, learn, plan.
+    Loop {
+        /// Where everything is kept.
+        store: Store,
+        /// Whose start it is.
+        key: Key,
+        /// Every how many starts one is a control run without replay; 0 for never.
+        control_every: u32,
+    },
+    /// A trace, as a file.
+    Trace {
+        /// Its path.
+        path: PathBuf,
+        /// Makes the document of it: the trace, and the bytes of its file.
+        summarize: fn(&Trace, usize) -> anyhow::Result<String>,
+    },
+}

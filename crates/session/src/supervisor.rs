@@ -1,0 +1,340 @@
+//! The supervisor, which is the process that the caller sees: it waits for the command and behaves as the command does.
+
+use crate::decide::Decision;
+use crate::document::Written;
+use crate::finish::without_trace;
+use crate::message::{Ended, Message, receive, send};
+use crate::notes::complain;
+use crate::prepare::prepare;
+use crate::{Job, Purpose, worker};
+use anyhow::{Context, Result, bail};
+use headstart_model::outcome::Mode;
+use headstart_system::blocked::Children;
+use headstart_system::launch::{
+    Change, Child, Signals, background, change, end_like, exec, send as signal, stop_like,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// The longest a command waits at the barrier: what a replay may ask for, and a recorder on a slow machine on top.
+const BARRIER_LIMIT: Duration = Duration::from_secs(12);
+
+/// When headstart ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With the command; the worker goes on by itself.
+    WithCommand,
+    /// When the worker is done too.
+    WhenDone,
+}
+
+/// Statuses of shells, env(1) and others for a command that is not there, or cannot be executed.
+const NOT_FOUND: i32 = 127;
+const NOT_EXECUTABLE: i32 = 126;
+
+/// Makes this process the command, as if headstart had not been there.
+pub fn become_command(command: &[OsString]) -> ! {
+    match words(command) {
+        Ok(words) => cannot_run(command, &exec(&words)),
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            std::process::exit(NOT_EXECUTABLE)
+        }
+    }
+}
+
+/// Says why the command cannot be started, and ends as shells do then.
+fn cannot_run(command: &[OsString], error: &io::Error) -> ! {
+    complain(&format!(
+        "cannot run {:?}: {error}",
+        command.first().map_or(OsStr::new(""), OsString::as_os_str)
+    ));
+    std::process::exit(match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    })
+}
+
+fn words(command: &[OsString]) -> Result<Vec<CString>> {
+    let words = command.iter().map(|word| CString::new(word.as_bytes()));
+    words
+        .collect::<Result<_, _>>()
+        .context("the command has a NUL character")
+}
+
+/// Starts the command and ends this process as the command ends; what was done goes to `written`. Returns only if
+/// nothing was started.
+pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Written>) -> Result<()> {
+    let prepared = prepare(&job.purpose);
+    let bypassed = match &prepared.decision {
+        // Nobody has to be told anything, and nothing is done beside it.
+        Decision::Bypass(_) if written.is_none() => become_command(command),
+        Decision::Bypass(why) => Some(why.clone()),
+        _ => None,
+    };
+    let words = words(command)?;
+    let signals = Signals::take().context("cannot read signals")?;
+    let must = matches!(job.purpose, Purpose::Trace { .. });
+    let (origin, origin_unix_ns) = (job.origin, job.origin_unix_ns);
+    let (key, log) = match &job.purpose {
+        // Without a log its lines are lost, and nothing else.
+        Purpose::Loop { store, key, .. } => (Some(key.clone()), store.log().open().ok()),
+        Purpose::Trace { .. } => (None, None),
+    };
+    let worker = match bypassed {
+        Some(_) => None,
+        None => Some(background(log, |stream| worker::work(stream, job, prepared))),
+    };
+    let mut child = Child::fork(&words).context("cannot fork")?;
+    let mut supervisor = Supervisor {
+        signals,
+        pid: child.pid(),
+        worker: None,
+        told: false,
+        failed: false,
+        stopped: false,
+        ended: None,
+    };
+    match worker {
+        None => {}
+        Some(Ok(stream)) => supervisor.worker = Some(stream),
+        Some(Err(error)) if must => {
+            child.abandon();
+            bail!("cannot start the recorder's process: {error}");
+        }
+        Some(Err(error)) => {
+            supervisor.tell(&format!("neither replaying nor recording: cannot fork: {error}"));
+        }
+    }
+    supervisor.say(Message::Command(supervisor.pid));
+    match supervisor.barrier() {
+        Ok(()) => child.release(),
+        Err(why) if must => {
+            child.abandon();
+            bail!("{why}");
+        }
+        Err(why) => {
+            // Before it is released: so the worker knows before anything else can be true.
+            supervisor.say(Message::Ahead);
+            supervisor.tell(&why);
+            child.release();
+        }
+    }
+    let status = supervisor.wait()?;
+    let failure = child.failure();
+    match &failure {
+        Some(_) => supervisor.say(Message::NotStarted),
+        None => {
+            // The command is the only child that was waited for.
+            let cpu_ns = Children::read().map_or(0, |all| all.cpu.as_nanos() as u64);
+            supervisor.say(Message::Ended(Ended { status, cpu_ns }));
+        }
+    }
+    match (bypassed, key) {
+        (Some(why), Some(key)) if failure.is_none() => {
+            let why = format!("bypassed: {why}");
+            let ended = Some((Some(status), origin.elapsed()));
+            let outcome = without_trace(&key, Mode::Control, None, ended, origin_unix_ns, why);
+            let written = written.map(|written| written.write(&serde_json::to_string(&outcome)?));
+            if let Some(Err(error)) = written {
+                supervisor.tell(&format!("{error:#}"));
+            }
+        }
+        _ if ending == Ending::WhenDone => supervisor.wait_for_worker(written),
+        _ => {}
+    }
+    if let Some(error) = failure {
+        cannot_run(command, &error);
+    }
+    // A trace that was asked for and is not there: the command's own failure says more, where it failed.
+    if must && supervisor.failed && status == 0 {
+        std::process::exit(1);
+    }
+    end_like(status)
+}
+
+/// What the waiting process holds.
+struct Supervisor {
+    signals: Signals,
+    pid: u32,
+    /// `None` where there is none, and once it is gone.
+    worker: Option<UnixStream>,
+    /// Whether a line was printed: there is one at most.
+    told: bool,
+    /// Whether the worker could not do what it was for.
+    failed: bool,
+    stopped: bool,
+    /// The command's status, once it has ended: its number is free then.
+    ended: Option<i32>,
+}
+
+impl Supervisor {
+    fn tell(&mut self, line: &str) {
+        if !line.is_empty() && !std::mem::replace(&mut self.told, true) {
+            complain(line);
+        }
+    }
+
+    fn say(&mut self, message: Message) {
+        let sent = self.worker.as_ref().map(|stream| send(stream, message));
+        if matches!(sent, Some(Err(_))) {
+            self.worker_is_gone();
+        }
+    }
+
+    /// Notes that the worker has ended before it was done.
+    fn worker_is_gone(&mut self) {
+        self.worker = None;
+        self.failed = true;
+        self.tell("the worker process ended early: nothing was learned");
+    }
+
+    /// Waits until something can be read from the signals or the worker; whether it is the worker.
+    fn look(&self, worker: bool, limit: Option<Duration>) -> Result<bool> {
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if let (true, Some(stream)) = (worker, &self.worker) {
+            fds.push(PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN));
+        }
+        let timeout = limit.map(|limit| Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => Ok(fds.get(1).is_some_and(|fd| !fd.revents().is_empty())),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error).context("cannot wait for signals"),
+        }
+    }
+
+    /// Waits until the worker says that the command may go on, or nobody has to wait because it was ended while it waited;
+    /// why it will not be helped otherwise.
+    fn barrier(&mut self) -> Result<(), String> {
+        let mut until = Instant::now() + BARRIER_LIMIT;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err("the recorder is not ready in time: the command starts without".into());
+            }
+            if self.worker.is_none() {
+                return Ok(());
+            }
+            let worker = self
+                .look(true, Some(left))
+                .map_err(|error| format!("{error:#}"))?;
+            self.pass_signals();
+            let before = Instant::now();
+            self.follow().map_err(|error| format!("{error:#}"))?;
+            if self.ended.is_some() {
+                return Ok(());
+            }
+            // This process was stopped with it: nobody waited.
+            until += before.elapsed();
+            let Some(stream) = self.worker.as_ref().filter(|_| worker) else {
+                continue;
+            };
+            match receive(stream) {
+                Ok(Message::Ready(line)) => {
+                    self.tell(&line);
+                    return Ok(());
+                }
+                Ok(Message::Refused(why)) => return Err(why),
+                Ok(_) => {}
+                Err(_) => {
+                    self.worker = None;
+                    self.failed = true;
+                    return Err("the worker process ended early: the command starts without".into());
+                }
+            }
+        }
+    }
+
+    /// Does as the command did since it was last asked: stops with it, or notes its end.
+    fn follow(&mut self) -> Result<()> {
+        while self.ended.is_none() {
+            match change(self.pid).context("cannot wait for the command")? {
+                Some(Change::Ended(status)) => self.ended = Some(status),
+                Some(Change::Stopped(signal)) => {
+                    self.stopped = true;
+                    stop_like(signal);
+                }
+                Some(Change::Continued) => self.stopped = false,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the command has ended, and gives its status.
+    fn wait(&mut self) -> Result<i32> {
+        loop {
+            self.follow()?;
+            if let Some(status) = self.ended {
+                return Ok(status);
+            }
+            self.look(false, None)?;
+            self.pass_signals();
+        }
+    }
+
+    /// Passes on what was sent to headstart alone.
+    fn pass_signals(&mut self) {
+        while let Ok(Some(received)) = self.signals.next() {
+            let sent = received.signal;
+            match sent {
+                number::SIGCHLD => {}
+                // What this process did itself, such as a write to a pipe that nobody reads, or beyond the largest file.
+                _ if received.by_self => {}
+                // Of a terminal, which sent it to the command as well. An alarm is this process's only: it was set
+                // before headstart took the place of what it was set for.
+                _ if received.by_kernel && sent != number::SIGALRM => {}
+                // The shell continues all of a job; who was continued already must not be told twice.
+                number::SIGCONT if !self.stopped => {}
+                _ => signal(self.pid, sent),
+            }
+            if sent == number::SIGCONT {
+                self.stopped = false;
+            }
+        }
+    }
+
+    /// Waits until the worker is done, and writes what it says was done. Signals do to this process what they do to any:
+    /// nothing is left to pass them to. The worker finishes by itself if one ends the wait.
+    fn wait_for_worker(&mut self, mut written: Option<Written>) {
+        // What came before the command's end was for the command.
+        while let Ok(Some(_)) = self.signals.next() {}
+        self.signals.give_back();
+        while let Some(stream) = &self.worker {
+            match receive(stream) {
+                Ok(Message::Document(text)) => {
+                    if let Some(Err(error)) = written.take().map(|written| written.write(&text)) {
+                        self.tell(&format!("{error:#}"));
+                    }
+                }
+                Ok(Message::Done(line)) => {
+                    self.tell(&line);
+                    return;
+                }
+                Ok(Message::Failed(line)) => {
+                    self.failed = true;
+                    self.tell(&line);
+                    return;
+                }
+                Ok(_) => {}
+                Err(_) => self.worker_is_gone(),
+            }
+        }
+    }
+}
+
+/// The numbers of the signals that are treated otherwise than others.
+mod number {
+    pub const SIGALRM: i32 = rustix::process::Signal::ALARM.as_raw();
+    pub const SIGCHLD: i32 = rustix::process::Signal::CHILD.as_raw();
+    pub const SIGCONT: i32 = rustix::process::Signal::CONT.as_raw();
+}

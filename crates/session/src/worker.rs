@@ -1,0 +1,199 @@
+//! The worker: replays and records beside the command, then learns.
+
+use crate::decide::Decision;
+use crate::fate::{Fate, Watch};
+use crate::finish::{self, Finished, Replayed, Rules};
+use crate::message::{Message, receive, send};
+use crate::notes::Notes;
+use crate::prepare::Prepared;
+use crate::{Job, Purpose};
+use anyhow::Context;
+use headstart_model::Trace;
+use headstart_model::outcome::Mode;
+use headstart_model::plan::PlanFile;
+use headstart_model::trace::EndReason;
+use headstart_record::{RecordError, Recorder};
+use headstart_replay::{Options, Replay};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Why a start whose beginning was not seen teaches nothing.
+const AHEAD: &str = "the command was released before its recorder was ready";
+
+/// Does the job; `stream` leads to the supervisor.
+pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
+    let mut notes = Notes::default();
+    for line in prepared.lines {
+        notes.tell(line);
+    }
+    let (mode, replaying) = begin(prepared.decision, prepared.plan, job.origin, &mut notes);
+    let mut record = job.record;
+    record.replayed = replaying.is_some();
+    let mut recorder = Recorder::start(&record);
+    let pid = match receive(&stream) {
+        Ok(Message::Command(pid)) => pid,
+        // The supervisor is gone, and the command with it or on its own.
+        _ => return 1,
+    };
+    recorder = recorder.and_then(|mut running| running.add_root(pid).map(|()| running));
+    if let Some(replaying) = &replaying {
+        replaying.replay.wait_held();
+    }
+    if let (Err(error), Purpose::Trace { .. }) = (&recorder, &job.purpose) {
+        // Nothing to do without: the supervisor is told, or is gone.
+        let _ = send(&stream, Message::Refused(error.to_string()));
+        return 1;
+    }
+    if let Err(error) = &recorder {
+        notes.tell(format!("not recording: {error}"));
+    }
+    let Ok(answer) = stream.try_clone() else { return 1 };
+    // A supervisor that is gone cannot be told; the watch notices.
+    let _ = send(&answer, Message::Ready(notes.take()));
+    let watch = Watch::begin(stream);
+    let (recorded, reason) = record_to_the_end(recorder, &watch);
+    if watch.fate() == Fate::NotStarted {
+        let _ = send(&answer, Message::Done(String::new()));
+        return 0;
+    }
+    let result = match &job.purpose {
+        Purpose::Trace { .. } if watch.went_ahead() => Err(anyhow::anyhow!("no trace was written: {AHEAD}")),
+        Purpose::Trace { path, summarize } => save(path, recorded, *summarize),
+        Purpose::Loop {
+            store,
+            key,
+            control_every,
+        } => {
+            let replayed = replaying.map(|replaying| replaying.end(&watch));
+            let finish = Finished {
+                store,
+                origin_unix_ns: job.origin_unix_ns,
+                key,
+                mode,
+                recorded,
+                reason,
+                replayed,
+                ended: ended(watch.fate(), job.origin),
+                rules: Rules {
+                    unfit: watch.went_ahead().then(|| AHEAD.into()),
+                    ..Rules::of_programs(*control_every)
+                },
+            };
+            finish::work(finish, &mut notes).and_then(|outcome| {
+                serde_json::to_string(&outcome).context("cannot make JSON of what was done")
+            })
+        }
+    };
+    let failed = result.is_err();
+    // Whoever does not listen any more has not asked.
+    match result {
+        Ok(text) => {
+            if job.document {
+                let _ = send(&answer, Message::Document(text));
+            }
+            let _ = send(&answer, Message::Done(notes.take()));
+        }
+        Err(error) => {
+            let why = format!("{error:#}");
+            notes.tell(why.clone());
+            let _ = send(&answer, Message::Failed(why));
+        }
+    }
+    i32::from(failed)
+}
+
+/// A replay that runs, and what it follows.
+struct Replaying {
+    replay: Replay,
+    plan: PlanFile,
+}
+
+impl Replaying {
+    /// Lets it come to its end, or stops it if the command has ended before.
+    fn end(self, watch: &Watch) -> Replayed {
+        if watch.fate() != Fate::Running {
+            self.replay.stop();
+        }
+        Replayed {
+            report: self.replay.finish(),
+            plan: self.plan,
+        }
+    }
+}
+
+/// The command's status, and how long it took, once it has ended.
+fn ended(fate: Fate, origin: Instant) -> Option<(Option<i32>, Duration)> {
+    match fate {
+        Fate::Ended(ended, at) => Some((Some(ended.status), at.duration_since(origin))),
+        _ => None,
+    }
+}
+
+/// Starts the replay at once, if that was decided.
+fn begin(
+    decision: Decision,
+    plan: Option<PlanFile>,
+    origin: Instant,
+    notes: &mut Notes,
+) -> (Mode, Option<Replaying>) {
+    let (Decision::Replay, Some(plan)) = (&decision, plan) else {
+        return (decision.mode(), None);
+    };
+    let copy = PlanFile(plan.0.clone());
+    match Replay::start(copy, Options::new(origin)) {
+        Ok(replay) => (Mode::Replay, Some(Replaying { replay, plan })),
+        Err(error) => {
+            notes.tell(format!("not replaying: {error}"));
+            (Mode::Record, None)
+        }
+    }
+}
+
+/// Records until the start has ended; where nothing records, waits for the command's end.
+fn record_to_the_end(
+    recorder: Result<Recorder, RecordError>,
+    watch: &Watch,
+) -> (Result<Trace, RecordError>, EndReason) {
+    let status = || match watch.fate() {
+        Fate::Ended(ended, _) => Some(ended.status),
+        // Only to come to an end: nothing is made of it.
+        Fate::NotStarted => Some(0),
+        Fate::Running | Fate::Unknown => None,
+    };
+    match recorder {
+        Ok(recorder) => {
+            // The supervisor tells of the end; a pidfd would only tell without the status.
+            let reason = recorder.run_until(&watch.lost, None, status);
+            let so_far = (recorder.activity().cpu_seconds * 1e9) as u64;
+            let cpu_ns = match watch.fate() {
+                Fate::Ended(ended, _) => ended.cpu_ns,
+                _ => so_far,
+            };
+            let trace = recorder.finish(reason).map(|mut trace| {
+                trace.end.cpu_ns = Some(cpu_ns).filter(|ns| *ns > 0);
+                trace
+            });
+            (trace, reason)
+        }
+        Err(error) => match watch.wait() {
+            Fate::Ended(ended, _) => (Err(error), EndReason::Exit(ended.status)),
+            _ => (Err(error), EndReason::Interrupted),
+        },
+    }
+}
+
+/// Writes the trace that was asked for, and gives the document of it.
+fn save(
+    path: &Path,
+    recorded: Result<Trace, RecordError>,
+    summarize: fn(&Trace, usize) -> anyhow::Result<String>,
+) -> anyhow::Result<String> {
+    let trace = recorded.map_err(|error| anyhow::anyhow!("no trace was written: {error}"))?;
+    let bytes = trace.to_bytes()?;
+    headstart_store::write_whole(path, &bytes)?;
+    match trace.unfit() {
+        Some(reason) => anyhow::bail!("{} teaches nothing: {reason}", path.display()),
+        None => summarize(&trace, bytes.len()),
+    }
+}
