@@ -3,7 +3,7 @@
 
 use headstart_model::format::{Container, Kind, Writer};
 use headstart_model::machine::{Cost, DeviceClass};
-use headstart_model::outcome::{Mode, Skipped, StageOutcome};
+use headstart_model::outcome::{Mode, Resident, Skipped, StageOutcome};
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind};
 use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
 use headstart_model::trace::*;
@@ -188,6 +188,10 @@ fn outcome() -> Result<Vec<u8>> {
         elapsed_ns: 2,
         status: Some(0),
         blocked_ns: Some(1),
+        resident_before: Some(Resident {
+            sampled_pages: 64,
+            resident_pages: 7,
+        }),
         replay_ns: 3,
         stages: vec![StageOutcome {
             stage: "start".into(),

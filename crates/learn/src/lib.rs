@@ -1,9 +1,10 @@
-//! Traces and outcomes become knowledge: [`learn`] merges runs into a profile, [`review`] says what a replay was worth.
-//! Pure: no system call, no clock.
+//! Traces and outcomes become knowledge: [`learn`] merges runs into a profile, [`review`] says what a replay was worth,
+//! [`verdict`] whether replays pay. Pure: no system call, no clock.
 
 mod fold;
 mod review;
 mod run;
+pub mod verdict;
 
 pub use review::{Reviewed, review};
 

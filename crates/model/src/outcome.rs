@@ -18,6 +18,9 @@ pub struct Outcome {
     pub status: Option<i32>,
     /// Time that its threads, added up, waited for block devices; `None` where it was not recorded.
     pub blocked_ns: Option<u64>,
+    /// What was in memory before the start of what it was expected to need; `None` where that was not looked at, as with
+    /// the first start of a key and with boots, which begin with nothing in memory.
+    pub resident_before: Option<Resident>,
     /// Time the replay took; 0 without one.
     pub replay_ns: u64,
     /// Per stage.
@@ -42,6 +45,7 @@ impl Outcome {
             elapsed_ns: 0,
             status: None,
             blocked_ns: None,
+            resident_before: None,
             replay_ns: 0,
             stages: Vec::new(),
             skipped: Skipped::default(),
@@ -57,6 +61,24 @@ impl Outcome {
         self.skipped = report.skipped;
         self.memory_available = report.memory_available;
         self.memory_pressure = report.memory_pressure;
+    }
+}
+
+/// What a sample of a plan's data pages had in memory before the first request, in starts with a replay and without
+/// alike: starts are only compared with starts that began as cold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resident {
+    /// Pages looked at.
+    pub sampled_pages: u64,
+    /// Of these, those in memory.
+    pub resident_pages: u64,
+}
+
+impl Resident {
+    /// The share in memory, 0 to 1; `None` if no page was looked at.
+    pub fn share(&self) -> Option<f64> {
+        let share = self.resident_pages as f64 / self.sampled_pages as f64;
+        (self.sampled_pages > 0).then(|| share.min(1.0))
     }
 }
 

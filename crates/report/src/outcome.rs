@@ -3,7 +3,7 @@
 use crate::human::{bytes, date, duration, percent, status};
 use crate::table::{Table, facts, section};
 use headstart_model::Outcome;
-use headstart_model::outcome::{Mode, Skipped, StageOutcome};
+use headstart_model::outcome::{Mode, Resident, Skipped, StageOutcome};
 
 /// A mode for people.
 pub fn mode(mode: Mode) -> &'static str {
@@ -55,6 +55,7 @@ pub fn text(outcome: &Outcome) -> String {
                     .map_or("still running when the recording ended".into(), status)
             ),
         ),
+        ("in memory before", in_memory(outcome.resident_before)),
         (
             "blocked on disks",
             outcome.blocked_ns.map_or("not known".into(), duration),
@@ -125,6 +126,19 @@ pub fn text(outcome: &Outcome) -> String {
         );
     }
     out
+}
+
+/// How much of what the start was expected to need was in memory before it.
+pub fn in_memory(before: Option<Resident>) -> String {
+    match before {
+        None => "not looked at".into(),
+        Some(it) => format!(
+            "{} of what it needs ({} of {} pages looked at)",
+            percent(it.resident_pages, it.sampled_pages),
+            it.resident_pages,
+            it.sampled_pages
+        ),
+    }
 }
 
 /// What was not issued, by reason.

@@ -1,10 +1,10 @@
 //! Whether the starts of a key are bypassed: decided after a start, for those that follow (decision 6).
 
+use headstart_learn::verdict::slower;
 use headstart_model::Outcome;
 use headstart_model::human::duration;
 use headstart_model::machine::DeviceClass;
 use headstart_model::plan::{Plan, Request};
-use headstart_report::status::slower;
 use headstart_store::Gate;
 use serde::{Deserialize, Serialize};
 

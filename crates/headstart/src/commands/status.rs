@@ -2,10 +2,11 @@
 
 use crate::context::Output;
 use anyhow::{Result, bail};
+use headstart_learn::verdict::compare;
 use headstart_model::plan::RequestKind;
 use headstart_report::plan::issued;
 use headstart_report::profile::page_counts;
-use headstart_report::status::{Gate, KeyStatus, PlanStatus, ProfileStatus, compare, list, text};
+use headstart_report::status::{Gate, KeyStatus, PlanStatus, ProfileStatus, list, text};
 use headstart_session::now_unix_ns;
 use headstart_session::{complain, keys};
 use headstart_store::{KeyDir, Store};

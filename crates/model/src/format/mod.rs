@@ -42,8 +42,8 @@ impl Kind {
     /// The major version that is written and read.
     pub fn major(self) -> u16 {
         match self {
-            Kind::Trace => 2,
-            Kind::Profile | Kind::Plan | Kind::Outcome => 1,
+            Kind::Trace | Kind::Outcome => 2,
+            Kind::Profile | Kind::Plan => 1,
         }
     }
 

@@ -1,9 +1,9 @@
 //! Round trips, and what happens to damaged files.
 
 use super::Kind;
-use super::container::{Container, Writer};
+use super::container::{Container, FormatError, Writer};
 use crate::machine::{Cost, DeviceClass};
-use crate::outcome::{Mode, Skipped, StageOutcome};
+use crate::outcome::{Mode, Resident, Skipped, StageOutcome};
 use crate::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
 use crate::profile::{Entry, Need, Policy, Version, WeightedRange};
 use crate::trace::*;
@@ -236,6 +236,10 @@ fn outcome() -> Outcome {
         elapsed_ns: 2,
         status: Some(0),
         blocked_ns: None,
+        resident_before: Some(Resident {
+            sampled_pages: 64,
+            resident_pages: 7,
+        }),
         replay_ns: 3,
         stages: vec![StageOutcome {
             stage: "start".into(),
@@ -289,6 +293,24 @@ proptest! {
             prop_assert_eq!(read, trace);
         }
     }
+}
+
+#[test]
+fn an_outcome_of_the_version_before_is_old_not_damaged() {
+    let mut bytes = outcome().to_bytes().unwrap();
+    bytes[8..10].copy_from_slice(&1u16.to_le_bytes());
+    let read = Outcome::from_bytes(&bytes);
+    assert!(
+        matches!(
+            read,
+            Err(FormatError::Old {
+                found: 1,
+                read: 2,
+                ..
+            })
+        ),
+        "{read:?}"
+    );
 }
 
 #[test]
