@@ -7,15 +7,18 @@ ARCH := $(shell uname -m)
 BIN := target/$(ARCH)-unknown-linux-gnu/release/headstart
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-build deps-test deps-kernels build check lint man test test-kernels fuzz demo bench install clean
+.PHONY: all deps deps-build deps-test deps-kernels build build-lab build-static check lint man test test-kernels test-debian13 fuzz \
+	demo bench install clean
 
 all: build
 
 # ---- what is needed -------------------------------------------------------------------------------------------------
 APT := DEBIAN_FRONTEND=noninteractive apt-get
-BUILD_PACKAGES := clang gcc g++ libc6-dev make pkg-config libelf-dev zlib1g-dev libzstd-dev git ca-certificates
+# COMMAND:PACKAGE is installed where there is no such command: on Debian 12 rustup brings Rust's.
+BUILD_PACKAGES := clang llvm gcc libc6-dev make pkg-config libelf-dev zlib1g-dev git ca-certificates cargo:cargo rustc:rustc
 TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount util-linux attr python3 mandoc fio \
-	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck
+	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ \
+	cargo-fmt:rustfmt cargo-clippy:rust-clippy
 KERNEL_PACKAGES := qemu-system-x86 busybox-static cpio jq kmod xz-utils
 
 deps: deps-build deps-test
@@ -24,9 +27,14 @@ deps-build deps-test deps-kernels:
 	@packaging/debian-deps $(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
 
 # ---- building -------------------------------------------------------------------------------------------------------
-build: deps-build
+build: build-lab build-static
+
+build-lab: deps-build
 	$(CARGO) build -j$(JOBS) --release --locked -p headstart-lab
-	$(CARGO) static -j$(JOBS) --locked -p headstart
+
+# What is shipped. STATIC_OPTIONS are further options of cargo, which override those of .cargo/config.toml.
+build-static: deps-build
+	$(CARGO) static -j$(JOBS) --locked -p headstart $(STATIC_OPTIONS)
 
 man: build
 	$(BIN) generate target/generated
@@ -58,7 +66,7 @@ lint: deps-build deps-test
 	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- -D warnings
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
-	shellcheck .ci/run fuzz/run packaging/debian-deps $(wildcard tests/kernels/run)
+	shellcheck .ci/run fuzz/run packaging/debian-deps tests/kernels/run tests/debian13/run tests/debian13/inside
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
 	mandoc -T lint -W warning docs/man/*.5
 
@@ -70,7 +78,11 @@ test: check build
 test-kernels: build deps-kernels
 	HEADSTART=$(abspath $(BIN)) tests/kernels/run $(KERNEL)
 
-fuzz: deps-build
+# Debian 13 is the one whose own Rust serves: the static binary is built in a minimal root of it, with its packages, and run there.
+test-debian13: deps-build deps-test
+	tests/debian13/run
+
+fuzz: deps-build deps-test
 	fuzz/run 60
 
 # ---- showing --------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ mod error;
 mod event;
 mod features;
 mod inode;
+mod libelf;
 mod mounts;
 mod options;
 mod places;
