@@ -8,15 +8,13 @@ use headstart_system::residency::fadvise_willneed;
 use std::fs::File;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::PathBuf;
 
 /// Less than any device's request limit, beyond which an advice is cut off silently.
 const CHUNK: u64 = 128 << 10;
 
 /// What comes before anything of `boot run` is parsed or read; false if this boot is left alone.
 pub fn begin() -> bool {
-    let named = std::env::var_os(headstart_store::ENVIRONMENT).map(PathBuf::from);
-    if store(named).is_ok_and(|store| gate::is_shut(&store, place())) {
+    if store(None).is_ok_and(|store| gate::is_shut(&store, place())) {
         waiting().1.let_go();
         return false;
     }

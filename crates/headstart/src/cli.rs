@@ -19,8 +19,9 @@ use std::path::PathBuf;
                         `record` pass the status of their command on."
 )]
 pub struct Cli {
-    /// The state directory [default: /var/lib/headstart; for others than root ~/.local/state/headstart].
-    #[arg(long, global = true, value_name = "DIR", env = headstart_store::ENVIRONMENT, hide_env_values = true)]
+    /// The state directory [default: $HEADSTART_STATE, unless it belongs to another user; else /var/lib/headstart, for
+    /// others than root ~/.local/state/headstart].
+    #[arg(long, global = true, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]

@@ -279,6 +279,7 @@ fn where_replays_are_slower_starts_are_left_alone_but_for_one_in_so_many() {
     assert_eq!(start(&very_seldom)["mode"], "replay");
     let kept_outcomes = || kept.outcomes(|line| panic!("{line}")).len();
     let before = kept_outcomes();
+    let all_before = files_below(&case.state());
     let alone = start(&very_seldom);
     assert_eq!(
         (alone["mode"].as_str(), alone["status"].as_i64()),
@@ -290,7 +291,7 @@ fn where_replays_are_slower_starts_are_left_alone_but_for_one_in_so_many() {
         "{why}"
     );
     assert_eq!(kept_outcomes(), before, "nothing is recorded");
-    assert!(!case.state().join("log").exists(), "nothing is written for it");
+    assert_eq!(files_below(&case.state()), all_before, "nothing is written");
     let text = case.headstart(&["status", "k"]).out;
     assert!(text.contains("with reading ahead it takes 100 s"), "{text}");
     // What looks again has a replay, for only that can tell.
@@ -404,4 +405,17 @@ fn what_packages_install_is_made() {
     let page = std::fs::read_to_string(case.path("made/man/headstart-run.1")).unwrap();
     assert!(page.contains("control") && page.contains("127"), "{page}");
     assert!(!case.path("made/man/headstart-generate.1").exists());
+}
+
+/// Every file below a directory, and its contents.
+fn files_below(directory: &std::path::Path) -> std::collections::BTreeMap<std::path::PathBuf, Vec<u8>> {
+    let mut files = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(files_below(&path)),
+            false => drop(files.insert(path.clone(), std::fs::read(&path).unwrap())),
+        }
+    }
+    files
 }

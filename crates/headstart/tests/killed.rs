@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Case, can_record, eventually, helpers, signal, start};
+use common::{Case, can_record, eventually, signal, start, workers};
 use std::time::{Duration, Instant};
 
 /// Rounds; `HEADSTART_KILL_ROUNDS` asks for more.
@@ -45,7 +45,7 @@ fn whoever_is_killed_whenever_the_command_and_the_profile_are_whole() {
         let helper = if round % 3 == 0 {
             Vec::new()
         } else {
-            helpers(child.id())
+            workers(child.id())
         };
         for pid in front.into_iter().chain(helper) {
             // One that ended meanwhile, and is waited for below, takes no notice.

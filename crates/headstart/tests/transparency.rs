@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{Case, can_record, children, eventually, finish, helpers, process_state, signal, start};
+use common::{
+    Case, Holding, can_record, children, eventually, finish, process_state, signal, start, workers,
+};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -176,60 +177,10 @@ fn a_stopped_command_stops_headstart_and_both_go_on() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// A headstart whose helper does nothing, so that it holds its command until the helper may go on.
-struct Holding {
-    headstart: Child,
-    helper: u32,
-    command: u32,
-}
-
-impl Holding {
-    fn begin(case: &Case) -> Holding {
-        // Whoever is on time only once in a while still comes to it.
-        for _ in 0..200 {
-            let (mut headstart, _) = start(case.command(&["run", "--name", "k", "--", "sh", "-c", "exit 4"]));
-            let pid = headstart.id();
-            while headstart.try_wait().unwrap().is_none() {
-                let (helpers, children) = (helpers(pid), children(pid));
-                let command = children.into_iter().find(|child| !helpers.contains(child));
-                if let (Some(helper), Some(command)) = (helpers.first().copied(), command) {
-                    signal(helper, 19);
-                    eventually("the helper stops", || process_state(helper) == Some('T'));
-                    let holding = Holding {
-                        headstart,
-                        helper,
-                        command,
-                    };
-                    // What it wrote before it was stopped is read in no time.
-                    std::thread::sleep(Duration::from_millis(100));
-                    match std::fs::read_link(format!("/proc/{command}/exe")) {
-                        Ok(exe) if std::fs::canonicalize(common::binary()).is_ok_and(|own| own == exe) => {
-                            return holding;
-                        }
-                        _ => break,
-                    }
-                }
-            }
-        }
-        panic!("the helper was always ready sooner than it could be stopped");
-    }
-}
-
-impl Drop for Holding {
-    fn drop(&mut self) {
-        // Whatever a test found, nothing of it stays; the helper is gone if it went on already.
-        if process_state(self.helper) == Some('T') {
-            signal(self.helper, 18);
-        }
-        let _ = self.headstart.kill();
-        let _ = self.headstart.wait();
-    }
-}
-
 #[test]
 fn a_command_that_is_held_can_be_interrupted() {
     let case = Case::new();
-    let mut holding = Holding::begin(&case);
+    let mut holding = Holding::begin(&case, &["run", "--name", "k", "--", "sh", "-c", "exit 4"]);
     let begun = Instant::now();
     signal(holding.headstart.id(), 2);
     assert_eq!(holding.headstart.wait().unwrap().signal(), Some(2));
@@ -239,7 +190,7 @@ fn a_command_that_is_held_can_be_interrupted() {
 #[test]
 fn a_command_that_is_held_can_be_stopped_and_goes_on() {
     let case = Case::new();
-    let mut holding = Holding::begin(&case);
+    let mut holding = Holding::begin(&case, &["run", "--name", "k", "--", "sh", "-c", "exit 4"]);
     signal(holding.command, 19);
     eventually("headstart stops", || {
         process_state(holding.headstart.id()) == Some('T')
@@ -248,7 +199,7 @@ fn a_command_that_is_held_can_be_stopped_and_goes_on() {
     eventually("the command goes on", || {
         process_state(holding.command) == Some('S')
     });
-    signal(holding.helper, 18);
+    signal(holding.worker, 18);
     assert_eq!(holding.headstart.wait().unwrap().code(), Some(4));
 }
 
@@ -280,7 +231,7 @@ fn a_wait_for_the_learning_can_be_interrupted() {
         let (mut child, mut lines) =
             start(case.command(&["run", "--wait", "--name", "k", "--", "sh", "-c", script]));
         let beside: u32 = lines.next().unwrap().unwrap().parse().unwrap();
-        let helper = helpers(child.id())[0];
+        let helper = workers(child.id())[0];
         // Stopped, it cannot be done before the signal is there.
         signal(helper, 19);
         eventually("the command is waited for", || children(child.id()) == [helper]);

@@ -105,7 +105,8 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         Err(error) => {
             let why = format!("not recorded: {error}");
             let outcome = without_trace(key, mode, replayed.as_ref(), ended, origin_unix_ns, why);
-            keep(store, &lock, &outcome, None, &rules, notes)?;
+            keep(&lock, &outcome)?;
+            conclude(store, &lock, None, &rules, notes)?;
             return Ok(outcome);
         }
     };
@@ -133,6 +134,9 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         outcome.status = status;
     }
     let (metadata, witness) = metadata(&lock, &trace, notes);
+    // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could not be explained.
+    lock.add_trace(&trace)?;
+    keep(&lock, &outcome)?;
     match learned {
         Ok(profile) => {
             lock.save_profile(&profile)?;
@@ -156,8 +160,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         }
         Err(why) => notes.tell(format!("{key}: nothing is learned: {why}")),
     }
-    lock.add_trace(&trace)?;
-    keep(store, &lock, &outcome, witness, &rules, notes)?;
+    conclude(store, &lock, witness, &rules, notes)?;
     Ok(outcome)
 }
 
@@ -227,17 +230,20 @@ pub fn without_trace(
     outcome
 }
 
-/// Keeps the outcome, and the bounds.
-fn keep(
+/// Keeps the outcome, and where the key stands between control runs.
+fn keep(lock: &KeyLock, outcome: &Outcome) -> Result<()> {
+    lock.add_outcome(outcome)?;
+    Ok(lock.save_turns(&next_turns(lock.dir().turns(), outcome.mode))?)
+}
+
+/// Decides whether the starts that follow are bypassed, and keeps the state within its bounds.
+fn conclude(
     store: &Store,
     lock: &KeyLock,
-    outcome: &Outcome,
     witness: Option<PathBuf>,
     rules: &Rules,
     notes: &mut Notes,
 ) -> Result<()> {
-    lock.add_outcome(outcome)?;
-    lock.save_turns(&next_turns(lock.dir().turns(), outcome.mode))?;
     let outcomes = lock.dir().outcomes(|line| notes.tell(line));
     let plan = lock.dir().plan().or_tell(|line| notes.tell(line));
     let plan = plan.as_ref().and_then(|file| file.plan().ok());

@@ -249,7 +249,7 @@ fn skip(missing: &str) -> bool {
 }
 
 /// The children of a process that are headstart too.
-pub fn helpers(pid: u32) -> Vec<u32> {
+pub fn workers(pid: u32) -> Vec<u32> {
     children(pid)
         .into_iter()
         // A child that is held is headstart by name as well, but has not a session of its own.
@@ -266,4 +266,55 @@ pub fn children(pid: u32) -> Vec<u32> {
 fn session(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(')').next()?.split_whitespace().nth(3)?.parse().ok()
+}
+
+/// A headstart whose worker is stopped, so that its command waits at the barrier until the worker may go on.
+pub struct Holding {
+    pub headstart: Child,
+    pub worker: u32,
+    pub command: u32,
+}
+
+impl Holding {
+    /// Starts headstart with these words, and stops its worker before it is ready.
+    pub fn begin(case: &Case, words: &[&str]) -> Holding {
+        // Whoever is on time only once in a while still comes to it.
+        for _ in 0..200 {
+            let (mut headstart, _) = start(case.command(words));
+            let pid = headstart.id();
+            while headstart.try_wait().unwrap().is_none() {
+                let (workers, children) = (workers(pid), children(pid));
+                let command = children.into_iter().find(|child| !workers.contains(child));
+                if let (Some(worker), Some(command)) = (workers.first().copied(), command) {
+                    signal(worker, 19);
+                    eventually("the worker stops", || process_state(worker) == Some('T'));
+                    let holding = Holding {
+                        headstart,
+                        worker,
+                        command,
+                    };
+                    // What it wrote before it was stopped is read in no time.
+                    std::thread::sleep(Duration::from_millis(100));
+                    match std::fs::read_link(format!("/proc/{command}/exe")) {
+                        Ok(exe) if std::fs::canonicalize(binary()).is_ok_and(|own| own == exe) => {
+                            return holding;
+                        }
+                        _ => break,
+                    }
+                }
+            }
+        }
+        panic!("the worker was always ready sooner than it could be stopped");
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        // Whatever a test found, nothing of it stays; the worker is gone if it went on already.
+        if process_state(self.worker) == Some('T') {
+            signal(self.worker, 18);
+        }
+        let _ = self.headstart.kill();
+        let _ = self.headstart.wait();
+    }
 }

@@ -1,0 +1,230 @@
+//! What fails of headstart fails beside the command, which runs as if headstart were not there.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Case, Holding, can_record, eventually, is_root, process_state, signal, workers};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+
+/// Lets any user run headstart in the directory of the case, by the name `./headstart`.
+fn for_anybody(case: &Case) {
+    std::fs::set_permissions(case.path(""), std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::copy(common::binary(), case.path("headstart")).unwrap();
+}
+
+const GIVE_UP: &str =
+    "setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all";
+
+#[test]
+fn audit_02_a_start_whose_recorder_came_late_teaches_nothing() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let data = case.write("data", vec![7; 1 << 20]);
+    let script = format!("cat {} >/dev/null", data.display());
+    assert_eq!(case.run("k", &["sh", "-c", &script]).code(), 0);
+    let of = |case: &Case| case.json(&["status", "k", "--json"]);
+    let before = of(&case);
+    let words = [
+        "run",
+        "--control-every",
+        "0",
+        "--name",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let mut holding = Holding::begin(&case, &words);
+    // It is released without the worker, twelve seconds later.
+    assert_eq!(holding.headstart.wait().unwrap().into_raw(), 0);
+    signal(holding.worker, 18);
+    eventually("the worker ends", || {
+        process_state(holding.worker).is_none_or(|state| state == 'Z')
+    });
+    let after = of(&case);
+    assert_eq!(after["profile"], before["profile"], "the profile stays");
+    assert_eq!(after["plan"]["data_bytes"], before["plan"]["data_bytes"]);
+    let outcomes = after["outcomes"].as_array().unwrap();
+    assert_eq!(outcomes.len(), 2, "{outcomes:?}");
+    let why = outcomes[1]["not_learned"].as_str().unwrap();
+    assert!(why.contains("released before its recorder was ready"), "{why}");
+}
+
+#[test]
+fn audit_02_a_trace_whose_recorder_came_late_is_not_written() {
+    let case = Case::new();
+    let mut holding = Holding::begin(
+        &case,
+        &["record", "-o", "t.trace", "--", "sh", "-c", "touch done"],
+    );
+    assert_eq!(holding.headstart.wait().unwrap().code(), Some(1));
+    assert!(!case.path("t.trace").exists());
+    assert!(
+        !case.path("done").exists(),
+        "record does not start what it cannot record"
+    );
+}
+
+#[test]
+fn audit_03_headstarts_own_complaint_never_kills_the_command() {
+    if !is_root() {
+        return;
+    }
+    let case = Case::new();
+    for_anybody(&case);
+    // Nobody reads what headstart has to say: unprivileged, it has to say that it cannot record.
+    let ran = case.script(&format!(
+        "unset HEADSTART_STATE; export XDG_STATE_HOME=$PWD; \
+         bash -c \"{GIVE_UP} ./headstart run -- sh -c 'sleep 0.5; touch done' 2> >(true)\""
+    ));
+    assert_eq!(ran.raw, 0, "{}", ran.err);
+    assert!(case.path("done").exists(), "the command came to its end");
+}
+
+#[test]
+fn audit_03_a_full_terminal_log_never_kills_the_command() {
+    if !is_root() {
+        return;
+    }
+    let case = Case::new();
+    for_anybody(&case);
+    // The file that standard error goes to may not grow.
+    let ran = case.script(&format!(
+        "unset HEADSTART_STATE; export XDG_STATE_HOME=$PWD; \
+         (ulimit -f 0; exec {GIVE_UP} ./headstart run -- sh -c 'sleep 0.2; echo done' 2>err); echo $?"
+    ));
+    assert_eq!(ran.out, "done\n0\n", "{}", ran.err);
+}
+
+#[test]
+fn audit_03_signals_of_others_still_reach_the_command() {
+    let case = Case::new();
+    let script = "trap 'echo pipe; exit 3' PIPE; echo ready; while :; do sleep 0.02; done";
+    let (mut child, mut lines) =
+        common::start(case.command(&["run", "--name", "k", "--", "bash", "-c", script]));
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    signal(child.id(), 13);
+    assert_eq!(lines.next().unwrap().unwrap(), "pipe");
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn audit_07_a_log_that_cannot_be_written_harms_nobody() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    std::fs::create_dir(case.state()).unwrap();
+    std::os::unix::fs::symlink("/dev/full", case.state().join("log")).unwrap();
+    // Killed by a signal, it teaches nothing, and the log is to say so.
+    let ran = case.run("k", &["sh", "-c", "kill -9 $$"]);
+    assert_eq!(ran.raw & 0x7f, 9, "{}", ran.err);
+    assert_eq!(case.run("k", &["true"]).code(), 0);
+    let known = case.json(&["status", "k", "--json"]);
+    assert_eq!(known["outcomes"].as_array().unwrap().len(), 2, "{known}");
+    assert_eq!(known["profile"]["runs"], 1);
+}
+
+#[test]
+fn audit_09_run_runs_the_command_whatever_headstart_lacks() {
+    if !is_root() {
+        return;
+    }
+    let case = Case::new();
+    for_anybody(&case);
+    for (what, before) in [
+        ("descriptors", "ulimit -n 4;"),
+        ("processes", "ulimit -u 1;"),
+        ("a working directory", "mkdir gone; cd gone; rmdir ../gone;"),
+        ("memory", "ulimit -v 60000;"),
+        ("a state directory", "export HEADSTART_STATE=relative; cd /proc;"),
+        ("a home", "unset HOME XDG_STATE_HOME;"),
+    ] {
+        let here = case.path("headstart");
+        let ran = case.script(&format!(
+            "unset HEADSTART_STATE; export XDG_STATE_HOME=$PWD; exec {GIVE_UP} \
+             /bin/bash -c '{before} exec {} run -- /bin/sh -c \"echo out; exit 6\"'",
+            here.display()
+        ));
+        assert_eq!(
+            (ran.code(), ran.out.as_str()),
+            (6, "out\n"),
+            "without {what}: {}",
+            ran.err
+        );
+        let said = ran
+            .err
+            .lines()
+            .filter(|line| line.starts_with("headstart: "))
+            .count();
+        assert!(said <= 1, "without {what}: {}", ran.err);
+    }
+}
+
+#[test]
+fn audit_09_wrong_usage_is_told_and_starts_nothing() {
+    let case = Case::new();
+    let ran = case.headstart(&["run", "--name", "", "--", "sh", "-c", "echo out"]);
+    assert_eq!((ran.code(), ran.out.as_str()), (2, ""), "{}", ran.err);
+}
+
+#[test]
+fn audit_12_record_says_when_its_worker_died_and_does_not_succeed() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let words = ["record", "-o", "t.trace", "--", "sh", "-c", "echo $$; read line"];
+    let mut command = case.command(&words);
+    command
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let (mut child, mut lines) = common::start(command);
+    lines.next().unwrap().unwrap();
+    for worker in workers(child.id()) {
+        signal(worker, 9);
+    }
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.starts_with("headstart: ") && err.contains("worker"), "{err}");
+    assert!(!case.path("t.trace").exists());
+}
+
+#[test]
+fn audit_12_a_state_directory_of_somebody_else_is_not_trusted_from_the_environment() {
+    if !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let theirs = case.path("theirs");
+    std::fs::create_dir(&theirs).unwrap();
+    rustix::fs::chown(&theirs, Some(rustix::fs::Uid::from_raw(65534)), None).unwrap();
+    let script = |words: &str| format!("export HEADSTART_STATE={}; $H {words}", theirs.display());
+    case.script(&script("status"))
+        .refused(&["HEADSTART_STATE", "65534", "--state"]);
+    let ran = case.script(&script("run -- sh -c 'echo out; exit 6'"));
+    assert_eq!(
+        (ran.code(), ran.out.as_str()),
+        (6, "out\n"),
+        "the command runs all the same"
+    );
+    assert!(ran.err.contains("HEADSTART_STATE"), "{}", ran.err);
+    assert_eq!(
+        std::fs::read_dir(&theirs).unwrap().count(),
+        0,
+        "nothing is written there"
+    );
+    // Whoever names it has looked at it.
+    let named = case.script(&format!(
+        "unset HEADSTART_STATE; $H --state {} status",
+        theirs.display()
+    ));
+    assert_eq!(named.code(), 0, "{}", named.err);
+}
