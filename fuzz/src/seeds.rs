@@ -214,7 +214,7 @@ fn unpacked(kind: Kind, bytes: &[u8]) -> Result<Vec<u8>> {
     let file = Container::new(kind, bytes)?;
     let mut plain = Writer::new(kind);
     for tag in file.tags() {
-        plain.raw(&tag, &file.section(&tag)?);
+        plain.raw(&tag, &file.section(&tag, usize::MAX)?);
     }
     Ok(plain.finish()?)
 }

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Key(String);
 
 /// The longest key that is accepted, in bytes.
-pub const MAX_KEY: usize = 4096;
+pub const MAX_KEY: usize = crate::limits::KEY;
 
 /// Why a text is not a key.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

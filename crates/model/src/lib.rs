@@ -1,6 +1,7 @@
 //! The nouns of headstart: what a start did ([`trace`]), what a key needs ([`profile`]), where that is on this
 //! machine ([`plan`]), what a replay achieved ([`outcome`]), the facts a plan is made from ([`machine`]), and the
-//! page-range algebra they share ([`ranges`]). File formats are in [`format`]. No module here makes a system call.
+//! page-range algebra they share ([`ranges`]). File formats are in [`format`], their limits in [`limits`]. No module here
+//! makes a system call.
 //!
 //! Units, everywhere: times are nanoseconds (`_ns`) since the start began unless a name says `unix`; page numbers
 //! and counts are in pages of `page_size` bytes; offsets, lengths and sizes are bytes.
@@ -8,12 +9,15 @@
 pub mod format;
 pub mod human;
 pub mod key;
+pub mod limits;
 pub mod machine;
 pub mod outcome;
 pub mod path;
 pub mod plan;
 pub mod profile;
 pub mod ranges;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod trace;
 
 pub use key::Key;

@@ -133,7 +133,7 @@ impl Request {
 
 /// The most stages of a plan, for a request names its stage by a byte: of a profile with more, the last of these
 /// stands for the rest.
-pub const MAX_STAGES: usize = 1 << 8;
+pub const MAX_STAGES: usize = crate::limits::STAGES;
 
 /// The file index of requests that are not about a file.
 pub const NO_FILE: u32 = u32::MAX;

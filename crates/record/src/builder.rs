@@ -159,6 +159,9 @@ impl Builder {
             return;
         };
         let path = FilePath::from(path);
+        if path.check().is_err() {
+            return;
+        }
         let known = self.looked_up.entry((seen.kind, seen.found)).or_default();
         if known.contains(&path) {
             return;

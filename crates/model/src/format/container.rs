@@ -22,19 +22,16 @@
 //!
 //! All numbers are little-endian. A reader skips sections whose tag it does not know; a changed meaning gets a new tag.
 
-use super::{Kind, MAX_FILE};
-use serde::{Serialize, de::DeserializeOwned};
+use super::Kind;
+use super::values::Values;
+use crate::limits;
+use serde::Serialize;
 use std::cmp::Ordering;
-use std::io::Read;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The minor version written.
 pub const MINOR: u16 = 0;
-/// The most sections a file may have.
-const MAX_SECTIONS: u32 = 64;
-/// The largest decoded section, bytes.
-pub(super) const MAX_SECTION: u64 = 128 << 20;
 /// The level of compressed sections. The trace of a boot takes some 3 ms; at 19 it takes 27, and is 4 to 8 % smaller.
 const LEVEL: i32 = 9;
 
@@ -141,31 +138,36 @@ impl Writer {
             .push((*tag, RAW, bytes.len() as u64, bytes.to_vec()));
     }
 
-    /// Adds a section compressed.
-    pub fn compressed(&mut self, tag: &[u8; 4], bytes: &[u8]) -> Result<(), FormatError> {
-        let too_large = |what: String| FormatError::TooLarge {
+    fn too_large(&self, what: impl Into<String>) -> FormatError {
+        FormatError::TooLarge {
             kind: self.kind.name(),
-            what,
-        };
-        if bytes.len() as u64 > MAX_SECTION {
-            return Err(too_large(format!(
-                "section {} has {} bytes, {MAX_SECTION} are allowed",
-                String::from_utf8_lossy(tag),
+            what: what.into(),
+        }
+    }
+
+    /// Adds a section of at most `most` bytes compressed.
+    pub fn compressed(&mut self, tag: &[u8; 4], bytes: &[u8], most: usize) -> Result<(), FormatError> {
+        if bytes.len() > most {
+            return Err(self.too_large(format!(
+                "section {} has {} bytes, {most} are allowed",
+                name(tag),
                 bytes.len()
             )));
         }
-        let stored = zstd::bulk::compress(bytes, LEVEL).map_err(|e| too_large(format!("zstd: {e}")))?;
+        let stored = zstd::bulk::compress(bytes, LEVEL).map_err(|e| self.too_large(format!("zstd: {e}")))?;
         self.sections.push((*tag, ZSTD, bytes.len() as u64, stored));
         Ok(())
     }
 
-    /// Adds a section of a value, encoded by postcard and compressed.
-    pub fn value<T: Serialize + ?Sized>(&mut self, tag: &[u8; 4], value: &T) -> Result<(), FormatError> {
-        let bytes = postcard::to_stdvec(value).map_err(|e| FormatError::TooLarge {
-            kind: self.kind.name(),
-            what: e.to_string(),
-        })?;
-        self.compressed(tag, &bytes)
+    /// Adds a section of a value, encoded by postcard in at most `most` bytes and compressed.
+    pub fn value<T: Serialize + ?Sized>(
+        &mut self,
+        tag: &[u8; 4],
+        value: &T,
+        most: usize,
+    ) -> Result<(), FormatError> {
+        let bytes = postcard::to_stdvec(value).map_err(|e| self.too_large(e.to_string()))?;
+        self.compressed(tag, &bytes, most)
     }
 
     /// The file.
@@ -185,12 +187,9 @@ impl Writer {
             });
             offset = align(offset + stored.len());
         }
-        if offset as u64 > MAX_FILE {
-            let what = format!("it would have {offset} bytes, {MAX_FILE} are allowed");
-            return Err(FormatError::TooLarge {
-                kind: self.kind.name(),
-                what,
-            });
+        let most = self.kind.most_bytes();
+        if offset > most {
+            return Err(self.too_large(format!("it would have {offset} bytes, {most} are allowed")));
         }
         let mut header = Header {
             magic: *self.kind.magic(),
@@ -212,6 +211,10 @@ impl Writer {
         file.resize(offset, 0);
         Ok(file)
     }
+}
+
+fn name(tag: &[u8; 4]) -> String {
+    String::from_utf8_lossy(tag).into_owned()
 }
 
 fn check(header: &Header, rows: &[u8]) -> u32 {
@@ -272,11 +275,18 @@ impl<'a> Container<'a> {
         if header.length.get() != bytes.len() as u64 {
             return Err(damaged("its length is not the one it states"));
         }
-        let count = header.sections.get();
-        if count > MAX_SECTIONS {
+        let most = kind.most_bytes();
+        if bytes.len() > most {
+            return Err(damaged(&format!(
+                "it has {} bytes, {most} are allowed",
+                bytes.len()
+            )));
+        }
+        let count = header.sections.get() as usize;
+        if count > limits::SECTIONS {
             return Err(damaged("it states too many sections"));
         }
-        let (rows, _) = <[Row]>::ref_from_prefix_with_elems(rest, count as usize)
+        let (rows, _) = <[Row]>::ref_from_prefix_with_elems(rest, count)
             .map_err(|_| damaged("the section table is cut"))?;
         if check(header, rows.as_bytes()) != header.check.get() {
             return Err(damaged("the checksum of the header is wrong"));
@@ -302,7 +312,7 @@ impl<'a> Container<'a> {
     }
 
     fn stored(&self, row: &Row) -> Result<&'a [u8], FormatError> {
-        let name = String::from_utf8_lossy(&row.tag).into_owned();
+        let name = name(&row.tag);
         let bytes = usize::try_from(row.offset.get())
             .ok()
             .zip(usize::try_from(row.stored.get()).ok())
@@ -314,57 +324,56 @@ impl<'a> Container<'a> {
         Ok(bytes)
     }
 
+    fn wanted(&self, tag: &[u8; 4]) -> Result<&'a Row, FormatError> {
+        self.row(tag)
+            .ok_or_else(|| self.damaged(format!("section {} is missing", name(tag))))
+    }
+
     /// A section stored as it is, without copying.
     pub fn raw(&self, tag: &[u8; 4]) -> Result<&'a [u8], FormatError> {
-        let name = String::from_utf8_lossy(tag);
-        let row = self
-            .row(tag)
-            .ok_or_else(|| self.damaged(format!("section {name} is missing")))?;
+        let row = self.wanted(tag)?;
         if row.encoding.get() != RAW {
-            return Err(self.damaged(format!("section {name} has an encoding it may not have")));
+            return Err(self.damaged(format!("section {} has an encoding it may not have", name(tag))));
         }
         self.stored(row)
     }
 
-    /// A section, decoded; `None` if the file has none of that tag.
-    pub fn optional(&self, tag: &[u8; 4]) -> Result<Option<Vec<u8>>, FormatError> {
-        let Some(row) = self.row(tag) else { return Ok(None) };
-        let name = String::from_utf8_lossy(tag);
+    /// A section of at most `most` bytes, decoded.
+    pub fn section(&self, tag: &[u8; 4], most: usize) -> Result<Vec<u8>, FormatError> {
+        let row = self.wanted(tag)?;
+        let damaged = |what: String| self.damaged(format!("section {} {what}", name(tag)));
         let stored = self.stored(row)?;
-        match row.encoding.get() {
-            RAW => Ok(Some(stored.to_vec())),
-            ZSTD => {
-                let plain = row.plain.get();
-                if plain > MAX_SECTION {
-                    return Err(self.damaged(format!("section {name} states {plain} bytes")));
-                }
-                // Grown while decoding: a small file cannot claim much memory.
-                let mut bytes = Vec::new();
-                let mut decoder = zstd::stream::read::Decoder::with_buffer(stored)
-                    .map_err(|e| self.damaged(format!("section {name}: {e}")))?
-                    .take(plain + 1);
-                decoder
-                    .read_to_end(&mut bytes)
-                    .map_err(|e| self.damaged(format!("section {name}: {e}")))?;
-                if bytes.len() as u64 != plain {
-                    return Err(self.damaged(format!("section {name} has not the length it states")));
-                }
-                Ok(Some(bytes))
-            }
-            other => Err(self.damaged(format!("section {name} has the unknown encoding {other}"))),
+        let plain = match row.encoding.get() {
+            RAW => stored.len(),
+            ZSTD => usize::try_from(row.plain.get()).unwrap_or(usize::MAX),
+            other => return Err(damaged(format!("has the unknown encoding {other}"))),
+        };
+        if plain > most {
+            return Err(damaged(format!(
+                "has {plain} bytes when decoded, {most} are allowed"
+            )));
+        }
+        if row.encoding.get() == RAW {
+            return Ok(stored.to_vec());
+        }
+        // In one go into memory of the size stated: what is decoded as a stream takes a window besides, as large as the
+        // frame says.
+        let bytes =
+            zstd::bulk::decompress(stored, plain).map_err(|e| damaged(format!("cannot be decoded: {e}")))?;
+        match bytes.len() == plain {
+            true => Ok(bytes),
+            false => Err(damaged("has not the length it states".into())),
         }
     }
 
-    /// A section, decoded.
-    pub fn section(&self, tag: &[u8; 4]) -> Result<Vec<u8>, FormatError> {
-        self.optional(tag)?
-            .ok_or_else(|| self.damaged(format!("section {} is missing", String::from_utf8_lossy(tag))))
-    }
-
-    /// A section of a value.
-    pub fn value<T: DeserializeOwned>(&self, tag: &[u8; 4]) -> Result<T, FormatError> {
-        let bytes = self.section(tag)?;
-        postcard::from_bytes(&bytes)
-            .map_err(|e| self.damaged(format!("section {}: {e}", String::from_utf8_lossy(tag))))
+    /// Reads values off a section of at most `most` bytes.
+    pub(super) fn values<T>(
+        &self,
+        tag: &[u8; 4],
+        most: usize,
+        read: impl FnOnce(&mut Values<'_>) -> Result<T, String>,
+    ) -> Result<T, FormatError> {
+        let bytes = self.section(tag, most)?;
+        read(&mut Values::of(&bytes)).map_err(|what| self.damaged(format!("section {}: {what}", name(tag))))
     }
 }

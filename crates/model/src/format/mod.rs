@@ -1,8 +1,8 @@
 //! The file formats. All four share one container ([`container`]): magic, version, a table of checked sections.
 //! headstart-trace(5), headstart-profile(5), headstart-plan(5) and headstart-outcome(5) describe them.
 //!
-//! Everything read is untrusted: every length is bounded before memory is taken for it, every index is checked, and
-//! what fails is an error that says which section.
+//! Everything read is untrusted: every length is bounded before memory is taken for it ([`crate::limits`]), every index
+//! is checked, and what fails is an error that says which section.
 
 mod columns;
 pub mod container;
@@ -12,8 +12,12 @@ mod plan;
 mod profile;
 mod rows;
 mod trace;
+mod values;
 
 pub use container::{Container, FormatError, Writer};
+
+use crate::limits;
+use crate::path::PathError;
 
 /// What a file is, by its magic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,14 @@ impl Kind {
         }
     }
 
+    /// The largest file of this kind, bytes.
+    pub fn most_bytes(self) -> usize {
+        match self {
+            Kind::Trace | Kind::Profile | Kind::Plan => limits::FILE,
+            Kind::Outcome => limits::OUTCOME_FILE,
+        }
+    }
+
     /// The kind of a file that begins with `bytes`; `None` if it is none of headstart's.
     pub fn of(bytes: &[u8]) -> Option<Kind> {
         [Kind::Trace, Kind::Profile, Kind::Plan, Kind::Outcome]
@@ -65,15 +77,25 @@ impl Kind {
     }
 }
 
-/// The largest file of any kind that is read, bytes: a boot's trace is below 5 MB.
-pub const MAX_FILE: u64 = 128 << 20;
+/// The largest file of any kind that is read, bytes.
+pub const MAX_FILE: u64 = limits::FILE as u64;
 
-/// The longest path, as in Linux (`PATH_MAX`), bytes.
-pub const MAX_PATH: usize = 4096;
+/// Why a path that something of a file has is refused.
+fn refused(what: impl std::fmt::Display, path: &[u8], why: PathError) -> String {
+    // Long enough to find it, and short enough for a line of a log.
+    const SHOWN: usize = 200;
+    let shown = String::from_utf8_lossy(&path[..path.len().min(SHOWN)]);
+    format!("{what} has the path {shown:?}, which {why}")
+}
 
-/// Whether a path from a file may be used: absolute, not too long, without NUL.
-fn usable(path: &crate::FilePath) -> bool {
-    path.is_absolute() && path.as_bytes().len() < MAX_PATH && !path.as_bytes().contains(&0)
+/// The size of a page: a power of two from 4 to 64 KiB.
+fn is_page_size(bytes: u32) -> bool {
+    bytes.is_power_of_two() && (4096..=65536).contains(&bytes)
+}
+
+/// Refuses a name of a stage that is too long.
+fn stage_name(name: &str) -> Result<(), String> {
+    limits::bounded("bytes of a stage's name", name.len(), limits::STAGE_NAME)
 }
 
 /// Whether `pages` pages from `start` on end at an offset that the kernel can express (`loff_t`): what is read may

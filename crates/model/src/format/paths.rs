@@ -1,29 +1,23 @@
 //! All paths of a trace, each once: of most only the end differs from the path before.
 
-use super::MAX_PATH;
-use super::columns::{Column, Cursor, bounded};
+use super::columns::{Column, Cursor};
 use crate::FilePath;
+use crate::limits::{self, bounded};
 use std::collections::HashMap;
-
-/// The most bytes that paths may have where they are referred to, all together: a boot's have 6 MB. One short path
-/// may be referred to by every row of a table.
-const MAX_BYTES: usize = 64 << 20;
-
-/// The most paths in a list.
-const MAX_PATHS: usize = 1 << 21;
 
 /// The paths to be written, in the order in which they were met.
 #[derive(Default)]
 pub(super) struct PathList<'a> {
     index: HashMap<&'a FilePath, u32>,
     paths: Vec<&'a FilePath>,
-    bytes: usize,
+    listed: usize,
+    referred: usize,
 }
 
 impl<'a> PathList<'a> {
     /// The index of a path that is referred to.
     pub fn add(&mut self, path: &'a FilePath) -> u32 {
-        self.bytes = self.bytes.saturating_add(path.as_bytes().len());
+        self.referred = self.referred.saturating_add(path.as_bytes().len());
         self.meet(path)
     }
 
@@ -31,23 +25,26 @@ impl<'a> PathList<'a> {
     pub fn meet(&mut self, path: &'a FilePath) -> u32 {
         *self.index.entry(path).or_insert_with(|| {
             self.paths.push(path);
+            self.listed = self.listed.saturating_add(path.as_bytes().len());
             (self.paths.len() - 1) as u32
         })
     }
 
     /// The columns: how many leading parts are those of the path before, and the rest.
     pub fn columns(&self) -> Result<[Column; 2], String> {
-        if self.bytes > MAX_BYTES {
-            return Err(format!(
-                "its paths have {} bytes, {MAX_BYTES} are allowed",
-                self.bytes
-            ));
-        }
+        bounded("paths", self.paths.len(), limits::PATHS)?;
+        bounded("bytes of paths", self.listed, limits::PATH_BYTES)?;
+        bounded(
+            "bytes of paths referred to",
+            self.referred,
+            limits::REFERRED_BYTES,
+        )?;
         let [mut shared, mut rest] = <[Column; 2]>::default();
         let mut before: &[u8] = b"";
         for path in &self.paths {
             let path = path.as_bytes();
-            if path.contains(&0) || path.len() >= MAX_PATH {
+            // What else a path must not have depends on whose it is; a NUL would end it here.
+            if path.contains(&0) || path.len() > limits::PATH {
                 return Err(format!("{:?} is no path", String::from_utf8_lossy(path)));
             }
             let parts = parts_in_common(before, path);
@@ -81,8 +78,6 @@ fn prefix(path: &[u8], parts: usize) -> Option<usize> {
     }
 }
 
-const TOO_MANY: &str = "its paths have too many bytes";
-
 /// The paths as read, and how many bytes of them may still be referred to.
 pub(super) struct Paths {
     paths: Vec<FilePath>,
@@ -92,8 +87,10 @@ pub(super) struct Paths {
 impl Paths {
     /// Reads the columns.
     pub fn read([mut shared, mut rest]: [Cursor<'_>; 2]) -> Result<Paths, String> {
-        let mut paths: Vec<FilePath> = Vec::new();
-        let mut left = MAX_BYTES;
+        let rows = shared.rows();
+        bounded("paths", rows, limits::PATHS)?;
+        let mut paths: Vec<FilePath> = Vec::with_capacity(rows);
+        let mut listed = 0;
         while shared.more() {
             let before: &[u8] = paths.last().map_or(b"", |path| path.as_bytes());
             let parts = shared.small()?;
@@ -102,16 +99,20 @@ impl Paths {
             let mut path = before[..length.min(before.len())].to_vec();
             path.resize(length, b'/');
             path.extend_from_slice(rest.text()?);
-            if path.len() >= MAX_PATH {
-                return Err(format!("path {} is too long", paths.len()));
+            if path.len() > limits::PATH {
+                return Err(format!(
+                    "path {} has more than {} bytes",
+                    paths.len(),
+                    limits::PATH
+                ));
             }
-            left = left.checked_sub(path.len()).ok_or(TOO_MANY)?;
+            listed += path.len();
+            bounded("bytes of paths", listed, limits::PATH_BYTES)?;
             paths.push(FilePath::from(path));
-            bounded("paths", paths.len(), MAX_PATHS)?;
         }
         Ok(Paths {
             paths,
-            left: MAX_BYTES,
+            left: limits::REFERRED_BYTES,
         })
     }
 
@@ -119,7 +120,13 @@ impl Paths {
     pub fn get(&mut self, index: u64) -> Result<FilePath, String> {
         let path = usize::try_from(index).ok().and_then(|at| self.paths.get(at));
         let path = path.ok_or_else(|| format!("path {index} is not listed"))?;
-        self.left = self.left.checked_sub(path.as_bytes().len()).ok_or(TOO_MANY)?;
+        let left = self.left.checked_sub(path.as_bytes().len());
+        self.left = left.ok_or_else(|| {
+            format!(
+                "it has more than {} bytes of paths referred to",
+                limits::REFERRED_BYTES
+            )
+        })?;
         Ok(path.clone())
     }
 }

@@ -1,26 +1,36 @@
 //! headstart-plan(5).
 
-use super::{Container, FormatError, Kind, MAX_PATH, Writer};
+use super::{Container, FormatError, Kind, Writer, is_page_size, refused, stage_name};
 use crate::Key;
+use crate::limits::{self, bounded};
 use crate::plan::{
-    CLASSES, DeviceRecord, FileRecord, HeadRecord, MAX_STAGES, NO_FILE, Plan, PlanDraft, PlanFile,
-    RequestKind, RequestRecord, TextRecord,
+    CLASSES, DeviceRecord, FileRecord, HeadRecord, NO_FILE, Plan, PlanDraft, PlanFile, RequestKind,
+    RequestRecord, TextRecord,
 };
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The most requests a plan may have: a boot has under 100,000.
-const MAX_REQUESTS: usize = 1 << 20;
 /// The deepest queue a plan may ask for.
-const MAX_DEPTH: u32 = 256;
+const MAX_DEPTH: u32 = limits::DEPTH as u32;
 
 fn position<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|x| x == one).unwrap_or(0) as u8
 }
 
 impl PlanDraft {
-    /// The plan as a file.
+    /// The plan as a file; depths are put in their range. What a reader would refuse is an error.
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        let file = PlanFile(self.written()?);
+        let refused = |error| match error {
+            FormatError::Damaged { kind, what } => FormatError::TooLarge { kind, what },
+            other => other,
+        };
+        file.plan().map_err(refused)?;
+        Ok(file.0)
+    }
+
+    /// The file, unchecked.
+    pub(crate) fn written(&self) -> Result<Vec<u8>, FormatError> {
         let mut text = Vec::new();
         let mut keep = |bytes: &[u8]| -> TextRecord {
             let offset = text.len() as u32;
@@ -80,13 +90,6 @@ impl PlanDraft {
             page_size: U32::new(self.page_size),
             cut: U32::new(self.cut),
         };
-        if requests.len() > MAX_REQUESTS {
-            let what = format!("it has {} requests, {MAX_REQUESTS} are allowed", requests.len());
-            return Err(FormatError::TooLarge {
-                kind: Kind::Plan.name(),
-                what,
-            });
-        }
         let mut file = Writer::new(Kind::Plan);
         file.raw(b"KEY ", self.key.as_str().as_bytes());
         file.raw(b"HEAD", head.as_bytes());
@@ -136,31 +139,53 @@ impl PlanFile {
     }
 }
 
-/// Whether every index leads somewhere and every value is in its range.
+/// The texts of a plan, and how many bytes of them may still be referred to: many records may refer to the same.
+struct Texts<'a> {
+    text: &'a [u8],
+    left: usize,
+}
+
+impl<'a> Texts<'a> {
+    fn get(&mut self, at: &TextRecord, what: &str, index: usize) -> Result<&'a [u8], String> {
+        let (start, length) = (at.offset.get() as usize, at.length.get() as usize);
+        let end = start.checked_add(length);
+        let text = end.and_then(|end| self.text.get(start..end));
+        let text = text.ok_or_else(|| format!("{what} {index} has a text that is not there"))?;
+        let left = self.left.checked_sub(length);
+        self.left = left.ok_or_else(|| format!("its texts have more than {} bytes", limits::TEXT))?;
+        Ok(text)
+    }
+
+    fn path(&mut self, at: &TextRecord, what: &str, index: usize) -> Result<(), String> {
+        let path = self.get(at, what, index)?;
+        crate::path::check(path).map_err(|why| refused(format!("{what} {index}"), path, why))
+    }
+}
+
+/// Whether every limit is kept, every path has one spelling, every index leads somewhere and every value is in its range.
 fn check(plan: &Plan<'_>) -> Result<(), String> {
     let page_size = plan.page_size();
-    if !page_size.is_power_of_two() || !(4096..=65536).contains(&page_size) {
+    if !is_page_size(page_size) {
         return Err(format!("pages of {page_size} bytes"));
     }
-    let text = |at: &TextRecord| -> Option<&[u8]> {
-        let start = at.offset.get() as usize;
-        plan.text.get(start..start.checked_add(at.length.get() as usize)?)
+    bounded("stages", plan.stages.len(), limits::STAGES)?;
+    bounded("devices", plan.devices.len(), limits::DEVICES)?;
+    bounded("files", plan.files.len(), limits::PLAN_FILES)?;
+    bounded("requests", plan.requests.len(), limits::REQUESTS)?;
+    bounded("bytes of TEXT", plan.text.len(), limits::TEXT)?;
+    let mut texts = Texts {
+        text: plan.text,
+        left: limits::TEXT,
     };
-    let path = |at: &TextRecord| -> bool {
-        text(at).is_some_and(|p| p.first() == Some(&b'/') && p.len() < MAX_PATH && !p.contains(&0))
-    };
-    if plan.stages.len() > MAX_STAGES {
-        return Err(format!(
-            "it has {} stages, {MAX_STAGES} are allowed",
-            plan.stages.len()
-        ));
+    if plan.stages.is_empty() {
+        return Err("it has no stage".into());
     }
-    if plan.stages.is_empty() || plan.stages.iter().any(|s| text(s).is_none()) {
-        return Err("a stage without a name".into());
+    for (index, stage) in plan.stages.iter().enumerate() {
+        stage_name(&String::from_utf8_lossy(texts.get(stage, "stage", index)?))?;
     }
     for (index, device) in plan.devices.iter().enumerate() {
-        let fits = path(&device.mount_point)
-            && usize::from(device.class) < CLASSES.len()
+        texts.path(&device.mount_point, "device", index)?;
+        let fits = usize::from(device.class) < CLASSES.len()
             && (1..=MAX_DEPTH).contains(&device.depth.get())
             && device.request_limit.get() >= page_size;
         if !fits {
@@ -168,11 +193,12 @@ fn check(plan: &Plan<'_>) -> Result<(), String> {
         }
     }
     for (index, file) in plan.files.iter().enumerate() {
-        if !path(&file.path) || usize::from(file.device.get()) >= plan.devices.len() {
-            return Err(format!("file {index}"));
+        texts.path(&file.path, "file", index)?;
+        if usize::from(file.device.get()) >= plan.devices.len() {
+            return Err(format!("file {index} is on a device that is not listed"));
         }
     }
-    if plan.requests.len() > MAX_REQUESTS || plan.cut() > plan.requests.len() {
+    if plan.cut() > plan.requests.len() {
         return Err("the number of requests".into());
     }
     for (index, request) in plan.requests.iter().enumerate() {

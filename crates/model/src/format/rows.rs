@@ -1,17 +1,13 @@
 //! The tables of a trace, row by row: which columns they have and what is in them.
 
-use super::columns::{Column, Cursor, Recent, bounded};
+use super::columns::{Column, Cursor, Recent};
 use super::paths::{Paths, Reference};
+use crate::limits::{self, bounded};
 use crate::trace::{File, FileState, Lookup, LookupKind, MetadataMiss, Use, UseKind};
 
 /// The unit of times, 0.1 ms: no device that is worth reading ahead of answers sooner, and half the size of uses is
 /// saved.
 pub(super) const TICK_NS: u64 = 100_000;
-
-/// The most uses, look-ups and misses, each: some ten times those of a boot.
-pub(super) const MAX_ROWS: usize = 1 << 20;
-/// The most files.
-pub(super) const MAX_FILES: usize = 1 << 18;
 
 /// Number of columns of each table.
 pub(super) const FILES: usize = 13;
@@ -70,6 +66,13 @@ impl Clock {
     }
 }
 
+/// A table of at most `most` rows, which the column that has one number for each row counts, without a row yet.
+fn table<T>(what: &str, column: &Cursor<'_>, most: usize) -> Result<Vec<T>, String> {
+    let rows = column.rows();
+    bounded(what, rows, most)?;
+    Ok(Vec::with_capacity(rows))
+}
+
 /// The files; `paths` has the indices of the path and of the overlay's of each.
 pub(super) fn write_files(files: &[File], paths: &[(u32, Option<u32>)]) -> [Column; FILES] {
     let mut columns = <[Column; FILES]>::default();
@@ -125,7 +128,7 @@ pub(super) fn read_files(columns: [Cursor<'_>; FILES], paths: &mut Paths) -> Res
     ] = columns;
     let (mut reference, mut number) = (Reference::default(), 0);
     let (mut generation, mut second, mut mode) = <(Recent, Recent, Recent)>::default();
-    let mut files = Vec::new();
+    let mut files = table("files", &path, limits::FILES)?;
     while path.more() {
         let index = reference.take(&mut path)?;
         number = inode.step(number)?;
@@ -150,7 +153,6 @@ pub(super) fn read_files(columns: [Cursor<'_>; FILES], paths: &mut Paths) -> Res
                 .map_err(|_| "a mode is out of range")?,
             state: at(&STATES, state.number()?)?,
         });
-        bounded("files", files.len(), MAX_FILES)?;
     }
     Ok(files)
 }
@@ -208,7 +210,7 @@ pub(super) fn read_uses(
         mut pages @ ..,
     ] = columns;
     let (mut clock, mut of, mut file, mut ends) = (Clock::default(), 0, Recent::default(), Ends::default());
-    let mut uses = Vec::new();
+    let mut uses = table("uses", &time, limits::USES)?;
     while time.more() {
         let time_ns = clock.take(&mut time)?;
         of = process.step(of)?;
@@ -237,7 +239,6 @@ pub(super) fn read_uses(
             pages: length,
             kind,
         });
-        bounded("uses", uses.len(), MAX_ROWS)?;
     }
     Ok(uses)
 }
@@ -261,7 +262,7 @@ pub(super) fn write_lookups(lookups: &[Lookup], paths: &[u32]) -> [Column; LOOKU
 pub(super) fn read_lookups(columns: [Cursor<'_>; LOOKUPS], paths: &mut Paths) -> Result<Vec<Lookup>, String> {
     let [mut time, mut process, mut path, mut kind] = columns;
     let (mut clock, mut of, mut reference) = (Clock::default(), 0, Reference::default());
-    let mut lookups = Vec::new();
+    let mut lookups = table("look-ups", &time, limits::LOOKUPS)?;
     while time.more() {
         let time_ns = clock.take(&mut time)?;
         of = process.step(of)?;
@@ -273,7 +274,6 @@ pub(super) fn read_lookups(columns: [Cursor<'_>; LOOKUPS], paths: &mut Paths) ->
             kind: at(&LOOKED_UP, what / 2)?,
             found: what % 2 == 1,
         });
-        bounded("look-ups", lookups.len(), MAX_ROWS)?;
     }
     Ok(lookups)
 }
@@ -297,7 +297,7 @@ pub(super) fn write_misses(misses: &[MetadataMiss]) -> [Column; MISSES] {
 pub(super) fn read_misses(columns: [Cursor<'_>; MISSES]) -> Result<Vec<MetadataMiss>, String> {
     let [mut time, mut ago, mut devices, mut start, mut pages] = columns;
     let (mut clock, mut device, mut end) = (Clock::default(), Recent::default(), 0u64);
-    let mut misses = Vec::new();
+    let mut misses = table("metadata misses", &time, limits::MISSES)?;
     while time.more() {
         let time_ns = clock.take(&mut time)?;
         let number = device.take(&mut ago, &mut devices)?;
@@ -311,7 +311,6 @@ pub(super) fn read_misses(columns: [Cursor<'_>; MISSES]) -> Result<Vec<MetadataM
             start,
             pages,
         });
-        bounded("metadata misses", misses.len(), MAX_ROWS)?;
     }
     Ok(misses)
 }

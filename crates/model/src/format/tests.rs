@@ -1,19 +1,23 @@
 //! Round trips, and what happens to damaged files.
 
 use super::Kind;
-use super::container::{Container, FormatError, Writer};
+use super::container::{FormatError, Writer};
 use crate::machine::{Cost, DeviceClass};
 use crate::outcome::{Mode, Resident, Skipped, StageOutcome};
 use crate::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
 use crate::profile::{Entry, Need, Policy, Version, WeightedRange};
+use crate::testing::Forged;
 use crate::trace::*;
-use crate::{FilePath, Key, Outcome, PageRange, Profile, Trace};
+use crate::{FilePath, Key, Outcome, PageRange, Profile, Trace, limits, testing};
 use proptest::prelude::*;
 
 fn path() -> impl Strategy<Value = FilePath> {
-    prop::collection::vec(1u8..=255, 0..40).prop_map(|mut bytes| {
-        bytes.insert(0, b'/');
-        FilePath::from(bytes)
+    let byte = (1u8..=255).prop_filter("a slash ends a component", |byte| *byte != b'/');
+    let component =
+        prop::collection::vec(byte, 1..20).prop_filter("dots are no names", |c| c != b"." && c != b"..");
+    prop::collection::vec(component, 1..4).prop_map(|components| {
+        let path: Vec<u8> = components.iter().flat_map(|c| [b"/", &c[..]].concat()).collect();
+        FilePath::from(path)
     })
 }
 
@@ -400,7 +404,7 @@ fn cut_and_bent_files_are_refused_in_time() {
 fn later_minor_versions_with_unknown_sections_are_read() {
     let mut file = Writer::new(Kind::Outcome);
     file.raw(b"NEW!", b"from the future");
-    file.value(b"OUTC", &outcome()).unwrap();
+    file.value(b"OUTC", &outcome(), limits::OUTCOME_FILE).unwrap();
     assert_eq!(Outcome::from_bytes(&file.finish().unwrap()).unwrap(), outcome());
 }
 
@@ -447,7 +451,7 @@ fn pages_beyond_any_file_are_refused() {
             kind: UseKind::Read,
         }];
         change(&mut trace);
-        Trace::from_bytes(&trace.to_bytes().unwrap())
+        Trace::from_bytes(&trace.forged().unwrap())
             .map(|_| ())
             .map_err(|e| e.to_string())
     };
@@ -469,7 +473,7 @@ fn pages_beyond_any_file_are_refused() {
             .contains("miss 0")
     );
     let pages = |pages| with(&move |t| (t.metadata[0].start, t.metadata[0].pages) = (0, pages));
-    assert_eq!(pages(1 << 20), Ok(()));
+    assert_eq!(pages(limits::MISS_PAGES as u32), Ok(()));
     assert!(pages((1 << 20) + 1).unwrap_err().contains("miss 0"));
 
     let end = |start: u64, page_size: u32| {
@@ -495,18 +499,181 @@ fn pages_beyond_any_file_are_refused() {
                 stage: 0,
             }],
         }];
-        Profile::from_bytes(&profile.to_bytes().unwrap()).is_ok()
+        Profile::from_bytes(&profile.forged().unwrap()).is_ok()
     };
     assert!(end(largest - 1, 4096) && !end(largest, 4096));
     assert!(!end(u64::MAX, 4096) && !end(largest - 1, 65536));
 }
 
+/// Paths that have another spelling, or none.
+const BAD: [&str; 8] = [
+    "",
+    "w/x",
+    "//x",
+    "/w//x",
+    "/w/",
+    "/w/./x",
+    "/w/../mnt/dead/x",
+    "/w/..",
+];
+
 #[test]
-fn a_small_file_cannot_claim_much_memory() {
-    let mut file = Writer::new(Kind::Outcome);
-    file.compressed(b"OUTC", &vec![0; 64 << 20]).unwrap();
-    let bytes = file.finish().unwrap();
-    assert!(bytes.len() < 1 << 20);
-    assert!(Outcome::from_bytes(&bytes).is_err());
-    assert!(Container::new(Kind::Outcome, &bytes).is_ok());
+fn audit_05_no_reader_takes_a_path_with_another_spelling() {
+    let refused = |error: super::FormatError| {
+        let text = error.to_string();
+        assert!(text.contains("which"), "{text} does not say why");
+    };
+    for bad in BAD.map(FilePath::from) {
+        let trace = |change: &dyn Fn(&mut Trace)| {
+            let mut trace = one(trace());
+            change(&mut trace);
+            refused(trace.to_bytes().unwrap_err());
+            // What writes no such file is not what a forger writes with.
+            let bytes = trace.forged().unwrap();
+            refused(Trace::from_bytes(&bytes).unwrap_err());
+        };
+        trace(&|t| t.files[0].path = bad.clone());
+        trace(&|t| t.files[0].overlay = Some(bad.clone()));
+        trace(&|t| t.filesystems[0].mount_point = bad.clone());
+        trace(&|t| {
+            t.lookups = vec![Lookup {
+                time_ns: 0,
+                process: 0,
+                path: bad.clone(),
+                kind: LookupKind::Stat,
+                found: true,
+            }];
+        });
+        if bad != FilePath::default() {
+            trace(&|t| t.processes[0].executable = bad.clone());
+        }
+
+        let profile = |change: &dyn Fn(&mut Entry)| {
+            let mut profile = one(profile());
+            let mut entry = testing::entry("/x");
+            change(&mut entry);
+            profile.entries = vec![entry];
+            refused(profile.to_bytes().unwrap_err());
+            refused(Profile::from_bytes(&profile.forged().unwrap()).unwrap_err());
+        };
+        profile(&|entry| entry.path = bad.clone());
+        profile(&|entry| entry.overlay = Some(bad.clone()));
+
+        let plan = |change: &dyn Fn(&mut PlanDraft)| {
+            let mut draft = one(draft());
+            change(&mut draft);
+            refused(draft.to_bytes().unwrap_err());
+            refused(PlanFile(draft.forged().unwrap()).plan().map(drop).unwrap_err());
+        };
+        plan(&|draft| draft.files[0].path = bad.clone());
+        plan(&|draft| draft.devices[0].mount_point = bad.clone());
+    }
+}
+
+#[test]
+fn audit_12_a_plan_has_few_devices_and_no_deep_queue() {
+    let with = |devices: usize, depth: u32| {
+        let mut draft = one(draft());
+        let mut device = draft.devices[0].clone();
+        device.cost.depth = depth;
+        draft.devices = vec![device; devices];
+        draft
+    };
+    let read = |bytes: Vec<u8>| PlanFile(bytes).plan().map(drop).map_err(|e| e.to_string());
+    let most = limits::DEVICES;
+    assert_eq!(read(with(most, 256).to_bytes().unwrap()), Ok(()));
+    assert!(with(most + 1, 1).to_bytes().is_err());
+    for many in [most + 1, 65_536] {
+        let error = read(with(many, 1).forged().unwrap()).unwrap_err();
+        assert!(error.contains("more than 64 devices"), "{error}");
+    }
+    // A writer puts depths in their range; one that does not is refused.
+    let mut deep = with(1, 255).to_bytes().unwrap();
+    let at = deep
+        .windows(4)
+        .position(|four| four == 255u32.to_le_bytes())
+        .unwrap();
+    deep[at..at + 4].copy_from_slice(&257u32.to_le_bytes());
+    assert_eq!(
+        read(repaired(&deep)),
+        Err("the plan is damaged (device 0): record or make it again".into())
+    );
+}
+
+/// The file with its checksums made right.
+fn repaired(bytes: &[u8]) -> Vec<u8> {
+    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let mut file = bytes.to_vec();
+    let sections = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+    for row in (0..sections).map(|row| 32 + row * 40) {
+        let check = crc32fast::hash(&bytes[number(row + 8)..][..number(row + 16)]);
+        file[row + 32..row + 36].copy_from_slice(&check.to_le_bytes());
+    }
+    file[24..28].fill(0);
+    let check = crc32fast::hash(&file[..32 + 40 * sections]);
+    file[24..28].copy_from_slice(&check.to_le_bytes());
+    file
+}
+
+#[test]
+fn long_commands_and_reasons_are_cut_and_long_names_of_stages_refused() {
+    let mut trace = one(trace());
+    trace.meta.command = vec!["x".into(); limits::WORDS + 1];
+    let read = |trace: &Trace| Trace::from_bytes(&trace.to_bytes().unwrap()).unwrap();
+    assert_eq!(read(&trace).meta.command.len(), limits::WORDS);
+    trace.meta.command = vec!["tar".into(), "x".repeat(limits::WORD_BYTES), "y".into()];
+    assert_eq!(read(&trace).meta.command, ["tar"]);
+    trace.marks = vec![Mark {
+        time_ns: 0,
+        stage: "x".repeat(limits::STAGE_NAME + 1),
+    }];
+    assert!(trace.to_bytes().is_err());
+
+    let mut outcome = outcome();
+    outcome.not_learned = Some("ü".repeat(limits::REASON));
+    let read = Outcome::from_bytes(&outcome.to_bytes().unwrap()).unwrap();
+    assert_eq!(read.not_learned, Some("ü".repeat(limits::REASON / 2)));
+}
+
+#[test]
+fn a_profile_that_is_too_large_keeps_what_weighs_most() {
+    let mut profile = one(profile());
+    let entry = |index: usize| Entry {
+        weight: index as f32 / (limits::ENTRIES + 10) as f32,
+        ..testing::entry(&format!("/{index:06}"))
+    };
+    profile.entries = (0..limits::ENTRIES + 10).map(entry).collect();
+    assert!(profile.to_bytes().is_err());
+    assert_eq!(profile.fit(), 10);
+    assert_eq!(profile.entries[0].path, "/000010".into());
+    assert_eq!(
+        Profile::from_bytes(&profile.to_bytes().unwrap()).unwrap(),
+        profile
+    );
+    assert_eq!(profile.fit(), 0);
+
+    let ranges = |count: usize| -> Vec<WeightedRange> {
+        let range = |index: usize| testing::range(2 * index as u64, 1, 1.0 - (index % 2) as f32);
+        (0..count).map(range).collect()
+    };
+    let lighter = Entry {
+        weight: 0.5,
+        ranges: ranges(100),
+        ..testing::entry("/a")
+    };
+    let heavier = Entry {
+        ranges: ranges(limits::RANGES - 50),
+        ..testing::entry("/b")
+    };
+    profile.entries = vec![lighter, heavier];
+    assert_eq!(profile.fit(), 0);
+    assert_eq!(profile.entries[1].ranges.len(), limits::RANGES - 50);
+    assert_eq!(
+        profile.entries[0].ranges,
+        ranges(100).into_iter().step_by(2).collect::<Vec<_>>()
+    );
+    assert_eq!(
+        Profile::from_bytes(&profile.to_bytes().unwrap()).unwrap(),
+        profile
+    );
 }

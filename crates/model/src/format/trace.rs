@@ -1,21 +1,14 @@
 //! headstart-trace(5).
 
-use super::columns::{Column, Cursor, bounded, join, split};
+use super::columns::{Column, Cursor, join, split};
 use super::paths::{PathList, Paths};
-use super::rows::{self, FILES, LOOKUPS, MAX_FILES, MAX_ROWS, MISSES, TICK_NS, USES};
-use super::{Container, FormatError, Kind, MAX_PATH, Writer, addressable};
-use crate::trace::{Filesystem, Mark, Process};
+use super::rows::{self, FILES, LOOKUPS, MISSES, TICK_NS, USES};
+use super::values::Values;
+use super::{Container, FormatError, Kind, Writer, addressable, is_page_size, refused, stage_name};
+use crate::limits::{self, bounded};
+use crate::trace::{End, Filesystem, Lost, Mark, Meta, Process};
 use crate::{FilePath, PageRange, Trace};
 use serde::{Deserialize, Serialize};
-
-/// The most pages of one metadata miss: a block is at most 64 KiB, and no readahead is near 4 GiB.
-const MAX_MISS_PAGES: u64 = 1 << 20;
-
-/// The most mappings: some hundred times those of a boot.
-const MAX_MAPPINGS: usize = 1 << 18;
-
-/// The most bytes of one: a file's index and two page numbers.
-const MAPPING: usize = 3 + 2 * 8;
 
 /// A process, as it is written: its executable is a path of the list.
 #[derive(Serialize, Deserialize)]
@@ -83,24 +76,36 @@ impl<'a> Named<'a> {
     }
 }
 
+fn too_large(what: String) -> FormatError {
+    FormatError::TooLarge {
+        kind: Kind::Trace.name(),
+        what,
+    }
+}
+
+/// Of a command the first words, as many as may be written.
+fn first_words(command: &[String]) -> &[String] {
+    let mut left = limits::WORD_BYTES;
+    let fits = |word: &&String| {
+        let fits = word.len() <= left;
+        left -= word.len().min(left);
+        fits
+    };
+    let count = command.iter().take(limits::WORDS).take_while(fits).count();
+    &command[..count]
+}
+
 impl Trace {
-    /// The trace as a file. Times of uses, look-ups and metadata misses are rounded down to 0.1 ms.
+    /// The trace as a file. Times of uses, look-ups and metadata misses are rounded down to 0.1 ms; of a command longer
+    /// than [`limits::WORDS`] or [`limits::WORD_BYTES`] the first words are written. What a reader would refuse is an error.
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        self.check().map_err(too_large)?;
+        self.written()
+    }
+
+    /// The file, unchecked.
+    pub(crate) fn written(&self) -> Result<Vec<u8>, FormatError> {
         let mut file = Writer::new(Kind::Trace);
-        let too_large = |what| FormatError::TooLarge {
-            kind: Kind::Trace.name(),
-            what,
-        };
-        let bounds = [
-            ("files", self.files.len(), MAX_FILES),
-            ("mappings", self.mappings.len(), MAX_MAPPINGS),
-            ("uses", self.uses.len(), MAX_ROWS),
-            ("look-ups", self.lookups.len(), MAX_ROWS),
-            ("metadata misses", self.metadata.len(), MAX_ROWS),
-        ];
-        for (what, rows, most) in bounds {
-            bounded(what, rows, most).map_err(too_large)?;
-        }
         let named = Named::of(self);
         let processes: Vec<Ran> = (self.processes.iter().zip(&named.processes))
             .map(|(process, executable)| Ran {
@@ -110,31 +115,45 @@ impl Trace {
                 executable: *executable,
             })
             .collect();
+        let Meta {
+            started_unix_ns,
+            kernel,
+            page_size,
+            backend,
+            evidence,
+            scope,
+            command,
+            recorder,
+            replayed,
+        } = &self.meta;
+        let before = (started_unix_ns, kernel, page_size, backend, evidence, scope);
+        let meta = (before, first_words(command), recorder, replayed);
         let rest = (&processes, &self.filesystems, &self.marks);
-        file.value(b"META", &(&self.meta, &self.end, &self.lost, rest))?;
-        file.value(b"MAPS", &self.mappings)?;
-        file.compressed(b"PATH", &join(&named.list.columns().map_err(too_large)?))?;
+        file.value(b"META", &(meta, &self.end, &self.lost, rest), limits::META)?;
+        file.value(b"MAPS", &self.mappings, limits::MAPS)?;
+        let paths = join(&named.list.columns().map_err(too_large)?);
+        file.compressed(b"PATH", &paths, limits::PATH_SECTION)?;
         let columns: Vec<Column> = (rows::write_files(&self.files, &named.files).into_iter())
             .chain(rows::write_uses(&self.uses))
             .chain(rows::write_lookups(&self.lookups, &named.lookups))
             .chain(rows::write_misses(&self.metadata))
             .collect();
-        file.compressed(b"COLS", &join(&columns))?;
+        file.compressed(b"COLS", &join(&columns), limits::COLS)?;
         file.finish()
     }
 
     /// Reads a trace.
     pub fn from_bytes(bytes: &[u8]) -> Result<Trace, FormatError> {
         let file = Container::new(Kind::Trace, bytes)?;
-        let (meta, end, lost, rest) = file.value(b"META")?;
-        let (ran, filesystems, marks): (Vec<Ran>, Vec<Filesystem>, Vec<Mark>) = rest;
-        if file.section(b"MAPS")?.len() > MAX_MAPPINGS * MAPPING {
-            return Err(file.damaged("it has too many mappings"));
-        }
-        let mappings = file.value(b"MAPS")?;
-        let (paths, columns) = (file.section(b"PATH")?, file.section(b"COLS")?);
+        let (meta, end, lost, ran, filesystems, marks) = file.values(b"META", limits::META, read_meta)?;
+        let mappings = file.values(b"MAPS", limits::MAPS, |v| v.list("mappings", limits::MAPPINGS))?;
+        let mut paths = {
+            let section = file.section(b"PATH", limits::PATH_SECTION)?;
+            let read = || Paths::read(split(&section)?);
+            read().map_err(|what| file.damaged(what))?
+        };
+        let columns = file.section(b"COLS", limits::COLS)?;
         let read = || -> Result<Trace, String> {
-            let mut paths = Paths::read(split(&paths)?)?;
             let processes: Result<Vec<Process>, String> = ran
                 .into_iter()
                 .map(|ran| {
@@ -172,6 +191,34 @@ impl Trace {
     }
 }
 
+/// What META holds.
+type Head = (Meta, End, Lost, Vec<Ran>, Vec<Filesystem>, Vec<Mark>);
+
+fn read_meta(values: &mut Values<'_>) -> Result<Head, String> {
+    let (started_unix_ns, kernel, page_size, backend, evidence, scope) = values.one()?;
+    let command = values.list("words of the command", limits::WORDS)?;
+    let (recorder, replayed, end, lost) = values.one()?;
+    let meta = Meta {
+        started_unix_ns,
+        kernel,
+        page_size,
+        backend,
+        evidence,
+        scope,
+        command,
+        recorder,
+        replayed,
+    };
+    Ok((
+        meta,
+        end,
+        lost,
+        values.list("processes", limits::PROCESSES)?,
+        values.list("file systems", limits::FILESYSTEMS)?,
+        values.list("stage marks", limits::MARKS)?,
+    ))
+}
+
 /// The next columns, as many as a table has.
 fn next<'a, const N: usize>(
     columns: &mut impl Iterator<Item = Cursor<'a>>,
@@ -181,11 +228,27 @@ fn next<'a, const N: usize>(
 }
 
 impl Trace {
-    /// Whether every index leads somewhere and every value is in its range.
+    /// Whether every path has one spelling, every index leads somewhere and every value is in its range.
     fn check(&self) -> Result<(), String> {
-        if !self.meta.page_size.is_power_of_two() || !(4096..=65536).contains(&self.meta.page_size) {
+        for (what, rows, most) in [
+            ("processes", self.processes.len(), limits::PROCESSES),
+            ("file systems", self.filesystems.len(), limits::FILESYSTEMS),
+            ("stage marks", self.marks.len(), limits::MARKS),
+            ("files", self.files.len(), limits::FILES),
+            ("mappings", self.mappings.len(), limits::MAPPINGS),
+            ("uses", self.uses.len(), limits::USES),
+            ("look-ups", self.lookups.len(), limits::LOOKUPS),
+            ("metadata misses", self.metadata.len(), limits::MISSES),
+        ] {
+            bounded(what, rows, most)?;
+        }
+        if !is_page_size(self.meta.page_size) {
             return Err(format!("pages of {} bytes", self.meta.page_size));
         }
+        for mark in &self.marks {
+            stage_name(&mark.stage)?;
+        }
+        self.check_paths()?;
         let processes = self.processes.len() as u64;
         for (index, process) in self.processes.iter().enumerate() {
             if process.parent.is_some_and(|p| u64::from(p) >= processes) {
@@ -198,14 +261,6 @@ impl Trace {
                 .is_some_and(|f| f as usize >= self.filesystems.len())
             {
                 return Err(format!("file {index} is on a file system that is not listed"));
-            }
-            let paths = [Some(&file.path), file.overlay.as_ref()];
-            if paths
-                .into_iter()
-                .flatten()
-                .any(|p| p.as_bytes().len() >= MAX_PATH || p.as_bytes().contains(&0))
-            {
-                return Err(format!("file {index} has an impossible path"));
             }
         }
         for (index, mapping) in self.mappings.iter().enumerate() {
@@ -224,16 +279,45 @@ impl Trace {
         }
         for (index, miss) in self.metadata.iter().enumerate() {
             let pages = u64::from(miss.pages);
-            if pages > MAX_MISS_PAGES || !addressable(miss.start, pages, self.meta.page_size) {
+            if pages > limits::MISS_PAGES as u64 || !addressable(miss.start, pages, self.meta.page_size) {
                 return Err(format!(
                     "metadata miss {index} has too many pages or is beyond the largest device"
                 ));
             }
         }
         for (index, lookup) in self.lookups.iter().enumerate() {
-            if u64::from(lookup.process) >= processes || !super::usable(&lookup.path) {
-                return Err(format!("lookup {index} has no process or an impossible path"));
+            if u64::from(lookup.process) >= processes {
+                return Err(format!("look-up {index} is of a process that is not listed"));
             }
+        }
+        Ok(())
+    }
+
+    /// Whether every path has one spelling. Empty may be the executable of a process that is unknown, and the path of a
+    /// file on a file system that is mounted nowhere: they name nothing.
+    fn check_paths(&self) -> Result<(), String> {
+        let one = |what: &str, index: usize, path: &FilePath| {
+            let bad = |why| refused(format!("{what} {index}"), path.as_bytes(), why);
+            path.check().map_err(bad)
+        };
+        for (index, process) in self.processes.iter().enumerate() {
+            if process.executable != FilePath::default() {
+                one("process", index, &process.executable)?;
+            }
+        }
+        for (index, filesystem) in self.filesystems.iter().enumerate() {
+            one("file system", index, &filesystem.mount_point)?;
+        }
+        for (index, file) in self.files.iter().enumerate() {
+            if file.filesystem.is_some() || file.path != FilePath::default() {
+                one("file", index, &file.path)?;
+            }
+            if let Some(overlay) = &file.overlay {
+                one("file", index, overlay)?;
+            }
+        }
+        for (index, lookup) in self.lookups.iter().enumerate() {
+            one("look-up", index, &lookup.path)?;
         }
         Ok(())
     }

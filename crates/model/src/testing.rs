@@ -1,0 +1,224 @@
+//! Small nouns for the tests of all crates, of which a test changes what it is about. Behind the feature `testing`.
+
+use crate::format::FormatError;
+use crate::machine::{Cost, DeviceClass};
+use crate::plan::{PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request};
+use crate::profile::{Entry, Need, Policy, Version, WeightedRange};
+use crate::trace::{
+    Backend, End, EndReason, Evidence, File, FileState, Filesystem, Lookup, LookupKind, Lost, Meta, Process,
+    Scope, Use, UseKind,
+};
+use crate::{FilePath, Key, Profile, Trace};
+
+/// A disk with one head: 100 MB/s, 5 ms.
+pub const DISK: Cost = Cost {
+    class: DeviceClass::Disk,
+    bandwidth: 100e6,
+    latency: 5e-3,
+    depth: 1,
+};
+
+/// A solid-state device: 1 GB/s, 100 us, 8 requests at once.
+pub const FLASH: Cost = Cost {
+    class: DeviceClass::Flash,
+    bandwidth: 1e9,
+    latency: 1e-4,
+    depth: 8,
+};
+
+/// A volume behind a network: 125 MB/s, 1 ms, 16 requests at once.
+pub const NETWORK: Cost = Cost {
+    class: DeviceClass::Network,
+    bandwidth: 125e6,
+    latency: 1e-3,
+    depth: 16,
+};
+
+/// The version that files have here: 1 MiB.
+pub const VERSION: Version = Version {
+    size: 1 << 20,
+    mtime_ns: 5,
+    generation: 1,
+};
+
+/// A key.
+///
+/// # Panics
+/// If the text is none.
+pub fn key(text: &str) -> Key {
+    Key::new(text).expect("a key")
+}
+
+/// Pages with a weight, needed at once in the first stage.
+pub fn range(start: u64, pages: u32, weight: f32) -> WeightedRange {
+    WeightedRange {
+        start,
+        pages,
+        weight,
+        first_use_ns: 0,
+        stage: 0,
+    }
+}
+
+/// A file that every start opens, of which it needs no page.
+pub fn entry(path: &str) -> Entry {
+    Entry {
+        path: path.into(),
+        overlay: None,
+        need: Need::Open,
+        weight: 1.0,
+        first_use_ns: 0,
+        stage: 0,
+        version: Some(VERSION),
+        ranges: Vec::new(),
+    }
+}
+
+/// What the key `k` needs, learned from three runs, in pages of 4 KiB.
+pub fn profile(entries: Vec<Entry>) -> Profile {
+    Profile {
+        runs: 3,
+        mass: 2.0,
+        entries,
+        ..Profile::new(key("k"), 4096, Policy::Decay)
+    }
+}
+
+/// A file of a plan, of [`VERSION`], on the first device.
+pub fn planned(path: &str) -> PlanFileEntry {
+    PlanFileEntry {
+        path: path.into(),
+        device: 0,
+        inode: 12,
+        generation: VERSION.generation,
+        size: VERSION.size,
+        mtime_ns: VERSION.mtime_ns,
+    }
+}
+
+/// A plan for the key `k` on one device at `/`, in pages of 4 KiB; all requests fit the budget.
+pub fn draft(cost: Cost, files: Vec<PlanFileEntry>, requests: Vec<Request>) -> PlanDraft {
+    PlanDraft {
+        budget: u64::MAX,
+        cut: requests.len() as u32,
+        devices: vec![PlanDevice::new("/".into(), cost)],
+        files,
+        requests,
+        ..PlanDraft::new(key("k"), 4096)
+    }
+}
+
+/// The file of a plan.
+///
+/// # Panics
+/// If a reader would refuse it.
+pub fn plan_file(draft: &PlanDraft) -> PlanFile {
+    PlanFile(draft.to_bytes().expect("a plan"))
+}
+
+/// A whole trace of one process, with evidence of uses, on one file system at `/`, in pages of 4 KiB, in which nothing
+/// happens for a second.
+pub fn trace() -> Trace {
+    Trace {
+        meta: Meta {
+            started_unix_ns: 1,
+            kernel: "6.18".into(),
+            page_size: 4096,
+            backend: Backend::Bpf,
+            evidence: Evidence::Uses,
+            scope: Scope::Tree,
+            command: vec!["true".into()],
+            recorder: "0".into(),
+            replayed: false,
+        },
+        end: End {
+            reason: EndReason::Exit(0),
+            elapsed_ns: 1_000_000_000,
+            cpu_ns: None,
+            events: 0,
+            blocked_ns: None,
+        },
+        lost: Lost::default(),
+        processes: vec![Process {
+            pid: 7,
+            parent: None,
+            start_ns: 0,
+            executable: "/bin/true".into(),
+        }],
+        filesystems: vec![Filesystem {
+            major: 8,
+            minor: 1,
+            fstype: "ext4".into(),
+            mount_point: "/".into(),
+            local: true,
+        }],
+        files: Vec::new(),
+        mappings: Vec::new(),
+        uses: Vec::new(),
+        lookups: Vec::new(),
+        metadata: Vec::new(),
+        marks: Vec::new(),
+    }
+}
+
+/// A file of a trace, of [`VERSION`], on its file system.
+pub fn file(path: &str) -> File {
+    File {
+        filesystem: Some(0),
+        path: path.into(),
+        overlay: None,
+        inode: 12,
+        generation: VERSION.generation,
+        size: VERSION.size,
+        mtime_ns: VERSION.mtime_ns,
+        mode: 0o100_644,
+        state: FileState::Present,
+    }
+}
+
+/// Pages of a file of a trace, read after so many milliseconds.
+pub fn used(ms: u64, file: u32, start: u64, pages: u32) -> Use {
+    Use {
+        time_ns: ms * 1_000_000,
+        process: 0,
+        file,
+        start,
+        pages,
+        kind: UseKind::Read,
+    }
+}
+
+/// A path found by stat after so many milliseconds.
+pub fn lookup(ms: u64, path: &str) -> Lookup {
+    Lookup {
+        time_ns: ms * 1_000_000,
+        process: 0,
+        path: FilePath::from(path),
+        kind: LookupKind::Stat,
+        found: true,
+    }
+}
+
+/// What has a file format, written without the checks of its writer: as somebody would who wants to deceive a reader.
+pub trait Forged {
+    /// The file. Section lengths keep their limits all the same.
+    fn forged(&self) -> Result<Vec<u8>, FormatError>;
+}
+
+impl Forged for Trace {
+    fn forged(&self) -> Result<Vec<u8>, FormatError> {
+        self.written()
+    }
+}
+
+impl Forged for Profile {
+    fn forged(&self) -> Result<Vec<u8>, FormatError> {
+        self.written()
+    }
+}
+
+impl Forged for PlanDraft {
+    fn forged(&self) -> Result<Vec<u8>, FormatError> {
+        self.written()
+    }
+}
