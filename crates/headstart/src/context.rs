@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result};
 use headstart_session::document::Written;
 use serde::Serialize;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -16,18 +17,20 @@ pub struct Output {
 }
 
 impl Output {
-    /// Prints one of the two.
-    pub fn print<T: Serialize + ?Sized>(self, document: &T, text: impl FnOnce() -> String) -> Result<()> {
-        let bytes = match self.json {
-            true => {
-                let mut bytes = serde_json::to_vec_pretty(document).context("cannot make JSON of it")?;
-                bytes.push(b'\n');
-                bytes
-            }
-            false => text().into_bytes(),
+    /// Prints one of the two, as it is made: all pages of a file with many take more memory than the file.
+    pub fn print<D: Serialize + ?Sized, T: Display>(
+        self,
+        document: &D,
+        text: impl FnOnce() -> T,
+    ) -> Result<()> {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        let written = match self.json {
+            true => serde_json::to_writer_pretty(&mut out, document)
+                .map_err(io::Error::from)
+                .and_then(|()| out.write_all(b"\n")),
+            false => write!(out, "{}", text()),
         };
-        let mut out = io::stdout().lock();
-        match out.write_all(&bytes).and_then(|()| out.flush()) {
+        match written.and_then(|()| out.flush()) {
             // Whoever read has read enough, as `head` does.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.context("cannot write to standard output"),

@@ -102,11 +102,11 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
         0.0
     };
     merge_stages(profile, &run);
-    let stage = |time: u64| -> u16 {
-        let name = &run.stages[usize::from(run.stage(time))].0;
-        let last = profile.stages.len().saturating_sub(1);
-        profile.stages.iter().position(|s| s == name).unwrap_or(last) as u16
-    };
+    let last = profile.stages.len().saturating_sub(1);
+    let places: Vec<u16> = (run.stages.iter())
+        .map(|(name, _)| profile.stages.iter().position(|s| s == name).unwrap_or(last) as u16)
+        .collect();
+    let stage = |time: u64| -> u16 { places[usize::from(run.stage(time))] };
     let mut seen: BTreeMap<&FilePath, &PathUse> = run.paths.iter().collect();
     let mut entries = Vec::with_capacity(profile.entries.len() + seen.len());
     for entry in std::mem::take(&mut profile.entries) {
@@ -130,7 +130,7 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
         entry.ranges.retain(|r| r.weight > forget);
     }
     entries.retain(|e| e.weight > forget);
-    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     profile.entries = entries;
     profile.cpu_ns = match (profile.cpu_ns, run.cpu_ns) {
         (before, _) if !usual => before,

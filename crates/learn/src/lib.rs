@@ -89,6 +89,8 @@ pub fn learn(
     profile.key = options.key.clone();
     profile.policy = options.policy;
     profile.updated_unix_ns = options.now_unix_ns;
+    // What has the least weight is the least loss where it is too much for a file.
+    profile.fit();
     Ok(profile)
 }
 

@@ -1,11 +1,12 @@
 //! Two traces, two profiles or two plans side by side: which pages and paths they have in common.
 
-use crate::human::{bytes, pages, ranges};
-use crate::table::{Table, facts, section};
+use crate::human::{bytes, pages, printable, ranges};
+use crate::table::{Table, Written, facts, section};
 use headstart_model::plan::{Plan, RequestKind};
 use headstart_model::{FilePath, PageRange, PageSet, Profile, Trace};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// What is compared: pages by file, and paths needed otherwise.
 #[derive(Debug, Default)]
@@ -64,10 +65,12 @@ pub fn of_trace(trace: &Trace) -> Side {
         page_size: trace.meta.page_size,
         ..Side::default()
     };
+    // All ranges of a path first: one that many files have would be merged anew with each.
+    let mut ranges: BTreeMap<FilePath, Vec<PageRange>> = BTreeMap::new();
     for (file, set) in trace.files.iter().zip(crate::trace::used(trace)) {
-        let known = side.pages.entry(file.path.clone()).or_default();
-        *known = known.union(&set);
+        ranges.entry(file.path.clone()).or_default().extend(set.ranges());
     }
+    side.pages = merged(ranges);
     side.paths = trace.lookups.iter().map(|lookup| lookup.path.clone()).collect();
     side
 }
@@ -95,6 +98,14 @@ pub fn of_profile(profile: &Profile) -> Side {
 pub fn of_plan(plan: &Plan<'_>) -> Side {
     let page_size = u64::from(plan.page_size().max(1));
     let mut ranges: BTreeMap<FilePath, Vec<PageRange>> = BTreeMap::new();
+    let metadata: Vec<FilePath> = (0..plan.device_count())
+        .map(|index| {
+            let mount = plan.device(index).map(|d| d.mount_point.to_string());
+            format!("{} (metadata)", mount.unwrap_or_default())
+                .as_str()
+                .into()
+        })
+        .collect();
     let mut side = Side {
         page_size: plan.page_size(),
         ..Side::default()
@@ -106,11 +117,9 @@ pub fn of_plan(plan: &Plan<'_>) -> Side {
         };
         match (request.kind, plan.path(request.file as usize)) {
             (RequestKind::Metadata, _) => {
-                let mount = plan
-                    .device(usize::from(request.device))
-                    .map(|d| d.mount_point.to_string());
-                let name = format!("{} (metadata)", mount.unwrap_or_default());
-                ranges.entry(name.as_str().into()).or_default().push(range);
+                if let Some(name) = metadata.get(usize::from(request.device)) {
+                    ranges.entry(name.clone()).or_default().push(range);
+                }
             }
             (RequestKind::Data, Some(path)) => ranges.entry(path.into()).or_default().push(range),
             (_, Some(path)) => {
@@ -119,11 +128,13 @@ pub fn of_plan(plan: &Plan<'_>) -> Side {
             (_, None) => {}
         }
     }
-    side.pages = ranges
-        .into_iter()
-        .map(|(path, list)| (path, list.into_iter().collect()))
-        .collect();
+    side.pages = merged(ranges);
     side
+}
+
+fn merged(ranges: BTreeMap<FilePath, Vec<PageRange>>) -> BTreeMap<FilePath, PageSet> {
+    let merge = |(path, list): (FilePath, Vec<PageRange>)| (path, list.into_iter().collect());
+    ranges.into_iter().map(merge).collect()
 }
 
 /// Compares.
@@ -175,7 +186,7 @@ pub fn diff(kind: &'static str, a: &Side, b: &Side) -> Diff {
 }
 
 /// The comparison for people; at most `top` rows of each table.
-pub fn text(diff: &Diff, top: usize, list_pages: bool) -> String {
+pub fn text(diff: &Diff, top: usize, list_pages: bool) -> impl fmt::Display {
     let size = |count: u64| pages(count, diff.page_size);
     let mut out = facts([
         ("A", size(diff.pages_a)),
@@ -216,14 +227,22 @@ pub fn text(diff: &Diff, top: usize, list_pages: bool) -> String {
             .for_each(|path| table.row([path.to_string()]));
         out += &section(title, &table);
     }
-    if list_pages {
-        let mut table = Table::new(&["file", "only A", "only B"]);
-        for file in &diff.files {
-            table.row([file.path.to_string(), ranges(&file.only_a), ranges(&file.only_b)]);
+    Written(move |f: &mut fmt::Formatter<'_>| {
+        f.write_str(&out)?;
+        if !list_pages {
+            return Ok(());
         }
-        out += &section("Pages", &table);
-    }
-    out
+        writeln!(f, "\nPages")?;
+        for file in &diff.files {
+            writeln!(f, "{}", printable(&file.path.to_string()))?;
+            for (side, only) in [("A", &file.only_a), ("B", &file.only_b)] {
+                if !only.is_empty() {
+                    writeln!(f, "  only {side}  {}", ranges(only))?;
+                }
+            }
+        }
+        Ok(())
+    })
 }
 
 #[cfg(test)]
@@ -259,7 +278,7 @@ mod tests {
         );
         assert_eq!(diff.files[1].only_b, [PageRange::new(4, 1)]);
         assert_eq!(diff.paths_only_b, [FilePath::from("/y")]);
-        assert!(text(&diff, 10, true).contains("8.0 % of either"));
+        assert!(text(&diff, 10, true).to_string().contains("8.0 % of either"));
     }
 
     #[test]

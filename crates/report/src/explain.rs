@@ -191,6 +191,9 @@ fn reason(it: &Explanation, (profile, plan, excluded): (bool, bool, Option<&str>
     )
 }
 
+/// The most weights and the most requests that are told to people: a plan may have a hundred thousand for one path.
+const SHOWN: usize = 200;
+
 /// The explanation for people.
 pub fn text(it: &Explanation) -> String {
     let now = match &it.now {
@@ -231,7 +234,9 @@ pub fn text(it: &Explanation) -> String {
         if let Some(overlay) = &entry.overlay {
             lines.push(("through", overlay.to_string()));
         }
-        for (bits, set) in crate::profile::by_weight(entry) {
+        let by_weight = crate::profile::by_weight(entry);
+        let more = by_weight.len().saturating_sub(SHOWN);
+        for (bits, set) in by_weight.into_iter().take(SHOWN) {
             lines.push((
                 "pages",
                 format!(
@@ -241,8 +246,14 @@ pub fn text(it: &Explanation) -> String {
                 ),
             ));
         }
+        if more > 0 {
+            lines.push((
+                "pages",
+                format!("and {more} lighter weights: --json has them all"),
+            ));
+        }
     }
-    for (index, request) in &it.requests {
+    for (index, request) in it.requests.iter().take(SHOWN) {
         let beyond = if *index < it.cut {
             ""
         } else {
@@ -257,6 +268,9 @@ pub fn text(it: &Explanation) -> String {
                 request.offset
             ),
         ));
+    }
+    if let Some(more @ 1..) = it.requests.len().checked_sub(SHOWN) {
+        lines.push(("request", format!("and {more} more: --json has them all")));
     }
     facts(lines)
 }

@@ -1,11 +1,12 @@
 //! A plan as text and as a JSON document.
 
 use crate::Detail;
-use crate::human::{ago, bytes, duration};
-use crate::table::{Table, facts, section};
+use crate::human::{ago, bytes, duration, printable};
+use crate::table::{Table, Written, facts, section};
 use headstart_model::machine::Cost;
 use headstart_model::plan::{NO_FILE, Plan, Request, RequestKind};
 use serde::Serialize;
+use std::fmt;
 
 /// A plan as a JSON document.
 #[derive(Debug, Serialize)]
@@ -161,7 +162,7 @@ pub fn issued(plan: &Plan<'_>, of: RequestKind) -> (u64, u64, u64) {
 }
 
 /// The plan for people.
-pub fn text(plan: &Plan<'_>, detail: Detail, now_unix_ns: u64) -> String {
+pub fn text(plan: &Plan<'_>, detail: Detail, now_unix_ns: u64) -> impl fmt::Display {
     let beyond = plan.request_count() - plan.cut();
     let mut out = facts([
         ("plan for", plan.key().to_string()),
@@ -209,10 +210,13 @@ pub fn text(plan: &Plan<'_>, detail: Detail, now_unix_ns: u64) -> String {
     }
     out += &section("Devices", &devices);
     out += &section("Files by bytes", &files(plan, detail.top));
-    if detail.pages {
-        out += &section("Requests in issue order", &requests(plan));
-    }
-    out
+    Written(move |f: &mut fmt::Formatter<'_>| {
+        f.write_str(&out)?;
+        match detail.pages {
+            true => requests(plan, f),
+            false => Ok(()),
+        }
+    })
 }
 
 fn files(plan: &Plan<'_>, top: usize) -> Table {
@@ -235,16 +239,12 @@ fn files(plan: &Plan<'_>, top: usize) -> Table {
     table
 }
 
-fn requests(plan: &Plan<'_>) -> Table {
-    let mut table = Table::new(&[
-        "kind",
-        ">stage",
-        ">device",
-        ">offset",
-        ">length",
-        ">needed at",
-        "file",
-    ]);
+fn requests(plan: &Plan<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "\nRequests in issue order")?;
+    writeln!(
+        f,
+        "kind      stage  device            offset        length  needed at  file"
+    )?;
     for (index, request) in plan.requests().enumerate() {
         let path = plan
             .path(request.file as usize)
@@ -255,15 +255,17 @@ fn requests(plan: &Plan<'_>) -> Table {
         } else {
             " (beyond the budget)"
         };
-        table.row([
-            kind(request.kind).to_string(),
-            request.stage.to_string(),
-            request.device.to_string(),
-            request.offset.to_string(),
-            request.length.to_string(),
+        writeln!(
+            f,
+            "{:<8}  {:>5}  {:>6}  {:>16}  {:>12}  {:>9}  {}{beyond}",
+            kind(request.kind),
+            request.stage,
+            request.device,
+            request.offset,
+            request.length,
             duration(u64::from(request.deadline_us) * 1000),
-            format!("{path}{beyond}"),
-        ]);
+            printable(&path),
+        )?;
     }
-    table
+    Ok(())
 }

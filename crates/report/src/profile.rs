@@ -1,10 +1,11 @@
 //! A profile as text. Its JSON document is [`Profile`] itself.
 
 use crate::Detail;
-use crate::human::{ago, duration, pages, ranges, weight};
-use crate::table::{Table, facts, section};
+use crate::human::{ago, duration, pages, printable, ranges, weight};
+use crate::table::{Table, Written, facts, section};
 use headstart_model::profile::Need;
 use headstart_model::{PageSet, Profile};
+use std::fmt;
 
 /// Pages of the profile that a plan takes up, and pages in all.
 pub fn page_counts(profile: &Profile) -> (u64, u64) {
@@ -20,7 +21,7 @@ pub fn page_counts(profile: &Profile) -> (u64, u64) {
 }
 
 /// The profile for people.
-pub fn text(profile: &Profile, detail: Detail, now_unix_ns: u64) -> String {
+pub fn text(profile: &Profile, detail: Detail, now_unix_ns: u64) -> impl fmt::Display {
     let threshold = profile.policy.threshold();
     let (taken, all) = page_counts(profile);
     let mut out = facts([
@@ -80,20 +81,25 @@ pub fn text(profile: &Profile, detail: Detail, now_unix_ns: u64) -> String {
         ]);
     }
     out += &section("Files by pages prefetched", &table);
-    if detail.pages {
-        let mut table = Table::new(&["file", ">weight", "pages"]);
-        for entry in &profile.entries {
-            for (weight_bits, set) in by_weight(entry) {
-                table.row([
-                    entry.path.to_string(),
-                    weight(f32::from_bits(weight_bits)),
-                    ranges(set.ranges()),
-                ]);
+    Written(move |f: &mut fmt::Formatter<'_>| {
+        f.write_str(&out)?;
+        if !detail.pages {
+            return Ok(());
+        }
+        writeln!(f, "\nPages by weight")?;
+        for entry in profile.entries.iter().filter(|entry| !entry.ranges.is_empty()) {
+            writeln!(f, "{}", printable(&entry.path.to_string()))?;
+            for (bits, set) in by_weight(entry) {
+                writeln!(
+                    f,
+                    "  {:>5}  {}",
+                    weight(f32::from_bits(bits)),
+                    ranges(set.ranges())
+                )?;
             }
         }
-        out += &section("Pages", &table);
-    }
-    out
+        Ok(())
+    })
 }
 
 /// An entry's pages by weight, heaviest first. Weights are not negative, so their bits sort as they do.

@@ -1,4 +1,5 @@
-//! Plain tables: columns as wide as their longest cell, numbers to the right.
+//! Plain tables: columns as wide as their longest cell, numbers to the right. And lists too long for that, which are
+//! written as they are made.
 
 use crate::human::printable;
 use std::fmt;
@@ -44,17 +45,30 @@ impl fmt::Display for Table {
         let widths: Vec<usize> = (0..heads.len())
             .map(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0))
             .collect();
+        let last = heads.len().saturating_sub(1);
         for row in all() {
             let mut line = String::new();
-            for ((cell, width), right) in row.iter().zip(&widths).zip(&self.right) {
-                match right {
-                    true => line.push_str(&format!("{cell:>width$}  ")),
-                    false => line.push_str(&format!("{cell:<width$}  ")),
+            for (column, cell) in row.iter().enumerate() {
+                let width = widths[column];
+                match (self.right[column], column == last) {
+                    (true, _) => line.push_str(&format!("{cell:>width$}  ")),
+                    // Nothing stands behind it: spaces as many as the longest cell has would be for nothing.
+                    (false, true) => line.push_str(cell),
+                    (false, false) => line.push_str(&format!("{cell:<width$}  ")),
                 }
             }
             writeln!(f, "{}", line.trim_end())?;
         }
         Ok(())
+    }
+}
+
+/// Text that is written as it is made: all pages of a file with many take more memory than the file.
+pub struct Written<F>(pub F);
+
+impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Written<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0(f)
     }
 }
 
@@ -78,6 +92,17 @@ pub fn section(title: &str, table: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn audit_06_a_long_cell_at_the_end_lengthens_no_other_line() {
+        let mut table = Table::new(&[">n", "pages"]);
+        table.row(["1", &"x".repeat(1 << 20)]);
+        (0..100_000).for_each(|_| table.row(["2", "y"]));
+        assert_eq!(
+            table.to_string().len(),
+            "n  pages\n".len() + "1  \n".len() + (1 << 20) + 100_000 * "2  y\n".len()
+        );
+    }
 
     #[test]
     fn columns_line_up() {

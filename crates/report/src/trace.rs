@@ -1,11 +1,12 @@
 //! A trace as text. Its JSON document is [`Trace`] itself.
 
 use crate::Detail;
-use crate::human::{bytes, date, duration, pages, percent, ranges, status};
-use crate::table::{Table, facts, section};
+use crate::human::{bytes, date, duration, pages, percent, printable, ranges, status};
+use crate::table::{Table, Written, facts, section};
 use headstart_model::trace::{End, EndReason, Lost, UseKind};
 use headstart_model::{PageRange, PageSet, Trace};
 use serde::Serialize;
+use std::fmt;
 
 /// What a trace holds, in numbers.
 #[derive(Clone, Debug, Serialize)]
@@ -62,7 +63,7 @@ pub fn used(trace: &Trace) -> Vec<PageSet> {
 }
 
 /// The trace, of a file of so many bytes, for people.
-pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> String {
+pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> impl fmt::Display {
     let page = trace.meta.page_size;
     let sets = used(trace);
     let total: u64 = sets.iter().map(PageSet::pages).sum();
@@ -136,14 +137,22 @@ pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> String {
         stages.row([duration(mark.time_ns), mark.stage.clone()]);
     }
     out += &section("Stages", &stages);
-    if detail.pages {
-        let mut table = Table::new(&["file", "pages"]);
-        for (file, set) in trace.files.iter().zip(&sets) {
-            table.row([file.path.to_string(), ranges(set.ranges())]);
+    Written(move |f: &mut fmt::Formatter<'_>| {
+        f.write_str(&out)?;
+        if !detail.pages {
+            return Ok(());
         }
-        out += &section("Pages", &table);
-    }
-    out
+        writeln!(f, "\nPages")?;
+        for (file, set) in trace.files.iter().zip(&sets) {
+            writeln!(
+                f,
+                "{}  {}",
+                printable(&file.path.to_string()),
+                ranges(set.ranges())
+            )?;
+        }
+        Ok(())
+    })
 }
 
 fn size(trace: &Trace, file_bytes: usize) -> String {
