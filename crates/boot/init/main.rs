@@ -7,7 +7,7 @@
 //! finds a child that it did not start; systemd puts it into `init.scope`.
 //! Where an initramfs has started headstart already, it waits for the word of that one.
 //!
-//! `headstart-init --gate` is what the unit and an initramfs ask, in the root's directory, before headstart is read: it fails where boots are left alone.
+//! `headstart-init --decide` is what the unit and an initramfs ask, in the root's directory, before headstart is read: it fails where this boot is bypassed.
 //! `headstart-init --wait` is by what `headstart-hold.service` waits as process 1 does.
 //!
 //! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
@@ -18,7 +18,7 @@
 #![no_std]
 #![no_main]
 
-mod gate;
+mod bypass;
 
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char};
@@ -201,11 +201,11 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     // SAFETY: no arguments.
     if unsafe { call(number::GETPID, [0; 5]) } != 1 {
         // SAFETY: as many arguments as there are said to be.
-        if unsafe { *stack == 2 && gate::begins_with(*arguments.add(1), b"--gate\0") } {
-            end(gate::is_shut(gate::is_said).into());
+        if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--decide\0") } {
+            end(bypass::is_bypassed(bypass::is_said).into());
         }
         // SAFETY: the same.
-        if unsafe { *stack == 2 && gate::begins_with(*arguments.add(1), b"--wait\0") } {
+        if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--wait\0") } {
             held_by(HOLD);
             end(0);
         }
@@ -216,8 +216,8 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     }
     // SAFETY: the kernel's lists.
     let is_said =
-        || unsafe { gate::is_said_to_process_1([arguments.cast_const(), environment.cast_const()]) };
-    if !held_by(RUNS_ALREADY) && !gate::is_shut(is_said) {
+        || unsafe { bypass::is_said_to_process_1([arguments.cast_const(), environment.cast_const()]) };
+    if !held_by(RUNS_ALREADY) && !bypass::is_bypassed(is_said) {
         begin(environment);
     }
     for init in INITS {
@@ -341,7 +341,7 @@ fn child(tell: i32, environment: *const *const c_char) {
             continue;
         }
         // Looked up while that comes.
-        gate::is_configured();
+        bypass::is_configured();
         let arguments: [*const c_char; 6] = [
             command.as_ptr(),
             c"boot".as_ptr(),

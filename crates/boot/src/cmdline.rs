@@ -10,7 +10,7 @@ pub enum Wish {
     Off,
     /// Record and learn, but do not replay.
     Record,
-    /// Replay, record and learn, also where boots are left alone, or where it was this one's turn to go without.
+    /// Replay, record and learn, also where boots are bypassed, or where it was this one's turn to go without.
     On,
     /// What earlier boots have shown to be best.
     #[default]

@@ -1,9 +1,9 @@
 //! The first and the last thing that others want of this process: to be in memory, and to tell when they may go on.
 
 use super::last::Place;
-use super::{gate, init, install};
+use super::{decision, init, install};
 use headstart_session::store;
-use headstart_system::launch::Tell;
+use headstart_system::launch::ReadyPipe;
 use headstart_system::residency::fadvise_willneed;
 use std::fs::File;
 use std::os::linux::net::SocketAddrExt;
@@ -12,9 +12,9 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// Less than any device's request limit, beyond which an advice is cut off silently.
 const CHUNK: u64 = 128 << 10;
 
-/// What comes before anything of `boot run` is parsed or read; false if this boot is left alone.
+/// What comes before anything of `boot run` is parsed or read; false if this boot is bypassed.
 pub fn begin() -> bool {
-    if store(None).is_ok_and(|store| gate::is_shut(&store, place())) {
+    if store(None).is_ok_and(|store| decision::is_bypassed(&store, place())) {
         waiting().1.let_go();
         return false;
     }
@@ -56,7 +56,7 @@ pub enum Waiting {
     /// The units ordered behind this one, until systemd is told that it has started (sd_notify(3)).
     Units,
     /// Process 1.
-    Init(Tell),
+    Init(ReadyPipe),
     /// Nobody.
     Nobody,
 }
@@ -67,7 +67,7 @@ impl Waiting {
         match self {
             // As long as the unit gives it to start.
             Waiting::Units => notify(b"EXTEND_TIMEOUT_USEC=15000000"),
-            Waiting::Init(tell) => tell.still(),
+            Waiting::Init(ready) => ready.wait_on(),
             Waiting::Nobody => {}
         }
     }
@@ -76,7 +76,7 @@ impl Waiting {
     pub fn let_go(self) {
         match self {
             Waiting::Units => notify(b"READY=1"),
-            Waiting::Init(tell) => tell.go(),
+            Waiting::Init(ready) => ready.release(),
             Waiting::Nobody => {}
         }
     }

@@ -2,7 +2,7 @@
 //! has become writable.
 
 use super::early::Waiting;
-use headstart_system::launch::Tell;
+use headstart_system::launch::ReadyPipe;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -63,7 +63,7 @@ impl Held {
         if over.is_some_and(|over| self.patience.is_left(over, now)) {
             if self.patience.is_to_tell(now) {
                 self.waiting.iter_mut().for_each(Waiting::still);
-                self.later.iter_mut().for_each(|hold| hold.0.still());
+                self.later.iter_mut().for_each(|hold| hold.0.wait_on());
             }
             return self.waiting.is_some() || (self.later.is_some() && !replay_is_to_come);
         }
@@ -118,7 +118,7 @@ impl Patience {
 /// For whom a replay that begins only when systemd has made the root writable holds the units that come then:
 /// `headstart-hold.service`, by a pipe in `run`, which says the same as the one that process 1 waits for. They go on when
 /// this is dropped, or the process ends.
-struct Hold(Tell);
+struct Hold(ReadyPipe);
 
 impl Hold {
     /// Makes the pipe.
@@ -130,7 +130,7 @@ impl Hold {
         }
         // Also for reading: else to open it would wait for somebody who reads.
         let pipe = File::options().read(true).write(true).open(&path)?;
-        Tell::by(pipe).map(Hold)
+        ReadyPipe::of(pipe).map(Hold)
     }
 }
 
@@ -175,10 +175,10 @@ mod tests {
         })
     }
 
-    fn pipe() -> (File, Tell) {
+    fn pipe() -> (File, ReadyPipe) {
         let flags = rustix::pipe::PipeFlags::NONBLOCK | rustix::pipe::PipeFlags::CLOEXEC;
         let (read, write) = rustix::pipe::pipe_with(flags).unwrap();
-        (read.into(), Tell::by(write.into()).unwrap())
+        (read.into(), ReadyPipe::of(write.into()).unwrap())
     }
 
     fn later(run: &Path) -> File {

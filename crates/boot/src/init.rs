@@ -5,7 +5,7 @@ use super::early::Waiting;
 use super::last::Place;
 use anyhow::{Context, Result};
 use headstart_store::Store;
-use headstart_system::launch::Tell;
+use headstart_system::launch::ReadyPipe;
 use rustix::mount::{MountFlags, mount};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -13,10 +13,10 @@ use std::os::unix::fs::MetadataExt;
 /// That program; empty for processors that it has not been written for.
 pub const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/headstart-init"));
 
-/// Serves this boot as the child of process 1, which waits for what is told by the pipe `tell`. Mounts what is not there
+/// Serves this boot as the child of process 1, which waits for a word in the pipe of this number. Mounts what is not there
 /// yet of `/proc`, `/sys`, `/dev` and `/run`, as systemd would, which keeps what it finds.
-pub fn run(store: &Store, tell: i32) -> Result<()> {
-    let tell = Tell::inherited(tell).context("--init")?;
+pub fn run(store: &Store, pipe: i32) -> Result<()> {
+    let ready = ReadyPipe::inherited(pipe).context("--init")?;
     let strict = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let timed = MountFlags::NOSUID | MountFlags::STRICTATIME;
     for (kind, target, options, data) in [
@@ -35,16 +35,16 @@ pub fn run(store: &Store, tell: i32) -> Result<()> {
         }
     }
     away_from_console();
-    super::run::run(store, Place::Init, Waiting::Init(tell))
+    super::run::run(store, Place::Init, Waiting::Init(ready))
 }
 
 /// Process 1 as it waits for what comes from the initramfs, told by the descriptor of this number.
 pub fn waiting(number: &str) -> Waiting {
-    let tell = number
+    let ready = number
         .parse()
         .ok()
-        .and_then(|number| Tell::inherited(number).ok());
-    tell.map_or(Waiting::Nobody, Waiting::Init)
+        .and_then(|number| ReadyPipe::inherited(number).ok());
+    ready.map_or(Waiting::Nobody, Waiting::Init)
 }
 
 /// Whether something is mounted at a directory of the root.

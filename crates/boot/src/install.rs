@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn units_and_hooks_name_the_command_and_the_program_where_they_are() {
-        let condition = "ExecCondition=+/usr/sbin/headstart-init --gate\n";
+        let condition = "ExecCondition=+/usr/sbin/headstart-init --decide\n";
         assert_eq!(of_command(UNIT, INSTALLED, true), UNIT);
         assert!(UNIT.contains(condition));
         let elsewhere = of_command(UNIT, "/opt/headstart", true);
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_unit_looks_for_what_hooks_leave() {
-        let mark = "/run/headstart/left-alone";
+        let mark = "/run/headstart/bypassed";
         assert!(UNIT.contains(&format!("\nConditionPathExists=!{mark}\n")));
         let leave_it = |hook: &&Hook| hook.text.contains(&format!(" >{mark} || true >.{mark}\n"));
         assert_eq!(HOOKS.iter().filter(leave_it).count(), 2);

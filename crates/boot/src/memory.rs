@@ -20,7 +20,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// Looks again. Where `/proc/meminfo` cannot be read nothing is known.
+    /// Looks how much is in use now. Where `/proc/meminfo` cannot be read nothing is known.
     pub fn look(&mut self) {
         if let Ok(now) = memory() {
             self.see(&now);
@@ -79,7 +79,11 @@ mod tests {
         assert_eq!(need.budget(1000 * MIB), (4096 - 1000 - 256) * MIB);
         need.see(&machine(192 * MIB, 100 * MIB));
         assert_eq!(need.budget(100 * MIB), 28 * MIB);
-        assert_eq!(need.budget(180 * MIB), 0, "a small machine is left alone");
+        assert_eq!(
+            need.budget(180 * MIB),
+            0,
+            "on a small machine nothing is read ahead"
+        );
         let limited = Memory {
             limit: Some(512 * MIB),
             ..machine(8192 * MIB, 500 * MIB)

@@ -13,7 +13,7 @@ use super::marks::{monotonic_ns, own_begin_ns};
 use super::memory::Need;
 use super::recording::Recording;
 use super::replays::Replays;
-use super::{RUN, boot_id, gate, key};
+use super::{RUN, boot_id, decision, key};
 use anyhow::{Context, Result};
 use headstart_model::Key;
 use headstart_model::outcome::Mode;
@@ -157,7 +157,7 @@ impl Boot<'_> {
     /// Decides what is done for this boot, and begins to read ahead.
     fn begin(&mut self) {
         let plan = plan_of(&self.kept, &mut |line| self.notes.tell(line));
-        let decision = gate::of_boot(&self.kept, self.wish, &self.config, plan.is_some());
+        let decision = decision::of_boot(&self.kept, self.wish, &self.config, plan.is_some());
         // A replay says so when it begins.
         self.last.mode = Some(match &decision {
             Decision::Replay => Mode::Record,
@@ -172,10 +172,10 @@ impl Boot<'_> {
                 self.not_replayed("the kernel command line says headstart=record".into());
             }
             Some(_) if decision != Decision::Replay => {
-                let why = self.kept.gate().map(|gate| gate.why);
+                let why = self.kept.bypass().map(|bypass| bypass.why);
                 self.not_replayed(why.map_or_else(
                     || "it was this boot's turn to go without, to compare with".into(),
-                    |why| format!("boots are left alone, and this one was to look again: {why}"),
+                    |why| format!("boots are bypassed, and this one was to re-evaluate that: {why}"),
                 ));
             }
             Some(plan) => {

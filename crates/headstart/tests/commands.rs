@@ -7,7 +7,7 @@ mod common;
 use common::{Case, can_record};
 use headstart_model::outcome::Mode;
 use headstart_model::{Key, Outcome};
-use headstart_store::{Gate, Store};
+use headstart_store::{Bypass, Store};
 
 #[test]
 fn wrong_usage_is_2() {
@@ -236,7 +236,7 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
 }
 
 #[test]
-fn where_replays_are_slower_starts_are_left_alone_but_for_one_in_so_many() {
+fn where_replays_are_slower_starts_are_bypassed_but_for_one_in_so_many() {
     if !can_record() {
         return;
     }
@@ -280,12 +280,12 @@ fn where_replays_are_slower_starts_are_left_alone_but_for_one_in_so_many() {
     let kept_outcomes = || kept.outcomes(|line| panic!("{line}")).len();
     let before = kept_outcomes();
     let all_before = files_below(&case.state());
-    let alone = start(&very_seldom);
+    let bypassed = start(&very_seldom);
     assert_eq!(
-        (alone["mode"].as_str(), alone["status"].as_i64()),
+        (bypassed["mode"].as_str(), bypassed["status"].as_i64()),
         (Some("control"), Some(0))
     );
-    let why = alone["not_learned"].as_str().unwrap();
+    let why = bypassed["not_learned"].as_str().unwrap();
     assert!(
         why.starts_with("bypassed: with reading ahead it takes 100 s"),
         "{why}"
@@ -294,11 +294,11 @@ fn where_replays_are_slower_starts_are_left_alone_but_for_one_in_so_many() {
     assert_eq!(files_below(&case.state()), all_before, "nothing is written");
     let text = case.headstart(&["status", "k"]).out;
     assert!(text.contains("with reading ahead it takes 100 s"), "{text}");
-    // What looks again has a replay, for only that can tell.
-    let gate = kept.gate().unwrap();
+    // The start that re-evaluates has a replay, for only that can tell.
+    let bypass = kept.bypass().unwrap();
     kept.lock()
         .unwrap()
-        .save_gate(Some(&Gate { every: 1, ..gate }))
+        .save_bypass(Some(&Bypass { every: 1, ..bypass }))
         .unwrap();
     assert_eq!(start(&very_seldom)["mode"], "replay");
     assert_eq!(
@@ -306,7 +306,7 @@ fn where_replays_are_slower_starts_are_left_alone_but_for_one_in_so_many() {
         "replay",
         "who asks for all to be read ahead gets that"
     );
-    assert_eq!(kept.gate(), None);
+    assert_eq!(kept.bypass(), None);
 }
 
 #[test]

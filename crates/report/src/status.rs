@@ -20,8 +20,8 @@ pub struct KeyStatus {
     pub traces: usize,
     /// Whether prefetching pays.
     pub comparison: Comparison,
-    /// Why starts are left alone; `None` if they are not.
-    pub gate: Option<Gate>,
+    /// Why starts are bypassed; `None` if they are not.
+    pub bypass: Option<Bypass>,
     /// The outcomes kept, oldest first.
     pub outcomes: Vec<Outcome>,
 }
@@ -54,20 +54,20 @@ pub struct PlanStatus {
     pub metadata_bytes: u64,
 }
 
-/// Why starts are left alone.
+/// Why starts are bypassed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Gate {
+pub struct Bypass {
     /// Why.
     pub why: String,
-    /// One start in so many looks again.
+    /// One start in so many re-evaluates that.
     pub every: u32,
 }
 
-impl Gate {
+impl Bypass {
     /// For people.
     pub fn text(&self) -> String {
-        let Gate { why, every } = self;
-        format!("{}; one in {every} looks again", printable(why))
+        let Bypass { why, every } = self;
+        format!("{}; one in {every} re-evaluates that", printable(why))
     }
 }
 
@@ -151,7 +151,7 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64) -> String {
         ("without", group(&status.comparison.without)),
         ("verdict", verdict(&status.comparison)),
     ];
-    lines.extend(status.gate.iter().map(|gate| ("left alone", gate.text())));
+    lines.extend(status.bypass.iter().map(|bypass| ("bypassed", bypass.text())));
     let mut out = facts(lines);
     let mut table = Table::new(&["started", "headstart", ">took", "learned"]);
     for outcome in status.outcomes.iter().rev().take(10) {
@@ -185,9 +185,9 @@ pub fn list(all: &[KeyStatus], now_unix_ns: u64) -> String {
                 status.outcomes.last().map_or(0, |o| o.started_unix_ns),
                 now_unix_ns,
             ),
-            match &status.gate {
+            match &status.bypass {
                 None => verdict(&status.comparison),
-                Some(gate) => format!("left alone: {}", printable(&gate.why)),
+                Some(bypass) => format!("bypassed: {}", printable(&bypass.why)),
             },
         ]);
     }

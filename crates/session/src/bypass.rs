@@ -5,7 +5,7 @@ use headstart_model::Outcome;
 use headstart_model::human::duration;
 use headstart_model::machine::DeviceClass;
 use headstart_model::plan::{Plan, Request};
-use headstart_store::Gate;
+use headstart_store::Bypass;
 use serde::{Deserialize, Serialize};
 
 /// The most of a boot that its replay, with headstart's own beginning, may take the device, or it cannot pay: something is
@@ -22,10 +22,10 @@ const BELIEVED: f64 = 1.25;
 /// reckoning, and with all in memory takes 1.6 s less.
 const SAVED: f64 = 0.5;
 
-/// The least of a boot that must be saved, or it is left alone: less is what boots differ by anyway.
+/// The least of a boot that must be saved, or it is bypassed: less is what boots differ by anyway.
 const LEAST_SAVED: f64 = 0.05;
 
-/// Looking again costs a tenth of a boot and more: at this share of the starts without a replay it comes to less than one in a hundred.
+/// A re-evaluation costs a tenth of a boot and more: at this share of the starts without a replay it comes to less than one in a hundred.
 const MOST_SELDOM: u32 = 4;
 
 /// How much a boot by itself reads at once, bytes, on average: faults, small files and the kernel's first guesses at reading
@@ -46,19 +46,19 @@ pub struct Alone {
     pub blocked_ns: Option<u64>,
 }
 
-/// The gate that follows from what is known, `None` for an open one; `every` is how many starts there are for one that
-/// looks again. Only of boots is it known how they go by themselves, for they begin with nothing in memory: of a program
+/// The bypass that follows from what is known, if any; `every` is how many starts there are for one that
+/// re-evaluates it. Only of boots is it known how they go by themselves, for they begin with nothing in memory: of a program
 /// one start finds there all it needs and the next one nothing.
 pub fn decide(
     alone: Option<&Alone>,
     plan: Option<&Plan<'_>>,
     outcomes: &[Outcome],
     every: u32,
-) -> Option<Gate> {
+) -> Option<Bypass> {
     if every == 0 {
         return None;
     }
-    let gate = |replay, why| Gate {
+    let bypass = |replay, why| Bypass {
         every,
         kernel: kernel(),
         replay,
@@ -66,7 +66,7 @@ pub fn decide(
     };
     let too_little = |alone: &Alone| too_little(alone, &Device::of(plan?, alone.rest_ns));
     if let Some(why) = alone.and_then(too_little) {
-        return Some(gate(false, why));
+        return Some(bypass(false, why));
     }
     let (with, without) = slower(outcomes)?;
     let why = format!(
@@ -74,18 +74,18 @@ pub fn decide(
         duration(with),
         duration(without)
     );
-    Some(gate(true, why))
+    Some(bypass(true, why))
 }
 
-/// A gate that is shut again, at a start that looked: what is found once more is looked for half as often, down to one start in
+/// A bypass that a re-evaluation has confirmed: what is found once more is looked for half as often, down to one start in
 /// `every` times [`MOST_SELDOM`].
-pub fn again(gate: Gate, before: Option<&Gate>, every: u32) -> Gate {
-    let known = before.filter(|before| before.kernel == gate.kernel);
-    let seldom = |before: &Gate| before.every.max(every).saturating_mul(2);
+pub fn again(found: Bypass, before: Option<&Bypass>, every: u32) -> Bypass {
+    let known = before.filter(|before| before.kernel == found.kernel);
+    let seldom = |before: &Bypass| before.every.max(every).saturating_mul(2);
     let every = known.map_or(every, |before| {
         seldom(before).min(every.saturating_mul(MOST_SELDOM))
     });
-    Gate { every, ..gate }
+    Bypass { every, ..found }
 }
 
 /// Why a replay cannot make a boot faster: the device takes as long for it, or there is too little to save, weighed against
@@ -207,19 +207,19 @@ mod tests {
         }
     }
 
-    fn shut(alone: Alone, plan: &PlanFile) -> Option<String> {
-        let gate = decide(Some(&alone), Some(&plan.plan().unwrap()), &[], 10);
-        gate.map(|gate| {
-            assert!(!gate.replay && gate.every == 10 && gate.kernel == kernel());
-            gate.why
+    fn why_bypassed(alone: Alone, plan: &PlanFile) -> Option<String> {
+        let bypass = decide(Some(&alone), Some(&plan.plan().unwrap()), &[], 10);
+        bypass.map(|bypass| {
+            assert!(!bypass.replay && bypass.every == 10 && bypass.kernel == kernel());
+            bypass.why
         })
     }
 
     /// The container of docs/measurements.md, section Boots: seconds from the execution of process 1 on, costs as probed.
     #[test]
-    fn the_measured_boots_are_left_alone_where_they_gain_nothing() {
+    fn the_measured_boots_are_bypassed_where_they_gain_nothing() {
         use DeviceClass::*;
-        let open = |alone, plan: &PlanFile| assert_eq!(shut(alone, plan), None);
+        let open = |alone, plan: &PlanFile| assert_eq!(why_bypassed(alone, plan), None);
         // With headstart 6.7, 1.8, 0.28 and 1.8 s sooner.
         open(alone(200, 7900, 7600), &container(Disk, 110e6, 6e-3, 1));
         open(alone(100, 1930, 3000), &container(Flash, 500e6, 4e-3, 16));
@@ -227,34 +227,34 @@ mod tests {
         open(alone(250, 2850, 15_000), &container(Flash, 99e6, 33.8e-3, 16));
         // 0.05 s later from before process 1 on, 0.25 s from the first unit on.
         let card = container(Flash, 24.3e6, 0.68e-3, 1);
-        let why = shut(alone(250, 1640, 5000), &card).unwrap();
+        let why = why_bypassed(alone(250, 1640, 5000), &card).unwrap();
         assert!(why.contains("would take the disk 1.47 s"), "{why}");
-        assert!(shut(alone(370, 1230, 4000), &card).is_some());
+        assert!(why_bypassed(alone(370, 1230, 4000), &card).is_some());
         // No difference but 0.1 s of processors.
         let none = container(Flash, 2.2e9, 9.3e-6, 1);
-        let why = shut(alone(40, 290, 230), &none).unwrap();
+        let why = why_bypassed(alone(40, 290, 230), &none).unwrap();
         assert!(why.contains("waits for disks for 21"), "{why}");
     }
 
     #[test]
     fn what_is_in_memory_already_is_not_waited_for() {
         let disk = container(DeviceClass::Flash, 500e6, 0.1e-3, 16);
-        assert!(shut(alone(40, 2000, 0), &disk).is_some());
+        assert!(why_bypassed(alone(40, 2000, 0), &disk).is_some());
         assert!(
-            shut(alone(40, 2000, 90), &disk).is_some(),
+            why_bypassed(alone(40, 2000, 90), &disk).is_some(),
             "headstart takes as much"
         );
         assert!(
-            shut(alone(40, 1000, 150), &disk).is_some(),
+            why_bypassed(alone(40, 1000, 150), &disk).is_some(),
             "it saves half of that"
         );
         let disk = container(DeviceClass::Flash, 500e6, 0.25e-3, 16);
-        assert_eq!(shut(alone(40, 1000, 250), &disk), None);
+        assert_eq!(why_bypassed(alone(40, 1000, 250), &disk), None);
         let unknown = Alone {
             blocked_ns: None,
             ..alone(40, 1000, 0)
         };
-        assert_eq!(shut(unknown, &disk), None, "the device's cost tells then");
+        assert_eq!(why_bypassed(unknown, &disk), None, "the device's cost tells then");
     }
 
     #[test]
@@ -264,14 +264,14 @@ mod tests {
         assert_eq!(Device::of(&plan, 0).replay_ns / MS, 3, "one request of 447");
         assert_eq!(Device::of(&plan, 447_000).replay_ns / MS, 1473);
         assert_eq!(
-            shut(alone(100, 1100, 900), &card),
+            why_bypassed(alone(100, 1100, 900), &card),
             None,
             "it has just read all that"
         );
     }
 
     #[test]
-    fn slower_replays_shut_the_gate_and_are_tried_again() {
+    fn starts_are_bypassed_where_replays_are_slower_and_those_are_tried_again() {
         let outcome = |(mode, ms): (Mode, u64)| Outcome {
             elapsed_ns: ms * MS,
             status: Some(0),
@@ -286,12 +286,12 @@ mod tests {
             (replay, 2260),
         ];
         let all = times.map(outcome);
-        let gate = decide(None, None, &all, 10).unwrap();
-        assert!(gate.replay, "only a replay can tell");
+        let bypass = decide(None, None, &all, 10).unwrap();
+        assert!(bypass.replay, "only a replay can tell");
         assert!(
-            gate.why.contains("2.23 s") && gate.why.contains("1.98 s"),
+            bypass.why.contains("2.23 s") && bypass.why.contains("1.98 s"),
             "{}",
-            gate.why
+            bypass.why
         );
         assert_eq!(decide(None, None, &all[..4], 10), None);
         assert_eq!(
@@ -303,18 +303,18 @@ mod tests {
 
     #[test]
     fn what_is_found_again_is_looked_for_more_seldom() {
-        let gate = |every, kernel: &str| Gate {
+        let bypass = |every, kernel: &str| Bypass {
             every,
             kernel: kernel.into(),
             replay: false,
             why: "no gain".into(),
         };
-        let next = |before: Option<&Gate>| again(gate(10, "6.12"), before, 10).every;
+        let next = |before: Option<&Bypass>| again(bypass(10, "6.12"), before, 10).every;
         assert_eq!(next(None), 10);
-        assert_eq!(next(Some(&gate(10, "6.1"))), 10, "another kernel");
-        assert_eq!(next(Some(&gate(10, "6.12"))), 20);
-        assert_eq!(next(Some(&gate(20, "6.12"))), 40);
-        assert_eq!(next(Some(&gate(40, "6.12"))), 40);
-        assert_eq!(next(Some(&gate(2, "6.12"))), 20, "it was configured otherwise");
+        assert_eq!(next(Some(&bypass(10, "6.1"))), 10, "another kernel");
+        assert_eq!(next(Some(&bypass(10, "6.12"))), 20);
+        assert_eq!(next(Some(&bypass(20, "6.12"))), 40);
+        assert_eq!(next(Some(&bypass(40, "6.12"))), 40);
+        assert_eq!(next(Some(&bypass(2, "6.12"))), 20, "it was configured otherwise");
     }
 }

@@ -1,7 +1,7 @@
 //! What is done for a start, decided from what is known before anything is done for it. Pure.
 
 use headstart_model::outcome::Mode;
-use headstart_store::{Gate, Turns};
+use headstart_store::{Bypass, Turns};
 
 /// What is done for a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Decision {
 #[derive(Clone, Debug)]
 pub struct Known<'a> {
     /// Why starts of the key are bypassed, where they are.
-    pub bypass: Option<&'a Gate>,
+    pub bypass: Option<&'a Bypass>,
     /// The running kernel, as uname(2) calls its release.
     pub kernel: &'a str,
     /// Where the key stands between control runs.
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_bypass_holds_for_its_kernel_and_is_re_evaluated_by_chance() {
-        let bypass = |replay| Gate {
+        let bypass = |replay| Bypass {
             every: 10,
             kernel: "6.18".into(),
             replay,

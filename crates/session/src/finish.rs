@@ -54,7 +54,7 @@ pub struct Rules {
     pub budget: Option<u64>,
     /// How it goes without a replay, where that is known.
     pub alone: Option<Alone>,
-    /// One in so many goes without a replay, or looks again where starts are left alone; with 0 all are replayed.
+    /// One in so many goes without a replay, or re-evaluates where starts are bypassed; with 0 all are replayed.
     pub control_every: u32,
 }
 
@@ -143,8 +143,8 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
             let costs = Costs {
                 store,
                 class: None,
-                // It looks again whether starts are to be left alone.
-                anew: lock.dir().gate().is_some(),
+                // It re-evaluates whether starts are to be bypassed.
+                anew: lock.dir().bypass().is_some(),
             };
             let facts = machine::snapshot(&profile, &costs, &mut |line| notes.tell(line))?;
             let options = PlanOptions {
@@ -247,14 +247,14 @@ fn conclude(
     let outcomes = lock.dir().outcomes(|line| notes.tell(line));
     let plan = lock.dir().plan().or_tell(|line| notes.tell(line));
     let plan = plan.as_ref().and_then(|file| file.plan().ok());
-    let gate = bypass::decide(
+    let found = bypass::decide(
         rules.alone.as_ref(),
         plan.as_ref(),
         &outcomes,
         rules.control_every,
     );
-    let gate = gate.map(|gate| bypass::again(gate, lock.dir().gate().as_ref(), rules.control_every));
-    lock.save_gate(gate.as_ref())?;
+    let found = found.map(|found| bypass::again(found, lock.dir().bypass().as_ref(), rules.control_every));
+    lock.save_bypass(found.as_ref())?;
     let (limits, now) = (Limits::default(), SystemTime::now());
     lock.trim(&limits, now, witness.as_deref());
     if let Err(error) = store.tidy(&limits, now) {

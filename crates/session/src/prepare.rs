@@ -32,7 +32,7 @@ pub fn prepare(purpose: &Purpose) -> Prepared {
         };
     };
     let kept = store.key(key);
-    let bypass = kept.gate();
+    let bypass = kept.bypass();
     let known = Known {
         bypass: bypass.as_ref(),
         kernel: &bypass::kernel(),

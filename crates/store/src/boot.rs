@@ -1,4 +1,4 @@
-//! What is kept of boots besides what every key has: the guard against a replay that keeps the machine from booting,
+//! What is kept of boots besides what every key has: the boot-failure guard, against a replay that keeps the machine from booting,
 //! and what the last boot had to say.
 //!
 //! The guard is a file, `guard`, that a boot leaves armed when it has come to its end. A replay disarms it, for good,
@@ -81,7 +81,7 @@ mod tests {
     use headstart_model::Key;
 
     #[test]
-    fn a_marker_is_taken_once() {
+    fn the_boot_failure_guard_is_taken_once() {
         let dir = tempfile::tempdir().unwrap();
         let boot = Store::new(dir.path()).key(&Key::new("boot").unwrap());
         assert!(!boot.is_armed() && !boot.disarm().unwrap(), "nothing is there");

@@ -250,7 +250,7 @@ impl KeyDir {
     }
 
     /// Forgets the key unless somebody writes there.
-    pub(crate) fn forget_unless_held(&self) -> Result<bool, StoreError> {
+    pub(crate) fn forget_unless_locked(&self) -> Result<bool, StoreError> {
         match self.try_lock()? {
             Some(lock) => lock.forget().map(|()| true),
             None => Ok(false),

@@ -8,33 +8,33 @@
 //!     <unix ns>.trace         the last five
 //!     <unix ns>.outcome       the last fifty
 //!     turns                   replays since the last control run
-//!     gate                    why its starts are left alone, while they are
+//!     bypass                  why its starts are bypassed, while they are
 //!     lock                    held by whoever writes here
-//!     guard, last.json        of boots: the guard, and what the last one had to say
+//!     guard, last.json        of boots: the boot-failure guard, and what the last one had to say
 //!   devices/<uuid>.json       what reads cost, measured
 //!   log                       what background work had to say
 //! ```
 //!
-//! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the directory; the guard
-//! is one block, and disarmed in its place. So readers need no lock, and a kill or a full disk leaves the old file.
+//! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the directory; the boot-failure
+//! guard is one block, and disarmed in its place. So readers need no lock, and a kill or a full disk leaves the old file.
 //! Directories are 0700, files 0600: paths tell what somebody runs. A file that cannot be decoded is moved aside, named
 //! in a message, and otherwise treated as missing.
 
 mod boot;
+mod bypass;
 mod device;
 mod error;
 mod file;
-mod gate;
 mod keydir;
 mod limits;
 mod log;
 mod place;
 mod store;
 
+pub use bypass::Bypass;
 pub use device::DeviceCost;
 pub use error::StoreError;
 pub use file::{link_whole, read_bounded, write_whole, write_whole_for};
-pub use gate::{Gate, Pass};
 pub use keydir::{KeyDir, KeyLock, Loaded, Turns};
 pub use limits::Limits;
 pub use log::Log;

@@ -62,14 +62,14 @@ impl Store {
     }
 
     /// Removes what exceeds the limits on all keys together: keys not started for long, then, oldest key first,
-    /// traces, then whole keys, until the rest fits. Keys that somebody holds are left alone.
+    /// traces, then whole keys, until the rest fits. Keys that somebody has locked stay.
     pub fn tidy(&self, limits: &Limits, now: SystemTime) -> Result<(), StoreError> {
         let mut all: Vec<(SystemTime, u64, KeyDir)> = Vec::new();
         for key in self.keys()? {
             let dir = self.key(&key);
             let (used, size) = dir.last_used_and_size();
             if now.duration_since(used).unwrap_or(Duration::ZERO) > limits.key_age {
-                dir.forget_unless_held()?;
+                dir.forget_unless_locked()?;
             } else {
                 all.push((used, size, dir));
             }
@@ -90,7 +90,7 @@ impl Store {
             if total <= limits.total_bytes {
                 return Ok(());
             }
-            if dir.forget_unless_held()? {
+            if dir.forget_unless_locked()? {
                 total = total.saturating_sub(*size);
             }
         }

@@ -12,10 +12,10 @@
     esac
     ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
     {
-        # Where boots are left alone headstart is not even read, and the unit does not ask again. When that is known /run may be the root's already.
+        # Where this boot is bypassed, headstart is not even read, and the unit does not ask again. When that is known, /run may be the root's already.
         mkdir -p /run/headstart
-        if [ -x ./usr/sbin/headstart-init ] && ! ./usr/sbin/headstart-init --gate; then
-            true >/run/headstart/left-alone || true >./run/headstart/left-alone
+        if [ -x ./usr/sbin/headstart-init ] && ! ./usr/sbin/headstart-init --decide; then
+            true >/run/headstart/bypassed || true >./run/headstart/bypassed
             exit
         fi
         kept=./var/lib/headstart/keys/4509beb0ab401d71-boot # of the key "boot"

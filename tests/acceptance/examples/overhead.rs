@@ -1,5 +1,5 @@
-//! What headstart costs a boot that it cannot help: a machine on a disk without delays, off, left alone by the gate,
-//! recorded only, and replayed; and one boot in forty recorded, the others left alone, as it goes by itself in the long run.
+//! What headstart costs a boot that it cannot help: a machine on a disk without delays, off, bypassed,
+//! recorded only, and replayed; and one boot in forty recorded, the others bypassed, as it goes by itself in the long run.
 //!
 //! `cargo run --release -p headstart-acceptance --example overhead -- [ROUNDS [cold|warm [unit|init [RECIPE]]]]`
 //!
@@ -51,12 +51,12 @@ fn main() -> Result<()> {
     for _ in 0..3 {
         boots.boot().context("a boot to learn from")?;
     }
-    if boots.state()?.gate.is_empty() {
-        bail!("the gate is open: on this machine a boot of {recipe} waits for its disk");
+    if boots.state()?.bypass.is_empty() {
+        bail!("boots are not bypassed: on this machine a boot of {recipe} waits for its disk");
     }
-    // None looks again meanwhile.
+    // None re-evaluates meanwhile.
     boots.shell(&format!(
-        "sed -i '1s/.*/{}/' $R/var/lib/headstart/keys/*/gate",
+        "sed -i '1s/.*/{}/' $R/var/lib/headstart/keys/*/bypass",
         u32::MAX
     ))?;
     let mut found: [Vec<Run>; MODES.len()] = Default::default();

@@ -25,7 +25,7 @@ pub const ROOT_CHECKED: &str =
     "test ! -d $R/etc/initramfs-tools || echo FSTYPE=ext4 >$R/etc/initramfs-tools/conf.d/check";
 
 /// A unit that tells on the console what headstart has to say when it has served the boot, whether a unit or an initramfs began it,
-/// and how many files it left in /run: none if the boot was left alone.
+/// and how many files it left in /run: none if the boot was bypassed.
 /// After logind, which the machine is shut down by.
 const SERVED: &str = r#"[Unit]
 After=multi-user.target systemd-logind.service
@@ -50,10 +50,10 @@ pub struct Boots {
 /// What was found in a state directory, all of which could be read.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Whether the guard is set.
+    /// Whether the boot-failure guard is set.
     pub armed: bool,
-    /// The gate, as it is written; empty while it is open.
-    pub gate: String,
+    /// The file that has boots bypassed, as it is written; empty while they are not.
+    pub bypass: String,
     /// The report of the last boot, as JSON text.
     pub last: String,
     /// Whether there is a profile and a plan.
@@ -248,9 +248,9 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
                 bail!("it is empty");
             }
         }
-        "gate" => {
-            state.gate = String::from_utf8(bytes)?;
-            if state.gate.lines().count() != 4 {
+        "bypass" => {
+            state.bypass = String::from_utf8(bytes)?;
+            if state.bypass.lines().count() != 4 {
                 bail!("it has not four lines");
             }
         }

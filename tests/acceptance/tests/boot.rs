@@ -319,7 +319,7 @@ fn an_upgrade_is_not_read_wrongly_and_followed_at_once() -> Result<()> {
 }
 
 #[test]
-fn boots_that_can_gain_nothing_are_left_alone_until_they_can() -> Result<()> {
+fn boots_that_can_gain_nothing_are_bypassed_until_they_can() -> Result<()> {
     let registry = Registry::open(&paths::base()?)?;
     let image = concat!(env!("CARGO_MANIFEST_DIR"), "/images/cut.toml");
     let mut boots = Boots::new(image, "none", &registry)?;
@@ -328,17 +328,17 @@ fn boots_that_can_gain_nothing_are_left_alone_until_they_can() -> Result<()> {
     boots.setup.cache = Cache::Warm;
     boots.boot()?;
     let recorded = boots.state()?;
-    let why = recorded.gate.lines().last().unwrap_or_default();
+    let why = recorded.bypass.lines().last().unwrap_or_default();
     println!("{why}");
-    assert!(why.contains("waits for disks"), "{}", recorded.gate);
+    assert!(why.contains("waits for disks"), "{}", recorded.bypass);
     for init in [None, Some("/usr/sbin/headstart-init".to_owned())] {
         boots.setup.init = init;
-        // One in ten looks again.
-        let left_alone = (0..6).find_map(|_| match boots.boot() {
-            Ok((said, _)) => said.contains("is left alone").then_some(Ok(said)),
+        // One in ten re-evaluates.
+        let bypassed = (0..6).find_map(|_| match boots.boot() {
+            Ok((said, _)) => said.contains("is bypassed").then_some(Ok(said)),
             Err(error) => Some(Err(error)),
         });
-        let said = left_alone.context("a boot that is left alone")??;
+        let said = bypassed.context("a boot that is bypassed")??;
         assert!(said.contains("waits for disks"), "`boot status` says why: {said}");
         assert!(
             said.contains("ran: 0"),
@@ -358,10 +358,10 @@ fn boots_that_can_gain_nothing_are_left_alone_until_they_can() -> Result<()> {
     );
     boots.setup.kernel = Vec::new();
 
-    // The boot that looks again finds that the disk is slow, and the next is read ahead.
+    // The boot that re-evaluates finds that the disk is slow, and the next is read ahead.
     boots.change_disk("flash4ms", &registry)?;
     boots.setup.cache = Cache::Cold;
-    boots.shell("sed -i '1s/.*/1/' $R/var/lib/headstart/keys/*/gate")?;
+    boots.shell("sed -i '1s/.*/1/' $R/var/lib/headstart/keys/*/bypass")?;
     boots.boot()?;
     let state = boots.state()?;
     assert_eq!(
@@ -370,7 +370,7 @@ fn boots_that_can_gain_nothing_are_left_alone_until_they_can() -> Result<()> {
         "{}",
         state.last
     );
-    assert_eq!(state.gate, "");
+    assert_eq!(state.bypass, "");
     boots.boot()?;
     let state = boots.state()?;
     assert_eq!(
@@ -379,7 +379,7 @@ fn boots_that_can_gain_nothing_are_left_alone_until_they_can() -> Result<()> {
         "{}",
         state.last
     );
-    assert_eq!(state.gate, "");
+    assert_eq!(state.bypass, "");
     Ok(())
 }
 

@@ -29,7 +29,7 @@ fn start(state: &Path, dir: &Path) -> Result<std::process::Child> {
             "--wait",
             "--name",
             "victim",
-            // Every one: so small a command gains nothing, and would be left alone.
+            // Every one: so small a command gains nothing, and would be bypassed.
             "--control-every",
             "0",
             "--",

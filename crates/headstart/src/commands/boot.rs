@@ -14,8 +14,8 @@ use std::path::PathBuf;
 /// Read ahead what a boot needs, on every boot.
 ///
 /// Once enabled, each boot is recorded from its first instant until it is quiet, and learned from; the next one is read
-/// ahead. Where that cannot make them faster, boots are left alone, neither recorded nor read ahead, but for one in ten,
-/// later in forty, that looks again: `boot status` says so, and why. On the kernel command line headstart=off leaves one boot alone,
+/// ahead. Where that cannot make them faster, boots are bypassed: neither recorded nor read ahead. One in ten, later in forty,
+/// re-evaluates that; `boot status` says so, and why. On the kernel command line headstart=off bypasses one boot,
 /// headstart=record only records it, and headstart=on has it read ahead in any case.
 ///
 /// From Linux 6.12 on the kernel itself can see what comes before headstart runs, with these two words on its command line:
@@ -30,7 +30,7 @@ pub struct Args {
 enum What {
     /// From the next boot on, read ahead and learn. Where there is an initramfs it says how to have that begin there.
     Enable(Place),
-    /// From the next boot on, leave boots alone; what was learned stays.
+    /// From the next boot on, do nothing for boots; what was learned stays.
     Disable(Place),
     /// What was recorded, read ahead, used and gained.
     Status(Status),

@@ -26,8 +26,8 @@ struct BootStatus {
     next_replayed: bool,
     /// Why it is not.
     next_not_replayed: Option<String>,
-    /// Whether this boot is left alone.
-    left_alone: bool,
+    /// Whether this boot is bypassed.
+    bypassed: bool,
     /// This boot, or the last one that could keep anything.
     last: Option<Last>,
     /// What is known of boots, and the outcomes of the last ones.
@@ -48,7 +48,7 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
         enabled,
         next_replayed: next.is_none(),
         next_not_replayed: next,
-        left_alone: root.is_none() && enabled && known.gate.is_some() && !of_this_boot,
+        bypassed: root.is_none() && enabled && known.bypass.is_some() && !of_this_boot,
         last,
         known,
     };
@@ -67,8 +67,8 @@ fn why_not_next(store: &Store, kept: &KeyDir, known: &KeyStatus, last: Option<&L
     if known.plan.is_none() {
         return Some("nothing is known yet of what a boot needs".into());
     }
-    if let Some(gate) = &known.gate {
-        return Some(format!("boots are left alone: {}", gate.text()));
+    if let Some(bypass) = &known.bypass {
+        return Some(format!("boots are bypassed: {}", bypass.text()));
     }
     if kept.is_armed() {
         return None;
@@ -88,8 +88,8 @@ fn text(status: &BootStatus) -> String {
         .as_ref()
         .map_or(4096, |profile| profile.page_size);
     let mut lines = vec![("enabled", if status.enabled { "yes" } else { "no" }.to_owned())];
-    if status.left_alone {
-        lines.push(("this boot", "is left alone".into()));
+    if status.bypassed {
+        lines.push(("this boot", "is bypassed".into()));
     }
     if let Some(last) = &status.last {
         lines.extend(of_last(last));

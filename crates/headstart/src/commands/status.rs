@@ -6,7 +6,7 @@ use headstart_learn::verdict::compare;
 use headstart_model::plan::RequestKind;
 use headstart_report::plan::issued;
 use headstart_report::profile::page_counts;
-use headstart_report::status::{Gate, KeyStatus, PlanStatus, ProfileStatus, list, text};
+use headstart_report::status::{Bypass, KeyStatus, PlanStatus, ProfileStatus, list, text};
 use headstart_session::now_unix_ns;
 use headstart_session::{complain, keys};
 use headstart_store::{KeyDir, Store};
@@ -66,9 +66,9 @@ pub(super) fn of(kept: &KeyDir) -> KeyStatus {
         plan,
         traces: kept.traces().len(),
         comparison: compare(&outcomes),
-        gate: kept.gate().map(|gate| Gate {
-            why: gate.why,
-            every: gate.every,
+        bypass: kept.bypass().map(|bypass| Bypass {
+            why: bypass.why,
+            every: bypass.every,
         }),
         outcomes,
     }

@@ -2,7 +2,7 @@
 //! one, on a root where nothing is mounted yet. What becomes of a boot then the acceptance test `boot` shows.
 
 use crate::common::is_root;
-use crate::root::{process_1, root, write_gate};
+use crate::root::{process_1, root, write_bypass};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, File};
 use std::io::Write;
@@ -136,23 +136,23 @@ fn what_is_not_mounted_yet_is_mounted() {
 
 /// Asks in the root as the unit does, not as process 1, whose own arguments are `words`; the status.
 fn ask(root: &Path, words: &[&str]) -> Option<i32> {
-    let script = "mount -t proc proc \"$0/proc\"; chroot \"$0\" /usr/sbin/headstart-init --gate";
+    let script = "mount -t proc proc \"$0/proc\"; chroot \"$0\" /usr/sbin/headstart-init --decide";
     process_1(root, script, words).status().unwrap().code()
 }
 
 #[test]
-fn the_unit_is_not_started_where_boots_are_left_alone() {
+fn the_unit_is_not_started_where_boots_are_bypassed() {
     if !is_root() {
         return;
     }
     let dir = root();
     let root = dir.path();
     fs::create_dir(root.join("proc")).unwrap();
-    assert_eq!(ask(root, &[]), Some(0), "no gate");
+    assert_eq!(ask(root, &[]), Some(0), "nothing is bypassed");
     let kernel = rustix::system::uname();
     let kernel = kernel.release().to_str().unwrap();
-    let gate = |every, kernel: &str| write_gate(root, every, kernel);
-    gate(u32::MAX, kernel);
+    let bypass = |every, kernel: &str| write_bypass(root, every, kernel);
+    bypass(u32::MAX, kernel);
     assert_eq!(ask(root, &[]), Some(1));
     assert_eq!(ask(root, &["quiet", "noheadstart=on"]), Some(1));
     assert_eq!(
@@ -160,11 +160,11 @@ fn the_unit_is_not_started_where_boots_are_left_alone() {
         Some(0),
         "headstart reads what is wanted"
     );
-    gate(1, kernel);
-    assert_eq!(ask(root, &[]), Some(0), "every boot looks again");
-    gate(u32::MAX, "5.10.0");
+    bypass(1, kernel);
+    assert_eq!(ask(root, &[]), Some(0), "every boot re-evaluates");
+    bypass(u32::MAX, "5.10.0");
     assert_eq!(ask(root, &[]), Some(0), "another kernel");
-    gate(u32::MAX, kernel);
+    bypass(u32::MAX, kernel);
     fs::create_dir_all(root.join("etc/headstart")).unwrap();
     fs::write(root.join("etc/headstart/headstart.toml"), "").unwrap();
     assert_eq!(ask(root, &[]), Some(0), "headstart reads what is configured");

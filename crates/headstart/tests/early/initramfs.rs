@@ -1,7 +1,7 @@
 //! The hooks of initramfs-tools and dracut, in a directory that stands for the initramfs, with the next root below it; and what it starts.
 
 use crate::common::is_root;
-use crate::root::{process_1, root, write_gate};
+use crate::root::{process_1, root, write_bypass};
 use headstart_model::Key;
 use headstart_model::machine::{Cost, DeviceClass};
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, Request, RequestKind};
@@ -27,8 +27,8 @@ struct Hooked {
     started: Option<String>,
     told: Option<String>,
     pipe: bool,
-    /// Whether the unit is told that the boot is left alone: in the initramfs, or in the next root.
-    left_alone: [bool; 2],
+    /// Whether the unit is told that the boot is bypassed: in the initramfs, or in the next root.
+    bypassed: [bool; 2],
 }
 
 /// Runs it as its initramfs does, and waits for what it leaves in the background, which has its fourth descriptor; after `change` to the next root and the initramfs, with `readonly` as the kernel command line said.
@@ -60,7 +60,7 @@ fn hook((text, told): Hook, readonly: &str, cmdline: &str, change: impl Fn(&Path
         started: read("started"),
         told: read("conf/param.conf"),
         pipe: pipe.is_ok_and(|facts| facts.file_type().is_fifo()),
-        left_alone: [initramfs, next.path()].map(|root| root.join("run/headstart/left-alone").exists()),
+        bypassed: [initramfs, next.path()].map(|root| root.join("run/headstart/bypassed").exists()),
     }
 }
 
@@ -68,7 +68,7 @@ const NOTHING: Hooked = Hooked {
     started: None,
     told: None,
     pipe: false,
-    left_alone: [false, false],
+    bypassed: [false, false],
 };
 
 fn as_it_is(_root: &Path, _initramfs: &Path) {}
@@ -77,13 +77,13 @@ fn switched_off(root: &Path, _initramfs: &Path) {
     fs::remove_file(root.join("etc/systemd/system/sysinit.target.wants/headstart-boot.service")).unwrap();
 }
 
-fn gate_shut(root: &Path, _initramfs: &Path) {
+fn is_bypassed(root: &Path, _initramfs: &Path) {
     let kernel = rustix::system::uname();
-    write_gate(root, u32::MAX, kernel.release().to_str().unwrap());
+    write_bypass(root, u32::MAX, kernel.release().to_str().unwrap());
 }
 
 /// The same, but it takes so long to find out that /run has been moved meanwhile.
-fn gate_shut_late(root: &Path, _initramfs: &Path) {
+fn bypassed_late(root: &Path, _initramfs: &Path) {
     let program = "#!/host/bin/sh\n/host/bin/rm -r /run/headstart\nexit 1\n";
     fs::write(root.join("usr/sbin/headstart-init"), program).unwrap();
 }
@@ -124,21 +124,21 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
         "switched off for this boot"
     );
     assert_eq!(hook("n", "quiet", &switched_off), NOTHING, "switched off");
-    let left_alone = Hooked {
+    let bypassed = Hooked {
         started: None,
-        left_alone: [true, false],
+        bypassed: [true, false],
         ..waits
     };
     assert_eq!(
-        hook("n", "quiet", &gate_shut),
-        left_alone,
+        hook("n", "quiet", &is_bypassed),
+        bypassed,
         "the end of the pipe is a word"
     );
     let told_late = Hooked {
-        left_alone: [false, true],
+        bypassed: [false, true],
         ..NOTHING
     };
-    assert_eq!(hook("y", "quiet", &gate_shut_late), told_late);
+    assert_eq!(hook("y", "quiet", &bypassed_late), told_late);
 }
 
 #[test]
@@ -163,23 +163,23 @@ fn the_hook_of_dracut_starts_headstart_and_has_who_is_asked_for_wait() {
     assert_eq!(hook("ro headstart=off", &as_it_is), NOTHING);
     assert_eq!(hook("ro quiet", &switched_off), NOTHING);
     let only_the_unit_is_told = Hooked {
-        left_alone: [true, false],
+        bypassed: [true, false],
         ..NOTHING
     };
     let told_late = Hooked {
-        left_alone: [false, true],
+        bypassed: [false, true],
         ..NOTHING
     };
-    assert_eq!(hook("ro quiet", &gate_shut), only_the_unit_is_told);
-    assert_eq!(hook("ro quiet", &gate_shut_late), told_late);
-    let left_alone = Hooked {
+    assert_eq!(hook("ro quiet", &is_bypassed), only_the_unit_is_told);
+    assert_eq!(hook("ro quiet", &bypassed_late), told_late);
+    let bypassed = Hooked {
         started: None,
-        left_alone: [true, false],
+        bypassed: [true, false],
         ..waits
     };
     assert_eq!(
-        hook(init, &gate_shut),
-        left_alone,
+        hook(init, &is_bypassed),
+        bypassed,
         "the end of the pipe is a word"
     );
 }

@@ -43,9 +43,13 @@ pub fn process_1(root: &Path, script: &str, words: &[&str]) -> Command {
     command
 }
 
-/// Writes the gate of boots, of which one in `every` looks again.
-pub fn write_gate(root: &Path, every: u32, kernel: &str) {
+/// Has boots bypassed, of which one in `every` re-evaluates that.
+pub fn write_bypass(root: &Path, every: u32, kernel: &str) {
     let kept = root.join("var/lib/headstart/keys/4509beb0ab401d71-boot");
     fs::create_dir_all(&kept).unwrap();
-    fs::write(kept.join("gate"), format!("{every}\n{kernel}\nrecord\nno gain\n")).unwrap();
+    fs::write(
+        kept.join("bypass"),
+        format!("{every}\n{kernel}\nrecord\nno gain\n"),
+    )
+    .unwrap();
 }

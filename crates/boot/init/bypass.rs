@@ -1,13 +1,13 @@
-//! Whether boots are left alone, found out before anything of headstart is read: the gate of boots, a file of four lines
-//! (`headstart_store::Gate`).
+//! Whether this boot is bypassed, found out before anything of headstart is read: by a file of four lines
+//! (`headstart_store::Bypass`).
 
 use super::{O_CLOEXEC, call, close, number, open};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
-/// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is left alone. From the directory that the
+/// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is bypassed. From the directory that the
 /// program is started in: the root itself, or in an initramfs the one that follows.
-const GATE: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/gate";
+const BYPASS: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/bypass";
 const CONFIGURATION: &CStr = c"etc/headstart/headstart.toml";
 /// The kernel command line, and what stands for it in a container.
 const COMMAND_LINES: [&CStr; 2] = [c"/proc/cmdline", c"/proc/1/cmdline"];
@@ -23,15 +23,15 @@ const NOSUID_NODEV_NOEXEC: usize = 2 | 4 | 8;
 /// Room for what is read: nothing here may need the functions of a library, by which the compiler would clear it.
 type Room = MaybeUninit<[u8; 6 * TEXT]>;
 
-/// Whether it is shut for this boot, and nobody has decided otherwise: headstart itself knows what is configured, and what the kernel
+/// Whether this boot is bypassed, and nobody has decided otherwise: headstart itself knows what is configured, and what the kernel
 /// command line says, which `is_said` tells.
-pub fn is_shut(is_said: impl FnOnce() -> bool) -> bool {
+pub fn is_bypassed(is_said: impl FnOnce() -> bool) -> bool {
     let mut room = Room::uninit();
-    let mut gate = read(GATE, &mut room).iter().copied();
-    let Some(every) = decimal(&mut gate) else {
+    let mut lines = read(BYPASS, &mut room).iter().copied();
+    let Some(every) = decimal(&mut lines) else {
         return false;
     };
-    if !is_this_kernel(&mut gate) || is_said() || is_configured() {
+    if !is_this_kernel(&mut lines) || is_said() || is_configured() {
         return false;
     }
     let draw = draw().or_else(|| {
@@ -154,7 +154,7 @@ fn has_word(path: &CStr) -> bool {
     }
 }
 
-/// Whether there is a configuration, which may say that there is no gate.
+/// Whether there is a configuration, which may say that nothing is bypassed.
 pub fn is_configured() -> bool {
     open(CONFIGURATION, O_CLOEXEC).map(close).is_some()
 }

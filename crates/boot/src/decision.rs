@@ -1,4 +1,4 @@
-//! Whether this boot is left alone ([`headstart_session::bypass`]), found out before headstart reads itself.
+//! What is done for this boot ([`headstart_session::decide`]); that it is bypassed is found out before headstart reads itself.
 
 use super::cmdline::{Wish, wish};
 use super::config::{self, Config};
@@ -9,12 +9,12 @@ use headstart_store::{KeyDir, Store};
 use std::path::Path;
 
 /// Whether this boot is bypassed. Reads a file that is there only while boots are, and what may overrule it if it is.
-pub fn is_shut(store: &Store, place: Place) -> bool {
+pub fn is_bypassed(store: &Store, place: Place) -> bool {
     // What is wrong with the command line and the configuration is told by a boot that is not bypassed.
     let quiet = &mut |_| {};
     let Ok(key) = super::key() else { return false };
     let kept = store.key(&key);
-    if kept.gate().is_none() {
+    if kept.bypass().is_none() {
         return false;
     }
     let (wish, config) = (wish(place, quiet), config::read(Path::new(config::FILE), quiet));
@@ -29,7 +29,7 @@ pub fn of_boot(kept: &KeyDir, wish: Wish, config: &Config, has_plan: bool) -> De
         _ => {}
     }
     decide(&Known {
-        bypass: kept.gate().as_ref(),
+        bypass: kept.bypass().as_ref(),
         kernel: &kernel(),
         turns: kept.turns(),
         control_every: if wish == Wish::Usual {
@@ -69,7 +69,7 @@ mod tests {
         let kept = Store::new("/var/lib/headstart").key(&super::super::key().unwrap());
         let dir = kept.path().strip_prefix("/").unwrap().to_str().unwrap();
         let is_in = |text: &[u8], path: &str| text.windows(path.len()).any(|part| part == path.as_bytes());
-        for file in ["gate", "plan", "guard", "turns"] {
+        for file in ["bypass", "plan", "guard", "turns"] {
             let path = format!("{dir}/{file}");
             assert!(PROGRAM.is_empty() || is_in(PROGRAM, &path), "{path}");
         }

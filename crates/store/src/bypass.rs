@@ -1,0 +1,107 @@
+//! The bypass of a key: that nothing is done for its starts, and why.
+//!
+//! A file of four lines, `bypass`, that is there as long as the key is bypassed: one start in how many re-evaluates it, the
+//! kernel that it holds for, whether that start has a replay, and why. It is read before anything else is done for a start, by
+//! `headstart-init` too, which is a program without a library: hence no JSON, and a place that it knows.
+
+use crate::file;
+use crate::{KeyDir, KeyLock, StoreError};
+
+const FILE: &str = "bypass";
+/// The name that the file had before; nothing reads it any more.
+const OLD_FILE: &str = "gate";
+/// More than four lines have, bytes.
+const MAX: u64 = 4096;
+
+/// Starts of a key are bypassed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bypass {
+    /// One start in so many, by chance, is not bypassed, and re-evaluates whether the others are.
+    pub every: u32,
+    /// The kernel that ran, as uname(2) calls its release: with another one nothing is bypassed.
+    pub kernel: String,
+    /// Whether the start that re-evaluates has a replay: where only that can tell.
+    pub replay: bool,
+    /// Why starts are bypassed, for people.
+    pub why: String,
+}
+
+impl Bypass {
+    fn to_text(&self) -> String {
+        let mode = if self.replay { "replay" } else { "record" };
+        let why = self.why.replace('\n', " ");
+        format!("{}\n{}\n{mode}\n{why}\n", self.every, self.kernel)
+    }
+
+    fn parse(text: &str) -> Option<Bypass> {
+        let mut lines = text.lines();
+        Some(Bypass {
+            every: lines.next()?.parse().ok()?,
+            kernel: lines.next()?.into(),
+            replay: lines.next()? == "replay",
+            why: lines.next()?.into(),
+        })
+    }
+}
+
+impl KeyDir {
+    /// Its bypass, if its starts are bypassed. What cannot be read bypasses nothing.
+    pub fn bypass(&self) -> Option<Bypass> {
+        let bytes = file::read_bounded(&self.path().join(FILE), MAX).ok().flatten()?;
+        Bypass::parse(&String::from_utf8(bytes).ok()?)
+    }
+}
+
+impl KeyLock {
+    /// Has the key's starts bypassed, or with `None` not any more.
+    pub fn save_bypass(&self, bypass: Option<&Bypass>) -> Result<(), StoreError> {
+        self.remove(OLD_FILE)?;
+        match bypass {
+            Some(bypass) if self.dir().bypass().as_ref() == Some(bypass) => Ok(()),
+            Some(bypass) => self.write(FILE, bypass.to_text().as_bytes()),
+            None => self.remove(FILE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use headstart_model::Key;
+
+    fn bypass() -> Bypass {
+        Bypass {
+            every: 10,
+            kernel: "6.18.1".into(),
+            replay: false,
+            why: "nothing to gain".into(),
+        }
+    }
+
+    #[test]
+    fn a_bypass_is_kept_as_it_was_saved_until_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = Store::new(dir.path()).key(&Key::new("boot").unwrap());
+        assert_eq!(key.bypass(), None);
+        let lock = key.lock().unwrap();
+        lock.save_bypass(Some(&bypass())).unwrap();
+        assert_eq!(key.bypass(), Some(bypass()));
+        lock.save_bypass(None).unwrap();
+        lock.save_bypass(None).unwrap();
+        assert_eq!(key.bypass(), None);
+        std::fs::write(key.path().join(FILE), "often\n6.18.1\n").unwrap();
+        assert_eq!(key.bypass(), None, "what cannot be read bypasses nothing");
+    }
+
+    #[test]
+    fn what_an_older_version_called_a_gate_bypasses_nothing_and_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = Store::new(dir.path()).key(&Key::new("boot").unwrap());
+        let lock = key.lock().unwrap();
+        std::fs::write(key.path().join(OLD_FILE), bypass().to_text()).unwrap();
+        assert_eq!(key.bypass(), None);
+        lock.save_bypass(None).unwrap();
+        assert!(!key.path().join(OLD_FILE).exists());
+    }
+}
