@@ -1,4 +1,4 @@
-//! What I/O cost processes: time blocked on it, major faults, blocks read.
+//! What I/O cost this process's children: major faults, blocks read; and whether the kernel accounts for time blocked.
 
 use std::io;
 use std::time::Duration;
@@ -39,38 +39,9 @@ pub fn delay_accounting() -> bool {
     }
 }
 
-/// How long a process was blocked on block I/O, to 10 ms; `None` if it is gone or delays are not accounted for.
-pub fn blocked(pid: u32) -> Option<Duration> {
-    if !delay_accounting() {
-        return None;
-    }
-    let ticks = ticks_of(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)?;
-    let per_second = rustix::param::clock_ticks_per_second().max(1);
-    Some(Duration::from_nanos(
-        ticks.saturating_mul(1_000_000_000 / per_second),
-    ))
-}
-
-/// Field 42 of proc_pid_stat(5), `delayacct_blkio_ticks`. The name in field 2 may hold blanks and parentheses.
-fn ticks_of(stat: &[u8]) -> Option<u64> {
-    let after_name = stat.iter().rposition(|b| *b == b')')? + 1;
-    let text = std::str::from_utf8(&stat[after_name..]).ok()?;
-    text.split_ascii_whitespace().nth(42 - 3)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_right_field_is_found_behind_an_odd_name() {
-        let fields: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
-        let line = format!("7 (a) S (b) c) S {}", fields.join(" "));
-        assert_eq!(ticks_of(line.as_bytes()), Some(42));
-        assert_eq!(ticks_of(b"7 (a) S 1 2"), None);
-        let own = std::fs::read("/proc/self/stat").unwrap();
-        assert!(ticks_of(&own).is_some());
-    }
 
     #[test]
     fn a_child_counts_once_it_is_waited_for() {

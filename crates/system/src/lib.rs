@@ -19,6 +19,7 @@ pub mod mounts;
 pub mod open;
 pub mod pins;
 pub mod priority;
+pub mod process;
 pub mod residency;
 pub mod snapshot;
 mod sys;

@@ -1,0 +1,131 @@
+//! What the kernel tells of a process in one line: parent, CPU time, beginning, time blocked on I/O. Every reader of
+//! `/proc/PID/stat` is here, for its second field may hold anything.
+
+use std::fs::File;
+use std::io::Read;
+use std::time::Duration;
+
+/// More than any line has: 52 numbers of at most 20 digits, and a name of at most 64 bytes.
+const LONGEST: u64 = 4096;
+
+/// A process's line of proc_pid_stat(5), as far as somebody needs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// The parent's id; 0 if that is outside this pid namespace.
+    pub parent: u32,
+    /// CPU time in user mode, clock ticks.
+    pub user_ticks: u64,
+    /// CPU time in the kernel, clock ticks.
+    pub system_ticks: u64,
+    /// User time of the children that it waited for, clock ticks.
+    pub children_user_ticks: u64,
+    /// System time of the children that it waited for, clock ticks.
+    pub children_system_ticks: u64,
+    /// When it began, clock ticks since the machine did.
+    pub start_ticks: u64,
+    /// Time blocked on block I/O, clock ticks; 0 where delays are not accounted for.
+    pub blocked_ticks: u64,
+}
+
+impl ProcessStat {
+    /// Of a process by its id, in this process's pid namespace; `None` if there is none any more.
+    pub fn of(pid: u32) -> Option<ProcessStat> {
+        ProcessStat::read(&format!("/proc/{pid}/stat"))
+    }
+
+    /// Of this process.
+    pub fn own() -> Option<ProcessStat> {
+        ProcessStat::read("/proc/self/stat")
+    }
+
+    fn read(path: &str) -> Option<ProcessStat> {
+        let mut line = Vec::new();
+        let file = File::open(path).ok()?;
+        file.take(LONGEST).read_to_end(&mut line).ok()?;
+        ProcessStat::parse(&line)
+    }
+
+    /// Reads a line. The name in the second field may hold blanks, parentheses and line ends: what counts begins behind
+    /// the last `)`.
+    pub fn parse(line: &[u8]) -> Option<ProcessStat> {
+        let after_name = line.iter().rposition(|byte| *byte == b')')? + 1;
+        let text = std::str::from_utf8(line.get(after_name..)?).ok()?;
+        let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+        // The manual counts from 1, and the third is the first behind the name.
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        // Those of children are signed in the kernel.
+        let signed = |field: usize| Some(fields.get(field - 3)?.parse::<i64>().ok()?.max(0) as u64);
+        Some(ProcessStat {
+            parent: u32::try_from(number(4)?).ok()?,
+            user_ticks: number(14)?,
+            system_ticks: number(15)?,
+            children_user_ticks: signed(16)?,
+            children_system_ticks: signed(17)?,
+            start_ticks: number(22)?,
+            blocked_ticks: number(42).unwrap_or(0),
+        })
+    }
+
+    /// Its own CPU time, clock ticks.
+    pub fn own_ticks(&self) -> u64 {
+        self.user_ticks.saturating_add(self.system_ticks)
+    }
+
+    /// CPU time of the children that it waited for, clock ticks.
+    pub fn children_ticks(&self) -> u64 {
+        self.children_user_ticks
+            .saturating_add(self.children_system_ticks)
+    }
+}
+
+/// A number of clock ticks as a time: 10 ms each on nearly every machine.
+pub fn ticks(ticks: u64) -> Duration {
+    let nanoseconds = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    Duration::from_nanos(ticks.saturating_mul(nanoseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_right_fields_are_found_behind_an_odd_name() {
+        let fields: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
+        let line = format!("7 (a) S (b\n) c) S {}\n", fields.join(" "));
+        let expected = ProcessStat {
+            parent: 4,
+            user_ticks: 14,
+            system_ticks: 15,
+            children_user_ticks: 16,
+            children_system_ticks: 17,
+            start_ticks: 22,
+            blocked_ticks: 42,
+        };
+        assert_eq!(ProcessStat::parse(line.as_bytes()), Some(expected));
+        assert_eq!((expected.own_ticks(), expected.children_ticks()), (29, 33));
+        for cut in ["", "7 (a) S 1 2", "7 (a", "7 (a) S x"] {
+            assert_eq!(ProcessStat::parse(cut.as_bytes()), None, "{cut}");
+        }
+    }
+
+    #[test]
+    fn this_process_has_a_parent_and_no_process_has_this_number() {
+        let own = ProcessStat::own().unwrap();
+        assert_eq!(own.parent, std::os::unix::process::parent_id());
+        assert!(own.start_ticks > 0);
+        assert_eq!(
+            ProcessStat::of(std::process::id()).unwrap().start_ticks,
+            own.start_ticks
+        );
+        // Above the highest pid_max.
+        assert_eq!(ProcessStat::of(1 << 23), None);
+    }
+
+    #[test]
+    fn ticks_are_a_time() {
+        assert_eq!(
+            ticks(rustix::param::clock_ticks_per_second()),
+            Duration::from_secs(1)
+        );
+    }
+}
