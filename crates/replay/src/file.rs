@@ -7,7 +7,7 @@ use headstart_model::{FilePath, PageRange};
 use headstart_system::door::Door;
 use headstart_system::files::{Stat, Type};
 use headstart_system::mounts::MountTable;
-use headstart_system::open::{Expect, Links, Opened, Skip, open_checked, open_pinned, pin};
+use headstart_system::open::{Expect, Opened, Skip, open_checked, open_pinned, pin};
 use headstart_system::residency;
 use rustix::fs::{Advice, RawDir};
 use rustix::process::{Resource, getrlimit};
@@ -33,6 +33,15 @@ pub struct PlannedFile {
 }
 
 impl PlannedFile {
+    /// A file that is open, of which cachestat(2) tells (`counted`) or not.
+    pub fn new(opened: Opened, counted: bool) -> PlannedFile {
+        PlannedFile {
+            fd: opened.fd,
+            size: opened.stat.size,
+            counted,
+        }
+    }
+
     /// Its descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -116,7 +125,8 @@ pub fn looked_up(pinned: Pinned<'_>) -> Result<(), Reason> {
     }
 }
 
-fn expect(entry: &PlanFileEntry, generation: Option<u32>) -> Expect {
+/// What a file has to be in order to be the planned one.
+pub fn expect(entry: &PlanFileEntry, generation: Option<u32>) -> Expect {
     Expect {
         inode: Some(entry.inode),
         size: Some(entry.size),
@@ -225,7 +235,7 @@ impl<'a> Files<'a> {
         if let Some(file) = self.open_by_handle(&entry) {
             return Ok(file);
         }
-        let (pin, stat) = pin(self.mounts, entry.path.as_path(), Links::Refuse)?;
+        let (pin, stat) = pin(self.mounts, entry.path.as_path())?;
         self.accept(&entry, pin.as_fd(), stat)
     }
 
@@ -249,11 +259,7 @@ impl<'a> Files<'a> {
         }
         // Waiting for a page must not read others: see `lane`.
         let _ = rustix::fs::fadvise(&opened.fd, 0, None, Advice::Random);
-        Ok(PlannedFile {
-            fd: opened.fd,
-            size: opened.stat.size,
-            counted: !self.on_overlay(&entry.path),
-        })
+        Ok(PlannedFile::new(opened, !self.on_overlay(&entry.path)))
     }
 
     fn on_overlay(&self, path: &FilePath) -> bool {
@@ -268,7 +274,7 @@ impl<'a> Files<'a> {
     /// read, not followed.
     pub fn look_up(&self, index: u32) -> Result<(), Reason> {
         let entry = self.entry(index)?;
-        match pin(self.mounts, entry.path.as_path(), Links::Refuse) {
+        match pin(self.mounts, entry.path.as_path()) {
             Ok((fd, stat)) => looked_up(Ok((fd.as_fd(), stat))),
             Err(skip) => looked_up(Err(skip)),
         }
@@ -277,12 +283,7 @@ impl<'a> Files<'a> {
     /// Reads the entries of a directory, until `go_on` says no.
     pub fn list(&self, index: u32, go_on: impl Fn() -> bool) -> Result<(), Reason> {
         let entry = self.entry(index)?;
-        let opened = open_checked(
-            self.mounts,
-            entry.path.as_path(),
-            Links::Refuse,
-            &Expect::default(),
-        )?;
+        let opened = open_checked(self.mounts, entry.path.as_path(), &Expect::default())?;
         if opened.stat.kind != Type::Directory {
             return Err(Reason::Changed);
         }

@@ -36,7 +36,7 @@ impl From<Skip> for Reason {
             Skip::NotLocal => Reason::NotLocal,
             Skip::Denied | Skip::NoAtime => Reason::Denied,
             Skip::Changed { .. } => Reason::Changed,
-            Skip::Io(_) => Reason::Failed,
+            Skip::Cold | Skip::Io(_) => Reason::Failed,
         }
     }
 }

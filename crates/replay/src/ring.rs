@@ -10,7 +10,6 @@ use crate::item::{Item, Prepared};
 use crate::lane::{Lane, Worker};
 use headstart_model::plan::RequestKind;
 use headstart_system::mounts::MountTable;
-use headstart_system::open::Links;
 use headstart_system::pins::Pins;
 
 /// Serves the look-ups of a lane. Directories to be listed are left to its threads.
@@ -24,7 +23,7 @@ pub fn look_up(pins: &mut Pins, lane: &Lane, worker: &Worker<'_>, mounts: &Mount
         Some(((item, worker.now()), worker.files.path(item.request.file)?))
     };
     // A ring that fails leaves the rest to the lane's threads.
-    let _ = pins.each(mounts, Links::Refuse, next, |(item, at_ns), pinned| {
+    let _ = pins.each(mounts, next, |(item, at_ns), pinned| {
         let found = looked_up(pinned).map(|()| Prepared::nothing(at_ns));
         worker.done(item, true);
         let _ = item.prepared.set(found);
@@ -40,7 +39,5 @@ pub fn open(pins: &mut Pins, lane: &Lane, files: &Files<'_>, governor: &Governor
         Some((file, files.path(file)?))
     };
     // As above.
-    let _ = pins.each(mounts, Links::Refuse, next, |file, pinned| {
-        files.offer(file, pinned)
-    });
+    let _ = pins.each(mounts, next, |file, pinned| files.offer(file, pinned));
 }

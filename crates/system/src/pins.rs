@@ -8,15 +8,14 @@
 //! hands statx(2) and anything that goes by way of `/proc` to a worker always, which costs more than the call.
 
 use crate::files::Stat;
-use crate::mounts::MountTable;
-use crate::open::{Links, Skip, local_mount, pin_flags, skip, stat_pin, still_local};
+use crate::mounts::{INSIDE, Inside, LOOK, MountTable};
+use crate::open::{Skip, inside_local, pin, skip, stat_pin};
 use io_uring::{IoUring, Probe, cqueue, opcode, types};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The most look-ups in flight at once: each may have a thread of the kernel's.
@@ -38,9 +37,7 @@ pub struct Pins {
 /// A look-up in flight.
 struct Place<T> {
     what: T,
-    /// Device of the mount that the path is on by its name.
-    device: (u32, u32),
-    /// Read by the kernel when it takes the request.
+    /// From the root of its mount on; read by the kernel when it takes the request.
     path: CString,
 }
 
@@ -87,7 +84,6 @@ impl Pins {
     pub fn each<T>(
         &mut self,
         mounts: &MountTable,
-        links: Links,
         mut next: impl FnMut() -> Option<(T, PathBuf)>,
         mut done: impl FnMut(T, Result<(BorrowedFd<'_>, Stat), Skip>),
     ) -> io::Result<()> {
@@ -95,10 +91,9 @@ impl Pins {
         if std::mem::replace(&mut self.abandoned, true) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let (flags, resolve) = pin_flags(links);
         let how = types::OpenHow::new()
-            .flags(flags.bits().into())
-            .resolve(resolve.bits());
+            .flags(LOOK.bits().into())
+            .resolve(INSIDE.bits());
         let mut places: Vec<Option<Place<T>>> = Vec::new();
         places.resize_with(self.in_flight, || None);
         let mut free: Vec<usize> = (0..self.in_flight).collect();
@@ -112,9 +107,21 @@ impl Pins {
                     free.push(place);
                     break;
                 };
-                match begin(mounts, &path) {
-                    Ok((device, path)) => {
-                        let at = types::Fd(libc::AT_FDCWD);
+                match inside_local(mounts, &path) {
+                    // The root of a mount, which is open already.
+                    Ok(inside) if inside.path.is_empty() => {
+                        free.push(place);
+                        let pinned = pin(mounts, &path);
+                        done(
+                            what,
+                            pinned
+                                .as_ref()
+                                .map(|(fd, stat)| (fd.as_fd(), *stat))
+                                .map_err(|e| *e),
+                        );
+                    }
+                    Ok(Inside { root, path }) => {
+                        let at = types::Fd(root.as_raw_fd());
                         let entry = opcode::OpenAt2::new(at, path.as_ptr(), &how).build();
                         // SAFETY: the kernel reads path and `how` when it takes the request (IORING_FEAT_SUBMIT_STABLE
                         // was checked), which it does in `submit_and_wait` below or never: the path stays in its place
@@ -122,7 +129,7 @@ impl Pins {
                         // submitted any more (`abandoned`).
                         unsafe { self.ring.submission().push(&entry.user_data(place as u64)) }
                             .map_err(io::Error::other)?;
-                        places[place] = Some(Place { what, device, path });
+                        places[place] = Some(Place { what, path });
                     }
                     Err(reason) => {
                         free.push(place);
@@ -156,7 +163,7 @@ impl Pins {
                     closing -= 1;
                     continue;
                 }
-                let Some(Place { what, device, path }) = places[mark as usize].take() else {
+                let Some(Place { what, path }) = places[mark as usize].take() else {
                     continue;
                 };
                 drop(path);
@@ -168,11 +175,7 @@ impl Pins {
                 // SAFETY: a descriptor that the kernel has just made for this request alone.
                 let pin = unsafe { OwnedFd::from_raw_fd(result) };
                 let stat = stat_pin(pin.as_fd());
-                let judged = stat.and_then(|stat| {
-                    still_local(pin.as_fd(), &stat, device)?;
-                    Ok((pin.as_fd(), stat))
-                });
-                done(what, judged);
+                done(what, stat.map(|stat| (pin.as_fd(), stat)));
                 let close = opcode::Close::new(types::Fd(pin.as_raw_fd())).build();
                 // SAFETY: no pointer is passed. The descriptor is given away if the ring took the request.
                 if unsafe { self.ring.submission().push(&close.user_data(CLOSED)) }.is_ok() {
@@ -184,19 +187,13 @@ impl Pins {
     }
 }
 
-/// What must hold before a path is looked up; the device it is on, by its name.
-fn begin(mounts: &MountTable, path: &Path) -> Result<((u32, u32), CString), Skip> {
-    let mount = local_mount(mounts, path)?;
-    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Skip::Io(libc::EINVAL))?;
-    Ok(((mount.major, mount.minor), path))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::files::Type;
     use crate::open::{Expect, open_checked, open_pinned, pin};
     use std::os::unix::fs::symlink;
+    use std::path::Path;
 
     /// None where there is none to be had.
     fn ring(in_flight: u32) -> Option<Pins> {
@@ -210,14 +207,14 @@ mod tests {
         made.ok()
     }
 
-    fn each(paths: &[PathBuf], mut pins: Pins, links: Links) -> Vec<Result<Stat, Skip>> {
+    fn each(paths: &[PathBuf], mut pins: Pins) -> Vec<Result<Stat, Skip>> {
         let mounts = MountTable::read().unwrap();
         let mut found = vec![None; paths.len()];
         let mut next = paths.iter().cloned().enumerate();
         let done = |n: usize, pinned: Result<(BorrowedFd<'_>, Stat), Skip>| {
             found[n] = Some(pinned.map(|(_, stat)| stat));
         };
-        pins.each(&mounts, links, || next.next(), done).unwrap();
+        pins.each(&mounts, || next.next(), done).unwrap();
         found.into_iter().map(Option::unwrap).collect()
     }
 
@@ -268,16 +265,11 @@ mod tests {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let paths = hostile(dir.path());
         let mounts = MountTable::read().unwrap();
-        for links in [Links::Refuse, Links::Follow] {
-            let single: Vec<_> = paths
-                .iter()
-                .map(|p| pin(&mounts, p, links).map(|(_, s)| s))
-                .collect();
-            assert!(single.iter().filter(|r| r.is_ok()).count() >= 6, "{single:?}");
-            for in_flight in [1, 3, 64] {
-                let Some(pins) = ring(in_flight) else { return };
-                assert_eq!(each(&paths, pins, links), single, "{links:?} {in_flight}");
-            }
+        let single: Vec<_> = paths.iter().map(|p| pin(&mounts, p).map(|(_, s)| s)).collect();
+        assert!(single.iter().filter(|r| r.is_ok()).count() >= 6, "{single:?}");
+        for in_flight in [1, 3, 64] {
+            let Some(pins) = ring(in_flight) else { return };
+            assert_eq!(each(&paths, pins), single, "{in_flight}");
         }
     }
 
@@ -295,11 +287,10 @@ mod tests {
         let Some(mut pins) = ring(4) else { return };
         pins.each(
             &mounts,
-            Links::Follow,
             || next.next(),
             |path, pinned| {
                 let through = pinned.and_then(|(pin, stat)| open_pinned(pin, stat, &expect));
-                let alone = open_checked(&mounts, path, Links::Follow, &expect);
+                let alone = open_checked(&mounts, path, &expect);
                 let kind = |opened: Result<crate::open::Opened, Skip>| opened.map(|o| o.stat.kind);
                 let (through, alone) = (kind(through), kind(alone));
                 assert_eq!(through, alone, "{path:?}");
@@ -307,7 +298,7 @@ mod tests {
             },
         )
         .unwrap();
-        assert_eq!(files, 3, "by name, through a link on the way, and past a parent");
+        assert_eq!(files, 2, "by name, and past a parent");
     }
 
     #[test]
@@ -334,7 +325,7 @@ mod tests {
                 there += usize::from(pinned.is_ok());
                 most = most.max(ours());
             };
-            pins.each(&mounts, Links::Refuse, || next.next(), done).unwrap();
+            pins.each(&mounts, || next.next(), done).unwrap();
         }
         assert_eq!((there, ours()), (1000, 0));
         assert!(most <= 16, "{most} were open at once");
@@ -346,12 +337,9 @@ mod tests {
         let Some(mut pins) = ring(4) else { return };
         let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let next = || Some(((), PathBuf::from("/usr")));
-            let _ = pins.each(&mounts, Links::Follow, next, |(), _| panic!("in the middle"));
+            let _ = pins.each(&mounts, next, |(), _| panic!("in the middle"));
         }));
         assert!(unwound.is_err());
-        assert!(
-            pins.each(&mounts, Links::Follow, || None::<((), _)>, |(), _| ())
-                .is_err()
-        );
+        assert!(pins.each(&mounts, || None::<((), _)>, |(), _| ()).is_err());
     }
 }

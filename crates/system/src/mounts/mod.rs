@@ -6,13 +6,17 @@
 
 mod fstype;
 mod overlay;
+mod root;
 
 pub use fstype::{Kind, is_local, kind_of, kind_of_magic};
 pub use overlay::Overlay;
+pub(crate) use root::{INSIDE, Inside, LOOK};
 
 use headstart_model::FilePath;
+use root::Root;
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
 /// One mounted file system, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub struct MountTable {
     /// Id of the mount below → mount point → index.
     children: HashMap<u32, HashMap<Vec<u8>, usize>>,
     root: Option<usize>,
+    /// Of each mount the root, opened by the first who needs it.
+    roots: Arc<[Root]>,
 }
 
 impl MountTable {
@@ -68,10 +74,12 @@ impl MountTable {
                 root = Some(index);
             }
         }
+        let roots = mounts.iter().map(|_| Root::new()).collect();
         MountTable {
             mounts,
             children,
             root,
+            roots,
         }
     }
 

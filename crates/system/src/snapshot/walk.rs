@@ -2,9 +2,9 @@
 
 use super::Need;
 use crate::extents::Mapper;
-use crate::files::{self, Type};
+use crate::files::{self, Stat, Type};
 use crate::mounts::{Kind, MountTable};
-use crate::open::{Links, Skip, on_local, pin_unchecked, reopen};
+use crate::open::{Skip, reopen, stat_pin};
 use headstart_model::FilePath;
 use headstart_model::machine::{Extent, Found};
 use rustix::fs::{Mode, OFlags};
@@ -224,10 +224,12 @@ impl<'a> Walk<'a> {
     }
 
     fn pin(&mut self, index: usize, kind: Kind) {
-        let mount = self.nodes[index].mount.map(|mount| &self.mounts.all()[mount]);
+        let seen = self.see(index);
         let node = &mut self.nodes[index];
-        let (fd, stat) = match pin_unchecked(node.path.as_path(), Links::Refuse) {
+        let (fd, stat) = match seen {
             Ok(found) => found,
+            // Something else was mounted there just now.
+            Err(Skip::NotLocal) => return,
             Err(Skip::Missing) => {
                 node.found = Found::Missing;
                 return;
@@ -238,10 +240,6 @@ impl<'a> Walk<'a> {
                 return;
             }
         };
-        let elsewhere = mount.is_none_or(|m| (m.major, m.minor) != (stat.major, stat.minor));
-        if kind == Kind::Local && elsewhere && !on_local(fd.as_fd()) {
-            return;
-        }
         (node.inode, node.size, node.mtime_ns) = (stat.inode, stat.size, stat.mtime_ns);
         let (found, step) = match stat.kind {
             Type::File => (Found::File, Step::Stop),
@@ -259,6 +257,15 @@ impl<'a> Walk<'a> {
         if step == Step::Follow {
             node.target = rustix::fs::readlinkat(&fd, c"", Vec::new()).map_or(Vec::new(), |t| t.into_bytes());
         }
+    }
+
+    /// Sees what is at a node's path, without leaving its mount.
+    fn see(&self, index: usize) -> Result<(OwnedFd, Stat), Skip> {
+        let node = &self.nodes[index];
+        let mount = node.mount.ok_or(Skip::NotLocal)?;
+        let fd = self.mounts.inside(mount, node.path.as_bytes())?.look(false)?;
+        let stat = stat_pin(fd.as_fd())?;
+        Ok((fd, stat))
     }
 
     /// At the root of an overlay: the roots of its layers.
@@ -288,13 +295,11 @@ impl<'a> Walk<'a> {
 
     /// Generation and extents of a regular file.
     fn map(&mut self, index: usize) {
-        let node = &mut self.nodes[index];
-        if node.found != Found::File {
+        if self.nodes[index].found != Found::File {
             return;
         }
-        let Ok((pin, stat)) = pin_unchecked(node.path.as_path(), Links::Refuse) else {
-            return;
-        };
+        let Ok((pin, stat)) = self.see(index) else { return };
+        let node = &mut self.nodes[index];
         if stat.kind != Type::File || stat.inode != node.inode {
             return;
         }

@@ -1,7 +1,9 @@
 //! What tests take from the machine and give back when dropped: directories, mounts, loop devices.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Error};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,6 +70,41 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         unmount(&self.0);
+    }
+}
+
+/// A mounted file system whose server never answers: FUSE, of which nobody reads the requests. Whoever asks it
+/// anything waits, until this is dropped: then the connection is aborted, and all waits end with an error.
+#[derive(Debug)]
+pub struct DeadMount {
+    server: Option<File>,
+    point: PathBuf,
+}
+
+impl DeadMount {
+    /// Mounts it. Needs root and `/dev/fuse`.
+    pub fn new(point: &Path) -> io::Result<DeadMount> {
+        std::fs::create_dir_all(point)?;
+        let server = File::options().read(true).write(true).open("/dev/fuse")?;
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
+        let options = std::ffi::CString::new(options)?;
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("dead", point, "fuse.dead", flags, Some(options.as_c_str()))?;
+        Ok(DeadMount {
+            server: Some(server),
+            point: point.into(),
+        })
+    }
+}
+
+impl Drop for DeadMount {
+    fn drop(&mut self) {
+        // The last descriptor of the server: the kernel aborts the connection.
+        self.server = None;
+        let lazily = rustix::mount::UnmountFlags::DETACH;
+        if let Err(error) = rustix::mount::unmount(&self.point, lazily) {
+            eprintln!("{} stays mounted: {error}", self.point.display());
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod guards;
 
-pub use guards::{Mounted, Scratch, run};
+pub use guards::{DeadMount, Mounted, Scratch, run};
 
 use guards::LoopDevice;
 use std::ffi::OsStr;
@@ -227,7 +227,7 @@ impl LoopFs {
         if self.spec.read_only() {
             options.push("ro");
         }
-        if self.spec.fstype == "ext4" {
+        if matches!(self.spec.fstype, "ext3" | "ext4") {
             // A thread would read them at any moment of the first five seconds, while a test counts reads.
             options.push("no_prefetch_block_bitmaps");
         }

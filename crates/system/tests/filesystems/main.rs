@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod dead;
 mod extents;
 mod metadata;
 mod paths;

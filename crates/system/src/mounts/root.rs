@@ -1,0 +1,107 @@
+//! The roots of mounts, from which paths are resolved without leaving the mount.
+//!
+//! A mount table is a picture of one moment. A path that led to a local file system then may lead to another now:
+//! something was mounted over one of its directories, or an automount point was reached. Whoever walks such a path
+//! asks a server that may never answer. So a path is resolved from the root of the mount that the table names, and the
+//! kernel is told to go no further than that mount (openat2(2): `RESOLVE_NO_XDEV`, `RESOLVE_BENEATH`).
+
+use super::{Kind, MountTable, strip_prefix};
+use crate::open::{Skip, skip};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+/// The root of a mount, once somebody asked for it.
+pub(super) type Root = OnceLock<Result<OwnedFd, Skip>>;
+
+/// What a path is opened with in order to see what is there: nothing is opened in earnest.
+pub(crate) const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// How a path is resolved: below the mount's root, through no link, into no other mount.
+pub(crate) const INSIDE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_XDEV)
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
+
+/// A path as its mount has it.
+pub(crate) struct Inside<'a> {
+    /// The root of the mount.
+    pub root: BorrowedFd<'a>,
+    /// The path from there; empty for the root itself.
+    pub path: CString,
+}
+
+impl MountTable {
+    /// The mount of a path and the path from its root on. Nothing of the path is touched; the way to the mount point
+    /// is walked once.
+    pub(crate) fn inside(&self, index: usize, path: &[u8]) -> Result<Inside<'_>, Skip> {
+        let mount = self.mounts.get(index).ok_or(Skip::NotLocal)?;
+        let rest = strip_prefix(path, mount.mount_point.as_bytes()).ok_or(Skip::NotLocal)?;
+        let path = CString::new(rest).map_err(|_| Skip::Io(libc::EINVAL))?;
+        let slot = self.roots.get(index).ok_or(Skip::NotLocal)?;
+        let root = slot.get_or_init(|| self.open_root(index));
+        let root = root.as_ref().map_err(|reason| *reason)?;
+        Ok(Inside {
+            root: root.as_fd(),
+            path,
+        })
+    }
+
+    /// Opens the root of a mount, if it still is the uppermost mount at its mount point.
+    fn open_root(&self, index: usize) -> Result<OwnedFd, Skip> {
+        let mount = self.mounts.get(index).ok_or(Skip::NotLocal)?;
+        if !self.reachable(index) {
+            return Err(Skip::NotLocal);
+        }
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let point = mount.mount_point.as_path();
+        let root = rustix::fs::openat2(CWD, point, LOOK, Mode::empty(), resolve).map_err(skip)?;
+        // DONT_SYNC: should it be a server's by now, it is not asked.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(&root, c"", flags, StatxFlags::MNT_ID).map_err(skip)?;
+        match found.stx_mask & StatxFlags::MNT_ID.bits() != 0 && found.stx_mnt_id == u64::from(mount.id) {
+            true => Ok(root),
+            false => Err(Skip::NotLocal),
+        }
+    }
+
+    /// Whether the way to a mount point leads through no file system that may not answer. The first mount is taken as
+    /// it is: whoever runs here needs it. An automount point that is covered by what was mounted on it asks nobody.
+    fn reachable(&self, index: usize) -> bool {
+        let mut above = &self.mounts[index];
+        for _ in 0..self.mounts.len() {
+            let below = self
+                .mounts
+                .iter()
+                .find(|m| m.id == above.parent && m.id != above.id);
+            let Some(below) = below else { return true };
+            let first = self.root.is_some_and(|root| self.mounts[root].id == below.id);
+            let covered = below.fstype == "autofs" && below.mount_point == above.mount_point;
+            if !first && !covered && self.kind(below, 8) == Kind::Other {
+                return false;
+            }
+            above = below;
+        }
+        true
+    }
+}
+
+impl Inside<'_> {
+    /// Sees what is there. With `cached`, only if nothing has to be read for that ([`Skip::Cold`]).
+    pub fn look(&self, cached: bool) -> Result<OwnedFd, Skip> {
+        if self.path.is_empty() {
+            return self.root.try_clone_to_owned().map_err(|_| Skip::Io(libc::EMFILE));
+        }
+        let resolve = match cached {
+            true => INSIDE | ResolveFlags::CACHED,
+            false => INSIDE,
+        };
+        rustix::fs::openat2(self.root, &*self.path, LOOK, Mode::empty(), resolve).map_err(|error| match error
+        {
+            Errno::AGAIN if cached => Skip::Cold,
+            error => skip(error),
+        })
+    }
+}
