@@ -18,6 +18,9 @@ mod lane;
 mod report;
 mod ring;
 mod run;
+mod sample;
+
+pub use sample::{Resident, sample};
 
 use governor::Governor;
 use headstart_model::format::FormatError;
