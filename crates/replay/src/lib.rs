@@ -27,7 +27,8 @@ use headstart_model::format::FormatError;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::PlanFile;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,8 @@ pub struct Options {
     pub stop_at_reclaim: bool,
     /// The longest [`Replay::wait_held`] waits.
     pub hold_limit: Duration,
+    /// [`Replay::finish`] waits no longer than this, and at most twice this, for reads of which none ends.
+    pub finish_limit: Duration,
     /// Whether paths may be looked up through io_uring, where the kernel has it and it helps. What becomes of them is
     /// the same.
     pub io_uring: bool,
@@ -59,6 +62,9 @@ impl Options {
     pub const STOP_PRESSURE: f64 = 20.0;
     /// A disk reads 1 GB in this time. A start that needs more is let go; what it reads by itself costs jumps.
     pub const HOLD_LIMIT: Duration = Duration::from_secs(10);
+    /// Linux gives a disk's command up after 30 s (`timeout` of a SCSI device), and tries again: what has not read
+    /// anything for so long waits for a server or a device that may never answer.
+    pub const FINISH_LIMIT: Duration = Duration::from_secs(30);
 
     /// The defaults, for a start that began at `origin`.
     pub fn new(origin: Instant) -> Options {
@@ -69,6 +75,7 @@ impl Options {
             stop_pressure: Options::STOP_PRESSURE,
             stop_at_reclaim: false,
             hold_limit: Options::HOLD_LIMIT,
+            finish_limit: Options::FINISH_LIMIT,
             io_uring: true,
         }
     }
@@ -99,7 +106,9 @@ pub enum ReplayError {
 pub struct Replay {
     shared: Arc<Shared>,
     hold_limit: Duration,
-    thread: JoinHandle<ReplayReport>,
+    finish_limit: Duration,
+    report: Receiver<ReplayReport>,
+    thread: JoinHandle<()>,
 }
 
 /// What the threads of a replay share with its owner.
@@ -110,6 +119,8 @@ pub(crate) struct Shared {
     released: Condvar,
     /// Parts of requests that are over.
     over: AtomicU64,
+    /// The requests, once they are shared out.
+    works: OnceLock<Vec<run::Work>>,
 }
 
 impl Shared {
@@ -119,6 +130,7 @@ impl Shared {
             held: Mutex::new(held),
             released: Condvar::new(),
             over: AtomicU64::new(0),
+            works: OnceLock::new(),
         }
     }
 
@@ -155,14 +167,21 @@ impl Replay {
             held += usize::from(std::mem::take(&mut holds[usize::from(request.device)]));
         }
         let shared = Arc::new(Shared::new(&options, held));
-        let (hold_limit, theirs) = (options.hold_limit, Arc::clone(&shared));
+        let (hold_limit, finish_limit) = (options.hold_limit, options.finish_limit);
+        let theirs = Arc::clone(&shared);
+        let (told, report) = channel();
         let thread = std::thread::Builder::new()
             .name("headstart".into())
-            .spawn(move || run::run(&plan, &options, &theirs))
+            .spawn(move || {
+                // Nobody may be there any more: the owner has given it up.
+                let _ = told.send(run::run(&plan, &options, &theirs));
+            })
             .map_err(ReplayError::Thread)?;
         Ok(Replay {
             shared,
             hold_limit,
+            finish_limit,
+            report,
             thread,
         })
     }
@@ -200,10 +219,40 @@ impl Replay {
     }
 
     /// Waits for its end and tells what it did.
+    ///
+    /// A read that never ends (a device that hangs, a program that is asked for its permission and does not answer) is
+    /// not waited for: once nothing has ended for [`Options::finish_limit`] the replay is left behind with its threads,
+    /// which issue nothing any more, and the report says so in `stopped`. Of what was not confirmed it claims nothing.
     pub fn finish(self) -> ReplayReport {
-        self.thread.join().unwrap_or_else(|_| ReplayReport {
-            stopped: Some("it failed by a mistake of its own".into()),
-            ..ReplayReport::default()
-        })
+        let mut over = self.over();
+        loop {
+            match self.report.recv_timeout(self.finish_limit) {
+                Ok(report) => return report,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return ReplayReport {
+                        stopped: Some("it failed by a mistake of its own".into()),
+                        ..ReplayReport::default()
+                    };
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let before = std::mem::replace(&mut over, self.over());
+                    if over == before {
+                        return self.leave_behind();
+                    }
+                }
+            }
+        }
+    }
+
+    fn leave_behind(self) -> ReplayReport {
+        let why = format!(
+            "reads did not end within {} s and were left behind",
+            self.finish_limit.as_secs_f32()
+        );
+        self.shared.governor.stop(why.as_str());
+        ReplayReport {
+            stopped: Some(why),
+            ..run::so_far(&self.shared)
+        }
     }
 }

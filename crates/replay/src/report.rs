@@ -2,26 +2,43 @@
 
 use crate::device::Device;
 use crate::file::Files;
-use crate::item::{Item, Reason};
+use crate::item::{Item, Prepared, Reason};
+use headstart_model::PageRange;
 use headstart_model::outcome::Issued;
 use headstart_model::plan::RequestKind;
 use headstart_system::residency;
 use std::sync::atomic::Ordering;
 
-/// What became of a request: counts its pages in memory now, or says why it was not issued.
-pub fn issued(item: &Item, device: &Device, files: &Files<'_>) -> Result<Issued, Reason> {
+/// What became of a request of a replay that was left behind: nobody looks at memory any more, for that may wait too. What
+/// has arrived is taken to be what was there before.
+pub fn confirmed(item: &Item) -> Result<Issued, Reason> {
+    let (prepared, done_ns) = done(item)?;
+    Ok(Issued {
+        request: item.index,
+        issued_ns: prepared.at_ns,
+        done_ns: done_ns.max(prepared.at_ns),
+        resident: prepared.resident.clone(),
+        arrived_pages: prepared.resident.iter().map(PageRange::pages).sum(),
+    })
+}
+
+/// What was found when it was taken up and when it was done, nanoseconds since the origin; or why it was not.
+fn done(item: &Item) -> Result<(&Prepared, u64), Reason> {
     let prepared = match item.prepared.get() {
         None => return Err(Reason::Stopped),
         Some(Err(reason)) => return Err(*reason),
         Some(Ok(prepared)) => prepared,
     };
-    let done_ns = item.done_ns.load(Ordering::Relaxed);
-    if done_ns == 0 {
-        return Err(Reason::Stopped);
+    match item.done_ns.load(Ordering::Relaxed) {
+        0 => Err(Reason::Stopped),
+        _ if item.failed.load(Ordering::Relaxed) => Err(Reason::Failed),
+        done_ns => Ok((prepared, done_ns)),
     }
-    if item.failed.load(Ordering::Relaxed) {
-        return Err(Reason::Failed);
-    }
+}
+
+/// What became of a request: counts its pages in memory now, or says why it was not issued.
+pub fn issued(item: &Item, device: &Device, files: &Files<'_>) -> Result<Issued, Reason> {
+    let (prepared, done_ns) = done(item)?;
     let offset = item.request.offset;
     let length = prepared.end.saturating_sub(offset);
     let arrived_pages = match item.request.kind {

@@ -12,15 +12,33 @@ use headstart_system::door::Door;
 use headstart_system::mounts::MountTable;
 use headstart_system::pins::Pins;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Devices that are served at once, each with up to 32 threads: more than a machine has disks that a start reads from.
+/// What a plan says of further ones waits for its turn.
+const MAX_DEVICES: usize = 8;
 
 /// The requests of one device, by pass.
-struct Work {
+pub(crate) struct Work {
     planned: PlanDevice,
     passes: Passes<Lane>,
     /// How many of the data's requests the start is held for: what was planned behind them may go before them where
     /// files are opened by path after all.
     held_data: usize,
+}
+
+impl Work {
+    fn items(&self) -> impl Iterator<Item = &Item> {
+        let Passes {
+            metadata,
+            look_ups,
+            data,
+        } = &self.passes;
+        [metadata, look_ups, data]
+            .into_iter()
+            .flat_map(|lane| &lane.items)
+    }
 }
 
 /// What the passes of a device do, one after the other.
@@ -42,25 +60,21 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let mut skipped = Skipped::default();
     let mounts = MountTable::read().unwrap_or_default();
     let doors = doors(plan, &mounts);
-    let works = share_out(plan, &doors, options, &mut skipped);
-    let in_use = works.iter().map(|w| most_open(&w.planned, options)).sum();
+    let works = shared
+        .works
+        .get_or_init(|| share_out(plan, &doors, options, &mut skipped));
+    let mut in_use: Vec<usize> = works.iter().map(|w| most_open(&w.planned, options)).collect();
+    in_use.sort_unstable_by(|a, b| b.cmp(a));
+    let in_use = in_use.iter().take(MAX_DEVICES).sum();
     let files = Files::new(plan, &mounts, &doors, in_use);
     shared.governor.begin();
     let serve = |work: &Work| serve(work, &files, &mounts, options, shared);
-    let devices = side_by_side(&works, &serve);
+    let devices = side_by_side(works, &serve);
     let replay_ns = options.origin.elapsed().as_nanos() as u64;
     let memory_pressure = shared.governor.memory_pressure();
     let mut issued = Vec::new();
     for (work, device) in works.iter().zip(&devices) {
-        let Passes {
-            metadata,
-            look_ups,
-            data,
-        } = &work.passes;
-        for item in [metadata, look_ups, data]
-            .into_iter()
-            .flat_map(|lane| &lane.items)
-        {
+        for item in work.items() {
             let became = match device {
                 Some(device) => report::issued(item, device, &files),
                 // Its thread failed by a mistake of its own.
@@ -83,24 +97,52 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     }
 }
 
-/// Does something for each at the same time, for the first one on the calling thread. `None` where that panicked or no
-/// thread could be had.
-fn side_by_side<W: Sync, T: Send>(works: &[W], serve: &(impl Fn(&W) -> T + Sync)) -> Vec<Option<T>> {
+/// What is known of a replay that is still on its way: of what has arrived it claims only what was there before.
+pub(crate) fn so_far(shared: &Shared) -> ReplayReport {
+    let mut skipped = Skipped::default();
+    let mut issued = Vec::new();
+    for item in shared.works.get().into_iter().flatten().flat_map(Work::items) {
+        match report::confirmed(item) {
+            Ok(one) => issued.push(one),
+            Err(reason) => reason.count(&mut skipped),
+        }
+    }
+    issued.sort_by_key(|i| (i.issued_ns, i.request));
+    ReplayReport {
+        replay_ns: issued.iter().map(|i| i.done_ns).max().unwrap_or(0),
+        issued,
+        skipped,
+        memory_available: shared.governor.memory_available(),
+        memory_pressure: shared.governor.memory_pressure(),
+        stopped: None,
+    }
+}
+
+/// Does something for each, for [`MAX_DEVICES`] at the same time, on the calling thread among others: a thread that
+/// cannot be had is done without. `None` where it panicked.
+fn side_by_side<W: Sync, T: Send + Sync>(works: &[W], serve: &(impl Fn(&W) -> T + Sync)) -> Vec<Option<T>> {
+    let next = AtomicUsize::new(0);
+    let done: Vec<OnceLock<T>> = works.iter().map(|_| OnceLock::new()).collect();
+    let take_turns = || {
+        loop {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(work), Some(done)) = (works.get(turn), done.get(turn)) else {
+                break;
+            };
+            // Nothing that it leaves half done is used: without a result all of it counts as failed.
+            if let Ok(result) = catch_unwind(AssertUnwindSafe(|| serve(work))) {
+                let _ = done.set(result);
+            }
+        }
+    };
     std::thread::scope(|scope| {
-        let spawn = |work| {
+        for _ in 1..works.len().min(MAX_DEVICES) {
             let thread = std::thread::Builder::new().name("headstart".into());
-            thread.spawn_scoped(scope, move || serve(work))
-        };
-        let threads: Vec<_> = works.iter().skip(1).map(spawn).collect();
-        // Nothing that it leaves half done is used: `None` stands for all of it.
-        let first = works
-            .first()
-            .map(|work| catch_unwind(AssertUnwindSafe(|| serve(work))).ok());
-        let others = threads
-            .into_iter()
-            .map(|thread| thread.ok().and_then(|thread| thread.join().ok()));
-        first.into_iter().chain(others).collect()
-    })
+            let _ = thread.spawn_scoped(scope, take_turns);
+        }
+        take_turns();
+    });
+    done.into_iter().map(OnceLock::into_inner).collect()
 }
 
 /// A part in holding the start; given up once, when dropped at the latest.
@@ -152,7 +194,15 @@ fn doors(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<Door>> {
         let mount = mounts.lookup(planned.mount_point.as_bytes())?;
         Door::of(mounts, mount).ok()
     };
-    amid.into_iter().enumerate().map(door).collect()
+    // Each has a descriptor: of more devices than a machine has, the first have to do.
+    let mut left = MAX_DEVICES;
+    let mut door = |wanted| {
+        left.checked_sub(1)?;
+        let door = door(wanted)?;
+        left -= 1;
+        Some(door)
+    };
+    amid.into_iter().enumerate().map(&mut door).collect()
 }
 
 /// The plan's requests by device and pass; those beyond the budget are only counted.
@@ -295,5 +345,20 @@ mod tests {
             assert_eq!(done, expected);
             assert_eq!(shared.holding(), 0);
         }
+    }
+
+    #[test]
+    fn audit_12_few_devices_are_served_at_once_whatever_a_plan_says() {
+        let works: Vec<usize> = (0..1 << 16).collect();
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let serve = |device: &usize| {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::yield_now();
+            now.fetch_sub(1, Ordering::SeqCst);
+            *device
+        };
+        let done = side_by_side(&works, &serve);
+        assert!(done.into_iter().flatten().eq(works));
+        assert!((1..=MAX_DEVICES).contains(&most.into_inner()));
     }
 }
