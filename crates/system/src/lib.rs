@@ -14,6 +14,7 @@ pub mod features;
 pub mod files;
 pub mod handle;
 pub mod launch;
+pub mod limits;
 pub mod memory;
 pub mod mounts;
 pub mod open;

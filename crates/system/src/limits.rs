@@ -1,0 +1,90 @@
+//! Bounds that a background process sets itself, so that it is the one that fails when something asks too much of it.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+
+/// Memory of a process that records, learns or plans, bytes. The largest trace, profile and plan that their formats allow
+/// are read and made within it; with what the kernel keeps for a recording (ring, maps) it stays below 256 MiB.
+pub const MEMORY: u64 = 192 << 20;
+
+/// Bounds the private memory of this process: heap, stacks of its threads and other private writable mappings, not the
+/// files and ring buffers that it maps (`RLIMIT_DATA` of setrlimit(2), since Linux 4.7). More than that is not given: an
+/// allocation that fails aborts this process, and no other.
+///
+/// What it executes afterwards inherits the bound, so this is for processes that execute nothing of others. A lower bound
+/// that is there already stays.
+pub fn bound_memory(bytes: u64) -> io::Result<()> {
+    let now = getrlimit(Resource::Data);
+    let lower = |limit: Option<u64>| Some(limit.map_or(bytes, |limit| limit.min(bytes)));
+    let bound = Rlimit {
+        current: lower(now.current),
+        maximum: lower(now.maximum),
+    };
+    Ok(setrlimit(Resource::Data, bound)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    const HOW: &str = "HEADSTART_TEST_LIMITS";
+
+    fn child(how: &str) -> std::process::Output {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "limits::tests::in_a_child", "--ignored", "--nocapture"])
+            .env(HOW, how)
+            .output()
+            .unwrap()
+    }
+
+    #[test]
+    #[ignore = "run by other tests in a process of its own"]
+    fn in_a_child() {
+        bound_memory(64 << 20).unwrap();
+        let large = || std::hint::black_box(vec![1u8; 100 << 20]).len();
+        match std::env::var(HOW).unwrap_or_default().as_str() {
+            "too much" => println!("had {}", large()),
+            "in a thread" => println!("had {}", std::thread::spawn(large).join().unwrap()),
+            "enough" => {
+                // Threads, each with an arena of the allocator's, and a file that is larger than the bound.
+                let threads: Vec<_> = (0..32)
+                    .map(|_| {
+                        let thread = std::thread::Builder::new().stack_size(256 << 10);
+                        thread.spawn(|| vec![1u8; 100 << 10].len()).unwrap()
+                    })
+                    .collect();
+                let sum: usize = threads.into_iter().map(|t| t.join().unwrap()).sum();
+                let file = tempfile::tempfile_in("/var/tmp").unwrap();
+                file.set_len(256 << 20).unwrap();
+                let resident = crate::residency::resident(&file, 0, u64::MAX).unwrap();
+                println!("had {sum} and {}", resident.len());
+            }
+            other => panic!("{HOW} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn audit_04_an_allocation_beyond_the_bound_ends_that_process_and_no_other() {
+        for how in ["too much", "in a thread"] {
+            let output = child(how);
+            assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{how}: {output:?}");
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(
+                text.contains("memory allocation of 104857600 bytes failed"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn threads_and_mapped_files_fit_the_bound() {
+        let output = child("enough");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && text.contains("had 3276800 and 0"),
+            "{output:?}"
+        );
+    }
+}
