@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Error};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -104,6 +105,37 @@ impl Drop for DeadMount {
         let lazily = rustix::mount::UnmountFlags::DETACH;
         if let Err(error) = rustix::mount::unmount(&self.point, lazily) {
             eprintln!("{} stays mounted: {error}", self.point.display());
+        }
+    }
+}
+
+/// A file that nobody can open: whoever tries waits for the permission of a listener (fanotify(7)) that gives none, until
+/// this is dropped. So virus scanners and the like behave when they hang.
+#[derive(Debug)]
+pub struct NeverOpened {
+    /// Closing it lets everybody pass.
+    _listener: OwnedFd,
+}
+
+impl NeverOpened {
+    /// Marks a file. Needs root and a kernel with permission events.
+    pub fn new(path: &Path) -> io::Result<NeverOpened> {
+        let flags = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC;
+        // SAFETY: no pointer is passed.
+        let listener = unsafe { libc::fanotify_init(flags, libc::O_RDONLY as u32) };
+        if listener < 0 {
+            return Err(Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave this descriptor to us alone.
+        let listener = unsafe { OwnedFd::from_raw_fd(listener) };
+        let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+        let (add, events) = (libc::FAN_MARK_ADD, libc::FAN_OPEN_PERM);
+        // SAFETY: the path ends in NUL and outlives the call.
+        let marked =
+            unsafe { libc::fanotify_mark(listener.as_raw_fd(), add, events, libc::AT_FDCWD, path.as_ptr()) };
+        match marked {
+            0 => Ok(NeverOpened { _listener: listener }),
+            _ => Err(Error::last_os_error()),
         }
     }
 }

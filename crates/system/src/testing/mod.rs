@@ -3,7 +3,7 @@
 
 mod guards;
 
-pub use guards::{DeadMount, Mounted, Scratch, run};
+pub use guards::{DeadMount, Mounted, NeverOpened, Scratch, run};
 
 use guards::LoopDevice;
 use std::ffi::OsStr;
