@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Case, can_record};
-use headstart_model::outcome::Mode;
+use headstart_model::outcome::{Mode, Resident};
 use headstart_model::{Key, Outcome};
 use headstart_store::{Bypass, Store};
 
@@ -196,10 +196,16 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
         .collect();
     assert_eq!(modes, ["record", "replay", "replay", "control", "replay"]);
     assert_eq!(status["profile"]["runs"], 5);
-    assert_eq!(status["comparison"]["without"]["starts"], 1);
+    assert_eq!(
+        status["comparison"]["without"]["starts"], 0,
+        "only cold starts are compared"
+    );
     assert_eq!(status["comparison"]["verdict"], "too-few");
     let text = case.headstart(&["status", "k"]).out;
-    assert!(text.contains("not enough control runs yet: 1 of 3"), "{text}");
+    assert!(
+        text.contains("not enough cold starts without a replay yet: 0 of 2"),
+        "{text}"
+    );
     assert!(case.headstart(&["status"]).out.contains('k'));
     let outcome = std::fs::read_dir(case.state().join("keys"))
         .unwrap()
@@ -269,6 +275,11 @@ fn where_replays_are_slower_starts_are_bypassed_but_for_one_in_so_many() {
             started_unix_ns,
             elapsed_ns,
             status: Some(0),
+            // Only cold starts are compared.
+            resident_before: Some(Resident {
+                sampled_pages: 100,
+                resident_pages: 0,
+            }),
             ..Outcome::new(kept.key().clone(), mode)
         })
         .unwrap();

@@ -3,6 +3,7 @@
 use crate::human::{ago, bytes, duration, pages, printable};
 use crate::outcome::mode;
 use crate::table::{Table, facts, section};
+use headstart_learn::verdict::start::{LeftOut, resident};
 use headstart_learn::verdict::{Comparison, ENOUGH_WITH, ENOUGH_WITHOUT, Group, Verdict};
 use headstart_model::Outcome;
 use serde::Serialize;
@@ -71,55 +72,63 @@ impl Bypass {
     }
 }
 
-/// The verdict in words.
+/// The verdict in words. A start is called cold that was compared: less than three quarters of what it needs was in memory.
 pub fn verdict(comparison: &Comparison) -> String {
     let Comparison { with, without, .. } = comparison;
     match comparison.verdict {
-        Verdict::TooFew if without.starts < ENOUGH_WITHOUT => {
-            format!(
-                "not enough control runs yet: {} of {ENOUGH_WITHOUT}",
-                without.starts
-            )
-        }
+        Verdict::TooFew if without.starts < ENOUGH_WITHOUT => format!(
+            "not enough cold starts without a replay yet: {} of {ENOUGH_WITHOUT}",
+            without.starts
+        ),
         Verdict::TooFew => format!(
-            "not enough starts with a replay yet: {} of {ENOUGH_WITH}",
+            "not enough cold starts with a replay yet: {} of {ENOUGH_WITH}",
             with.starts
         ),
-        Verdict::NoDifference => format!("no difference is shown{}", chance(comparison.p)),
-        Verdict::Faster | Verdict::Slower => {
-            let gain = comparison.gain_ns.unwrap_or(0);
-            let share = match without.median_ns {
-                Some(base) if base > 0 => {
-                    format!(" ({:.0} %)", 100.0 * gain.unsigned_abs() as f64 / base as f64)
-                }
-                _ => String::new(),
-            };
-            let word = match comparison.verdict {
-                Verdict::Slower => "slower",
-                _ => "faster",
-            };
-            format!(
-                "{word} by {}{share}{}",
-                duration(gain.unsigned_abs()),
-                chance(comparison.p)
-            )
+        Verdict::NoDifference => {
+            "no difference is shown between cold starts with a replay and without".into()
         }
+        Verdict::Faster => format!("cold starts are faster {}", difference(comparison)),
+        Verdict::Slower => format!("cold starts are slower {}", difference(comparison)),
     }
 }
 
-fn chance(p: Option<f64>) -> String {
-    match p {
-        Some(p) if p < 0.001 => ", p < 0.001".into(),
-        Some(p) => format!(", p = {p:.3}"),
-        None => String::new(),
-    }
+/// By how much they differ, and how surely.
+fn difference(comparison: &Comparison) -> String {
+    let gain = comparison.gain_ns.unwrap_or(0).unsigned_abs();
+    let share = match comparison.without.median_ns {
+        Some(base) if base > 0 => format!(" ({:.0} %)", 100.0 * gain as f64 / base as f64),
+        _ => String::new(),
+    };
+    let chance = match comparison.p {
+        Some(p) if p > 0.0 => format!("; by chance alone in at most one of {:.0} cases", 1.0 / p),
+        _ => String::new(),
+    };
+    format!("by {}{share}{chance}", duration(gain))
 }
 
 fn group(group: &Group) -> String {
     match group.median_ns {
-        Some(median) => format!("{} (median of {})", duration(median), group.starts),
-        None => "none yet".into(),
+        Some(median) => format!("{} (median of {} cold starts)", duration(median), group.starts),
+        None if group.starts > 0 => format!("{} cold starts, none of which can be compared", group.starts),
+        None => "no cold start yet".into(),
     }
+}
+
+/// What was not compared; `None` if all was.
+fn left_out(left_out: &LeftOut) -> Option<String> {
+    let parts: Vec<String> = [
+        (left_out.warm, "with nearly all in memory"),
+        (left_out.unknown, "where it is not known what was in memory"),
+        (
+            left_out.unusual,
+            "that ended otherwise than most or taught nothing",
+        ),
+    ]
+    .into_iter()
+    .filter(|(starts, _)| *starts > 0)
+    .map(|(starts, why)| format!("{starts} {why}"))
+    .collect();
+    (!parts.is_empty()).then(|| format!("starts: {}", parts.join(", ")))
 }
 
 /// One key for people.
@@ -151,13 +160,15 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64) -> String {
         ("without", group(&status.comparison.without)),
         ("verdict", verdict(&status.comparison)),
     ];
+    lines.extend(left_out(&status.comparison.left_out).map(|starts| ("not compared", starts)));
     lines.extend(status.bypass.iter().map(|bypass| ("bypassed", bypass.text())));
     let mut out = facts(lines);
-    let mut table = Table::new(&["started", "headstart", ">took", "learned"]);
+    let mut table = Table::new(&["started", "headstart", ">in memory", ">took", "learned"]);
     for outcome in status.outcomes.iter().rev().take(10) {
         table.row([
             ago(outcome.started_unix_ns, now_unix_ns),
             mode(outcome.mode).into(),
+            resident(outcome).map_or("-".into(), |share| format!("{:.0} %", 100.0 * share)),
             duration(outcome.elapsed_ns),
             outcome
                 .not_learned
@@ -207,6 +218,7 @@ mod tests {
         Comparison {
             with: group(with),
             without: group(without),
+            left_out: LeftOut::default(),
             gain_ns: Some(gain_ms * 1_000_000),
             p,
             verdict,
@@ -215,19 +227,45 @@ mod tests {
 
     #[test]
     fn what_is_missing_for_a_verdict_is_told() {
-        let it = compared((20, 1), (2, 1000), None, Verdict::TooFew);
-        assert_eq!(verdict(&it), "not enough control runs yet: 2 of 3");
+        let it = compared((20, 1), (1, 1000), None, Verdict::TooFew);
+        assert_eq!(
+            verdict(&it),
+            "not enough cold starts without a replay yet: 1 of 2"
+        );
         let it = compared((1, 1), (3, 9), None, Verdict::TooFew);
-        assert_eq!(verdict(&it), "not enough starts with a replay yet: 1 of 5");
+        assert_eq!(verdict(&it), "not enough cold starts with a replay yet: 1 of 5");
     }
 
     #[test]
     fn a_difference_is_told_with_its_size_and_its_chance() {
         let it = compared((7, 102), (3, 1000), Some(0.01), Verdict::Faster);
-        assert_eq!(verdict(&it), "faster by 898 ms (90 %), p = 0.010");
-        let it = compared((7, 1000), (3, 800), Some(0.0001), Verdict::Slower);
-        assert_eq!(verdict(&it), "slower by 200 ms (25 %), p < 0.001");
+        assert_eq!(
+            verdict(&it),
+            "cold starts are faster by 898 ms (90 %); by chance alone in at most one of 100 cases"
+        );
+        let it = compared((7, 1000), (3, 800), Some(0.04), Verdict::Slower);
+        assert_eq!(
+            verdict(&it),
+            "cold starts are slower by 200 ms (25 %); by chance alone in at most one of 25 cases"
+        );
         let it = compared((7, 100), (3, 101), Some(0.5), Verdict::NoDifference);
-        assert_eq!(verdict(&it), "no difference is shown, p = 0.500");
+        assert!(verdict(&it).starts_with("no difference is shown"));
+    }
+
+    #[test]
+    fn what_was_compared_and_what_not_is_told() {
+        let it = compared((38, 3500), (4, 10_900), Some(0.02), Verdict::Faster);
+        assert_eq!(group(&it.with), "3.50 s (median of 38 cold starts)");
+        assert_eq!(group(&Group::default()), "no cold start yet");
+        assert_eq!(left_out(&LeftOut::default()), None);
+        let some = LeftOut {
+            warm: 12,
+            unknown: 0,
+            unusual: 1,
+        };
+        assert_eq!(
+            left_out(&some).as_deref(),
+            Some("starts: 12 with nearly all in memory, 1 that ended otherwise than most or taught nothing")
+        );
     }
 }

@@ -13,7 +13,7 @@ use headstart_store::{KeyDir, Store};
 
 /// List what is known, and whether it pays.
 ///
-/// Whether it pays is told by starts with a replay against control runs without, see `run --control-every`.
+/// Whether it pays is told by cold starts with a replay against cold control runs without, see `run --control-every`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// This key only, with its last starts: a name, or the path of a program.

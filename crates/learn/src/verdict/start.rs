@@ -1,0 +1,107 @@
+//! What of a start counts in a comparison: which starts are alike enough to be compared at all.
+
+use headstart_model::Outcome;
+use headstart_model::outcome::Mode;
+use std::collections::HashMap;
+
+/// The key of boots, which begin with nothing in memory.
+const BOOT: &str = "boot";
+
+/// With this share in memory a start is warm and not compared. A replay hardly reads anything for it then, and what
+/// little it makes of a difference would be held against cold starts, for which it reads everything.
+pub const WARM: f64 = 0.75;
+
+/// A start without a replay that waited for disks for this share of its time was cold. A warm LibreOffice start waits
+/// for 1 % of its time, a cold one from a disk for 80; what lies between is not guessed at.
+const BLOCKED_WHEN_COLD: f64 = 0.25;
+
+/// A start that can be compared with others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Start {
+    /// What headstart did.
+    pub mode: Mode,
+    /// The share in memory of what it was expected to need, before it began; below [`WARM`].
+    pub resident: f64,
+    /// How long it took, nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+impl Start {
+    /// Whether it had a replay.
+    pub fn replayed(&self) -> bool {
+        self.mode == Mode::Replay
+    }
+}
+
+/// Starts that are not compared, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct LeftOut {
+    /// Nearly all was in memory before.
+    pub warm: usize,
+    /// Nobody knows what was in memory before.
+    pub unknown: usize,
+    /// They did not end as most did, or taught nothing: they were cut short, or something unusual happened.
+    pub unusual: usize,
+}
+
+/// The share of what a start was expected to need that was in memory before it; `None` where nothing tells.
+///
+/// Where no sample was taken, a replay has seen what its requests found in memory, and the time that a start without
+/// one was blocked tells whether it was cold.
+pub fn resident(outcome: &Outcome) -> Option<f64> {
+    if let Some(share) = outcome.resident_before.and_then(|before| before.share()) {
+        return Some(share);
+    }
+    if outcome.key.as_str() == BOOT {
+        return Some(0.0);
+    }
+    match outcome.mode {
+        Mode::Replay => {
+            let sum = |pages: fn(&headstart_model::outcome::StageOutcome) -> u64| -> f64 {
+                outcome.stages.iter().map(|stage| pages(stage) as f64).sum()
+            };
+            let (issued, resident) = (sum(|stage| stage.issued_pages), sum(|stage| stage.resident_pages));
+            (issued > 0.0).then(|| (resident / issued).min(1.0))
+        }
+        Mode::Record | Mode::Control => {
+            let blocked = outcome.blocked_ns? as f64;
+            (blocked >= BLOCKED_WHEN_COLD * outcome.elapsed_ns as f64).then_some(0.0)
+        }
+    }
+}
+
+/// The starts that can be compared, in the order given.
+pub fn comparable(outcomes: &[Outcome]) -> (Vec<Start>, LeftOut) {
+    let mut left_out = LeftOut::default();
+    let whole = |outcome: &&Outcome| outcome.not_learned.is_none() && outcome.elapsed_ns > 0;
+    let usual = usual_ending(outcomes.iter().filter(whole));
+    let mut starts = Vec::new();
+    for outcome in outcomes {
+        if !whole(&outcome) || Some(outcome.status) != usual {
+            left_out.unusual += 1;
+            continue;
+        }
+        match resident(outcome) {
+            None => left_out.unknown += 1,
+            Some(share) if share >= WARM => left_out.warm += 1,
+            Some(resident) => starts.push(Start {
+                mode: outcome.mode,
+                resident,
+                elapsed_ns: outcome.elapsed_ns,
+            }),
+        }
+    }
+    (starts, left_out)
+}
+
+/// The status that most starts ended with: one that failed early says nothing about speed.
+fn usual_ending<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Option<Option<i32>> {
+    let mut endings: HashMap<Option<i32>, usize> = HashMap::new();
+    for outcome in outcomes {
+        *endings.entry(outcome.status).or_default() += 1;
+    }
+    let most = endings
+        .into_iter()
+        .max_by_key(|(status, n)| (*n, *status == Some(0), *status));
+    most.map(|(status, _)| status)
+}
