@@ -82,9 +82,23 @@ fn files_of_another_kind_are_named() {
 }
 
 /// A program that reads a file of its own, in parts.
+/// Enough that a start is cold without them, whatever else it reads.
+const SMALL_FILES: usize = 24;
+
+/// Puts what the program reads out of memory.
+fn make_cold(case: &Case) {
+    let small = (0..SMALL_FILES).map(|number| format!("small-{number}"));
+    for name in small.chain(["data".into()]) {
+        case.evict(&name);
+    }
+}
+
 fn program(case: &Case) -> String {
     case.write("data", vec![b'x'; 64 * 4096]);
-    let script = "#!/bin/sh\ndd if=data bs=4096 skip=8 count=4 2>/dev/null | wc -c\ntest ! -e not-there\n";
+    for number in 0..SMALL_FILES {
+        case.write(&format!("small-{number}"), vec![b'x'; 4096]);
+    }
+    let script = "#!/bin/sh\ncat small-* >/dev/null\ndd if=data bs=4096 skip=8 count=4 2>/dev/null | wc -c\ntest ! -e not-there\n";
     let path = case.write("program", script);
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -171,6 +185,7 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
     let case = Case::new();
     let program = program(&case);
     let start = || {
+        make_cold(&case);
         let ran = case.headstart(&[
             "run",
             "--wait",
@@ -249,6 +264,7 @@ fn where_replays_are_slower_starts_are_bypassed_but_for_one_in_so_many() {
     let case = Case::new();
     let program = program(&case);
     let start = |every: &str| {
+        make_cold(&case);
         let words = [
             "run",
             "--wait",
@@ -318,6 +334,58 @@ fn where_replays_are_slower_starts_are_bypassed_but_for_one_in_so_many() {
         "who asks for all to be read ahead gets that"
     );
     assert_eq!(kept.bypass(), None);
+}
+
+#[test]
+fn audit_11_a_warm_start_is_bypassed_and_the_next_cold_one_is_replayed() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let program = program(&case);
+    let very_seldom = u32::MAX.to_string();
+    let start = || {
+        let words = [
+            "run",
+            "--wait",
+            "--json=done",
+            "--control-every",
+            &very_seldom,
+            "--name",
+            "k",
+            "--",
+        ];
+        let ran = case.headstart(&[&words[..], &[&program]].concat());
+        assert_eq!(
+            (ran.code(), ran.out.as_str(), ran.err.as_str()),
+            (0, "16384\n", "")
+        );
+        serde_json::from_slice::<serde_json::Value>(&std::fs::read(case.path("done")).unwrap()).unwrap()
+    };
+    make_cold(&case);
+    assert_eq!(start()["mode"], "record");
+    let all_before = files_below(&case.state());
+    for _ in 0..12 {
+        let done = start();
+        assert_eq!(
+            done["not_learned"], "bypassed: what it reads is in memory",
+            "{done}"
+        );
+    }
+    assert_eq!(
+        files_below(&case.state()),
+        all_before,
+        "nothing is written for a warm start"
+    );
+    make_cold(&case);
+    let done = start();
+    assert_eq!(done["mode"], "replay");
+    let before = &done["resident_before"];
+    assert!(
+        before["sampled_pages"].as_u64() > before["resident_pages"].as_u64(),
+        "{done}"
+    );
+    assert_eq!(done["not_learned"], serde_json::Value::Null);
 }
 
 #[test]

@@ -27,7 +27,19 @@ fn whoever_is_killed_whenever_the_command_and_the_profile_are_whole() {
         "work",
         "echo started > $1.started; sleep 0.02; cat data > $1.copy; echo done > $1.done",
     );
-    let run = |name: &str| case.command(&["run", "--name", "k", "--", "sh", "work", name]);
+    let run = |name: &str| {
+        case.command(&[
+            "run",
+            "--control-every",
+            "0",
+            "--name",
+            "k",
+            "--",
+            "sh",
+            "work",
+            name,
+        ])
+    };
     assert_eq!(case.run("k", &["sh", "work", "first"]).code(), 0);
     let mut runs = 1;
     let mut not_started = 0;

@@ -154,6 +154,11 @@ impl Device {
     }
 }
 
+/// How long the devices of a plan take, added up, to read all of it as a start by itself does, nanoseconds.
+pub fn alone_ns(plan: &Plan<'_>) -> u64 {
+    Device::of(plan, u64::MAX).alone_ns
+}
+
 /// The running kernel, as uname(2) calls its release.
 pub fn kernel() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()

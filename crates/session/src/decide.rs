@@ -49,10 +49,10 @@ pub struct Known<'a> {
 /// What of a plan is in memory before the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Warmth {
-    /// The part of the plan's pages that is not in memory, 0 to 1, by a sample.
+    /// The part of the plan's requests, or of its paths where that is more, that is not in memory, 0 to 1, by a sample.
     pub cold: f64,
-    /// How long the plan's devices would take to read all of the plan, nanoseconds.
-    pub device_ns: u64,
+    /// How long the devices would take to read all of the plan as a start by itself reads it, nanoseconds.
+    pub alone_ns: u64,
 }
 
 /// A start of which a larger part is not in memory is not warm, whatever its device costs: one sampled page in so many stands for more
@@ -64,9 +64,9 @@ const MOST_COLD: f64 = 0.1;
 const OWN_NS: f64 = 30e6;
 
 impl Warmth {
-    /// Whether reading the rest ahead gains less than it costs.
+    /// Whether reading the rest ahead would gain less than it costs.
     pub fn is_warm(&self) -> bool {
-        self.cold <= MOST_COLD && self.cold * self.device_ns as f64 <= OWN_NS
+        self.cold <= MOST_COLD && self.cold * self.alone_ns as f64 <= OWN_NS
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
         let at = |cold, device_ms: u64, draw| {
             let warmth = Some(Warmth {
                 cold,
-                device_ns: device_ms * 1_000_000,
+                alone_ns: device_ms * 1_000_000,
             });
             decide(&Known {
                 warmth,

@@ -8,7 +8,7 @@ use crate::now_unix_ns;
 use crate::replan;
 use anyhow::Result;
 use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, Reviewed, learn, review};
-use headstart_model::outcome::{Mode, Outcome, ReplayReport};
+use headstart_model::outcome::{Mode, Outcome, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
@@ -30,6 +30,10 @@ pub struct Finished<'a> {
     pub origin_unix_ns: u64,
     /// What headstart did for it.
     pub mode: Mode,
+    /// What of its plan was in memory before it; `None` where nobody looked.
+    pub resident_before: Option<Resident>,
+    /// Whether it was warm: all that its plan reads was in memory.
+    pub warm: bool,
     /// Its trace, or why there is none.
     pub recorded: Result<Trace, RecordError>,
     /// How it ended.
@@ -93,6 +97,8 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         key,
         origin_unix_ns,
         mode,
+        resident_before,
+        warm,
         recorded,
         reason,
         replayed,
@@ -104,8 +110,11 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         Ok(trace) => trace,
         Err(error) => {
             let why = format!("not recorded: {error}");
-            let outcome = without_trace(key, mode, replayed.as_ref(), ended, origin_unix_ns, why);
-            keep(&lock, &outcome)?;
+            let outcome = Outcome {
+                resident_before,
+                ..without_trace(key, mode, replayed.as_ref(), ended, origin_unix_ns, why)
+            };
+            keep(&lock, &outcome, warm)?;
             conclude(store, &lock, None, &rules, notes)?;
             return Ok(outcome);
         }
@@ -128,6 +137,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         trace_began_ns: trace.meta.started_unix_ns.wrapping_sub(origin_unix_ns) as i64,
         not_learned: learned.as_ref().err().cloned(),
     });
+    outcome.resident_before = resident_before;
     // The trace begins when the recorder is attached; the caller waited from the first instant.
     if let Some((status, took)) = ended {
         outcome.elapsed_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -136,7 +146,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     let (metadata, witness) = metadata(&lock, &trace, notes);
     // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could not be explained.
     lock.add_trace(&trace)?;
-    keep(&lock, &outcome)?;
+    keep(&lock, &outcome, warm)?;
     match learned {
         Ok(profile) => {
             lock.save_profile(&profile)?;
@@ -231,8 +241,12 @@ pub fn without_trace(
 }
 
 /// Keeps the outcome, and where the key stands between control runs.
-fn keep(lock: &KeyLock, outcome: &Outcome) -> Result<()> {
+fn keep(lock: &KeyLock, outcome: &Outcome, warm: bool) -> Result<()> {
     lock.add_outcome(outcome)?;
+    // A start that had all in memory says nothing of what a replay gains, and is nobody's turn.
+    if warm {
+        return Ok(());
+    }
     Ok(lock.save_turns(&next_turns(lock.dir().turns(), outcome.mode))?)
 }
 

@@ -1,7 +1,9 @@
 //! The start of a program, before anything is forked: what is known of it, and so what is done for it.
 
+use crate::Purpose;
+use crate::bypass::{self, alone_ns};
 use crate::decide::{Decision, Known, Warmth, decide};
-use crate::{Purpose, bypass};
+use headstart_model::outcome::Resident;
 use headstart_model::plan::PlanFile;
 use headstart_store::{KeyDir, Loaded};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -12,24 +14,36 @@ pub struct Prepared {
     pub decision: Decision,
     /// The plan, if there is one that reads anything.
     pub plan: Option<PlanFile>,
+    /// What of the plan was in memory; `None` where nobody looked.
+    pub resident: Option<Resident>,
+    /// Whether all that the plan reads was in memory.
+    pub warm: bool,
     /// What there is to tell of it, for the log.
     pub lines: Vec<String>,
 }
 
+impl Prepared {
+    /// Of which nothing is known but this.
+    fn new(decision: Decision) -> Prepared {
+        Prepared {
+            decision,
+            plan: None,
+            resident: None,
+            warm: false,
+            lines: Vec::new(),
+        }
+    }
+}
+
 /// Looks what is known of the start and decides.
 pub fn prepare(purpose: &Purpose) -> Prepared {
-    let mut lines = Vec::new();
     let Purpose::Loop {
         store,
         key,
         control_every,
     } = purpose
     else {
-        return Prepared {
-            decision: Decision::Record,
-            plan: None,
-            lines,
-        };
+        return Prepared::new(Decision::Record);
     };
     let kept = store.key(key);
     let bypass = kept.bypass();
@@ -46,29 +60,45 @@ pub fn prepare(purpose: &Purpose) -> Prepared {
     if known.bypass.is_some() {
         let decision = decide(&known);
         if matches!(decision, Decision::Bypass(_)) {
-            return Prepared {
-                decision,
-                plan: None,
-                lines,
-            };
+            return Prepared::new(decision);
         }
     }
+    let mut lines = Vec::new();
     let plan = plan_of(&kept, &mut |line| lines.push(line));
+    let (resident, warmth) = plan.as_ref().map(look).unwrap_or_default();
     let decision = decide(&Known {
         has_plan: plan.is_some(),
-        warmth: plan.as_ref().and_then(warmth),
+        warmth,
         ..known
     });
     Prepared {
         decision,
         plan,
+        resident,
+        warm: warmth.is_some_and(|warmth| warmth.is_warm()),
         lines,
     }
 }
 
-/// What of the plan is in memory; `None` where that cannot be told.
-fn warmth(_plan: &PlanFile) -> Option<Warmth> {
-    None
+/// What of the plan is in memory, and what that means; nothing where it cannot be told.
+fn look(file: &PlanFile) -> (Option<Resident>, Option<Warmth>) {
+    let Ok(plan) = file.plan() else {
+        return (None, None);
+    };
+    let sample = headstart_replay::sample(&plan);
+    let part = |cold: u32, of: u32| f64::from(cold) / f64::from(of.max(1));
+    // A file that is another one now will be read, and from where is not known.
+    let looked_at = sample.sampled_requests + sample.changed;
+    let cold = part(looked_at - sample.resident_requests, looked_at);
+    let warmth = Warmth {
+        cold: cold.max(part(sample.cold_paths, sample.sampled_paths)),
+        alone_ns: alone_ns(&plan),
+    };
+    let resident = Resident {
+        sampled_pages: sample.sampled_pages,
+        resident_pages: sample.resident_pages,
+    };
+    (Some(resident), (looked_at > 0).then_some(warmth))
 }
 
 /// The plan, if it reads anything. That memory has no room for what it would read is told.

@@ -14,6 +14,7 @@ use headstart_model::plan::PlanFile;
 use headstart_model::trace::EndReason;
 use headstart_record::{RecordError, Recorder};
 use headstart_replay::{Options, Replay};
+use headstart_system::limits::{self, bound_memory};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,6 +25,9 @@ const AHEAD: &str = "the command was released before its recorder was ready";
 /// Does the job; `stream` leads to the supervisor.
 pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
     let mut notes = Notes::default();
+    if let Err(error) = bound_memory(limits::MEMORY) {
+        notes.tell(format!("the memory of this process is not bounded: {error}"));
+    }
     for line in prepared.lines {
         notes.tell(line);
     }
@@ -71,6 +75,8 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
                 origin_unix_ns: job.origin_unix_ns,
                 key,
                 mode,
+                resident_before: prepared.resident,
+                warm: prepared.warm,
                 recorded,
                 reason,
                 replayed,

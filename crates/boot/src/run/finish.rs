@@ -79,6 +79,8 @@ impl Boot<'_> {
             key: &self.key,
             origin_unix_ns: self.origin_unix_ns,
             mode,
+            resident_before: None,
+            warm: false,
             recorded,
             reason,
             replayed,

@@ -84,9 +84,17 @@ impl Case {
         finish(command, b"")
     }
 
-    /// Runs headstart until it has ended for good: the next start finds what this one left.
+    /// Puts a file out of memory.
+    pub fn evict(&self, name: &str) {
+        let file = std::fs::File::open(self.path(name)).unwrap();
+        // What is not on the disk yet stays in memory.
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+
+    /// Runs headstart until it has ended for good: the next start finds what this one left. Also warm starts are replayed.
     pub fn run(&self, name: &str, command: &[&str]) -> Ran {
-        let mut words = vec!["run", "--wait", "--name", name, "--"];
+        let mut words = vec!["run", "--wait", "--control-every", "0", "--name", name, "--"];
         words.extend(command);
         self.headstart(&words)
     }
