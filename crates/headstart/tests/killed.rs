@@ -1,4 +1,4 @@
-//! kill -9 of headstart, of its helper or of both, at any moment of `run`: the command's work is unharmed, and what is
+//! kill -9 of headstart, of its worker or of both, at any moment of `run`: the command's work is unharmed, and what is
 //! kept is the old or the new, never half of it.
 
 #![allow(clippy::unwrap_used)]
@@ -54,12 +54,12 @@ fn whoever_is_killed_whenever_the_command_and_the_profile_are_whole() {
         let (mut child, _lines) = start(run(&name));
         std::thread::sleep(wait.saturating_sub(begun.elapsed()));
         let front = (round % 3 != 1).then(|| child.id());
-        let helper = if round % 3 == 0 {
+        let worker = if round % 3 == 0 {
             Vec::new()
         } else {
             workers(child.id())
         };
-        for pid in front.into_iter().chain(helper) {
+        for pid in front.into_iter().chain(worker) {
             // One that ended meanwhile, and is waited for below, takes no notice.
             if std::path::Path::new(&format!("/proc/{pid}")).exists() {
                 signal(pid, 9);
@@ -76,7 +76,7 @@ fn whoever_is_killed_whenever_the_command_and_the_profile_are_whole() {
                 .len();
             assert_eq!(copied, 1 << 20);
         } else {
-            assert!(front.is_some(), "a killed helper kept the command from starting");
+            assert!(front.is_some(), "a killed worker kept the command from starting");
             not_started += 1;
         }
         let status = case.headstart(&["status", "k", "--json"]);
@@ -98,9 +98,11 @@ fn whoever_is_killed_whenever_the_command_and_the_profile_are_whole() {
         "{not_started} of {} were killed too early to tell anything",
         rounds()
     );
-    assert!(runs > 1, "some were learned from");
     let last = case.run("k", &["sh", "work", "last"]);
     assert_eq!((last.code(), last.err.as_str()), (0, ""));
+    // How many of those that were killed had learned before depends on the machine's speed; this one was not killed.
+    let learned = case.json(&["status", "k", "--json"])["profile"]["runs"].as_u64();
+    assert!(learned > Some(runs), "{learned:?} after {runs}");
     let left = || -> Vec<String> {
         std::fs::read_dir(case.state().join("keys"))
             .unwrap()
@@ -109,6 +111,6 @@ fn whoever_is_killed_whenever_the_command_and_the_profile_are_whole() {
             .filter(|name| name.starts_with(".tmp") || name.ends_with(".damaged"))
             .collect()
     };
-    // A helper of an earlier round may still be writing.
+    // A worker of an earlier round may still be writing.
     eventually("nothing half-written is left", || left().is_empty());
 }
