@@ -59,10 +59,27 @@ pub struct Setup {
     /// of what it has learned, for a setup that differs in nothing but how many starts it learns from.
     #[serde(default)]
     pub goes_on_from: Option<String>,
+    /// Which build of headstart its commands call. Set by `--earlier`, not by files.
+    #[serde(default, skip_deserializing)]
+    pub build: Build,
     /// Share the state directory (and what was recorded) of the setup of this name, which must come before this one.
     #[serde(default)]
     pub state_of: Option<String>,
 }
+
+/// Builds of headstart that can be measured in the same rounds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Build {
+    /// The one that the experiment is about (`--headstart`).
+    #[default]
+    This,
+    /// One to compare it with (`--earlier`).
+    Earlier,
+}
+
+/// What the names of setups that use the earlier build end in.
+pub const EARLIER: &str = "-earlier";
 
 /// What a setup learns from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +133,9 @@ pub enum Cache {
     Cold,
     /// All: the start was rehearsed.
     Warm,
+    /// All, for the mount of the run before is still there: so runs of several setups follow one another within seconds. Only the
+    /// first start on a mount is rehearsed. Not for machines that boot.
+    Kept,
     /// Dentries and inodes, no pages (`echo 1`).
     DropPages,
     /// Pages of files, no dentries, no inodes but those of such files (`echo 2`), none of the blocks they are made from (BLKFLSBUF).
@@ -128,7 +148,7 @@ impl Cache {
     /// What to write to `drop_caches` after the rehearsal.
     pub fn drop_caches(self) -> Option<u8> {
         match self {
-            Cache::Cold | Cache::Warm => None,
+            Cache::Cold | Cache::Warm | Cache::Kept => None,
             Cache::DropPages => Some(1),
             Cache::DropMetadata => Some(2),
             Cache::DropAll => Some(3),
@@ -268,6 +288,16 @@ impl Setup {
                 .with_context(|| format!("writing {}", path.display()))?;
         }
         Ok(())
+    }
+
+    /// The same setup with the earlier build, under a name of its own.
+    pub fn with_earlier_build(&self) -> Setup {
+        Setup {
+            name: format!("{}{EARLIER}", self.name),
+            description: format!("{}; by the build before", self.description),
+            build: Build::Earlier,
+            ..self.clone()
+        }
     }
 
     /// Whether any hook calls headstart.

@@ -101,6 +101,7 @@ impl Booting {
                 spec.kind == Kind::Vm && setup.cache.drop_caches().is_some(),
             ),
             ("init", spec.kind != Kind::Container && setup.init.is_some()),
+            ("cache = \"kept\"", setup.cache == Cache::Kept),
             (
                 "memory_mb",
                 spec.kind == Kind::Container && spec.memory_mb.is_some(),
@@ -213,6 +214,11 @@ impl Booting {
     fn container(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
         let mut mounted = self.mount("rw,noatime")?;
         if setup.cache != Cache::Cold {
+            // What is dropped afterwards is read as the device would have it; else the device is not asked again.
+            let _at_once = match setup.cache {
+                Cache::Warm | Cache::Kept => Some(self.disk()?.at_once()),
+                _ => None,
+            };
             let mut rehearsal = self.start_container(&mounted, setup)?;
             rehearsal.wait_for(&self.boot.until)?;
             rehearsal.stop(Stop::Orderly)?;

@@ -21,9 +21,14 @@ use crate::tools;
 /// A run that takes longer is ended and fails, unless the experiment says otherwise.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
+/// What a start may read whose rehearsal has left everything in memory: two starts of a program differ in a few files.
+const WARM_BYTES: u64 = 1 << 20;
+
 /// The disk, and where its file system goes.
 #[derive(Debug)]
 pub struct Chroot {
+    /// The mount of the run before, for setups whose cache is kept. Taken away before the disk.
+    kept: Option<Mounted>,
     /// `None` only while one is exchanged for another, or after that failed.
     disk: Option<Attached>,
     /// Where the writes of the attached disk are kept.
@@ -63,6 +68,7 @@ impl Chroot {
     ) -> Result<Chroot> {
         tools::require(&["mount", "umount", "losetup", "fincore", "blockdev", "chroot"])?;
         let mut machine = Chroot {
+            kept: None,
             disk: None,
             delta: None,
             options: Options {
@@ -88,6 +94,7 @@ impl Chroot {
 
     /// Attaches the disk with what is kept in the file `delta`, or with the image's own bytes.
     fn with_delta(&mut self, delta: Option<PathBuf>) -> Result<&mut Attached> {
+        self.kept = None;
         if self.disk.is_none() || self.delta != delta {
             // The old one first: both have the same mount point.
             self.disk = None;
@@ -124,6 +131,7 @@ impl Chroot {
 
     /// A newly attached disk with its file system newly mounted: nothing of it is cached but what mounting reads.
     pub fn fresh(&mut self) -> Result<Mounted> {
+        self.kept = None;
         let root = self.root();
         let disk = self.disk.as_mut().context("no disk is attached")?;
         disk.renew()?;
@@ -283,6 +291,10 @@ impl Chroot {
             ("memory_mb", spec.memory_mb.is_some()),
             ("setup.kernel", !setup.kernel.is_empty()),
             ("setup.init", setup.init.is_some()),
+            (
+                "keep beside cache = \"kept\"",
+                setup.keep && setup.cache == Cache::Kept,
+            ),
         ];
         for (what, asked) in refused {
             if asked {
@@ -313,9 +325,24 @@ impl Chroot {
         let names = place.names(&self.root(), self.program());
         // Only a setup with bytes of its own pays for an exchange of disks.
         let delta = Some(place.delta()).filter(|path| keep || path.exists());
-        self.with_delta(delta)?;
-        let mounted = self.fresh()?;
-        if setup.cache != Cache::Cold {
+        let last = self
+            .kept
+            .take()
+            .filter(|_| setup.cache == Cache::Kept && self.delta == delta);
+        let rehearsed = last.is_some();
+        let mounted = match last {
+            Some(mounted) => mounted,
+            None => {
+                self.with_delta(delta)?;
+                self.fresh()?
+            }
+        };
+        if setup.cache != Cache::Cold && !rehearsed {
+            // What is dropped afterwards is read as the device would have it; else the device is not asked again.
+            let _at_once = match setup.cache {
+                Cache::Warm | Cache::Kept => Some(self.disk()?.at_once()),
+                _ => None,
+            };
             self.stage("rehearsal", &names.program)?;
             self.check_product()?;
         }
@@ -339,7 +366,20 @@ impl Chroot {
         stages.push(self.stage("start", &names.fill(command)?)?);
         self.check_product()?;
         let requests = self.take_log();
-        drop(mounted);
+        let read: u64 = stages.iter().map(|stage| stage.bytes).sum();
+        // What a tool reads by itself is its own; a bare start has been rehearsed.
+        let bare = setup.prepare.is_empty() && setup.start == ["{program}"];
+        if bare && matches!(setup.cache, Cache::Warm | Cache::Kept) && read > WARM_BYTES {
+            bail!(
+                "{:.1} MiB were read, though everything was in memory: another program has dropped the machine's caches",
+                read as f64 / f64::from(1 << 20)
+            );
+        }
+        if setup.cache == Cache::Kept {
+            self.kept = Some(mounted);
+        } else {
+            drop(mounted);
+        }
         if keep {
             self.disk()?.commit()?;
         }
