@@ -8,7 +8,7 @@ BIN := target/$(ARCH)-unknown-linux-gnu/release/headstart
 LAB := target/release/headstart-lab
 
 .PHONY: all deps deps-build deps-test deps-kernels build build-lab build-static check lint man test test-kernels test-debian13 fuzz \
-	demo bench install clean
+	demo bench measure install clean
 
 all: build
 
@@ -66,7 +66,7 @@ lint: deps-build deps-test
 	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- -D warnings
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
-	shellcheck .ci/run fuzz/run packaging/debian-deps tests/kernels/run tests/debian13/run tests/debian13/inside
+	shellcheck .ci/run fuzz/run lab/measure packaging/debian-deps tests/kernels/run tests/debian13/run tests/debian13/inside
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
 	mandoc -T lint -W warning docs/man/*.5
 
@@ -94,6 +94,11 @@ demo: deps-test build
 BENCH ?= container-short
 bench: deps-test build
 	$(LAB) run lab/experiments/$(BENCH).toml --again --out target/bench/$(BENCH) --headstart $(BIN)
+
+# Every figure of docs/measurements.md and the README, some 35 minutes on a machine that does nothing else. EARLIER names an earlier binary to
+# measure in the same rounds, EARLIER_COMMIT what it was built from.
+measure: deps-test build
+	lab/measure $(BIN) $(EARLIER) $(EARLIER_COMMIT)
 
 clean:
 	-test ! -x $(LAB) || $(LAB) clean

@@ -2,10 +2,12 @@
 
 pub mod disk;
 pub mod experiment;
+pub mod host;
 pub mod image;
 pub mod machine;
 pub mod model;
 mod mounts;
+pub mod page;
 pub mod paths;
 pub mod print;
 pub mod registry;

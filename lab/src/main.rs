@@ -1,19 +1,20 @@
 //! The `headstart-lab` command: parse, call, print.
 
+mod builds;
 mod disk_command;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 use headstart_lab::experiment::{self, Experiment};
 use headstart_lab::image::{self, Fs, Recipe};
 use headstart_lab::machine::BootArgs;
 use headstart_lab::registry::{self, Registry};
 use headstart_lab::report::{self, Report};
-use headstart_lab::{paths, print, tools};
+use headstart_lab::{page, paths, print, tools};
 
+use builds::Builds;
 use disk_command::DiskCommand;
 
 /// Slow disks, programs that start on them, and honest measurements.
@@ -42,9 +43,8 @@ enum Command {
         /// Directory for its runs; an interrupted experiment goes on there.
         #[arg(long)]
         out: PathBuf,
-        /// The headstart binary; the one beside this program when not given.
-        #[arg(long)]
-        headstart: Option<PathBuf>,
+        #[command(flatten)]
+        builds: Builds,
         /// Go on in a directory begun by another experiment file or other binaries.
         #[arg(long, conflicts_with = "again")]
         mixed: bool,
@@ -99,21 +99,45 @@ enum Command {
         /// Directory for the results.
         #[arg(long, default_value = "target/bench")]
         out: PathBuf,
-        /// The headstart binary; the one beside this program when not given.
-        #[arg(long)]
-        headstart: Option<PathBuf>,
+        #[command(flatten)]
+        builds: Builds,
     },
     /// The whole loop on one real program: cold, with headstart, and warm.
     Demo {
         /// A built-in workload, or a TOML file.
         #[arg(long, default_value = "libreoffice")]
         workload: String,
+        /// Starts of each kind.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
         /// Directory for the results.
         #[arg(long, default_value = "target/demo")]
         out: PathBuf,
-        /// The headstart binary; the one beside this program when not given.
+        #[command(flatten)]
+        builds: Builds,
+    },
+    /// Keep the figures of a directory's runs in a small file, of which the project's pages are made.
+    Keep {
+        /// The directory of an experiment.
+        directory: PathBuf,
+        /// The commit of the build that was measured.
         #[arg(long)]
-        headstart: Option<PathBuf>,
+        commit: String,
+        /// The commit of the build measured beside it.
+        #[arg(long, value_name = "COMMIT")]
+        earlier: Option<String>,
+        /// Where kept figures are.
+        #[arg(long, default_value = "docs/results")]
+        results: PathBuf,
+    },
+    /// Make the project's pages of figures anew: docs/measurements.md, docs/demo.svg, and the demo's parts of README.md.
+    Page {
+        /// The project's directory.
+        #[arg(long, default_value = ".")]
+        root: PathBuf,
+        /// Write nothing; fail if a page is not what the kept figures and its template make.
+        #[arg(long)]
+        check: bool,
     },
     /// Remove what a killed lab left: mounts, loop devices, processes, scratch files.
     Clean,
@@ -169,7 +193,7 @@ fn run(command: Command) -> Result<()> {
         Command::Run {
             experiment,
             out,
-            headstart,
+            builds,
             mixed,
             again,
             rounds,
@@ -179,7 +203,8 @@ fn run(command: Command) -> Result<()> {
             if let Some(rounds) = rounds {
                 experiment = experiment.with_rounds(rounds)?;
             }
-            let options = run_options(&out, headstart, mixed, again)?;
+            let experiment = builds.measured(experiment)?;
+            let options = builds.options(&out, mixed, again)?;
             if check {
                 experiment::check(&experiment, &options)?;
                 print::line(format_args!("{}: everything is there", experiment.name))?;
@@ -225,51 +250,58 @@ fn run(command: Command) -> Result<()> {
             setup,
             rounds,
             out,
-            headstart,
+            builds,
         } => {
             let experiment = experiment::side_by_side(&workload, &fs, &disk, &setup, rounds)?;
-            make(&experiment, &run_options(&out, headstart, false, true)?)
+            make(&builds.measured(experiment)?, &builds.options(&out, false, true)?)
         }
         Command::Demo {
             workload,
+            rounds,
             out,
-            headstart,
+            builds,
         } => {
-            let setups = ["none", "headstart", "warm"].map(str::to_owned);
-            let disk = ["flash4ms".to_owned()];
-            let experiment = experiment::side_by_side(&[workload], &[Fs::Ext4], &disk, &setups, 5)?;
-            make(&experiment, &run_options(&out, headstart, false, true)?)
+            let experiment = builds.measured(experiment::demo(&workload, rounds)?)?;
+            let report = made(&experiment, &builds.options(&out, false, true)?)?;
+            print::line(page::short(&page::Kept::new(&report, "", None))?.trim_end())
+        }
+        Command::Keep {
+            directory,
+            commit,
+            earlier,
+            results,
+        } => {
+            let kept = page::Kept::new(&Report::read(&directory)?, &commit, earlier.as_deref());
+            print::line(kept.write(&results)?.display())
+        }
+        Command::Page { root, check } => {
+            for page in page::pages(&root)?.iter().filter(|page| page.stale()) {
+                anyhow::ensure!(
+                    !check,
+                    "{} is stale: `headstart-lab page` makes it anew",
+                    page.path.display()
+                );
+                page.write()?;
+                print::line(page.path.display())?;
+            }
+            Ok(())
         }
         Command::Clean => clean(),
     }
 }
 
-fn run_options(
-    out: &Path,
-    headstart: Option<PathBuf>,
-    mixed: bool,
-    again: bool,
-) -> Result<experiment::Options> {
-    let headstart = match headstart {
-        Some(path) => fs::canonicalize(&path).with_context(|| format!("--headstart {}", path.display()))?,
-        None => std::env::current_exe()
-            .context("finding this program")?
-            .with_file_name("headstart"),
-    };
-    Ok(experiment::Options {
-        out: out.to_owned(),
-        headstart,
-        mixed,
-        again,
-    })
-}
-
 /// Makes the missing runs of an experiment, and its report.
-fn make(experiment: &Experiment, options: &experiment::Options) -> Result<()> {
+fn made(experiment: &Experiment, options: &experiment::Options) -> Result<Report> {
     let _lock = paths::lock()?;
     experiment::run(experiment, options, &registry()?)?;
     let report = Report::read(&options.out)?;
     report.write(&options.out)?;
+    Ok(report)
+}
+
+/// Makes the missing runs of an experiment and prints its report.
+fn make(experiment: &Experiment, options: &experiment::Options) -> Result<()> {
+    let report = made(experiment, options)?;
     let written = options.out.join("results.json");
     print::line(format_args!("{}{}", report::table(&report), written.display()))
 }

@@ -7,6 +7,7 @@ mod common;
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -403,4 +404,85 @@ fn the_report_of_given_runs_is_as_it_should_be() {
     // Against itself nothing differs.
     let same = lab(&["compare", directory.path().to_str().unwrap()]);
     assert_eq!(same.matches("no difference seen").count(), 6, "{same}");
+}
+
+/// A setup whose "headstart" is a script; the earlier one writes down that it ran.
+#[test]
+fn an_earlier_build_runs_in_every_round_beside_this_one() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new();
+    for (name, script) in [
+        ("this", "#!/bin/sh\nexec \"$@\"\n".to_owned()),
+        (
+            "earlier",
+            format!(
+                "#!/bin/sh\necho ran >>{}\nexec \"$@\"\n",
+                lab.path("ran").display()
+            ),
+        ),
+    ] {
+        let path = lab.write(name, &script);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    lab.write("tool.toml", "start = ['{headstart}', '{program}']\n");
+    lab.write(
+        "e.toml",
+        "question = 'is it slower?'\nmachine = 'chroot'\nworkload = 'tiny.toml'\ndisk = 'none'\n\
+         setups = ['none', 'tool.toml']\nrounds = 3\n\
+         [[goal]]\nsetup = 'tool'\nfigure = 'over-earlier'\nat_most = 1000.0\n",
+    );
+    let run = |earlier: &str| {
+        lab.lab(&[
+            "run",
+            "e.toml",
+            "--out",
+            "out",
+            "--headstart",
+            "this",
+            "--earlier",
+            earlier,
+        ])
+    };
+    assert!(said(&run("missing")).contains("--earlier missing"));
+    let output = run("earlier");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\ntool-earlier "), "{text}");
+    assert!(
+        text.contains("tool: time over the build before") && text.contains("goal at most 1000.00: met"),
+        "{text}"
+    );
+    assert_eq!(fs::read_to_string(lab.path("ran")).unwrap(), "ran\n".repeat(3));
+    lab.assert_clean();
+}
+
+#[test]
+fn runs_with_a_kept_cache_read_nothing_and_leave_nothing() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.write("other.toml", "start = ['env', '{program}']\n");
+    lab.write(
+        "e.toml",
+        "question = 'what does it cost?'\nmachine = 'chroot'\nworkload = 'tiny.toml'\ndisk = 'flash4ms'\n\
+         setups = ['none', 'other.toml', 'warm']\nrounds = 4\n[[case]]\nname = 'kept'\ncache = 'kept'\n",
+    );
+    let output = lab.lab(&["run", "e.toml", "--out", "out"]);
+    assert!(output.status.success(), "{output:?}");
+    let runs = Directory::runs(&lab.path("out")).unwrap();
+    assert_eq!(runs.len(), 12);
+    for run in runs {
+        assert!(
+            run.aborted.is_none() && run.bytes == 0,
+            "round {} of {}: {} bytes, {:?}",
+            run.round,
+            run.setup,
+            run.bytes,
+            run.aborted
+        );
+    }
+    lab.assert_clean();
 }

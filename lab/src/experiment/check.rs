@@ -22,6 +22,9 @@ const UNKNOWN_IMAGE_BYTES: u64 = 4 << 30;
 pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     let (out, headstart) = (options.out.as_path(), options.headstart.as_path());
     tools::require_root()?;
+    if let Some(earlier) = options.earlier.as_ref().filter(|path| !path.is_file()) {
+        bail!("--earlier {}: there is no such file", earlier.display());
+    }
     for setup in &experiment.setups {
         let own = || format!("setup {}", setup.name);
         if setup.needs_headstart() && !headstart.is_file() {

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Case, Change, Experiment, Published};
+use super::{Case, Change, Experiment, Goal, Published};
 use crate::image::{Fs, Recipe};
-use crate::machine::{self, Kind};
+use crate::machine::Kind;
 use crate::model::Model;
 use crate::setup::{Cache, Setup};
 
@@ -42,6 +42,8 @@ struct File {
     change: Vec<Spanned<Change>>,
     #[serde(default)]
     published: Vec<Spanned<Published>>,
+    #[serde(default)]
+    goal: Vec<Spanned<Goal>>,
 }
 
 /// What a case says of its own; the rest is the experiment's.
@@ -226,6 +228,20 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             return Err(refuse(span, "published.case", format!("no case {case:?} here")));
         }
     }
+    for goal in &file.goal {
+        let (g, span) = (goal.get_ref(), goal.span());
+        if !names.contains(&g.setup.as_str()) {
+            let why = format!("{:?} is none of the setups {}", g.setup, names.join(", "));
+            return Err(refuse(span, "goal.setup", why));
+        }
+        if let Some(case) = g
+            .case
+            .as_ref()
+            .filter(|name| !cases.iter().any(|c| c.name == **name))
+        {
+            return Err(refuse(span, "goal.case", format!("no case {case:?} here")));
+        }
+    }
     let mut changes: Vec<Change> = file.change.into_iter().map(Spanned::into_inner).collect();
     changes.sort_by_key(|change| change.before_round);
     Ok(Experiment {
@@ -245,65 +261,9 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
         until: file.until,
         changes,
         published: file.published.into_iter().map(Spanned::into_inner).collect(),
+        goals: file.goal.into_iter().map(Spanned::into_inner).collect(),
         setups,
         cases,
-    })
-}
-
-/// Every workload on every file system and disk with every setup, for `headstart-lab bench`: an experiment without a file.
-pub fn side_by_side(
-    workloads: &[String],
-    systems: &[Fs],
-    disks: &[String],
-    setups: &[String],
-    rounds: usize,
-) -> Result<Experiment> {
-    let setups = setups
-        .iter()
-        .map(|name| Setup::load(name))
-        .collect::<Result<Vec<_>>>()?;
-    let base = setups.first().context("no setup")?.name.clone();
-    let mut cases = Vec::new();
-    for workload in workloads {
-        for fs in systems {
-            for disk in disks {
-                let (recipe, model) = (Recipe::load(workload)?, Model::load(disk)?);
-                cases.push(Case {
-                    name: format!("{}-{fs}-{}", recipe.name, model.name),
-                    machine: Kind::Chroot,
-                    recipe,
-                    fs: *fs,
-                    model,
-                    memory_mb: None,
-                    cache: None,
-                    install: Vec::new(),
-                });
-            }
-        }
-    }
-    anyhow::ensure!(rounds > 0, "--rounds 0: at least 1");
-    Ok(Experiment {
-        name: "bench".into(),
-        question: format!(
-            "How do {} compare?",
-            setups
-                .iter()
-                .map(|s| s.name.as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
-        ),
-        setups,
-        base,
-        rounds,
-        asked: None,
-        drop: 0,
-        seed: 1,
-        limit: machine::LIMIT,
-        from: None,
-        until: None,
-        cases,
-        changes: Vec::new(),
-        published: Vec::new(),
     })
 }
 
@@ -366,6 +326,42 @@ mod tests {
     }
 
     #[test]
+    fn an_earlier_build_gets_a_twin_of_each_setup_that_calls_headstart() {
+        let text = GOOD.replace(
+            "'none', 'headstart'",
+            "'none', 'boot-headstart-1', 'boot-headstart', 'warm'",
+        );
+        let e = parse(&text, Path::new("e.toml"))
+            .unwrap()
+            .with_earlier_build()
+            .unwrap();
+        let setups: Vec<(&str, Option<&str>)> = e
+            .setups
+            .iter()
+            .map(|s| (s.name.as_str(), s.goes_on_from.as_deref()))
+            .collect();
+        let expected = [
+            ("none", None),
+            ("headstart-1", None),
+            ("headstart-1-earlier", None),
+            ("headstart", Some("headstart-1")),
+            ("headstart-earlier", Some("headstart-1-earlier")),
+            ("warm", None),
+        ];
+        assert_eq!(setups, expected);
+        let again = e.with_earlier_build().unwrap_err().to_string();
+        assert!(again.contains("-earlier already"), "{again}");
+        let text = GOOD.replace("'none', 'headstart'", "'none', 'warm'");
+        let error = parse(&text, Path::new("e.toml")).unwrap().with_earlier_build();
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("no setup here calls headstart")
+        );
+    }
+
+    #[test]
     fn errors_name_file_line_and_key() {
         for (from, to, line, said) in [
             ("'flash4ms'", "'floppy'", 4, "disk: no disk"),
@@ -385,6 +381,12 @@ mod tests {
                 "rounds = 3\n[[change]]\nbefore_round = 4\ninstall = []",
                 7,
                 "rounds 1 to 3",
+            ),
+            (
+                "rounds = 3",
+                "rounds = 3\n[[goal]]\nsetup = 'warm'\nfigure = 'L'\nat_most = 1.1",
+                7,
+                "goal.setup: \"warm\" is none of the setups none, headstart",
             ),
         ] {
             let error = wrong(&GOOD.replace(from, to));

@@ -1,22 +1,27 @@
 //! Experiments: a question, and the runs that answer it. A TOML file says which setups start on which machine and disk, how often
 //! and in which order; [`run`] makes the runs, one line each in `runs.jsonl`, and can be interrupted at any moment.
 
+mod bench;
 mod check;
 mod file;
+mod goal;
 mod order;
 mod part;
 mod progress;
 mod record;
 mod run;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+pub use bench::{demo, side_by_side};
 pub use check::check;
-pub use file::{load, side_by_side};
+pub use file::load;
+pub use goal::{Figure, Goal};
 pub use order::schedule;
 pub use progress::one_line;
 pub use record::{Begun, Directory, Run};
@@ -25,7 +30,7 @@ pub use run::{Options, run};
 use crate::image::{Fs, Recipe};
 use crate::machine::Kind;
 use crate::model::Model;
-use crate::setup::{Cache, Setup};
+use crate::setup::{Cache, EARLIER, Setup};
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -58,6 +63,8 @@ pub struct Experiment {
     pub changes: Vec<Change>,
     /// Figures of others this experiment repeats.
     pub published: Vec<Published>,
+    /// What its figures are held against.
+    pub goals: Vec<Goal>,
 }
 
 /// One machine with its workload: a table of its own in the report.
@@ -169,6 +176,38 @@ impl Experiment {
                 change.before_round
             );
         }
+        Ok(self)
+    }
+
+    /// The same experiment with an earlier build of headstart beside this one, in every round: each setup that calls headstart
+    /// gets a twin that calls the earlier build and learns by itself.
+    pub fn with_earlier_build(mut self) -> Result<Experiment> {
+        let twinned: Vec<String> = self
+            .setups
+            .iter()
+            .filter(|s| s.needs_headstart())
+            .map(|s| s.name.clone())
+            .collect();
+        ensure!(!twinned.is_empty(), "--earlier: no setup here calls headstart");
+        let twin = |setup: &Setup| {
+            let mut twin = setup.with_earlier_build();
+            for other in [&mut twin.state_of, &mut twin.goes_on_from].into_iter().flatten() {
+                if twinned.contains(other) {
+                    *other += EARLIER;
+                }
+            }
+            twin
+        };
+        let with_twins = self.setups.iter().flat_map(|setup| {
+            let twin = twinned.contains(&setup.name).then(|| twin(setup));
+            std::iter::once(setup.clone()).chain(twin)
+        });
+        self.setups = with_twins.collect();
+        let names: BTreeSet<&str> = self.setups.iter().map(|s| s.name.as_str()).collect();
+        ensure!(
+            names.len() == self.setups.len(),
+            "--earlier: a setup's name ends in {EARLIER} already"
+        );
         Ok(self)
     }
 

@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Experiment, Published};
+use super::{Experiment, Goal, Published};
+use crate::host::Host;
 use crate::machine::{Mark, Stage};
 use crate::setup::Cache;
 
@@ -84,6 +85,12 @@ pub struct Begun {
     pub changes: Vec<usize>,
     /// Figures of others.
     pub published: Vec<Published>,
+    /// What the figures are held against.
+    #[serde(default)]
+    pub goals: Vec<Goal>,
+    /// The host; absent in directories of earlier labs.
+    #[serde(default)]
+    pub host: Option<Host>,
     /// Kernel release of the host.
     pub kernel: String,
     /// Processors of the host.
@@ -116,10 +123,11 @@ fn as_asked(experiment: &Experiment) -> Experiment {
 }
 
 impl Begun {
-    /// Describes `experiment`, run with `headstart` (where a setup needs it) and this program.
-    pub fn new(experiment: &Experiment, headstart: Option<&Path>) -> Result<Begun> {
+    /// Describes `experiment`, run with the given builds of headstart (where a setup needs them) and this program.
+    pub fn new(experiment: &Experiment, builds: &[impl AsRef<Path>]) -> Result<Begun> {
         let mut programs = Sha256::new();
-        for path in headstart.into_iter().chain([Path::new("/proc/self/exe")]) {
+        let builds = builds.iter().map(AsRef::as_ref);
+        for path in builds.chain([Path::new("/proc/self/exe")]) {
             programs.update(fs::read(path).with_context(|| format!("reading {}", path.display()))?);
         }
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -150,6 +158,8 @@ impl Begun {
             until: experiment.until.clone(),
             changes: experiment.changes.iter().map(|c| c.before_round - 1).collect(),
             published: experiment.published.clone(),
+            goals: experiment.goals.clone(),
+            host: Some(Host::read()),
             kernel: kernel.trim().to_owned(),
             processors: std::thread::available_parallelism().map_or(0, usize::from),
             // Everything loaded, by value: where the files lie makes no difference, nor how many of its rounds are made now.

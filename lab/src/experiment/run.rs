@@ -16,7 +16,7 @@ use crate::machine::{self, Machine, Measured, Place, Spec};
 use crate::model::{ideal, t_io};
 use crate::paths;
 use crate::registry::Registry;
-use crate::setup::Setup;
+use crate::setup::{Build, Setup};
 use crate::tools;
 
 /// A setup that fails so often in a row is broken, not unlucky.
@@ -29,6 +29,8 @@ pub struct Options {
     pub out: PathBuf,
     /// The headstart binary.
     pub headstart: PathBuf,
+    /// An earlier build of it, measured in the same rounds; see [`Experiment::with_earlier_build`].
+    pub earlier: Option<PathBuf>,
     /// Go on in a directory begun by another experiment file or binary.
     pub mixed: bool,
     /// Forget what the directory holds of earlier runs.
@@ -63,7 +65,11 @@ pub fn run(experiment: &Experiment, options: &Options, registry: &Registry) -> R
     let out = std::path::absolute(&options.out)?;
     check(experiment, options)?;
     let needs = experiment.setups.iter().any(Setup::needs_headstart);
-    let begun = Begun::new(experiment, needs.then_some(options.headstart.as_path()))?;
+    let builds = [
+        Some(&options.headstart).filter(|_| needs),
+        options.earlier.as_ref(),
+    ];
+    let begun = Begun::new(experiment, &builds.into_iter().flatten().collect::<Vec<_>>())?;
     if options.again {
         forget(&out)?;
     }
@@ -96,6 +102,7 @@ pub fn run(experiment: &Experiment, options: &Options, registry: &Registry) -> R
         experiment,
         out,
         headstart: options.headstart.clone(),
+        earlier: options.earlier.clone(),
         programs: begun.programs,
         estimate: Estimate::default(),
         failed: vec![0; experiment.setups.len()],
@@ -143,6 +150,7 @@ struct Session<'a> {
     experiment: &'a Experiment,
     out: PathBuf,
     headstart: PathBuf,
+    earlier: Option<PathBuf>,
     programs: String,
     estimate: Estimate,
     /// Aborted runs in a row, by setup.
@@ -275,7 +283,10 @@ impl Session<'_> {
         let name = setup.state_of.as_ref().unwrap_or(&setup.name);
         Place {
             state: self.out.join("state").join(case.directory()).join(name),
-            headstart: self.headstart.clone(),
+            headstart: match (setup.build, &self.earlier) {
+                (Build::Earlier, Some(earlier)) => earlier.clone(),
+                _ => self.headstart.clone(),
+            },
             workload: case.recipe.name.clone(),
         }
     }

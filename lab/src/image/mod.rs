@@ -27,6 +27,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("jvm", include_str!("../../images/jvm.toml")),
     ("smallfiles", include_str!("../../images/smallfiles.toml")),
     ("git", include_str!("../../images/git.toml")),
+    ("true", include_str!("../../images/true.toml")),
     ("calibration", include_str!("../../images/calibration.toml")),
     ("container", include_str!("../../images/container.toml")),
     ("debian12", include_str!("../../images/debian12.toml")),

@@ -1,6 +1,7 @@
 //! What the runs of an experiment say: a table for people, one JSON object for programs, plots.
 
 mod compare;
+mod judge;
 mod plot;
 mod published;
 mod table;
@@ -12,11 +13,13 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 pub use compare::{Comparison, compare, compared};
+pub use judge::{Judged, judge};
 pub use plot::plots;
 pub use published::{Figures, against};
 pub use table::table;
 
 use crate::experiment::{Begun, Directory, Run};
+use crate::setup::EARLIER;
 use crate::stats::{bootstrap, centre, deviation, mean, median, outliers, pick};
 
 /// An experiment and what its runs say.
@@ -57,6 +60,16 @@ pub struct Estimate {
     pub value: f64,
     /// Low and high; absent with a single round.
     pub interval: Option<[f64; 2]>,
+}
+
+impl Estimate {
+    /// In another unit.
+    pub fn times(self, factor: f64) -> Estimate {
+        Estimate {
+            value: self.value * factor,
+            interval: self.interval.map(|ends| ends.map(|end| end * factor)),
+        }
+    }
 }
 
 /// A run that a reader must know of.
@@ -108,6 +121,8 @@ pub struct Summary {
     pub reads: f64,
     /// Median bytes read.
     pub bytes: f64,
+    /// Bytes read beyond the base's, as a share of the base's; absent for the base, and where that reads nothing.
+    pub more_read: Option<f64>,
     /// Median time in which the disk had a request outstanding.
     pub busy_seconds: f64,
     /// Median time in which some task waited for I/O.
@@ -122,10 +137,16 @@ pub struct Summary {
     pub difference: Option<Estimate>,
     /// The same as a share of the base's time.
     pub relative: Option<Estimate>,
+    /// The median of the same differences: what the start of a setup costs that differs from the base in some rounds only.
+    pub median_difference: Option<Estimate>,
+    /// The median of the time over the base's of the same round.
+    pub median_ratio: Option<Estimate>,
+    /// Time over that of the same setup with the earlier build, in the same round.
+    pub over_earlier: Option<Estimate>,
     /// R = (base − this) / (base − warm), of medians.
     pub recovered: Option<Estimate>,
     /// L = this / max(warm, T_io), of medians.
-    pub above_best: Option<f64>,
+    pub above_best: Option<Estimate>,
     /// In order of time.
     pub marks: Vec<MarkSummary>,
 }
@@ -256,15 +277,17 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
     } else {
         together(&[base]).filter(|rows| !rows.is_empty())
     };
-    let paired = |value: fn(&[f64]) -> f64| {
-        pairs.as_ref().map(|rows| {
-            let values: Vec<f64> = rows.iter().map(|row| value(row)).collect();
-            Estimate {
-                value: centre(&values),
-                interval: bootstrap(values.len(), |draw| centre(&pick(&values, draw))),
-            }
-        })
+    let estimate = |rows: &[Vec<f64>], value: fn(&[f64]) -> f64, of: fn(&[f64]) -> f64| {
+        let values: Vec<f64> = rows.iter().map(|row| value(row)).collect();
+        Estimate {
+            value: of(&values),
+            interval: bootstrap(values.len(), |draw| of(&pick(&values, draw))),
+        }
     };
+    let paired = |value, of| pairs.as_ref().map(|rows| estimate(rows, value, of));
+    let less: fn(&[f64]) -> f64 = |row| row[0] - row[1];
+    let twin = format!("{setup}{EARLIER}");
+    let earlier = together(&[Some(&twin)]).filter(|rows| !rows.is_empty());
     let is_warm = warm == Some(setup);
     let triples = if is_base || is_warm {
         None
@@ -292,7 +315,15 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
     });
     let above_best = match t_io {
         Some(t_io) if !warm_times.is_empty() && !own.is_empty() => {
-            Some(median(&times) / median(&warm_times).max(t_io))
+            let rows = together(&[warm]).unwrap_or_default();
+            let over = |draw: &[usize]| {
+                let at = |place: usize| median(&draw.iter().map(|r| rows[*r][place]).collect::<Vec<_>>());
+                at(0) / at(1).max(t_io)
+            };
+            Some(Estimate {
+                value: median(&times) / median(&warm_times).max(t_io),
+                interval: bootstrap(rows.len(), over),
+            })
         }
         _ => None,
     };
@@ -327,13 +358,22 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         max: times.iter().copied().fold(f64::NAN, f64::max),
         reads: of(&|r| r.reads as f64),
         bytes: of(&|r| r.bytes as f64),
+        more_read: base
+            .map(|base| counted(experiment, base, runs))
+            .filter(|base| !is_base && !base.is_empty())
+            .map(|base| median(&base.iter().map(|r| r.bytes as f64).collect::<Vec<_>>()))
+            .filter(|bytes| *bytes > 0.0 && !own.is_empty())
+            .map(|bytes| of(&|r| r.bytes as f64) / bytes - 1.0),
         busy_seconds: of(&|r| r.busy_seconds),
         stalled_seconds: stalled.filter(|s| !s.is_empty()).map(|s| median(&s)),
         start_reads: of(&|r| r.stages.last().map_or(0.0, |s| s.reads as f64)),
         prepare_seconds: of(&prepare),
         pairs: pairs.as_ref().map_or(0, Vec::len),
-        difference: paired(|row| row[0] - row[1]),
-        relative: paired(|row| row[0] / row[1] - 1.0),
+        difference: paired(less, centre),
+        relative: paired(|row| row[0] / row[1] - 1.0, centre),
+        median_difference: paired(less, median),
+        median_ratio: paired(|row| row[0] / row[1], median),
+        over_earlier: earlier.map(|rows| estimate(&rows, |row| row[0] / row[1], centre)),
         recovered,
         above_best,
         marks: marks(&own),

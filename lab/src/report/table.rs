@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{CaseReport, Estimate, Report, Summary};
-use crate::experiment::one_line;
+use super::{CaseReport, Estimate, Report, Summary, judge};
+use crate::experiment::{Goal, one_line};
 
 /// The whole report.
 pub fn table(report: &Report) -> String {
@@ -31,7 +31,7 @@ pub fn table(report: &Report) -> String {
         let _ = writeln!(text, "Note: {note}");
     }
     for case in &report.cases {
-        let _ = write!(text, "\n{}", self::case(case, &e.base));
+        let _ = write!(text, "\n{}", self::case(case, &e.base, &e.goals));
         if !e.changes.is_empty() {
             text += &by_round(case, &e.changes);
         }
@@ -39,7 +39,7 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-fn case(case: &CaseReport, base: &str) -> String {
+fn case(case: &CaseReport, base: &str, goals: &[Goal]) -> String {
     let ideal = case
         .t_io_ideal_seconds
         .map_or(String::new(), |t| format!(", laid out ideally {t:.3} s"));
@@ -99,18 +99,35 @@ fn case(case: &CaseReport, base: &str) -> String {
             s.stalled_seconds.map_or("–".into(), |t| format!("{t:.2}")),
             s.difference.map_or(String::new(), |d| estimate(d, 1.0, 3, "")),
             s.recovered.map_or(String::new(), |r| estimate(r, 100.0, 0, " %")),
-            s.above_best.map_or(String::new(), |l| format!("{l:.2}")),
+            s.above_best.map_or(String::new(), |l| format!("{:.2}", l.value)),
         );
         let _ = writeln!(text, "{}", line.trim_end());
     }
     for s in &case.setups {
-        text += &remarks(s);
+        text += &remarks(s, case.setup(base));
+    }
+    for goal in judge(goals, case) {
+        let _ = writeln!(text, "goal: {}", goal.shown());
     }
     text
 }
 
-fn remarks(s: &Summary) -> String {
+fn remarks(s: &Summary, base: Option<&Summary>) -> String {
     let mut text = String::new();
+    // Where neither reads anything, what a tool takes is small, and not alike in all rounds: the medians of the pairs tell it.
+    let base = base.filter(|base| base.reads == 0.0 && s.reads == 0.0);
+    if let (Some(base), Some(extra), Some(ratio)) = (base, s.median_difference, s.median_ratio) {
+        let (extra, ratio) = (estimate(extra, 1000.0, 2, " ms"), estimate(ratio, 1.0, 3, ""));
+        let _ = writeln!(
+            text,
+            "{}: {extra} more than {}, ratio {ratio}: medians of {} pairs",
+            s.setup, base.setup, s.pairs
+        );
+    }
+    if let Some(over) = s.over_earlier {
+        let over = estimate(over, 1.0, 3, "");
+        let _ = writeln!(text, "{}: time over the build before: {over}", s.setup);
+    }
     if s.prepare_seconds > 0.0 {
         let own = s.median - s.prepare_seconds;
         let _ = writeln!(

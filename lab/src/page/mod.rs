@@ -1,0 +1,177 @@
+//! The project's pages of figures: made of templates and of what was kept of experiments, so that no figure is typed by hand.
+//!
+//! `docs/measurements.in.md` is the page's prose, with places for figures in double braces: `{{speed NAME SETUP}}` and
+//! `{{cost NAME SETUP}}` (tables of `docs/results/NAME.toml`), `{{missed}}` (the goals missed in all of those), `{{commit}}`,
+//! `{{earlier}}`, `{{date}}`, `{{host}}`. In `README.md` two parts between comments are the demo's picture and output.
+
+mod demo;
+mod kept;
+mod tables;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+pub use demo::short;
+pub use kept::Kept;
+
+/// The kept demo, which the README shows.
+const DEMO: &str = "demo";
+
+/// A file that is made, and its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Where it belongs.
+    pub path: PathBuf,
+    /// What it should hold.
+    pub text: String,
+}
+
+impl Page {
+    /// Whether the file holds something else, or is not there.
+    pub fn stale(&self) -> bool {
+        fs::read(&self.path).map_or(true, |text| text != self.text.as_bytes())
+    }
+
+    /// Writes the file.
+    pub fn write(&self) -> Result<()> {
+        fs::write(&self.path, &self.text).with_context(|| format!("writing {}", self.path.display()))
+    }
+}
+
+/// All pages of the project at `root`, as its templates and kept results make them.
+pub fn pages(root: &Path) -> Result<Vec<Page>> {
+    let docs = root.join("docs");
+    let results = docs.join("results");
+    let template = docs.join("measurements.in.md");
+    let text = read(&template)?;
+    let (measurements, commit) =
+        fill(&text, &|name| Kept::load(&results, name)).with_context(|| template.display().to_string())?;
+    let demo = Kept::load(&results, DEMO)?.without_earlier();
+    ensure!(
+        demo.commit == commit,
+        "the demo was measured of {}, the rest of {commit}: measure both again (make measure)",
+        demo.commit
+    );
+    let readme = root.join("README.md");
+    let picture = format!("![{}](docs/demo.svg)\n", demo::words(&demo)?);
+    let output = format!("```\n{}```\n", short(&demo)?);
+    let mut text = read(&readme)?;
+    for (name, part) in [("picture", picture), ("output", output)] {
+        text = between(&text, name, &part).with_context(|| readme.display().to_string())?;
+    }
+    Ok(vec![
+        Page {
+            path: docs.join("measurements.md"),
+            text: measurements,
+        },
+        Page {
+            path: docs.join("demo.svg"),
+            text: demo::picture(&demo)?,
+        },
+        Page { path: readme, text },
+    ])
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// What stands in double braces.
+fn places(template: &str) -> Vec<&str> {
+    let parts = template.split("{{").skip(1);
+    parts.filter_map(|part| Some(part.split_once("}}")?.0)).collect()
+}
+
+/// Fills a template; `load` gives what was kept under a name. Returns the text and the commit that its figures are of.
+fn fill(template: &str, load: &dyn Fn(&str) -> Result<Kept>) -> Result<(String, String)> {
+    let places = places(template);
+    let mut all: Vec<Kept> = Vec::new();
+    for place in &places {
+        if let ["speed" | "cost", name, _] = place.split_whitespace().collect::<Vec<_>>()[..] {
+            if !all.iter().any(|kept| kept.experiment == name) {
+                all.push(load(name)?);
+            }
+        }
+    }
+    let first = all.first().context("the template has no table")?;
+    for other in &all {
+        ensure!(
+            (&other.commit, &other.earlier, &other.host) == (&first.commit, &first.earlier, &first.host),
+            "{} was measured of {} (before: {:?}), {} of {} (before: {:?}), or on another machine: one page, one commit, one machine; \
+             measure both again (make measure)",
+            first.experiment,
+            first.commit,
+            first.earlier,
+            other.experiment,
+            other.commit,
+            other.earlier
+        );
+    }
+    let mut text = template.to_owned();
+    for place in places {
+        let kept = |name: &str| {
+            all.iter()
+                .find(|kept| kept.experiment == name)
+                .context("not loaded")
+        };
+        let value = match place.split_whitespace().collect::<Vec<_>>()[..] {
+            ["speed", name, setup] => tables::speed(kept(name)?, setup),
+            ["cost", name, setup] => tables::cost(kept(name)?, setup),
+            ["missed"] => tables::missed(&all.iter().collect::<Vec<_>>()),
+            ["commit"] => first.commit.clone(),
+            ["earlier"] => first.earlier.clone().unwrap_or_else(|| "none".to_owned()),
+            ["date"] => all
+                .iter()
+                .map(|kept| kept.date.as_str())
+                .max()
+                .unwrap_or_default()
+                .to_owned(),
+            ["host"] => first.host.shown(),
+            _ => bail!(
+                "{{{{{place}}}}}: there are speed NAME SETUP, cost NAME SETUP, missed, commit, earlier, date and host"
+            ),
+        };
+        text = text.replacen(&format!("{{{{{place}}}}}"), value.trim_end(), 1);
+    }
+    Ok((text, first.commit.clone()))
+}
+
+/// `text` with `part` between the comments `<!-- NAME: … -->` and `<!-- /NAME -->`.
+fn between(text: &str, name: &str, part: &str) -> Result<String> {
+    let (open, close) = (format!("<!-- {name}:"), format!("<!-- /{name} -->"));
+    let parts = || {
+        let (before, rest) = text.split_once(&open)?;
+        let (comment, rest) = rest.split_once("-->\n")?;
+        let (_, after) = rest.split_once(&close)?;
+        Some(format!("{before}{open}{comment}-->\n{part}{close}{after}"))
+    };
+    parts().with_context(|| format!("no {open} … --> on a line of its own, followed by {close}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_between_comments_is_exchanged_and_nothing_else() {
+        let text = "a\n<!-- x: made -->\nold\nold\n<!-- /x -->\nb\n";
+        let expected = "a\n<!-- x: made -->\nnew\n<!-- /x -->\nb\n";
+        assert_eq!(between(text, "x", "new\n").unwrap(), expected);
+        assert!(
+            between(text, "y", "new\n")
+                .unwrap_err()
+                .to_string()
+                .contains("<!-- y:")
+        );
+    }
+
+    #[test]
+    fn a_place_that_nobody_knows_is_an_error() {
+        let error = fill("{{sped a b}}", &|_| bail!("not asked"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("no table"), "{error}");
+    }
+}

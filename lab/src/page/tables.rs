@@ -1,0 +1,164 @@
+//! Tables of a page in Markdown, from what was kept.
+
+use std::fmt::Write;
+
+use super::kept::{Kept, KeptCase, KeptGoal, KeptSetup};
+use crate::experiment::Figure;
+use crate::setup::EARLIER;
+
+/// Starts and boots: one row for each case, those that miss a goal first.
+pub fn speed(kept: &Kept, with: &str) -> String {
+    let mut text = format!(
+        "| | n | cold, s | {with}, s (least–most) | warm, s | over the build before (95 %) | R (95 %) | L (95 %) | goal | read beyond cold | goal |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n"
+    );
+    for case in missed_first(kept, with) {
+        let Some(own) = case.setup(with) else { continue };
+        let median = |name: Option<&str>| {
+            let setup = name.and_then(|name| case.setup(name));
+            setup.map_or("–".to_owned(), |s| format!("{:.2}", s.median_s))
+        };
+        let [best, best_goal] = goal(case, with, Figure::AboveBest, &own.above_best);
+        let more: Vec<f64> = own.more_read.into_iter().collect();
+        let [more, more_goal] = goal(case, with, Figure::MoreRead, &more);
+        let over = goal(case, with, Figure::OverEarlier, &own.over_earlier)[0].clone();
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {:.2} ({:.2}–{:.2}) | {} | {over} | {} | {best} | {best_goal} | {more} | {more_goal} |",
+            case.shown(),
+            own.n,
+            median(Some(&kept.base)),
+            own.median_s,
+            own.min_s,
+            own.max_s,
+            median(kept.warm.as_deref()),
+            percent(&own.recovered),
+        );
+    }
+    text + &notes(kept)
+}
+
+/// Starts with everything in memory: what they cost.
+pub fn cost(kept: &Kept, with: &str) -> String {
+    let mut text = "| all in memory | pairs | bare, ms | `headstart run`, ms | more, ms (95 %) | goal, ms | ratio (95 %) | goal | build before: more, ms (95 %) |\n\
+         |---|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for case in missed_first(kept, with) {
+        let (Some(bare), Some(own)) = (case.setup(&kept.base), case.setup(with)) else {
+            continue;
+        };
+        let [more, more_goal] =
+            goal(case, with, Figure::ExtraMs, &milliseconds(own)).map(|cell| cell.replace(" ms", ""));
+        let [ratio, ratio_goal] = goal(case, with, Figure::Ratio, &own.median_ratio);
+        let before = case.setup(&format!("{with}{EARLIER}"));
+        let before = before.map_or("–".to_owned(), |s| {
+            value(Figure::ExtraMs, &milliseconds(s)).replace(" ms", "")
+        });
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.1} | {:.1} | {more} | {more_goal} | {ratio} | {ratio_goal} | {before} |",
+            case.shown(),
+            own.n.min(bare.n),
+            bare.median_s * 1000.0,
+            own.median_s * 1000.0,
+        );
+    }
+    text + &notes(kept)
+}
+
+/// What a reader must know of the runs, below their table.
+fn notes(kept: &Kept) -> String {
+    let aborted = |case: &KeptCase| case.setup.iter().map(|s| s.aborted).sum::<usize>();
+    let aborted: usize = kept.case.iter().map(aborted).sum();
+    let aborted = (aborted > 0).then(|| format!("aborted runs, in no figure: {aborted}"));
+    let notes: Vec<&str> = kept.notes.iter().chain(&aborted).map(String::as_str).collect();
+    match notes.is_empty() {
+        true => String::new(),
+        false => format!("\nNote: {}.\n", notes.join("; ")),
+    }
+}
+
+/// Every goal that is missed, the figure that is furthest from its goal first.
+pub fn missed(all: &[&Kept]) -> String {
+    let mut rows: Vec<(f64, String)> = Vec::new();
+    for case in all.iter().flat_map(|kept| &kept.case) {
+        for goal in case.goal.iter().filter(|goal| goal.missed()) {
+            let row = format!(
+                "| {} | {} | {} | {} |\n",
+                case.shown(),
+                goal.figure.name(),
+                value(goal.figure, &goal.value),
+                bound(goal)
+            );
+            let value = goal.value.first().copied().unwrap_or(f64::INFINITY);
+            rows.push((value / goal.at_most, row));
+        }
+    }
+    if rows.is_empty() {
+        return "Every goal below is met.\n".to_owned();
+    }
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let rows: String = rows.into_iter().map(|(_, row)| row).collect();
+    format!("| missed | figure | measured (95 %) | goal |\n|---|---|---|---|\n{rows}")
+}
+
+/// The cases of `kept`, those first in which `with` misses a goal.
+fn missed_first<'a>(kept: &'a Kept, with: &str) -> Vec<&'a KeptCase> {
+    let mut cases: Vec<&KeptCase> = kept.case.iter().collect();
+    let missed = |case: &KeptCase| {
+        case.goal
+            .iter()
+            .filter(|goal| goal.setup == with && goal.missed())
+            .count()
+    };
+    cases.sort_by_key(|case| std::cmp::Reverse(missed(case)));
+    cases
+}
+
+/// A figure, bold where it misses its goal, and the goal beside it.
+fn goal(case: &KeptCase, with: &str, figure: Figure, measured: &[f64]) -> [String; 2] {
+    let own = case
+        .goal
+        .iter()
+        .find(|goal| goal.setup == with && goal.figure == figure);
+    let shown = value(figure, measured);
+    match own {
+        Some(goal) if goal.missed() => [format!("**{shown}**"), bound(goal)],
+        Some(goal) => [shown, bound(goal)],
+        None => [shown, "–".to_owned()],
+    }
+}
+
+fn bound(goal: &KeptGoal) -> String {
+    format!("≤ {}", goal.figure.shown(goal.at_most))
+}
+
+/// A value with its interval, if it has one.
+fn value(figure: Figure, list: &[f64]) -> String {
+    match *list {
+        [value, low, high] => format!(
+            "{} ({}…{})",
+            figure.shown(value),
+            figure.shown(low).trim_end_matches(" ms"),
+            figure.shown(high).trim_end_matches(" ms")
+        ),
+        [value, ..] => figure.shown(value),
+        [] => "–".to_owned(),
+    }
+}
+
+fn percent(list: &[f64]) -> String {
+    match *list {
+        [value, low, high] => format!("{:.0} % ({:.0}…{:.0})", value * 100.0, low * 100.0, high * 100.0),
+        [value, ..] => format!("{:.0} %", value * 100.0),
+        [] => "–".to_owned(),
+    }
+}
+
+fn milliseconds(setup: &KeptSetup) -> Vec<f64> {
+    setup
+        .median_less_base_s
+        .iter()
+        .map(|seconds| seconds * 1000.0)
+        .collect()
+}

@@ -1,0 +1,113 @@
+//! A case's figures against the goals of its experiment.
+
+use serde::Serialize;
+
+use super::{CaseReport, Estimate};
+use crate::experiment::{Figure, Goal};
+
+/// A figure beside its goal.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Judged {
+    /// Setup name.
+    pub setup: String,
+    /// Which figure.
+    pub figure: Figure,
+    /// The largest value that meets the goal.
+    pub at_most: f64,
+    /// The value; absent where too few runs count.
+    pub value: Option<Estimate>,
+}
+
+impl Judged {
+    /// Whether the goal is met; `None` where nothing tells. Against an earlier build a goal is missed only if the whole interval lies
+    /// beyond, because chance makes half of all equal pairs slower: a single pair tells nothing.
+    pub fn met(&self) -> Option<bool> {
+        let value = self.value?;
+        let least = match self.figure {
+            Figure::OverEarlier => value.interval?[0],
+            _ => value.value,
+        };
+        Some(least <= self.at_most)
+    }
+
+    /// For people.
+    pub fn shown(&self) -> String {
+        let (name, goal) = (self.figure.name(), self.figure.shown(self.at_most));
+        let verdict = match self.met() {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "too few runs to tell",
+        };
+        let value = self
+            .value
+            .map_or("–".to_owned(), |value| self.figure.shown(value.value));
+        format!("{}: {name} {value}, goal at most {goal}: {verdict}", self.setup)
+    }
+}
+
+/// Every goal that is one of this case's.
+pub fn judge(goals: &[Goal], case: &CaseReport) -> Vec<Judged> {
+    let own = goals
+        .iter()
+        .filter(|goal| goal.case.as_ref().is_none_or(|name| *name == case.name));
+    own.map(|goal| Judged {
+        setup: goal.setup.clone(),
+        figure: goal.figure,
+        at_most: goal.at_most,
+        value: figure(goal, case),
+    })
+    .collect()
+}
+
+fn figure(goal: &Goal, case: &CaseReport) -> Option<Estimate> {
+    let setup = case.setup(&goal.setup).filter(|setup| setup.n > 0)?;
+    match goal.figure {
+        Figure::AboveBest => setup.above_best,
+        Figure::OverEarlier => setup.over_earlier,
+        Figure::Ratio => setup.median_ratio,
+        Figure::ExtraMs => setup.median_difference.map(|seconds| seconds.times(1000.0)),
+        Figure::MoreRead => setup.more_read.map(|value| Estimate {
+            value,
+            interval: None,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(figure: Figure, at_most: f64, value: f64, interval: Option<[f64; 2]>) -> Option<bool> {
+        let value = Some(Estimate { value, interval });
+        let setup = "headstart".to_owned();
+        Judged {
+            setup,
+            figure,
+            at_most,
+            value,
+        }
+        .met()
+    }
+
+    #[test]
+    fn a_goal_is_met_up_to_its_bound() {
+        assert_eq!(judged(Figure::AboveBest, 1.1, 1.1, None), Some(true));
+        assert_eq!(
+            judged(Figure::AboveBest, 1.1, 1.11, Some([1.0, 1.2])),
+            Some(false)
+        );
+    }
+
+    #[test]
+    fn a_build_is_slower_than_another_only_where_chance_does_not_explain_it() {
+        assert_eq!(
+            judged(Figure::OverEarlier, 1.0, 1.02, Some([0.99, 1.05])),
+            Some(true)
+        );
+        assert_eq!(
+            judged(Figure::OverEarlier, 1.0, 1.02, Some([1.01, 1.03])),
+            Some(false)
+        );
+        assert_eq!(judged(Figure::OverEarlier, 1.0, 1.02, None), None);
+    }
+}

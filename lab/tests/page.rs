@@ -1,0 +1,127 @@
+//! The pages of figures: made of kept results and templates, and never stale.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn lab(arguments: &[&str], directory: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart-lab"));
+    command.args(arguments).current_dir(directory).output().unwrap()
+}
+
+fn given() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report")
+}
+
+/// The runs of `tests/report` with goals and a host, under another name if need be.
+fn runs(directory: &Path, name: &str) {
+    fs::create_dir_all(directory).unwrap();
+    fs::copy(given().join("runs.jsonl"), directory.join("runs.jsonl")).unwrap();
+    let text = fs::read_to_string(given().join("experiment.json")).unwrap();
+    let goals = r#""goals": [
+        {"setup": "tool", "figure": "L", "at_most": 2.005},
+        {"setup": "tool", "figure": "more-read", "at_most": 0.1},
+        {"setup": "tool", "case": "plain", "figure": "ratio", "at_most": 0.3}
+    ],
+    "host": {"kernel": "6.12.0", "processors": 2, "processor": "", "virtual_machine": true, "memory_mib": 4096},
+    "kernel""#;
+    let text = text
+        .replace("\"kernel\"", goals)
+        .replace("\"fixed\"", &format!("\"{name}\""));
+    fs::write(directory.join("experiment.json"), text).unwrap();
+}
+
+/// A project with two experiments kept, of the same commit.
+fn project() -> tempfile::TempDir {
+    let project = tempfile::tempdir().unwrap();
+    let root = project.path();
+    for name in ["fixed", "demo"] {
+        runs(&root.join(name), name);
+        keep(root, name, "0123456789ab");
+    }
+    fs::write(
+        root.join("docs/measurements.in.md"),
+        "Build {{commit}}, before it {{earlier}}, {{date}}, on {{host}}.\n\n{{missed}}\n\n{{speed fixed tool}}\n\n{{cost fixed tool}}\n",
+    )
+    .unwrap();
+    fs::write(
+        root.join("README.md"),
+        "# x\n<!-- picture: made -->\n<!-- /picture -->\ntext\n<!-- output: made -->\nold\n<!-- /output -->\n",
+    )
+    .unwrap();
+    project
+}
+
+fn keep(root: &Path, name: &str, commit: &str) {
+    let output = lab(
+        &["keep", name, "--commit", commit, "--earlier", "ba9876543210"],
+        root,
+    );
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[track_caller]
+fn said(output: &Output) -> String {
+    assert!(!output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_pages_are_what_the_kept_results_and_templates_make() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let output = lab(&["page", "--check"], root);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn the_pages_of_given_runs_are_as_they_should_be() {
+    let project = project();
+    let root = project.path();
+    assert!(said(&lab(&["page", "--check"], root)).contains("measurements.md is stale"));
+    let output = lab(&["page"], root);
+    assert!(output.status.success(), "{output:?}");
+    let made = ["docs/measurements.md", "README.md"].map(|name| fs::read_to_string(root.join(name)).unwrap());
+    assert_eq!(
+        made.join("----\n"),
+        fs::read_to_string(given().join("page.md")).unwrap()
+    );
+    let picture = fs::read_to_string(root.join("docs/demo.svg")).unwrap();
+    assert!(
+        picture.contains(">cold</text>") && picture.contains("10.30 s"),
+        "{picture}"
+    );
+    assert!(lab(&["page", "--check"], root).status.success());
+}
+
+#[test]
+fn a_page_is_stale_when_a_kept_figure_changes() {
+    let project = project();
+    let root = project.path();
+    assert!(lab(&["page"], root).status.success());
+    let kept = root.join("docs/results/fixed.toml");
+    let text = fs::read_to_string(&kept).unwrap();
+    assert!(text.contains("median_s = 4.12"), "{text}");
+    fs::write(&kept, text.replace("median_s = 4.12", "median_s = 3.12")).unwrap();
+    let error = said(&lab(&["page", "--check"], root));
+    assert!(
+        error.contains("measurements.md is stale") && error.contains("headstart-lab page"),
+        "{error}"
+    );
+}
+
+#[test]
+fn figures_of_two_commits_make_no_page() {
+    let project = project();
+    keep(project.path(), "demo", "ffffffffffff");
+    let error = said(&lab(&["page"], project.path()));
+    assert!(
+        error.contains("ffffffffffff") && error.contains("0123456789ab"),
+        "{error}"
+    );
+}
