@@ -1,5 +1,5 @@
 //! Experiments as a whole, by the program itself, on an image of a shell and a few files. Needs root, FUSE and loop devices; without
-//! root the tests that run machines say so and pass, or fail if `HEADSTART_TESTS_ALL` is set.
+//! root the tests that run machines fail, or are left out if `HEADSTART_TESTS_SKIP` is set.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -1,5 +1,5 @@
-//! Machines that boot: needs root, FUSE, loop devices and systemd-nspawn, and Debian's packages once. Without root the tests say so
-//! and pass, or fail if `HEADSTART_TESTS_ALL` is set.
+//! Machines that boot: needs root, FUSE, loop devices and systemd-nspawn, and Debian's packages once. Without root the tests
+//! fail, or are left out if `HEADSTART_TESTS_SKIP` is set.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

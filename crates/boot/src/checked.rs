@@ -102,9 +102,10 @@ mod tests {
     fn a_root_that_was_checked_becomes_writable_and_no_other() {
         if !rustix::process::geteuid().is_root() {
             assert!(
-                std::env::var_os("HEADSTART_TESTS_ALL").is_none(),
-                "it mounts: run it as root"
+                std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
+                "it mounts: run it as root, or leave out what cannot be tested here with HEADSTART_TESTS_SKIP=1"
             );
+            eprintln!("skipped: it needs root");
             return;
         }
         let usual = "root=/dev/sda ro quiet";
