@@ -122,6 +122,11 @@ impl Case {
     }
 }
 
+/// Whether all tests are run, however long they take (`make test-all`). What takes long does less otherwise, and judges alike.
+pub fn long() -> bool {
+    std::env::var_os("HEADSTART_TESTS_LONG").is_some()
+}
+
 /// What a test process has in use on this machine; undone as each case ends, and by a signal.
 fn registry(base: &Path) -> Result<Registry> {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
