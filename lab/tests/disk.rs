@@ -1,5 +1,5 @@
-//! The disk as a whole, on this machine's kernel: needs root, FUSE and loop devices. Without root the tests say so
-//! and pass, or fail if `HEADSTART_TESTS_ALL` is set.
+//! The disk as a whole, on this machine's kernel: needs root, FUSE and loop devices. Without root the tests
+//! fail, or are left out if `HEADSTART_TESTS_SKIP` is set.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -110,11 +110,8 @@ fn flash4ms_delays_reads_and_keeps_the_bytes() {
             .unwrap();
     }
     let took = begin.elapsed();
-    // Each answer leaves early for its way back, by 0.2 ms at most. Above: loose, other programs run here too.
-    assert!(
-        took > Duration::from_millis(38) && took < Duration::from_secs(2),
-        "{took:?}"
-    );
+    // Each answer leaves early for its way back, by 0.2 ms at most. How much later it comes is up to what else runs here.
+    assert!(took > Duration::from_millis(38), "{took:?}");
     let reads = disk.counters().unwrap().reads;
     assert!(reads >= 10, "{reads}");
     let log = disk.take_log();

@@ -248,7 +248,8 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         let seconds = booted.marks.last().context("a mark")?.seconds;
         println!("headstart {what}: {seconds:.2} s");
         assert!(
-            seconds >= least && seconds < least + 15.0,
+            // Not for the 60 s that what hangs would take.
+            seconds >= least && seconds < 55.0,
             "headstart {what}: {seconds:.2} s"
         );
     }
