@@ -5,6 +5,10 @@ use serde::Serialize;
 use super::{CaseReport, Estimate};
 use crate::experiment::{Figure, Goal};
 
+/// Rounds that tell whether a build is slower than another: the interval of fewer holds the true value much less often than it claims
+/// (of two rounds, in one of two experiments).
+const TELLING: usize = 5;
+
 /// A figure beside its goal.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Judged {
@@ -63,7 +67,7 @@ fn figure(goal: &Goal, case: &CaseReport) -> Option<Estimate> {
     let setup = case.setup(&goal.setup).filter(|setup| setup.n > 0)?;
     match goal.figure {
         Figure::AboveBest => setup.above_best,
-        Figure::OverEarlier => setup.over_earlier,
+        Figure::OverEarlier => setup.over_earlier.filter(|_| setup.n >= TELLING),
         Figure::Ratio => setup.median_ratio,
         Figure::ExtraMs => setup.median_difference.map(|seconds| seconds.times(1000.0)),
         Figure::MoreRead => setup.more_read.map(|value| Estimate {
