@@ -9,8 +9,13 @@ mod context;
 mod files;
 mod options;
 
-use clap::Parser;
-use headstart_session::complain;
+use anyhow::Result;
+use clap::{CommandFactory, Parser};
+use cli::{Cli, Command};
+use commands::{
+    boot, diff, doctor, explain, forget, generate, learn, mark, plan, record, replay, run, show, status,
+};
+use headstart_session::{complain, store};
 use headstart_system::launch::survive_file_limit;
 use std::process::ExitCode;
 
@@ -22,12 +27,33 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Exits with 2 on wrong usage, with 0 after --help and --version.
-    let cli = cli::Cli::parse();
-    match commands::run(cli) {
+    let cli = Cli::parse();
+    match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("{error:#}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Runs the subcommand.
+fn run(cli: Cli) -> Result<()> {
+    let state = cli.state;
+    match cli.command {
+        Command::Run(args) => run::run(args, state),
+        Command::Record(args) => record::run(args),
+        Command::Learn(args) => learn::run(args),
+        Command::Plan(args) => plan::run(args, &store(state)?),
+        Command::Replay(args) => replay::run(args, &store(state)?),
+        Command::Show(args) => show::run(args),
+        Command::Explain(args) => explain::run(args, &store(state)?),
+        Command::Diff(args) => diff::run(args),
+        Command::Status(args) => status::run(args, &store(state)?),
+        Command::Forget(args) => forget::run(args, &store(state)?),
+        Command::Boot(args) => boot::run(args, state),
+        Command::Mark(args) => mark::run(args),
+        Command::Doctor(args) => doctor::run(args, &store(state)?),
+        Command::Generate(args) => generate::run(args, Cli::command()),
     }
 }

@@ -35,6 +35,10 @@ impl Prepared {
     }
 }
 
+/// Starts of which a larger part than this is cold are as cold as one another: what is left in memory of a program that was
+/// not used for long is libraries that others use.
+const ALIKE_COLD: f64 = 0.75;
+
 /// Looks what is known of the start and decides.
 pub fn prepare(purpose: &Purpose) -> Prepared {
     let Purpose::Loop {
@@ -94,9 +98,11 @@ fn look(file: &PlanFile) -> (Option<Resident>, Option<Warmth>) {
         cold: cold.max(part(sample.cold_paths, sample.sampled_paths)),
         alone_ns: alone_ns(&plan),
     };
+    // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared as such.
+    let is_cold = warmth.cold > ALIKE_COLD;
     let resident = Resident {
         sampled_pages: sample.sampled_pages,
-        resident_pages: sample.resident_pages,
+        resident_pages: if is_cold { 0 } else { sample.resident_pages },
     };
     (Some(resident), (looked_at > 0).then_some(warmth))
 }

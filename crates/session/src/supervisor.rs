@@ -8,6 +8,7 @@ use crate::notes::complain;
 use crate::prepare::prepare;
 use crate::{Job, Purpose, worker};
 use anyhow::{Context, Result, bail};
+use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 use headstart_system::blocked::Children;
 use headstart_system::launch::{
@@ -78,6 +79,7 @@ pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Wri
         Decision::Bypass(why) => Some(why.clone()),
         _ => None,
     };
+    let resident_before = prepared.resident;
     let words = words(command)?;
     let signals = Signals::take().context("cannot read signals")?;
     let must = matches!(job.purpose, Purpose::Trace { .. });
@@ -140,7 +142,10 @@ pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Wri
         (Some(why), Some(key)) if failure.is_none() => {
             let why = format!("bypassed: {why}");
             let ended = Some((Some(status), origin.elapsed()));
-            let outcome = without_trace(&key, Mode::Control, None, ended, origin_unix_ns, why);
+            let outcome = Outcome {
+                resident_before,
+                ..without_trace(&key, Mode::Control, None, ended, origin_unix_ns, why)
+            };
             let written = written.map(|written| written.write(&serde_json::to_string(&outcome)?));
             if let Some(Err(error)) = written {
                 supervisor.tell(&format!("{error:#}"));

@@ -1,8 +1,7 @@
 //! `headstart generate`: man pages and shell completions, made of the same definitions as `--help`, the units of boots and the program that they ask.
 
-use crate::cli::Cli;
 use anyhow::{Context, Result};
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 use headstart_boot::init::PROGRAM;
 use headstart_boot::install;
@@ -18,14 +17,15 @@ pub struct Args {
     directory: PathBuf,
 }
 
-pub fn run(args: Args) -> Result<()> {
+/// `command` is headstart's own command line.
+pub fn run(args: Args, mut command: Command) -> Result<()> {
     let make = |name: &str| -> Result<PathBuf> {
         let directory = args.directory.join(name);
         fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         Ok(directory)
     };
     let (pages, completions) = (make("man")?, make("completions")?);
-    let mut command = Cli::command();
+    let plain = command.clone();
     command.build();
     page(&command, "headstart", &pages)?;
     for sub in command
@@ -35,7 +35,7 @@ pub fn run(args: Args) -> Result<()> {
         page(sub, &format!("headstart-{}", sub.get_name()), &pages)?;
     }
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut Cli::command(), "headstart", &completions)
+        clap_complete::generate_to(shell, &mut plain.clone(), "headstart", &completions)
             .with_context(|| completions.display().to_string())?;
     }
     let write =
