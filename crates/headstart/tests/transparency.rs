@@ -30,7 +30,7 @@ fn exit_statuses_are_passed_on() {
 #[test]
 fn death_by_a_signal_is_passed_on() {
     let case = Case::new();
-    for number in [15, 9, 1, 10] {
+    for number in [15, 9, 1, 10, 34] {
         let ran = case.run("k", &["sh", "-c", &format!("kill -{number} $$")]);
         assert_eq!(ran.raw & 0x7f, number, "{}", ran.err);
     }

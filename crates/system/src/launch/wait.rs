@@ -1,6 +1,7 @@
 //! What becomes of a child, and making it one's own.
 
 use super::signals;
+use rustix::process::{Pid, WaitOptions, waitpid};
 use std::io;
 
 /// What a child did.
@@ -16,16 +17,13 @@ pub enum Change {
 
 /// What a child did that was not yet told; `None` if nothing. Does not wait.
 pub fn change(pid: u32) -> io::Result<Option<Change>> {
-    let mut status = 0;
-    let options = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
-    // SAFETY: `status` lives through the call.
-    match unsafe { libc::waitpid(pid as libc::pid_t, &mut status, options) } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => Ok(None),
-        _ if libc::WIFSTOPPED(status) => Ok(Some(Change::Stopped(libc::WSTOPSIG(status)))),
-        _ if libc::WIFCONTINUED(status) => Ok(Some(Change::Continued)),
-        _ => Ok(Some(Change::Ended(status))),
-    }
+    let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+    let changed = waitpid(Pid::from_raw(pid as i32), options)?;
+    Ok(changed.map(|(_, status)| match status.stopping_signal() {
+        Some(signal) => Change::Stopped(signal),
+        None if status.continued() => Change::Continued,
+        None => Change::Ended(status.as_raw()),
+    }))
 }
 
 /// Sends a signal to a child that was not yet waited for. One that is gone takes no notice.
