@@ -3,80 +3,28 @@
 use crate::{LearnOptions, Refused, learn};
 use headstart_model::profile::{Entry, Need, Policy};
 use headstart_model::trace::*;
-use headstart_model::{Key, PageRange, Profile, Trace};
+use headstart_model::{Key, PageRange, Profile, Trace, testing};
 
 /// A trace of uses of `/f`: (start, pages, kind).
 pub(crate) fn trace(size_pages: u64, uses: &[(u64, u32, UseKind)]) -> Trace {
-    Trace {
-        meta: Meta {
-            started_unix_ns: 1,
-            kernel: "6.18".into(),
-            page_size: 4096,
-            backend: Backend::Bpf,
-            evidence: Evidence::Uses,
-            scope: Scope::Tree,
-            command: vec!["f".into()],
-            recorder: "0".into(),
-            replayed: false,
-        },
-        end: End {
-            reason: EndReason::Exit(0),
-            elapsed_ns: 1_000_000_000,
-            cpu_ns: None,
-            events: 0,
-            blocked_ns: None,
-        },
-        lost: Lost::default(),
-        processes: vec![Process {
-            pid: 1,
-            parent: None,
-            start_ns: 0,
-            executable: "/f".into(),
-        }],
-        filesystems: vec![
-            Filesystem {
-                major: 8,
-                minor: 1,
-                fstype: "ext4".into(),
-                mount_point: "/".into(),
-                local: true,
-            },
-            Filesystem {
-                major: 0,
-                minor: 9,
-                fstype: "tmpfs".into(),
-                mount_point: "/tmp".into(),
-                local: false,
-            },
-        ],
-        files: vec![File {
-            filesystem: Some(0),
-            path: "/f".into(),
-            overlay: None,
-            inode: 12,
-            generation: 1,
-            size: size_pages * 4096,
-            mtime_ns: 5,
-            mode: 0o100644,
-            state: FileState::Present,
-        }],
-        mappings: Vec::new(),
-        uses: uses
-            .iter()
-            .enumerate()
-            .map(|(i, (start, pages, kind))| Use {
-                time_ns: i as u64 * 1_000_000,
-                process: 0,
-                file: 0,
-                start: *start,
-                pages: *pages,
-                kind: *kind,
-            })
-            .collect(),
-        lookups: Vec::new(),
-        metadata: Vec::new(),
-        marks: Vec::new(),
-    }
+    let mut trace = testing::trace();
+    trace.filesystems.push(Filesystem {
+        major: 0,
+        minor: 9,
+        fstype: "tmpfs".into(),
+        mount_point: "/tmp".into(),
+        local: false,
+    });
+    trace.files = vec![File {
+        size: size_pages * 4096,
+        ..testing::file("/f")
+    }];
+    let one = |(ms, (start, pages, kind)): (usize, &(u64, u32, UseKind))| Use {
+        kind: *kind,
+        ..testing::used(ms as u64, 0, *start, *pages)
+    };
+    trace.uses = uses.iter().enumerate().map(one).collect();
+    trace
 }
 
 fn reads(ranges: &[(u64, u32)]) -> Trace {

@@ -34,7 +34,9 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
         if pieces.is_empty() {
             continue;
         }
-        let file = files.index(facts, device);
+        let Some(file) = files.index(facts, device) else {
+            continue;
+        };
         for piece in pieces {
             let pages = PageRange {
                 start: piece.start / page,
@@ -74,10 +76,10 @@ fn replaced(entry: &Entry, facts: &FileFacts) -> bool {
 
 /// The first use and the stage of a run of pages.
 fn first_use(entry: &Entry, pages: PageRange) -> (u64, u16) {
-    entry
-        .ranges
+    let first = entry.ranges.partition_point(|r| r.range().end <= pages.start);
+    entry.ranges[first..]
         .iter()
-        .filter(|r| r.start < pages.end && pages.start < r.range().end)
+        .take_while(|r| r.start < pages.end)
         .map(|r| (r.first_use_ns, r.stage))
         .min()
         .unwrap_or((entry.first_use_ns, entry.stage))

@@ -3,10 +3,12 @@
 //! requests go by address or by deadline, and where the memory budget cuts. Pure: the facts come from a snapshot.
 
 mod data;
+mod deadlines;
 mod metadata;
 mod order;
 mod schedule;
 
+use headstart_model::limits;
 use headstart_model::machine::{FileFacts, Found, Machine};
 use headstart_model::plan::{MAX_STAGES, PlanDevice, PlanDraft, PlanFileEntry};
 use headstart_model::profile::{Entry, Need};
@@ -93,6 +95,9 @@ pub fn plan(
     let mut requests = metadata::requests(profile, machine, recorded);
     requests.extend(metadata::lookups(profile, machine, &mut files));
     requests.extend(data::requests(profile, machine, &mut files));
+    // What a plan cannot take is left to the start.
+    requests.retain(|r| usize::from(r.request.device) < limits::DEVICES);
+    requests.truncate(limits::REQUESTS);
     let start = profile.cpu_ns.map(|cpu_ns| schedule::Start {
         cpu_ns,
         timeline_ns: profile.timeline_ns,
@@ -109,6 +114,7 @@ pub fn plan(
             .devices
             .iter()
             .zip(order.holds)
+            .take(limits::DEVICES)
             .map(|(d, hold)| PlanDevice {
                 mount_point: d.mount_point.clone(),
                 uuid: d.uuid,
@@ -148,26 +154,40 @@ enum Turn {
     After,
 }
 
+/// What the texts of a plan besides its files' paths may take at most: names of stages and mount points.
+const OTHER_TEXT: usize = limits::STAGES * limits::STAGE_NAME + limits::DEVICES * limits::PATH;
+
 /// The files of a plan, each once.
 #[derive(Default)]
 struct Files {
     entries: Vec<PlanFileEntry>,
     index: HashMap<FilePath, u32>,
+    bytes: usize,
 }
 
 impl Files {
-    fn index(&mut self, facts: &FileFacts, device: u32) -> u32 {
-        *self.index.entry(facts.path.clone()).or_insert_with(|| {
-            self.entries.push(PlanFileEntry {
-                path: facts.path.clone(),
-                device: device as u16,
-                inode: facts.inode,
-                generation: facts.generation,
-                size: facts.size,
-                mtime_ns: facts.mtime_ns,
-            });
-            (self.entries.len() - 1) as u32
-        })
+    /// The index of a file; `None` if a plan cannot take one more.
+    fn index(&mut self, facts: &FileFacts, device: u32) -> Option<u32> {
+        if let Some(index) = self.index.get(&facts.path) {
+            return Some(*index);
+        }
+        let bytes = self.bytes + facts.path.as_bytes().len();
+        let fits = self.entries.len() < limits::PLAN_FILES && bytes <= limits::TEXT - OTHER_TEXT;
+        if !fits || (device as usize) >= limits::DEVICES {
+            return None;
+        }
+        self.bytes = bytes;
+        let index = self.entries.len() as u32;
+        self.entries.push(PlanFileEntry {
+            path: facts.path.clone(),
+            device: device as u16,
+            inode: facts.inode,
+            generation: facts.generation,
+            size: facts.size,
+            mtime_ns: facts.mtime_ns,
+        });
+        self.index.insert(facts.path.clone(), index);
+        Some(index)
     }
 }
 
@@ -200,5 +220,7 @@ fn deadline_us(first_use_ns: u64) -> u32 {
     u32::try_from(first_use_ns / 1000).unwrap_or(u32::MAX)
 }
 
+#[cfg(test)]
+mod limits_tests;
 #[cfg(test)]
 mod tests;

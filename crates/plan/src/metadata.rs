@@ -5,7 +5,8 @@
 //! needs their inodes and maps only ([`Turn::Metadata`]); directories, and whatever else the start alone looks at, are
 //! read in the data's sweep, as the head passes them.
 
-use crate::{Files, Ordered, RecordedMetadata, Turn, by_path, deadline_us, facts_of, level, plan_stage};
+use crate::deadlines::Deadlines;
+use crate::{Files, Ordered, RecordedMetadata, Turn, by_path, facts_of, level, plan_stage};
 use headstart_model::machine::{Device, DeviceClass, FileFacts, Found, Machine};
 use headstart_model::plan::{NO_FILE, Request, RequestKind};
 use headstart_model::profile::Need;
@@ -18,7 +19,7 @@ type Needed = Vec<(PageRange, u32)>;
 /// Requests for metadata blocks, each device's in address order.
 pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[RecordedMetadata]) -> Vec<Ordered> {
     let page = u64::from(machine.page_size);
-    let deadlines = deadlines(profile);
+    let deadlines = Deadlines::of(profile);
     let data = data_files(profile, machine);
     let mut result = Vec::new();
     for (index, device) in machine
@@ -31,7 +32,7 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
         // Ranges, never single pages: what was recorded may be large.
         let (mut first, mut rest) = (Needed::new(), Needed::new());
         for facts in machine.files.iter().filter(|f| f.device == Some(index as u32)) {
-            let deadline = deadlines.get(&facts.path).copied().unwrap_or(0);
+            let deadline = deadlines.get(&facts.path);
             let needed = if !by_handle || data.contains(&facts.path) {
                 &mut first
             } else {
@@ -161,29 +162,12 @@ pub(crate) fn bridge_pages(device: &Device, page: u64) -> u64 {
     device.cost.bridge() / page
 }
 
-/// The first need of every path and of every directory above it.
-fn deadlines(profile: &Profile) -> HashMap<FilePath, u32> {
-    let mut deadlines: HashMap<FilePath, u32> = HashMap::new();
-    for entry in &profile.entries {
-        let deadline = deadline_us(entry.first_use_ns);
-        for path in [Some(&entry.path), entry.overlay.as_ref()].into_iter().flatten() {
-            let mut at = Some(path.clone());
-            while let Some(path) = at {
-                at = path.parent();
-                let known = deadlines.entry(path).or_insert(u32::MAX);
-                *known = (*known).min(deadline);
-            }
-        }
-    }
-    deadlines
-}
-
 /// Look-ups of what no metadata block answers: everything but data files where metadata is not read by block, and
 /// missing names everywhere (which block of a large directory would hold a name that is not there, the file system
 /// knows best).
 pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -> Vec<Ordered> {
     let threshold = profile.policy.threshold();
-    let deadlines = deadlines(profile);
+    let deadlines = Deadlines::of(profile);
     let by_path = by_path(machine);
     let mut needs: HashMap<&FilePath, (Need, u8, bool)> = HashMap::new();
     for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
@@ -213,6 +197,9 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
         if !ask {
             continue;
         }
+        let Some(file) = files.index(facts, index) else {
+            continue;
+        };
         let list = facts.found == Found::Directory && need == Need::List;
         result.push(Ordered {
             request: Request {
@@ -223,11 +210,11 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
                 },
                 stage,
                 device: index as u16,
-                file: files.index(facts, index),
+                file,
                 offset: 0,
                 length: 0,
                 bridged: 0,
-                deadline_us: deadlines.get(&facts.path).copied().unwrap_or(0),
+                deadline_us: deadlines.get(&facts.path),
             },
             physical: None,
             level: level(&facts.path),

@@ -20,6 +20,10 @@ const MOST_PASSES: usize = 8;
 const TIMES: usize = 64;
 const PAUSES: usize = 16;
 
+/// Of more requests than 8,192, three times a desktop's boot, so many times fewer are tried: the time it takes grows with
+/// both.
+const TRIED: usize = TIMES * 8192;
+
 /// A long jump takes this many short ones: from one end of the disk to the other, once a pass.
 const LONG_JUMP: f64 = 3.0;
 
@@ -220,10 +224,12 @@ impl Sweep<'_> {
 fn times(needed: &[f64]) -> Vec<f64> {
     let mut sorted = needed.to_vec();
     sorted.sort_by(f64::total_cmp);
+    let count = (TRIED / sorted.len().max(1)).clamp(2, TIMES);
     let mut pauses: Vec<(f64, f64)> = sorted.windows(2).map(|two| (two[1] - two[0], two[1])).collect();
     pauses.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut times: Vec<f64> = pauses.iter().take(PAUSES).map(|(_, end)| *end).collect();
-    times.extend((1..TIMES).filter_map(|n| sorted.get(n * sorted.len() / TIMES)));
+    let pauses = pauses.iter().take(PAUSES.min(count));
+    let mut times: Vec<f64> = pauses.map(|(_, end)| *end).collect();
+    times.extend((1..count).filter_map(|n| sorted.get(n * sorted.len() / count)));
     times.sort_by(f64::total_cmp);
     times.dedup();
     times
@@ -232,15 +238,8 @@ fn times(needed: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headstart_model::machine::DeviceClass;
     use headstart_model::plan::{Request, RequestKind};
-
-    const DISK: Cost = Cost {
-        class: DeviceClass::Disk,
-        bandwidth: 100e6,
-        latency: 5e-3,
-        depth: 1,
-    };
+    use headstart_model::testing::DISK;
 
     /// A request at so many megabytes, of so many, needed after so many milliseconds.
     fn request(turn: Turn, at: u64, length: u64, ms: u32) -> Ordered {

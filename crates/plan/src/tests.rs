@@ -4,7 +4,7 @@ use crate::{PlanOptions, plan, recorded_metadata, wanted};
 use headstart_model::machine::*;
 use headstart_model::plan::{PlanDraft, PlanFile, RequestKind};
 use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
-use headstart_model::{FilePath, Key, PageRange, Profile};
+use headstart_model::{FilePath, Key, PageRange, Profile, testing};
 
 const PAGE: u64 = 4096;
 
@@ -14,24 +14,15 @@ fn entry(path: &str, ranges: &[(u64, u32, u64)]) -> Entry {
         mtime_ns: 1,
         generation: 1,
     };
+    let range = |(start, pages, ms): &(u64, u32, u64)| WeightedRange {
+        first_use_ns: ms * 1_000_000,
+        ..testing::range(*start, *pages, 1.0)
+    };
     Entry {
-        path: path.into(),
-        overlay: None,
-        need: Need::Open,
-        weight: 1.0,
         first_use_ns: ranges.iter().map(|r| r.2).min().unwrap_or(0),
-        stage: 0,
         version: (!ranges.is_empty()).then_some(version),
-        ranges: ranges
-            .iter()
-            .map(|(start, pages, ms)| WeightedRange {
-                start: *start,
-                pages: *pages,
-                weight: 1.0,
-                first_use_ns: ms * 1_000_000,
-                stage: 0,
-            })
-            .collect(),
+        ranges: ranges.iter().map(range).collect(),
+        ..testing::entry(path)
     }
 }
 
@@ -442,58 +433,18 @@ fn what_lies_under_an_overlay_is_found_either_way() {
 
 #[test]
 fn recorded_blocks_are_named_by_mount_point() {
-    use headstart_model::trace::*;
+    use headstart_model::trace::MetadataMiss;
     let bytes: FilePath = "/m".into();
-    let mut trace = Trace {
-        meta: Meta {
-            started_unix_ns: 0,
-            kernel: String::new(),
-            page_size: 4096,
-            backend: Backend::Tracefs,
-            evidence: Evidence::Adds,
-            scope: Scope::Tree,
-            command: vec![],
-            recorder: String::new(),
-            replayed: false,
-        },
-        end: End {
-            reason: EndReason::Quiet,
-            elapsed_ns: 0,
-            cpu_ns: None,
-            events: 0,
-            blocked_ns: None,
-        },
-        lost: Lost::default(),
-        processes: vec![],
-        filesystems: vec![Filesystem {
-            major: 7,
-            minor: 3,
-            fstype: "ext4".into(),
-            mount_point: bytes.clone(),
-            local: true,
-        }],
-        files: vec![],
-        mappings: Vec::new(),
-        uses: vec![],
-        lookups: vec![],
-        metadata: vec![
-            MetadataMiss {
-                time_ns: 0,
-                major: 7,
-                minor: 3,
-                start: 5,
-                pages: 2,
-            },
-            MetadataMiss {
-                time_ns: 0,
-                major: 8,
-                minor: 3,
-                start: 6,
-                pages: 1,
-            },
-        ],
-        marks: vec![],
+    let mut trace = testing::trace();
+    trace.filesystems[0].mount_point = bytes.clone();
+    let miss = |major: u32, start: u64, pages: u32| MetadataMiss {
+        time_ns: 0,
+        major,
+        minor: 1,
+        start,
+        pages,
     };
+    trace.metadata = vec![miss(8, 5, 2), miss(9, 6, 1)];
     assert_eq!(recorded_metadata(&trace), [(bytes, PageRange::new(5, 2))]);
     trace.filesystems[0].local = false;
     assert_eq!(recorded_metadata(&trace), []);

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::tests::trace;
-use headstart_model::machine::{Cost, DeviceClass};
 use headstart_model::outcome::Issued;
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request};
 use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
+use headstart_model::testing;
 use headstart_model::trace::{FileState, Use};
 
 const PAGE: u64 = 4096;
@@ -26,17 +26,11 @@ struct Case {
 
 /// A start that used the pages, the first at once and each further a millisecond later.
 fn case(requests: &[Row<'_>], uses: &[(u64, u32, UseKind)]) -> Case {
-    let cost = Cost {
-        class: DeviceClass::Flash,
-        bandwidth: 1e9,
-        latency: 1e-4,
-        depth: 8,
-    };
     let mut case = Case {
         path: "/f",
         plan: PlanDraft {
             stages: vec!["start".into(), "late".into()],
-            devices: vec![PlanDevice::new("/".into(), cost)],
+            devices: vec![PlanDevice::new("/".into(), testing::FLASH)],
             ..PlanDraft::new(Key::new("k").unwrap(), PAGE as u32)
         },
         report: ReplayReport::default(),
@@ -77,12 +71,8 @@ impl Case {
     fn stages(&self) -> Vec<StageOutcome> {
         let mut plan = self.plan.clone();
         plan.files = vec![PlanFileEntry {
-            path: self.path.into(),
-            device: 0,
-            inode: 12,
-            generation: 1,
             size: 1000 * PAGE,
-            mtime_ns: 5,
+            ..testing::planned(self.path)
         }];
         let file = PlanFile(plan.to_bytes().unwrap());
         let plan = file.plan().unwrap();
