@@ -278,66 +278,27 @@ pub fn text(it: &Explanation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headstart_model::Key;
-    use headstart_model::machine::{Cost, DeviceClass};
-    use headstart_model::plan::{PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request};
-    use headstart_model::profile::{Need, Policy, WeightedRange};
+    use headstart_model::plan::{PlanFile, Request};
+    use headstart_model::testing;
 
     const NOW: Now = Now::File {
-        size: 8192,
-        mtime_ns: 5,
+        size: testing::VERSION.size,
+        mtime_ns: testing::VERSION.mtime_ns,
     };
 
     fn profile(share: f32) -> Profile {
-        let range = WeightedRange {
-            start: 0,
-            pages: 2,
+        testing::profile(vec![Entry {
             weight: share,
-            first_use_ns: 0,
-            stage: 0,
-        };
-        Profile {
-            runs: 3,
-            entries: vec![Entry {
-                path: "/f".into(),
-                overlay: None,
-                need: Need::Open,
-                weight: share,
-                first_use_ns: 0,
-                stage: 0,
-                version: Some(Version {
-                    size: 8192,
-                    mtime_ns: 5,
-                    generation: 0,
-                }),
-                ranges: vec![range],
-            }],
-            ..Profile::new(Key::new("k").unwrap(), 4096, Policy::Decay)
-        }
+            ranges: vec![testing::range(0, 2, share)],
+            ..testing::entry("/f")
+        }])
     }
 
     fn plan(cut: u32) -> PlanFile {
-        let cost = Cost {
-            class: DeviceClass::Flash,
-            bandwidth: 1e9,
-            latency: 1e-4,
-            depth: 8,
-        };
-        let draft = PlanDraft {
-            cut,
-            devices: vec![PlanDevice::new("/".into(), cost)],
-            files: vec![PlanFileEntry {
-                path: "/f".into(),
-                device: 0,
-                inode: 1,
-                generation: 0,
-                size: 8192,
-                mtime_ns: 5,
-            }],
-            requests: vec![Request::new(RequestKind::Data, 0, 8192)],
-            ..PlanDraft::new(Key::new("k").unwrap(), 4096)
-        };
-        PlanFile(draft.to_bytes().unwrap())
+        let requests = vec![Request::new(RequestKind::Data, 0, 8192)];
+        let mut draft = testing::draft(testing::FLASH, vec![testing::planned("/f")], requests);
+        draft.cut = cut;
+        testing::plan_file(&draft)
     }
 
     fn because(share: Option<f32>, cut: Option<u32>, now: Now, excluded: Option<&str>) -> (bool, String) {
