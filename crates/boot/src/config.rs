@@ -1,11 +1,15 @@
 //! /etc/headstart/headstart.toml: what boots leave out. Everything has a default, and the file need not exist.
 
 use headstart_model::FilePath;
+use headstart_store::read_bounded;
 use serde::Deserialize;
 use std::path::Path;
 
 /// Where it is.
 pub const FILE: &str = "/etc/headstart/headstart.toml";
+
+/// The most bytes of it: a line for each of a thousand paths.
+const MOST: u64 = 64 << 10;
 
 /// The file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -47,18 +51,19 @@ impl Boot {
 
 /// Reads it. What is wrong with it is told, and the defaults hold: a boot has nobody to ask.
 pub fn read(path: &Path, tell: &mut dyn FnMut(String)) -> Config {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Config::default(),
-        Err(error) => {
-            tell(format!("{}: {error}; the defaults hold", path.display()));
-            return Config::default();
-        }
-    };
-    parse(&text).unwrap_or_else(|error| {
+    let mut wrong = |error: String| {
         tell(format!("{}: {error}; the defaults hold", path.display()));
         Config::default()
-    })
+    };
+    let text = match read_bounded(path, MOST) {
+        Ok(Some(bytes)) => String::from_utf8(bytes),
+        Ok(None) => return Config::default(),
+        Err(error) => return wrong(error.to_string()),
+    };
+    match text {
+        Ok(text) => parse(&text).unwrap_or_else(wrong),
+        Err(error) => wrong(error.to_string()),
+    }
 }
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -95,6 +100,9 @@ mod tests {
         let mut told = Vec::new();
         assert_eq!(read(&path, &mut |line| told.push(line)), Config::default());
         assert!(told.is_empty(), "it need not exist");
+        std::fs::write(&path, "#".repeat(1 << 20)).unwrap();
+        assert_eq!(read(&path, &mut |line| told.push(line)), Config::default());
+        assert!(told.pop().is_some_and(|line| line.contains("65536")), "{told:?}");
         std::fs::write(&path, "boot = 7").unwrap();
         assert_eq!(read(&path, &mut |line| told.push(line)), Config::default());
         assert!(
