@@ -1,8 +1,12 @@
 //! What the fuzzers share: files with their checksums made right, for these would stop nearly every mutation at the
 //! door, and a machine to plan for.
 
-use headstart_model::machine::{Cost, Device, DeviceClass, FileFacts, Found, Machine};
+use headstart_model::machine::{Cost, Device, DeviceClass, Extent, FileFacts, Found, Machine};
 use headstart_plan::Want;
+
+pub mod random;
+pub mod structured;
+pub mod uses;
 
 /// A machine where every path wanted is a large file, on a disk and on flash by turns.
 pub fn machine(wanted: &[Want]) -> Machine {
@@ -30,7 +34,12 @@ pub fn machine(wanted: &[Want]) -> Machine {
         generation: 1,
         size: i64::MAX as u64,
         mtime_ns: 1,
-        extents: Vec::new(),
+        // Far apart, in an order that is not that of the paths.
+        extents: vec![Extent {
+            logical: 0,
+            physical: (index as u64).wrapping_mul(0x9e37_79b9) % (1 << 20) << 30,
+            length: i64::MAX as u64,
+        }],
         metadata: Vec::new(),
     };
     Machine {

@@ -1,0 +1,269 @@
+//! What is done with a file by the commands, as far as no machine is needed for it, and what each of them may take.
+
+use headstart_learn::{LearnOptions, Reviewed, learn, review};
+use headstart_model::format::Kind;
+use headstart_model::outcome::{Issued, Mode, ReplayReport};
+use headstart_model::plan::PlanFile;
+use headstart_model::profile::Policy;
+use headstart_model::{FilePath, Outcome, Profile, Trace, testing};
+use headstart_plan::{PlanOptions, plan, recorded_metadata, wanted};
+use headstart_report::diff::{Side, diff, of_plan, of_profile, of_trace};
+use headstart_report::explain::{Known, Now, explain};
+use headstart_report::{Detail, outcome, plan as plans, profile as profiles, trace as traces};
+use peak_alloc::PeakAlloc;
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use std::fmt::{Display, Write};
+
+/// The memory that reading a file and one use of it may take together, besides the file's bytes.
+const MOST_BYTES: usize = 64 << 20;
+/// The processor time of the same. Time on the clock would be that of whatever else the machine does.
+const MOST_NS: u64 = 1_000_000_000;
+
+fn processor_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Does something, and fails where that takes more than it may.
+fn bounded(memory: &PeakAlloc, what: &str, work: impl FnOnce()) {
+    let (held, began) = (memory.current_usage(), processor_ns());
+    memory.reset_peak_usage();
+    work();
+    let took = (memory.peak_usage().saturating_sub(held), processor_ns() - began);
+    assert!(took.0 <= MOST_BYTES, "{what} took {} bytes", took.0);
+    assert!(took.1 <= MOST_NS, "{what} took {} ms", took.1 / 1_000_000);
+}
+
+/// Takes text and forgets it.
+struct Nowhere;
+
+impl Write for Nowhere {
+    fn write_str(&mut self, _: &str) -> std::fmt::Result {
+        Ok(())
+    }
+}
+
+const ALL: Detail = Detail {
+    top: 15,
+    pages: true,
+};
+
+fn show(document: &impl Serialize, text: impl Display) {
+    serde_json::to_writer(std::io::sink(), document).expect("it is a document");
+    write!(Nowhere, "{text}").expect("nowhere has room");
+}
+
+fn compare(kind: &'static str, a: &Side, b: &Side) {
+    let diff = diff(kind, a, b);
+    show(&diff, headstart_report::diff::text(&diff, ALL.top, true));
+}
+
+fn explained(path: &FilePath, profile: Option<&Profile>, file: Option<&PlanFile>) {
+    let plan = file.and_then(|file| file.plan().ok());
+    let known = Known {
+        key: "k",
+        profile,
+        plan: plan.as_ref(),
+        now: Now::Directory,
+        excluded: None,
+    };
+    let it = explain(path, known);
+    show(&it, headstart_report::explain::text(&it));
+}
+
+fn options() -> LearnOptions {
+    LearnOptions {
+        key: testing::key("k"),
+        policy: Policy::Decay,
+        now_unix_ns: 0,
+        exclude: headstart_learn::DEFAULT_EXCLUDE.map(FilePath::from).to_vec(),
+    }
+}
+
+/// What learning and showing make of a file that can be read, each use by itself.
+pub fn all(bytes: &[u8], memory: &PeakAlloc) {
+    match Kind::of(bytes) {
+        Some(Kind::Trace) => trace(bytes, memory),
+        Some(Kind::Profile) => profile(bytes, memory),
+        Some(Kind::Plan) => a_plan(bytes, memory),
+        Some(Kind::Outcome) => an_outcome(bytes, memory),
+        None => {}
+    }
+}
+
+fn trace(bytes: &[u8], memory: &PeakAlloc) {
+    let read = || Trace::from_bytes(bytes);
+    let mut sound = false;
+    bounded(memory, "reading a trace", || sound = read().is_ok());
+    if !sound {
+        return;
+    }
+    let with = |what: &str, work: &dyn Fn(Trace)| {
+        bounded(memory, what, || work(read().expect("it was read before")));
+    };
+    with("writing a trace", &|it| {
+        it.to_bytes().expect("what was read can be written");
+    });
+    with("showing a trace", &|it| {
+        traces::Summary::of(&it, bytes.len());
+        show(&it, traces::text(&it, bytes.len(), ALL));
+    });
+    with("comparing a trace", &|it| {
+        let mut few = testing::trace();
+        few.files = vec![testing::file("/usr/bin/true")];
+        few.uses = vec![testing::used(1, 0, 3, 9)];
+        compare("trace", &of_trace(&it), &of_trace(&few));
+    });
+    with("learning a trace", &|it| {
+        if let Ok(once) = learn(None, std::slice::from_ref(&it), &options()) {
+            let learned = once.to_bytes().expect("what was learned can be written");
+            drop(once);
+            Profile::from_bytes(&learned).expect("what was learned can be read");
+        }
+    });
+    with("learning a trace on top of itself", &|it| {
+        if let Ok(once) = learn(None, std::slice::from_ref(&it), &options()) {
+            let twice = learn(Some(once), std::slice::from_ref(&it), &options());
+            twice.expect("it teaches").to_bytes().expect("what was learned can be written");
+        }
+    });
+    with("reviewing a trace", &|it| {
+        recorded_metadata(&it);
+        let file = testing::plan_file(&planned("/usr/bin/true".into()));
+        reviewed(&it, &file);
+    });
+}
+
+/// A plan of one file.
+fn planned(path: FilePath) -> headstart_model::plan::PlanDraft {
+    use headstart_model::plan::{PlanFileEntry, Request, RequestKind};
+    let request = Request::new(RequestKind::Data, 0, 1 << 16);
+    let file = PlanFileEntry {
+        path,
+        ..testing::planned("/")
+    };
+    testing::draft(testing::FLASH, vec![file], vec![request])
+}
+
+/// Reviews a start as if all of a plan had been issued for it.
+fn reviewed(trace: &Trace, file: &PlanFile) {
+    let plan = file.plan().expect("it is sound");
+    let issued = |request: usize| Issued {
+        request: request as u32,
+        issued_ns: request as u64,
+        done_ns: request as u64 + 1,
+        resident: Vec::new(),
+        arrived_pages: 1,
+    };
+    let report = ReplayReport {
+        issued: (0..plan.cut()).map(issued).collect(),
+        ..ReplayReport::default()
+    };
+    let outcome = review(&Reviewed {
+        key: testing::key("k"),
+        mode: Mode::Replay,
+        trace,
+        replay: Some((&plan, &report)),
+        profile: None,
+        trace_began_ns: 0,
+        not_learned: None,
+    });
+    outcome.to_bytes().expect("what was reviewed can be written");
+}
+
+fn profile(bytes: &[u8], memory: &PeakAlloc) {
+    let read = || Profile::from_bytes(bytes);
+    let mut sound = false;
+    bounded(memory, "reading a profile", || sound = read().is_ok());
+    if !sound {
+        return;
+    }
+    let with = |what: &str, work: &dyn Fn(Profile)| {
+        bounded(memory, what, || work(read().expect("it was read before")));
+    };
+    with("writing a profile", &|it| {
+        it.to_bytes().expect("what was read can be written");
+    });
+    with("showing a profile", &|it| show(&it, profiles::text(&it, ALL, 0)));
+    with("comparing a profile", &|it| {
+        let few = testing::profile(vec![testing::entry("/usr/bin/true")]);
+        compare("profile", &of_profile(&it), &of_profile(&few));
+    });
+    with("learning on top of a profile", &|it| {
+        let mut few = testing::trace();
+        few.meta.page_size = it.page_size;
+        few.files = vec![testing::file("/usr/bin/true")];
+        few.uses = vec![testing::used(1, 0, 3, 9)];
+        let learned = learn(Some(it), &[few], &options()).expect("it teaches");
+        learned.to_bytes().expect("what was learned can be written");
+    });
+    let options = PlanOptions {
+        budget: None,
+        now_unix_ns: 0,
+    };
+    with("planning a profile", &|it| {
+        let machine = crate::machine(&wanted(&it));
+        let file = plan(&it, &machine, &[], &options).to_bytes();
+        let file = PlanFile(file.expect("what was planned can be written"));
+        file.plan().expect("what was planned can be read");
+    });
+    with("explaining a profile", &|it| {
+        let heaviest = it.entries.iter().max_by_key(|entry| entry.ranges.len());
+        let path = heaviest.map_or("/".into(), |entry| entry.path.clone());
+        let file = testing::plan_file(&planned(path.clone()));
+        explained(&path, Some(&it), Some(&file));
+        explained(&"/none".into(), Some(&it), None);
+    });
+}
+
+fn a_plan(bytes: &[u8], memory: &PeakAlloc) {
+    let file = PlanFile(bytes.to_vec());
+    let mut sound = false;
+    bounded(memory, "reading a plan", || sound = file.plan().is_ok());
+    let Ok(plan) = file.plan() else { return };
+    bounded(memory, "writing a plan", || {
+        let draft = plan.to_draft().expect("the key was checked");
+        draft.to_bytes().expect("what was read can be written");
+    });
+    bounded(memory, "showing a plan", || show(&plans::view(&plan), plans::text(&plan, ALL, 0)));
+    bounded(memory, "comparing a plan", || {
+        let few = testing::plan_file(&planned("/usr/bin/true".into()));
+        compare("plan", &of_plan(&plan), &of_plan(&few.plan().expect("it is sound")));
+    });
+    bounded(memory, "explaining a plan", || {
+        let path = plan.path(0).map_or("/".into(), FilePath::from);
+        explained(&path, None, Some(&file));
+    });
+    bounded(memory, "explaining a plan with what was learned", || {
+        let path = plan.path(0).map_or("/".into(), FilePath::from);
+        // Text that is none is shown as another, and may not be a path of its own then.
+        let Ok(path) = std::str::from_utf8(path.as_bytes()) else { return };
+        let profile = testing::profile(vec![testing::entry(path)]);
+        explained(&path.into(), Some(&profile), Some(&file));
+    });
+    bounded(memory, "reviewing a plan", || {
+        let mut few = testing::trace();
+        few.files = vec![testing::file("/usr/bin/true")];
+        few.uses = vec![testing::used(1, 0, 3, 9)];
+        reviewed(&few, &file);
+    });
+}
+
+fn an_outcome(bytes: &[u8], memory: &PeakAlloc) {
+    let read = || Outcome::from_bytes(bytes);
+    let mut sound = false;
+    bounded(memory, "reading an outcome", || sound = read().is_ok());
+    if !sound {
+        return;
+    }
+    bounded(memory, "using an outcome", || {
+        let it = read().expect("it was read before");
+        it.to_bytes().expect("what was read can be written");
+        show(&it, outcome::text(&it));
+        let all = vec![it; 50];
+        let comparison = headstart_learn::verdict::compare(&all);
+        headstart_learn::verdict::slower(&all);
+        headstart_report::status::verdict(&comparison);
+    });
+}
