@@ -159,9 +159,13 @@ fn any<'a, T>(list: &'a mut [T], random: &mut Random) -> Option<&'a mut T> {
     list.get_mut(at)
 }
 
-/// A path of its own for each number, in place of the one that was copied.
+/// A path of its own for each number, in place of the one that was copied: below it, unless that is so long that many would
+/// take more memory than what is fuzzed may.
 fn apart(of: &FilePath, number: u64) -> FilePath {
-    format!("{of}/{number:06}").as_str().into()
+    match of.as_bytes().len() > 100 {
+        true => format!("/{number:06}").as_str().into(),
+        false => format!("{of}/{number:06}").as_str().into(),
+    }
 }
 
 fn trace(mut it: Trace, random: &mut Random) -> Option<Vec<u8>> {
@@ -181,12 +185,16 @@ fn trace(mut it: Trace, random: &mut Random) -> Option<Vec<u8>> {
                     file.path = apart(&file.path, n);
                 }
             }),
-            3 => more(&mut it.metadata, MISSES, random, |miss, n| miss.start = n % (1 << 40)),
+            3 => more(&mut it.metadata, MISSES, random, |miss, n| {
+                miss.start = n % (1 << 40)
+            }),
             4 => more(&mut it.mappings, MAPPINGS, random, |mapping, n| {
                 mapping.pages.start = n % (1 << 20);
                 mapping.pages.end = mapping.pages.start + 1 + n % 999;
             }),
-            5 => more(&mut it.processes, PROCESSES, random, |process, n| process.pid = n as u32),
+            5 => more(&mut it.processes, PROCESSES, random, |process, n| {
+                process.pid = n as u32
+            }),
             6 => more(&mut it.marks, MARKS, random, |mark, n| {
                 mark.stage = format!("{n}");
                 mark.time_ns = n;
@@ -285,8 +293,12 @@ fn plan(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
                 request.offset = n % (1 << 50);
                 request.deadline_us = n as u32;
             }),
-            1 => more(&mut it.files, PLAN_FILES, random, |file, n| file.path = apart(&file.path, n)),
-            2 => more(&mut it.devices, DEVICES, random, |device, n| device.hold = n as u32),
+            1 => more(&mut it.files, PLAN_FILES, random, |file, n| {
+                file.path = apart(&file.path, n)
+            }),
+            2 => more(&mut it.devices, DEVICES, random, |device, n| {
+                device.hold = n as u32
+            }),
             3 => more(&mut it.stages, STAGES, random, |stage, n| *stage = format!("{n}")),
             4 => {
                 let file = any(&mut it.files, random)?;
@@ -300,7 +312,11 @@ fn plan(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
             }
             6 => {
                 let files = it.files.len().max(1) as u64;
-                for request in it.requests.iter_mut().filter(|r| r.file as u64 != u64::from(u32::MAX)) {
+                for request in it
+                    .requests
+                    .iter_mut()
+                    .filter(|r| r.file as u64 != u64::from(u32::MAX))
+                {
                     request.file = (random.number() % files) as u32;
                 }
             }

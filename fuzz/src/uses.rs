@@ -44,10 +44,7 @@ impl Write for Nowhere {
     }
 }
 
-const ALL: Detail = Detail {
-    top: 15,
-    pages: true,
-};
+const ALL: Detail = Detail { top: 15, pages: true };
 
 fn show(document: &impl Serialize, text: impl Display) {
     serde_json::to_writer(std::io::sink(), document).expect("it is a document");
@@ -125,7 +122,10 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
     with("learning a trace on top of itself", &|it| {
         if let Ok(once) = learn(None, std::slice::from_ref(&it), &options()) {
             let twice = learn(Some(once), std::slice::from_ref(&it), &options());
-            twice.expect("it teaches").to_bytes().expect("what was learned can be written");
+            twice
+                .expect("it teaches")
+                .to_bytes()
+                .expect("what was learned can be written");
         }
     });
     with("reviewing a trace", &|it| {
@@ -226,10 +226,16 @@ fn a_plan(bytes: &[u8], memory: &PeakAlloc) {
         let draft = plan.to_draft().expect("the key was checked");
         draft.to_bytes().expect("what was read can be written");
     });
-    bounded(memory, "showing a plan", || show(&plans::view(&plan), plans::text(&plan, ALL, 0)));
+    bounded(memory, "showing a plan", || {
+        show(&plans::view(&plan), plans::text(&plan, ALL, 0))
+    });
     bounded(memory, "comparing a plan", || {
         let few = testing::plan_file(&planned("/usr/bin/true".into()));
-        compare("plan", &of_plan(&plan), &of_plan(&few.plan().expect("it is sound")));
+        compare(
+            "plan",
+            &of_plan(&plan),
+            &of_plan(&few.plan().expect("it is sound")),
+        );
     });
     bounded(memory, "explaining a plan", || {
         let path = plan.path(0).map_or("/".into(), FilePath::from);
@@ -238,7 +244,9 @@ fn a_plan(bytes: &[u8], memory: &PeakAlloc) {
     bounded(memory, "explaining a plan with what was learned", || {
         let path = plan.path(0).map_or("/".into(), FilePath::from);
         // Text that is none is shown as another, and may not be a path of its own then.
-        let Ok(path) = std::str::from_utf8(path.as_bytes()) else { return };
+        let Ok(path) = std::str::from_utf8(path.as_bytes()) else {
+            return;
+        };
         let profile = testing::profile(vec![testing::entry(path)]);
         explained(&path.into(), Some(&profile), Some(&file));
     });
