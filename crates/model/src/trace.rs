@@ -114,10 +114,14 @@ pub enum EndReason {
 /// What the recorder knows it did not see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
-    /// Events dropped because a buffer was full.
+    /// Events dropped because a buffer was full, or because the trace had no room for what was used.
     pub events: u64,
     /// Files whose path could not be found while they existed.
     pub paths: u64,
+    /// Look-ups and metadata misses left out because there were too many. What was used is whole without them.
+    pub dropped: u64,
+    /// Whether the recording began when the start had begun already.
+    pub late: bool,
 }
 
 /// A process seen during the start.
@@ -289,9 +293,12 @@ impl Trace {
     pub fn unfit(&self) -> Option<String> {
         if self.lost.events > 0 {
             return Some(format!(
-                "{} events were lost: give the recorder a larger buffer",
+                "{} events were lost: the recorder could not keep up, or a trace takes no more",
                 self.lost.events
             ));
+        }
+        if self.lost.late {
+            return Some("the recording began when the start had begun already".into());
         }
         match self.end.reason {
             EndReason::Interrupted => Some("the recording was stopped before the start had ended".into()),

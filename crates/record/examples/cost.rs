@@ -6,8 +6,10 @@
 
 use headstart_model::trace::EndReason;
 use headstart_record::{BackendChoice, Options, Recorder};
+use rustix::pipe::PipeFlags;
 use std::fs::File;
 use std::hint::black_box;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -119,11 +121,16 @@ fn print(what: &str, unit: &str, values: &mut [f64]) -> f64 {
     at(0.5)
 }
 
+/// A pipe that no program started meanwhile gets.
+fn pipe() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
+}
+
 /// Nanoseconds a call takes in a child process; recorded, a stranger beside a recording, or without any recorder.
 fn child(path: &std::path::Path, work: usize, turn: usize, recorded: Option<bool>) -> Result<f64, Failure> {
     let mut recorder = recorded.map(|_| Recorder::start(&options())).transpose()?;
-    let (result, times) = rustix::pipe::pipe()?;
-    let (wait, go) = rustix::pipe::pipe()?;
+    let (result, times) = pipe()?;
+    let (wait, go) = pipe()?;
     // SAFETY: the child only makes system calls and ends with _exit; it takes no lock that another thread may hold.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
@@ -193,8 +200,8 @@ fn flood(path: &std::path::Path) -> Result<(f64, u64, u64), Failure> {
     // Without what cuts repeated events, each read is one.
     let mut recorder = Recorder::start_unfiltered(&options())?;
     let length = Duration::from_secs(10);
-    let (wait, go) = rustix::pipe::pipe()?;
-    let (counted, counts) = rustix::pipe::pipe()?;
+    let (wait, go) = pipe()?;
+    let (counted, counts) = pipe()?;
     let processors = std::thread::available_parallelism()?.get();
     let mut children = Vec::new();
     for _ in 0..processors {

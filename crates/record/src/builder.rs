@@ -1,22 +1,26 @@
 //! Events → [`Trace`]: keeps first uses only, names processes and files, and finds out at the end what became of them.
+//! It keeps no more than [`crate::limits`] says.
 
 mod files;
+mod lookups;
 mod pages;
 mod processes;
 
+use crate::clock::monotonic_ns;
 use crate::error::RecordError;
 use crate::event::{Dev, Event, LookupSeen, Place, UseSeen};
+use crate::limits::{MISSES, USES};
 use crate::mounts::Mounts;
 use crate::options::Options;
 use crate::places::absolute;
-use files::Files;
+use files::{Files, Named};
 use headstart_model::FilePath;
 use headstart_model::trace::{
-    Backend, End, EndReason, Evidence, Lookup, LookupKind, Lost, Mark, Meta, MetadataMiss, Scope, Trace, Use,
-    UseKind,
+    Backend, End, EndReason, Evidence, Lookup, Lost, Meta, MetadataMiss, Scope, Trace, Use, UseKind,
 };
+use lookups::Lookups;
 use processes::Processes;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A trace in the making.
@@ -28,12 +32,27 @@ pub(crate) struct Builder {
     processes: Processes,
     files: Files,
     uses: Vec<Use>,
-    lookups: Vec<Lookup>,
-    looked_up: HashMap<(LookupKind, bool), HashSet<FilePath>>,
+    lookups: Lookups,
     metadata: Vec<MetadataMiss>,
-    marks: Vec<Mark>,
     /// Events taken in.
     events: u64,
+    /// Events with uses for which there was no room.
+    lost: u64,
+    /// Metadata misses for which there was no room.
+    dropped: u64,
+}
+
+/// What the back-end says at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// When, on the clock of the events.
+    pub at_ns: u64,
+    /// How long its processes waited for block devices, if that is known.
+    pub blocked_ns: Option<u64>,
+    /// Events that were lost before they could be taken in.
+    pub lost: u64,
+    /// Look-ups that were not sent.
+    pub dropped: u64,
 }
 
 impl Builder {
@@ -63,28 +82,23 @@ impl Builder {
             processes: Processes::default(),
             files: Files::new(page_size as u64),
             uses: Vec::new(),
-            lookups: Vec::new(),
-            looked_up: HashMap::new(),
+            lookups: Lookups::new(options.scope == Scope::System),
             metadata: Vec::new(),
-            marks: Vec::new(),
             events: 0,
+            lost: 0,
+            dropped: 0,
         })
     }
 
     /// A process is recorded from now on. In scope tree the start begins with the first.
     pub(crate) fn add_root(&mut self, pid: u32) {
-        let now = crate::recorder::monotonic_ns();
+        let now = monotonic_ns();
         if self.meta.scope == Scope::Tree && self.processes.is_empty() {
             let waited = now.saturating_sub(self.started_ns);
             self.started_ns = now;
             self.meta.started_unix_ns = self.meta.started_unix_ns.saturating_add(waited);
         }
         self.processes.index(pid, now);
-    }
-
-    /// A stage begins at `time_ns`, on the clock of the events.
-    pub(crate) fn mark(&mut self, stage: String, time_ns: u64) {
-        self.marks.push(Mark { time_ns, stage });
     }
 
     /// Pages used for the first time so far.
@@ -107,35 +121,7 @@ impl Builder {
         self.events += 1;
         match event {
             Event::File(seen) => self.files.see(seen, &self.mounts),
-            Event::Use(seen) => {
-                let time_ns = seen.time_ns;
-                let process = self.processes.index(seen.pid, time_ns);
-                let touched = seen.touched.map(|page| UseSeen {
-                    start: page,
-                    last: page,
-                    kind: UseKind::Fault,
-                    ..seen
-                });
-                let all = match touched {
-                    Some(_) => UseSeen {
-                        kind: UseKind::Around,
-                        ..seen
-                    },
-                    None => seen,
-                };
-                for seen in [Some(all), touched].into_iter().flatten() {
-                    self.files.use_pages(&seen, |file, start, pages| {
-                        self.uses.push(Use {
-                            time_ns,
-                            process,
-                            file,
-                            start,
-                            pages,
-                            kind: seen.kind,
-                        });
-                    });
-                }
-            }
+            Event::Use(seen) => self.use_pages(&seen),
             Event::Fork(fork) => self.processes.fork(fork.parent, fork.pid, fork.time_ns),
             Event::Exec(exec) => {
                 let path = self.path_of(&exec.executable);
@@ -143,6 +129,7 @@ impl Builder {
             }
             Event::Exit { pid, .. } => self.processes.exit(pid),
             Event::Lookup(seen) => self.look_up(&seen),
+            Event::Metadata(_) if self.metadata.len() >= MISSES => self.dropped += 1,
             Event::Metadata(seen) => self.metadata.push(MetadataMiss {
                 time_ns: seen.time_ns,
                 major: seen.dev.major,
@@ -153,29 +140,57 @@ impl Builder {
         }
     }
 
-    fn look_up(&mut self, seen: &LookupSeen) {
-        // A path on a file system that the recorder does not see names nothing here.
-        let Some(path) = absolute(&self.mounts, &seen.path, seen.base.as_ref(), seen.root.as_ref()) else {
-            return;
-        };
-        let path = FilePath::from(path);
-        if path.check().is_err() {
-            return;
-        }
-        let known = self.looked_up.entry((seen.kind, seen.found)).or_default();
-        if known.contains(&path) {
-            return;
-        }
-        known.insert(path.clone());
+    fn use_pages(&mut self, seen: &UseSeen) {
         let time_ns = seen.time_ns;
         let process = self.processes.index(seen.pid, time_ns);
-        self.lookups.push(Lookup {
+        let touched = seen.touched.map(|page| UseSeen {
+            start: page,
+            last: page,
+            kind: UseKind::Fault,
+            ..*seen
+        });
+        let all = match touched {
+            Some(_) => UseSeen {
+                kind: UseKind::Around,
+                ..*seen
+            },
+            None => *seen,
+        };
+        let mut whole = true;
+        for seen in [Some(all), touched].into_iter().flatten() {
+            let uses = &mut self.uses;
+            let mut has_room = true;
+            whole &= self.files.use_pages(&seen, |file, start, pages| {
+                has_room = uses.len() < USES;
+                if has_room {
+                    uses.push(Use {
+                        time_ns,
+                        process,
+                        file,
+                        start,
+                        pages,
+                        kind: seen.kind,
+                    });
+                }
+            });
+            whole &= has_room;
+        }
+        self.lost += u64::from(!whole);
+    }
+
+    fn look_up(&mut self, seen: &LookupSeen) {
+        // A path on a file system that the recorder does not see names nothing here, nor does one that is too long.
+        let found = absolute(&self.mounts, &seen.path, seen.base.as_ref(), seen.root.as_ref());
+        let Some((path, real)) = found else { return };
+        let time_ns = seen.time_ns;
+        let lookup = Lookup {
             time_ns,
-            process,
-            path,
+            process: self.processes.index(seen.pid, time_ns),
+            path: path.into(),
             kind: seen.kind,
             found: seen.found,
-        });
+        };
+        self.lookups.add(lookup, real, seen.uid);
     }
 
     fn path_of(&self, place: &Place) -> Option<FilePath> {
@@ -190,17 +205,11 @@ impl Builder {
         self.meta.started_unix_ns = self.meta.started_unix_ns.saturating_sub(earlier);
     }
 
-    /// The trace; `blocked_ns` and `lost_events` as the back-end counted them.
-    pub(crate) fn finish(
-        mut self,
-        reason: EndReason,
-        ended_ns: u64,
-        blocked_ns: Option<u64>,
-        lost_events: u64,
-    ) -> Result<Trace, RecordError> {
+    /// The trace.
+    pub(crate) fn finish(mut self, reason: EndReason, ended: Ended) -> Result<Trace, RecordError> {
         self.mounts.refresh();
-        let since_start = |time_ns: u64| time_ns.saturating_sub(self.started_ns);
-        let elapsed_ns = since_start(ended_ns);
+        let started_ns = self.started_ns;
+        let since_start = |time_ns: u64| time_ns.saturating_sub(started_ns);
         let everybody = self.meta.scope == Scope::System;
         let named = self.files.name(&self.mounts, everybody);
         if everybody {
@@ -223,16 +232,18 @@ impl Builder {
                 None => false,
             },
         );
+        let dropped = self.dropped + self.lookups.dropped();
+        let directories = directories(&named);
+        let mut lookups = self.lookups.finish(|path| directories.contains(path));
+        drop(directories);
         // Each processor's events come in order, but not those of several.
         uses.sort_by_key(|one| one.time_ns);
-        self.lookups.sort_by_key(|one| one.time_ns);
+        lookups.sort_by_key(|one| one.time_ns);
         self.metadata.sort_by_key(|one| one.time_ns);
-        self.marks.sort_by_key(|one| one.time_ns);
         let mut processes = self.processes.into_list();
         let times = uses.iter_mut().map(|one| &mut one.time_ns);
-        let times = times.chain(self.lookups.iter_mut().map(|one| &mut one.time_ns));
+        let times = times.chain(lookups.iter_mut().map(|one| &mut one.time_ns));
         let times = times.chain(self.metadata.iter_mut().map(|one| &mut one.time_ns));
-        let times = times.chain(self.marks.iter_mut().map(|one| &mut one.time_ns));
         for time_ns in times.chain(processes.iter_mut().map(|one| &mut one.start_ns)) {
             *time_ns = since_start(*time_ns);
         }
@@ -240,23 +251,43 @@ impl Builder {
             meta: self.meta,
             end: End {
                 reason,
-                elapsed_ns,
+                elapsed_ns: since_start(ended.at_ns),
                 cpu_ns: None,
                 events: self.events,
-                blocked_ns,
+                blocked_ns: ended.blocked_ns,
             },
             lost: Lost {
-                events: lost_events,
+                events: ended.lost + self.lost + named.without_room,
                 paths: named.lost,
+                dropped: ended.dropped + dropped,
+                late: false,
             },
             processes,
             filesystems: named.filesystems,
             files: named.files,
             mappings: named.mappings,
             uses,
-            lookups: self.lookups,
+            lookups,
             metadata: self.metadata,
-            marks: self.marks,
+            marks: Vec::new(),
         })
     }
 }
+
+/// The directories that the files are in. Their names came from the kernel, component by component: none is a symbolic link.
+fn directories(named: &Named) -> HashSet<&[u8]> {
+    let mut all = HashSet::new();
+    for file in &named.files {
+        let mut path = file.path.as_bytes();
+        while let Some(slash) = path.iter().rposition(|byte| *byte == b'/') {
+            path = &path[..slash];
+            if !all.insert(path) {
+                break;
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,21 @@ pub enum RecordError {
         /// Why tracefs does not.
         tracefs: Box<RecordError>,
     },
+    /// /proc is not there, or of a container that this process is not in.
+    #[error(
+        "/proc does not show this process ({source}), so that processes cannot be told apart: mount the one of this pid \
+         namespace (mount -t proc proc /proc, or unshare --mount-proc)"
+    )]
+    NoProc {
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A process that shall be recorded does not exist.
+    #[error("there is no process {pid} in this pid namespace: name one that has not ended")]
+    NoProcess {
+        /// Its number.
+        pid: u32,
+    },
     /// A step failed that normally works.
     #[error("cannot {step}: {source}")]
     Io {

@@ -1,6 +1,7 @@
 //! What back-ends report: the common language between them and the [builder](crate::builder).
 //!
-//! Times are nanoseconds of CLOCK_MONOTONIC. Process ids are thread group ids in the recorder's pid namespace.
+//! Times are nanoseconds of CLOCK_MONOTONIC. Process ids are thread group ids in the pid namespace that the recorder's
+//! /proc shows.
 
 use headstart_model::PageRange;
 use headstart_model::trace::{LookupKind, UseKind};
@@ -115,6 +116,8 @@ pub(crate) struct LookupSeen {
     pub root: Option<Place>,
     pub kind: LookupKind,
     pub found: bool,
+    /// Whose process it was; 0 where that is not known.
+    pub uid: u32,
 }
 
 /// Pages of a block device entered the cache: metadata that had to be read.

@@ -2,11 +2,12 @@
 //! and which metadata blocks had to be read.
 //!
 //! Two back-ends see the same things: BPF programs (cheap, with paths taken in the kernel) and a tracefs instance
-//! (where BPF or BTF is missing). A thread of this crate drains whichever was chosen ten times a second and hands its
-//! events to a builder, which drops what is already known, so that [`Recorder::finish`] has little left to do.
+//! (where BPF or BTF is missing). A thread of this crate drains whichever was chosen ten to fifty times a second and hands
+//! its events to a builder, which drops what is already known, so that [`Recorder::finish`] has little left to do, and keeps
+//! no more than a trace may hold ([`limits`]).
 //!
 //! What is not seen: pages touched through mappings that were there before; paths opened by io_uring; system calls of
-//! 32-bit programs. A process in another mount namespace is followed by device and directory; only absolute paths it
+//! 32-bit programs. In a container (a pid namespace of its own) everybody are those in it. A process in another mount namespace is followed by device and directory; only absolute paths it
 //! looks up are taken as if its mounts were the recorder's.
 //!
 //! ```no_run
@@ -27,12 +28,16 @@
 mod backend;
 mod bpf;
 mod builder;
+mod clock;
+mod cpu;
 mod error;
 mod event;
 mod features;
 mod inode;
 mod libelf;
+mod limits;
 mod mounts;
+mod namespace;
 mod options;
 mod places;
 mod quiet;
@@ -40,6 +45,7 @@ mod recorder;
 #[cfg(test)]
 mod testing;
 mod tracefs;
+mod worker;
 
 pub use error::RecordError;
 pub use features::{Feature, Features, features};

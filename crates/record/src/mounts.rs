@@ -2,6 +2,7 @@
 
 use crate::error::RecordError;
 use crate::event::Dev;
+use crate::limits::FILESYSTEMS;
 use headstart_system::mounts::MountTable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -104,7 +105,8 @@ impl Mounts {
         self.source.read_to_end(&mut text)?;
         let before = std::mem::replace(&mut self.now, parse(&text));
         for mount in before {
-            if !self.now.contains(&mount) && !self.gone.contains(&mount) {
+            let known = self.now.contains(&mount) || self.gone.contains(&mount);
+            if !known && self.gone.len() < FILESYSTEMS {
                 self.gone.push(mount);
             }
         }

@@ -14,12 +14,14 @@ pub struct Options {
     pub until: Until,
     /// When the recording ends at the latest.
     pub limit: Duration,
-    /// Size of the kernel's event buffer, bytes; rounded up to a power of two.
+    /// Size of the kernel's buffer for events of pages and processes, bytes; rounded up to a power of two. Half as much is
+    /// for look-ups.
     pub buffer_bytes: usize,
     /// A trace instance that the kernel command line may have made (`trace_instance=NAME,EVENT…`): what it saw before this
     /// recording began is part of it, in scope system, on kernels with events of page use.
     pub early_instance: Option<String>,
-    /// Processes (thread group ids) whose doings are never recorded; the recorder's own is always one of them.
+    /// Processes (thread group ids in this process's pid namespace) whose doings are never recorded; the recorder's own is
+    /// always one of them.
     pub exclude_pids: Vec<u32>,
     /// The command, for the trace's description only.
     pub command: Vec<String>,
@@ -54,9 +56,12 @@ pub enum Until {
 }
 
 impl Options {
-    /// The default buffer: at 40 bytes an event and a million events a second it fills in 0.4 s, four times the
-    /// drain interval.
-    pub const BUFFER_BYTES: usize = 16 << 20;
+    /// The buffer for a command. An event has 64 bytes and the buffer is drained 50 times a second: it holds the events of 65
+    /// ms at 500,000 a second, twice the fastest start that was measured.
+    pub const TREE_BUFFER_BYTES: usize = 2 << 20;
+
+    /// The buffer for a boot, while the thread that drains it waits for the processor longer: four times as much.
+    pub const SYSTEM_BUFFER_BYTES: usize = 8 << 20;
 
     /// The default limit.
     pub const LIMIT: Duration = Duration::from_secs(60);
@@ -66,6 +71,7 @@ impl Options {
         Options {
             scope: Scope::Tree,
             until: Until::Exit,
+            buffer_bytes: Options::TREE_BUFFER_BYTES,
             command,
             ..Options::system()
         }
@@ -78,7 +84,7 @@ impl Options {
             backend: BackendChoice::Auto,
             until: Until::Quiet { seconds: 2 },
             limit: Options::LIMIT,
-            buffer_bytes: Options::BUFFER_BYTES,
+            buffer_bytes: Options::SYSTEM_BUFFER_BYTES,
             early_instance: None,
             exclude_pids: Vec::new(),
             command: Vec::new(),

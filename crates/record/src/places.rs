@@ -1,7 +1,8 @@
 //! Where things are as the recorder sees them: from a file system and a path within it to an absolute path.
 
 use crate::event::{Location, Place};
-use crate::mounts::{Mount, Mounts, below, join};
+use crate::mounts::{Mount, Mounts, below};
+use headstart_model::limits::PATH;
 
 /// An absolute path, and the mount it was found through, if any.
 pub(crate) struct Resolved<'a> {
@@ -41,28 +42,57 @@ pub(crate) fn resolve<'a>(mounts: &'a Mounts, place: &Place) -> Vec<Resolved<'a>
 }
 
 /// The absolute path of what a process called `path`, given what a relative path is relative to and, where it is not
-/// the recorder's, the root of the process. Empty components and `.` are dropped, `..` is kept: what it means depends
-/// on symbolic links.
+/// the recorder's, the root of the process; and how many bytes of it go through no symbolic link, since the kernel named
+/// them. Empty components and `.` are dropped, `..` is kept: what it means depends on symbolic links. `None` where the
+/// recorder does not see it, and for a path that is longer than any that can be asked for.
 pub(crate) fn absolute(
     mounts: &Mounts,
     path: &[u8],
     base: Option<&Place>,
     root: Option<&Place>,
-) -> Option<Vec<u8>> {
+) -> Option<(Vec<u8>, usize)> {
     let start = if path.starts_with(b"/") { root } else { Some(base?) };
     let start = match start {
         Some(place) => resolve(mounts, place).into_iter().next()?.path,
         None => vec![],
     };
     let mut out = start.strip_suffix(b"/").unwrap_or(&start).to_vec();
+    let real = out.len();
     for part in path
         .split(|b| *b == b'/')
         .filter(|part| !matches!(*part, b"" | b"."))
     {
-        out = join(&out, &[b"/", part].concat());
+        if out.len() + 1 + part.len() > PATH {
+            return None;
+        }
+        out.push(b'/');
+        out.extend_from_slice(part);
     }
     if out.is_empty() {
         out.push(b'/');
     }
-    Some(out)
+    Some((out, real))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Dev;
+
+    #[test]
+    fn audit_05_a_path_has_no_empty_component_and_no_dot_and_is_no_longer_than_any() {
+        let mounts = Mounts::read().unwrap();
+        let base = Place {
+            dev: Dev { major: 0, minor: 0 },
+            location: Location::Absolute(b"/home/u".to_vec()),
+            mount: None,
+        };
+        let of = |path: &[u8]| absolute(&mounts, path, Some(&base), None);
+        assert_eq!(of(b"/usr//lib/./x/"), Some((b"/usr/lib/x".to_vec(), 0)));
+        assert_eq!(of(b"./w//x"), Some((b"/home/u/w/x".to_vec(), 7)));
+        assert_eq!(of(b"//"), Some((b"/".to_vec(), 0)));
+        let long = vec![b'x'; PATH - 8];
+        assert_eq!(of(&long).unwrap().0.len(), PATH);
+        assert_eq!(of(&[&long[..], b"x"].concat()), None);
+    }
 }

@@ -1,8 +1,7 @@
 //! Whether a start has fallen quiet: no page used for the first time and little CPU spent.
 
+use crate::cpu::Cpu;
 use headstart_model::trace::Scope;
-use std::collections::HashMap;
-use std::fs;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -58,11 +57,9 @@ impl Shared {
     /// Sets whose CPU time counts.
     pub(crate) fn set_scope(&self, scope: Scope, mut excluded: Vec<u32>) {
         excluded.push(std::process::id());
-        self.lock().cpu = Cpu {
-            whole_machine: scope == Scope::System,
-            contained: contained(),
-            excluded,
-            ..Cpu::default()
+        self.lock().cpu = match scope {
+            Scope::Tree => Cpu::of_processes(),
+            Scope::System => Cpu::of_everybody(excluded),
         };
     }
 
@@ -88,99 +85,6 @@ impl Shared {
         // A thread that panicked while holding it left counters, which are whole at any moment.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-}
-
-/// CPU time of processes, in ticks, never going back when a process ends.
-#[derive(Default)]
-struct Cpu {
-    whole_machine: bool,
-    /// Whether this is a container, where /proc/stat tells of the whole machine all the same.
-    contained: bool,
-    excluded: Vec<u32>,
-    last: HashMap<u32, u64>,
-    total: u64,
-}
-
-impl Cpu {
-    fn look(&mut self, living: impl Iterator<Item = u32>) {
-        if self.whole_machine {
-            let excluded: u64 = self.excluded.iter().filter_map(|pid| ticks_of(*pid)).sum();
-            let all = if self.contained {
-                ticks_of_all()
-            } else {
-                ticks_of_machine()
-            };
-            self.total = self.total.max(all.unwrap_or(0).saturating_sub(excluded));
-            return;
-        }
-        let now: HashMap<u32, u64> = living.filter_map(|pid| Some((pid, ticks_of(pid)?))).collect();
-        for (pid, ticks) in &now {
-            self.total += ticks.saturating_sub(self.last.get(pid).copied().unwrap_or(0));
-        }
-        self.last = now;
-    }
-
-    fn seconds(&self) -> f64 {
-        // USER_HZ is 100 on every architecture headstart runs on.
-        self.total as f64 / 100.0
-    }
-}
-
-/// User and system time of a process, and of its children that it has waited for.
-fn ticks_of(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything; fields are counted after it. utime is the 14th of all, the 12th
-    // after the name.
-    let fields = &stat[stat.rfind(')')? + 1..];
-    Some(
-        fields
-            .split_ascii_whitespace()
-            .skip(11)
-            .take(4)
-            .filter_map(|f| f.parse::<u64>().ok())
-            .sum(),
-    )
-}
-
-/// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
-const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
-
-/// Whether this process is in a pid namespace of its own kind: a container.
-fn contained() -> bool {
-    fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() != INITIAL_PID_NAMESPACE)
-}
-
-/// Time of all processes that are here now and of those that they waited for.
-fn ticks_of_all() -> Option<u64> {
-    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-    Some(
-        fs::read_dir("/proc")
-            .ok()?
-            .flatten()
-            .filter_map(pid)
-            .filter_map(ticks_of)
-            .sum(),
-    )
-}
-
-/// Time the machine's processors were busy.
-fn ticks_of_machine() -> Option<u64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let all: Vec<u64> = stat
-        .lines()
-        .next()?
-        .split_ascii_whitespace()
-        .skip(1)
-        .filter_map(|f| f.parse().ok())
-        .collect();
-    // user nice system idle iowait irq softirq steal …: all but idle, iowait and steal.
-    Some(
-        all.iter()
-            .enumerate()
-            .filter(|(i, _)| matches!(i, 0 | 1 | 2 | 5 | 6))
-            .map(|(_, t)| t)
-            .sum(),
-    )
 }
 
 /// Decides whether it has been quiet for long enough.
@@ -248,16 +152,5 @@ mod tests {
         let start = Instant::now();
         assert!(!rule.is_quiet(&at(0, 0.0), start));
         assert!(!rule.is_quiet(&at(0, 0.0), start + Duration::from_secs(100)));
-    }
-
-    #[test]
-    fn cpu_time_of_this_process_is_found() {
-        let before = ticks_of(std::process::id()).unwrap();
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(60) {
-            std::hint::black_box(0);
-        }
-        assert!(ticks_of(std::process::id()).unwrap() > before);
-        assert!(ticks_of_machine().unwrap() > 0);
     }
 }

@@ -1,22 +1,17 @@
-//! The recorder: a thread that drains a back-end by timer, and the handle to it.
+//! The handle to a recording, which a [thread](crate::worker) of its own makes.
 
-use crate::backend::{self, Backend};
-use crate::builder::Builder;
 use crate::error::RecordError;
 use crate::options::{Options, Until};
 use crate::quiet::{Activity, QuietRule, Shared};
-use crate::tracefs::{Early, NoEarly};
-use headstart_model::trace::{Backend as BackendName, EndReason, Evidence, Scope, Trace};
+use crate::worker::{Command, Worker};
+use headstart_model::trace::{Backend as BackendName, EndReason, Evidence, Trace};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// How often the buffer is drained. The default buffer holds four times what a million events a second bring.
-const DRAIN_EVERY: Duration = Duration::from_millis(100);
 
 /// How often [`Recorder::run_until`] looks around. A pidfd wakes it at once; without one this is what a command's end
 /// waits for it at most.
@@ -51,13 +46,6 @@ impl Drop for Recorder {
     }
 }
 
-/// What the handle tells the thread.
-enum Command {
-    AddRoot(u32, Sender<Result<(), RecordError>>),
-    Mark(String, u64),
-    Finish(EndReason, Sender<Result<Trace, RecordError>>),
-}
-
 impl Recorder {
     /// Attaches and begins to record. In scope tree nothing is recorded before a root is
     /// [added](Recorder::add_root).
@@ -85,8 +73,7 @@ impl Recorder {
                 let (options, shared) = (options.clone(), Arc::clone(&shared));
                 move || match Worker::new(options, shared, filter) {
                     Ok(worker) => {
-                        let about = (worker.backend.name(), worker.backend.evidence());
-                        if ready.send(Ok(about)).is_ok() {
+                        if ready.send(Ok(worker.about())).is_ok() {
                             worker.run(&inbox);
                         }
                     }
@@ -132,7 +119,10 @@ impl Recorder {
     }
 
     /// Records this process and its descendants from now on (scope tree; in scope system it does nothing). Call it
-    /// while the process, a child of the caller, is stopped before its exec: what it did before is not recorded.
+    /// while the process is stopped before its exec: what it did before is not recorded, nor do children count that it has
+    /// already. `pid` is its number in the caller's pid namespace.
+    ///
+    /// Fails if there is no such process.
     pub fn add_root(&mut self, pid: u32) -> Result<(), RecordError> {
         let (reply, answer) = mpsc::channel();
         self.commands
@@ -141,13 +131,7 @@ impl Recorder {
         answer.recv().map_err(|_| RecordError::ThreadGone)?
     }
 
-    /// Notes that a stage of the start begins now.
-    pub fn mark(&mut self, stage: &str) -> Result<(), RecordError> {
-        let command = Command::Mark(stage.to_owned(), monotonic_ns());
-        self.commands.send(command).map_err(|_| RecordError::ThreadGone)
-    }
-
-    /// What happened lately; at most a drain interval (100 ms) old.
+    /// What happened lately; at most a drain interval (100 ms at most) old.
     pub fn activity(&self) -> Activity {
         self.shared.activity()
     }
@@ -196,116 +180,6 @@ impl Recorder {
     }
 }
 
-/// The draining thread's own.
-struct Worker {
-    backend: Box<dyn Backend>,
-    builder: Builder,
-    shared: Arc<Shared>,
-    /// The trace instance that is still to be read, and whose doings in it do not count.
-    early: Option<(String, Vec<u32>)>,
-}
-
-impl Worker {
-    fn new(options: Options, shared: Arc<Shared>, filter: bool) -> Result<Worker, RecordError> {
-        let backend = backend::start(&options, filter)?;
-        let began_ns = monotonic_ns();
-        let builder = Builder::new(&options, backend.name(), backend.evidence(), began_ns)?;
-        shared.set_began(began_ns);
-        let system = options.scope == Scope::System;
-        let early = options.early_instance.filter(|_| system);
-        let mut worker = Worker {
-            backend,
-            builder,
-            early: early.map(|name| (name, options.exclude_pids.clone())),
-            shared,
-        };
-        worker.shared.set_scope(options.scope, options.exclude_pids);
-        worker.take_early();
-        Ok(worker)
-    }
-
-    /// Takes over what a trace instance saw, as soon as it can be read.
-    fn take_early(&mut self) {
-        let Some((name, excluded)) = self.early.take() else {
-            return;
-        };
-        match Early::take(&name, &excluded) {
-            Ok(early) => {
-                if let Some(at) = early.began_ns() {
-                    self.builder.began(at);
-                    self.shared.set_began(self.shared.began_ns().min(at));
-                }
-                let builder = &mut self.builder;
-                let events = early.drain(&mut |event| builder.push(event));
-                self.shared.set_early(Ok(events as u64));
-            }
-            Err(NoEarly::None) => {}
-            Err(NoEarly::NotYet) => self.early = Some((name, excluded)),
-            Err(NoEarly::Useless(why)) => self.shared.set_early(Err(why)),
-        }
-    }
-
-    /// Until the handle says finish, or is dropped.
-    fn run(mut self, inbox: &Receiver<Command>) {
-        let mut failed = None;
-        let mut next = Instant::now() + DRAIN_EVERY;
-        loop {
-            match inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Command::AddRoot(pid, reply)) => {
-                    let result = self.backend.add_root(pid);
-                    if result.is_ok() {
-                        self.builder.add_root(pid);
-                    }
-                    // Who asked waits for it, or is gone.
-                    let _ = reply.send(result);
-                }
-                Ok(Command::Mark(stage, time_ns)) => self.builder.mark(stage, time_ns),
-                Ok(Command::Finish(reason, reply)) => {
-                    // Detaching takes the kernel tens of milliseconds, for it waits for programs to leave: the trace
-                    // does not wait for that.
-                    let (trace, _detached_on_drop) = match failed {
-                        Some(error) => (Err(error), None),
-                        None => self.finish(reason),
-                    };
-                    let _ = reply.send(trace);
-                    return;
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    next = Instant::now() + DRAIN_EVERY;
-                    if failed.is_none() {
-                        failed = self.drain().err();
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        }
-    }
-
-    fn drain(&mut self) -> Result<(), RecordError> {
-        self.builder.refresh();
-        self.take_early();
-        let builder = &mut self.builder;
-        self.backend.drain(&mut |event| builder.push(event))?;
-        self.shared.update(self.builder.pages(), self.builder.living());
-        Ok(())
-    }
-
-    /// The trace, and the back-end, which sees nothing more but is still attached.
-    fn finish(mut self, reason: EndReason) -> (Result<Trace, RecordError>, Option<Box<dyn Backend>>) {
-        let ended = |worker: &mut Worker| {
-            worker.backend.stop()?;
-            let ended_ns = monotonic_ns();
-            worker.drain()?;
-            Ok((ended_ns, worker.backend.blocked_ns()?, worker.backend.lost()?))
-        };
-        let trace = match ended(&mut self) {
-            Ok((ended_ns, blocked_ns, lost)) => self.builder.finish(reason, ended_ns, blocked_ns, lost),
-            Err(error) => Err(error),
-        };
-        (trace, Some(self.backend))
-    }
-}
-
 /// Waits for [`LOOK_EVERY`], a signal, or the end of the process behind `pidfd`.
 fn pause(pidfd: Option<BorrowedFd<'_>>) {
     let timeout = Timespec {
@@ -317,10 +191,4 @@ fn pause(pidfd: Option<BorrowedFd<'_>>) {
         Some(fd) => drop(poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout))),
         None => std::thread::sleep(LOOK_EVERY),
     }
-}
-
-/// Now, in nanoseconds of CLOCK_MONOTONIC, the clock of all events.
-pub(crate) fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }

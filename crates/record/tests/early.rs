@@ -7,7 +7,7 @@ mod tracefs_support;
 use headstart_model::trace::{EndReason, Evidence};
 use headstart_record::{BackendChoice, Options, Recorder, Trace};
 use std::path::PathBuf;
-use tracefs_support::{Held, Private, Tracefs, is_root};
+use tracefs_support::{Private, Tracefs, Waiting, is_root};
 
 /// An instance made by hand, through a mount of its own; both are gone when it is dropped.
 struct Instance {
@@ -82,7 +82,7 @@ fn what_an_instance_saw_before_is_part_of_the_recording() {
     disk.write("before", 10_000);
     disk.write("after", 10_000);
     disk.make_cold();
-    let cat = |file: &str| Held::start(&format!("cat {}/{file} >/dev/null", disk.path())).run();
+    let cat = |file: &str| Waiting::start(&format!("cat {}/{file} >/dev/null", disk.path())).run();
     cat("before");
     std::thread::sleep(std::time::Duration::from_millis(300));
     let recorder = start(&name);
@@ -118,9 +118,9 @@ fn an_instance_that_has_lost_events_is_refused_and_the_recording_goes_on() {
     disk.write("after", 10_000);
     disk.make_cold();
     let dd = format!("dd if={}/before of=/dev/null bs=10 2>/dev/null", disk.path());
-    Held::start(&dd).run();
+    Waiting::start(&dd).run();
     let recorder = start(&name);
-    Held::start(&format!("cat {}/after >/dev/null", disk.path())).run();
+    Waiting::start(&format!("cat {}/after >/dev/null", disk.path())).run();
     let early = recorder.early();
     let trace = recorder.finish(EndReason::Exit(0)).unwrap();
     let why = early.unwrap().unwrap_err();

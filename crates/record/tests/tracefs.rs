@@ -8,7 +8,7 @@ mod tracefs_support;
 use headstart_model::trace::{EndReason, Evidence, FileState, Scope, UseKind};
 use headstart_record::{BackendChoice, Options, Recorder, Trace};
 use std::collections::{BTreeMap, BTreeSet};
-use tracefs_support::{Held, Private, skip};
+use tracefs_support::{Private, Waiting, skip};
 
 fn options(backend: BackendChoice) -> Options {
     Options {
@@ -19,7 +19,7 @@ fn options(backend: BackendChoice) -> Options {
 
 /// Records one start of a shell script with each of the back-ends at once.
 fn record(script: &str, all: &[Options]) -> Vec<Trace> {
-    let child = Held::start(script);
+    let child = Waiting::start(script);
     let mut recorders: Vec<Recorder> = all.iter().map(|o| Recorder::start(o).unwrap()).collect();
     for recorder in &mut recorders {
         recorder.add_root(child.id()).unwrap();
@@ -142,7 +142,7 @@ fn what_others_do_is_not_recorded() {
     disk.write("other", 100_000);
     disk.make_cold();
     let at = disk.path();
-    let other = Held::start(&format!(
+    let other = Waiting::start(&format!(
         "for i in 1 2 3 4 5 6 7 8 9; do cat {at}/other; done >/dev/null"
     ));
     let script = format!("for i in 1 2 3 4 5 6 7 8 9; do (cat {at}/mine & wait); done >/dev/null");
@@ -171,7 +171,7 @@ fn in_scope_system_everybody_counts_but_the_recorder() {
     std::thread::spawn(move || std::fs::read(own).unwrap())
         .join()
         .unwrap();
-    let status = Held::start(&format!("cat {at}/others >/dev/null")).run();
+    let status = Waiting::start(&format!("cat {at}/others >/dev/null")).run();
     let trace = recorder.finish(EndReason::Exit(status)).unwrap();
     assert_eq!(trace.meta.scope, Scope::System);
     let found = pages(&trace, &ALL);
@@ -247,7 +247,7 @@ fn paths_are_found_on_other_file_systems_too() {
 
 /// The promise that makes the back-ends interchangeable. No class of pages is left out of the comparison of a start with all in
 /// memory. In a cold one a reader may take pages while it waits for the next, for which the kernel has no event: those BPF finds
-/// by the call's arguments (src/bpf/asked.h), tracefs cannot.
+/// by the call's arguments (src/bpf/filemap_events.h), tracefs cannot.
 #[test]
 fn both_back_ends_give_the_same_pages() {
     let Some(disk) = Private::new("ext4") else { return };

@@ -108,7 +108,13 @@ pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> impl fmt::Displ
         ),
         (
             "lost",
-            format!("{} events, {} paths", trace.lost.events, trace.lost.paths),
+            format!(
+                "{} events, {} paths; {} look-ups and metadata misses left out{}",
+                trace.lost.events,
+                trace.lost.paths,
+                trace.lost.dropped,
+                if trace.lost.late { "; it began late" } else { "" }
+            ),
         ),
         (
             "used",

@@ -46,7 +46,8 @@ impl Kind {
     /// The major version that is written and read.
     pub fn major(self) -> u16 {
         match self {
-            Kind::Trace | Kind::Outcome => 2,
+            Kind::Trace => 3,
+            Kind::Outcome => 2,
             Kind::Profile | Kind::Plan => 1,
         }
     }

@@ -59,7 +59,12 @@ pub(super) fn trace() -> impl Strategy<Value = Trace> {
                 events: 0,
                 blocked_ns: Some(n),
             },
-            lost: Lost { events: 0, paths: n },
+            lost: Lost {
+                events: 0,
+                paths: n,
+                dropped: n,
+                late: true,
+            },
             processes: vec![
                 Process {
                     pid: 7,
@@ -427,7 +432,7 @@ fn errors_say_what_is_wrong() {
     );
     let mut earlier = one(trace()).to_bytes().unwrap();
     earlier[8] = 1;
-    assert!(text(Trace::from_bytes(&earlier)).contains("version 1, this headstart reads version 2"));
+    assert!(text(Trace::from_bytes(&earlier)).contains("version 1, this headstart reads version 3"));
 }
 
 /// Any one trace of the strategy.

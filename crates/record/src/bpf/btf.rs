@@ -31,6 +31,7 @@ const STRUCTURES: &[&str] = &[
     "fs_struct",
     "hlist_head",
     "hlist_node",
+    "idr",
     "inode",
     "iov_iter",
     "kiocb",
@@ -41,6 +42,7 @@ const STRUCTURES: &[&str] = &[
     "pageflags",
     "path",
     "pid",
+    "pid_namespace",
     "pt_regs",
     "qstr",
     "signal_struct",
@@ -52,6 +54,8 @@ const STRUCTURES: &[&str] = &[
     "vfsmount",
     "vm_area_struct",
     "vm_fault",
+    "xa_node",
+    "xarray",
 ];
 
 /// What a kernel has.

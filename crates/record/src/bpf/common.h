@@ -29,7 +29,7 @@ const volatile struct {
 	u8 tree_scope;
 	/* Whether page cache additions are evidence of use, for want of better. */
 	u8 adds_are_uses;
-	/* Whether what was told already is not told again; off to measure. */
+	/* Whether what was sent already is not sent again; off to measure. */
 	u8 filter;
 	u8 page_shift;
 	/* Numbers of structures in the kernel's own BTF. */
@@ -43,27 +43,40 @@ const volatile struct {
 /* Set when nothing more shall be recorded. */
 u32 stopped SEC(".data.control") = 0;
 
+/* Look-ups that may still be sent, root's and all others'. A boot makes some hundred thousand of both together. */
+struct {
+	s64 root;
+	s64 others;
+} lookups_left SEC(".data.budget") = { .root = 4 << 20, .others = 1 << 20 };
+
 /* The recorder itself, as about_self found it. */
 struct {
 	u64 root_dentry;
 	u64 root_mount;
-	u64 pid_namespace;
-	u32 tgid;
-	u32 level; /* of its pid namespace */
+	u64 pid_namespace; /* whose numbers records have: the one that the recorder's /proc shows */
+	u32 level;	   /* of that; 0: the initial one */
 } self = {};
 
+/* Pages, files and processes. User space says how large it is. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 16 << 20);
+	__uint(max_entries, 2 << 20);
 } ring SEC(".maps");
 
-/* Events for which the ring buffer had no room. */
+/* Look-ups, apart: whoever floods it takes no room from what is used. */
 struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} lookups SEC(".maps");
+
+/* Events for which `ring` had no room, and look-ups that were not sent. */
+struct counter {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, u64);
-} lost SEC(".maps");
+};
+struct counter lost SEC(".maps"), dropped SEC(".maps");
 
 /* Thread groups, by their number in the initial pid namespace. */
 struct {
@@ -74,17 +87,8 @@ struct {
 	__type(value, u8);
 } listed SEC(".maps");
 
-/* Children of the recorder, by their number in its own pid namespace, where that is not the initial one. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__uint(map_flags, 1 /* BPF_F_NO_PREALLOC */);
-	__type(key, u32);
-	__type(value, u32);
-} born SEC(".maps");
-
 /*
- * What has been told already, to cut repeated events; user space does the exact work. Both are direct-mapped and
+ * What has been sent already, to cut repeated events; user space does the exact work. Both are direct-mapped and
  * lossy: a collision makes an event be sent again. An entry is one word, so that racing writers cannot mix two.
  * seen_inodes: the file's id. seen_pages: 48 bits of a hash of file, 16-page chunk and kind, and a bit for each page.
  */
@@ -140,15 +144,16 @@ struct {
 #define untrusted(pointer, structure) (pointer)
 #endif
 
-static __always_inline void count_lost(void)
+static __always_inline void count(struct counter *counter)
 {
 	u32 zero = 0;
-	u64 *count = bpf_map_lookup_elem(&lost, &zero);
+	u64 *sum = bpf_map_lookup_elem(counter, &zero);
 
-	if (count)
-		__sync_fetch_and_add(count, 1);
+	if (sum)
+		__sync_fetch_and_add(sum, 1);
 }
 
+/* Whether a process is recorded, as far as its number says. */
 static __always_inline bool wanted(u32 tgid)
 {
 	if (stopped)
@@ -175,7 +180,7 @@ static __always_inline u64 pid_namespace_of(void *upid)
 	return namespace;
 }
 
-/* The process's number in the recorder's pid namespace; 0 if it has none there, as those of other containers. */
+/* The process's number in the recorder's pid namespace; 0 if it has none there, as those outside of its container. */
 static __always_inline u32 number_of(const struct task_struct *task)
 {
 	struct pid *pid;
@@ -193,11 +198,17 @@ static __always_inline u32 number_of(const struct task_struct *task)
 	return number;
 }
 
-static __always_inline u32 current_number(u32 tgid)
+static __always_inline u32 current_number(void)
 {
 	if (self.level == 0)
-		return tgid;
+		return current_tgid();
 	return number_of((const struct task_struct *)bpf_get_current_task());
+}
+
+/* In a container "everybody" are those in it: what its neighbours do is not its business, and a flood to wade through. */
+static __always_inline bool current_is_wanted(void)
+{
+	return wanted(current_tgid()) && (config.tree_scope || !self.level || current_number());
 }
 
 /* The open file of a descriptor; NULL if there is none. */
@@ -232,18 +243,18 @@ static __always_inline struct scratch *take_scratch(void)
 			return s;
 		}
 	}
-	count_lost();
 	return NULL;
 }
 
-static __always_inline long send(struct scratch *s, u32 length)
+/* Sends what was put together; if there is no room, counts that. */
+static __always_inline long send(void *buffer, struct counter *counter, struct scratch *s, u32 length)
 {
 	long error = 0;
 
 	if (length <= sizeof(s->bytes))
-		error = bpf_ringbuf_output(&ring, s->bytes, length, BPF_RB_NO_WAKEUP);
+		error = bpf_ringbuf_output(buffer, s->bytes, length, BPF_RB_NO_WAKEUP);
 	if (error)
-		count_lost();
+		count(counter);
 	s->busy = 0;
 	return error;
 }

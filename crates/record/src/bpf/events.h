@@ -93,7 +93,7 @@ struct record_exec {
 struct record_lookup {
 	struct record_head head;
 	u32 length; /* of the path, with its NUL */
-	u32 unused;
+	u32 uid;    /* whose process it is */
 	struct place base;
 	struct place root;
 };

@@ -38,6 +38,8 @@ enum bpf_map_type {
 enum {
 	BPF_ANY = 0,
 	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_AVAIL_DATA = 0,
+	BPF_RB_RING_SIZE = 1,
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -116,7 +118,22 @@ struct fs_struct {
 	struct path pwd;
 };
 
-struct pid_namespace;
+struct xarray {
+	void *xa_head;
+};
+
+struct xa_node {
+	u8 shift;
+	void *slots[64];
+};
+
+struct idr {
+	struct xarray idr_rt;
+};
+
+struct pid_namespace {
+	struct idr idr;
+};
 
 struct upid {
 	int nr;

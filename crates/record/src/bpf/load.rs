@@ -28,6 +28,9 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "filemap_fault",
 ];
 
+/// What the recorder itself runs, and nothing attaches.
+const RECORDER: [&str; 2] = ["about_self", "list_process"];
+
 /// The event that tells who waits for a block device.
 pub(super) const SWITCH: &str = "sched_switch";
 
@@ -37,8 +40,16 @@ pub(super) struct Plan {
     pub scope: Scope,
     pub evidence: Evidence,
     pub buffer_bytes: u32,
-    /// Whether the programs drop what they told already.
+    /// Whether the programs drop what they sent already.
     pub filter: bool,
+}
+
+impl Plan {
+    /// Bytes of the buffer for look-ups: half of the other. Those of 160 bytes that a second brings are 10 times those of a
+    /// desktop's whole boot.
+    pub fn lookup_bytes(self) -> u32 {
+        (self.buffer_bytes / 2).max(rustix::param::page_size() as u32)
+    }
 }
 
 /// The evidence a kernel can give, the best first.
@@ -60,7 +71,7 @@ pub(crate) fn evidence(kernel: &Kernel) -> Vec<Evidence> {
 
 /// The programs to load for this evidence on this kernel.
 fn programs(kernel: &Kernel, evidence: Evidence) -> Vec<&'static str> {
-    let mut programs = vec!["about_self"];
+    let mut programs = RECORDER.to_vec();
     let tracepoints = [
         ("sched_process_fork", "process_fork"),
         ("sched_process_exec", "process_exec"),
@@ -130,9 +141,14 @@ pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
     }
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if name == "ring" {
-            map.set_max_entries(plan.buffer_bytes)
-                .map_err(failed("size the ring buffer"))?;
+        let bytes = match &*name {
+            "ring" => Some(plan.buffer_bytes),
+            "lookups" => Some(plan.lookup_bytes()),
+            _ => None,
+        };
+        if let Some(bytes) = bytes {
+            map.set_max_entries(bytes)
+                .map_err(failed("size the ring buffers"))?;
         } else if name.ends_with(".rodata.config") {
             let config = config(kernel, plan);
             match map.initial_value_mut() {
@@ -156,11 +172,11 @@ fn as_file(bytes: &[u8]) -> Result<(File, String), RecordError> {
     Ok((file, path))
 }
 
-/// Attaches everything but what only the recorder runs. Tracing begins.
+/// Attaches everything but what the recorder itself runs. Tracing begins.
 pub(super) fn attach(object: &mut Object) -> Result<Vec<Link>, RecordError> {
     let mut links = Vec::new();
     for program in object.progs_mut() {
-        if program.autoload() && program.name() != OsStr::new("about_self") {
+        if program.autoload() && RECORDER.iter().all(|name| program.name() != OsStr::new(name)) {
             let step = || format!("attach {}", program.name().to_string_lossy());
             links.push(
                 program
@@ -172,25 +188,66 @@ pub(super) fn attach(object: &mut Object) -> Result<Vec<Link>, RecordError> {
     Ok(links)
 }
 
-/// Runs the program that finds out about the recorder. Returns its process's number in the kernel.
-pub(super) fn about_self(object: &mut Object) -> Result<u32, RecordError> {
-    let failed = |source| explain("run a BPF program", source);
-    for program in object.progs_mut() {
-        if program.name() == OsStr::new("about_self") {
-            return Ok(program
-                .test_run(ProgramInput::default())
-                .map_err(failed)?
-                .return_value);
-        }
-    }
-    Err(wrong_object("it has no about_self"))
+/// What a program sends.
+pub(super) enum Sends {
+    /// Pages, files or processes.
+    Events,
+    /// Look-ups.
+    Lookups,
+    /// Nothing: it adds to what others send, or to a sum.
+    Nothing,
 }
 
-/// A map by the end of its name: those of the data sections have the object's name before it.
+/// What a program sends, by its name.
+pub(super) fn sends(program: &OsStr) -> Sends {
+    match program.to_str() {
+        Some("sys_exit") => Sends::Lookups,
+        Some("sched_switch" | "page_fault_user" | "page_fault_kernel") => Sends::Nothing,
+        _ => Sends::Events,
+    }
+}
+
+/// Tells the programs who the recorder is; `proc_above` is as [`crate::namespace::proc_above`] has it.
+pub(super) fn about_self(object: &mut Object, proc_above: u64) -> Result<(), RecordError> {
+    run(object, "about_self", proc_above).map(|_| ())
+}
+
+/// Adds to the processes to record, or in scope system to those to leave out. `pid` is its number in this process's pid
+/// namespace; the one that events will have is returned.
+pub(super) fn list_process(object: &mut Object, pid: u32) -> Result<u32, RecordError> {
+    match run(object, "list_process", pid.into())? {
+        0 => Err(RecordError::NoProcess { pid }),
+        u32::MAX => {
+            let full = std::io::Error::other("too many processes are recorded or left out");
+            Err(RecordError::io(format!("list process {pid}"), full))
+        }
+        number => Ok(number),
+    }
+}
+
+/// Runs a program on this thread; what it returns.
+fn run(object: &mut Object, name: &str, argument: u64) -> Result<u32, RecordError> {
+    let program = object
+        .progs_mut()
+        .find(|program| program.name() == OsStr::new(name))
+        .ok_or_else(|| wrong_object("a program is missing"))?;
+    let input = ProgramInput {
+        context_in: Some(&mut argument.to_ne_bytes()),
+        ..ProgramInput::default()
+    };
+    let output = program.test_run(input);
+    Ok(output
+        .map_err(|source| explain("run a BPF program", source))?
+        .return_value)
+}
+
+/// A map by its name, or by the end of it that begins with a dot: those of the data sections have the object's name
+/// before it.
 pub(super) fn map<'a>(object: &'a Object, name: &'static str) -> Result<libbpf_rs::Map<'a>, RecordError> {
+    let is_it = |found: &str| found == name || name.starts_with('.') && found.ends_with(name);
     object
         .maps()
-        .find(|map| map.name().to_string_lossy().ends_with(name))
+        .find(|map| is_it(&map.name().to_string_lossy()))
         .ok_or_else(|| wrong_object("a map is missing"))
 }
 

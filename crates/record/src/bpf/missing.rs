@@ -5,8 +5,13 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// The capability that is missing, and what it is for. CAP_SYS_ADMIN stands for both of the others.
+/// The capability that is missing, and what it is for. CAP_SYS_ADMIN stands for both of the others. What a process has in a
+/// user namespace is none over BPF.
 pub(crate) fn capability() -> Option<(&'static str, String)> {
+    if crate::namespace::is_user_namespace() {
+        let what = "to load programs, and this is a user namespace, whose root has no rights over the kernel";
+        return Some(("CAP_BPF", what.into()));
+    }
     let effective = effective()?;
     let has = |capability: u32| effective >> capability & 1 == 1;
     if has(CAP_SYS_ADMIN) {

@@ -7,18 +7,22 @@ mod ring;
 mod syscalls;
 mod wire;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Missed};
 use crate::error::RecordError;
 use crate::event::Event;
+use crate::namespace;
 use crate::options::Options;
 use headstart_model::trace::{Backend as BackendName, Evidence, Scope};
-use libbpf_rs::{Link, MapCore, MapFlags, Object};
-use load::Plan;
+use libbpf_rs::{Link, Object};
+use load::{Plan, Sends};
 use ring::Ring;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// The back-end, attached and running; without `filter` it sends also what it told already.
+/// How often the buffers are drained: see [`Options::TREE_BUFFER_BYTES`]. A drain without events takes 10 us.
+const DRAIN_EVERY: Duration = Duration::from_millis(20);
+
+/// The back-end, attached and running; without `filter` it sends also what it sent already.
 pub(crate) fn start(options: &Options, filter: bool) -> Result<Box<dyn Backend>, RecordError> {
     let kernel = running_kernel()?;
     let mut reason = None;
@@ -53,10 +57,9 @@ struct Bpf {
     evidence: Evidence,
     scope: Scope,
     ring: Ring,
+    lookups: Ring,
     links: Vec<Link>,
     object: Object,
-    /// Whether the recorder's pid namespace is the initial one, so that its numbers are the kernel's.
-    kernel_numbers: bool,
     /// Whether the kernel tells when threads wait for block devices.
     sees_waits: bool,
 }
@@ -77,56 +80,30 @@ impl Bpf {
             buffer_bytes,
             filter,
         };
+        let above = namespace::proc_above()?;
         let mut object = load::load(kernel, plan)?;
-        let myself = load::about_self(&mut object)?;
-        let ring = Ring::new(load::map(&object, "ring")?.as_fd(), buffer_bytes as usize)?;
-        let kernel_numbers = myself == std::process::id();
+        load::about_self(&mut object, above)?;
+        let ring = |name, bytes: u32| Ring::new(load::map(&object, name)?.as_fd(), bytes as usize);
         let mut bpf = Bpf {
             evidence,
             scope: options.scope,
-            ring,
+            ring: ring("ring", buffer_bytes)?,
+            lookups: ring("lookups", plan.lookup_bytes())?,
             links: vec![],
             object,
-            kernel_numbers,
             sees_waits: kernel.has_tracepoint(load::SWITCH),
         };
         if options.scope == Scope::System {
-            bpf.list(myself)?;
-            for pid in options
-                .exclude_pids
-                .iter()
-                .filter(|pid| **pid != std::process::id())
-            {
-                bpf.list(bpf.kernel_number(*pid)?)?;
+            for pid in options.exclude_pids.iter().copied().chain([std::process::id()]) {
+                match load::list_process(&mut bpf.object, pid) {
+                    // Who has ended does nothing any more.
+                    Ok(_) | Err(RecordError::NoProcess { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         bpf.links = load::attach(&mut bpf.object)?;
         Ok(bpf)
-    }
-
-    /// Adds to the thread groups to record, or in scope system to those to leave out.
-    fn list(&self, number: u32) -> Result<(), RecordError> {
-        load::map(&self.object, "listed")?
-            .update(&number.to_ne_bytes(), &[1], MapFlags::ANY)
-            .map_err(|source| load::explain("list a process", source))
-    }
-
-    /// What the kernel calls a process that is `pid` in the recorder's namespace.
-    fn kernel_number(&self, pid: u32) -> Result<u32, RecordError> {
-        if self.kernel_numbers {
-            return Ok(pid);
-        }
-        let found = load::map(&self.object, "born")?
-            .lookup(&pid.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|source| load::explain("look up a process", source))?;
-        found
-            .and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?)))
-            .ok_or_else(|| {
-                let error = std::io::Error::other(
-                    "in a pid namespace only children started after the recorder are known",
-                );
-                RecordError::io(format!("find process {pid}"), error)
-            })
     }
 }
 
@@ -139,19 +116,29 @@ impl Backend for Bpf {
         self.evidence
     }
 
-    fn add_root(&mut self, pid: u32) -> Result<(), RecordError> {
+    fn drain_every(&self) -> Duration {
+        DRAIN_EVERY
+    }
+
+    fn add_root(&mut self, pid: u32) -> Result<u32, RecordError> {
         match self.scope {
-            Scope::Tree => self.list(self.kernel_number(pid)?),
-            Scope::System => Ok(()),
+            Scope::Tree => load::list_process(&mut self.object, pid),
+            // The list is of those to leave out.
+            Scope::System => Ok(pid),
         }
     }
 
     fn drain(&mut self, sink: &mut dyn FnMut(Event)) -> Result<(), RecordError> {
-        self.ring.drain(|record| {
+        let mut take = |record: &[u8]| {
             if let Some(event) = wire::decode(record) {
                 sink(event);
             }
-        });
+        };
+        // Whoever looked something up began before that: its beginning is told first.
+        let lookups = self.lookups.written();
+        let end = self.ring.written();
+        self.ring.drain(end, &mut take);
+        self.lookups.drain(lookups, take);
         Ok(())
     }
 
@@ -168,14 +155,21 @@ impl Backend for Bpf {
             .transpose()
     }
 
-    fn lost(&mut self) -> Result<u64, RecordError> {
-        let full = load::sum(&self.object, "lost")?;
+    fn missed(&mut self) -> Result<Missed, RecordError> {
+        let mut missed = Missed {
+            events: load::sum(&self.object, "lost")?,
+            lookups: load::sum(&self.object, "dropped")?,
+        };
         // The kernel does not start a program that already runs on the processor.
-        let loaded = self.object.progs().filter(|program| program.autoload());
-        Ok(full
-            + loaded
-                .map(|program| load::missed_runs(program.as_fd()))
-                .sum::<u64>())
+        for program in self.object.progs().filter(|program| program.autoload()) {
+            let runs = load::missed_runs(program.as_fd());
+            match load::sends(program.name()) {
+                Sends::Events => missed.events += runs,
+                Sends::Lookups => missed.lookups += runs,
+                Sends::Nothing => {}
+            }
+        }
+        Ok(missed)
     }
 }
 
@@ -219,7 +213,7 @@ mod tests {
             _ => {}
         })
         .unwrap();
-        assert_eq!(bpf.lost().unwrap(), 0);
+        assert_eq!(bpf.missed().unwrap(), Missed::default());
         Some(found)
     }
 

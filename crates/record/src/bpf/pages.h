@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Which pages of which files are used, and that each is told but once. */
+/* Which pages of which files are used; each is sent but once. */
 #ifndef PAGES_H
 #define PAGES_H
 
-/* Tells of a file at its first sight. Not inlined, and by numbers: so it is checked once at load, not at each use. */
-__noinline int tell_file(u64 address, u64 id)
+/* Sends a file at its first sight. Not inlined, and by numbers: so it is checked once at load, not at each use. */
+__noinline int send_file(u64 address, u64 id)
 {
 	const struct inode *inode = (const void *)address;
 	struct scratch *s = take_scratch();
@@ -12,8 +12,10 @@ __noinline int tell_file(u64 address, u64 id)
 	u32 length = sizeof(*r);
 	u64 link;
 
-	if (!s)
+	if (!s) {
+		count(&lost);
 		return -1;
+	}
 	r = (void *)s->bytes;
 	head(&r->head, RECORD_FILE, 0, 0);
 	r->id = id;
@@ -29,7 +31,7 @@ __noinline int tell_file(u64 address, u64 id)
 		r->place.length = r->place.whole = r->place.mount = 0;
 	}
 	r->place.dev = BPF_CORE_READ(inode, i_sb, s_dev);
-	return send(s, length);
+	return send(&ring, &lost, s, length);
 }
 
 /* The lower half of an address as a number; the verifier lets no one calculate with the whole. */
@@ -59,7 +61,7 @@ static __always_inline u64 file_id(const struct inode *inode)
 /* A range of more 16-page chunks costs more to look up than to send. */
 #define CHUNKS 4
 
-/* Whether some page of the range has not been told of; notes that all are. By numbers: see tell_file. */
+/* Whether some page of the range has not been sent; notes that all are. By numbers: see send_file. */
 __noinline int fresh_pages(u64 id, u64 start, u64 last, u32 exact)
 {
 	int fresh = 0;
@@ -117,13 +119,13 @@ static __always_inline void touch_in(struct touch *t, u64 address, const struct 
 /* Pages start to last are used; by a fault for the page touched. */
 static __always_inline int use(const struct address_space *mapping, u64 start, u64 last, u8 kind, const struct touch *t)
 {
-	u32 tgid = current_tgid(), key, fresh;
+	u32 key, fresh;
 	bool known;
 	const struct inode *inode;
 	struct record_use *r;
 	u64 id, size, *seen;
 
-	if (!wanted(tgid))
+	if (!current_is_wanted())
 		return 0;
 	inode = untrusted(mapping, address_space)->host;
 	if ((inode->i_mode & S_IFMT) != S_IFREG || inode->i_sb->s_flags & SB_NOUSER)
@@ -146,15 +148,15 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 	key = id >> 40 & (SEEN_INODES - 1);
 	seen = bpf_map_lookup_elem(&seen_inodes, &key);
 	if (seen && *(volatile u64 *)seen != id) {
-		if (!tell_file((u64)BPF_CORE_READ(mapping, host), id))
+		if (!send_file((u64)BPF_CORE_READ(mapping, host), id))
 			*(volatile u64 *)seen = id;
 	}
 	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {
-		count_lost();
+		count(&lost);
 		return 0;
 	}
-	head(&r->head, RECORD_USE, kind, current_number(tgid));
+	head(&r->head, RECORD_USE, kind, current_number());
 	r->file = id;
 	r->start = start;
 	r->pages = last - start + 1;

@@ -18,23 +18,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #include "pages.h"
 
 /* The programs. */
-#include "asked.h"
-#include "functions.h"
-#include "added.h"
-#include "lookups.h"
-#include "processes.h"
-#include "waits.h"
-
-/* Run once by the recorder, never attached: what it needs to know of itself. Returns its number as the kernel has it. */
-SEC("raw_tp")
-int about_self(void *ctx)
-{
-	const struct task_struct *task = (const void *)bpf_get_current_task();
-
-	self.root_dentry = (u64)BPF_CORE_READ(task, fs, root.dentry);
-	self.root_mount = (u64)BPF_CORE_READ(task, fs, root.mnt);
-	self.tgid = current_tgid();
-	self.level = BPF_CORE_READ(task, thread_pid, level);
-	self.pid_namespace = pid_namespace_of(upid_at(BPF_CORE_READ(task, thread_pid), self.level));
-	return self.tgid;
-}
+#include "filemap_events.h"
+#include "filemap_functions.h"
+#include "filemap_add.h"
+#include "sys_exit.h"
+#include "sched_process.h"
+#include "sched_switch.h"
+#include "recorder.h"

@@ -1,7 +1,8 @@
 //! The reader of the BPF ring buffer.
 //!
-//! libbpf has one, but hands records to callbacks that live as long as the buffer; this one lends them to whoever
-//! drains, without a copy.
+//! libbpf has one, but it goes on for as long as events come, which a flood makes for ever, or else counts records over all
+//! buffers; and it hands records to callbacks that live as long as the buffer. This one lends them to whoever drains,
+//! without a copy, up to where the programs were when asked.
 
 use crate::error::RecordError;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -38,30 +39,28 @@ impl Ring {
         })
     }
 
-    /// Lends every finished record to `take`, in the order in which their writing began, and frees it. Ends before a
-    /// record that is still being written.
-    pub(super) fn drain(&mut self, mut take: impl FnMut(&[u8])) {
+    /// How far the programs have written.
+    pub(super) fn written(&self) -> u64 {
+        self.producer.word(0).load(Ordering::Acquire)
+    }
+
+    /// Lends every finished record before `end`, which was [`written`](Ring::written), to `take`, in the order in which
+    /// their writing began, and frees it. Ends before a record that is still being written.
+    pub(super) fn drain(&mut self, end: u64, mut take: impl FnMut(&[u8])) {
         let consumer = self.consumer.word(0);
-        let producer = self.producer.word(0);
         let mut at = consumer.load(Ordering::Relaxed);
-        loop {
-            let end = producer.load(Ordering::Acquire);
-            if at >= end {
+        while at < end {
+            let offset = self.page + (at & (self.size - 1)) as usize;
+            let length = self.producer.half_word(offset).load(Ordering::Acquire);
+            if length & BUSY != 0 {
                 return;
             }
-            while at < end {
-                let offset = self.page + (at & (self.size - 1)) as usize;
-                let length = self.producer.half_word(offset).load(Ordering::Acquire);
-                if length & BUSY != 0 {
-                    return;
-                }
-                let bytes = u64::from(length & !DISCARDED);
-                if length & DISCARDED == 0 {
-                    take(self.producer.bytes(offset + HEADER as usize, bytes as usize));
-                }
-                at += (bytes + HEADER).next_multiple_of(8);
-                consumer.store(at, Ordering::Release);
+            let bytes = u64::from(length & !DISCARDED);
+            if length & DISCARDED == 0 {
+                take(self.producer.bytes(offset + HEADER as usize, bytes as usize));
             }
+            at += (bytes + HEADER).next_multiple_of(8);
+            consumer.store(at, Ordering::Release);
         }
     }
 }

@@ -79,7 +79,7 @@ struct FileRecord {
 #[repr(C)]
 struct LookupRecord {
     length: u32,
-    _unused: u32,
+    uid: u32,
     base: PlaceRecord,
     root: PlaceRecord,
 }
@@ -185,6 +185,7 @@ pub(super) fn decode(record: &[u8]) -> Option<Event> {
                     _ => return None,
                 },
                 found: head.flags & FOUND != 0,
+                uid: r.uid,
             })
         }
         _ => return None,

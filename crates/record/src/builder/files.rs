@@ -1,13 +1,15 @@
 //! The files seen: one entry for each, however often its inode came and went, and at the end its path and its fate.
+//! There are as many as a trace takes; uses of others are lost.
 
 use super::pages::PageSets;
 use crate::event::{Dev, FileSeen, Location, UseSeen};
 use crate::inode::{self, Identity};
+use crate::limits::{FILE_BYTES, FILE_IDS, FILES, FILESYSTEMS, MAPPINGS};
 use crate::mounts::{Mount, Mounts};
 use crate::places::{Resolved, resolve};
 use headstart_model::trace::{File, FileState, Filesystem, Mapping};
 use headstart_model::{FilePath, PageRange};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -16,14 +18,16 @@ pub(super) struct Files {
     list: Vec<Entry>,
     by_id: HashMap<u64, u32>,
     by_identity: HashMap<Key, u32>,
+    used: PageSets,
+    mapped: BTreeSet<(u32, PageRange)>,
+    /// Bytes of the paths.
+    bytes: usize,
     pages: u64,
     page_size: u64,
 }
 
 struct Entry {
     seen: FileSeen,
-    used: PageSets,
-    mapped: BTreeSet<PageRange>,
     /// Whether a mount that the recorder sees shows it.
     visible: bool,
 }
@@ -47,6 +51,8 @@ pub(super) struct Named {
     pub index: Vec<Option<u32>>,
     /// Files without a path.
     pub lost: u64,
+    /// Files for which there was no room.
+    pub without_room: u64,
 }
 
 impl Files {
@@ -55,6 +61,9 @@ impl Files {
             list: vec![],
             by_id: HashMap::new(),
             by_identity: HashMap::new(),
+            used: PageSets::default(),
+            mapped: BTreeSet::new(),
+            bytes: 0,
             pages: 0,
             page_size,
         }
@@ -66,8 +75,14 @@ impl Files {
         self.pages
     }
 
-    /// A file came into sight.
-    pub(super) fn see(&mut self, seen: FileSeen, mounts: &Mounts) {
+    /// A file came into sight. Where there is no room for it its uses will be lost.
+    pub(super) fn see(&mut self, mut seen: FileSeen, mounts: &Mounts) {
+        if self.by_id.len() >= FILE_IDS && !self.by_id.contains_key(&seen.id) {
+            return;
+        }
+        if !is_nameable(&seen.place.location) {
+            seen.place.location = Location::Unknown;
+        }
         let dev = seen.place.dev;
         let visible = !resolve(mounts, &seen.place).is_empty();
         let btrfs = dev.major == 0 && mounts.of_device(dev).next().is_none_or(|m| m.fstype == "btrfs");
@@ -78,44 +93,55 @@ impl Files {
             generation: seen.generation,
             subvolumes,
         };
-        // A trace of four thousand million files does not fit memory.
-        let fresh = self.list.len() as u32;
         let id = seen.id;
-        let index = *self.by_identity.entry(key).or_insert(fresh);
-        match self.list.get_mut(index as usize) {
-            None => self.list.push(Entry {
-                seen,
-                used: PageSets::default(),
-                mapped: BTreeSet::new(),
-                visible,
-            }),
-            Some(known) if known.seen.place.location == Location::Unknown => known.seen.place = seen.place,
-            Some(_) => {}
-        }
+        let length = length_of(&seen.place.location);
+        let has_room = self.bytes + length <= FILE_BYTES;
+        let index = match self.by_identity.get(&key) {
+            Some(index) => {
+                if let Some(known) = self.list.get_mut(*index as usize) {
+                    if known.seen.place.location == Location::Unknown && has_room {
+                        known.seen.place = seen.place;
+                        self.bytes += length;
+                    }
+                }
+                *index
+            }
+            None if has_room && self.list.len() < FILES => {
+                let fresh = self.list.len() as u32;
+                self.by_identity.insert(key, fresh);
+                self.list.push(Entry { seen, visible });
+                self.bytes += length;
+                fresh
+            }
+            None => return,
+        };
         self.by_id.insert(id, index);
     }
 
-    /// Calls `fresh(file, start, pages)` for every run of pages of which a use says something new.
-    pub(super) fn use_pages(&mut self, seen: &UseSeen, mut fresh: impl FnMut(u32, u64, u32)) {
+    /// Calls `fresh(file, start, pages)` for every run of pages of which a use says something new. Returns whether all of it
+    /// could be noted: not where the file is not known, for its first sight was lost or there was no room, nor where there
+    /// is no room for the pages.
+    #[must_use]
+    pub(super) fn use_pages(&mut self, seen: &UseSeen, mut fresh: impl FnMut(u32, u64, u32)) -> bool {
         let end = seen.size.div_ceil(self.page_size);
         if seen.start >= end {
-            return;
+            return true;
         }
         let last = seen.last.min(end - 1);
-        // A file whose first sight was lost is counted among the lost events.
-        let Some(index) = self.by_id.get(&seen.file) else {
-            return;
+        let Some(index) = self.by_id.get(&seen.file).copied() else {
+            return false;
         };
-        let Some(entry) = self.list.get_mut(*index as usize) else {
-            return;
-        };
-        entry.mapped.extend(seen.mapped);
-        let first = entry.used.add(seen.kind, seen.start, last, |start, pages| {
-            fresh(*index, start, pages)
-        });
-        if entry.visible {
-            self.pages += first;
+        // Without one only a part of a page's neighbourhood is not known.
+        if self.mapped.len() < MAPPINGS {
+            self.mapped.extend(seen.mapped.map(|pages| (index, pages)));
         }
+        let added = self.used.add(index, seen.kind, seen.start, last, |start, pages| {
+            fresh(index, start, pages)
+        });
+        if self.list.get(index as usize).is_some_and(|entry| entry.visible) {
+            self.pages += added.first_uses;
+        }
+        added.whole
     }
 
     /// Gives every file its path, as far as it can be had now. Files that no mount shows are left out if that is asked
@@ -127,9 +153,12 @@ impl Files {
             mappings: vec![],
             index: vec![],
             lost: 0,
+            without_room: 0,
         };
         let mut filesystems = HashMap::new();
-        for Entry { seen, mapped, .. } in self.list {
+        let mut room = FILE_BYTES;
+        let mut overlays = HashSet::new();
+        for Entry { seen, .. } in self.list {
             if seen.place.location == Location::Unknown {
                 named.lost += 1;
                 named.index.push(None);
@@ -140,25 +169,50 @@ impl Files {
                 continue;
             }
             let fate = Fate::of(&seen, mounts);
-            let filesystem = fate.mount.map(|mount| {
-                *filesystems.entry(mount.id).or_insert_with(|| {
+            let path = FilePath::from(fate.path);
+            // Below a mount point it may be longer than within its file system.
+            let nameable = path.check().is_ok();
+            if !nameable || path.as_bytes().len() > room {
+                let count = if nameable {
+                    &mut named.without_room
+                } else {
+                    &mut named.lost
+                };
+                *count += 1;
+                named.index.push(None);
+                continue;
+            }
+            room -= path.as_bytes().len();
+            let filesystem = fate.mount.and_then(|mount| {
+                let next = named.filesystems.len();
+                if next >= FILESYSTEMS && !filesystems.contains_key(&mount.id) {
+                    return None;
+                }
+                Some(*filesystems.entry(mount.id).or_insert_with(|| {
                     named.filesystems.push(describe(mount));
-                    named.filesystems.len() as u32 - 1
-                })
+                    next as u32
+                }))
             });
-            let index = named.files.len() as u32;
-            named.index.push(Some(index));
-            named
-                .mappings
-                .extend(mapped.into_iter().map(|pages| Mapping { file: index, pages }));
+            let overlay = if mounts.have_overlays() {
+                through_overlay(mounts, path.as_bytes())
+            } else {
+                None
+            };
+            // What is left of the room for paths is for those through overlays.
+            let overlay = overlay.filter(|path| {
+                let fits = path.check().is_ok() && path.as_bytes().len() <= room;
+                let fits = fits && named.files.len() + overlays.len() < FILES;
+                if fits {
+                    room -= path.as_bytes().len();
+                    overlays.insert(path.clone());
+                }
+                fits
+            });
+            named.index.push(Some(named.files.len() as u32));
             named.files.push(File {
                 filesystem,
-                overlay: if mounts.have_overlays() {
-                    through_overlay(mounts, &fate.path)
-                } else {
-                    None
-                },
-                path: fate.path.into(),
+                overlay,
+                path,
                 inode: seen.inode,
                 generation: seen.generation,
                 size: seen.size,
@@ -167,7 +221,32 @@ impl Files {
                 state: fate.state,
             });
         }
+        let index = |file: u32| named.index.get(file as usize).copied().flatten();
+        named.mappings = (self.mapped.into_iter())
+            .filter_map(|(file, pages)| {
+                Some(Mapping {
+                    file: index(file)?,
+                    pages,
+                })
+            })
+            .collect();
         named
+    }
+}
+
+/// Whether a trace may hold the path: not one that is longer than any that can be asked for, nor one that a process gave
+/// and that has several spellings.
+fn is_nameable(location: &Location) -> bool {
+    match location {
+        Location::Within(path) | Location::Absolute(path) => FilePath::from(path.as_slice()).check().is_ok(),
+        Location::Unknown => true,
+    }
+}
+
+fn length_of(location: &Location) -> usize {
+    match location {
+        Location::Within(path) | Location::Absolute(path) => path.len(),
+        Location::Unknown => 0,
     }
 }
 

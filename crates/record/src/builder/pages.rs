@@ -1,13 +1,15 @@
-//! Which pages of a file have been used already.
+//! Which pages of the files have been used already.
 
+use crate::limits::CHUNKS;
 use headstart_model::trace::UseKind;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
-/// Pages of one file that have been used, apart by how sure that is.
+/// Pages that have been used, apart by how sure that is.
 #[derive(Default)]
 pub(super) struct PageSets {
-    /// By number of the 64-page chunk: the pages used somehow, and those used exactly.
-    chunks: BTreeMap<u64, Chunk>,
+    /// By file and number of the 64-page chunk: the pages used somehow, and those used exactly. One table for all files: an
+    /// attacker's thousands of files of one page each take no more room than one file.
+    chunks: HashMap<(u32, u64), Chunk>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -16,27 +18,43 @@ struct Chunk {
     exact: u64,
 }
 
+/// What a use brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Added {
+    /// Pages that were not used before.
+    pub first_uses: u64,
+    /// Whether all of it could be noted; else there is no more room ([`CHUNKS`]).
+    pub whole: bool,
+}
+
 impl PageSets {
-    /// Notes a use of pages `start..=last` and calls `fresh(start, pages)` for each run of them for which it says
-    /// something new: the page was not used before, or this use is exact and none before was. Returns how many pages
-    /// were not used before.
+    /// Notes a use of pages `start..=last` of a file and calls `fresh(start, pages)` for each run of them for which it says
+    /// something new: the page was not used before, or this use is exact and none before was.
     pub(super) fn add(
         &mut self,
+        file: u32,
         kind: UseKind,
         start: u64,
         last: u64,
         mut fresh: impl FnMut(u64, u32),
-    ) -> u64 {
+    ) -> Added {
         let exact = matches!(kind, UseKind::Read | UseKind::Fault);
         let mut run: Option<(u64, u32)> = None;
-        let mut first_uses = 0;
+        let mut added = Added {
+            first_uses: 0,
+            whole: true,
+        };
         for chunk in start / 64..=last / 64 {
             let from = if chunk == start / 64 { start % 64 } else { 0 };
             let to = if chunk == last / 64 { last % 64 } else { 63 };
             let asked = (u64::MAX >> (63 - (to - from))) << from;
-            let entry = self.chunks.entry(chunk).or_default();
+            if self.chunks.len() >= CHUNKS && !self.chunks.contains_key(&(file, chunk)) {
+                added.whole = false;
+                break;
+            }
+            let entry = self.chunks.entry((file, chunk)).or_default();
             let mut new = asked & if exact { !entry.exact } else { !entry.any };
-            first_uses += u64::from((asked & !entry.any).count_ones());
+            added.first_uses += u64::from((asked & !entry.any).count_ones());
             entry.any |= asked;
             if exact {
                 entry.exact |= asked;
@@ -59,7 +77,7 @@ impl PageSets {
         if let Some((begun, pages)) = run {
             fresh(begun, pages);
         }
-        first_uses
+        added
     }
 }
 
@@ -69,8 +87,9 @@ mod tests {
 
     fn add(sets: &mut PageSets, kind: UseKind, start: u64, last: u64) -> (Vec<(u64, u32)>, u64) {
         let mut runs = Vec::new();
-        let first = sets.add(kind, start, last, |start, pages| runs.push((start, pages)));
-        (runs, first)
+        let added = sets.add(7, kind, start, last, |start, pages| runs.push((start, pages)));
+        assert!(added.whole);
+        (runs, added.first_uses)
     }
 
     #[test]
@@ -90,6 +109,8 @@ mod tests {
             "one run over chunks"
         );
         assert_eq!(add(&mut sets, UseKind::Read, 0, 0), (vec![(0, 1)], 1));
+        let another = sets.add(8, UseKind::Read, 0, 0, |_, _| {});
+        assert_eq!(another.first_uses, 1, "another file's page");
     }
 
     #[test]
@@ -120,5 +141,15 @@ mod tests {
                 exact.extend(start..start + pages);
             }
         }
+    }
+
+    #[test]
+    fn audit_04_a_file_of_any_size_takes_a_bounded_number_of_chunks() {
+        let mut sets = PageSets::default();
+        let all = CHUNKS as u64 * 64;
+        assert!(sets.add(0, UseKind::Read, 0, all - 1, |_, _| {}).whole);
+        let more = sets.add(0, UseKind::Read, all - 1, all, |_, _| {});
+        assert_eq!((more.whole, more.first_uses), (false, 0));
+        assert_eq!(sets.chunks.len(), CHUNKS);
     }
 }

@@ -1,16 +1,21 @@
 //! The processes seen, and what they run.
 
+use crate::limits::{EXECUTABLE_BYTES, EXECUTABLES, PROCESSES, RUN_BYTES};
 use headstart_model::FilePath;
 use headstart_model::trace::Process;
 use std::collections::{HashMap, HashSet};
 
 /// Processes in the order they were first seen.
+///
+/// There is no end to processes that a user can start. Beyond [`PROCESSES`] one counts as its parent: which process used a
+/// page is for people to read.
 #[derive(Default)]
 pub(super) struct Processes {
     list: Vec<Process>,
     /// The latest process with an id: ids are used again.
     by_pid: HashMap<u32, u32>,
     living: HashSet<u32>,
+    executables: Executables,
 }
 
 impl Processes {
@@ -19,14 +24,12 @@ impl Processes {
         if let Some(index) = self.by_pid.get(&pid) {
             return *index;
         }
+        if self.list.len() >= PROCESSES {
+            return 0;
+        }
         let executable = executable_of(pid);
         let parent = parent_of(pid).and_then(|parent| self.by_pid.get(&parent).copied());
-        self.add(Process {
-            pid,
-            parent,
-            start_ns: time_ns,
-            executable,
-        })
+        self.add(pid, parent, time_ns, executable)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -35,24 +38,31 @@ impl Processes {
 
     pub(super) fn fork(&mut self, parent: u32, pid: u32, time_ns: u64) {
         let parent = self.index(parent, time_ns);
-        let executable = self.list[parent as usize].executable.clone();
-        self.add(Process {
-            pid,
-            parent: Some(parent),
-            start_ns: time_ns,
-            executable,
-        });
+        if self.list.len() < PROCESSES {
+            let executable = self.list[parent as usize].executable.clone();
+            self.add(pid, Some(parent), time_ns, executable);
+        } else if self.living.len() < PROCESSES {
+            self.by_pid.insert(pid, parent);
+            self.living.insert(pid);
+        }
     }
 
     pub(super) fn exec(&mut self, pid: u32, executable: Option<FilePath>, time_ns: u64) {
-        let index = self.index(pid, time_ns);
-        if let Some(executable) = executable {
-            self.list[index as usize].executable = executable;
+        let index = self.index(pid, time_ns) as usize;
+        // One that counts as its parent has another number.
+        if self.list[index].pid == pid {
+            if let Some(executable) = executable {
+                self.list[index].executable = self.executables.keep(executable);
+            }
         }
     }
 
     pub(super) fn exit(&mut self, pid: u32) {
         self.living.remove(&pid);
+        // What its threads did on other processors may come later; where there is room it is still theirs.
+        if self.list.len() >= PROCESSES {
+            self.by_pid.remove(&pid);
+        }
     }
 
     pub(super) fn living(&self) -> impl Iterator<Item = u32> {
@@ -63,13 +73,46 @@ impl Processes {
         self.list
     }
 
-    fn add(&mut self, process: Process) -> u32 {
-        // A trace of four thousand million processes does not fit memory.
+    fn add(&mut self, pid: u32, parent: Option<u32>, start_ns: u64, executable: FilePath) -> u32 {
         let index = self.list.len() as u32;
-        self.by_pid.insert(process.pid, index);
-        self.living.insert(process.pid);
-        self.list.push(process);
+        let executable = self.executables.keep(executable);
+        self.by_pid.insert(pid, index);
+        self.living.insert(pid);
+        self.list.push(Process {
+            pid,
+            parent,
+            start_ns,
+            executable,
+        });
         index
+    }
+}
+
+/// The paths of executables, as many as a trace takes.
+#[derive(Default)]
+struct Executables {
+    all: HashSet<FilePath>,
+    bytes: usize,
+    /// Bytes, each as often as it was kept.
+    run: usize,
+}
+
+impl Executables {
+    /// The path, or the empty one of an unknown executable where there is no room for it or it names nothing.
+    fn keep(&mut self, path: FilePath) -> FilePath {
+        let length = path.as_bytes().len();
+        if path.check().is_err() || self.run + length > RUN_BYTES {
+            return FilePath::default();
+        }
+        if !self.all.contains(&path) {
+            if self.all.len() >= EXECUTABLES || self.bytes + length > EXECUTABLE_BYTES {
+                return FilePath::default();
+            }
+            self.bytes += length;
+            self.all.insert(path.clone());
+        }
+        self.run += length;
+        path
     }
 }
 
@@ -81,13 +124,7 @@ fn executable_of(pid: u32) -> FilePath {
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything; after it come state and parent.
-    stat[stat.rfind(')')? + 1..]
-        .split_ascii_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
+    Some(crate::cpu::Stat::of(pid)?.parent)
 }
 
 #[cfg(test)]
@@ -127,5 +164,28 @@ mod tests {
                 (Some(0), 10, myself),
             ]
         );
+    }
+
+    #[test]
+    fn audit_04_processes_without_end_count_as_their_parents() {
+        let mut processes = Processes::default();
+        let first = 5_000_000;
+        processes.fork(first, first + 1, 0);
+        let long = FilePath::from(format!("/{}", "x".repeat(4000)).as_str());
+        let last = first + 2 * PROCESSES as u32;
+        for pid in first + 2..last {
+            processes.fork(pid - 1, pid, 1);
+            processes.exec(pid, Some(long.clone()), 1);
+            processes.exit(pid - 1);
+        }
+        let living: HashSet<u32> = processes.living().collect();
+        assert_eq!(living, HashSet::from([first, last - 1]));
+        assert!(processes.by_pid.len() <= PROCESSES + 1);
+        let end = processes.index(last - 1, 2);
+        assert_eq!(end as usize, PROCESSES - 1, "the last that there was room for");
+        let list = processes.into_list();
+        assert_eq!(list.len(), PROCESSES);
+        let bytes: usize = list.iter().map(|p| p.executable.as_bytes().len()).sum();
+        assert!(bytes <= RUN_BYTES && bytes > RUN_BYTES / 2);
     }
 }

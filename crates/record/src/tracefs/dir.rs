@@ -1,10 +1,11 @@
 //! tracefs itself, and an instance of it that is removed again whatever happens.
 //!
-//! Instances are named `headstart-PID-N`. One that a killed recorder left is removed by the next recorder; one that is
-//! in use cannot be removed by anybody, since its pipes are open.
+//! Instances are named `headstart-PID-N`. Whoever made one holds a lock on its directory, which is free when it is dead,
+//! in whatever pid namespace it lived. So one that a killed recorder left is removed by the next recorder, and one that is
+//! in use by nobody.
 
 use crate::error::RecordError;
-use rustix::fs::{CWD, Dir, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::fs::{CWD, Dir, FlockOperation, Mode, OFlags, flock, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use std::io::{self, Read, Write};
@@ -90,22 +91,27 @@ impl Instance {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let instances =
             openat(root, "instances", flags, Mode::empty()).map_err(|e| refused("open its instances", e))?;
-        remove_stale(&instances);
+        remove_dead(&instances);
         let name = format!(
             "{PREFIX}{}-{}",
             std::process::id(),
             COUNT.fetch_add(1, Ordering::Relaxed)
         );
+        // Between its making and its lock nobody may take it for a dead one's. The lock goes with the descriptor.
+        let making =
+            openat(root, "instances", flags, Mode::empty()).map_err(|e| refused("open its instances", e))?;
+        flock(&making, FlockOperation::LockShared).map_err(|e| refused("lock its instances", e))?;
         mkdirat(&instances, &name, Mode::RWXU).map_err(|e| refused("make a trace instance", e))?;
         let mut instance = Instance {
             instances,
             dir: None,
             name,
         };
-        instance.dir = Some(
-            openat(&instance.instances, &instance.name, flags, Mode::empty())
-                .map_err(|e| refused("open the trace instance", e))?,
-        );
+        let dir = openat(&instance.instances, &instance.name, flags, Mode::empty())
+            .map_err(|e| refused("open the trace instance", e))?;
+        flock(&dir, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|e| refused("lock the trace instance", e))?;
+        instance.dir = Some(dir);
         Ok(instance)
     }
 
@@ -190,19 +196,45 @@ fn names(dir: Dir) -> rustix::io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The process an instance belongs to; `None` if it is not one of headstart's.
-fn owner(name: &str) -> Option<u32> {
-    name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+/// Whether an instance is one of headstart's recorders', by its name.
+fn is_own(name: &str) -> bool {
+    let numbers = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+    numbers.is_some_and(|(pid, count)| pid.parse::<u32>().is_ok() && count.parse::<u32>().is_ok())
 }
 
-/// Removes instances of recorders that no longer run. One of another pid namespace may look dead but is in use, so
-/// the kernel refuses (EBUSY), which is right; nothing here can fail a recording.
-fn remove_stale(instances: &OwnedFd) {
+/// Removes instances of recorders that no longer run: they would trace for ever. Whoever records with BPF removes them
+/// too, and nothing here can fail a recording.
+pub(crate) fn remove_stale() {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let instances = open_root().map(|root| openat(&root, "instances", flags, Mode::empty()));
+    if let Ok(Ok(instances)) = instances {
+        remove_dead(&instances);
+    }
+}
+
+fn remove_dead(instances: &OwnedFd) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(dir) = Dir::read_from(instances) else {
         return;
     };
-    for name in names(dir).unwrap_or_default() {
-        if owner(&name).is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+    let dead: Vec<String> = names(dir).unwrap_or_default();
+    let dead: Vec<String> = dead.into_iter().filter(|name| is_own(name)).collect();
+    // Most often there is none.
+    if dead.is_empty() {
+        return;
+    }
+    // While somebody makes one, or removes them too, this is left to the next.
+    let Ok(alone) = openat(instances, ".", flags, Mode::empty()) else {
+        return;
+    };
+    if flock(&alone, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return;
+    }
+    for name in dead {
+        let owner = openat(instances, &name, flags | OFlags::NOFOLLOW, Mode::empty());
+        let free = owner.is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok());
+        if free {
+            // One that is in use after all the kernel does not remove.
             let _ = unlinkat(instances, &name, rustix::fs::AtFlags::REMOVEDIR);
         }
     }
@@ -213,20 +245,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_is_removed_when_dropped_and_by_the_next_recorder() {
+    fn audit_12_an_instance_is_removed_when_dropped_and_after_its_recorders_death_by_any_other() {
         let root = match open_root() {
             Ok(root) => root,
             Err(e) => return crate::testing::skip("recording with tracefs", &[&e.to_string()]),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let exists = |name: &str| openat(&root, format!("instances/{name}"), flags, Mode::empty()).is_ok();
-        // The highest number is never given to a process.
-        let stale = format!("{PREFIX}{}-0", u32::MAX);
         let instances = openat(&root, "instances", flags, Mode::empty()).unwrap();
-        mkdirat(&instances, &stale, Mode::RWXU).unwrap();
+        // By the number that this process has now, as those of a process that has ended are used again.
+        let stale = format!("{PREFIX}{}-999999", std::process::id());
+        let foreign = format!("{PREFIX}test-{}", std::process::id());
+        for name in [&stale, &foreign] {
+            mkdirat(&instances, name, Mode::RWXU).unwrap();
+        }
         let instance = Instance::create(&root).unwrap();
         let name = instance.name.clone();
-        assert!(exists(&name) && !exists(&stale));
+        // Another test may be making one at that moment.
+        let begun = Instant::now();
+        while exists(&stale) && begun.elapsed() < Duration::from_secs(20) {
+            remove_stale();
+        }
+        assert!(exists(&name) && !exists(&stale) && exists(&foreign));
+        unlinkat(&instances, &foreign, rustix::fs::AtFlags::REMOVEDIR).unwrap();
         drop(instance);
         assert!(!exists(&name));
     }
@@ -253,10 +294,16 @@ mod tests {
     }
 
     #[test]
-    fn only_own_names_have_an_owner() {
-        assert_eq!(owner("headstart-12-0"), Some(12));
-        assert_eq!(owner("headstart-12"), Some(12));
-        assert_eq!(owner("headstart-x"), None);
-        assert_eq!(owner("foo-12"), None);
+    fn only_recorders_have_such_names() {
+        assert!(is_own("headstart-12-0"));
+        for other in [
+            "headstart",
+            "headstart-12",
+            "headstart-x-0",
+            "headstart-12-x",
+            "foo-12-0",
+        ] {
+            assert!(!is_own(other), "{other}");
+        }
     }
 }

@@ -10,9 +10,10 @@ use super::dir::{Instance, open_root};
 use super::inodes::Inodes;
 use super::interpret::Interpreter;
 use super::tasks::Tasks;
+use crate::clock::monotonic_ns;
 use crate::error::RecordError;
 use crate::event::Event;
-use crate::recorder::monotonic_ns;
+use crate::namespace;
 use headstart_model::trace::{Evidence, Scope};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -40,6 +41,10 @@ impl Early {
     /// Ends the tracing of the instance `name`, reads what it has, and removes it. What processes in `excluded` did is
     /// left out.
     pub(crate) fn take(name: &str, excluded: &[u32]) -> Result<Early, NoEarly> {
+        // In a container it is the host's.
+        if !namespace::is_initial().unwrap_or(false) {
+            return Err(NoEarly::None);
+        }
         let root = open_root().map_err(|_| NoEarly::NotYet)?;
         let useless = |error: RecordError| NoEarly::Useless(error.to_string());
         let instance = Instance::adopt(&root, name).map_err(useless)?;

@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// What tells a file from another one of the same number.
-pub(super) type Born = (i64, u32, u32);
+pub(super) type Birth = (i64, u32, u32);
 
 /// What was found behind a number.
 pub(super) struct Found {
@@ -20,7 +20,7 @@ pub(super) struct Found {
     pub size: u64,
     pub mtime_ns: i64,
     pub mode: u32,
-    pub born: Born,
+    pub born: Birth,
 }
 
 impl Found {
@@ -33,15 +33,15 @@ impl Found {
             size: u64::MAX,
             mtime_ns: 0,
             mode: 0,
-            born: Born::default(),
+            born: Birth::default(),
         }
     }
 }
 
 /// Opens an inode by its number.
-pub(super) fn by_number(doors: &[Door], inode: u64) -> Option<Found> {
-    doors.iter().find_map(|(door, mount)| {
-        let file = handle::open(door.as_fd(), &mount.fstype, inode).ok()?;
+pub(super) fn by_number(openers: &[Opener], inode: u64) -> Option<Found> {
+    openers.iter().find_map(|(opener, mount)| {
+        let file = handle::open(opener.as_fd(), &mount.fstype, inode).ok()?;
         describe(&file, inode, &mount.fstype, Some(mount))
     })
 }
@@ -61,19 +61,19 @@ pub(super) fn by_path(path: &[u8], inode: u64, fstype: &str) -> Found {
 }
 
 /// A directory through which a file system's inodes can be opened.
-pub(super) type Door = (OwnedFd, Mount);
+pub(super) type Opener = (OwnedFd, Mount);
 
-/// The doors of a file system, whole ones before mounts of a part.
-pub(super) fn doors(mounts: &Mounts, dev: Dev) -> Vec<Door> {
+/// Those of a file system, whole ones before mounts of a part.
+pub(super) fn openers(mounts: &Mounts, dev: Dev) -> Vec<Opener> {
     // Memory and network file systems do not take numbers, or would ask a server.
     let mut all: Vec<&Mount> = mounts.of_device(dev).filter(|mount| mount.is_local()).collect();
     all.sort_by_key(|m| m.root.len());
     all.into_iter()
-        .filter_map(|mount| Some((door(mount)?, mount.clone())))
+        .filter_map(|mount| Some((opener(mount)?, mount.clone())))
         .collect()
 }
 
-fn door(mount: &Mount) -> Option<OwnedFd> {
+fn opener(mount: &Mount) -> Option<OwnedFd> {
     // A descriptor with O_PATH would not do for open_by_handle_at(2).
     let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = openat(
@@ -140,7 +140,7 @@ fn mtime(stat: &Statx) -> i64 {
 }
 
 /// Time of birth where the file system has one, else the generation.
-fn born(stat: &Statx, generation: u32) -> Born {
+fn born(stat: &Statx, generation: u32) -> Birth {
     match stat.stx_mask & StatxFlags::BTIME.bits() {
         0 => (0, 0, generation),
         _ => (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec, 0),

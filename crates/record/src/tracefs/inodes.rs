@@ -4,15 +4,25 @@
 //! and given to another file is noticed (the other is born at another time) and a file that grows has its size; no
 //! descriptor is kept, so that nothing is kept from being unmounted or freed.
 
-use super::found::{Born, Door, Found, by_number, by_path, doors};
-use super::procs::Held;
+use super::found::{Birth, Found, Opener, by_number, by_path, openers};
+use super::procs::ProcessFiles;
 use crate::error::RecordError;
 use crate::event::{Dev, Event, FileSeen, Place};
+use crate::limits::{FILE_BYTES, FILE_IDS};
 use crate::mounts::Mounts;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+
+/// The most inodes, and the most files executed: as many as a recording has names for. What is used of others is lost.
+const MOST: usize = FILE_IDS;
+
+/// What an inode is called that there is no room for: no file has this number.
+const NO_ROOM: Sight = Sight {
+    id: u64::MAX,
+    size: u64::MAX,
+};
 
 /// The inodes seen so far.
 pub(super) struct Inodes {
@@ -20,6 +30,8 @@ pub(super) struct Inodes {
     known: HashMap<(Dev, u64), Known>,
     block: HashMap<(Dev, u64), Option<u64>>,
     executed: HashMap<(Dev, u64), Vec<u8>>,
+    /// Bytes of the paths executed.
+    executed_bytes: usize,
     next: u64,
     batch: Batch,
 }
@@ -28,8 +40,8 @@ pub(super) struct Inodes {
 #[derive(Default)]
 struct Batch {
     number: u64,
-    doors: HashMap<Dev, Vec<Door>>,
-    held: Held,
+    openers: HashMap<Dev, Vec<Opener>>,
+    files: ProcessFiles,
 }
 
 /// What is known of an inode.
@@ -38,7 +50,7 @@ struct Known {
     batch: u64,
     /// `None`: not a file anybody can name, and not one of a mounted file system.
     file: Option<Sight>,
-    born: Option<Born>,
+    born: Option<Birth>,
 }
 
 /// A file, as uses need it.
@@ -56,6 +68,7 @@ impl Inodes {
             known: HashMap::new(),
             block: HashMap::new(),
             executed: HashMap::new(),
+            executed_bytes: 0,
             next: first,
             batch: Batch::default(),
         })
@@ -81,7 +94,7 @@ impl Inodes {
     /// A path that was executed: its process may run something else, or nothing, before anybody looks.
     pub fn executed(&mut self, path: &[u8]) {
         // A relative one is relative to the process's directory, not to this one's.
-        if !path.starts_with(b"/") {
+        if !path.starts_with(b"/") || self.executed_bytes + path.len() > FILE_BYTES {
             return;
         }
         if let Ok(metadata) = std::fs::metadata(OsStr::from_bytes(path)) {
@@ -90,9 +103,11 @@ impl Inodes {
                 major: rustix::fs::major(dev),
                 minor: rustix::fs::minor(dev),
             };
-            self.executed
-                .entry((dev, metadata.ino()))
-                .or_insert_with(|| path.to_vec());
+            let bytes = &mut self.executed_bytes;
+            self.executed.entry((dev, metadata.ino())).or_insert_with(|| {
+                *bytes += path.len();
+                path.to_vec()
+            });
         }
     }
 
@@ -104,6 +119,9 @@ impl Inodes {
             if known.batch == self.batch.number {
                 return known.file;
             }
+        }
+        if before.is_none() && self.known.len() >= MOST {
+            return Some(NO_ROOM);
         }
         // Nothing is learned from memory and network file systems, so a path that cannot be found there is no loss.
         let matters = dev.major != 0 || self.mounts.of_device(dev).any(|mount| mount.is_local());
@@ -148,6 +166,9 @@ impl Inodes {
         if device.major == 0 {
             return None;
         }
+        if self.block.len() >= MOST {
+            return None;
+        }
         let pages = *self.block.entry((dev, inode)).or_insert_with(|| {
             let sectors =
                 std::fs::read_to_string(format!("/sys/dev/block/{}:{}/size", device.major, device.minor));
@@ -187,13 +208,17 @@ impl Inodes {
 
     fn find(&mut self, dev: Dev, inode: u64, pid: u32) -> Option<Found> {
         let mounts = &self.mounts;
-        let doors = self.batch.doors.entry(dev).or_insert_with(|| doors(mounts, dev));
-        let by_number = by_number(doors, inode);
+        let openers = self
+            .batch
+            .openers
+            .entry(dev)
+            .or_insert_with(|| openers(mounts, dev));
+        let by_number = by_number(openers, inode);
         if by_number.is_some() {
             return by_number;
         }
         let ids = mounts.of_device(dev).map(|mount| mount.id);
-        let held = self.batch.held.path(pid, dev, inode, ids);
+        let held = self.batch.files.path(pid, dev, inode, ids);
         let path = held.or_else(|| self.executed.get(&(dev, inode)).map(Vec::as_slice))?;
         let fstype = mounts
             .of_device(dev)

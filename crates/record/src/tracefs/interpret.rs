@@ -127,6 +127,7 @@ fn exec(time_ns: u64, pid: u32, path: Vec<u8>, sink: &mut dyn FnMut(Event)) {
             root,
             kind,
             found: true,
+            uid: 0,
         }));
     }
 }

@@ -4,7 +4,7 @@
 //! cache elsewhere; process starts and ends; and metadata misses. What it cannot see:
 //!
 //! - paths looked up, but for those executed;
-//! - pages that a reader took while it waited for the next one: the kernel has no event for them (`bpf/asked.h`);
+//! - pages that a reader took while it waited for the next one: the kernel has no event for them (`bpf/filemap_events.h`);
 //! - the path of a file that was removed within a drain interval (100 ms) of its use, or whose file system neither
 //!   takes file handles by number nor has it open or mapped in a process that still lives;
 //! - on btrfs, which of several subvolumes a file is in, if more than one is mounted (the first that fits is taken).
@@ -24,22 +24,32 @@ mod page;
 mod procs;
 mod tasks;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Missed};
+use crate::clock::monotonic_ns;
 use crate::error::RecordError;
 use crate::event::Event;
+use crate::namespace;
 use crate::options::Options;
 use buffers::Buffers;
 use decode::{Decoder, Record};
 use dir::Instance;
+pub(crate) use dir::remove_stale;
 pub(crate) use early::{Early, NoEarly};
 use headstart_model::trace::{Backend as BackendName, Evidence, Scope};
 use inodes::Inodes;
 use interpret::Interpreter;
 use std::collections::HashSet;
+use std::time::Duration;
 use tasks::Tasks;
 
-/// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
-const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+/// How often the buffers are drained. It costs some hundred microseconds: a file is opened for each inode that was used.
+const DRAIN_EVERY: Duration = Duration::from_millis(100);
+
+/// How much larger the buffers are than those of BPF programs, which send what is new only, and five times as often.
+const TIMES_LARGER: usize = 8;
+
+/// The most bytes of all buffers.
+const BUFFERS_MAX: usize = 16 << 20;
 
 /// The back-end, attached and running.
 pub(crate) fn start(options: &Options) -> Result<Box<dyn Backend>, RecordError> {
@@ -61,11 +71,19 @@ struct Tracefs {
 
 impl Tracefs {
     fn start(options: &Options) -> Result<Tracefs, RecordError> {
-        check_namespace()?;
+        if !namespace::is_initial()? {
+            return Err(RecordError::Unsupported {
+                backend: "tracefs",
+                feature: "its events name threads as the initial pid namespace does, and this is another"
+                    .into(),
+                way_out: "record outside the container, or with --backend bpf",
+            });
+        }
         let instance = Instance::create(&dir::open_root()?)?;
         // Sized first, while the instance is still switched on, as it is when new: of one that is switched off, the
         // kernel waits for everybody to have left it, some 20 ms.
-        let each = Buffers::size(&instance, options.buffer_bytes)?;
+        let bytes = options.buffer_bytes.saturating_mul(TIMES_LARGER).min(BUFFERS_MAX);
+        let each = Buffers::size(&instance, bytes)?;
         instance.write("tracing_on", "0")?;
         // A full buffer keeps what it has: the beginning of a start is worth more than its end.
         instance.write("options/overwrite", "0")?;
@@ -125,14 +143,18 @@ impl Backend for Tracefs {
         self.decoder.evidence
     }
 
-    fn add_root(&mut self, pid: u32) -> Result<(), RecordError> {
+    fn drain_every(&self) -> Duration {
+        DRAIN_EVERY
+    }
+
+    fn add_root(&mut self, pid: u32) -> Result<u32, RecordError> {
         self.reader.tasks.add_root(pid);
         self.reader.runs(pid);
         if self.scope == Scope::Tree {
             self.instance.write("set_event_pid", &pid.to_string())?;
             self.instance.write("tracing_on", "1")?;
         }
-        Ok(())
+        Ok(pid)
     }
 
     fn drain(&mut self, sink: &mut dyn FnMut(Event)) -> Result<(), RecordError> {
@@ -140,11 +162,7 @@ impl Backend for Tracefs {
             self.exclude_new_threads()?;
         }
         // What one processor wrote while another was read waits for the next time: only up to here all are complete.
-        let complete = if self.stopped {
-            u64::MAX
-        } else {
-            crate::recorder::monotonic_ns()
-        };
+        let complete = if self.stopped { u64::MAX } else { monotonic_ns() };
         self.buffers.read(&self.decoder, &mut self.waiting)?;
         self.waiting.sort_by_key(|record| record.time_ns);
         let ready = self.waiting.partition_point(|record| record.time_ns <= complete);
@@ -164,20 +182,10 @@ impl Backend for Tracefs {
         Ok(None)
     }
 
-    fn lost(&mut self) -> Result<u64, RecordError> {
-        self.buffers.lost(&self.instance)
-    }
-}
-
-fn check_namespace() -> Result<(), RecordError> {
-    use std::os::unix::fs::MetadataExt;
-    match std::fs::metadata("/proc/self/ns/pid") {
-        Ok(namespace) if namespace.ino() != INITIAL_PID_NAMESPACE => Err(RecordError::Unsupported {
-            backend: "tracefs",
-            feature: "this is not the initial pid namespace".into(),
-            way_out: "record outside the container, or with --backend bpf",
-        }),
-        Ok(_) => Ok(()),
-        Err(error) => Err(RecordError::io("look at /proc/self/ns/pid", error)),
+    fn missed(&mut self) -> Result<Missed, RecordError> {
+        Ok(Missed {
+            events: self.buffers.lost(&self.instance)?,
+            lookups: 0,
+        })
     }
 }

@@ -7,16 +7,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What the processes looked at so far hold.
+/// The files that the processes looked at so far have open or mapped.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct ProcessFiles {
     mapped: HashMap<(Dev, u64), Vec<u8>>,
     /// By mount, since st_dev is not the super block's device on btrfs.
     open: HashMap<(u32, u64), Vec<u8>>,
     looked: HashSet<u32>,
 }
 
-impl Held {
+impl ProcessFiles {
     /// The path by which `pid` holds an inode of the file system `dev`, which is mounted as `mounts` (their ids). A
     /// process is looked at once.
     pub fn path(
@@ -142,21 +142,21 @@ mod tests {
 
     #[test]
     fn a_mapped_and_an_open_file_of_this_process_are_found() {
-        let mut held = Held::default();
+        let mut files = ProcessFiles::default();
         let pid = std::process::id();
         let executable = fs::read_link("/proc/self/exe").unwrap();
         let maps = fs::read("/proc/self/maps").unwrap();
         let (dev, inode, _) = maps.split(|b| *b == b'\n').filter_map(mapping).next().unwrap();
-        let path = held.path(pid, dev, inode, [].into_iter()).unwrap();
+        let path = files.path(pid, dev, inode, [].into_iter()).unwrap();
         assert_eq!(path, executable.as_os_str().as_bytes());
 
         let file = tempfile::NamedTempFile::new().unwrap();
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_file().as_raw_fd())).unwrap();
         let inode = file.as_file().metadata().unwrap().ino();
-        let found = held.path(pid, dev, inode, mount_id(&info).into_iter());
+        let found = files.path(pid, dev, inode, mount_id(&info).into_iter());
         assert_eq!(found, None, "looked at before the file was opened");
-        let mut held = Held::default();
-        let found = held.path(pid, dev, inode, mount_id(&info).into_iter());
+        let mut files = ProcessFiles::default();
+        let found = files.path(pid, dev, inode, mount_id(&info).into_iter());
         assert_eq!(found, Some(file.path().as_os_str().as_bytes()));
     }
 }

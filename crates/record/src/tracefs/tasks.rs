@@ -9,6 +9,10 @@ use headstart_model::trace::Scope;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
+/// The most threads that are kept: all that Linux has at once by default, and more than any start begins. Of others the
+/// process is asked for each time.
+const MOST: usize = 1 << 18;
+
 /// The threads seen so far.
 #[derive(Debug)]
 pub(super) struct Tasks {
@@ -46,7 +50,7 @@ impl Tasks {
             Some(pid) => *pid,
             None => {
                 let pid = group_of(tid).or((self.scope == Scope::Tree).then_some(tid))?;
-                self.process_of.insert(tid, pid);
+                self.note(tid, pid);
                 pid
             }
         };
@@ -62,8 +66,14 @@ impl Tasks {
             .copied()
             .or_else(|| group_of(parent))
             .unwrap_or(parent);
-        self.process_of.insert(tid, if thread { parent } else { tid });
+        self.note(tid, if thread { parent } else { tid });
         (!thread && !self.excluded.contains(&parent)).then_some((parent, tid))
+    }
+
+    fn note(&mut self, tid: u32, pid: u32) {
+        if self.process_of.len() < MOST || self.process_of.contains_key(&tid) {
+            self.process_of.insert(tid, pid);
+        }
     }
 
     /// Threads of the excluded processes that the kernel has not been told of.

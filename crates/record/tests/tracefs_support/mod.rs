@@ -157,9 +157,9 @@ impl Drop for Private {
 }
 
 /// A shell that waits for a word before it becomes the script's.
-pub struct Held(Child);
+pub struct Waiting(Child);
 
-impl Drop for Held {
+impl Drop for Waiting {
     fn drop(&mut self) {
         // Ended already, unless the test failed.
         let _ = self.0.kill();
@@ -167,14 +167,14 @@ impl Drop for Held {
     }
 }
 
-impl Held {
+impl Waiting {
     /// Starts it.
-    pub fn start(script: &str) -> Held {
+    pub fn start(script: &str) -> Waiting {
         let script = format!(
             "read go || exit 1; exec sh -c '{}'",
             script.replace('\'', "'\\''")
         );
-        Held(
+        Waiting(
             Command::new("sh")
                 .args(["-c", &script])
                 .stdin(Stdio::piped())

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Everywhere: what enters the cache. Metadata, and where nothing better is known, files. */
-#ifndef ADDED_H
-#define ADDED_H
+#ifndef FILEMAP_ADD_H
+#define FILEMAP_ADD_H
 
 static __always_inline int added(const struct address_space *mapping, u64 index, const void *folio, bool is_folio)
 {
-	u32 tgid = current_tgid();
 	const struct inode *inode;
 	struct record_metadata *r;
 	u32 pages;
 
-	if (!wanted(tgid))
+	if (!current_is_wanted())
 		return 0;
 	inode = mapping->host;
 	if (inode->i_sb->s_magic != BDEVFS_MAGIC) {
@@ -21,10 +20,10 @@ static __always_inline int added(const struct address_space *mapping, u64 index,
 	}
 	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {
-		count_lost();
+		count(&lost);
 		return 0;
 	}
-	head(&r->head, RECORD_METADATA, 0, current_number(tgid));
+	head(&r->head, RECORD_METADATA, 0, current_number());
 	r->start = index;
 	r->dev = inode->i_rdev;
 	r->pages = is_folio ? folio_pages(folio) : 1;

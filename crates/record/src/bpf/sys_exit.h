@@ -1,11 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Which paths are looked up. */
-#ifndef LOOKUPS_H
-#define LOOKUPS_H
+#ifndef SYS_EXIT_H
+#define SYS_EXIT_H
 
-/* Tells of a look-up by the current process: a path (0: none), relative to a descriptor. By numbers: see tell_file. */
-__noinline int tell_lookup(u64 text, int descriptor, u32 how)
+/*
+ * Whether a look-up by this user is sent. Anybody can make a million of them a second, of paths that nobody else needs:
+ * so there is an end to them, users other than root have one of their own and, where everybody is recorded, at most
+ * half of the ring buffer.
+ */
+static __always_inline bool lookup_fits(u32 uid)
 {
+	s64 *left = uid ? &lookups_left.others : &lookups_left.root;
+
+	if (*(volatile s64 *)left <= 0)
+		return false;
+	__sync_fetch_and_add(left, -1);
+	return !uid || config.tree_scope ||
+	       bpf_ringbuf_query(&lookups, BPF_RB_AVAIL_DATA) <= bpf_ringbuf_query(&lookups, BPF_RB_RING_SIZE) / 2;
+}
+
+/* Sends a look-up by the current process: a path (0: none), relative to a descriptor. By numbers: see send_file. */
+__noinline int send_lookup(u64 text, int descriptor, u32 how)
+{
+	u32 uid = bpf_get_current_uid_gid();
 	const struct task_struct *task = (const void *)bpf_get_current_task();
 	const struct fs_struct *fs = BPF_CORE_READ(task, fs);
 	u32 at = sizeof(struct record_lookup);
@@ -15,9 +32,11 @@ __noinline int tell_lookup(u64 text, int descriptor, u32 how)
 	u64 dentry = 0, mnt = 0;
 	long n = 0;
 
-	s = take_scratch();
-	if (!s)
+	s = lookup_fits(uid) ? take_scratch() : NULL;
+	if (!s) {
+		count(&dropped);
 		return -1;
+	}
 	r = (void *)s->bytes;
 	if (text) {
 		if (how & LOOKUP_KERNEL_TEXT)
@@ -32,9 +51,9 @@ __noinline int tell_lookup(u64 text, int descriptor, u32 how)
 		absolute = s->bytes[at] == '/';
 		at += n;
 	}
-	head(&r->head, RECORD_LOOKUP, (how & LOOKUP_KIND) - 1, current_number(current_tgid()));
+	head(&r->head, RECORD_LOOKUP, (how & LOOKUP_KIND) - 1, current_number());
 	r->length = n;
-	r->unused = 0;
+	r->uid = uid;
 	if (!(how & LOOKUP_MISSING))
 		r->head.flags |= LOOKUP_FOUND;
 	if (absolute) {
@@ -63,7 +82,7 @@ __noinline int tell_lookup(u64 text, int descriptor, u32 how)
 		r->head.flags |= LOOKUP_HAS_BASE;
 		at += place(&r->base, s, at, dentry, mnt);
 	}
-	return send(s, at);
+	return send(&lookups, &dropped, s, at);
 }
 
 SEC("tp_btf/sys_exit")
@@ -83,7 +102,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 		how |= LOOKUP_MISSING;
 	else if (ret < 0 || how & LOOKUP_ONLY_MISSING)
 		return 0;
-	if (!wanted(current_tgid()) || is_compat_task(bpf_get_current_task()))
+	if (!current_is_wanted() || is_compat_task(bpf_get_current_task()))
 		return 0;
 	if (how & (LOOKUP_AT | LOOKUP_DESCRIPTOR))
 		descriptor = syscall_argument(regs, 0);
@@ -94,7 +113,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	} else if (how & LOOKUP_MISSING) {
 		return 0;
 	}
-	tell_lookup(text, descriptor, how);
+	send_lookup(text, descriptor, how);
 	return 0;
 }
 

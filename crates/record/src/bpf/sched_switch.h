@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* How long processes wait for block devices. */
-#ifndef WAITS_H
-#define WAITS_H
+#ifndef SCHED_SWITCH_H
+#define SCHED_SWITCH_H
 
 /* Threads that wait, and since when. Direct-mapped by thread: a collision loses the one that waits longer. */
 #define WAITS (1 << 12)

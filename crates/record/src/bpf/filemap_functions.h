@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Pages used, 5.10 to 6.11: the functions themselves. */
-#ifndef FUNCTIONS_H
-#define FUNCTIONS_H
+#ifndef FILEMAP_FUNCTIONS_H
+#define FILEMAP_FUNCTIONS_H
 
 static __always_inline int read_call(const struct kiocb *iocb, const struct iov_iter *iter)
 {

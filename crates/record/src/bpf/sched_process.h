@@ -1,54 +1,54 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Which processes there are, and what they run. */
-#ifndef PROCESSES_H
-#define PROCESSES_H
+#ifndef SCHED_PROCESS_H
+#define SCHED_PROCESS_H
 
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child)
 {
-	u32 tgid = child->tgid, parent_tgid = parent->tgid, number;
+	u32 tgid = child->tgid, pid = number_of(parent);
 	struct record_fork *r;
 	u8 one = 1;
 
 	/* Threads share the number of their group. */
 	if (child->pid != tgid || stopped)
 		return 0;
-	if (self.level && parent_tgid == self.tgid) {
-		number = number_of(child);
-		bpf_map_update_elem(&born, &number, &tgid, BPF_ANY);
-	}
 	if (config.tree_scope) {
-		if (!wanted(parent_tgid))
+		if (!wanted(parent->tgid))
 			return 0;
 		if (bpf_map_update_elem(&listed, &tgid, &one, BPF_ANY))
-			count_lost();
+			count(&lost);
+	} else if (self.level && !pid) {
+		return 0;
 	}
 	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {
-		count_lost();
+		count(&lost);
 		return 0;
 	}
-	head(&r->head, RECORD_FORK, 0, number_of(parent));
+	head(&r->head, RECORD_FORK, 0, pid);
 	r->child = number_of(child);
 	r->unused = 0;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
-/* Tells what the current process runs from now on. By numbers: see tell_file. */
-__noinline int tell_exec(u64 address)
+/* Sends what the current process runs from now on. By numbers: see send_file. */
+__noinline int send_exec(u64 address)
 {
 	const struct file *file = (const void *)address;
 	struct scratch *s = take_scratch();
 	u32 at = sizeof(struct record_exec);
 	struct record_exec *r;
 
-	if (!s)
+	if (!s) {
+		count(&lost);
 		return -1;
+	}
 	r = (void *)s->bytes;
-	head(&r->head, RECORD_EXEC, 0, current_number(current_tgid()));
+	head(&r->head, RECORD_EXEC, 0, current_number());
 	at += place(&r->executable, s, at, (u64)BPF_CORE_READ(file, f_path.dentry), (u64)BPF_CORE_READ(file, f_path.mnt));
-	return send(s, at);
+	return send(&ring, &lost, s, at);
 }
 
 SEC("tp_btf/sched_process_exec")
@@ -57,15 +57,15 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 	u64 filename, interp;
 	u32 how = LOOKUP_KERNEL_TEXT | 1 /* open */;
 
-	if (!wanted(current_tgid()))
+	if (!current_is_wanted())
 		return 0;
-	tell_exec((u64)BPF_CORE_READ(bprm, file));
+	send_exec((u64)BPF_CORE_READ(bprm, file));
 	/* sys_exit sees an execve that succeeds too late: its memory is gone. */
 	filename = (u64)BPF_CORE_READ(bprm, filename);
 	interp = (u64)BPF_CORE_READ(bprm, interp);
-	tell_lookup(filename, AT_FDCWD, how);
+	send_lookup(filename, AT_FDCWD, how);
 	if (interp != filename)
-		tell_lookup(interp, AT_FDCWD, how);
+		send_lookup(interp, AT_FDCWD, how);
 	return 0;
 }
 
@@ -78,13 +78,13 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	/* Others of its threads still live. */
 	if (BPF_CORE_READ(task, signal, live.counter) > 0)
 		return 0;
-	if (wanted(tgid)) {
+	if (wanted(tgid) && (config.tree_scope || !self.level || number_of(task))) {
 		r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 		if (r) {
 			head(&r->head, RECORD_EXIT, 0, number_of(task));
 			bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 		} else {
-			count_lost();
+			count(&lost);
 		}
 	}
 	/* Its number will be another's. */

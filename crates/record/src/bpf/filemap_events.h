@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Pages used, from 6.12 on: the kernel says what is asked for. */
-#ifndef ASKED_H
-#define ASKED_H
+#ifndef FILEMAP_EVENTS_H
+#define FILEMAP_EVENTS_H
 
 /*
  * The page that a read begins with, of which the event may tell but the end: where a reader wakes up while the pages that
@@ -36,7 +36,7 @@ static __always_inline u64 read_begins(u64 index)
 SEC("tp_btf/mm_filemap_get_pages")
 int BPF_PROG(get_pages, struct address_space *mapping, unsigned long index, unsigned long last_index)
 {
-	if (!wanted(current_tgid()))
+	if (!current_is_wanted())
 		return 0;
 	return plain_use(mapping, index ? read_begins(index) : 0, last_index, USE_READ);
 }
@@ -111,7 +111,7 @@ static __always_inline int fault_use(const struct address_space *mapping, u64 ad
 	u32 key = thread & (FAULTS - 1);
 	struct fault *fault;
 
-	if (!wanted(thread >> 32))
+	if (!current_is_wanted())
 		return 0;
 	fault = bpf_map_lookup_elem(&faults, &key);
 	if (fault && fault->thread == thread) {

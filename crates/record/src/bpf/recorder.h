@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Attached to nothing: what the recorder itself runs (BPF_PROG_RUN), to learn what only the kernel knows of it. */
+#ifndef RECORDER_H
+#define RECORDER_H
+
+/*
+ * What the programs need to know of the recorder. The argument is by how many levels the pid namespace that its /proc
+ * shows lies above its own.
+ */
+SEC("raw_tp")
+int about_self(u64 *ctx)
+{
+	const struct task_struct *task = (const void *)bpf_get_current_task();
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
+	u32 level = BPF_CORE_READ(pid, level);
+
+	self.root_dentry = (u64)BPF_CORE_READ(task, fs, root.dentry);
+	self.root_mount = (u64)BPF_CORE_READ(task, fs, root.mnt);
+	self.level = ctx[0] < level ? level - ctx[0] : 0;
+	self.pid_namespace = pid_namespace_of(upid_at(pid, self.level));
+	return 0;
+}
+
+/* More levels than a tree of 2^32 numbers has. */
+#define LEVELS 8
+
+/* The process of this number in a pid namespace, by the tree that the kernel itself looks in (find_pid_ns); 0: none. */
+static __always_inline struct pid *find_pid(const struct pid_namespace *namespace, u64 number)
+{
+	u64 slots = bpf_core_field_size(((struct xa_node *)NULL)->slots) / sizeof(void *);
+	u64 entry = (u64)BPF_CORE_READ(namespace, idr.idr_rt.xa_head);
+
+	for (int i = 0; i < LEVELS; i++) {
+		const struct xa_node *node = (const void *)(entry - 2);
+		u64 at;
+
+		/* Inner nodes are marked by their lowest two bits (xa_is_node), and begin behind the first page. */
+		if ((entry & 3) != 2 || entry <= 4096)
+			break;
+		at = number >> BPF_CORE_READ(node, shift);
+		/* Only the first may be asked for more than the tree has. */
+		if (i == 0 && at >= slots)
+			return NULL;
+		entry = 0;
+		bpf_probe_read_kernel(&entry, sizeof(entry),
+				      (const void *)node + bpf_core_field_offset(struct xa_node, slots) +
+					      (at & (slots - 1)) * sizeof(void *));
+	}
+	/* Other marked entries are no pointers; nor is anything at the root of an empty tree. */
+	return entry & 3 || !number ? NULL : (struct pid *)entry;
+}
+
+#define NO_ROOM (~0U)
+
+/*
+ * Lists the process of which the argument is the number in the recorder's own pid namespace. Returns its number as
+ * records will have it; 0: there is no such process, or it cannot be named so.
+ */
+SEC("raw_tp")
+int list_process(u64 *ctx)
+{
+	const struct task_struct *task = (const void *)bpf_get_current_task();
+	struct pid *own = BPF_CORE_READ(task, thread_pid), *pid;
+	u32 tgid = 0, number = 0;
+	u8 one = 1;
+
+	pid = find_pid((const void *)pid_namespace_of(upid_at(own, BPF_CORE_READ(own, level))), ctx[0]);
+	if (!pid)
+		return 0;
+	bpf_probe_read_kernel(&tgid, sizeof(tgid), upid_at(pid, 0) + bpf_core_field_offset(struct upid, nr));
+	if (BPF_CORE_READ(pid, level) >= self.level)
+		bpf_probe_read_kernel(&number, sizeof(number),
+				      upid_at(pid, self.level) + bpf_core_field_offset(struct upid, nr));
+	if (bpf_map_update_elem(&listed, &tgid, &one, BPF_ANY))
+		return NO_ROOM;
+	return number;
+}
+
+#endif

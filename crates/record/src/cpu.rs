@@ -1,0 +1,283 @@
+//! CPU time of recorded processes, from /proc.
+
+use crate::namespace;
+use std::collections::HashMap;
+use std::fs;
+
+/// Ticks a second of /proc's times: USER_HZ is 100 on every architecture headstart runs on.
+const TICKS: f64 = 100.0;
+
+/// CPU time spent so far. It never goes back.
+pub(crate) struct Cpu {
+    whose: Whose,
+    ticks: u64,
+}
+
+enum Whose {
+    Processes(Tree),
+    /// Everybody's but these processes'.
+    Machine(Vec<u32>),
+    /// The same in a container, where /proc/stat tells of the whole machine all the same.
+    Container(Vec<u32>),
+}
+
+impl Default for Cpu {
+    fn default() -> Cpu {
+        Cpu::of_processes()
+    }
+}
+
+impl Cpu {
+    /// Of the processes that [`look`](Cpu::look) is told of.
+    pub(crate) fn of_processes() -> Cpu {
+        Cpu {
+            whose: Whose::Processes(Tree::default()),
+            ticks: 0,
+        }
+    }
+
+    /// Of all processes that /proc shows but the `excluded`.
+    pub(crate) fn of_everybody(excluded: Vec<u32>) -> Cpu {
+        let whose = match namespace::is_initial() {
+            Ok(false) => Whose::Container(excluded),
+            _ => Whose::Machine(excluded),
+        };
+        Cpu { whose, ticks: 0 }
+    }
+
+    /// Looks it up; `living` are the recorded processes that live.
+    pub(crate) fn look(&mut self, living: impl Iterator<Item = u32>) {
+        let of = |excluded: &[u32]| {
+            excluded
+                .iter()
+                .filter_map(|pid| Stat::of(*pid))
+                .map(|stat| stat.ticks)
+                .sum()
+        };
+        let now = match &mut self.whose {
+            Whose::Processes(tree) => tree.look(living, Stat::of),
+            Whose::Machine(excluded) => of_machine().unwrap_or(0).saturating_sub(of(excluded)),
+            Whose::Container(excluded) => of_all().unwrap_or(0).saturating_sub(of(excluded)),
+        };
+        self.ticks = self.ticks.max(now);
+    }
+
+    pub(crate) fn seconds(&self) -> f64 {
+        self.ticks as f64 / TICKS
+    }
+}
+
+/// What /proc says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub parent: u32,
+    /// When it began, ticks since the machine did: tells it from another of the same number.
+    began: u64,
+    /// Its user and system time, and that of its children that were waited for, ticks.
+    ticks: u64,
+}
+
+impl Stat {
+    /// Of a process that has not been waited for.
+    pub(crate) fn of(pid: u32) -> Option<Stat> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in parentheses, may hold anything. After it: state, parent; utime, stime, cutime and cstime are the
+        // 12th to 15th, the time of its beginning the 20th.
+        let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        Some(Stat {
+            parent: u32::try_from(number(1)?).ok()?,
+            began: number(19)?,
+            ticks: number(11)? + number(12)? + number(13)? + number(14)?,
+        })
+    }
+}
+
+/// Processes that come and go, and the sum of their times.
+///
+/// A process that was waited for is part of its parent's time from then on: as long as it can be seen its own counts, and
+/// then its parent's. Only what nobody of the tree waits for, a daemon's, is kept when it goes.
+#[derive(Default)]
+struct Tree {
+    seen: HashMap<u32, Stat>,
+    kept: u64,
+}
+
+impl Tree {
+    /// The sum; `of` says what can be seen of a process, also of one that has ended, until it is waited for.
+    fn look(&mut self, living: impl Iterator<Item = u32>, of: impl Fn(u32) -> Option<Stat>) -> u64 {
+        let mut gone: HashMap<u32, Stat> = HashMap::new();
+        self.seen.retain(|pid, before| match of(*pid) {
+            Some(now) if now.began == before.began => {
+                *before = now;
+                true
+            }
+            _ => {
+                gone.insert(*pid, *before);
+                false
+            }
+        });
+        for pid in living {
+            if !self.seen.contains_key(&pid) {
+                self.seen.extend(of(pid).map(|stat| (pid, stat)));
+            }
+        }
+        for stat in gone.values() {
+            let mut parent = stat.parent;
+            // Whoever waited for it may be gone too; then that one's parent has both.
+            let mut steps = gone.len();
+            while let Some(above) = gone.get(&parent).filter(|_| steps > 0) {
+                parent = above.parent;
+                steps -= 1;
+            }
+            if !self.seen.contains_key(&parent) {
+                self.kept += stat.ticks;
+            }
+        }
+        self.kept + self.seen.values().map(|stat| stat.ticks).sum::<u64>()
+    }
+}
+
+/// Time of all processes that are here now and of those that they waited for.
+fn of_all() -> Option<u64> {
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    let stats = fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .filter_map(pid)
+        .filter_map(Stat::of);
+    Some(stats.map(|stat| stat.ticks).sum())
+}
+
+/// Time the machine's processors were busy.
+fn of_machine() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let all: Vec<u64> = stat
+        .lines()
+        .next()?
+        .split_ascii_whitespace()
+        .skip(1)
+        .filter_map(|f| f.parse().ok())
+        .collect();
+    // user nice system idle iowait irq softirq steal …: all but idle, iowait and steal.
+    Some(
+        all.iter()
+            .enumerate()
+            .filter(|(i, _)| matches!(i, 0 | 1 | 2 | 5 | 6))
+            .map(|(_, t)| t)
+            .sum(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(parent: u32, ticks: u64) -> Option<Stat> {
+        Some(Stat {
+            parent,
+            began: 1,
+            ticks,
+        })
+    }
+
+    /// Processes as they are seen at one look, the living ones of them.
+    fn look(tree: &mut Tree, all: &[(u32, Option<Stat>)], living: &[u32]) -> u64 {
+        let of = |pid| all.iter().find(|(p, _)| *p == pid)?.1;
+        tree.look(living.iter().copied(), of)
+    }
+
+    #[test]
+    fn audit_12_a_child_that_was_waited_for_counts_once() {
+        let mut tree = Tree::default();
+        assert_eq!(
+            look(&mut tree, &[(10, stat(1, 5)), (11, stat(10, 30))], &[10, 11]),
+            35
+        );
+        // Ended, and not waited for yet.
+        assert_eq!(
+            look(&mut tree, &[(10, stat(1, 5)), (11, stat(10, 40))], &[10]),
+            45
+        );
+        assert_eq!(look(&mut tree, &[(10, stat(1, 45))], &[10]), 45, "waited for");
+    }
+
+    #[test]
+    fn audit_12_a_family_that_is_gone_at_once_counts_once() {
+        let mut tree = Tree::default();
+        let all = [(10, stat(1, 5)), (11, stat(10, 7)), (12, stat(11, 30))];
+        assert_eq!(look(&mut tree, &all, &[10, 11, 12]), 42);
+        assert_eq!(look(&mut tree, &[(10, stat(1, 42))], &[10]), 42);
+    }
+
+    #[test]
+    fn what_nobody_of_the_tree_waits_for_still_counts() {
+        let mut tree = Tree::default();
+        look(&mut tree, &[(10, stat(1, 5)), (11, stat(1, 30))], &[10, 11]);
+        // A daemon, whose parent is not recorded; then its number is another's.
+        assert_eq!(look(&mut tree, &[(10, stat(1, 6))], &[10]), 36);
+        let another = Stat {
+            parent: 10,
+            began: 2,
+            ticks: 1,
+        };
+        assert_eq!(
+            look(&mut tree, &[(10, stat(1, 6)), (11, Some(another))], &[10, 11]),
+            37
+        );
+        assert_eq!(look(&mut tree, &[], &[]), 37, "the root");
+    }
+
+    #[test]
+    fn cpu_time_of_this_process_is_found() {
+        let me = std::process::id();
+        let before = Stat::of(me).unwrap();
+        while Stat::of(me).unwrap().ticks < before.ticks + 3 {
+            std::hint::black_box(0);
+        }
+        assert_eq!(Stat::of(me).unwrap().began, before.began);
+        assert_eq!(before.parent, std::os::unix::process::parent_id());
+        assert!(of_machine().unwrap() > 0 && of_all().unwrap() > 0);
+    }
+
+    #[test]
+    fn audit_12_cpu_time_of_a_real_child_counts_once() {
+        // Its child spends 0.3 s or more, then it waits for that, says so, and waits itself.
+        let script = "sh -c 'while [ $(cut -d\" \" -f14 /proc/$$/stat) -lt 30 ]; do i=0; \
+                      while [ $i -lt 9999 ]; do i=$((i+1)); done; done' & wait; echo; read done";
+        let mut parent = std::process::Command::new("sh")
+            .args(["-c", script])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = parent.id();
+        let mut cpu = Cpu::of_processes();
+        let children = || {
+            let all = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+            let all: Vec<u32> = all.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+            all
+        };
+        // Without its child it is waited for.
+        let mut most = 0;
+        while most == 0 || !children().is_empty() {
+            let child = children();
+            most = most.max(
+                child
+                    .iter()
+                    .filter_map(|pid| Stat::of(*pid))
+                    .map(|s| s.ticks)
+                    .max()
+                    .unwrap_or(0),
+            );
+            cpu.look([pid].into_iter().chain(child));
+        }
+        cpu.look([pid].into_iter());
+        let spent = Stat::of(pid).unwrap().ticks;
+        drop(parent.stdin.take());
+        parent.wait().unwrap();
+        assert!(spent >= 25, "{spent}");
+        // Each of four times is cut to ticks when it is added up.
+        assert!(cpu.ticks.abs_diff(spent) <= 4, "{} counted of {spent}", cpu.ticks);
+    }
+}
