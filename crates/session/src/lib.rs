@@ -21,6 +21,7 @@ pub mod finish;
 pub mod keys;
 pub mod machine;
 mod message;
+mod namespace;
 pub mod notes;
 mod prepare;
 mod replan;

@@ -4,6 +4,7 @@ use crate::decide::Decision;
 use crate::document::Written;
 use crate::finish::without_trace;
 use crate::message::{Ended, Message, receive, send};
+use crate::namespace;
 use crate::notes::complain;
 use crate::prepare::prepare;
 use crate::{Job, Purpose, worker};
@@ -29,7 +30,8 @@ const BARRIER_LIMIT: Duration = Duration::from_secs(12);
 /// When headstart ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// With the command; the worker goes on by itself.
+    /// With the command; the worker goes on by itself. As the first process of a container headstart waits all the same,
+    /// for the worker would be ended with it.
     WithCommand,
     /// When the worker is done too.
     WhenDone,
@@ -72,6 +74,19 @@ fn words(command: &[OsString]) -> Result<Vec<CString>> {
 /// Starts the command and ends this process as the command ends; what was done goes to `written`. Returns only if
 /// nothing was started.
 pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Written>) -> Result<()> {
+    let must = matches!(job.purpose, Purpose::Trace { .. });
+    if namespace::forks_elsewhere() {
+        let why = "processes that are started here are in a pid namespace that has none yet: use unshare --pid --fork";
+        if must {
+            bail!("cannot record: {why}");
+        }
+        complain(&format!("neither replaying nor recording: {why}"));
+        become_command(command);
+    }
+    let ending = match namespace::is_first() {
+        true => Ending::WhenDone,
+        false => ending,
+    };
     let prepared = prepare(&job.purpose);
     let bypassed = match &prepared.decision {
         // Nobody has to be told anything, and nothing is done beside it.
@@ -82,7 +97,6 @@ pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Wri
     let resident_before = prepared.resident;
     let words = words(command)?;
     let signals = Signals::take().context("cannot read signals")?;
-    let must = matches!(job.purpose, Purpose::Trace { .. });
     let (origin, origin_unix_ns) = (job.origin, job.origin_unix_ns);
     let (key, log) = match &job.purpose {
         // Without a log its lines are lost, and nothing else.

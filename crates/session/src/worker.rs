@@ -177,6 +177,7 @@ fn record_to_the_end(
                 _ => so_far,
             };
             let trace = recorder.finish(reason).map(|mut trace| {
+                trace.lost.late = watch.went_ahead();
                 trace.end.cpu_ns = Some(cpu_ns).filter(|ns| *ns > 0);
                 trace
             });
