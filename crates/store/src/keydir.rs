@@ -164,7 +164,8 @@ impl KeyDir {
             .collect()
     }
 
-    /// Files named by a time, oldest first.
+    /// Files named by a number, oldest first: the time when the start began, or one more than the last one's, should the
+    /// clock have gone back since.
     fn numbered(&self, extension: &str) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(&self.path) else {
             return Vec::new();
@@ -179,9 +180,19 @@ impl KeyDir {
                         .is_some_and(|s| s.as_encoded_bytes().iter().all(u8::is_ascii_digit))
             })
             .collect();
-        // Twenty digits each, so that the order of names is that of times.
+        // Twenty digits each, so that the order of names is that of numbers.
         found.sort();
         found
+    }
+
+    /// The name of one more file: no file that is there comes behind it, whatever the clock says.
+    fn next_name(&self, extension: &str, started_unix_ns: u64) -> String {
+        let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
+        let last = self.numbered(extension).iter().rev().find_map(number);
+        let number = last.map_or(started_unix_ns, |last| {
+            started_unix_ns.max(last.saturating_add(1))
+        });
+        format!("{number:020}.{extension}")
     }
 
     /// When it was last written, and how many bytes it has.
@@ -308,31 +319,30 @@ impl KeyLock {
 
     /// Adds a trace.
     pub fn add_trace(&self, trace: &Trace) -> Result<(), StoreError> {
-        self.write(
-            &format!("{:020}.trace", trace.meta.started_unix_ns),
-            &trace.to_bytes()?,
-        )
+        let name = self.dir.next_name("trace", trace.meta.started_unix_ns);
+        self.write(&name, &trace.to_bytes()?)
     }
 
     /// Adds an outcome.
     pub fn add_outcome(&self, outcome: &Outcome) -> Result<(), StoreError> {
-        self.write(
-            &format!("{:020}.outcome", outcome.started_unix_ns),
-            &outcome.to_bytes()?,
-        )
+        let name = self.dir.next_name("outcome", outcome.started_unix_ns);
+        self.write(&name, &outcome.to_bytes()?)
     }
 
-    /// Removes what exceeds the limits on one key; the trace `keep` goes by its age only.
+    /// Removes what exceeds the limits on one key; the trace `keep` goes by its age only. What is of the future, by a clock
+    /// that was wrong, is taken to be of now.
     pub fn trim(&self, limits: &Limits, now: SystemTime, keep: Option<&Path>) {
         // Whatever cannot be removed stays and is tried again after the next start.
-        let old = |path: &PathBuf| {
+        let old = |path: &&PathBuf| {
             let modified = std::fs::symlink_metadata(path).and_then(|m| m.modified());
             modified.is_ok_and(|m| now.duration_since(m).unwrap_or(Duration::ZERO) > limits.age)
         };
-        let newest = |paths: Vec<PathBuf>, most: usize| -> Vec<PathBuf> {
+        let newest = |paths: Vec<PathBuf>, most: usize, ageless: usize| -> Vec<PathBuf> {
             let excess = paths.len().saturating_sub(most);
             let (gone, kept) = paths.split_at(excess);
-            let (aged, kept): (Vec<_>, Vec<_>) = kept.iter().cloned().partition(old);
+            let may_age = kept.len().saturating_sub(ageless);
+            let aged: Vec<PathBuf> = kept[..may_age].iter().filter(|path| old(path)).cloned().collect();
+            let kept = kept.iter().filter(|path| !aged.contains(path)).cloned().collect();
             gone.iter()
                 .chain(&aged)
                 .for_each(|path| drop(std::fs::remove_file(path)));
@@ -340,9 +350,10 @@ impl KeyLock {
         };
         let of_keep = |path: &PathBuf| Some(path.as_path()) == keep;
         let (witness, traces): (Vec<_>, Vec<_>) = self.dir.traces().into_iter().partition(of_keep);
-        newest(witness, 1);
-        let traces = newest(traces, limits.traces);
-        newest(self.dir.numbered("outcome"), limits.outcomes);
+        newest(witness, 1, 0);
+        let traces = newest(traces, limits.traces, limits.ageless_traces);
+        let outcomes = self.dir.numbered("outcome");
+        newest(outcomes, limits.outcomes, limits.ageless_outcomes);
         let (_, mut size) = self.dir.last_used_and_size();
         for trace in traces {
             if size <= limits.key_bytes {

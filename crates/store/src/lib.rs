@@ -5,8 +5,8 @@
 //!   keys/<hash>-<readable>/   one per key
 //!     key                     its text
 //!     profile, plan           the last ones
-//!     <unix ns>.trace         the last five
-//!     <unix ns>.outcome       the last fifty
+//!     <number>.trace          the last five, by the time when the start began (ns since 1970) and by turn
+//!     <number>.outcome        the last fifty
 //!     turns                   replays since the last control run
 //!     bypass                  why its starts are bypassed, while they are
 //!     lock                    held by whoever writes here

@@ -14,10 +14,17 @@ pub struct Limits {
     pub key_bytes: u64,
     /// Bytes of all keys.
     pub total_bytes: u64,
-    /// Traces and outcomes older than this go.
+    /// Traces and outcomes older than this go, but for the newest ones.
     pub age: Duration,
-    /// A key that was not started for so long goes.
+    /// So many of the newest traces stay whatever their age: a clock that is wrong for once must not take all that a key
+    /// is learned anew from.
+    pub ageless_traces: usize,
+    /// So many of the newest outcomes stay whatever their age: those that a verdict is made from anew.
+    pub ageless_outcomes: usize,
+    /// A key that was not started for so long goes, but for the newest ones.
     pub key_age: Duration,
+    /// So many of the keys last started stay whatever their age, for the same reason.
+    pub ageless_keys: usize,
 }
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -30,7 +37,10 @@ impl Default for Limits {
             key_bytes: 64 << 20,
             total_bytes: 512 << 20,
             age: DAY.saturating_mul(180),
+            ageless_traces: 2,
+            ageless_outcomes: 10,
             key_age: DAY.saturating_mul(400),
+            ageless_keys: 16,
         }
     }
 }

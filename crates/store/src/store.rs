@@ -68,14 +68,22 @@ impl Store {
         for key in self.keys()? {
             let dir = self.key(&key);
             let (used, size) = dir.last_used_and_size();
-            if now.duration_since(used).unwrap_or(Duration::ZERO) > limits.key_age {
+            all.push((used, size, dir));
+        }
+        // What was last used in the future, by a clock that was wrong, would otherwise outlast all others until then.
+        all.sort_by_key(|(used, _, _)| (*used <= now, *used));
+        let may_age = all.len().saturating_sub(limits.ageless_keys);
+        let mut kept = Vec::new();
+        for (index, (used, size, dir)) in all.into_iter().enumerate() {
+            let age = now.duration_since(used).unwrap_or(Duration::ZERO);
+            if index < may_age && age > limits.key_age {
                 dir.forget_unless_locked()?;
             } else {
-                all.push((used, size, dir));
+                kept.push((used, size, dir));
             }
         }
+        let mut all = kept;
         self.remove_strays(now);
-        all.sort_by_key(|(used, _, _)| *used);
         let mut total: u64 = all.iter().map(|(_, size, _)| size).sum();
         for (_, size, dir) in &mut all {
             if total <= limits.total_bytes {

@@ -7,6 +7,7 @@ use headstart_model::profile::{Entry, Need, Policy};
 use headstart_model::trace::{Backend, End, EndReason, Evidence, Lost, Meta, Scope};
 use headstart_model::{Key, Outcome, Profile, Trace};
 use headstart_store::{Limits, Loaded, Store, Turns};
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
@@ -197,6 +198,8 @@ fn old_traces_and_outcomes_go_first() {
     let limits = Limits {
         traces: 2,
         outcomes: 3,
+        ageless_traces: 0,
+        ageless_outcomes: 0,
         ..Limits::default()
     };
     let lock = store.key(&key()).lock().unwrap();
@@ -223,6 +226,117 @@ fn old_traces_and_outcomes_go_first() {
         (kept.traces().len(), kept.outcomes(|m| panic!("{m}")).len()),
         (0, 0)
     );
+}
+
+/// What a key keeps: the started times of its outcomes, the number of its traces.
+fn kept(store: &Store) -> (Vec<u64>, usize) {
+    let dir = store.key(&key());
+    let outcomes = dir.outcomes(|m| panic!("{m}"));
+    let times = outcomes.iter().map(|outcome| outcome.started_unix_ns);
+    (times.collect(), dir.traces().len())
+}
+
+#[test]
+fn audit_10_a_clock_once_in_the_future_hides_nothing_that_comes_after() {
+    let (_dir, store) = store();
+    let limits = Limits {
+        traces: 3,
+        outcomes: 3,
+        ..Limits::default()
+    };
+    let lock = store.key(&key()).lock().unwrap();
+    // Three starts in the year 2100, by their names and by the times of their files.
+    let future = 4_102_444_800_000_000_000;
+    for at in 0..3 {
+        lock.add_trace(&trace(future + at, 0)).unwrap();
+        lock.add_outcome(&outcome(future + at)).unwrap();
+    }
+    for entry in std::fs::read_dir(lock.dir().path()).unwrap() {
+        let file = File::options().write(true).open(entry.unwrap().path()).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_nanos(future))
+            .unwrap();
+    }
+    // The clock is right again. What comes now is the newest, and pushes the others out one by one.
+    for at in 1..=4 {
+        lock.add_trace(&trace(at, 0)).unwrap();
+        lock.add_outcome(&outcome(at)).unwrap();
+        lock.trim(&limits, SystemTime::now(), None);
+        let (times, traces) = kept(&store);
+        assert_eq!((times.last(), traces), (Some(&at), 3), "{times:?}");
+    }
+    assert_eq!(kept(&store).0, [2, 3, 4]);
+}
+
+#[test]
+fn audit_10_a_clock_now_in_the_future_takes_neither_the_newest_nor_all_keys() {
+    let (_dir, store) = store();
+    let limits = Limits::default();
+    let lock = store.key(&key()).lock().unwrap();
+    for at in 1..=5 {
+        lock.add_trace(&trace(at, 0)).unwrap();
+    }
+    for at in 1..=20 {
+        lock.add_outcome(&outcome(at)).unwrap();
+    }
+    let years = SystemTime::now() + 10 * limits.key_age;
+    lock.trim(&limits, years, None);
+    drop(lock);
+    store.tidy(&limits, years).unwrap();
+    let (times, traces) = kept(&store);
+    assert_eq!((times, traces), ((11..=20).collect(), 2));
+}
+
+#[test]
+fn audit_10_a_key_of_the_future_does_not_outlast_those_in_use() {
+    let (_dir, store) = store();
+    let old = Key::new("of the future").unwrap();
+    for key in [&old, &key()] {
+        let lock = store.key(key).lock().unwrap();
+        lock.save_profile(&profile(1, 1)).unwrap();
+    }
+    for entry in std::fs::read_dir(store.key(&old).path()).unwrap() {
+        let file = File::options().write(true).open(entry.unwrap().path()).unwrap();
+        file.set_modified(SystemTime::now() + Duration::from_secs(1 << 30))
+            .unwrap();
+    }
+    let size = std::fs::metadata(store.key(&key()).path().join("profile"))
+        .unwrap()
+        .len();
+    let limits = Limits {
+        total_bytes: size + 200,
+        ..Limits::default()
+    };
+    store.tidy(&limits, SystemTime::now()).unwrap();
+    assert_eq!(store.keys().unwrap(), [key()]);
+}
+
+#[test]
+fn audit_12_everything_kept_is_private() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::new(dir.path().join("state"));
+    let lock = store.key(&key()).lock().unwrap();
+    lock.save_profile(&profile(1, 1)).unwrap();
+    lock.add_trace(&trace(1, 0)).unwrap();
+    lock.add_outcome(&outcome(1)).unwrap();
+    lock.arm().unwrap();
+    lock.save_last(b"{}").unwrap();
+    store.log().line("x").unwrap();
+    let mut todo = vec![store.root().to_path_buf()];
+    let mut seen = 0;
+    while let Some(path) = todo.pop() {
+        let facts = std::fs::symlink_metadata(&path).unwrap();
+        let expected = if facts.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(facts.permissions().mode() & 0o777, expected, "{}", path.display());
+        if facts.is_dir() {
+            todo.extend(
+                std::fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+        }
+        seen += 1;
+    }
+    assert!(seen >= 10, "{seen}");
 }
 
 #[test]
@@ -325,7 +439,10 @@ fn all_keys_together_have_a_size_and_an_age() {
         .unwrap()
         .add_trace(&trace(1, 0))
         .unwrap();
-    let limits = Limits::default();
+    let limits = Limits {
+        ageless_keys: 0,
+        ..Limits::default()
+    };
     let held = store.key(&keys[0]).lock().unwrap();
     let later = SystemTime::now() + limits.key_age + Duration::from_secs(9);
     store.tidy(&limits, later).unwrap();
