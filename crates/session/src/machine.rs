@@ -6,10 +6,17 @@ use headstart_model::profile::Need;
 use headstart_model::{FilePath, Profile};
 use headstart_plan::Want;
 use headstart_store::{DeviceCost, Store};
-use headstart_system::device::{ProbeOptions, default_cost, probe};
+use headstart_system::device::{DeviceFacts, ProbeOptions, default_cost, probe};
 use headstart_system::snapshot::{self, DeviceIdentity, Options, Wanted};
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::time::Duration;
+
+/// A measurement older than this is made again when the device is idle. A volume of a cloud may be given another speed and
+/// keeps its name; a second of reading in three months is nothing.
+const COST_AGE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+/// So far a clock may have been ahead without a measurement's time being a mistake.
+const CLOCK_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Where costs come from.
 pub struct Costs<'a> {
@@ -42,7 +49,12 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
     let wanted = wanted(profile);
     let unknown: RefCell<Vec<DeviceIdentity>> = RefCell::default();
     let cost = |identity: &DeviceIdentity, anew: bool| -> Option<Cost> {
-        let stored = costs.store.device_cost(&identity.uuid).map(|stored| stored.cost);
+        let known = known(costs.store, identity);
+        let due = match &known {
+            None => true,
+            Some(known) => anew || (is_old(known, crate::now_unix_ns()) && is_idle(identity)),
+        };
+        let stored = known.map(|known| known.cost);
         if let Some(class) = costs.class {
             return Some(
                 stored
@@ -50,7 +62,7 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
                     .unwrap_or_else(|| default_cost(class)),
             );
         }
-        if stored.is_none() || anew {
+        if due {
             unknown.borrow_mut().push(identity.clone());
         }
         stored
@@ -69,6 +81,34 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
     } else {
         Ok(machine)
     }
+}
+
+/// What was measured of this very device: a file system that was copied to another has the old one's UUID.
+fn known(store: &Store, identity: &DeviceIdentity) -> Option<DeviceCost> {
+    let stored = store.device_cost(&identity.uuid)?;
+    // An older headstart did not say which device it was.
+    let same = stored.device.is_empty() || stored.device == device(identity);
+    same.then_some(stored)
+}
+
+/// Which device it is, as it is kept with its cost.
+fn device(identity: &DeviceIdentity) -> String {
+    identity
+        .facts
+        .as_ref()
+        .map_or_else(String::new, DeviceFacts::identity)
+}
+
+/// Whether a measurement is to be made again at an opportunity.
+fn is_old(stored: &DeviceCost, now_unix_ns: u64) -> bool {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let ahead = stored.measured_unix_ns.saturating_sub(now_unix_ns) > nanoseconds(CLOCK_AHEAD);
+    let age = now_unix_ns.saturating_sub(stored.measured_unix_ns);
+    stored.device.is_empty() || ahead || age > nanoseconds(COST_AGE)
+}
+
+fn is_idle(identity: &DeviceIdentity) -> bool {
+    identity.facts.as_ref().is_some_and(DeviceFacts::is_idle)
 }
 
 /// Measures devices and keeps what was found; whether there is anything new.
@@ -93,6 +133,7 @@ fn measure(unknown: &[DeviceIdentity], store: &Store, tell: &mut dyn FnMut(Strin
             Ok(measured) => {
                 let stored = DeviceCost {
                     cost: measured.cost,
+                    device: device(identity),
                     measured_unix_ns: seed,
                 };
                 match store.save_device_cost(&identity.uuid, &stored) {
@@ -119,7 +160,7 @@ pub fn device_of(
 ) -> Result<Option<(headstart_model::machine::Device, bool, String)>> {
     let measured = RefCell::new((false, String::new()));
     let cost = |identity: &DeviceIdentity| {
-        let stored = store.device_cost(&identity.uuid).map(|stored| stored.cost);
+        let stored = known(store, identity).map(|stored| stored.cost);
         *measured.borrow_mut() = (stored.is_some(), identity.guess.reason.clone());
         stored
     };
@@ -133,4 +174,58 @@ pub fn device_of(
     .with_context(|| format!("cannot look at the device of {path}"))?;
     let (known, reason) = measured.take();
     Ok(device.map(|device| (device, known, reason)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_system::device::Guess;
+
+    fn identity(serial: &str) -> DeviceIdentity {
+        let facts = DeviceFacts {
+            model: "WDC WD10".into(),
+            serial: serial.into(),
+            size: 1 << 40,
+            ..DeviceFacts::default()
+        };
+        DeviceIdentity {
+            guess: facts.guess(),
+            facts: Some(facts),
+            uuid: [1; 16],
+            fstype: "ext4".into(),
+            mount_point: "/".into(),
+        }
+    }
+
+    fn cost(device: String, measured_unix_ns: u64) -> DeviceCost {
+        DeviceCost {
+            cost: default_cost(DeviceClass::Disk),
+            device,
+            measured_unix_ns,
+        }
+    }
+
+    #[test]
+    fn audit_12_what_was_measured_of_another_device_does_not_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let old = identity("old");
+        let _: &Guess = &old.guess;
+        let stored = cost(device(&old), 7);
+        store.save_device_cost(&old.uuid, &stored).unwrap();
+        assert_eq!(known(&store, &old), Some(stored));
+        // The file system was copied to a new disk of the same model: its UUID is the same.
+        assert_eq!(known(&store, &identity("new")), None);
+    }
+
+    #[test]
+    fn audit_12_an_old_measurement_is_made_again() {
+        let day = 24 * 60 * 60 * 1_000_000_000u64;
+        let now = 20_000 * day;
+        let at = |days: u64| is_old(&cost("disk".into(), days * day), now);
+        assert!(!at(20_000) && !at(19_950));
+        assert!(at(19_900), "a hundred days");
+        assert!(at(20_100), "the clock was wrong then");
+        assert!(is_old(&cost(String::new(), now), now), "of which device?");
+    }
 }

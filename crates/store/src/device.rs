@@ -6,10 +6,13 @@ use headstart_model::machine::Cost;
 use serde::{Deserialize, Serialize};
 
 /// What a device was measured to cost.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceCost {
     /// The cost.
     pub cost: Cost,
+    /// Which device it was measured on: a file system may move to another. Empty where an older headstart did not say.
+    #[serde(default)]
+    pub device: String,
     /// When it was measured, nanoseconds since 1970.
     pub measured_unix_ns: u64,
 }
@@ -74,11 +77,12 @@ mod tests {
         };
         let stored = DeviceCost {
             cost,
+            device: "disk 1".into(),
             measured_unix_ns: 7,
         };
         assert_eq!(store.device_cost(&[1; 16]), None);
         store.save_device_cost(&[1; 16], &stored).unwrap();
-        assert_eq!(store.device_cost(&[1; 16]), Some(stored));
+        assert_eq!(store.device_cost(&[1; 16]), Some(stored.clone()));
         assert_eq!(store.device_cost(&[2; 16]), None);
         std::fs::write(
             store.device_file(&[1; 16]),

@@ -12,6 +12,11 @@ pub use probe::{Measured, ProbeError, ProbeOptions, probe, probe_node};
 use crate::mounts::Mount;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a disk is looked at to see whether it is idle, and how many requests are nobody at work: a journal's commit.
+const IDLE: Duration = Duration::from_millis(100);
+const FEW: u64 = 3;
 
 /// What sysfs tells of a block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +39,8 @@ pub struct DeviceFacts {
     pub slaves: Vec<String>,
     /// The disk's vendor and model.
     pub model: String,
+    /// What tells the disk from another of its model: serial number or world-wide name, empty where it has none.
+    pub serial: String,
     /// Path of the disk in sysfs, which names the buses it hangs on.
     pub sysfs: PathBuf,
     /// What the kernel believes about moving heads; virtual devices say what they like.
@@ -87,6 +94,8 @@ impl DeviceFacts {
         let model = format!("{} {}", text("device/vendor"), text("device/model"))
             .trim()
             .to_string();
+        let serial = ["wwid", "device/wwid", "serial", "device/serial"];
+        let serial = serial.into_iter().map(text).find(|serial| !serial.is_empty());
         let node_name = devname(&own).unwrap_or_else(|| name.clone());
         Some(DeviceFacts {
             major,
@@ -99,6 +108,7 @@ impl DeviceFacts {
                 .map(PathBuf::from),
             slaves: slaves(&disk),
             model,
+            serial: serial.unwrap_or_default(),
             rotational: number(&disk.join("queue/rotational")).map(|n| n != 0),
             read_ahead: number(&disk.join("queue/read_ahead_kb")).unwrap_or(0) * 1024,
             max_request: number(&disk.join("queue/max_sectors_kb")).unwrap_or(0) * 1024,
@@ -106,6 +116,34 @@ impl DeviceFacts {
             sysfs: disk,
             name,
         })
+    }
+
+    /// Which device this is, as far as what it costs to read is concerned, in a line: what was measured of another does not
+    /// hold for it. Not its name or place, which change from one boot to the next.
+    pub fn identity(&self) -> String {
+        let file = self.loop_file.as_deref().unwrap_or(Path::new(""));
+        format!(
+            "model {:?} serial {:?} size {} rotational {:?} file {:?} parts {}",
+            self.model,
+            self.serial,
+            self.size,
+            self.rotational,
+            file,
+            self.slaves.len()
+        )
+    }
+
+    /// Whether nobody else uses the disk just now: for a tenth of a second hardly a request is made, and none is under way.
+    pub fn is_idle(&self) -> bool {
+        // Documentation/block/stat.rst: reads are the first number, writes the fifth, those in flight the ninth.
+        let look = || -> Option<(u64, u64)> {
+            let text = std::fs::read_to_string(self.sysfs.join("stat")).ok()?;
+            let numbers: Vec<u64> = text.split_ascii_whitespace().flat_map(str::parse).collect();
+            Some((numbers.first()? + numbers.get(4)?, *numbers.get(8)?))
+        };
+        let Some((before, 0)) = look() else { return false };
+        std::thread::sleep(IDLE);
+        look().is_some_and(|(after, flying)| flying == 0 && after.saturating_sub(before) <= FEW)
     }
 
     /// The largest read, in bytes, that the kernel serves from one fadvise(WILLNEED) or readahead call; it stops
@@ -192,6 +230,7 @@ mod tests {
             ("queue/max_sectors_kb", "1280\n"),
             ("device/vendor", "ATA     \n"),
             ("device/model", "WDC WD10\n"),
+            ("device/wwid", "naa.5001\n"),
             ("sda2/partition", "2\n"),
             ("sda2/size", "2048\n"),
             ("sda2/uevent", "MAJOR=8\nDEVNAME=sda2\n"),
@@ -208,6 +247,20 @@ mod tests {
             ("ATA WDC WD10", Some(true), None)
         );
         assert_eq!((facts.request_limit(), facts.size), (1280 << 10, 1 << 20));
+        assert_eq!(facts.serial, "naa.5001");
+        // Another name or place is not another device; another disk of the model is.
+        let moved = DeviceFacts {
+            name: "sdb2".into(),
+            disk: "sdb".into(),
+            major: 9,
+            ..facts.clone()
+        };
+        assert_eq!(moved.identity(), facts.identity());
+        let other = DeviceFacts {
+            serial: "naa.5002".into(),
+            ..facts.clone()
+        };
+        assert_ne!(other.identity(), facts.identity());
         assert_eq!(
             DeviceFacts::read_in(sys.path(), Path::new("/nowhere"), 8, 3),
             None
