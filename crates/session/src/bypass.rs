@@ -220,7 +220,7 @@ mod tests {
         })
     }
 
-    /// The container of docs/measurements.md, section Boots: seconds from the execution of process 1 on, costs as probed.
+    /// The container of docs/notes/2026-11-boots.md: seconds from the execution of process 1 on, costs as probed.
     #[test]
     fn the_measured_boots_are_bypassed_where_they_gain_nothing() {
         use DeviceClass::*;
