@@ -2,13 +2,10 @@
 //! be found and ended.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::mounts;
 use crate::registry::{Guard, Item, Registry};
@@ -113,42 +110,10 @@ fn parents(own: &str, mounts: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Ends everything in the group at `path` and below, and removes the groups; nothing there is success.
-pub(crate) fn remove(path: &Path) -> Result<()> {
-    let patience = Instant::now() + Duration::from_secs(10);
-    loop {
-        match remove_once(path) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) if Instant::now() > patience => {
-                return Err(error).with_context(|| format!("removing the control group {}", path.display()));
-            }
-            // Killed processes leave the group as they end.
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
-        }
-    }
-}
-
-fn remove_once(path: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            remove_once(&entry.path())?;
-        }
-    }
-    for line in fs::read_to_string(path.join("cgroup.procs"))?.lines() {
-        // 0 stands for a process outside this one's PID namespace.
-        if let Some(pid) = line.parse().ok().and_then(Pid::from_raw) {
-            // An error means that it has just ended.
-            let _ = kill_process(pid, Signal::KILL);
-        }
-    }
-    fs::remove_dir(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn own_groups_are_found_in_both_layouts() {

@@ -1,9 +1,11 @@
 //! headstart-lab: slow disks, programs that start on them, and honest measurements; nothing here ships to users.
 
+mod cgroup;
 pub mod disk;
 pub mod experiment;
 pub mod host;
 pub mod image;
+pub mod kind;
 pub mod machine;
 pub mod model;
 mod mounts;

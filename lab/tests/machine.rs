@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use common::{attached, kill_and_clean, root, scratch};
 use headstart_lab::image::{Fs, Recipe};
-use headstart_lab::machine::{Kind, LIMIT, Machine, Place, Spec, check};
+use headstart_lab::kind::Kind;
+use headstart_lab::machine::{LIMIT, Machine, Place, Spec, check};
 use headstart_lab::model::Model;
 use headstart_lab::registry::Registry;
 use headstart_lab::setup::Setup;

@@ -15,12 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{SeekFrom, seek};
 
-use super::delta::{Blocks, Delta};
+use super::block::{BLOCK, Blocks};
+use super::delta::Delta;
 use crate::model::MAX_REQUEST;
 use crate::stats::Random;
-
-/// Overlay granularity: the block size of the file systems in use, so a write is mostly whole blocks.
-pub(super) const BLOCK: u64 = 4096;
 
 /// Buffers above this size are kept for the next request: fresh ones would cost a page fault for every 4 KiB of them.
 const POOLED: usize = 64 << 10;

@@ -6,7 +6,6 @@
 //! Format, integers little-endian: magic, image size u64, image mtime (seconds i64, nanoseconds u32), number of blocks u64, the
 //! block numbers in order (u64 each), the blocks of 4096 bytes, SHA-256 of all before.
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -17,12 +16,9 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 
-use super::backing::BLOCK;
+use super::block::{BLOCK, Blocks};
 
 const MAGIC: &[u8; 16] = b"headstart-delta1";
-
-/// Written blocks by number.
-pub(super) type Blocks = HashMap<u64, Arc<[u8]>>;
 
 /// The image a delta belongs to: one that was built anew would be mixed with blocks of the old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

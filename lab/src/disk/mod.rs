@@ -4,6 +4,7 @@
 //! machine can use as it is, [`Attached`] the whole chain; they come apart when dropped, on a signal, or by `headstart-lab clean`.
 
 mod backing;
+mod block;
 mod check;
 mod clock;
 mod delta;

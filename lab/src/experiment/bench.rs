@@ -4,7 +4,8 @@ use anyhow::{Context, Result};
 
 use super::{Case, Experiment};
 use crate::image::{Fs, Recipe};
-use crate::machine::{self, Kind};
+use crate::kind::Kind;
+use crate::machine;
 use crate::model::Model;
 use crate::setup::Setup;
 

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Case, Experiment, Options, run::spec};
-use crate::machine::{self, Kind, Place};
+use super::{Case, Experiment, Options};
+use crate::kind::Kind;
+use crate::machine::{self, Place};
 use crate::{image, paths, tools};
 
 /// Space an image may need while it is built: packages, root directory and image.
@@ -47,7 +48,7 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     for case in &experiment.cases {
         check_marks(experiment, case).with_context(|| case.title())?;
         check_installed(experiment, case).with_context(|| case.title())?;
-        let spec = spec(experiment, case, out)?;
+        let spec = experiment.spec(case, out)?;
         for setup in &experiment.setups {
             machine::check(&spec, &case.setup(setup)).with_context(|| case.title())?;
         }
@@ -75,11 +76,7 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
 fn check_marks(experiment: &Experiment, case: &Case) -> Result<()> {
     let signs = case.recipe.boot.iter().flat_map(|boot| &boot.marks);
     let mut known: Vec<&str> = signs.map(|sign| sign.mark.as_str()).collect();
-    match case.machine {
-        Kind::Chroot => {}
-        Kind::Container => known.extend([machine::ROOT, machine::READY]),
-        Kind::Vm => known.push(machine::LOADED),
-    }
+    known.extend(case.machine.marks());
     for (key, mark) in [("from", &experiment.from), ("until", &experiment.until)] {
         if let Some(mark) = mark.as_deref().filter(|mark| !known.contains(mark)) {
             let there = match known.join(", ") {
@@ -195,7 +192,7 @@ mod tests {
     fn too_little_memory_is_said_before_anything_runs() {
         let case = |memory_mb| Case {
             name: String::new(),
-            machine: machine::Kind::Vm,
+            machine: Kind::Vm,
             recipe: image::Recipe::load("debian13").unwrap(),
             fs: image::Fs::Ext4,
             model: crate::model::Model::load("none").unwrap(),

@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use super::{Case, Change, Experiment, Goal, Published};
 use crate::image::{Fs, Recipe};
-use crate::machine::Kind;
+use crate::kind::Kind;
 use crate::model::Model;
 use crate::setup::{Cache, Setup};
 

@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod file;
 mod goal;
+mod options;
 mod order;
 mod part;
 mod progress;
@@ -12,7 +13,7 @@ mod record;
 mod run;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -22,14 +23,17 @@ pub use bench::{demo, side_by_side};
 pub use check::check;
 pub use file::load;
 pub use goal::{Figure, Goal};
+pub use options::Options;
 pub use order::schedule;
 pub use progress::one_line;
 pub use record::{Begun, Directory, Run};
-pub use run::{Options, run};
+pub use run::run;
 
 use crate::image::{Fs, Recipe};
-use crate::machine::Kind;
+use crate::kind::Kind;
+use crate::machine::Spec;
 use crate::model::Model;
+use crate::paths;
 use crate::setup::{Cache, EARLIER, Setup};
 
 /// What to measure.
@@ -209,6 +213,20 @@ impl Experiment {
             "--earlier: a setup's name ends in {EARLIER} already"
         );
         Ok(self)
+    }
+
+    /// The machine of `case`; what it prints goes into `out`.
+    fn spec(&self, case: &Case, out: &Path) -> Result<Spec> {
+        Ok(Spec {
+            kind: case.machine,
+            recipe: case.recipe.clone(),
+            fs: case.fs,
+            model: case.model.clone(),
+            memory_mb: case.memory_mb,
+            limit: self.limit,
+            base: paths::base()?,
+            output: out.join("output.log"),
+        })
     }
 
     /// All rounds, dropped ones included.

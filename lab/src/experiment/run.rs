@@ -10,32 +10,16 @@ use serde::{Deserialize, Serialize};
 use super::order::Step;
 use super::part::{Part, read_by};
 use super::progress::{Estimate, Progress, one_line};
-use super::{Begun, Case, Directory, Experiment, Run, check, schedule};
+use super::{Begun, Case, Directory, Experiment, Options, Run, check, schedule};
 use crate::disk::Entry;
-use crate::machine::{self, Machine, Measured, Place, Spec};
+use crate::machine::{self, Machine, Measured, Place};
 use crate::model::{ideal, t_io};
-use crate::paths;
 use crate::registry::Registry;
 use crate::setup::{Build, Setup};
 use crate::tools;
 
 /// A setup that fails so often in a row is broken, not unlucky.
 const PATIENCE: usize = 3;
-
-/// How to run an experiment.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Its directory.
-    pub out: PathBuf,
-    /// The headstart binary.
-    pub headstart: PathBuf,
-    /// An earlier build of it, measured in the same rounds; see [`Experiment::with_earlier_build`].
-    pub earlier: Option<PathBuf>,
-    /// Go on in a directory begun by another experiment file or binary.
-    pub mixed: bool,
-    /// Forget what the directory holds of earlier runs.
-    pub again: bool,
-}
 
 /// How far a setup has got, kept beside its state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,20 +28,6 @@ struct Learned {
     starts: usize,
     learned: bool,
     changes: usize,
-}
-
-/// The machine of `case`.
-pub(super) fn spec(experiment: &Experiment, case: &Case, out: &Path) -> Result<Spec> {
-    Ok(Spec {
-        kind: case.machine,
-        recipe: case.recipe.clone(),
-        fs: case.fs,
-        model: case.model.clone(),
-        memory_mb: case.memory_mb,
-        limit: experiment.limit,
-        base: paths::base()?,
-        output: out.join("output.log"),
-    })
 }
 
 /// Checks, then makes every run that `options.out` does not hold yet.
@@ -168,7 +138,7 @@ impl Session<'_> {
         directory: &mut Directory,
         registry: &Registry,
     ) -> Result<()> {
-        let spec = spec(self.experiment, case, &self.out)?;
+        let spec = self.experiment.spec(case, &self.out)?;
         self.progress.line(&case.title());
         let mut machine = machine::open(&spec, registry, &|step| self.progress.doing(step))?;
         for setup in &self.experiment.setups {

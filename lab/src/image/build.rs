@@ -9,13 +9,11 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
-use super::{Fs, Recipe, Tree, pack};
-use crate::machine::cgroup::Cgroup;
+use super::pack::{self, EPOCH};
+use super::{Fs, Recipe, Tree};
+use crate::cgroup::Cgroup;
 use crate::registry::{Item, Registry};
 use crate::{paths, tools};
-
-/// Timestamp of everything that is made here rather than unpacked (2025-01-01), so that equal recipes give equal images.
-pub(super) const EPOCH: &str = "1735689600";
 
 /// Where the image of `recipe` on `fs` is or will be.
 fn path(recipe: &Recipe, fs: Fs) -> Result<PathBuf> {

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 pub use build::{build, cached};
 
-use crate::machine::{Kind, READY};
+use crate::kind::{Kind, READY};
 
 /// Changes to how images are made that the recipe does not show; part of the hash.
 const FORMAT: &str = "2";

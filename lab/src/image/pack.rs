@@ -7,10 +7,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::build::EPOCH;
 use super::{Fs, Recipe};
 use crate::registry::{Item, Registry};
 use crate::{paths, tools};
+
+/// Timestamp of everything in an image that the lab makes and no package brings (2025-01-01), so that equal recipes give equal
+/// images.
+pub(super) const EPOCH: &str = "1735689600";
 
 /// The programs that packing into `fs` calls.
 pub(super) fn tools(fs: Fs) -> &'static [&'static str] {

@@ -11,27 +11,17 @@ use anyhow::{Context, Result, bail};
 
 use super::chroot::stalled;
 use super::container::{self, Container};
+use super::running::Stop;
 use super::vm::{self, Vm};
-use super::{Kind, Machine, Measured, Place, Spec, Stage};
+use super::{Machine, Measured, Place, Spec, Stage};
 use crate::disk::{Attached, Counters, Entry, Options, Writes};
 use crate::image::{self, Boot, Fs};
+use crate::kind::{Kind, LOADED};
 use crate::model::{Model, Nanos};
 use crate::registry::{Guard, Item, Registry};
 use crate::setup::{Cache, Setup};
 use crate::stats::Random;
 use crate::tools;
-
-/// The mark at which kernel and initramfs of a virtual machine are in memory.
-pub(crate) const LOADED: &str = "loaded";
-
-/// How a machine ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// By its own shutdown: what it wrote is on the disk.
-    Orderly,
-    /// At once: its writes are forgotten anyway.
-    Kill,
-}
 
 /// A machine that boots.
 #[derive(Debug)]

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::boot::Stop;
-use super::cgroup::Cgroup;
 use super::console::Marks;
-use super::running::Running;
+use super::running::{Running, Stop};
 use super::{Mark, Spec};
+use crate::cgroup::Cgroup;
 use crate::image::Boot;
+use crate::kind::{READY, ROOT};
 use crate::registry::{Guard, Item, Registry};
 use crate::setup::Setup;
 use crate::tools;
@@ -34,14 +34,8 @@ pub(super) const TOOLS: &[&str] = &[
     "fincore",
 ];
 
-/// The mark of the execution of process 1.
-pub(crate) const ROOT: &str = "root";
-
 /// What nspawn says when it lets process 1 go: 0.05 ms after the execution, by strace.
 const LET_GO: &str = "X_NSPAWN_LEADER_PID=";
-
-/// The mark of `READY=1`.
-pub(crate) const READY: &str = "ready";
 
 /// What the BPF recorder, and opening files by handle, need beyond nspawn's defaults. The image is the lab's own: it is not there to be kept in.
 const CAPABILITIES: &str = "--capability=CAP_BPF,CAP_PERFMON,CAP_IPC_LOCK";

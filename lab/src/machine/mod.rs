@@ -5,7 +5,6 @@
 //! which outlives the process: an interrupted experiment goes on with what was learned.
 
 mod boot;
-pub(crate) mod cgroup;
 mod chroot;
 mod command;
 mod console;
@@ -22,40 +21,15 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 pub use boot::Booting;
-pub(crate) use boot::LOADED;
 pub use chroot::{Chroot, LIMIT, Mounted};
 pub use command::BootArgs;
-pub(crate) use container::{READY, ROOT};
 
 use crate::disk::Entry;
 use crate::image::{Fs, Recipe};
+use crate::kind::Kind;
 use crate::model::Model;
 use crate::registry::Registry;
 use crate::setup::{Names, Setup};
-
-/// What kind of machine an experiment runs on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// One program in an image, on the running kernel.
-    #[default]
-    Chroot,
-    /// A Debian root booted by systemd-nspawn, on the running kernel.
-    Container,
-    /// A Debian system booted in QEMU, with its own kernel.
-    Vm,
-}
-
-impl Kind {
-    /// The name in experiments.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Chroot => "chroot",
-            Kind::Container => "container",
-            Kind::Vm => "vm",
-        }
-    }
-}
 
 /// Everything a machine is made of.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::cgroup::Cgroup;
+use crate::cgroup::Cgroup;
 use crate::print;
 
 /// How often it is looked whether a machine has shut down.
@@ -13,6 +13,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How often it is told to.
 const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// How a machine ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// By its own shutdown: what it wrote is on the disk.
+    Orderly,
+    /// At once: its writes are forgotten anyway.
+    Kill,
+}
 
 /// Ends all of it when dropped.
 pub(super) struct Running {

@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use super::boot::Stop;
-use super::cgroup::Cgroup;
 use super::console::Marks;
 use super::qmp::Monitor;
-use super::running::Running;
+use super::running::{Running, Stop};
 use super::{Mark, Spec};
+use crate::cgroup::Cgroup;
 use crate::disk::Attached;
 use crate::image::Boot;
 use crate::registry::{Guard, Item, Registry};

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::process::{end_group, holders};
-use crate::machine::cgroup;
+use super::process::{end_group, holders, remove_cgroup};
 use crate::{print, tools};
 
 /// How long the last user of a device may take to let it go.
@@ -123,7 +122,7 @@ impl Item {
                 queue,
             } => detach(device, backing, *inode, queue),
             Item::Group { pid, start } => end_group(*pid, *start),
-            Item::Cgroup { path } => cgroup::remove(path),
+            Item::Cgroup { path } => remove_cgroup(path),
             Item::Scratch { path } => {
                 if let Some(target) = mounted_below(path)? {
                     bail!("{} stays: {target} is mounted in it", path.display());

@@ -1,9 +1,10 @@
-//! Processes: whether one still runs, ending a group of them or the children of a dead one, and who holds a device.
+//! Processes: whether one still runs; ending a group of them, a control group, or the children of a dead one; who holds a device.
 
 use std::fs;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -65,6 +66,39 @@ pub(super) fn end_group(pid: i32, start: u64) -> Result<()> {
         let _ = rustix::process::kill_process_group(group, Signal::KILL);
     }
     Ok(())
+}
+
+/// Ends everything in the control group at `path` and below, and removes the groups; nothing there is success.
+pub(super) fn remove_cgroup(path: &Path) -> Result<()> {
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        match remove_cgroup_once(path) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if Instant::now() > patience => {
+                return Err(error).with_context(|| format!("removing the control group {}", path.display()));
+            }
+            // Killed processes leave the group as they end.
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn remove_cgroup_once(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_cgroup_once(&entry.path())?;
+        }
+    }
+    for line in fs::read_to_string(path.join("cgroup.procs"))?.lines() {
+        // 0 stands for a process outside this one's PID namespace.
+        if let Some(pid) = line.parse().ok().and_then(Pid::from_raw) {
+            // An error means that it has just ended.
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+    fs::remove_dir(path)
 }
 
 /// How long children of a dead lab may take to end.
