@@ -231,8 +231,10 @@ fn run(object: &mut Object, name: &str, argument: u64) -> Result<u32, RecordErro
         .progs_mut()
         .find(|program| program.name() == OsStr::new(name))
         .ok_or_else(|| wrong_object("a program is missing"))?;
+    // A name of its own: Rust 1.85 drops what is made inside `Some(…)` at the end of the statement.
+    let mut context = argument.to_ne_bytes();
     let input = ProgramInput {
-        context_in: Some(&mut argument.to_ne_bytes()),
+        context_in: Some(&mut context),
         ..ProgramInput::default()
     };
     let output = program.test_run(input);
