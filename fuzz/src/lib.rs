@@ -34,6 +34,8 @@ pub fn machine(wanted: &[Want]) -> Machine {
         generation: 1,
         size: i64::MAX as u64,
         mtime_ns: 1,
+        owner: 1000 * (index % 2) as u32,
+        others_may_write: false,
         // Far apart, in an order that is not that of the paths.
         extents: vec![Extent {
             logical: 0,

@@ -31,8 +31,8 @@ pub struct Boot {
 
 impl Default for Boot {
     fn default() -> Boot {
-        // File systems of the kernel's; what is written anew at every boot or rotated away; and what is the users' own.
-        let exclude = ["/proc", "/sys", "/dev", "/var/log", "/run", "/home", "/tmp"];
+        // File systems of the kernel's; what is written anew at every boot or rotated away; and where everybody may write.
+        let exclude = ["/proc", "/sys", "/dev", "/var/log", "/run", "/tmp", "/var/tmp"];
         Boot {
             exclude: exclude.map(String::from).to_vec(),
             control_every: 10,
@@ -85,6 +85,13 @@ mod tests {
         assert_eq!((it.exclude.len(), it.control_every), (1, 10));
         assert_eq!(it.excluded(Path::new("/state")).len(), 2);
         assert_eq!(parse("[boot]\ncontrol_every = 0").unwrap().boot.control_every, 0);
+    }
+
+    #[test]
+    fn audit_08_where_everybody_may_write_nothing_is_learned_and_at_home_it_is() {
+        let exclude = Boot::default().exclude;
+        assert!(exclude.iter().any(|path| path == "/var/tmp"));
+        assert!(!exclude.iter().any(|path| path == "/home"));
     }
 
     #[test]

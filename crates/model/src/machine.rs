@@ -89,6 +89,10 @@ pub struct FileFacts {
     pub size: u64,
     /// Modification time, nanoseconds since 1970.
     pub mtime_ns: i64,
+    /// User id of its owner; 0 where nothing is there.
+    pub owner: u32,
+    /// Whether others than its owner and root may write it, by its permissions or an access control list.
+    pub others_may_write: bool,
     /// Where a regular file's data is, by logical offset; empty if the file system does not tell.
     pub extents: Vec<Extent>,
     /// Byte ranges of the block device that hold the inode, its extent tree, and a directory's blocks; empty where

@@ -1,7 +1,7 @@
 //! Pages of files become ranges of bytes, cut where the file lies in pieces on the device, joined over holes that are
 //! cheaper to read than to jump.
 
-use crate::{Files, Ordered, Turn, by_path, deadline_us, facts_of, level, plan_stage};
+use crate::request::{Files, Ordered, Turn, by_path, deadline_us, facts_of, level, plan_stage};
 use headstart_model::machine::{Extent, FileFacts, Found, Machine};
 use headstart_model::plan::{Request, RequestKind};
 use headstart_model::profile::{Entry, Version};

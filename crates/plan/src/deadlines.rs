@@ -1,6 +1,6 @@
 //! When what lies at or below a path is needed first.
 
-use crate::deadline_us;
+use crate::request::deadline_us;
 use headstart_model::{FilePath, Profile};
 use std::cmp::Ordering;
 

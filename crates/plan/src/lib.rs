@@ -6,14 +6,19 @@ mod data;
 mod deadlines;
 mod metadata;
 mod order;
+mod request;
 mod schedule;
+mod users;
 
 use headstart_model::limits;
-use headstart_model::machine::{FileFacts, Found, Machine};
-use headstart_model::plan::{MAX_STAGES, PlanDevice, PlanDraft, PlanFileEntry};
-use headstart_model::profile::{Entry, Need};
+use headstart_model::machine::Machine;
+use headstart_model::plan::{MAX_STAGES, PlanDevice, PlanDraft};
+use headstart_model::profile::Need;
 use headstart_model::{FilePath, PageRange, Profile, Trace};
+use request::Files;
 use std::collections::HashMap;
+
+pub use request::RecordedMetadata;
 
 /// How to plan.
 #[derive(Clone, Debug)]
@@ -38,10 +43,6 @@ pub struct Want {
     /// Whether pages of it are needed too.
     pub data: bool,
 }
-
-/// A metadata page that the file system had to read in some earlier start: by mount point, because device numbers
-/// change.
-pub type RecordedMetadata = (FilePath, PageRange);
 
 /// The paths whose facts a plan of this profile needs: those with enough votes, and their other names in overlays.
 pub fn wanted(profile: &Profile) -> Vec<Want> {
@@ -91,6 +92,13 @@ pub fn plan(
     let budget = options
         .budget
         .unwrap_or((machine.memory_available as f64 * MEMORY_SHARE) as u64);
+    let bounded = match users::serves_everybody(profile) {
+        true => users::bounded(profile, machine, budget),
+        false => None,
+    };
+    let (profile, machine) = bounded
+        .as_ref()
+        .map_or((profile, machine), |(profile, machine)| (profile, machine));
     let mut files = Files::default();
     let mut requests = metadata::requests(profile, machine, recorded);
     requests.extend(metadata::lookups(profile, machine, &mut files));
@@ -126,98 +134,6 @@ pub fn plan(
         files: files.entries,
         requests: requests.into_iter().map(|r| r.request).collect(),
     }
-}
-
-/// A request with what its order depends on.
-struct Ordered {
-    request: headstart_model::plan::Request,
-    /// Where it reads on the device, bytes; `None` if that is unknown.
-    physical: Option<u64>,
-    /// Number of directories above it: a path is looked up after them.
-    level: usize,
-    /// When it is issued.
-    turn: Turn,
-    /// The pass of its device that it is read in, where the sweep is done in several.
-    pass: u16,
-}
-
-/// What is issued in which part of a replay, one part after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
-    /// Metadata without which no data can be asked for.
-    Metadata,
-    /// Look-ups that read what no metadata block answers.
-    LookUps,
-    /// Data, and on one head the metadata that only the start needs, as the head passes it.
-    Sweep,
-    /// Look-ups that find their metadata in memory by then.
-    After,
-}
-
-/// What the texts of a plan besides its files' paths may take at most: names of stages and mount points.
-const OTHER_TEXT: usize = limits::STAGES * limits::STAGE_NAME + limits::DEVICES * limits::PATH;
-
-/// The files of a plan, each once.
-#[derive(Default)]
-struct Files {
-    entries: Vec<PlanFileEntry>,
-    index: HashMap<FilePath, u32>,
-    bytes: usize,
-}
-
-impl Files {
-    /// The index of a file; `None` if a plan cannot take one more.
-    fn index(&mut self, facts: &FileFacts, device: u32) -> Option<u32> {
-        if let Some(index) = self.index.get(&facts.path) {
-            return Some(*index);
-        }
-        let bytes = self.bytes + facts.path.as_bytes().len();
-        let fits = self.entries.len() < limits::PLAN_FILES && bytes <= limits::TEXT - OTHER_TEXT;
-        if !fits || (device as usize) >= limits::DEVICES {
-            return None;
-        }
-        self.bytes = bytes;
-        let index = self.entries.len() as u32;
-        self.entries.push(PlanFileEntry {
-            path: facts.path.clone(),
-            device: device as u16,
-            inode: facts.inode,
-            generation: facts.generation,
-            size: facts.size,
-            mtime_ns: facts.mtime_ns,
-        });
-        self.index.insert(facts.path.clone(), index);
-        Some(index)
-    }
-}
-
-/// The facts of an entry: at its path, or through an overlay where the path leads nowhere.
-fn facts_of<'a>(by_path: &HashMap<&FilePath, &'a FileFacts>, entry: &Entry) -> Option<&'a FileFacts> {
-    let is_there = |f: &&&FileFacts| !matches!(f.found, Found::Missing | Found::NotLocal);
-    let direct = by_path.get(&entry.path);
-    let through = entry.overlay.as_ref().and_then(|o| by_path.get(o));
-    direct
-        .filter(is_there)
-        .or(through.filter(is_there))
-        .or(direct)
-        .copied()
-}
-
-fn by_path(machine: &Machine) -> HashMap<&FilePath, &FileFacts> {
-    machine.files.iter().map(|f| (&f.path, f)).collect()
-}
-
-fn level(path: &FilePath) -> usize {
-    path.as_bytes().iter().filter(|b| **b == b'/').count()
-}
-
-/// The stage of a request, by that of the profile: the last a plan can have stands for those beyond it.
-fn plan_stage(stage: u16) -> u8 {
-    u8::try_from(stage).unwrap_or(u8::MAX)
-}
-
-fn deadline_us(first_use_ns: u64) -> u32 {
-    u32::try_from(first_use_ns / 1000).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

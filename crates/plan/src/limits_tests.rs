@@ -26,6 +26,8 @@ fn audit_12_a_machine_with_many_devices_has_a_plan_that_can_be_read() {
         generation: 1,
         size: 1 << 20,
         mtime_ns: 5,
+        owner: 0,
+        others_may_write: false,
         extents: Vec::new(),
         metadata: Vec::new(),
     };

@@ -6,7 +6,7 @@
 //! read in the data's sweep, as the head passes them.
 
 use crate::deadlines::Deadlines;
-use crate::{Files, Ordered, RecordedMetadata, Turn, by_path, facts_of, level, plan_stage};
+use crate::request::{Files, Ordered, RecordedMetadata, Turn, by_path, facts_of, level, plan_stage};
 use headstart_model::machine::{Device, DeviceClass, FileFacts, Found, Machine};
 use headstart_model::plan::{NO_FILE, Request, RequestKind};
 use headstart_model::profile::Need;

@@ -1,7 +1,7 @@
 //! The order of issue, and the line where the memory budget cuts.
 
+use crate::request::{Ordered, Turn};
 use crate::schedule::{Start, schedule};
-use crate::{Ordered, Turn};
 use headstart_model::machine::{DeviceClass, Machine};
 use headstart_model::plan::RequestKind;
 

@@ -10,7 +10,7 @@
 //! start has to be held, and so when it ends. Of all times one more pass could begin at the best is kept, as long as the
 //! start ends earlier for it by a jump at least.
 
-use crate::{Ordered, Turn};
+use crate::request::{Ordered, Turn};
 use headstart_model::machine::Cost;
 
 /// The most passes: each costs a long jump, and what it reads lies the further apart.

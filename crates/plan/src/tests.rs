@@ -6,9 +6,9 @@ use headstart_model::plan::{PlanDraft, PlanFile, RequestKind};
 use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
 use headstart_model::{FilePath, Key, PageRange, Profile, testing};
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
-fn entry(path: &str, ranges: &[(u64, u32, u64)]) -> Entry {
+pub(crate) fn entry(path: &str, ranges: &[(u64, u32, u64)]) -> Entry {
     let version = Version {
         size: 1000 * PAGE,
         mtime_ns: 1,
@@ -26,7 +26,7 @@ fn entry(path: &str, ranges: &[(u64, u32, u64)]) -> Entry {
     }
 }
 
-fn profile(entries: Vec<Entry>) -> Profile {
+pub(crate) fn profile(entries: Vec<Entry>) -> Profile {
     Profile {
         timeline_ns: 1_000_000_000,
         entries,
@@ -34,7 +34,7 @@ fn profile(entries: Vec<Entry>) -> Profile {
     }
 }
 
-fn facts(path: &str, extents: &[(u64, u64, u64)], metadata: &[u64]) -> FileFacts {
+pub(crate) fn facts(path: &str, extents: &[(u64, u64, u64)], metadata: &[u64]) -> FileFacts {
     FileFacts {
         path: path.into(),
         found: Found::File,
@@ -43,6 +43,8 @@ fn facts(path: &str, extents: &[(u64, u64, u64)], metadata: &[u64]) -> FileFacts
         generation: 1,
         size: 1000 * PAGE,
         mtime_ns: 1,
+        owner: 0,
+        others_may_write: false,
         extents: extents
             .iter()
             .map(|(l, p, n)| Extent {
@@ -85,12 +87,12 @@ fn machine(class: DeviceClass, latency: f64, depth: u32, files: Vec<FileFacts>) 
     }
 }
 
-fn flash(files: Vec<FileFacts>) -> Machine {
+pub(crate) fn flash(files: Vec<FileFacts>) -> Machine {
     // 1 us a request at full depth: no hole is worth a byte.
     machine(DeviceClass::Flash, 16e-6, 16, files)
 }
 
-fn make(profile: &Profile, machine: &Machine) -> PlanDraft {
+pub(crate) fn make(profile: &Profile, machine: &Machine) -> PlanDraft {
     let draft = plan(
         profile,
         machine,

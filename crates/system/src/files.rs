@@ -34,13 +34,33 @@ pub struct Stat {
     pub mtime_ns: i64,
     /// Type and permission bits, as `st_mode`.
     pub mode: u32,
+    /// User id of its owner.
+    pub owner: u32,
+    /// Group id.
+    pub group: u32,
     /// Device number of a device node: (major, minor).
     pub rdev: (u32, u32),
 }
 
+impl Stat {
+    /// Whether others than the owner and root may write it. Whom an access control list lets write, the bits of the group
+    /// tell of (acl(5)); a symbolic link nobody writes.
+    pub fn others_may_write(&self) -> bool {
+        let by_group = self.mode & 0o020 != 0 && self.group != 0;
+        let by_all = self.mode & 0o002 != 0;
+        self.kind != Type::Symlink && (by_group || by_all)
+    }
+}
+
 /// Facts of an open file, also one opened with O_PATH.
 pub fn stat(fd: impl AsFd) -> io::Result<Stat> {
-    let flags = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MTIME;
+    let flags = StatxFlags::TYPE
+        | StatxFlags::MODE
+        | StatxFlags::INO
+        | StatxFlags::SIZE
+        | StatxFlags::MTIME
+        | StatxFlags::UID
+        | StatxFlags::GID;
     let found = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, flags)?;
     Ok(Stat::from(found))
 }
@@ -61,6 +81,8 @@ impl From<Statx> for Stat {
             size: found.stx_size,
             mtime_ns: nanoseconds(found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
             mode: found.stx_mode.into(),
+            owner: found.stx_uid,
+            group: found.stx_gid,
             rdev: (found.stx_rdev_major, found.stx_rdev_minor),
         }
     }
@@ -105,6 +127,16 @@ mod tests {
             (theirs.mtime(), theirs.mtime_nsec() as u32)
         );
         assert_eq!(ours.kind, Type::File);
+    }
+
+    #[test]
+    fn who_may_write_is_told_by_group_and_mode() {
+        let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+        let own = stat(file.as_file()).unwrap();
+        assert_eq!(own.owner, file.as_file().metadata().unwrap().uid());
+        let with = |mode, group| Stat { mode, group, ..own }.others_may_write();
+        assert!(!with(0o100_755, 50) && !with(0o100_664, 0));
+        assert!(with(0o100_664, 50) && with(0o100_646, 0));
     }
 
     #[test]

@@ -122,6 +122,8 @@ fn facts(node: &Node, nodes: &[Node], table: &mut DeviceTable<'_>) -> FileFacts 
         generation: node.generation,
         size: node.size,
         mtime_ns: node.mtime_ns,
+        owner: node.owner,
+        others_may_write: node.others_may_write,
         extents: node.extents.clone(),
         metadata,
     }
@@ -136,6 +138,8 @@ fn alias(path: &FilePath, target: Result<&FileFacts, Found>) -> FileFacts {
         generation: 0,
         size: 0,
         mtime_ns: 0,
+        owner: 0,
+        others_may_write: false,
         extents: Vec::new(),
         metadata: Vec::new(),
     };

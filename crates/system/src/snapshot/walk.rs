@@ -31,6 +31,10 @@ pub struct Node {
     pub size: u64,
     /// Modification time, nanoseconds since 1970.
     pub mtime_ns: i64,
+    /// User id of its owner.
+    pub owner: u32,
+    /// Whether others than its owner and root may write it.
+    pub others_may_write: bool,
     /// Extents; only of files wanted for their data.
     pub extents: Vec<Extent>,
     /// Names looked up in it.
@@ -207,6 +211,8 @@ impl<'a> Walk<'a> {
             generation: 0,
             size: 0,
             mtime_ns: 0,
+            owner: 0,
+            others_may_write: false,
             extents: Vec::new(),
             names: Vec::new(),
             list: false,
@@ -241,6 +247,7 @@ impl<'a> Walk<'a> {
             }
         };
         (node.inode, node.size, node.mtime_ns) = (stat.inode, stat.size, stat.mtime_ns);
+        (node.owner, node.others_may_write) = (stat.owner, stat.others_may_write());
         let (found, step) = match stat.kind {
             Type::File => (Found::File, Step::Stop),
             Type::Directory => (Found::Directory, Step::Into),

@@ -1,0 +1,107 @@
+//! A request in the making, the files of a plan, and what is known of an entry.
+
+use headstart_model::limits;
+use headstart_model::machine::{FileFacts, Found, Machine};
+use headstart_model::plan::PlanFileEntry;
+use headstart_model::profile::Entry;
+use headstart_model::{FilePath, PageRange};
+use std::collections::HashMap;
+
+/// A metadata page that the file system had to read in some earlier start: by mount point, because device numbers
+/// change.
+pub type RecordedMetadata = (FilePath, PageRange);
+
+/// A request with what its order depends on.
+pub(crate) struct Ordered {
+    pub(crate) request: headstart_model::plan::Request,
+    /// Where it reads on the device, bytes; `None` if that is unknown.
+    pub(crate) physical: Option<u64>,
+    /// Number of directories above it: a path is looked up after them.
+    pub(crate) level: usize,
+    /// When it is issued.
+    pub(crate) turn: Turn,
+    /// The pass of its device that it is read in, where the sweep is done in several.
+    pub(crate) pass: u16,
+}
+
+/// What is issued in which part of a replay, one part after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Turn {
+    /// Metadata without which no data can be asked for.
+    Metadata,
+    /// Look-ups that read what no metadata block answers.
+    LookUps,
+    /// Data, and on one head the metadata that only the start needs, as the head passes it.
+    Sweep,
+    /// Look-ups that find their metadata in memory by then.
+    After,
+}
+
+/// What the texts of a plan besides its files' paths may take at most: names of stages and mount points.
+const OTHER_TEXT: usize = limits::STAGES * limits::STAGE_NAME + limits::DEVICES * limits::PATH;
+
+/// The files of a plan, each once.
+#[derive(Default)]
+pub(crate) struct Files {
+    pub(crate) entries: Vec<PlanFileEntry>,
+    pub(crate) index: HashMap<FilePath, u32>,
+    pub(crate) bytes: usize,
+}
+
+impl Files {
+    /// The index of a file; `None` if a plan cannot take one more.
+    pub(crate) fn index(&mut self, facts: &FileFacts, device: u32) -> Option<u32> {
+        if let Some(index) = self.index.get(&facts.path) {
+            return Some(*index);
+        }
+        let bytes = self.bytes + facts.path.as_bytes().len();
+        let fits = self.entries.len() < limits::PLAN_FILES && bytes <= limits::TEXT - OTHER_TEXT;
+        if !fits || (device as usize) >= limits::DEVICES {
+            return None;
+        }
+        self.bytes = bytes;
+        let index = self.entries.len() as u32;
+        self.entries.push(PlanFileEntry {
+            path: facts.path.clone(),
+            device: device as u16,
+            inode: facts.inode,
+            generation: facts.generation,
+            size: facts.size,
+            mtime_ns: facts.mtime_ns,
+        });
+        self.index.insert(facts.path.clone(), index);
+        Some(index)
+    }
+}
+
+/// The facts of an entry: at its path, or through an overlay where the path leads nowhere.
+pub(crate) fn facts_of<'a>(
+    by_path: &HashMap<&FilePath, &'a FileFacts>,
+    entry: &Entry,
+) -> Option<&'a FileFacts> {
+    let is_there = |f: &&&FileFacts| !matches!(f.found, Found::Missing | Found::NotLocal);
+    let direct = by_path.get(&entry.path);
+    let through = entry.overlay.as_ref().and_then(|o| by_path.get(o));
+    direct
+        .filter(is_there)
+        .or(through.filter(is_there))
+        .or(direct)
+        .copied()
+}
+
+pub(crate) fn by_path(machine: &Machine) -> HashMap<&FilePath, &FileFacts> {
+    machine.files.iter().map(|f| (&f.path, f)).collect()
+}
+
+pub(crate) fn level(path: &FilePath) -> usize {
+    path.as_bytes().iter().filter(|b| **b == b'/').count()
+}
+
+/// The stage of a request, by that of the profile: the last a plan can have stands for those beyond it.
+pub(crate) fn plan_stage(stage: u16) -> u8 {
+    u8::try_from(stage).unwrap_or(u8::MAX)
+}
+
+pub(crate) fn deadline_us(first_use_ns: u64) -> u32 {
+    u32::try_from(first_use_ns / 1000).unwrap_or(u32::MAX)
+}
