@@ -3,9 +3,10 @@
 
 use super::manager::Manager;
 use headstart_system::device::DeviceFacts;
+use headstart_system::ext4::Superblock;
 use headstart_system::mounts::MountTable;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Targets of boots that are not like others, and what they are for.
@@ -64,20 +65,9 @@ fn checked(began_unix_s: u64) -> Option<String> {
     None
 }
 
-/// When an ext2/3/4 file system was last checked, seconds since 1970 (linux/fs/ext4/ext4.h, `s_lastcheck` and
-/// `s_lastcheck_hi` of `struct ext4_super_block`).
+/// When an ext2/3/4 file system was last checked, seconds since 1970.
 fn last_check(device: &File) -> Option<u64> {
-    const START: u64 = 1024;
-    const MAGIC: usize = 0x38;
-    const LAST_CHECK: usize = 0x40;
-    const LAST_CHECK_HI: usize = 0x277;
-    let mut block = [0; 1024];
-    device.read_exact_at(&mut block, START).ok()?;
-    if block[MAGIC..MAGIC + 2] != [0x53, 0xEF] {
-        return None;
-    }
-    let low = u32::from_le_bytes(block[LAST_CHECK..LAST_CHECK + 4].try_into().ok()?);
-    Some(u64::from(block[LAST_CHECK_HI]) << 32 | u64::from(low))
+    Some(Superblock::read(device).ok()??.last_check_unix_s)
 }
 
 #[cfg(test)]

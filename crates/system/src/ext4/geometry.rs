@@ -1,8 +1,8 @@
 //! The super block: where the groups' inode tables are. Field offsets are those of the kernel's ext4 documentation
 //! (Documentation/filesystems/ext4: super.rst, group_descr.rst).
 
-use super::Ext4Error;
 use super::bytes::{u16_at, u32_at, wide};
+use super::{Ext4Error, Superblock};
 
 const COMPAT_SPARSE_SUPER2: u32 = 0x200;
 const INCOMPAT_META_BG: u32 = 0x10;
@@ -43,18 +43,12 @@ impl Geometry {
         let bad = |what: &'static str| Ext4Error::Damaged { what };
         let long = |at| u32_at(sb, at).ok_or(bad("super block (too short)"));
         let short = |at| u16_at(sb, at).ok_or(bad("super block (too short)"));
-        if short(0x38)? != 0xEF53 {
-            return Err(bad("super block (no magic number 0xEF53)"));
-        }
+        let Superblock { uuid, block_size, .. } =
+            Superblock::parse(sb).ok_or(bad("super block (no magic number 0xEF53, or no block size)"))?;
         let (compat, incompat, ro_compat) = (long(0x5C)?, long(0x60)?, long(0x64)?);
-        let log_block_size = long(0x18)?;
-        if log_block_size > 6 {
-            return Err(bad("block size"));
-        }
         if incompat & INCOMPAT_JOURNAL_DEV != 0 {
             return Err(bad("super block (an external journal)"));
         }
-        let block_size = 1024u64 << log_block_size;
         let wide_blocks = incompat & INCOMPAT_64BIT != 0;
         let descriptor_size = if wide_blocks {
             u64::from(short(0xFE)?).max(64)
@@ -86,8 +80,6 @@ impl Geometry {
         if hash_seed == [0; 4] {
             hash_seed = super::hash::DEFAULT_SEED;
         }
-        let mut uuid = [0; 16];
-        uuid.copy_from_slice(sb.get(0x68..0x78).ok_or(bad("super block (too short)"))?);
         Ok(Geometry {
             block_size,
             blocks,

@@ -11,8 +11,10 @@ mod directory;
 mod geometry;
 mod hash;
 mod inode;
+mod superblock;
 
 pub use geometry::Geometry;
+pub use superblock::Superblock;
 
 use headstart_model::machine::ByteRange;
 use inode::Inode;

@@ -3,7 +3,7 @@
 use super::Options;
 use super::walk::{Node, open_directory};
 use crate::device::{DeviceFacts, Guess, default_cost, request_limit};
-use crate::ext4::{Ext4, Want};
+use crate::ext4::{Ext4, Superblock, Want};
 use crate::mounts::{Mount, MountTable};
 use headstart_model::FilePath;
 use headstart_model::machine::{ByteRange, Device, DeviceClass};
@@ -150,15 +150,15 @@ fn uuid(mount_point: &FilePath, fstype: &str, node: Option<&Path>) -> [u8; 16] {
 
 /// (magic number, where it is, where the UUID is), from the file systems' documentation of their super blocks.
 fn uuid_on_device(fstype: &str, node: &Path) -> Option<[u8; 16]> {
+    let device = File::open(node).ok()?;
     let (magic, at, uuid_at): (&[u8], u64, u64) = match fstype {
-        "ext2" | "ext3" | "ext4" => (&[0x53, 0xEF], 1024 + 0x38, 1024 + 0x68),
+        "ext2" | "ext3" | "ext4" => return Some(Superblock::read(&device).ok()??.uuid),
         "xfs" => (b"XFSB", 0, 32),
         "btrfs" => (b"_BHRfS_M", 0x10040, 0x10020),
         "erofs" => (&[0xE2, 0xE1, 0xF5, 0xE0], 1024, 1024 + 48),
         "f2fs" => (&[0x10, 0x20, 0xF5, 0xF2], 1024, 1024 + 108),
         _ => return None,
     };
-    let device = File::open(node).ok()?;
     let mut found = vec![0; magic.len()];
     device.read_exact_at(&mut found, at).ok()?;
     let mut uuid = [0; 16];
