@@ -2,6 +2,7 @@
 //! nobody has to listen, and a mark set before the process is ready is not lost.
 
 use anyhow::{Context, Result, bail};
+use headstart_system::process::ProcessStat;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
@@ -25,17 +26,8 @@ pub fn clock_ns(clock: ClockId) -> u64 {
 
 /// When this process began, before it executed headstart, nanoseconds of CLOCK_MONOTONIC, by the kernel's ticks of 10 ms.
 pub fn own_begin_ns() -> Option<u64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // proc_pid_stat(5): behind the name, which may hold anything, the 20th field is the time since the machine began, in
-    // clock ticks.
-    let ticks: u64 = stat
-        .rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()?;
-    let began_ns = ticks.checked_mul(1_000_000_000 / rustix::param::clock_ticks_per_second())?;
+    let since_boot = headstart_system::process::ticks(ProcessStat::own()?.start_ticks);
+    let began_ns = u64::try_from(since_boot.as_nanos()).ok()?;
     let age_ns = clock_ns(ClockId::Boottime).saturating_sub(began_ns);
     Some(monotonic_ns().saturating_sub(age_ns))
 }

@@ -28,7 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -106,10 +106,12 @@ pub fn run(store: &Store, place: Place, waiting: Waiting) -> Result<()> {
 /// Holds the lock of the one process that serves a boot; `None` if another one does. What the initramfs started is
 /// still at it when sysinit starts another.
 fn only_one() -> Result<Option<File>> {
-    std::fs::create_dir_all(RUN).with_context(|| format!("cannot create {RUN}"))?;
+    let directory = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(RUN);
+    directory.with_context(|| format!("cannot create {RUN}"))?;
     let path = Path::new(RUN).join("boot.lock");
     let mut options = File::options();
-    let file = options.create(true).append(true).open(&path);
+    // Who may open it may lock it, and a boot would go without headstart.
+    let file = options.create(true).append(true).mode(0o600).open(&path);
     let file = file.with_context(|| format!("cannot open {}", path.display()))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
