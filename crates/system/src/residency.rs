@@ -75,17 +75,6 @@ pub fn fadvise_willneed(fd: impl AsFd, offset: u64, length: u64) -> io::Result<(
     Ok(rustix::fs::fadvise(fd, offset, Some(length), Advice::WillNeed)?)
 }
 
-/// Waits until the last page of `[offset, offset + length)` is resident, by reading a byte of it; reads it if nobody
-/// asked for it before. At the end of the file that is the file's last page.
-pub fn wait_resident(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
-    let end = offset.saturating_add(length).min(end_of(fd.as_fd())?);
-    if end <= offset {
-        return Ok(());
-    }
-    rustix::io::pread(fd, &mut [0u8], end - 1)?;
-    Ok(())
-}
-
 /// Drops clean pages of `[offset, offset + length)` that nobody has mapped; a length of 0 means to the end.
 pub fn advise_dontneed(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
     Ok(rustix::fs::fadvise(
@@ -121,8 +110,8 @@ mod tests {
         assert_eq!(resident(&file, 0, u64::MAX).unwrap(), vec![]);
         fadvise_willneed(&file, 8 * page, 4 * page).unwrap();
         fadvise_willneed(&file, 40 * page, page).unwrap();
-        wait_resident(&file, 8 * page, 4 * page).unwrap();
-        wait_resident(&file, 40 * page, 99 * page).unwrap();
+        crate::testing::wait_resident(&file, 12 * page).unwrap();
+        crate::testing::wait_resident(&file, 40 * page + 1).unwrap();
         assert_eq!(resident(&file, 0, u64::MAX).unwrap(), vec![8..12, 40..41]);
         assert_eq!(resident_pages(&file, 0, 41 * page).unwrap(), 5);
         assert_eq!(resident(&file, 9 * page, 2 * page).unwrap(), vec![9..11]);
@@ -132,8 +121,6 @@ mod tests {
     fn nothing_is_resident_beyond_the_end() {
         let file = tempfile::tempfile_in("/var/tmp").unwrap();
         assert_eq!(resident(&file, 0, 1 << 40).unwrap(), vec![]);
-        wait_resident(&file, 0, 10).unwrap();
-        wait_resident(&file, u64::MAX, 10).unwrap();
         assert_eq!(resident_pages(&file, 0, 0).unwrap(), 0);
     }
 }

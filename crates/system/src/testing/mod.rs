@@ -14,6 +14,11 @@ use std::process::Command;
 /// `read_ahead_kb` of ordinary machines; loop devices begin with more.
 const READ_AHEAD_KB: &str = "128";
 
+/// Waits until the last page before `end` (bytes, within the file) is in memory, by reading a byte of it.
+pub fn wait_resident(file: &std::fs::File, end: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, &mut [0], end.saturating_sub(1))
+}
+
 /// What file system to make.
 #[derive(Clone, Debug)]
 pub struct Spec {

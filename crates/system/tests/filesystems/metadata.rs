@@ -4,9 +4,9 @@
 use crate::tree;
 use headstart_model::machine::{FileFacts, Found, Machine};
 use headstart_system::extents::extents;
-use headstart_system::residency::{fadvise_willneed, wait_resident};
+use headstart_system::residency::fadvise_willneed;
 use headstart_system::snapshot::{Need, Options, Wanted, snapshot};
-use headstart_system::testing::{LoopFs, Spec, can_mount};
+use headstart_system::testing::{LoopFs, Spec, can_mount, wait_resident};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -55,7 +55,7 @@ fn read_data(wanted: &[Wanted], facts: &HashMap<&[u8], &FileFacts>, limit: u64) 
             for start in (extent.logical..end).step_by(limit as usize) {
                 fadvise_willneed(&file, start, limit.min(end - start)).unwrap();
             }
-            wait_resident(&file, extent.logical, end - extent.logical).unwrap();
+            wait_resident(&file, end.min(facts.size)).unwrap();
         }
     }
     bytes

@@ -3,9 +3,9 @@
 use crate::tree;
 use headstart_model::FilePath;
 use headstart_model::machine::{FileFacts, Found, Machine};
-use headstart_system::residency::{fadvise_willneed, resident, wait_resident};
+use headstart_system::residency::{fadvise_willneed, resident};
 use headstart_system::snapshot::{Need, Options, Wanted, snapshot};
-use headstart_system::testing::{LoopFs, Mounted, Scratch, Spec, can_mount, run};
+use headstart_system::testing::{LoopFs, Mounted, Scratch, Spec, can_mount, run, wait_resident};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -112,7 +112,7 @@ fn one_prefetch_call_reads_as_much_as_the_device_says() {
         fs.remount_cold().unwrap();
         let file = fs::File::open(&large).unwrap();
         fadvise_willneed(&file, 0, 20 << 20).unwrap();
-        wait_resident(&file, 0, limit).unwrap();
+        wait_resident(&file, limit).unwrap();
         let read: u64 = resident(&file, 0, 20 << 20)
             .unwrap()
             .iter()
