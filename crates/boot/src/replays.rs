@@ -90,7 +90,7 @@ impl Replays {
     /// Whether some device's replay would be caught up with by what starts now: on one head every read amid the replay
     /// costs more than waiting (decision 2).
     pub fn hold(&self) -> bool {
-        self.running.iter().any(|part| part.replay.holds())
+        self.running.iter().any(|part| part.replay.barrier_up())
     }
 
     /// How many parts of requests are over.

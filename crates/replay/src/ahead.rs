@@ -7,15 +7,15 @@
 
 use crate::file::Files;
 use crate::governor::Governor;
-use crate::item::Item;
-use crate::lane::{Lane, together};
+use crate::queue::{Queue, together};
+use crate::request::RequestState;
 use headstart_model::plan::RequestKind;
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Opens the files that a lane reads data of. What cannot be opened, and why, is found out by their requests.
-pub fn open(lane: &Lane, files: &Files<'_>, threads: u32, governor: &Governor) {
-    let order = opens(lane, files, threads);
+/// Opens the files that a queue reads data of. What cannot be opened, and why, is found out by their requests.
+pub fn open(queue: &Queue, files: &Files<'_>, threads: u32, governor: &Governor) {
+    let order = opens(queue, files, threads);
     let next = AtomicUsize::new(0);
     together(u64::from(threads).min(order.len() as u64), || {
         while governor.go_on() {
@@ -27,9 +27,9 @@ pub fn open(lane: &Lane, files: &Files<'_>, threads: u32, governor: &Governor) {
     });
 }
 
-/// The files that a lane reads data of, neighbours far apart.
-pub fn opens(lane: &Lane, files: &Files<'_>, in_flight: u32) -> Vec<u32> {
-    let data = lane.items.iter().map(|item| &item.request);
+/// The files that a queue reads data of, neighbours far apart.
+pub fn opens(queue: &Queue, files: &Files<'_>, in_flight: u32) -> Vec<u32> {
+    let data = queue.requests.iter().map(|state| &state.request);
     let data = data.filter(|request| request.kind == RequestKind::Data);
     let mut by_inode: Vec<(u64, u32)> = data.map(|r| (files.inode(r.file), r.file)).collect();
     by_inode.sort_unstable();
@@ -39,13 +39,17 @@ pub fn opens(lane: &Lane, files: &Files<'_>, in_flight: u32) -> Vec<u32> {
 }
 
 /// Look-ups stage by stage, inside a stage neighbours far apart; `inode` knows the number of a file of the plan.
-pub fn look_ups<T: Borrow<Item>>(mut items: Vec<T>, inode: impl Fn(u32) -> u64, in_flight: u32) -> Vec<T> {
-    let stage = |item: &T| item.borrow().request.stage;
-    items.sort_by_cached_key(|item| (stage(item), inode(item.borrow().request.file)));
-    let mut ordered = Vec::with_capacity(items.len());
-    while let Some(first) = items.first().map(stage) {
-        let later = items.split_off(items.partition_point(|item| stage(item) == first));
-        ordered.extend(apart(std::mem::replace(&mut items, later), in_flight));
+pub fn look_ups<T: Borrow<RequestState>>(
+    mut requests: Vec<T>,
+    inode: impl Fn(u32) -> u64,
+    in_flight: u32,
+) -> Vec<T> {
+    let stage = |state: &T| state.borrow().request.stage;
+    requests.sort_by_cached_key(|state| (stage(state), inode(state.borrow().request.file)));
+    let mut ordered = Vec::with_capacity(requests.len());
+    while let Some(first) = requests.first().map(stage) {
+        let later = requests.split_off(requests.partition_point(|state| stage(state) == first));
+        ordered.extend(apart(std::mem::replace(&mut requests, later), in_flight));
     }
     ordered
 }

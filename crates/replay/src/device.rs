@@ -1,12 +1,13 @@
 //! A device of a plan as it is now: how much it is asked for at once, and its node if the plan's metadata requests may
 //! be read from it.
 
-use crate::Options;
-use crate::item::{Reason, absent};
+use crate::options::Options;
+use crate::request::{Reason, absent};
 use headstart_model::PageRange;
 use headstart_model::machine::DeviceClass;
 use headstart_model::plan::PlanDevice;
 use headstart_system::device::{DeviceFacts, request_limit};
+use headstart_system::ext4::Superblock;
 use headstart_system::files::{Type, stat};
 use headstart_system::mounts::{Mount, MountTable};
 use headstart_system::residency;
@@ -180,38 +181,14 @@ fn block(mount: &Mount, facts: &DeviceFacts, uuid: &[u8; 16]) -> Result<Block, R
         return Err(Reason::Changed);
     }
     let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
-    let found = superblock(fd.as_fd()).map_err(|_| Reason::Failed)?;
+    // That of a mounted file system is in memory.
+    let found = Superblock::read(&fd).map_err(|_| Reason::Failed)?;
     let found = found.filter(|s| s.uuid == *uuid).ok_or(Reason::Changed)?;
     Ok(Block {
         fd,
         size: facts.size,
         partial_pages: found.block_size < rustix::param::page_size() as u64,
     })
-}
-
-struct Superblock {
-    uuid: [u8; 16],
-    /// Bytes.
-    block_size: u64,
-}
-
-/// What an ext2/3/4 superblock says (linux/fs/ext4/ext4.h, `struct ext4_super_block`); `None` if there is none. That of
-/// a mounted file system is in memory.
-fn superblock(fd: BorrowedFd<'_>) -> io::Result<Option<Superblock>> {
-    const START: u64 = 1024;
-    const LOG_BLOCK_SIZE: usize = 0x18;
-    const MAGIC: usize = 0x38;
-    const UUID: usize = 0x68;
-    let mut block = [0u8; UUID + 16];
-    if rustix::io::pread(fd, &mut block, START)? < block.len() || block[MAGIC..MAGIC + 2] != [0x53, 0xEF] {
-        return Ok(None);
-    }
-    let uuid = block[UUID..].try_into();
-    Ok(uuid.ok().map(|uuid| Superblock {
-        uuid,
-        // A little-endian number that is at most 6; anything else is taken for whole pages.
-        block_size: 1024 << block[LOG_BLOCK_SIZE].min(6),
-    }))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The files of a plan: opened when a request first needs them, checked against the plan, and kept open while
 //! descriptors last.
 
-use crate::item::Reason;
+use crate::request::Reason;
 use headstart_model::plan::{Plan, PlanFileEntry};
 use headstart_model::{FilePath, PageRange};
-use headstart_system::door::Door;
 use headstart_system::files::{Stat, Type};
+use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, Opened, Skip, open_checked, open_pinned, pin};
 use headstart_system::residency;
@@ -146,7 +146,7 @@ pub struct Files<'a> {
     plan: Plan<'a>,
     mounts: &'a MountTable,
     /// For each device of the plan, a way past its directories, if that is how its files are opened.
-    doors: &'a [Option<Door>],
+    openers: &'a [Option<HandleOpener>],
     slots: Vec<Mutex<Slot>>,
     /// How many more files may be kept open.
     room: AtomicUsize,
@@ -154,14 +154,14 @@ pub struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// The files of a plan, none open; `doors` are by the plan's devices.
+    /// The files of a plan, none open; `openers` are by the plan's devices.
     ///
     /// At most half of the descriptors that this process may have are used to keep files open, `in_use` are left to
     /// those being read from. The limit is not raised: the started program would inherit it.
     pub fn new(
         plan: Plan<'a>,
         mounts: &'a MountTable,
-        doors: &'a [Option<Door>],
+        openers: &'a [Option<HandleOpener>],
         in_use: usize,
     ) -> Files<'a> {
         let limit = descriptors();
@@ -169,7 +169,7 @@ impl<'a> Files<'a> {
         Files {
             plan,
             mounts,
-            doors,
+            openers,
             slots: (0..plan.file_count()).map(|_| Mutex::default()).collect(),
             room: AtomicUsize::new(room),
             overlays: mounts.all().iter().any(|m| m.overlay.is_some()),
@@ -241,9 +241,9 @@ impl<'a> Files<'a> {
 
     /// `None` also for what has changed: its path tells how.
     fn open_by_handle(&self, entry: &PlanFileEntry) -> Option<PlannedFile> {
-        let door = self.doors.get(usize::from(entry.device))?.as_ref()?;
+        let opener = self.openers.get(usize::from(entry.device))?.as_ref()?;
         let expect = expect(entry, Some(entry.generation));
-        let opened = door.open(self.mounts, entry.path.as_path(), &expect).ok()?;
+        let opened = opener.open(self.mounts, entry.path.as_path(), &expect).ok()?;
         self.planned(entry, opened).ok()
     }
 
@@ -257,7 +257,7 @@ impl<'a> Files<'a> {
         if opened.stat.kind != Type::File {
             return Err(Reason::Special);
         }
-        // Waiting for a page must not read others: see `lane`.
+        // Waiting for a page must not read others: see `queue`.
         let _ = rustix::fs::fadvise(&opened.fd, 0, None, Advice::Random);
         Ok(PlannedFile::new(opened, !self.on_overlay(&entry.path)))
     }

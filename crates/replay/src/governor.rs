@@ -2,7 +2,7 @@
 //!
 //! The threads ask between requests; one of them looks at `/proc` every [`INTERVAL`].
 
-use crate::Options;
+use crate::options::Options;
 use headstart_system::memory::{Resource, memory, pages_scanned, pressure};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::file::Files;
-use crate::item::{Item, Prepared, Reason};
+use crate::request::{Prepared, Reason, RequestState};
 use headstart_model::PageRange;
 use headstart_model::outcome::Issued;
 use headstart_model::plan::RequestKind;
@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 
 /// What became of a request of a replay that was left behind: nobody looks at memory any more, for that may wait too. What
 /// has arrived is taken to be what was there before.
-pub fn confirmed(item: &Item) -> Result<Issued, Reason> {
-    let (prepared, done_ns) = done(item)?;
+pub fn confirmed(state: &RequestState) -> Result<Issued, Reason> {
+    let (prepared, done_ns) = done(state)?;
     Ok(Issued {
-        request: item.index,
+        request: state.index,
         issued_ns: prepared.at_ns,
         done_ns: done_ns.max(prepared.at_ns),
         resident: prepared.resident.clone(),
@@ -23,36 +23,36 @@ pub fn confirmed(item: &Item) -> Result<Issued, Reason> {
 }
 
 /// What was found when it was taken up and when it was done, nanoseconds since the origin; or why it was not.
-fn done(item: &Item) -> Result<(&Prepared, u64), Reason> {
-    let prepared = match item.prepared.get() {
+fn done(state: &RequestState) -> Result<(&Prepared, u64), Reason> {
+    let prepared = match state.prepared.get() {
         None => return Err(Reason::Stopped),
         Some(Err(reason)) => return Err(*reason),
         Some(Ok(prepared)) => prepared,
     };
-    match item.done_ns.load(Ordering::Relaxed) {
+    match state.done_ns.load(Ordering::Relaxed) {
         0 => Err(Reason::Stopped),
-        _ if item.failed.load(Ordering::Relaxed) => Err(Reason::Failed),
+        _ if state.failed.load(Ordering::Relaxed) => Err(Reason::Failed),
         done_ns => Ok((prepared, done_ns)),
     }
 }
 
 /// What became of a request: counts its pages in memory now, or says why it was not issued.
-pub fn issued(item: &Item, device: &Device, files: &Files<'_>) -> Result<Issued, Reason> {
-    let (prepared, done_ns) = done(item)?;
-    let offset = item.request.offset;
+pub fn issued(state: &RequestState, device: &Device, files: &Files<'_>) -> Result<Issued, Reason> {
+    let (prepared, done_ns) = done(state)?;
+    let offset = state.request.offset;
     let length = prepared.end.saturating_sub(offset);
-    let arrived_pages = match item.request.kind {
+    let arrived_pages = match state.request.kind {
         RequestKind::Stat | RequestKind::List => 0,
         RequestKind::Metadata => device.block.as_ref().map_or(0, |block| {
             residency::resident_pages(block.fd(), offset, length).unwrap_or(0)
         }),
         // A file that was replaced meanwhile has no page that could still help.
         RequestKind::Data => files
-            .get(item.request.file)
+            .get(state.request.file)
             .map_or(0, |file| file.resident_pages(offset, length)),
     };
     Ok(Issued {
-        request: item.index,
+        request: state.index,
         issued_ns: prepared.at_ns,
         done_ns: done_ns.max(prepared.at_ns),
         resident: prepared.resident.clone(),

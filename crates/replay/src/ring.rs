@@ -1,43 +1,50 @@
-//! Look-ups and opens of a lane through io_uring, for devices that serve more at once than a lane has threads. A thread
+//! Look-ups and opens of a queue through io_uring, for devices that serve more at once than a queue has threads. A thread
 //! can ask for the data of several files without waiting, but only a ring lets it wait for several look-ups.
 //!
-//! Whatever a ring did not come to is left as it was, and done by the lane's threads.
+//! Whatever a ring did not come to is left as it was, and done by the queue's threads.
 
 use crate::ahead;
 use crate::file::{Files, looked_up};
 use crate::governor::Governor;
-use crate::item::{Item, Prepared};
-use crate::lane::{Lane, Worker};
+use crate::queue::{Queue, Worker};
+use crate::request::{Prepared, RequestState};
 use headstart_model::plan::RequestKind;
 use headstart_system::mounts::MountTable;
-use headstart_system::pins::Pins;
+use headstart_system::path_resolver::PathResolver;
 
-/// Serves the look-ups of a lane. Directories to be listed are left to its threads.
-pub fn look_up(pins: &mut Pins, lane: &Lane, worker: &Worker<'_>, mounts: &MountTable) {
-    let stat = |item: &&Item| item.request.kind == RequestKind::Stat && item.prepared.get().is_none();
-    let items = lane.items.iter().filter(stat).collect();
+/// Serves the look-ups of a queue. Directories to be listed are left to its threads.
+pub fn look_up(resolver: &mut PathResolver, queue: &Queue, worker: &Worker<'_>, mounts: &MountTable) {
+    let stat =
+        |state: &&RequestState| state.request.kind == RequestKind::Stat && state.prepared.get().is_none();
+    let requests = queue.requests.iter().filter(stat).collect();
     let inode = |file| worker.files.inode(file);
-    let mut items = ahead::look_ups::<&Item>(items, inode, pins.in_flight()).into_iter();
+    let mut requests = ahead::look_ups::<&RequestState>(requests, inode, resolver.in_flight()).into_iter();
     let next = || {
-        let item = items.next().filter(|_| worker.governor.go_on())?;
-        Some(((item, worker.now()), worker.files.path(item.request.file)?))
+        let state = requests.next().filter(|_| worker.governor.go_on())?;
+        Some(((state, worker.now()), worker.files.path(state.request.file)?))
     };
-    // A ring that fails leaves the rest to the lane's threads.
-    let _ = pins.each(mounts, next, |(item, at_ns), pinned| {
+    // A ring that fails leaves the rest to the queue's threads.
+    let _ = resolver.each(mounts, next, |(state, at_ns), pinned| {
         let found = looked_up(pinned).map(|()| Prepared::nothing(at_ns));
-        worker.done(item, true);
-        let _ = item.prepared.set(found);
+        worker.done(state, true);
+        let _ = state.prepared.set(found);
     });
 }
 
-/// Opens the files that a lane reads data of.
-pub fn open(pins: &mut Pins, lane: &Lane, files: &Files<'_>, governor: &Governor, mounts: &MountTable) {
-    let order = ahead::opens(lane, files, pins.in_flight());
+/// Opens the files that a queue reads data of.
+pub fn open(
+    resolver: &mut PathResolver,
+    queue: &Queue,
+    files: &Files<'_>,
+    governor: &Governor,
+    mounts: &MountTable,
+) {
+    let order = ahead::opens(queue, files, resolver.in_flight());
     let mut vacant = order.into_iter().filter(|file| files.vacant(*file));
     let next = || {
         let file = vacant.next().filter(|_| governor.go_on())?;
         Some((file, files.path(file)?))
     };
     // As above.
-    let _ = pins.each(mounts, next, |file, pinned| files.offer(file, pinned));
+    let _ = resolver.each(mounts, next, |file, pinned| files.offer(file, pinned));
 }

@@ -2,15 +2,18 @@
 
 use crate::device::{Device, Shape, most_open};
 use crate::file::{Files, descriptors};
-use crate::item::{Item, Reason};
-use crate::lane::{Lane, Worker, stand_back};
-use crate::{Options, Shared, ahead, report, ring};
+use crate::options::Options;
+use crate::queue::{Queue, Worker, stand_back};
+use crate::request::{Reason, RequestState};
+use crate::shared::Shared;
+use crate::work::{Passes, Work};
+use crate::{ahead, report, ring};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::{ReplayReport, Skipped};
-use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
-use headstart_system::door::Door;
+use headstart_model::plan::{Plan, PlanFile, RequestKind};
+use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::MountTable;
-use headstart_system::pins::Pins;
+use headstart_system::path_resolver::PathResolver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,54 +22,24 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// What a plan says of further ones waits for its turn.
 const MAX_DEVICES: usize = 8;
 
-/// The requests of one device, by pass.
-pub(crate) struct Work {
-    planned: PlanDevice,
-    passes: Passes<Lane>,
-    /// How many of the data's requests the start is held for: what was planned behind them may go before them where
-    /// files are opened by path after all.
-    held_data: usize,
-}
-
-impl Work {
-    fn items(&self) -> impl Iterator<Item = &Item> {
-        let Passes {
-            metadata,
-            look_ups,
-            data,
-        } = &self.passes;
-        [metadata, look_ups, data]
-            .into_iter()
-            .flat_map(|lane| &lane.items)
-    }
-}
-
-/// What the passes of a device do, one after the other.
-#[derive(Default)]
-struct Passes<T> {
-    metadata: T,
-    look_ups: T,
-    data: T,
-}
-
 /// Replays a plan, to its end or until stopped. Runs on a thread of its own.
 pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport {
     // Whatever happens here, nobody waits for it any more afterwards.
-    let _all = Hold::new(shared, usize::MAX);
+    let _all = Barrier::new(shared, usize::MAX);
     // Checked by the caller; what it was it still is.
     let Ok(plan) = file.plan() else {
         return ReplayReport::default();
     };
     let mut skipped = Skipped::default();
     let mounts = MountTable::read().unwrap_or_default();
-    let doors = doors(plan, &mounts);
+    let openers = openers(plan, &mounts);
     let works = shared
         .works
-        .get_or_init(|| share_out(plan, &doors, options, &mut skipped));
+        .get_or_init(|| share_out(plan, &openers, options, &mut skipped));
     let mut in_use: Vec<usize> = works.iter().map(|w| most_open(&w.planned, options)).collect();
     in_use.sort_unstable_by(|a, b| b.cmp(a));
     let in_use = in_use.iter().take(MAX_DEVICES).sum();
-    let files = Files::new(plan, &mounts, &doors, in_use);
+    let files = Files::new(plan, &mounts, &openers, in_use);
     shared.governor.begin();
     let serve = |work: &Work| serve(work, &files, &mounts, options, shared);
     let devices = side_by_side(works, &serve);
@@ -74,9 +47,9 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let memory_pressure = shared.governor.memory_pressure();
     let mut issued = Vec::new();
     for (work, device) in works.iter().zip(&devices) {
-        for item in work.items() {
+        for state in work.requests() {
             let became = match device {
-                Some(device) => report::issued(item, device, &files),
+                Some(device) => report::issued(state, device, &files),
                 // Its thread failed by a mistake of its own.
                 None => Err(Reason::Failed),
             };
@@ -101,8 +74,8 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
 pub(crate) fn so_far(shared: &Shared) -> ReplayReport {
     let mut skipped = Skipped::default();
     let mut issued = Vec::new();
-    for item in shared.works.get().into_iter().flatten().flat_map(Work::items) {
-        match report::confirmed(item) {
+    for state in shared.works.get().into_iter().flatten().flat_map(Work::requests) {
+        match report::confirmed(state) {
             Ok(one) => issued.push(one),
             Err(reason) => reason.count(&mut skipped),
         }
@@ -146,39 +119,39 @@ fn side_by_side<W: Sync, T: Send + Sync>(works: &[W], serve: &(impl Fn(&W) -> T 
 }
 
 /// A part in holding the start; given up once, when dropped at the latest.
-struct Hold<'a> {
+struct Barrier<'a> {
     shared: &'a Shared,
     devices: usize,
     gone: AtomicBool,
 }
 
-impl<'a> Hold<'a> {
-    fn new(shared: &'a Shared, devices: usize) -> Hold<'a> {
-        Hold {
+impl<'a> Barrier<'a> {
+    fn new(shared: &'a Shared, devices: usize) -> Barrier<'a> {
+        Barrier {
             shared,
             devices,
             gone: AtomicBool::new(false),
         }
     }
 
-    /// Whether it held until now.
-    fn let_go(&self) -> bool {
-        let held = !self.gone.swap(true, Ordering::Relaxed);
-        if held {
+    /// Whether it stood until now.
+    fn release(&self) -> bool {
+        let stood = !self.gone.swap(true, Ordering::Relaxed);
+        if stood {
             self.shared.release(self.devices);
         }
-        held
+        stood
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for Barrier<'_> {
     fn drop(&mut self) {
-        self.let_go();
+        self.release();
     }
 }
 
 /// For each device a way to its files by handle, if the plan relies on that: it reads directories amid the data.
-fn doors(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<Door>> {
+fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
     let mut data = vec![false; plan.device_count()];
     let mut amid = vec![false; plan.device_count()];
     for request in plan.requests().take(plan.cut()) {
@@ -189,94 +162,99 @@ fn doors(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<Door>> {
             RequestKind::Stat | RequestKind::List => {}
         }
     }
-    let door = |(index, amid): (usize, bool)| {
+    let opener = |(index, amid): (usize, bool)| {
         let planned = plan.device(index).filter(|_| amid)?;
         let mount = mounts.lookup(planned.mount_point.as_bytes())?;
-        Door::of(mounts, mount).ok()
+        HandleOpener::of(mounts, mount).ok()
     };
     // Each has a descriptor: of more devices than a machine has, the first have to do.
     let mut left = MAX_DEVICES;
-    let mut door = |wanted| {
+    let mut opener = |wanted| {
         left.checked_sub(1)?;
-        let door = door(wanted)?;
+        let opener = opener(wanted)?;
         left -= 1;
-        Some(door)
+        Some(opener)
     };
-    amid.into_iter().enumerate().map(&mut door).collect()
+    amid.into_iter().enumerate().map(&mut opener).collect()
 }
 
 /// The plan's requests by device and pass; those beyond the budget are only counted.
 ///
-/// Where files are opened by handle (`doors`), what follows the first data in the plan stays behind it: directories are
+/// Where files are opened by handle (`openers`), what follows the first data in the plan stays behind it: directories are
 /// read as the head passes them, and look-ups find them there. Where they have to be opened by path after all, metadata
 /// goes first.
-fn share_out(plan: Plan<'_>, doors: &[Option<Door>], options: &Options, skipped: &mut Skipped) -> Vec<Work> {
-    let mut lanes: Vec<Passes<Vec<Item>>> = Vec::new();
-    lanes.resize_with(plan.device_count(), Passes::default);
-    // Of each device: its requests so far, and the data's among those that the start is held for.
+fn share_out(
+    plan: Plan<'_>,
+    openers: &[Option<HandleOpener>],
+    options: &Options,
+    skipped: &mut Skipped,
+) -> Vec<Work> {
+    let mut queues: Vec<Passes<Vec<RequestState>>> = Vec::new();
+    queues.resize_with(plan.device_count(), Passes::default);
+    // Of each device: its requests so far, and the data's among those before the barrier.
     let mut counts = vec![(0u32, 0usize); plan.device_count()];
     for (index, request) in plan.requests().enumerate() {
         let device = usize::from(request.device);
         if index >= plan.cut() {
             Reason::OverBudget.count(skipped);
-        } else if let Some(passes) = lanes.get_mut(device) {
+        } else if let Some(passes) = queues.get_mut(device) {
             let hold = plan.device(device).map_or(0, |planned| planned.hold);
-            let sweep = !passes.data.is_empty() && matches!(doors.get(device), Some(Some(_)));
-            let lane = match request.kind {
+            let sweep = !passes.data.is_empty() && matches!(openers.get(device), Some(Some(_)));
+            let queue = match request.kind {
                 _ if sweep => &mut passes.data,
                 RequestKind::Metadata => &mut passes.metadata,
                 RequestKind::Stat | RequestKind::List => &mut passes.look_ups,
                 RequestKind::Data => &mut passes.data,
             };
-            lane.push(Item::new(index as u32, request));
-            let (count, held_data) = &mut counts[device];
+            queue.push(RequestState::new(index as u32, request));
+            let (count, barrier_data) = &mut counts[device];
             *count += 1;
             if *count <= hold {
-                *held_data = passes.data.len();
+                *barrier_data = passes.data.len();
             }
         }
     }
-    let work = |(index, items): (usize, Passes<Vec<Item>>)| {
-        let empty = items.metadata.is_empty() && items.look_ups.is_empty() && items.data.is_empty();
+    let work = |(index, requests): (usize, Passes<Vec<RequestState>>)| {
+        let empty = requests.metadata.is_empty() && requests.look_ups.is_empty() && requests.data.is_empty();
         let planned = plan.device(index).filter(|_| !empty)?;
         let shape = Shape::new(planned.cost.class, planned.cost.depth, options.depth, 0, 1);
         let inode = |file| plan.file(file as usize).map_or(0, |file| file.inode);
-        let look_ups = ahead::look_ups(items.look_ups, inode, shape.threads);
-        let mut metadata = items.metadata;
+        let look_ups = ahead::look_ups(requests.look_ups, inode, shape.threads);
+        let mut metadata = requests.metadata;
         if planned.cost.class == DeviceClass::Disk {
             // As planned, unless some of it was to be read amid the data.
-            metadata.sort_by_key(|item| item.request.offset);
+            metadata.sort_by_key(|state| state.request.offset);
         }
         let passes = Passes {
-            metadata: Lane::new(metadata),
-            look_ups: Lane::new(look_ups),
-            data: Lane::new(items.data),
+            metadata: Queue::new(metadata),
+            look_ups: Queue::new(look_ups),
+            data: Queue::new(requests.data),
         };
         Some(Work {
             planned,
             passes,
-            held_data: counts[index].1,
+            barrier_data: counts[index].1,
         })
     };
-    lanes.into_iter().enumerate().filter_map(work).collect()
+    queues.into_iter().enumerate().filter_map(work).collect()
 }
 
 fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options, shared: &Shared) -> Device {
-    // The start is let go once, when the requests that it is held for are over, or none can be any more.
+    // The barrier is released once, when the requests before it are over, or none can be any more.
     let until = work.planned.hold as usize;
-    let hold = Hold::new(shared, usize::from(until > 0));
+    let barrier = Barrier::new(shared, usize::from(until > 0));
     // While the start waits for it the replay gives way to nobody.
-    let let_go = || {
-        if hold.let_go() {
+    let release = || {
+        if barrier.release() {
             stand_back();
         }
     };
     if until == 0 {
-        let_go();
+        release();
     }
-    let is_metadata = |item: &Item| item.request.kind == RequestKind::Metadata;
+    let is_metadata = |state: &RequestState| state.request.kind == RequestKind::Metadata;
     let passes = [&work.passes.metadata, &work.passes.data];
-    let metadata = passes.iter().any(|lane| lane.items.iter().any(is_metadata));
+    let metadata = passes.iter().any(|queue| queue.requests.iter().any(is_metadata));
     let device = Device::look(&work.planned, mounts, options, metadata);
     let worker = Worker {
         device: &device,
@@ -286,24 +264,24 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
         origin: options.origin,
     };
     worker.serve(&work.passes.metadata, &|_| ());
-    let mut pins = pins(work, &device, options);
-    if let Some(pins) = &mut pins {
-        ring::look_up(pins, &work.passes.look_ups, &worker, mounts);
+    let mut resolver = resolver(work, &device, options);
+    if let Some(resolver) = &mut resolver {
+        ring::look_up(resolver, &work.passes.look_ups, &worker, mounts);
     }
     worker.serve(&work.passes.look_ups, &|_| ());
-    if work.held_data == 0 {
-        let_go();
+    if work.barrier_data == 0 {
+        release();
     }
     if device.block.is_err() {
         let (data, threads) = (&work.passes.data, device.shape.threads);
-        match &mut pins {
-            Some(pins) => ring::open(pins, data, files, &shared.governor, mounts),
+        match &mut resolver {
+            Some(resolver) => ring::open(resolver, data, files, &shared.governor, mounts),
             None => ahead::open(data, files, threads, &shared.governor),
         }
     }
     worker.serve(&work.passes.data, &|over| {
-        if over >= work.held_data {
-            let_go();
+        if over >= work.barrier_data {
+            release();
         }
     });
     device
@@ -311,15 +289,15 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
 
 /// A ring, where it helps: there is something to look up, and the device serves more at once than it has threads. With
 /// as many threads as look-ups in flight it would only cost (`docs/decisions/0001-io-uring-for-opens.md`).
-fn pins(work: &Work, device: &Device, options: &Options) -> Option<Pins> {
-    let look_ups = !work.passes.look_ups.items.is_empty() || device.block.is_err();
+fn resolver(work: &Work, device: &Device, options: &Options) -> Option<PathResolver> {
+    let look_ups = !work.passes.look_ups.requests.is_empty() || device.block.is_err();
     // Each takes a descriptor. Half of them are for files that are kept open, and a plan may have several devices.
     let in_flight = device.shape.in_flight().min(descriptors() as u32 / 8);
     if !options.io_uring || !look_ups || in_flight <= device.shape.threads {
         return None;
     }
     // Where the kernel has none, or not for us, the threads do it.
-    Pins::new(in_flight).ok()
+    PathResolver::new(in_flight).ok()
 }
 
 #[cfg(test)]
@@ -333,7 +311,7 @@ mod tests {
             let options = Options::new(Instant::now());
             let shared = Shared::new(&options, 3);
             let serve = |device: &usize| {
-                let _hold = Hold::new(&shared, 1);
+                let _hold = Barrier::new(&shared, 1);
                 if *device == bad {
                     // A panic without its message among the tests' output.
                     std::panic::resume_unwind(Box::new(()));
@@ -343,7 +321,7 @@ mod tests {
             let done = side_by_side(&[0, 1, 2], &serve);
             let expected = [0, 1, 2].map(|device| Some(device).filter(|d| *d != bad));
             assert_eq!(done, expected);
-            assert_eq!(shared.holding(), 0);
+            assert_eq!(shared.standing(), 0);
         }
     }
 

@@ -9,8 +9,8 @@ use common::*;
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::{PlanDraft, PlanFileEntry, RequestKind::*};
-use headstart_system::door::Door;
 use headstart_system::ext4::Ext4;
+use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, Opened, Skip};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -143,8 +143,13 @@ fn what_is_not_as_planned_is_not_opened_by_handle_either() {
     assert_eq!(resident(&disk.root().join("elsewhere")), [(0, 4)]);
 }
 
-/// What a door makes of a path and of what is at another.
-fn through(door: &Door, named: &Path, meant: &Path, change: impl Fn(&mut Expect)) -> Result<Opened, Skip> {
+/// What a opener makes of a path and of what is at another.
+fn through(
+    opener: &HandleOpener,
+    named: &Path,
+    meant: &Path,
+    change: impl Fn(&mut Expect),
+) -> Result<Opened, Skip> {
     let found = std::fs::symlink_metadata(meant).unwrap();
     let generation = match found.is_file() || found.is_dir() {
         true => headstart_system::files::generation(File::open(meant).unwrap().as_fd()),
@@ -158,7 +163,7 @@ fn through(door: &Door, named: &Path, meant: &Path, change: impl Fn(&mut Expect)
         generation: Some(generation),
     };
     change(&mut expect);
-    door.open(&MountTable::read().unwrap(), named, &expect)
+    opener.open(&MountTable::read().unwrap(), named, &expect)
 }
 
 #[test]
@@ -179,13 +184,13 @@ fn a_crafted_plan_gets_regular_files_of_that_mount_and_nothing_else() {
     let mounts = MountTable::read().unwrap();
     let at = |name: &str| disk.root().join(name);
     let mount = |path: &Path| mounts.lookup(path.as_os_str().as_encoded_bytes()).unwrap();
-    let door = Door::of(&mounts, mount(&disk.root())).unwrap();
+    let opener = HandleOpener::of(&mounts, mount(&disk.root())).unwrap();
     let (file, asis) = (at("file"), |_: &mut Expect| ());
 
-    assert!(through(&door, &file, &file, asis).is_ok());
+    assert!(through(&opener, &file, &file, asis).is_ok());
     // A regular file that is what the plan knows of it, under another name.
-    assert!(through(&door, &at("gone"), &file, asis).is_ok());
-    let refused = |named: &Path, meant: &Path| through(&door, named, meant, asis).unwrap_err();
+    assert!(through(&opener, &at("gone"), &file, asis).is_ok());
+    let refused = |named: &Path, meant: &Path| through(&opener, named, meant, asis).unwrap_err();
     assert_eq!(refused(&file, &at("dir")), Skip::Special);
     assert_eq!(refused(&file, &at("fifo")), Skip::Special);
     assert_eq!(refused(&file, &at("null")), Skip::Special);
@@ -196,7 +201,7 @@ fn a_crafted_plan_gets_regular_files_of_that_mount_and_nothing_else() {
     assert_eq!(refused(Path::new("file"), &file), Skip::Missing);
 
     let changed = |what| Skip::Changed { what };
-    let with = |change: &dyn Fn(&mut Expect)| through(&door, &file, &file, change).unwrap_err();
+    let with = |change: &dyn Fn(&mut Expect)| through(&opener, &file, &file, change).unwrap_err();
     assert_eq!(with(&|e| e.inode = None), changed("inode"));
     assert_eq!(with(&|e| e.generation = None), changed("generation"));
     assert_eq!(with(&|e| e.generation = Some(0)), changed("generation"));
@@ -207,12 +212,12 @@ fn a_crafted_plan_gets_regular_files_of_that_mount_and_nothing_else() {
     assert_eq!(with(&|e| e.size = Some(2)), changed("size"));
     assert_eq!(with(&|e| e.mtime_ns = Some(0)), changed("mtime"));
     // The journal: a regular file in all but that it has no name.
-    assert!(through(&door, &file, &file, |e| e.inode = Some(8)).is_err());
-    assert!(through(&door, &file, &file, |e| e.inode = Some(u64::MAX)).is_err());
+    assert!(through(&opener, &file, &file, |e| e.inode = Some(8)).is_err());
+    assert!(through(&opener, &file, &file, |e| e.inode = Some(u64::MAX)).is_err());
 
     without_capability(|| {
-        assert!(Door::of(&mounts, mount(&disk.root())).is_err());
-        assert!(through(&door, &file, &file, asis).is_err());
+        assert!(HandleOpener::of(&mounts, mount(&disk.root())).is_err());
+        assert!(through(&opener, &file, &file, asis).is_err());
     });
-    assert!(Door::of(&mounts, mount(Path::new("/proc"))).is_err());
+    assert!(HandleOpener::of(&mounts, mount(Path::new("/proc"))).is_err());
 }

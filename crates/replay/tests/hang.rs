@@ -47,12 +47,12 @@ fn audit_05_a_read_that_never_ends_does_not_hold_the_finish() {
         let never = NeverOpened::new(&disk.root().join("never")).unwrap();
         let options = Options {
             finish_limit: SHORT,
-            hold_limit: SHORT,
+            barrier_limit: SHORT,
             ..options()
         };
         let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options).unwrap();
         let report = bounded(move || {
-            replay.wait_held();
+            replay.wait_released();
             replay.finish()
         });
         let why = report.stopped.clone().unwrap_or_default();

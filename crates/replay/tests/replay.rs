@@ -189,8 +189,8 @@ fn devices_are_served_in_parallel_and_held_for_only_so_long() {
     let options = options();
     let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options.clone()).unwrap();
     // The first device's metadata is waited for; its data is not, and the second device is not.
-    replay.wait_held();
-    let let_go = options.origin.elapsed().as_nanos() as u64;
+    replay.wait_released();
+    let released = options.origin.elapsed().as_nanos() as u64;
     let report = replay.finish();
     assert_eq!(report.skipped, Skipped::default());
     let of = |request| report.issued.iter().find(|i| i.request == request).unwrap();
@@ -199,7 +199,7 @@ fn devices_are_served_in_parallel_and_held_for_only_so_long() {
         "the second device waited for the first"
     );
     assert!(of(0).done_ns <= of(1).issued_ns, "data before metadata");
-    assert!(of(0).done_ns <= let_go, "let go before the metadata was there");
+    assert!(of(0).done_ns <= released, "let go before the metadata was there");
     assert_eq!((of(1).arrived_pages, of(2).arrived_pages), (4000, 4000));
 
     // Where nothing may be waited for, the start is let go before what it is held for has been read.
@@ -208,18 +208,18 @@ fn devices_are_served_in_parallel_and_held_for_only_so_long() {
     add(&mut plan, Data, entry(&cold.root().join("f")), 0, 80_000 * PAGE);
     hold(&mut plan, 0);
     let options = Options {
-        hold_limit: Duration::ZERO,
+        barrier_limit: Duration::ZERO,
         ..options
     };
     let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options.clone()).unwrap();
-    replay.wait_held();
-    let let_go = options.origin.elapsed().as_nanos() as u64;
+    replay.wait_released();
+    let released = options.origin.elapsed().as_nanos() as u64;
     let report = replay.finish();
-    assert!(let_go < report.issued.iter().map(|i| i.done_ns).max().unwrap());
+    assert!(released < report.issued.iter().map(|i| i.done_ns).max().unwrap());
 }
 
 #[test]
-fn the_start_is_let_go_when_the_first_requests_are_in() {
+fn the_start_is_released_when_the_first_requests_are_in() {
     // A disk is read in one stream, flash by several threads.
     for (class, depth) in [(DeviceClass::Disk, 8), (DeviceClass::Flash, 8)] {
         let disk = Mounted::ext4(160, |root| {
@@ -246,8 +246,8 @@ fn the_start_is_let_go_when_the_first_requests_are_in() {
         );
         let options = options();
         let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options.clone()).unwrap();
-        replay.wait_held();
-        let let_go = options.origin.elapsed().as_nanos() as u64;
+        replay.wait_released();
+        let released = options.origin.elapsed().as_nanos() as u64;
         let report = replay.finish();
         assert_eq!(report.issued.len(), 6);
         let done = |request| {
@@ -256,12 +256,12 @@ fn the_start_is_let_go_when_the_first_requests_are_in() {
         };
         let held = (0..5).map(done).max().unwrap();
         assert!(
-            held <= let_go,
-            "{class:?}: let go at {let_go} ns, held for {held} ns"
+            held <= released,
+            "{class:?}: let go at {released} ns, held for {held} ns"
         );
         assert!(
-            let_go < done(5),
-            "{class:?}: let go at {let_go} ns, not before the end"
+            released < done(5),
+            "{class:?}: let go at {released} ns, not before the end"
         );
     }
 }
@@ -293,7 +293,7 @@ fn what_is_in_memory_does_not_hold_the_start() {
             before = now;
         }
         let replay = start(&plan);
-        replay.wait_held();
+        replay.wait_released();
         replay.finish();
         assert_eq!(disk.reads(), before, "{fstype}: it was not in memory");
     }
@@ -448,7 +448,7 @@ fn tree_becomes_free_of_reads(block: &str) {
     }
     hold(&mut plan, 0);
     let replay = start(&plan);
-    replay.wait_held();
+    replay.wait_released();
     let before = disk.reads();
     walk(&disk.root());
     assert_eq!(disk.reads() - before, 0, "blocks of {block}");
@@ -469,7 +469,7 @@ fn metadata_of_another_file_system_is_not_read() {
         hold(&mut plan, 0);
         let before = disk.reads();
         let replay = start(&plan);
-        replay.wait_held();
+        replay.wait_released();
         let report = replay.finish();
         assert_eq!((report.issued.len(), disk.reads() - before), (0, 0));
         report.skipped
@@ -547,12 +547,14 @@ fn too_little_memory_stops_it_before_it_begins() {
 
 #[test]
 fn stop_is_prompt() {
-    let disk = Mounted::ext4(512, |root| file(root, "f", 100_000));
+    // As many files as a plan may have, though all are the same one.
+    const REQUESTS: u64 = 1 << 16;
+    let disk = Mounted::ext4(512, |root| file(root, "f", REQUESTS));
     let path = disk.root().join("f");
     let mut plan = draft(vec![disk.planned(DeviceClass::Disk, 1)]);
-    for n in 0..100_000 {
+    for n in (0..REQUESTS).rev() {
         // Backwards, one page each: slow anywhere.
-        add(&mut plan, Data, entry(&path), (99_999 - n) * PAGE, PAGE);
+        add(&mut plan, Data, entry(&path), n * PAGE, PAGE);
     }
     let options = options();
     let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options.clone()).unwrap();
@@ -569,7 +571,7 @@ fn stop_is_prompt() {
         report.skipped
     );
     assert_eq!(report.stopped.as_deref(), Some("it was asked to stop"));
-    assert_eq!(report.issued.len() as u64 + report.skipped.stopped, 100_000);
+    assert_eq!(report.issued.len() as u64 + report.skipped.stopped, REQUESTS);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use common::*;
 use headstart_model::machine::DeviceClass;
 use headstart_model::plan::{PlanDraft, PlanFile, RequestKind::*};
 use headstart_replay::{Resident, sample};
-use headstart_system::door::Door;
+use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::Expect;
 use headstart_system::testing::{DeadMount, can_mount};
@@ -44,10 +44,15 @@ fn look(plan: &PlanDraft) -> Resident {
     sample(&PlanFile(plan.to_bytes().unwrap()).plan().unwrap())
 }
 
-/// `RESOLVE_CACHED` is of Linux 5.12: before, a few paths are read.
+/// `RESOLVE_CACHED` is of Linux 5.12: before, a few paths are read. A test does not pass undone, unless that is asked for.
 fn tells() -> bool {
     let mounts = MountTable::read().unwrap();
-    headstart_system::open::pin_cached(&mounts, Path::new("/usr")).is_ok()
+    let told = headstart_system::open::pin_cached(&mounts, Path::new("/usr"));
+    assert!(
+        told.is_ok() || std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
+        "this kernel does not tell what it remembers: {told:?}; HEADSTART_TESTS_SKIP=1 leaves this test out"
+    );
+    told.is_ok()
 }
 
 #[test]
@@ -113,12 +118,12 @@ fn data_in_memory_below_forgotten_names_is_cold_by_its_paths() {
     disk.cool();
     let mounts = MountTable::read().unwrap();
     let mount = mounts.lookup(disk.root().to_str().unwrap().as_bytes()).unwrap();
-    let door = Door::of(&mounts, mount).unwrap();
+    let opener = HandleOpener::of(&mounts, mount).unwrap();
     // By their numbers, past all directories.
     let open: Vec<_> = entries
         .iter()
         .map(|(path, expect)| {
-            let opened = door.open(&mounts, path, expect).unwrap();
+            let opened = opener.open(&mounts, path, expect).unwrap();
             std::io::copy(
                 &mut File::from(opened.fd.try_clone().unwrap()),
                 &mut std::io::sink(),

@@ -42,7 +42,7 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
     };
     recorder = recorder.and_then(|mut running| running.add_root(pid).map(|()| running));
     if let Some(replaying) = &replaying {
-        replaying.replay.wait_held();
+        replaying.replay.wait_released();
     }
     if let (Err(error), Purpose::Trace { .. }) = (&recorder, &job.purpose) {
         // Nothing to do without: the supervisor is told, or is gone.

@@ -1,5 +1,5 @@
 //! File handles: an inode by number and generation instead of by path. Making them up needs `CAP_DAC_READ_SEARCH`, and
-//! whoever opens one passes by all directories: [`crate::door::Door`] does so for files a plan names, by its rules.
+//! whoever opens one passes by all directories: [`crate::handle_opener::HandleOpener`] does so for files a plan names, by its rules.
 
 use std::ffi::CString;
 use std::io;
@@ -113,7 +113,7 @@ impl Handle {
         u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| self.data.get(offset + i).copied().unwrap_or(0)))
     }
 
-    /// Pins (`O_PATH`) the inode on the file system of `mount`, a descriptor of anything on it that is open in earnest.
+    /// PathResolver (`O_PATH`) the inode on the file system of `mount`, a descriptor of anything on it that is open in earnest.
     /// ESTALE if there is none of that number and generation, EPERM without `CAP_DAC_READ_SEARCH`.
     pub fn open(&self, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         // SAFETY: `self` has the layout of struct file_handle and holds as many bytes as its first field says; the

@@ -1,5 +1,5 @@
 //! Everything headstart asks of this machine: what is mounted ([`mounts`]), how a file is opened without harm
-//! ([`open`], many at once [`pins`], without its directories [`door`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie,
+//! ([`open`], many at once [`path_resolver`], without its directories [`handle_opener`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie,
 //! what is in memory ([`residency`]), how much memory and pressure there is ([`memory`]), what the kernel offers
 //! ([`features`]); and all of it for a list of paths, as a plan needs it ([`snapshot`]).
 //!
@@ -7,21 +7,22 @@
 
 pub mod blocked;
 pub mod device;
-pub mod door;
 pub mod ext4;
 pub mod extents;
 pub mod features;
 pub mod files;
 pub mod handle;
+pub mod handle_opener;
 pub mod launch;
 pub mod limits;
 pub mod memory;
 pub mod mounts;
 pub mod open;
-pub mod pins;
+pub mod path_resolver;
 pub mod priority;
 pub mod process;
 pub mod residency;
+mod skip;
 pub mod snapshot;
 mod sys;
 #[cfg(feature = "testing")]

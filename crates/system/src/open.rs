@@ -3,52 +3,20 @@
 //! devices, without touching access times.
 //!
 //! The path is first looked up in the mount table, so nothing is asked of a file system that may not answer; it is
-//! resolved from the root of the mount that it is on, and never out of it. Then an `O_PATH` descriptor pins the object,
+//! resolved from the root of the mount that it is on, and never out of it. Then an `O_PATH` descriptor resolver the object,
 //! which opens nothing; what it is, is checked on that descriptor; only then the same object is opened for reading, by
 //! way of `/proc/self/fd`.
 
 use crate::files::{self, Stat, Type};
 use crate::mounts::{Inside, Mount, MountTable};
+use crate::skip::skip;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Why a path was not opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Skip {
-    /// Nothing is there, or the path is not absolute.
-    #[error("missing")]
-    Missing,
-    /// A component is a symbolic link.
-    #[error("a symbolic link")]
-    Symlink,
-    /// A device, socket or FIFO.
-    #[error("a device, socket or FIFO")]
-    Special,
-    /// On a network, memory or pseudo file system.
-    #[error("not on a local file system")]
-    NotLocal,
-    /// No permission.
-    #[error("no permission")]
-    Denied,
-    /// It is not the file it was.
-    #[error("changed: another {what}")]
-    Changed {
-        /// What differs: `inode`, `size`, `mtime` or `generation`.
-        what: &'static str,
-    },
-    /// Reading it would touch its access time (it belongs to another user).
-    #[error("its access time would change")]
-    NoAtime,
-    /// To see what it is, something would have to be read.
-    #[error("not in memory")]
-    Cold,
-    /// The system call failed with this error number.
-    #[error("error {0}")]
-    Io(i32),
-}
+pub use crate::skip::Skip;
 
 /// What a file is expected to be; `None` is not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,8 +74,8 @@ pub fn open_pinned(pin: BorrowedFd<'_>, stat: Stat, expect: &Expect) -> Result<O
     Ok(Opened { fd, stat })
 }
 
-/// Pins whatever is at a path of a local file system, without opening it. Symbolic links are pinned themselves, and
-/// none is followed. [`crate::pins`] does the same for many paths.
+/// PathResolver whatever is at a path of a local file system, without opening it. Symbolic links are pinned themselves, and
+/// none is followed. [`crate::path_resolver`] does the same for many paths.
 pub fn pin(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), Skip> {
     let fd = inside_local(mounts, path)?.look(false)?;
     let stat = stat_pin(fd.as_fd())?;
@@ -159,18 +127,6 @@ pub(crate) fn reopen(pin: BorrowedFd<'_>) -> Result<OwnedFd, Skip> {
         Errno::PERM => Skip::NoAtime,
         error => skip(error),
     })
-}
-
-pub(crate) fn skip(error: Errno) -> Skip {
-    match error {
-        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Skip::Missing,
-        Errno::LOOP => Skip::Symlink,
-        Errno::ACCESS | Errno::PERM => Skip::Denied,
-        Errno::NXIO | Errno::NODEV => Skip::Special,
-        // Another mount is there by now.
-        Errno::XDEV => Skip::NotLocal,
-        error => Skip::Io(error.raw_os_error()),
-    }
 }
 
 #[cfg(test)]

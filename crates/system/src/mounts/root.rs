@@ -6,7 +6,7 @@
 //! kernel is told to go no further than that mount (openat2(2): `RESOLVE_NO_XDEV`, `RESOLVE_BENEATH`).
 
 use super::{Kind, MountTable, strip_prefix};
-use crate::open::{Skip, skip};
+use crate::skip::{Skip, skip};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::CString;

@@ -2,7 +2,7 @@
 
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Skip, pin, pin_cached};
-use headstart_system::pins::Pins;
+use headstart_system::path_resolver::PathResolver;
 use headstart_system::testing::{DeadMount, LoopFs, Scratch, Spec, can_mount};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,8 +22,8 @@ fn looks(mounts: &MountTable, path: &Path) -> [Result<(), Skip>; 3] {
     let (table, of) = (mounts.clone(), path.to_path_buf());
     let by_ring = bounded(move || {
         let (mut once, mut found) = (Some(((), of.clone())), None);
-        match Pins::new(4) {
-            Ok(mut pins) => pins
+        match PathResolver::new(4) {
+            Ok(mut resolver) => resolver
                 .each(
                     &table,
                     || once.take(),

@@ -2,7 +2,7 @@
 //! them. On one head that spares a jump for each directory before the first byte of data.
 //!
 //! A handle passes by the directories, and with them by what a path would be refused for, so a path of a plan has the
-//! last word still: the mount table must lead it to the very mount the door is of, which shows the whole of a local file
+//! last word still: the mount table must lead it to the very mount the opener is of, which shows the whole of a local file
 //! system; what the handle leads to must be a regular file of the inode number and generation that the plan says, and of
 //! its size and modification time ([`crate::open::open_pinned`]). So the worst a crafted plan does is to have a file read
 //! ahead that is on that file system under another name than it says, whose number, generation, size and time it knows.
@@ -11,7 +11,8 @@
 use crate::files::{self, Type};
 use crate::handle::Handle;
 use crate::mounts::{Mount, MountTable};
-use crate::open::{Expect, Opened, Skip, local_mount, open_pinned, skip, stat_pin};
+use crate::open::{Expect, Opened, Skip, local_mount, open_pinned, stat_pin};
+use crate::skip::skip;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
@@ -20,17 +21,17 @@ use std::path::Path;
 
 /// A way to the files of one mounted file system.
 #[derive(Debug)]
-pub struct Door {
+pub struct HandleOpener {
     root: OwnedFd,
     mount: u32,
     device: (u32, u32),
     fstype: String,
 }
 
-impl Door {
-    /// The door of a mount. Fails where the file system is none of these, a part of it is mounted, or
+impl HandleOpener {
+    /// The opener of a mount. Fails where the file system is none of these, a part of it is mounted, or
     /// `CAP_DAC_READ_SEARCH` is missing.
-    pub fn of(mounts: &MountTable, mount: &Mount) -> io::Result<Door> {
+    pub fn of(mounts: &MountTable, mount: &Mount) -> io::Result<HandleOpener> {
         let whole = mount.root.as_bytes() == b"/";
         if !matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4") || !whole || !mounts.is_local(mount) {
             return Err(io::ErrorKind::Unsupported.into());
@@ -46,7 +47,7 @@ impl Door {
         }
         // Its own inode is in memory. If this one may be opened others may be.
         handle(&mount.fstype, found.inode, 0)?.open(root.as_fd())?;
-        Ok(Door {
+        Ok(HandleOpener {
             root,
             mount: mount.id,
             device,

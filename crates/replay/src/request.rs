@@ -83,9 +83,9 @@ impl Prepared {
     }
 }
 
-/// A request of a lane.
+/// A request of a queue.
 #[derive(Debug)]
-pub struct Item {
+pub struct RequestState {
     /// Its index in the plan.
     pub index: u32,
     /// The request.
@@ -98,10 +98,10 @@ pub struct Item {
     pub failed: AtomicBool,
 }
 
-impl Item {
+impl RequestState {
     /// A request nobody has looked at.
-    pub fn new(index: u32, request: Request) -> Item {
-        Item {
+    pub fn new(index: u32, request: Request) -> RequestState {
+        RequestState {
             index,
             request,
             prepared: OnceLock::new(),

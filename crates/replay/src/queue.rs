@@ -8,7 +8,7 @@
 use crate::device::{Device, Shape};
 use crate::file::{Files, PlannedFile};
 use crate::governor::Governor;
-use crate::item::{Item, Prepared, Reason, absent};
+use crate::request::{Prepared, Reason, RequestState, absent};
 use headstart_model::PageRange;
 use headstart_model::plan::RequestKind;
 use headstart_system::{priority, residency};
@@ -26,32 +26,32 @@ const STACK: usize = 256 << 10;
 const NICE: i32 = 5;
 
 /// Requests in issue order and how far they were taken.
-pub struct Lane {
+pub struct Queue {
     /// The requests.
-    pub items: Vec<Item>,
+    pub requests: Vec<RequestState>,
     cursor: Mutex<Cursor>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Cursor {
-    item: usize,
-    /// Where the next part of that item begins; 0 for its beginning.
+    index: usize,
+    /// Where the next part of that request begins; 0 for its beginning.
     offset: u64,
 }
 
-/// A part of a request: the item's index, and from which byte to which.
+/// A part of a request: the request's index, and from which byte to which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
-    item: usize,
+    index: usize,
     start: u64,
     end: u64,
 }
 
-impl Lane {
+impl Queue {
     /// Of these requests none is taken.
-    pub fn new(items: Vec<Item>) -> Lane {
-        Lane {
-            items,
+    pub fn new(requests: Vec<RequestState>) -> Queue {
+        Queue {
+            requests,
             cursor: Mutex::default(),
         }
     }
@@ -63,35 +63,35 @@ impl Lane {
     /// The next part, of at most `chunk` bytes, ending at a multiple of `page` unless it is the last.
     fn take(&self, chunk: u64, page: u64) -> Option<Part> {
         let mut cursor = self.cursor();
-        let item = cursor.item;
-        let request = &self.items.get(item)?.request;
+        let index = cursor.index;
+        let request = &self.requests.get(index)?.request;
         let start = cursor.offset.max(request.offset);
         let last = request.offset.saturating_add(request.length);
         let end = (start.saturating_add(chunk) / page * page).min(last);
         *cursor = if end < last {
-            Cursor { item, offset: end }
+            Cursor { index, offset: end }
         } else {
             Cursor {
-                item: item + 1,
+                index: index + 1,
                 offset: 0,
             }
         };
-        Some(Part { item, start, end })
+        Some(Part { index, start, end })
     }
 
-    /// Takes no further part of an item.
-    fn leave(&self, item: usize) {
+    /// Takes no further part of a request.
+    fn leave(&self, index: usize) {
         let mut cursor = self.cursor();
-        if cursor.item == item {
+        if cursor.index == index {
             *cursor = Cursor {
-                item: item + 1,
+                index: index + 1,
                 offset: 0,
             };
         }
     }
 }
 
-/// What a lane's threads need.
+/// What a queue's threads need.
 pub struct Worker<'a> {
     /// The device they read from.
     pub device: &'a Device,
@@ -129,32 +129,32 @@ impl Source<'_> {
 
 /// A part on its way.
 struct InFlight<'a> {
-    /// Where the item is in its lane.
+    /// Where the request is in its queue.
     index: usize,
-    item: &'a Item,
+    state: &'a RequestState,
     source: Source<'a>,
     /// What was asked for.
     pages: PageRange,
 }
 
 impl<'a> Worker<'a> {
-    /// Serves a lane to its end, or until stopped, with the device's number of threads. `over` is told, ever again, how
+    /// Serves a queue to its end, or until stopped, with the device's number of threads. `over` is told, ever again, how
     /// many requests from the first on are over.
-    pub fn serve(&self, lane: &Lane, over: &(dyn Fn(usize) + Sync)) {
+    pub fn serve(&self, queue: &Queue, over: &(dyn Fn(usize) + Sync)) {
         let Shape {
             threads,
             window,
             chunk,
         } = self.device.shape;
-        let parts = |item: &Item| item.request.length.div_ceil(chunk).max(1);
-        let useful = lane.items.iter().map(parts).fold(0, u64::saturating_add);
+        let parts = |state: &RequestState| state.request.length.div_ceil(chunk).max(1);
+        let useful = queue.requests.iter().map(parts).fold(0, u64::saturating_add);
         let threads = useful.min(threads.into());
         // The first request that each thread has under way; it never is less far than that.
         let fronts: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
         let next = AtomicUsize::new(0);
         together(threads, || {
             let own = next.fetch_add(1, Ordering::Relaxed);
-            self.work(lane, window, chunk, &|front| {
+            self.work(queue, window, chunk, &|front| {
                 if let Some(own) = fronts.get(own) {
                     own.store(front, Ordering::Relaxed);
                 }
@@ -170,20 +170,22 @@ impl<'a> Worker<'a> {
         (self.origin.elapsed().as_nanos() as u64).max(1)
     }
 
-    fn work(&self, lane: &Lane, window: u32, chunk: u64, under_way: &dyn Fn(usize)) {
+    fn work(&self, queue: &Queue, window: u32, chunk: u64, under_way: &dyn Fn(usize)) {
         let page = rustix::param::page_size() as u64;
         let mut flying: VecDeque<InFlight<'_>> = VecDeque::with_capacity(window as usize);
         while self.governor.go_on() {
-            let Some(part) = lane.take(chunk, page) else { break };
-            let first = |flying: &VecDeque<InFlight<'_>>| flying.front().map_or(part.item, |f| f.index);
+            let Some(part) = queue.take(chunk, page) else {
+                break;
+            };
+            let first = |flying: &VecDeque<InFlight<'_>>| flying.front().map_or(part.index, |f| f.index);
             under_way(first(&flying));
-            let item = &lane.items[part.item];
-            let Ok(prepared) = item.prepared.get_or_init(|| self.prepare(item)) else {
-                lane.leave(part.item);
+            let state = &queue.requests[part.index];
+            let Ok(prepared) = state.prepared.get_or_init(|| self.prepare(state)) else {
+                queue.leave(part.index);
                 continue;
             };
             if part.start >= prepared.end {
-                lane.leave(part.item);
+                queue.leave(part.index);
                 continue;
             }
             let wanted = PageRange {
@@ -191,12 +193,12 @@ impl<'a> Worker<'a> {
                 end: part.end.min(prepared.end).div_ceil(page),
             };
             let Some(missing) = hull(&prepared.absent, wanted) else {
-                self.done(item, true);
+                self.done(state, true);
                 continue;
             };
-            let Ok(source) = self.source(item) else {
-                self.done(item, false);
-                lane.leave(part.item);
+            let Ok(source) = self.source(state) else {
+                self.done(state, false);
+                queue.leave(part.index);
                 continue;
             };
             if flying.len() >= window as usize {
@@ -208,12 +210,12 @@ impl<'a> Worker<'a> {
             let asked =
                 residency::fadvise_willneed(source.fd(), missing.start * page, missing.pages() * page);
             if asked.is_err() {
-                self.done(item, false);
+                self.done(state, false);
                 continue;
             }
             flying.push_back(InFlight {
-                index: part.item,
-                item,
+                index: part.index,
+                state,
                 source,
                 pages: missing,
             });
@@ -240,12 +242,12 @@ impl<'a> Worker<'a> {
         if arrived && complete && part.source.resident_pages(offset, length) < part.pages.pages() {
             arrived = residency::fadvise_willneed(fd, offset, length).is_ok() && wait().is_ok();
         }
-        self.done(part.item, arrived && complete);
+        self.done(part.state, arrived && complete);
     }
 
     /// Looks at what a request is about. Look-ups are done by that.
-    fn prepare(&self, item: &Item) -> Result<Prepared, Reason> {
-        let request = &item.request;
+    fn prepare(&self, state: &RequestState) -> Result<Prepared, Reason> {
+        let request = &state.request;
         let at_ns = self.now();
         let looked_up = match request.kind {
             RequestKind::Stat => Some(self.files.look_up(request.file)),
@@ -253,7 +255,7 @@ impl<'a> Worker<'a> {
             RequestKind::Metadata | RequestKind::Data => None,
         };
         if let Some(result) = looked_up {
-            self.done(item, true);
+            self.done(state, true);
             return result.map(|()| Prepared::nothing(at_ns));
         }
         let end = request.offset.saturating_add(request.length);
@@ -294,18 +296,18 @@ impl<'a> Worker<'a> {
     }
 
     /// A part of a request was in, or could not be read.
-    pub fn done(&self, item: &Item, ok: bool) {
-        item.part_done(self.now(), ok);
+    pub fn done(&self, state: &RequestState, ok: bool) {
+        state.part_done(self.now(), ok);
         self.over.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn source(&self, item: &Item) -> Result<Source<'a>, Reason> {
-        match item.request.kind {
+    fn source(&self, state: &RequestState) -> Result<Source<'a>, Reason> {
+        match state.request.kind {
             RequestKind::Metadata => {
                 let block = self.device.block.as_ref().map_err(|reason| *reason)?;
                 Ok(Source::Block(block.fd()))
             }
-            _ => self.files.get(item.request.file).map(Source::File),
+            _ => self.files.get(state.request.file).map(Source::File),
         }
     }
 }
@@ -348,27 +350,27 @@ mod tests {
     use super::*;
     use headstart_model::plan::{NO_FILE, Request};
 
-    fn request(offset: u64, length: u64) -> Item {
+    fn request(offset: u64, length: u64) -> RequestState {
         let request = Request {
             offset,
             ..Request::new(RequestKind::Metadata, NO_FILE, length)
         };
-        Item::new(0, request)
+        RequestState::new(0, request)
     }
 
     #[test]
     fn requests_are_taken_in_order_and_in_parts() {
-        let lane = Lane::new(vec![
+        let queue = Queue::new(vec![
             request(4096, 10_000),
             request(0, 0),
             request(100, 5),
             request(0, 9000),
         ]);
         let mut taken = Vec::new();
-        while let Some(part) = lane.take(8192, 4096) {
-            taken.push((part.item, part.start, part.end));
-            if part.item == 3 {
-                lane.leave(3);
+        while let Some(part) = queue.take(8192, 4096) {
+            taken.push((part.index, part.start, part.end));
+            if part.index == 3 {
+                queue.leave(3);
             }
         }
         assert_eq!(
@@ -384,11 +386,11 @@ mod tests {
     }
 
     #[test]
-    fn an_item_is_left_only_while_it_is_current() {
-        let lane = Lane::new(vec![request(0, 8192), request(0, 8192)]);
-        lane.take(8192, 4096);
-        lane.leave(0);
-        assert_eq!(lane.take(8192, 4096).map(|p| p.item), Some(1));
+    fn a_request_is_left_only_while_it_is_current() {
+        let queue = Queue::new(vec![request(0, 8192), request(0, 8192)]);
+        queue.take(8192, 4096);
+        queue.leave(0);
+        assert_eq!(queue.take(8192, 4096).map(|p| p.index), Some(1));
     }
 
     #[test]

@@ -4,12 +4,13 @@
 //! that has to read is left to a worker thread that the kernel makes for this process, so that as many can wait for the
 //! device as are in flight. What was found is judged here by the same rules as a single pin.
 //!
-//! Only the pins and their closing go through the ring: what else opening takes never waits for a device, and the kernel
+//! Only the resolver and their closing go through the ring: what else opening takes never waits for a device, and the kernel
 //! hands statx(2) and anything that goes by way of `/proc` to a worker always, which costs more than the call.
 
 use crate::files::Stat;
 use crate::mounts::{INSIDE, Inside, LOOK, MountTable};
-use crate::open::{Skip, inside_local, pin, skip, stat_pin};
+use crate::open::{Skip, inside_local, pin, stat_pin};
+use crate::skip::skip;
 use io_uring::{IoUring, Probe, cqueue, opcode, types};
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -27,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const CLOSED: u64 = u64::MAX;
 
 /// A ring to pin paths with.
-pub struct Pins {
+pub struct PathResolver {
     ring: IoUring,
     in_flight: usize,
     /// Whether requests were left in the ring: then their paths may be gone, and it is not used any more.
@@ -41,12 +42,12 @@ struct Place<T> {
     path: CString,
 }
 
-impl Pins {
+impl PathResolver {
     /// A ring with at most that many look-ups in flight, at least 1 and at most [`MAX_IN_FLIGHT`].
     ///
     /// Fails where io_uring is missing, switched off or forbidden (`kernel.io_uring_disabled`, a container's seccomp
     /// filter, too little lockable memory), and before Linux 5.15, which does not let the number of workers be set.
-    pub fn new(in_flight: u32) -> io::Result<Pins> {
+    pub fn new(in_flight: u32) -> io::Result<PathResolver> {
         let in_flight = in_flight.clamp(1, MAX_IN_FLIGHT);
         // A place for the closing of each.
         let entries = 2 * in_flight;
@@ -65,7 +66,7 @@ impl Pins {
         }
         // Else there are four for each CPU. The second number is for sockets and pipes: 0 leaves it as it is.
         ring.submitter().register_iowq_max_workers(&mut [in_flight, 0])?;
-        Ok(Pins {
+        Ok(PathResolver {
             ring,
             in_flight: in_flight as usize,
             abandoned: false,
@@ -77,7 +78,7 @@ impl Pins {
         self.in_flight as u32
     }
 
-    /// Pins each path that `next` names, until it names none, and tells `done` what became of it. The order of
+    /// PathResolver each path that `next` names, until it names none, and tells `done` what became of it. The order of
     /// completion is any. The pin is closed after `done`.
     ///
     /// Fails if the ring does; then it is of no use any more, and `done` was not told of some paths.
@@ -196,8 +197,8 @@ mod tests {
     use std::path::Path;
 
     /// None where there is none to be had.
-    fn ring(in_flight: u32) -> Option<Pins> {
-        let made = Pins::new(in_flight);
+    fn ring(in_flight: u32) -> Option<PathResolver> {
+        let made = PathResolver::new(in_flight);
         let available = crate::features::features().io_uring;
         assert!(
             made.is_ok() || !available.yes(),
@@ -207,14 +208,14 @@ mod tests {
         made.ok()
     }
 
-    fn each(paths: &[PathBuf], mut pins: Pins) -> Vec<Result<Stat, Skip>> {
+    fn each(paths: &[PathBuf], mut resolver: PathResolver) -> Vec<Result<Stat, Skip>> {
         let mounts = MountTable::read().unwrap();
         let mut found = vec![None; paths.len()];
         let mut next = paths.iter().cloned().enumerate();
         let done = |n: usize, pinned: Result<(BorrowedFd<'_>, Stat), Skip>| {
             found[n] = Some(pinned.map(|(_, stat)| stat));
         };
-        pins.each(&mounts, || next.next(), done).unwrap();
+        resolver.each(&mounts, || next.next(), done).unwrap();
         found.into_iter().map(Option::unwrap).collect()
     }
 
@@ -268,8 +269,8 @@ mod tests {
         let single: Vec<_> = paths.iter().map(|p| pin(&mounts, p).map(|(_, s)| s)).collect();
         assert!(single.iter().filter(|r| r.is_ok()).count() >= 6, "{single:?}");
         for in_flight in [1, 3, 64] {
-            let Some(pins) = ring(in_flight) else { return };
-            assert_eq!(each(&paths, pins), single, "{in_flight}");
+            let Some(resolver) = ring(in_flight) else { return };
+            assert_eq!(each(&paths, resolver), single, "{in_flight}");
         }
     }
 
@@ -284,20 +285,21 @@ mod tests {
         };
         let mut next = paths.iter().map(|path| (path, path.clone()));
         let mut files = 0;
-        let Some(mut pins) = ring(4) else { return };
-        pins.each(
-            &mounts,
-            || next.next(),
-            |path, pinned| {
-                let through = pinned.and_then(|(pin, stat)| open_pinned(pin, stat, &expect));
-                let alone = open_checked(&mounts, path, &expect);
-                let kind = |opened: Result<crate::open::Opened, Skip>| opened.map(|o| o.stat.kind);
-                let (through, alone) = (kind(through), kind(alone));
-                assert_eq!(through, alone, "{path:?}");
-                files += usize::from(through == Ok(Type::File));
-            },
-        )
-        .unwrap();
+        let Some(mut resolver) = ring(4) else { return };
+        resolver
+            .each(
+                &mounts,
+                || next.next(),
+                |path, pinned| {
+                    let through = pinned.and_then(|(pin, stat)| open_pinned(pin, stat, &expect));
+                    let alone = open_checked(&mounts, path, &expect);
+                    let kind = |opened: Result<crate::open::Opened, Skip>| opened.map(|o| o.stat.kind);
+                    let (through, alone) = (kind(through), kind(alone));
+                    assert_eq!(through, alone, "{path:?}");
+                    files += usize::from(through == Ok(Type::File));
+                },
+            )
+            .unwrap();
         assert_eq!(files, 2, "by name, and past a parent");
     }
 
@@ -317,7 +319,7 @@ mod tests {
                 .filter(|t| t.starts_with(dir.path()))
                 .count()
         };
-        let Some(mut pins) = ring(16) else { return };
+        let Some(mut resolver) = ring(16) else { return };
         let (mut there, mut most) = (0, 0);
         for _ in 0..2 {
             let mut next = paths.iter().map(|path| ((), path.clone()));
@@ -325,7 +327,7 @@ mod tests {
                 there += usize::from(pinned.is_ok());
                 most = most.max(ours());
             };
-            pins.each(&mounts, || next.next(), done).unwrap();
+            resolver.each(&mounts, || next.next(), done).unwrap();
         }
         assert_eq!((there, ours()), (1000, 0));
         assert!(most <= 16, "{most} were open at once");
@@ -334,12 +336,12 @@ mod tests {
     #[test]
     fn a_ring_that_was_left_in_the_middle_is_not_used_again() {
         let mounts = MountTable::read().unwrap();
-        let Some(mut pins) = ring(4) else { return };
+        let Some(mut resolver) = ring(4) else { return };
         let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let next = || Some(((), PathBuf::from("/usr")));
-            let _ = pins.each(&mounts, next, |(), _| panic!("in the middle"));
+            let _ = resolver.each(&mounts, next, |(), _| panic!("in the middle"));
         }));
         assert!(unwound.is_err());
-        assert!(pins.each(&mounts, || None::<((), _)>, |(), _| ()).is_err());
+        assert!(resolver.each(&mounts, || None::<((), _)>, |(), _| ()).is_err());
     }
 }

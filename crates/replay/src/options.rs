@@ -1,0 +1,52 @@
+//! How to replay.
+
+use std::time::{Duration, Instant};
+
+/// How to replay.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The start's first instant: times in the report count from it.
+    pub origin: Instant,
+    /// Requests in flight per device, instead of what the plan says of it.
+    pub depth: Option<u32>,
+    /// The replay stops when less memory than this is available, bytes.
+    pub stop_below: u64,
+    /// The replay stops when some task waits for memory this share of the time, percent.
+    pub stop_pressure: f64,
+    /// Whether the replay stops as soon as the kernel looks for pages to free: at boot nobody else has filled memory, so
+    /// it would begin to push out what it has just read.
+    pub stop_at_reclaim: bool,
+    /// The longest [`crate::Replay::wait_released`] waits.
+    pub barrier_limit: Duration,
+    /// [`crate::Replay::finish`] waits no longer than this, and at most twice this, for reads of which none ends.
+    pub finish_limit: Duration,
+    /// Whether paths may be looked up through io_uring, where the kernel has it and it helps. What becomes of them is
+    /// the same.
+    pub io_uring: bool,
+}
+
+impl Options {
+    /// Memory that is left to others, bytes: what a small program needs to start at all.
+    pub const STOP_BELOW: u64 = 64 << 20;
+    /// Below this pressure a machine works normally; systemd-oomd acts at 60 % over 30 s, far too late for a helper.
+    pub const STOP_PRESSURE: f64 = 20.0;
+    /// A disk reads 1 GB in this time. The barrier is released then; what it reads by itself costs jumps.
+    pub const BARRIER_LIMIT: Duration = Duration::from_secs(10);
+    /// Linux gives a disk's command up after 30 s (`timeout` of a SCSI device), and tries again: what has not read
+    /// anything for so long waits for a server or a device that may never answer.
+    pub const FINISH_LIMIT: Duration = Duration::from_secs(30);
+
+    /// The defaults, for a start that began at `origin`.
+    pub fn new(origin: Instant) -> Options {
+        Options {
+            origin,
+            depth: None,
+            stop_below: Options::STOP_BELOW,
+            stop_pressure: Options::STOP_PRESSURE,
+            stop_at_reclaim: false,
+            barrier_limit: Options::BARRIER_LIMIT,
+            finish_limit: Options::FINISH_LIMIT,
+            io_uring: true,
+        }
+    }
+}

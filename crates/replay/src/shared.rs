@@ -1,0 +1,54 @@
+//! What the threads of a replay share with its owner.
+
+use crate::governor::Governor;
+use crate::options::Options;
+use crate::work::Work;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// What the threads of a replay share with its owner.
+pub struct Shared {
+    pub governor: Governor,
+    /// Devices whose barrier the start still waits at.
+    barriers: Mutex<usize>,
+    released: Condvar,
+    /// Parts of requests that are over.
+    pub over: AtomicU64,
+    /// The requests, once they are shared out.
+    pub works: OnceLock<Vec<Work>>,
+}
+
+impl Shared {
+    /// Nothing is done yet, and so many devices have a barrier.
+    pub fn new(options: &Options, barriers: usize) -> Shared {
+        Shared {
+            governor: Governor::new(options),
+            barriers: Mutex::new(barriers),
+            released: Condvar::new(),
+            over: AtomicU64::new(0),
+            works: OnceLock::new(),
+        }
+    }
+
+    /// How many barriers stand.
+    pub fn standing(&self) -> usize {
+        *self.barriers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no barrier stands any more, so long at most.
+    pub fn wait(&self, limit: Duration) {
+        let barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
+        // A poisoned lock or the limit: either way the start goes on.
+        let _ = self
+            .released
+            .wait_timeout_while(barriers, limit, |barriers| *barriers > 0);
+    }
+
+    /// So many barriers are released.
+    pub fn release(&self, devices: usize) {
+        let mut barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
+        *barriers = barriers.saturating_sub(devices);
+        self.released.notify_all();
+    }
+}
