@@ -11,9 +11,8 @@
 use crate::files::{self, Type};
 use crate::handle::Handle;
 use crate::mounts::{Mount, MountTable};
-use crate::open::{Expect, Opened, Skip, local_mount, open_pinned, stat_pin};
+use crate::open::{Expect, Opened, Skip, local_mount, open_pinned, open_root, stat_pin};
 use crate::skip::skip;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,13 +35,11 @@ impl HandleOpener {
         if !matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4") || !whole || !mounts.is_local(mount) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let flags =
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let root = rustix::fs::open(mount.mount_point.as_path(), flags, Mode::empty())?;
+        // Something else may have been mounted over it since.
+        let root = open_root(mounts, mount).map_err(io::Error::other)?;
         let found = files::stat(&root)?;
         let device = (mount.major, mount.minor);
         if (found.major, found.minor) != device {
-            // Something was mounted over it since.
             return Err(io::ErrorKind::Unsupported.into());
         }
         // Its own inode is in memory. If this one may be opened others may be.

@@ -92,6 +92,15 @@ pub fn pin_cached(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), S
     Ok((fd, stat))
 }
 
+/// Opens the root of a mount, a directory, if it still is the uppermost at its mount point.
+pub(crate) fn open_root(mounts: &MountTable, mount: &Mount) -> Result<OwnedFd, Skip> {
+    let index = mounts.all().iter().position(|other| other.id == mount.id);
+    let inside = mounts.inside(index.ok_or(Skip::NotLocal)?, mount.mount_point.as_bytes())?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let path = format!("/proc/self/fd/{}", inside.root.as_raw_fd());
+    rustix::fs::open(path, flags, Mode::empty()).map_err(skip)
+}
+
 /// The mount a path is on by its name, if it may be looked up.
 pub(crate) fn local_mount<'a>(mounts: &'a MountTable, path: &Path) -> Result<&'a Mount, Skip> {
     Ok(&mounts.all()[local_index(mounts, path)?])

@@ -1,10 +1,11 @@
 //! The devices of a snapshot: their cost, their file system's UUID, and where ext2/3/4 keeps metadata.
 
 use super::Options;
-use super::walk::{Node, open_directory};
+use super::walk::Node;
 use crate::device::{DeviceFacts, Guess, default_cost, request_limit};
 use crate::ext4::{Ext4, Superblock, Want};
 use crate::mounts::{Mount, MountTable};
+use crate::open::open_root;
 use headstart_model::FilePath;
 use headstart_model::machine::{ByteRange, Device, DeviceClass};
 use std::collections::HashMap;
@@ -89,7 +90,7 @@ impl<'a> DeviceTable<'a> {
             .and_then(open_ext4);
         let uuid = match &ext4 {
             Some(ext4) => ext4.geometry().uuid,
-            None => uuid(&mount.mount_point, &mount.fstype, node),
+            None => uuid(self.mounts, mount, node),
         };
         let guess = facts.as_ref().map_or_else(
             || Guess {
@@ -143,9 +144,11 @@ fn open_ext4(node: &Path) -> Option<Ext4> {
 }
 
 /// A mounted file system's UUID: from the kernel (6.9 and later), else from the super block if that can be read.
-fn uuid(mount_point: &FilePath, fstype: &str, node: Option<&Path>) -> [u8; 16] {
-    let told = open_directory(mount_point).and_then(|fd| crate::sys::fs_uuid(fd.as_fd()).ok());
-    told.or_else(|| uuid_on_device(fstype, node?)).unwrap_or_default()
+fn uuid(mounts: &MountTable, mount: &Mount, node: Option<&Path>) -> [u8; 16] {
+    let root = open_root(mounts, mount).ok();
+    let told = root.and_then(|fd| crate::sys::fs_uuid(fd.as_fd()).ok());
+    told.or_else(|| uuid_on_device(&mount.fstype, node?))
+        .unwrap_or_default()
 }
 
 /// (magic number, where it is, where the UUID is), from the file systems' documentation of their super blocks.

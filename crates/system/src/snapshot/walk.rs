@@ -7,7 +7,6 @@ use crate::mounts::{Kind, MountTable};
 use crate::open::{Skip, reopen, stat_pin};
 use headstart_model::FilePath;
 use headstart_model::machine::{Extent, Found};
-use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -322,10 +321,4 @@ fn components(path: &[u8]) -> Vec<Vec<u8>> {
         .split(|b| *b == b'/')
         .filter(|name| !name.is_empty() && *name != b".");
     names.rev().map(<[u8]>::to_vec).collect()
-}
-
-/// Opens a directory of a mounted file system.
-pub fn open_directory(path: &FilePath) -> Option<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    rustix::fs::open(path.as_path(), flags, Mode::empty()).ok()
 }
