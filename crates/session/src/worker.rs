@@ -1,5 +1,6 @@
 //! The worker: replays and records beside the command, then learns.
 
+use crate::deadline::{self, Deadline};
 use crate::decide::Decision;
 use crate::fate::{Fate, Watch};
 use crate::finish::{self, Finished, Replayed, Rules};
@@ -56,7 +57,7 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
     // A supervisor that is gone cannot be told; the watch notices.
     let _ = send(&answer, Message::Ready(notes.take()));
     let watch = Watch::begin(stream);
-    let (recorded, reason) = record_to_the_end(recorder, &watch);
+    let (recorded, reason, _deadline) = record_to_the_end(recorder, &watch);
     if watch.fate() == Fate::NotStarted {
         let _ = send(&answer, Message::Done(String::new()));
         return 0;
@@ -156,11 +157,11 @@ fn begin(
     }
 }
 
-/// Records until the start has ended; where nothing records, waits for the command's end.
+/// Records until the start has ended; where nothing records, waits for the command's end. What follows has a deadline.
 fn record_to_the_end(
     recorder: Result<Recorder, RecordError>,
     watch: &Watch,
-) -> (Result<Trace, RecordError>, EndReason) {
+) -> (Result<Trace, RecordError>, EndReason, Deadline) {
     let status = || match watch.fate() {
         Fate::Ended(ended, _) => Some(ended.status),
         // Only to come to an end: nothing is made of it.
@@ -171,6 +172,7 @@ fn record_to_the_end(
         Ok(recorder) => {
             // The supervisor tells of the end; a pidfd would only tell without the status.
             let reason = recorder.run_until(&watch.lost, None, status);
+            let deadline = Deadline::begin(deadline::FINISH);
             let so_far = (recorder.activity().cpu_seconds * 1e9) as u64;
             let cpu_ns = match watch.fate() {
                 Fate::Ended(ended, _) => ended.cpu_ns,
@@ -181,12 +183,15 @@ fn record_to_the_end(
                 trace.end.cpu_ns = Some(cpu_ns).filter(|ns| *ns > 0);
                 trace
             });
-            (trace, reason)
+            (trace, reason, deadline)
         }
-        Err(error) => match watch.wait() {
-            Fate::Ended(ended, _) => (Err(error), EndReason::Exit(ended.status)),
-            _ => (Err(error), EndReason::Interrupted),
-        },
+        Err(error) => {
+            let reason = match watch.wait() {
+                Fate::Ended(ended, _) => EndReason::Exit(ended.status),
+                _ => EndReason::Interrupted,
+            };
+            (Err(error), reason, Deadline::begin(deadline::FINISH))
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
 use headstart_record::{RecordError, Recorder};
 use headstart_session::bypass::Alone;
+use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{self, Finished, Replayed, Rules};
 use headstart_session::now_unix_ns;
 use rustix::time::ClockId;
@@ -25,6 +26,7 @@ const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
 impl Boot<'_> {
     /// Reviews, learns and keeps.
     pub(super) fn finish(&mut self, recorder: Result<Recorder, RecordError>, why: Option<Why>, end: &End) {
+        let _deadline = Deadline::begin(deadline::FINISH);
         let reason = match why {
             Some(Why::Quiet) => EndReason::Quiet,
             Some(Why::Limit) => EndReason::Limit,

@@ -1,0 +1,66 @@
+//! The end of a start has a deadline: what looks at files by their names may meet a server that never answers (a dead
+//! FUSE or network mount), and nobody waits for this process who would notice.
+
+use crate::notes::log;
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// Learning from a boot of a desktop takes some seconds on a slow processor and at idle priority; ten minutes are a hang.
+pub const FINISH: Duration = Duration::from_secs(600);
+
+/// Ends this process when the deadline has passed, unless it is dropped before.
+pub struct Deadline {
+    _alive: Option<Sender<()>>,
+}
+
+impl Deadline {
+    /// From now on. Where no thread can be started there is none, and that is noted.
+    pub fn begin(limit: Duration) -> Deadline {
+        Deadline::begin_with(limit, || {
+            log(
+                "the end of a start is not over after ten minutes, most likely for a file system that does not answer: given up",
+            );
+            std::process::exit(1)
+        })
+    }
+
+    fn begin_with(limit: Duration, passed: impl FnOnce() + Send + 'static) -> Deadline {
+        let (alive, ended) = channel::<()>();
+        let wait = move || {
+            if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                passed();
+            }
+        };
+        let started: io::Result<_> = std::thread::Builder::new().name("deadline".into()).spawn(wait);
+        if let Err(error) = &started {
+            log(&format!("the end of this start has no deadline: {error}"));
+        }
+        Deadline {
+            _alive: started.is_ok().then_some(alive),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn audit_05_an_end_that_hangs_is_given_up_and_one_that_is_over_is_not() {
+        let (tell, told) = mpsc::channel();
+        let hanging = Deadline::begin_with(Duration::from_millis(1), move || tell.send(()).unwrap());
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()));
+        drop(hanging);
+        let (tell, told) = mpsc::channel();
+        drop(Deadline::begin_with(Duration::from_secs(3600), move || {
+            tell.send(()).unwrap()
+        }));
+        // The thread ends, and with it what it would tell by, without a word.
+        assert_eq!(
+            told.recv_timeout(Duration::from_secs(60)),
+            Err(RecvTimeoutError::Disconnected)
+        );
+    }
+}
