@@ -1,6 +1,7 @@
 //! CPU time of recorded processes, from /proc.
 
 use crate::namespace;
+use headstart_system::process::ProcessStat;
 use std::collections::HashMap;
 use std::fs;
 
@@ -80,15 +81,11 @@ pub(crate) struct Stat {
 impl Stat {
     /// Of a process that has not been waited for.
     pub(crate) fn of(pid: u32) -> Option<Stat> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may hold anything. After it: state, parent; utime, stime, cutime and cstime are the
-        // 12th to 15th, the time of its beginning the 20th.
-        let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
-        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        let stat = ProcessStat::of(pid)?;
         Some(Stat {
-            parent: u32::try_from(number(1)?).ok()?,
-            began: number(19)?,
-            ticks: number(11)? + number(12)? + number(13)? + number(14)?,
+            parent: stat.parent,
+            began: stat.start_ticks,
+            ticks: stat.own_ticks() + stat.children_ticks(),
         })
     }
 }
