@@ -1,7 +1,7 @@
 //! Whether this boot is bypassed, found out before anything of headstart is read: by a file of four lines
 //! (`headstart_store::Bypass`).
 
-use super::{O_CLOEXEC, call, close, number, open};
+use super::{call, close, number, open};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
@@ -11,6 +11,9 @@ const BYPASS: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/bypass";
 const CONFIGURATION: &CStr = c"etc/headstart/headstart.toml";
 /// The kernel command line, and what stands for it in a container.
 const COMMAND_LINES: [&CStr; 2] = [c"/proc/cmdline", c"/proc/1/cmdline"];
+/// A command line is read no further than this, in parts as large as a [`Room`]: 256 KiB, more than any kernel takes and than an
+/// administrator writes for a container.
+const MOST_PARTS: usize = 672;
 /// How a word begins that decides about a boot.
 const WORD: &[u8] = b"headstart=";
 /// A random number for each boot, in hexadecimal digits.
@@ -126,15 +129,15 @@ pub fn is_said() -> bool {
     COMMAND_LINES.into_iter().any(has_word)
 }
 
-/// Whether a word in a file decides about headstart.
+/// Whether a word in a file decides about headstart; also where it is too long to tell, for headstart itself reads it all.
 fn has_word(path: &CStr) -> bool {
-    let Some(file) = open(path, O_CLOEXEC) else {
+    let Some(file) = open(path) else {
         return false;
     };
     let mut room = Room::uninit();
     // How much of it this word has been so far, if it may be it.
     let mut matched = Some(0);
-    loop {
+    for _ in 0..MOST_PARTS {
         let bytes = next(file, &mut room);
         for byte in bytes {
             matched = match (byte, matched) {
@@ -152,16 +155,18 @@ fn has_word(path: &CStr) -> bool {
             return false;
         }
     }
+    close(file);
+    true
 }
 
 /// Whether there is a configuration, which may say that nothing is bypassed.
 pub fn is_configured() -> bool {
-    open(CONFIGURATION, O_CLOEXEC).map(close).is_some()
+    open(CONFIGURATION).map(close).is_some()
 }
 
 /// The beginning of a file; nothing if it cannot be read.
 fn read<'a>(path: &CStr, room: &'a mut Room) -> &'a [u8] {
-    let Some(file) = open(path, O_CLOEXEC) else {
+    let Some(file) = open(path) else {
         return &[];
     };
     let bytes = next(file, room);

@@ -2,13 +2,13 @@
 //! the kernel command line, or that as a container's command.
 //!
 //! On a cold disk the real init alone reads for seconds, and without an initramfs nothing runs before it. So this program
-//! forks, the child becomes `headstart boot run`, and process 1 waits until the child tells it to go, ends, or has had its
-//! time; then it becomes the real init, with the arguments and the environment that it was given itself. The real init
+//! forks, the child becomes `headstart boot run`, and process 1 waits until the child releases it, ends, or has had its
+//! time (`wait`); then it becomes the real init, with the arguments and the environment that it was given itself. The real init
 //! finds a child that it did not start; systemd puts it into `init.scope`.
 //! Where an initramfs has started headstart already, it waits for the word of that one.
 //!
 //! `headstart-init --decide` is what the unit and an initramfs ask, in the root's directory, before headstart is read: it fails where this boot is bypassed.
-//! `headstart-init --wait` is by what `headstart-hold.service` waits as process 1 does.
+//! By `headstart-init --wait` `headstart-barrier.service` waits as process 1 does.
 //!
 //! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
 //! that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is two pages,
@@ -19,23 +19,25 @@
 #![no_main]
 
 mod bypass;
+mod wait;
 
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char};
+use core::mem::MaybeUninit;
 use core::ptr::null;
 
-/// Left by a headstart that was started in an initramfs: a pipe by which it lets process 1 go.
+/// Left by a headstart that was started in an initramfs: a pipe by which it releases process 1.
 const RUNS_ALREADY: &CStr = c"/run/headstart/init";
 /// The same for units that begin when the root has become writable.
-const HOLD: &CStr = c"/run/headstart/hold";
-/// Longer than headstart, which gives a word each second, goes without one.
-const PATIENCE_S: i64 = 10;
-/// The word by which it has one wait on; any other lets go.
-const STILL: u8 = b'w';
-/// More than it gives in the time that it holds anybody at most.
-const MOST_WORDS: usize = 1000;
+const BARRIER: &CStr = c"/run/headstart/barrier";
+/// The word by which it asks to wait on; any other releases.
+const WAIT_ON: u8 = b'w';
+/// Words that are read at once: a writer who has sent many is caught up with.
+const WORDS: usize = 64;
 /// Less than any device's request limit, beyond which an advice is cut off silently.
 const CHUNK: usize = 128 << 10;
+/// No file is asked for beyond this: a plan is no larger, headstart itself has a tenth of it, and a size is only what a file system says.
+const MOST_AHEAD: usize = 64 << 20;
 
 /// Where the kernel looks for an init.
 const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"];
@@ -65,15 +67,18 @@ mod number {
     pub const EXECVE: usize = 59;
     pub const EXIT: usize = 60;
     pub const UNAME: usize = 63;
+    pub const FCNTL: usize = 72;
     pub const SETSID: usize = 112;
     pub const MOUNT: usize = 165;
     pub const FADVISE: usize = 221;
+    pub const CLOCK_GETTIME: usize = 228;
     pub const OPENAT: usize = 257;
     pub const PPOLL: usize = 271;
     pub const PIPE2: usize = 293;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
+    pub const FCNTL: usize = 25;
     pub const MOUNT: usize = 40;
     pub const OPENAT: usize = 56;
     pub const CLOSE: usize = 57;
@@ -83,6 +88,7 @@ mod number {
     pub const WRITE: usize = 64;
     pub const PPOLL: usize = 73;
     pub const EXIT: usize = 93;
+    pub const CLOCK_GETTIME: usize = 113;
     pub const SETSID: usize = 157;
     pub const UNAME: usize = 160;
     pub const GETPID: usize = 172;
@@ -92,9 +98,12 @@ mod number {
 }
 
 const AT_FDCWD: usize = -100isize as usize;
+const O_NOCTTY: usize = 0o400;
 const O_NONBLOCK: usize = 0o4000;
 const O_CLOEXEC: usize = 0o2000000;
 const EAGAIN: isize = -11;
+const F_SETFD: usize = 2;
+const CLOCK_MONOTONIC: usize = 1;
 const SEEK_END: usize = 2;
 const POSIX_FADV_WILLNEED: usize = 3;
 const SIGCHLD: usize = 17;
@@ -206,7 +215,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
         }
         // SAFETY: the same.
         if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--wait\0") } {
-            held_by(HOLD);
+            wait_at(BARRIER);
             end(0);
         }
         tell(
@@ -217,7 +226,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     // SAFETY: the kernel's lists.
     let is_said =
         || unsafe { bypass::is_said_to_process_1([arguments.cast_const(), environment.cast_const()]) };
-    if !held_by(RUNS_ALREADY) && !bypass::is_bypassed(is_said) {
+    if !wait_at(RUNS_ALREADY) && !bypass::is_bypassed(is_said) {
         begin(environment);
     }
     for init in INITS {
@@ -235,16 +244,17 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
 }
 
 /// Whether a headstart that runs has left a pipe there; its word has then been waited for.
-fn held_by(path: &CStr) -> bool {
-    let Some(pipe) = open(path, O_CLOEXEC | O_NONBLOCK) else {
+fn wait_at(path: &CStr) -> bool {
+    let Some(pipe) = open(path) else {
         return false;
     };
     wait(pipe);
     true
 }
 
-/// Opens a file; `None` if that cannot be.
-fn open(path: &CStr, flags: usize) -> Option<i32> {
+/// Opens a file to be read, never waiting for anybody who would write; `None` if that cannot be.
+fn open(path: &CStr) -> Option<i32> {
+    let flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     // SAFETY: a string.
     let file = unsafe { call(number::OPENAT, [AT_FDCWD, path.as_ptr() as usize, flags, 0, 0]) };
     i32::try_from(file).ok().filter(|file| *file >= 0)
@@ -253,8 +263,9 @@ fn open(path: &CStr, flags: usize) -> Option<i32> {
 /// Starts headstart and waits for its word. Where something of that cannot be, the boot goes on without.
 fn begin(environment: *const *const c_char) {
     let mut pipe = [0i32; 2];
+    let flags = O_NONBLOCK | O_CLOEXEC;
     // SAFETY: a place for two descriptors.
-    if unsafe { call(number::PIPE2, [pipe.as_mut_ptr() as usize, O_NONBLOCK, 0, 0, 0]) } < 0 {
+    if unsafe { call(number::PIPE2, [pipe.as_mut_ptr() as usize, flags, 0, 0, 0]) } < 0 {
         return;
     }
     // SAFETY: forks; memory is not shared.
@@ -278,17 +289,27 @@ fn close(descriptor: i32) {
     unsafe { call(number::CLOSE, [descriptor as usize, 0, 0, 0, 0]) };
 }
 
-/// Waits for the word that lets go, the end of who could give it, or the limit since the last word, and closes the pipe,
-/// which does not block. Process 1 gets no signal that it does not ask for.
+/// Waits for the word that releases, the end of who could give it, or as long as [`wait::Wait`] says, and closes the pipe, which does
+/// not block. Process 1 gets no signal that it does not ask for.
 fn wait(pipe: i32) {
-    for _ in 0..MOST_WORDS {
-        let mut word = 0u8;
-        // SAFETY: a place for one byte.
-        let there = unsafe { call(number::READ, [pipe as usize, &raw mut word as usize, 1, 0, 0]) };
+    let Some(begun_ms) = now_ms() else {
+        close(pipe);
+        return;
+    };
+    let wait = wait::Wait::begin(begun_ms);
+    while let Some(patience_ms) = now_ms().and_then(|now_ms| wait.patience_ms(now_ms)) {
+        let mut words = MaybeUninit::<[u8; WORDS]>::uninit();
+        let arguments = [pipe as usize, words.as_mut_ptr() as usize, WORDS, 0, 0];
+        // SAFETY: room for so many bytes.
+        let there = unsafe { call(number::READ, arguments) };
         let goes_on = match there {
-            1 => word == STILL,
+            1.. => {
+                // SAFETY: the kernel has filled as many bytes as it says.
+                let words = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), there as usize) };
+                words.iter().all(|word| *word == WAIT_ON)
+            }
             // Nothing yet, but somebody who may write.
-            EAGAIN => is_readable(pipe),
+            EAGAIN => is_readable(pipe, patience_ms),
             _ => false,
         };
         if !goes_on {
@@ -298,8 +319,19 @@ fn wait(pipe: i32) {
     close(pipe);
 }
 
-/// Whether there is something to read, or nobody left to write, within the limit.
-fn is_readable(descriptor: i32) -> bool {
+/// What the clock says that only goes forward, ms; `None` without one.
+fn now_ms() -> Option<i64> {
+    let mut now = [0i64; 2];
+    let arguments = [CLOCK_MONOTONIC, now.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: room for a `struct timespec` of 64 bits each.
+    if unsafe { call(number::CLOCK_GETTIME, arguments) } < 0 {
+        return None;
+    }
+    Some(now[0].wrapping_mul(1000).wrapping_add(now[1] / 1_000_000))
+}
+
+/// Whether there is something to read, or nobody left to write, within so many ms.
+fn is_readable(descriptor: i32, within_ms: i64) -> bool {
     #[repr(C)]
     struct Poll {
         descriptor: i32,
@@ -311,14 +343,16 @@ fn is_readable(descriptor: i32) -> bool {
         events: POLLIN,
         found: 0,
     };
-    let limit = [PATIENCE_S, 0i64];
+    let limit = [within_ms / 1000, within_ms % 1000 * 1_000_000];
     let arguments = [&raw mut poll as usize, 1, limit.as_ptr() as usize, 0, 0];
     // SAFETY: one descriptor to look at, and a `struct timespec` of 64 bits each.
     unsafe { call(number::PPOLL, arguments) > 0 }
 }
 
-/// Becomes headstart, which gets the end of the pipe to tell by.
+/// Becomes headstart, which gets the end of the pipe to tell by, and no other descriptor of this program's.
 fn child(tell: i32, environment: *const *const c_char) {
+    // SAFETY: changes a flag of this process's own descriptor, which is to be there after the execution.
+    unsafe { call(number::FCNTL, [tell as usize, F_SETFD, 0, 0, 0]) };
     // SAFETY: no arguments. A terminal's signals are not for the child.
     unsafe { call(number::SETSID, [0; 5]) };
     let mut digits = [0u8; 12];
@@ -355,9 +389,9 @@ fn child(tell: i32, environment: *const *const c_char) {
     }
 }
 
-/// Asks for all of a file; whether it is there.
+/// Asks for all of a file, as far as it is not larger than anything that is here; whether it is there.
 fn read(path: &CStr) -> bool {
-    let Some(file) = open(path, O_CLOEXEC) else {
+    let Some(file) = open(path) else {
         return false;
     };
     let file = file as usize;
@@ -365,7 +399,7 @@ fn read(path: &CStr) -> bool {
     let size = unsafe { call(number::LSEEK, [file, 0, SEEK_END, 0, 0]) };
     let size = usize::try_from(size).unwrap_or(0);
     let mut offset = 0;
-    while offset < size {
+    while offset < size && offset < MOST_AHEAD {
         // SAFETY: an advice.
         unsafe { call(number::FADVISE, [file, offset, CHUNK, POSIX_FADV_WILLNEED, 0]) };
         offset += CHUNK;

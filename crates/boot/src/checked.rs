@@ -2,7 +2,7 @@
 //!
 //! Debian's kernel command line says `ro`, for a file system must not be written to while it is checked. Its initramfs does
 //! that, leaves a file to say so, and mounts the root read-only all the same; systemd makes it writable some seconds
-//! later. Nobody but this process runs meanwhile, so that can as well be now, when the guard wants to be taken.
+//! later. While process 1 waits nobody but this process runs, so that can as well be now, when the boot-failure guard is to be taken.
 
 use anyhow::{Context, Result};
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -19,14 +19,15 @@ const OTHER_TARGETS: [&str; 8] = ["emergency", "-b", "rescue", "single", "-s", "
 const OTHER_TARGET: &str = "systemd.unit=";
 
 /// Makes the root of this boot writable, as [`make_writable`] does.
-pub fn make_root_writable() -> Result<bool> {
+pub fn make_root_writable(is_alone: impl FnOnce() -> bool) -> Result<bool> {
     let line = std::fs::read_to_string("/proc/cmdline").context("cannot read /proc/cmdline")?;
-    make_writable(Path::new("/"), &line)
+    make_writable(Path::new("/"), &line, is_alone)
 }
 
 /// Makes the root writable, if it is not, has been checked, and is to be: `/etc/fstab` names it, and not as `ro`, and the kernel command line does not say
-/// that this is to be another boot than usual. Whether it did. Only as long as process 1 waits: systemd would check the root again, however briefly.
-fn make_writable(root: &Path, command_line: &str) -> Result<bool> {
+/// that this is to be another boot than usual. Whether it did. `is_alone` is asked at the last moment, for it decides: systemd would check the
+/// root again, however briefly, and a file system must not become writable amid that.
+fn make_writable(root: &Path, command_line: &str, is_alone: impl FnOnce() -> bool) -> Result<bool> {
     let named = || format!("cannot make {} writable", root.display());
     let flags = statvfs(root).with_context(named)?.f_flag;
     // Read only where it decides: a boot waits.
@@ -37,6 +38,7 @@ fn make_writable(root: &Path, command_line: &str) -> Result<bool> {
         || command_line
             .split_whitespace()
             .any(|word| OTHER_TARGETS.contains(&word) || word.starts_with(OTHER_TARGET))
+        || !is_alone()
     {
         return Ok(false);
     }
@@ -98,14 +100,51 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_root_that_was_checked_becomes_writable_and_no_other() {
-        if !rustix::process::geteuid().is_root() {
+    /// A root on a file system of its own, with its sign of a check and its fstab.
+    fn read_only_root(checked: bool, fstab: &str) -> Mounted {
+        let mounted = Mounted(tempfile::tempdir().unwrap());
+        let root = mounted.0.path();
+        mount("tmpfs", root, "tmpfs", MountFlags::NODEV, c"size=1m").unwrap();
+        fs::create_dir_all(root.join("run/initramfs")).unwrap();
+        fs::create_dir(root.join("etc")).unwrap();
+        fs::write(root.join("etc/fstab"), fstab).unwrap();
+        if checked {
+            fs::write(root.join(CHECKED), "").unwrap();
+        }
+        mount_remount(root, MountFlags::RDONLY | MountFlags::NODEV, c"").unwrap();
+        mounted
+    }
+
+    fn can_mount() -> bool {
+        let is_root = rustix::process::geteuid().is_root();
+        if !is_root {
             assert!(
                 std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
                 "it mounts: run it as root, or leave out what cannot be tested here with HEADSTART_TESTS_SKIP=1"
             );
             eprintln!("skipped: it needs root");
+        }
+        is_root
+    }
+
+    #[test]
+    fn audit_10_a_root_becomes_writable_only_while_process_1_waits_as_root() {
+        if !can_mount() {
+            return;
+        }
+        let root = read_only_root(true, "/dev/sda / ext4 noatime 0 1\n");
+        let root = root.0.path();
+        assert!(!make_writable(root, "ro", || false).unwrap());
+        assert!(
+            fs::write(root.join("guard"), "").is_err(),
+            "others may be checking it"
+        );
+        assert!(make_writable(root, "ro", || true).unwrap());
+    }
+
+    #[test]
+    fn a_root_that_was_checked_becomes_writable_and_no_other() {
+        if !can_mount() {
             return;
         }
         let usual = "root=/dev/sda ro quiet";
@@ -121,18 +160,10 @@ mod tests {
                 false,
             ),
         ] {
-            let root = Mounted(tempfile::tempdir().unwrap());
+            let root = read_only_root(checked, fstab);
             let root = root.0.path();
-            mount("tmpfs", root, "tmpfs", MountFlags::NODEV, c"size=1m").unwrap();
-            fs::create_dir_all(root.join("run/initramfs")).unwrap();
-            fs::create_dir(root.join("etc")).unwrap();
-            fs::write(root.join("etc/fstab"), fstab).unwrap();
-            if checked {
-                fs::write(root.join(CHECKED), "").unwrap();
-            }
-            mount_remount(root, MountFlags::RDONLY | MountFlags::NODEV, c"").unwrap();
             assert_eq!(
-                make_writable(root, line).unwrap(),
+                make_writable(root, line, || true).unwrap(),
                 expected,
                 "{checked} {fstab} {line}"
             );
@@ -142,7 +173,10 @@ mod tests {
                 flags.contains(StatVfsMountFlags::NODEV),
                 "what else it was it stays"
             );
-            assert!(!make_writable(root, line).unwrap(), "nothing is left to do");
+            assert!(
+                !make_writable(root, line, || true).unwrap(),
+                "nothing is left to do"
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
-//! What is done for this boot ([`headstart_session::decide`]); that it is bypassed is found out before headstart reads itself.
+//! What is done for this boot ([`headstart_session::decide`]). That it is bypassed is found out before headstart reads itself.
 
-use super::cmdline::{Wish, wish};
-use super::config::{self, Config};
-use super::last::Place;
+use crate::cmdline::{Wish, wish};
+use crate::config::{self, Config};
+use crate::last::Place;
+use crate::this_boot;
 use headstart_session::bypass::kernel;
 use headstart_session::decide::{Decision, Known, decide};
 use headstart_store::{KeyDir, Store};
@@ -12,7 +13,7 @@ use std::path::Path;
 pub fn is_bypassed(store: &Store, place: Place) -> bool {
     // What is wrong with the command line and the configuration is told by a boot that is not bypassed.
     let quiet = &mut |_| {};
-    let Ok(key) = super::key() else { return false };
+    let Ok(key) = this_boot::key() else { return false };
     let kept = store.key(&key);
     if kept.bypass().is_none() {
         return false;
@@ -47,7 +48,7 @@ pub fn of_boot(kept: &KeyDir, wish: Wish, config: &Config, has_plan: bool) -> De
 /// A number by chance, the same for all that ask in one boot: the end of its id, a random UUID. `headstart-init` reads it
 /// alike.
 fn draw() -> u64 {
-    let id = super::boot_id();
+    let id = this_boot::boot_id();
     let digits = id.len().checked_sub(8).and_then(|start| id.get(start..));
     digits
         .and_then(|it| u64::from_str_radix(it, 16).ok())
@@ -56,8 +57,8 @@ fn draw() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::init::PROGRAM;
     use super::*;
+    use crate::program::PROGRAM;
 
     const HOOKS: [&str; 2] = [
         include_str!("../../../packaging/initramfs-tools/scripts/local-bottom/headstart"),
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn what_begins_before_headstart_looks_at_the_same_files() {
-        let kept = Store::new("/var/lib/headstart").key(&super::super::key().unwrap());
+        let kept = Store::new("/var/lib/headstart").key(&this_boot::key().unwrap());
         let dir = kept.path().strip_prefix("/").unwrap().to_str().unwrap();
         let is_in = |text: &[u8], path: &str| text.windows(path.len()).any(|part| part == path.as_bytes());
         for file in ["bypass", "plan", "guard", "turns"] {

@@ -1,8 +1,8 @@
 //! When a boot has ended: systemd has started all it was to start, a session has begun where there is a login screen,
-//! and then it is quiet; after 120 s in any case. What is held for a replay does not run yet: that time does not count.
+//! and then it is quiet; after 120 s in any case. While all wait for a replay nothing runs yet: that time does not count.
 
-use super::manager::Manager;
-use super::sessions::sessions;
+use crate::manager::Manager;
+use crate::sessions::sessions;
 use headstart_record::Activity;
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,8 @@ impl End {
         }
     }
 
-    /// All that is to be watched has been held until now.
-    pub fn held(&mut self, now: Instant) {
+    /// All that is to be watched has waited until now.
+    pub fn begins(&mut self, now: Instant) {
         self.begun = now;
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let now = Instant::now();
         let mut end = End::new(now.checked_sub(LIMIT).unwrap());
         assert_eq!(end.ended(None), Some(Why::Limit));
-        end.held(now);
+        end.begins(now);
         assert_ne!(end.ended(None), Some(Why::Limit), "it has just begun");
     }
 }

@@ -1,7 +1,7 @@
 //! Whether this boot was one like the next: what a boot reads that checks a file system, updates packages or goes to a
 //! rescue shell says nothing about others.
 
-use super::manager::Manager;
+use crate::manager::Manager;
 use headstart_system::device::DeviceFacts;
 use headstart_system::ext4::Superblock;
 use headstart_system::mounts::MountTable;

@@ -1,17 +1,14 @@
-//! A boot served from before process 1 on: what a machine has not got yet that early, and the program that stands in its
-//! place (`crates/boot/init`).
+//! A boot served from before process 1 on: what a machine has not got yet that early. The program that stands in the place of process 1
+//! is in `crates/boot/init`.
 
-use super::early::Waiting;
-use super::last::Place;
+use crate::last::Place;
+use crate::waiters::Waiters;
 use anyhow::{Context, Result};
 use headstart_store::Store;
 use headstart_system::launch::ReadyPipe;
 use rustix::mount::{MountFlags, mount};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-
-/// That program; empty for processors that it has not been written for.
-pub const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/headstart-init"));
 
 /// Serves this boot as the child of process 1, which waits for a word in the pipe of this number. Mounts what is not there
 /// yet of `/proc`, `/sys`, `/dev` and `/run`, as systemd would, which keeps what it finds.
@@ -35,16 +32,7 @@ pub fn run(store: &Store, pipe: i32) -> Result<()> {
         }
     }
     away_from_console();
-    super::run::run(store, Place::Init, Waiting::Init(ready))
-}
-
-/// Process 1 as it waits for what comes from the initramfs, told by the descriptor of this number.
-pub fn waiting(number: &str) -> Waiting {
-    let ready = number
-        .parse()
-        .ok()
-        .and_then(|number| ReadyPipe::inherited(number).ok());
-    ready.map_or(Waiting::Nobody, Waiting::Init)
+    crate::run::run(store, Place::Init, Waiters::Process1(ready))
 }
 
 /// Whether something is mounted at a directory of the root.

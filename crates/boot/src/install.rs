@@ -1,24 +1,15 @@
 //! Switching boots on and off: the unit, and its link in `sysinit.target.wants`. On this system, or below the root of
 //! another.
 
-use super::init::PROGRAM;
+use crate::image::Image;
+use crate::program::PROGRAM;
+use crate::units::{
+    BARRIER_NAME, BARRIER_UNIT, HAS_PROGRAM, HOOKS, INIT, INSTALLED, NAME, OLD_BARRIER_NAME, UNIT, of_command,
+};
 use anyhow::{Context, Result, bail};
-use headstart_store::{link_whole, write_whole_for};
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use rustix::fs::FileType;
 use std::path::{Path, PathBuf};
 
-/// Set for a process that comes from an initramfs: the descriptor by which process 1 is let go, opened by the hook, or nothing.
-pub const FROM_INITRAMFS: &str = "HEADSTART_INITRAMFS";
-
-const UNIT: &str = include_str!("../../../packaging/systemd/headstart-boot.service");
-const NAME: &str = "headstart-boot.service";
-/// Wanted by it.
-const HOLD_UNIT: &str = include_str!("../../../packaging/systemd/headstart-hold.service");
-const HOLD_NAME: &str = "headstart-hold.service";
-/// Where the unit says the command is.
-const INSTALLED: &str = "/usr/sbin/headstart";
 /// Where the command may be.
 const PLACES: [&str; 4] = [
     INSTALLED,
@@ -29,181 +20,125 @@ const PLACES: [&str; 4] = [
 /// Where packages put units, and `make install`.
 const PACKAGED: [&str; 2] = ["usr/lib/systemd/system", "lib/systemd/system"];
 const LOCAL: &str = "etc/systemd/system";
-/// What starts it in an initramfs, as packages and `make install` put it.
-macro_rules! hook {
-    ($place:literal, $from:literal, $path:literal) => {
-        Hook {
-            place: $place,
-            path: $path,
-            text: include_str!(concat!("../../../packaging/", $from, "/", $path)),
-        }
-    };
-}
-const HOOKS: [Hook; 3] = [
-    hook!(
-        "etc/initramfs-tools",
-        "initramfs-tools",
-        "scripts/local-bottom/headstart"
-    ),
-    hook!(
-        "usr/lib/dracut/modules.d",
-        "dracut",
-        "90headstart/module-setup.sh"
-    ),
-    hook!("usr/lib/dracut/modules.d", "dracut", "90headstart/headstart.sh"),
-];
 const WANTS: &str = "etc/systemd/system/sysinit.target.wants";
 const STATE: &str = "var/lib/headstart";
-const HAS_PROGRAM: bool = !PROGRAM.is_empty();
-/// Stands in the place of process 1.
-const INIT: &str = "usr/sbin/headstart-init";
 const REAL_INIT: &str = "/sbin/init";
 
-/// A file of an initramfs's generator.
-struct Hook {
-    /// Where the generator looks for it, from the root; there is no such directory where it is not installed.
-    place: &'static str,
-    path: &'static str,
-    text: &'static str,
+fn local(name: &str) -> PathBuf {
+    Path::new(LOCAL).join(name)
 }
 
-impl Hook {
-    fn file(&self, root: &Path) -> PathBuf {
-        root.join(self.place).join(self.path)
-    }
+fn wanted() -> PathBuf {
+    Path::new(WANTS).join(NAME)
 }
 
 /// Switches boots on; what was written. What a package has installed is used as it is, else a unit and hooks for the initramfs
 /// are written that run this command.
 pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
-    let root = other.unwrap_or(Path::new("/"));
+    let image = Image::open(other)?;
     let systemd = ["usr/lib/systemd/systemd", "lib/systemd/systemd"];
-    if !systemd.iter().any(|path| root.join(path).exists()) {
+    if !systemd.iter().any(|path| image.exists(path)) {
         bail!(
             "{} has no systemd, and boots are served by a unit of it: start `headstart boot run` early by other means",
-            root.display()
+            image.named("").display()
         );
     }
     let mut changed = Vec::new();
-    let unit = match packaged(root) {
+    let mut write = |path: PathBuf, text: &[u8], mode| -> Result<()> {
+        image.write(&path, text, mode)?;
+        changed.push(image.named(path));
+        Ok(())
+    };
+    let unit = match packaged(&image) {
         Some(unit) => unit,
         None => {
-            let (unit, command) = (Path::new(LOCAL).join(NAME), command(other)?);
-            write(&root.join(&unit), of_command(UNIT, &command, HAS_PROGRAM), 0o644)?;
-            changed.push(root.join(&unit));
-            let hold = root.join(LOCAL).join(HOLD_NAME);
-            write(&hold, HOLD_UNIT, 0o644)?;
-            changed.push(hold);
-            for hook in HOOKS.iter().filter(|hook| root.join(hook.place).is_dir()) {
-                write(
-                    &hook.file(root),
-                    of_command(hook.text, &command, HAS_PROGRAM),
-                    0o755,
-                )?;
-                changed.push(hook.file(root));
+            let command = command(&image, other.is_some())?;
+            let of_command = |text| of_command(text, &command, HAS_PROGRAM);
+            write(local(NAME), of_command(UNIT).as_bytes(), 0o644)?;
+            write(local(BARRIER_NAME), BARRIER_UNIT.as_bytes(), 0o644)?;
+            for hook in HOOKS.iter().filter(|hook| image.has_directory(hook.place)) {
+                write(hook.file(), of_command(hook.text).as_bytes(), 0o755)?;
             }
-            unit
+            local(NAME)
         }
     };
-    let link = root.join(WANTS).join(NAME);
-    make_directory(&root.join(WANTS), 0o755)?;
-    link_whole(&Path::new("/").join(unit), &link).with_context(|| cannot("link", &link))?;
-    changed.push(link);
+    image.remove(local(OLD_BARRIER_NAME))?;
+    image.make_directory(WANTS, 0o755)?;
+    image.link(Path::new("/").join(unit), wanted())?;
     // It must be there when the root is still read-only.
-    make_directory(&root.join(STATE), 0o700)?;
+    image.make_directory(STATE, 0o700)?;
     if HAS_PROGRAM {
-        let init = root.join(INIT);
-        write(&init, PROGRAM, 0o755)?;
-        changed.push(init);
+        write(INIT.into(), PROGRAM, 0o755)?;
     }
+    changed.push(image.named(wanted()));
     Ok(changed)
 }
 
 /// Switches boots off; what was removed. In the place of the program for process 1 stays a link to the real init: a machine
 /// whose kernel command line names it would not boot without.
 pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
-    let root = other.unwrap_or(Path::new("/"));
+    let image = Image::open(other)?;
     let mut changed = Vec::new();
-    let local = root.join(LOCAL);
     let mut written = vec![
-        root.join(WANTS).join(NAME),
-        local.join(NAME),
-        local.join(HOLD_NAME),
+        wanted(),
+        local(NAME),
+        local(BARRIER_NAME),
+        local(OLD_BARRIER_NAME),
     ];
-    if packaged(root).is_none() {
-        written.extend(HOOKS.iter().map(|hook| hook.file(root)));
+    if packaged(&image).is_none() {
+        written.extend(HOOKS.iter().map(|hook| hook.file()));
     }
     for path in written {
-        if remove(&path)? {
-            changed.push(path);
+        if image.remove(&path)? {
+            changed.push(image.named(path));
         }
     }
     if changed.is_empty() {
         bail!(
             "boots are not read ahead on {}: nothing to switch off",
-            root.display()
+            image.named("").display()
         );
     }
-    if has_init(other) {
-        let init = root.join(INIT);
-        link_whole(Path::new(REAL_INIT), &init).with_context(|| cannot("link", &init))?;
-        changed.push(init);
+    if has_init(&image) {
+        image.link(REAL_INIT, INIT)?;
+        changed.push(image.named(INIT));
     }
     Ok(changed)
 }
 
 /// Whether the program is there that can stand in the place of process 1: /[`INIT`].
-fn has_init(other: Option<&Path>) -> bool {
-    let init = other.unwrap_or(Path::new("/")).join(INIT);
-    fs::symlink_metadata(init).is_ok_and(|facts| facts.is_file())
+fn has_init(image: &Image) -> bool {
+    image.kind_itself(INIT) == Some(FileType::RegularFile)
 }
 
 /// Whether headstart can begin before process 1 without an initramfs: that program looks for it where packages put it.
 pub fn can_be_init(other: Option<&Path>) -> bool {
-    has_init(other) && command(other).is_ok_and(|command| PLACES.contains(&command.as_str()))
-}
-
-/// The units as packages install them, and their names.
-pub fn units() -> [(&'static str, String); 2] {
-    [(NAME, UNIT), (HOLD_NAME, HOLD_UNIT)]
-        .map(|(name, text)| (name, of_command(text, INSTALLED, HAS_PROGRAM)))
+    Image::open(other).is_ok_and(|image| {
+        let command = command(&image, other.is_some());
+        has_init(&image) && command.is_ok_and(|command| PLACES.contains(&command.as_str()))
+    })
 }
 
 /// Whether boots are switched on.
 pub fn is_enabled(other: Option<&Path>) -> bool {
-    let link = other.unwrap_or(Path::new("/")).join(WANTS).join(NAME);
-    fs::symlink_metadata(link).is_ok()
-}
-
-/// A unit or a hook that names the command where it is. The line that asks headstart-init goes where there is none: a unit
-/// whose condition cannot be executed would never begin.
-fn of_command(text: &str, command: &str, has_program: bool) -> String {
-    let lines = text
-        .lines()
-        .filter(|line| has_program || !line.starts_with("ExecCondition="));
-    let text: String = lines
-        .map(|line| line.replace(INSTALLED, command) + "\n")
-        .collect();
-    text.replace(&format!("{command}-init"), &format!("/{INIT}"))
+    Image::open(other).is_ok_and(|image| image.kind_itself(wanted()).is_some())
 }
 
 /// The unit of a package, from the root.
-fn packaged(root: &Path) -> Option<PathBuf> {
-    PACKAGED
-        .iter()
-        .map(|directory| Path::new(directory).join(NAME))
-        .find(|unit| root.join(unit).exists())
+fn packaged(image: &Image) -> Option<PathBuf> {
+    let units = PACKAGED.iter().map(|directory| Path::new(directory).join(NAME));
+    units.into_iter().find(|unit| image.exists(unit))
 }
 
 /// The path of the command on the system.
-fn command(other: Option<&Path>) -> Result<String> {
-    let path = match other {
-        None => std::env::current_exe().context("cannot find out where this command is")?,
-        Some(root) => match PLACES.iter().find(|place| root.join(&place[1..]).exists()) {
+fn command(image: &Image, is_other: bool) -> Result<String> {
+    let path = match is_other {
+        false => std::env::current_exe().context("cannot find out where this command is")?,
+        true => match PLACES.iter().find(|place| image.exists(place)) {
             Some(place) => PathBuf::from(place),
             None => bail!(
                 "{} has no headstart: copy it to {INSTALLED} there",
-                root.display()
+                image.named("").display()
             ),
         },
     };
@@ -216,48 +151,23 @@ fn command(other: Option<&Path>) -> Result<String> {
     }
 }
 
-fn cannot(what: &str, path: &Path) -> String {
-    format!("cannot {what} {}: run as root", path.display())
-}
-
-fn make_directory(path: &Path, mode: u32) -> Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true).mode(mode);
-    builder.create(path).with_context(|| cannot("create", path))
-}
-
-/// Whole or not at all: with half of it the machine may not boot.
-fn write(path: &Path, text: impl AsRef<[u8]>, mode: u32) -> Result<()> {
-    if let Some(parent) = path.parent() {
-        make_directory(parent, 0o755)?;
-    }
-    write_whole_for(path, text.as_ref(), mode).with_context(|| cannot("write", path))
-}
-
 /// The command that makes the initramfs anew, where one would begin there.
 pub fn remake_initramfs(other: Option<&Path>) -> Option<&'static str> {
-    let there = |path: &str| other.unwrap_or(Path::new("/")).join(path).is_file();
-    if there("usr/sbin/update-initramfs") {
+    let image = Image::open(other).ok()?;
+    if image.has_file("usr/sbin/update-initramfs") {
         Some("update-initramfs -u")
-    } else if there("usr/bin/dracut") || there("usr/sbin/dracut") {
+    } else if image.has_file("usr/bin/dracut") || image.has_file("usr/sbin/dracut") {
         Some("dracut --force")
     } else {
         None
     }
 }
 
-fn remove(path: &Path) -> Result<bool> {
-    match fs::remove_file(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error).with_context(|| cannot("remove", path)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn system() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -287,8 +197,8 @@ mod tests {
         );
         assert!(dir.path().join(STATE).is_dir());
         let init = dir.path().join(INIT);
-        assert!(has_init(root) && fs::read(&init).unwrap() == PROGRAM);
-        assert!(dir.path().join(LOCAL).join(HOLD_NAME).exists() && unit.contains(HOLD_NAME));
+        assert_eq!(fs::read(&init).unwrap(), PROGRAM);
+        assert!(dir.path().join(local(BARRIER_NAME)).exists() && unit.contains(BARRIER_NAME));
         assert_eq!(disable(root).unwrap().len(), 4);
         assert_eq!(
             fs::read_link(&init).unwrap(),
@@ -302,31 +212,11 @@ mod tests {
     }
 
     #[test]
-    fn units_and_hooks_name_the_command_and_the_program_where_they_are() {
-        let condition = "ExecCondition=+/usr/sbin/headstart-init --decide\n";
-        assert_eq!(of_command(UNIT, INSTALLED, true), UNIT);
-        assert!(UNIT.contains(condition));
-        let elsewhere = of_command(UNIT, "/opt/headstart", true);
-        assert!(elsewhere.contains(condition) && elsewhere.contains("ExecStart=/opt/headstart boot run\n"));
-        let without = of_command(UNIT, INSTALLED, false);
-        assert!(without.contains("ExecStart=/usr/sbin/headstart boot run\n"));
-        assert!(!without.contains("headstart-init"), "it is not there");
-    }
-
-    #[test]
-    fn the_unit_looks_for_what_hooks_leave() {
-        let mark = "/run/headstart/bypassed";
-        assert!(UNIT.contains(&format!("\nConditionPathExists=!{mark}\n")));
-        let leave_it = |hook: &&Hook| hook.text.contains(&format!(" >{mark} || true >.{mark}\n"));
-        assert_eq!(HOOKS.iter().filter(leave_it).count(), 2);
-    }
-
-    #[test]
     fn an_initramfs_gets_its_hooks() {
         let dir = system();
         let root = Some(dir.path());
         enable(root).unwrap();
-        assert!(HOOKS.iter().all(|hook| !hook.file(dir.path()).exists()));
+        assert!(HOOKS.iter().all(|hook| !dir.path().join(hook.file()).exists()));
         assert_eq!(remake_initramfs(root), None);
         for place in ["etc/initramfs-tools", "usr/lib/dracut/modules.d"] {
             fs::create_dir_all(dir.path().join(place)).unwrap();
@@ -334,12 +224,15 @@ mod tests {
         fs::write(dir.path().join("usr/sbin/update-initramfs"), "").unwrap();
         enable(root).unwrap();
         for hook in &HOOKS {
-            let mode = fs::metadata(hook.file(dir.path())).unwrap().permissions().mode();
+            let mode = fs::metadata(dir.path().join(hook.file()))
+                .unwrap()
+                .permissions()
+                .mode();
             assert_eq!(mode & 0o777, 0o755, "{}", hook.path);
         }
         assert_eq!(remake_initramfs(root), Some("update-initramfs -u"));
         assert_eq!(disable(root).unwrap().len(), 7);
-        assert!(HOOKS.iter().all(|hook| !hook.file(dir.path()).exists()));
+        assert!(HOOKS.iter().all(|hook| !dir.path().join(hook.file()).exists()));
     }
 
     #[test]
@@ -347,13 +240,14 @@ mod tests {
         let dir = system();
         fs::create_dir_all(dir.path().join("etc/initramfs-tools")).unwrap();
         let unit = dir.path().join(PACKAGED[0]).join(NAME);
-        write(&unit, UNIT, 0o644).unwrap();
+        fs::create_dir_all(unit.parent().unwrap()).unwrap();
+        fs::write(&unit, UNIT).unwrap();
         enable(Some(dir.path())).unwrap();
         let target = fs::read_link(dir.path().join(WANTS).join(NAME)).unwrap();
         assert_eq!(target, Path::new("/").join(PACKAGED[0]).join(NAME));
         disable(Some(dir.path())).unwrap();
         assert!(unit.exists(), "it is the package's");
-        assert!(HOOKS.iter().all(|hook| !hook.file(dir.path()).exists()));
+        assert!(HOOKS.iter().all(|hook| !dir.path().join(hook.file()).exists()));
     }
 
     #[test]
@@ -364,5 +258,55 @@ mod tests {
         let dir = system();
         fs::remove_file(dir.path().join("usr/sbin/headstart")).unwrap();
         assert!(error(dir.path()).contains("copy it to /usr/sbin/headstart"));
+    }
+
+    /// Every file, link and directory below one, and what it says.
+    fn all_below(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let says = fs::read(&path).unwrap_or_default();
+            if path.is_dir() {
+                all.extend(all_below(&path));
+            }
+            all.push((path, says));
+        }
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn audit_12_an_image_whose_directories_are_absolute_links_changes_nothing_of_this_system() {
+        let (image, host) = (system(), tempfile::tempdir().unwrap());
+        let root = image.path();
+        // What the links lead to is there on this system, and in the image at the same path.
+        for (place, inside) in [("etc/systemd", "etc"), ("usr/sbin", "sbin"), ("var/lib", "lib")] {
+            let there = host.path().join(inside);
+            let below = root.join(there.strip_prefix("/").unwrap());
+            for directory in [&there, &below] {
+                fs::create_dir_all(directory).unwrap();
+            }
+            let link = root.join(place);
+            if link.exists() {
+                fs::rename(link.join("headstart"), below.join("headstart")).unwrap();
+                fs::remove_dir(&link).unwrap();
+            }
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            symlink(&there, &link).unwrap();
+        }
+        fs::write(host.path().join("sbin/headstart-init"), "of this system").unwrap();
+        fs::create_dir(host.path().join("lib/headstart")).unwrap();
+        let before = all_below(host.path());
+        enable(Some(root)).unwrap();
+        assert!(is_enabled(Some(root)));
+        assert_eq!(all_below(host.path()), before);
+        let below = root.join(host.path().strip_prefix("/").unwrap());
+        assert_eq!(fs::read(below.join("sbin/headstart-init")).unwrap(), PROGRAM);
+        assert!(below.join("etc/system").join(NAME).exists() && below.join("lib/headstart").is_dir());
+        let state = crate::state_below(root).unwrap();
+        assert_eq!(state, below.join("lib/headstart").canonicalize().unwrap());
+        disable(Some(root)).unwrap();
+        assert!(!is_enabled(Some(root)));
+        assert_eq!(all_below(host.path()), before);
     }
 }

@@ -1,6 +1,6 @@
 //! What a boot had to say: kept in /run while it lasts, and beside the profile for the next.
 
-use super::RUN;
+use crate::this_boot::{RUN, make_run};
 use headstart_model::outcome::Mode;
 use headstart_session::bypass::Alone;
 use headstart_store::{KeyDir, write_whole};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub enum Place {
     /// In the initramfs, when the root is mounted.
     Initramfs,
-    /// In place of process 1, before the real init ([`super::init`]).
+    /// In place of process 1, before the real init ([`crate::init`]).
     Init,
     /// The first unit of sysinit.
     #[default]
@@ -30,7 +30,7 @@ pub struct Last {
     pub began_unix_ns: u64,
     /// From where on.
     pub from: Place,
-    /// Whether the root was made writable for the guard, before systemd would have.
+    /// Whether the root was made writable for the boot-failure guard, before systemd would have.
     pub made_writable: bool,
     /// What was done for it.
     pub mode: Option<Mode>,
@@ -51,7 +51,7 @@ pub struct Last {
     pub memory_needed: Option<u64>,
     /// How the last boot went that was recorded without a replay; `None` while there was none.
     pub alone: Option<Alone>,
-    /// Whether the guard was set again, so that the next boot may be read ahead.
+    /// Whether the boot-failure guard was armed again, so that the next boot may be read ahead.
     pub armed: bool,
     /// What else there was to say.
     pub notes: Vec<String>,
@@ -65,7 +65,7 @@ impl Last {
     /// Keeps it for as long as the machine runs. Where there is not even that, nobody can be told.
     pub fn keep_in_run(&self) {
         if let Ok(json) = serde_json::to_vec_pretty(self) {
-            let _ = std::fs::create_dir_all(RUN);
+            let _ = make_run(Path::new(RUN));
             let _ = write_whole(&in_run(), &json);
         }
     }

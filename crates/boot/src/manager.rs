@@ -1,6 +1,6 @@
 //! What systemd knows of this boot: when it finished, and when its units became active.
 
-use super::bus::{Bus, Value};
+use crate::bus::{Bus, Value};
 use std::io;
 
 const MANAGER: &str = "/org/freedesktop/systemd1";

@@ -4,7 +4,7 @@
 //! and `/run` have been moved there, the last thing that an initramfs does before it becomes the root: that is waited
 //! for. By then systemd has ended what it wanted to end, so the name that made it spare this process can go.
 
-use super::install::FROM_INITRAMFS;
+use crate::waiters::FROM_INITRAMFS;
 use anyhow::{Context, Result, bail};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::os::unix::process::CommandExt;

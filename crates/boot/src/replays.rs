@@ -89,13 +89,13 @@ impl Replays {
 
     /// Whether some device's replay would be caught up with by what starts now: on one head every read amid the replay
     /// costs more than waiting (decision 2).
-    pub fn hold(&self) -> bool {
+    pub fn is_waited_for(&self) -> bool {
         self.running.iter().any(|part| part.replay.barrier_up())
     }
 
-    /// How many parts of requests are over.
-    pub fn over(&self) -> u64 {
-        self.running.iter().map(|part| part.replay.over()).sum()
+    /// How many parts of requests have been read. One that failed is none: it says nothing of whether the device still works.
+    pub fn arrived(&self) -> u64 {
+        self.running.iter().map(|part| part.replay.arrived()).sum()
     }
 
     /// Whether nothing is under way or waited for.

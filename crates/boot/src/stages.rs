@@ -4,8 +4,8 @@
 //! `start` is all from the first instant; then `local-fs` (all local file systems are there), `services` (the basic
 //! system is up, services start), `login` (a login screen, or without one the prompt), `session` (a user's).
 
-use super::manager::Manager;
-use super::sessions::Sessions;
+use crate::manager::Manager;
+use crate::sessions::Sessions;
 use headstart_model::trace::Mark;
 use std::io;
 

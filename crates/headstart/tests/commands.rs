@@ -474,7 +474,7 @@ fn what_packages_install_is_made() {
         "completions/_headstart",
         "completions/headstart.fish",
         "systemd/headstart-boot.service",
-        "systemd/headstart-hold.service",
+        "systemd/headstart-barrier.service",
     ] {
         assert!(
             std::fs::metadata(case.path("made").join(file)).is_ok_and(|m| m.len() > 200),

@@ -121,6 +121,11 @@ impl Replay {
         self.shared.over.load(Ordering::Relaxed)
     }
 
+    /// How many of them could be read: a number that grows as long as the device gives something.
+    pub fn arrived(&self) -> u64 {
+        self.shared.arrived.load(Ordering::Relaxed)
+    }
+
     /// Ends the replay: requests not yet issued are not issued any more.
     pub fn stop(&self) {
         self.shared.governor.stop("it was asked to stop");

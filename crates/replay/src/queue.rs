@@ -101,6 +101,8 @@ pub struct Worker<'a> {
     pub governor: &'a Governor,
     /// Counts parts of requests that are over.
     pub over: &'a AtomicU64,
+    /// Counts those of them that could be read.
+    pub arrived: &'a AtomicU64,
     /// What times count from.
     pub origin: Instant,
 }
@@ -255,7 +257,7 @@ impl<'a> Worker<'a> {
             RequestKind::Metadata | RequestKind::Data => None,
         };
         if let Some(result) = looked_up {
-            self.done(state, true);
+            self.looked_up(state, result.is_ok());
             return result.map(|()| Prepared::nothing(at_ns));
         }
         let end = request.offset.saturating_add(request.length);
@@ -298,7 +300,18 @@ impl<'a> Worker<'a> {
     /// A part of a request was in, or could not be read.
     pub fn done(&self, state: &RequestState, ok: bool) {
         state.part_done(self.now(), ok);
+        self.count(ok);
+    }
+
+    /// A look-up is over, whatever it found: that is told by the request itself.
+    pub fn looked_up(&self, state: &RequestState, ok: bool) {
+        state.part_done(self.now(), true);
+        self.count(ok);
+    }
+
+    fn count(&self, ok: bool) {
         self.over.fetch_add(1, Ordering::Relaxed);
+        self.arrived.fetch_add(u64::from(ok), Ordering::Relaxed);
     }
 
     fn source(&self, state: &RequestState) -> Result<Source<'a>, Reason> {

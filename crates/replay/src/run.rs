@@ -261,6 +261,7 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
         files,
         governor: &shared.governor,
         over: &shared.over,
+        arrived: &shared.arrived,
         origin: options.origin,
     };
     worker.serve(&work.passes.metadata, &|_| ());

@@ -15,6 +15,8 @@ pub struct Shared {
     released: Condvar,
     /// Parts of requests that are over.
     pub over: AtomicU64,
+    /// Those of them that could be read.
+    pub arrived: AtomicU64,
     /// The requests, once they are shared out.
     pub works: OnceLock<Vec<Work>>,
 }
@@ -27,6 +29,7 @@ impl Shared {
             barriers: Mutex::new(barriers),
             released: Condvar::new(),
             over: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
             works: OnceLock::new(),
         }
     }

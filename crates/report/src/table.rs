@@ -81,6 +81,34 @@ pub fn facts<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
     table.to_string()
 }
 
+/// Names and sentences: each sentence in lines that with its name have at most `columns` characters, unless one word has more.
+pub fn sentences<'a>(columns: usize, pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let pairs: Vec<_> = pairs.into_iter().collect();
+    let names = pairs
+        .iter()
+        .map(|(name, _)| name.chars().count())
+        .max()
+        .unwrap_or(0);
+    let mut text = String::new();
+    for (name, sentence) in pairs {
+        let mut line = format!("{name:<names$} ");
+        let mut is_empty = true;
+        for word in printable(&sentence).split_whitespace() {
+            if !is_empty && line.chars().count() + 1 + word.chars().count() > columns {
+                text.push_str(line.trim_end());
+                text.push('\n');
+                line = " ".repeat(names + 1);
+            }
+            line.push(' ');
+            line.push_str(word);
+            is_empty = false;
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
 /// A heading above a table.
 pub fn section(title: &str, table: &Table) -> String {
     match table.is_empty() {
@@ -101,6 +129,23 @@ mod tests {
         assert_eq!(
             table.to_string().len(),
             "n  pages\n".len() + "1  \n".len() + (1 << 20) + 100_000 * "2  y\n".len()
+        );
+    }
+
+    #[test]
+    fn sentences_are_cut_between_words_and_begin_below_one_another() {
+        let text = sentences(
+            20,
+            [
+                ("a", "one two three four".into()),
+                ("name", "x".repeat(30)),
+                ("b", "\u{1b}".into()),
+            ],
+        );
+        let long = "x".repeat(30);
+        assert_eq!(
+            text,
+            format!("a     one two three\n      four\nname  {long}\nb     \\u{{1b}}\n")
         );
     }
 

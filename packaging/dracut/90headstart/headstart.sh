@@ -2,6 +2,8 @@
 # Sourced by dracut before it leaves the initramfs: headstart, read from the root, waits in the background until that is the root, and begins.
 # systemd ends what is left of the initramfs, but for processes whose names begin with @ (https://systemd.io/ROOT_STORAGE_DAEMONS).
 (
+    # What is left in /run/headstart is root's alone: who can open a pipe there could take headstart's words.
+    umask 077
     words=" $(cat /proc/cmdline) "
     case "$words" in *" headstart=off "*) exit ;; esac
     cd "${NEWROOT:?}" || exit

@@ -4,8 +4,8 @@ use super::{boot_status, mark};
 use crate::context::Output;
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use headstart_boot::early::waiting;
-use headstart_boot::{init, install, key, next_root, run as process};
+use headstart_boot::waiters::waiters;
+use headstart_boot::{init, install, key, next_root, run as process, state_below};
 use headstart_session::store;
 use headstart_store::Store;
 use serde::Serialize;
@@ -45,7 +45,7 @@ enum What {
         /// Where the root is that this initramfs is about to become.
         #[arg(long, value_name = "DIR")]
         next_root: Option<PathBuf>,
-        /// The pipe by which process 1 is let go.
+        /// The pipe by which process 1 is released.
         #[arg(long, value_name = "FD", conflicts_with = "next_root")]
         init: Option<i32>,
     },
@@ -114,10 +114,10 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             next_root: Some(next),
             ..
         } => next_root::enter(&next),
-        What::Run { init: Some(tell), .. } => init::run(&store(state)?, tell),
+        What::Run { init: Some(pipe), .. } => init::run(&store(state)?, pipe),
         What::Run { .. } => {
-            let (place, waiting) = waiting();
-            process::run(&store(state)?, place, waiting)
+            let (place, waiters) = waiters();
+            process::run(&store(state)?, place, waiters)
         }
     }
 }
@@ -126,7 +126,7 @@ impl Place {
     /// The state directory: within the other root, if one is given.
     fn store(&self, state: Option<PathBuf>) -> Result<Store> {
         match &self.root {
-            Some(root) => store(Some(state.unwrap_or_else(|| root.join("var/lib/headstart")))),
+            Some(root) => store(Some(state.map_or_else(|| state_below(root), Ok)?)),
             None => store(state),
         }
     }

@@ -1,4 +1,4 @@
-//! `headstart boot status`: a dozen lines, or all of it as JSON.
+//! `headstart boot status`: a dozen sentences, or all of it as JSON.
 
 use super::status;
 use crate::context::Output;
@@ -7,15 +7,18 @@ use headstart_boot::last::{Last, Place};
 use headstart_boot::{boot_id, install, key};
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
-use headstart_report::human::{bytes, duration, pages, percent, printable};
+use headstart_report::human::{bytes, duration, pages, percent};
 use headstart_report::outcome::{skipped, total};
 use headstart_report::status::{KeyStatus, verdict};
-use headstart_report::table::facts;
+use headstart_report::table::sentences;
 use headstart_store::{KeyDir, Store};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::path::Path;
+
+/// A terminal's, and a console's.
+const COLUMNS: usize = 80;
 
 /// The document.
 #[derive(Serialize)]
@@ -41,7 +44,7 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
     let next = if enabled {
         why_not_next(store, &kept, &known, last.as_ref())
     } else {
-        Some("it is not enabled: `headstart boot enable`".into())
+        Some("boots are not enabled; `headstart boot enable` does that".into())
     };
     let of_this_boot = last.as_ref().is_some_and(|last| last.boot_id == boot_id());
     let status = BootStatus {
@@ -60,7 +63,7 @@ fn why_not_next(store: &Store, kept: &KeyDir, known: &KeyStatus, last: Option<&L
     let state = store.root();
     if let Err(Errno::ROFS) = access(state, Access::WRITE_OK) {
         return Some(format!(
-            "the guard against failing boots is in {}, which is on a read-only file system",
+            "the boot-failure guard is in {}, which is on a read-only file system",
             state.display()
         ));
     }
@@ -75,7 +78,8 @@ fn why_not_next(store: &Store, kept: &KeyDir, known: &KeyStatus, last: Option<&L
     }
     let ended = last.is_some_and(|last| last.ended.is_some());
     Some(if ended {
-        "the guard against failing boots is not set, see the notes; the next boot that comes to its end sets it".into()
+        "the boot-failure guard is not armed, see the notes; the next boot that comes to its end arms it"
+            .into()
     } else {
         "this boot, which was read ahead, has not come to its end yet".into()
     })
@@ -87,16 +91,23 @@ fn text(status: &BootStatus) -> String {
         .profile
         .as_ref()
         .map_or(4096, |profile| profile.page_size);
-    let mut lines = vec![("enabled", if status.enabled { "yes" } else { "no" }.to_owned())];
+    let enabled = match status.enabled {
+        true => "Boots are enabled.",
+        false => "Boots are not enabled.",
+    };
+    let mut lines = vec![("enabled", enabled.to_owned())];
     if status.bypassed {
-        lines.push(("this boot", "is bypassed".into()));
+        lines.push((
+            "this boot",
+            "This boot is bypassed: headstart does nothing for it.".into(),
+        ));
     }
     if let Some(last) = &status.last {
         lines.extend(of_last(last));
     }
     if let Some(profile) = &status.known.profile {
         let known = format!(
-            "{} in {} paths, from {} boots",
+            "A boot needs {} in {} paths, by {} boots that were learned from.",
             pages(profile.pages, page_size),
             profile.paths,
             profile.runs
@@ -107,47 +118,59 @@ fn text(status: &BootStatus) -> String {
     if let Some(outcome) = status.known.outcomes.iter().rfind(replay) {
         lines.extend(of_replay(outcome, page_size));
     }
-    lines.push(("gained", verdict(&status.known.comparison)));
+    let gained = verdict(&status.known.comparison);
+    lines.push((
+        "gained",
+        format!("Boots that are read ahead, against those that are not: {gained}."),
+    ));
     let next = match &status.next_not_replayed {
-        None => "is read ahead".into(),
-        Some(why) => format!("is not read ahead: {why}"),
+        None => "The next boot is read ahead.".into(),
+        Some(why) => format!("The next boot is not read ahead: {why}."),
     };
     lines.push(("next boot", next));
-    for note in status.last.iter().flat_map(|last| &last.notes) {
-        lines.push(("note", printable(note)));
-    }
-    facts(lines)
+    let notes = status.last.iter().flat_map(|last| &last.notes);
+    lines.extend(notes.map(|note| ("note", note.clone())));
+    sentences(COLUMNS, lines)
 }
 
 fn of_last(last: &Last) -> Vec<(&'static str, String)> {
     let read = match &last.not_replayed {
-        None => "read ahead".into(),
-        Some(why) => format!("not read ahead: {}", printable(why)),
+        None => "The last boot was read ahead.".into(),
+        Some(why) => format!("The last boot was not read ahead: {why}."),
     };
     let recorded = match &last.recorder {
-        Some(recorder) => format!("recorded ({recorder})"),
-        None => "not recorded".into(),
+        Some(recorder) => format!("It was recorded ({recorder})"),
+        None => "It was not recorded; headstart served it".into(),
     };
     let place = match last.from {
-        Place::Initramfs => ", from the initramfs on",
-        Place::Init => ", from before process 1 on",
-        Place::Unit => ", from the first unit on",
+        Place::Initramfs => "from the initramfs on",
+        Place::Init => "from before process 1 on",
+        Place::Unit => "from the first unit on",
     };
-    let writable = if last.made_writable {
-        ", with the root made writable for it"
-    } else {
-        ""
+    let writable = match last.made_writable {
+        true => " Headstart made the root writable for the boot-failure guard.",
+        false => "",
     };
-    let mut lines = vec![("last boot", format!("{read}; {recorded}{place}{writable}"))];
-    let stage = |(name, at): &(String, u64)| format!("{} {}", printable(name), duration(*at));
+    let mut lines = vec![("last boot", format!("{read} {recorded}, {place}.{writable}"))];
+    let stage = |(name, at): &(String, u64)| format!("{name} after {}", duration(*at));
     let stages = last.stages.iter().map(stage).collect::<Vec<_>>().join(", ");
-    let took = last.took_ns.map_or("not known".into(), duration);
-    lines.push(("took", format!("{took} ({stages})")));
-    lines.push(match (&last.ended, &last.not_learned) {
-        (None, _) => ("ended", "not yet".into()),
-        (Some(how), None) => ("ended", format!("{how}; learned")),
-        (Some(how), Some(why)) => ("ended", format!("{how}; taught nothing: {}", printable(why))),
-    });
+    let took = match last.took_ns {
+        Some(took_ns) => format!("It took {}", duration(took_ns)),
+        None => "How long it took is not known".into(),
+    };
+    let stages = match stages.is_empty() {
+        true => String::new(),
+        false => format!(": {stages}"),
+    };
+    lines.push(("took", format!("{took}{stages}.")));
+    let ended = match (&last.ended, &last.not_learned) {
+        (None, _) => "It has not ended yet.".into(),
+        (Some(how), None) => format!("Its recording ended, for {how}, and headstart learned from it."),
+        (Some(how), Some(why)) => {
+            format!("Its recording ended, for {how}. It taught nothing: {why}.")
+        }
+    };
+    lines.push(("ended", ended));
     lines
 }
 
@@ -156,14 +179,14 @@ fn of_replay(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)> {
     let size = |count| pages(count, page_size);
     let left_out = match outcome.skipped.total() {
         0 => String::new(),
-        _ => format!("; skipped: {}", skipped(&outcome.skipped)),
+        _ => format!(" It skipped {}.", skipped(&outcome.skipped)),
     };
     let metadata = bytes(all.metadata_pages.saturating_mul(u64::from(page_size)));
     vec![
         (
             "prefetched",
             format!(
-                "{} in {} requests, {metadata} of metadata in {}, in {}{left_out}",
+                "The last replay read {} in {} requests and {metadata} of metadata in {}, within {}.{left_out}",
                 size(all.issued_pages.saturating_sub(all.resident_pages)),
                 all.data_requests,
                 all.metadata_requests,
@@ -172,17 +195,21 @@ fn of_replay(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)> {
         ),
         (
             "used",
-            format!("{} in time, {} late", size(all.used_pages), size(all.late_pages)),
+            format!(
+                "The boot used {} that were read in time, and {} that came late.",
+                size(all.used_pages),
+                size(all.late_pages)
+            ),
         ),
         (
             "wasted",
             format!(
-                "{} ({}), {} bridged",
+                "It did not use {} ({} of what was read), and {} between two uses.",
                 size(all.wasted_pages),
                 percent(all.wasted_pages, all.issued_pages),
                 size(all.bridged_pages)
             ),
         ),
-        ("missed", size(all.missed_pages)),
+        ("missed", format!("It read {} by itself.", size(all.missed_pages))),
     ]
 }

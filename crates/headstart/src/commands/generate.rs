@@ -3,8 +3,7 @@
 use anyhow::{Context, Result};
 use clap::Command;
 use clap_complete::Shell;
-use headstart_boot::init::PROGRAM;
-use headstart_boot::install;
+use headstart_boot::units::{PROGRAM, units as all_units};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -41,7 +40,7 @@ pub fn run(args: Args, mut command: Command) -> Result<()> {
     let write =
         |path: PathBuf, text: &[u8]| fs::write(&path, text).with_context(|| path.display().to_string());
     let units = make("systemd")?;
-    for (name, text) in install::units() {
+    for (name, text) in all_units() {
         write(units.join(name), text.as_bytes())?;
     }
     if !PROGRAM.is_empty() {

@@ -184,9 +184,10 @@ fn the_hook_of_dracut_starts_headstart_and_has_who_is_asked_for_wait() {
     );
 }
 
-/// Starts headstart below a root that was checked and is still read-only, with a plan and the guard set, then moves that root,
-/// so that its path leads elsewhere, and then /proc to it. What it says of the boot, and whether the guard is still set.
-fn enter(process_1_waits: bool) -> (String, bool) {
+/// Starts headstart below a root that was checked and is still read-only, with a plan and the boot-failure guard armed, then moves that
+/// root, so that its path leads elsewhere, and then /proc to it. It is told that process 1 waits, or not; and process 1 is headstart-init, or not.
+/// What it says of the boot, and whether the guard is still armed.
+fn enter(told: bool, waits: bool) -> (String, bool) {
     let (next, moved) = (root(), tempfile::tempdir().unwrap());
     let next = next.path();
     let kept = next.join("var/lib/headstart/keys/4509beb0ab401d71-boot");
@@ -208,25 +209,34 @@ fn enter(process_1_waits: bool) -> (String, bool) {
     fs::create_dir_all(next.join("etc")).unwrap();
     fs::write(next.join("etc/fstab"), "/dev/sda / ext4 noatime 0 1\n").unwrap();
     stamp(next);
+    // The real init lasts as long as somebody still looks.
+    let init = "#!/host/bin/sh\nuntil test -e /run/looked; do /host/bin/sleep 0.05; done\n";
+    fs::write(next.join("sbin/init"), init).unwrap();
     // A file system of its own, for one that is remounted.
     let script = "moved=$2; next=$moved/next; left=$moved/left; mkdir $next $left; mount -t tmpfs next $next
         for path in etc lib lib64 run sbin usr var; do cp -a $0/$path $next; done
         mkdir $next/host $next/proc; mount --bind / $next/host; mount -t tmpfs run $next/run; cp -a $0/run/. $next/run
         mkfifo $next/run/headstart/init; exec 3<>$next/run/headstart/init; mount -o remount,ro $next
-        cd $next; env $3 timeout 40 $1 boot run --next-root . 2>&1 &
-        sleep 0.3; cd /; mkdir $moved/root; mount --move $next $moved/root; next=$moved/root; mount -t proc proc $next/proc
-        for i in $(seq 600); do test -s $next/run/headstart/last.json && break; sleep 0.05; done
-        kill $!; wait $! || true
-        cp $next/run/headstart/last.json $left; cp $next/var/lib/headstart/keys/*/guard $left";
-    let waits = if process_1_waits {
-        "HEADSTART_INITRAMFS=3"
-    } else {
-        "HEADSTART_INITRAMFS="
+        {
+            cd $next; env $3 timeout 60 $1 boot run --next-root . 2>&1 & cd /
+            exec 3>&-; sleep 0.3; mkdir $moved/root; mount --move $next $moved/root; next=$moved/root
+            mount -t proc proc $next/proc
+            for i in $(seq 600); do test -s $next/run/headstart/last.json && break; sleep 0.05; done
+            kill $!; wait $! || true
+            cp $next/run/headstart/last.json $left; cp $next/var/lib/headstart/keys/*/guard $left
+            touch $next/run/looked
+        } &
+        exec 3>&-; until test -e $moved/root/proc/self; do sleep 0.01; done
+        case $4 in waits) exec chroot $moved/root /usr/sbin/headstart-init ;; esac; wait";
+    let told = match told {
+        true => "HEADSTART_INITRAMFS=3",
+        false => "HEADSTART_INITRAMFS=",
     };
     let words = [
         env!("CARGO_BIN_EXE_headstart"),
         moved.path().to_str().unwrap(),
-        waits,
+        told,
+        if waits { "waits" } else { "has gone on" },
     ];
     assert!(process_1(next, script, &words).status().unwrap().success());
     let left = moved.path().join("left");
@@ -241,10 +251,23 @@ fn headstart_enters_the_root_that_its_directory_has_become_and_makes_it_writable
         return;
     }
     for waits in [true, false] {
-        let (said, armed) = enter(waits);
+        let (said, armed) = enter(waits, waits);
         assert!(said.contains("\"from\": \"initramfs\""), "{said}");
         assert!(said.contains(&format!("\"made_writable\": {waits}")), "{said}");
         assert_eq!(said.contains("\"mode\": \"replay\""), waits, "{said}");
-        assert_eq!(armed, !waits, "the guard is taken before a replay: {said}");
+        assert_eq!(
+            armed, !waits,
+            "the boot-failure guard is taken before a replay: {said}"
+        );
     }
+}
+
+#[test]
+fn audit_10_the_root_is_not_made_writable_where_process_1_has_gone_on() {
+    if !is_root() {
+        return;
+    }
+    let (said, armed) = enter(true, false);
+    assert!(said.contains("\"made_writable\": false") && armed, "{said}");
+    assert!(said.contains("the boot-failure guard cannot be taken"), "{said}");
 }

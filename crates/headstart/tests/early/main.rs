@@ -7,3 +7,4 @@ mod common;
 mod init;
 mod initramfs;
 mod root;
+mod serve;

@@ -1,12 +1,13 @@
-//! The end of a boot: how it went is found out, learned from and kept, and the guard is set for the next.
+//! The end of a boot: how it went is found out, learned from and kept, and the boot-failure guard is armed for the next.
 
-use super::Boot;
+use crate::boot::Boot;
 use crate::end::{End, Why};
 use crate::last::Last;
 use crate::manager::Manager;
 use crate::marks::{self, clock_ns, monotonic_ns};
 use crate::sessions::sessions;
-use crate::{RUN, fit, stages};
+use crate::this_boot::RUN;
+use crate::{fit, stages};
 use headstart_model::Trace;
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
@@ -25,7 +26,7 @@ const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
 
 impl Boot<'_> {
     /// Reviews, learns and keeps.
-    pub(super) fn finish(&mut self, recorder: Result<Recorder, RecordError>, why: Option<Why>, end: &End) {
+    pub fn finish(&mut self, recorder: Result<Recorder, RecordError>, why: Option<Why>, end: &End) {
         let _deadline = Deadline::begin(deadline::FINISH);
         let reason = match why {
             Some(Why::Quiet) => EndReason::Quiet,
@@ -48,9 +49,6 @@ impl Boot<'_> {
             }
             Replayed { report, plan }
         });
-        if let Some(early) = recorder.as_ref().ok().and_then(Recorder::early) {
-            self.tell_of_early(early);
-        }
         let (unfit, times, up_ns) = self.ask_systemd(end);
         let mode = self.last.mode.unwrap_or(Mode::Record);
         let recorded = recorder.and_then(|recorder| finish(recorder, reason, mode, &times));
@@ -145,9 +143,9 @@ impl Boot<'_> {
         (unfit, times, up_ns)
     }
 
-    /// Sets the guard again if the boot has come to its end, which a slow one may do only now: that is waited for, with
+    /// Arms the boot-failure guard again if the boot has come to its end, which a slow one may do only now: that is waited for, with
     /// nothing else to do. Whoever shuts the machine down in good order once it is up has not seen it fail.
-    pub(super) fn arm(&mut self, told_to_end: bool, end: &mut End) {
+    pub fn arm(&mut self, told_to_end: bool, end: &mut End) {
         while end.ask().is_none() {
             if told_to_end || self.told_to_end() {
                 return;
@@ -162,7 +160,7 @@ impl Boot<'_> {
         self.last.armed = self.kept.is_armed();
     }
 
-    pub(super) fn keep_last(&mut self) {
+    pub fn keep_last(&mut self) {
         let kept = serde_json::to_vec_pretty(&self.last).map_err(anyhow::Error::from);
         let kept = kept.and_then(|json| Ok(self.kept.lock()?.save_last(&json)?));
         if let Err(error) = kept {

@@ -1,0 +1,181 @@
+//! The beginning of a boot: what is done for it is decided, the boot-failure guard taken, and the replay begun.
+
+use crate::barrier::{LONGEST_ELSEWHERE, LONGEST_ON_ONE_HEAD};
+use crate::boot::{Boot, StateId};
+use crate::checked::make_root_writable;
+use crate::cmdline::Wish;
+use crate::decision;
+use crate::last::Place;
+use crate::replays::Replays;
+use crate::this_boot::RUN;
+use headstart_model::machine::DeviceClass;
+use headstart_model::outcome::Mode;
+use headstart_model::plan::PlanFile;
+use headstart_session::decide::Decision;
+use headstart_session::plan_of;
+use headstart_store::{Store, StoreError};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long an initramfs may take from having moved `/proc` to the root until process 1 is headstart-init: meanwhile it removes its own
+/// files from memory, 100 MB and more.
+const FROM_INITRAMFS_TO_INIT: Duration = Duration::from_secs(2);
+
+impl Boot<'_> {
+    /// Decides what is done for this boot, and begins to read ahead.
+    pub fn begin(&mut self) {
+        let plan = plan_of(&self.kept, &mut |line| self.notes.tell(line));
+        let decision = decision::of_boot(&self.kept, self.wish, &self.config, plan.is_some());
+        // A replay says so when it begins.
+        self.last.mode = Some(match &decision {
+            Decision::Replay => Mode::Record,
+            other => other.mode(),
+        });
+        match plan {
+            None => {
+                self.unknown_in = Some(StateId::of(self.store));
+                self.not_replayed("nothing was known of what a boot needs".into());
+            }
+            Some(_) if self.wish == Wish::Record => {
+                self.not_replayed("the kernel command line says headstart=record".into());
+            }
+            Some(_) if decision != Decision::Replay => {
+                let why = self.kept.bypass().map(|bypass| bypass.why);
+                self.not_replayed(why.map_or_else(
+                    || "it was a control run, to compare with".into(),
+                    |why| format!("boots are bypassed, and this one was to re-evaluate that: {why}"),
+                ));
+            }
+            Some(plan) => {
+                self.plan = Some(plan);
+                let within = match self.last.from {
+                    Place::Initramfs => FROM_INITRAMFS_TO_INIT,
+                    Place::Init | Place::Unit => Duration::ZERO,
+                };
+                match make_root_writable(|| self.barrier.process_1_waits(within)) {
+                    Ok(made) => self.last.made_writable = made,
+                    Err(error) => self.notes.tell(format!("{error:#}")),
+                }
+                self.take_guard();
+            }
+        }
+    }
+
+    /// Begins anew where nothing was found, if a separate /var may have been mounted.
+    pub fn begin_where_mounted(&mut self) {
+        if self
+            .unknown_in
+            .as_ref()
+            .is_some_and(|before| *before != StateId::of(self.store))
+        {
+            self.unknown_in = None;
+            self.begin();
+        }
+    }
+
+    /// Takes the boot-failure guard and begins the replay. On a file system that is not writable yet, as a root may be before systemd
+    /// remounts it, both wait: a replay without a guard could keep the machine from booting for ever.
+    pub fn take_guard(&mut self) {
+        match self.kept.disarm() {
+            Ok(true) => {
+                let Some(plan) = self.plan.take() else { return };
+                let longest = longest(self.store, &plan);
+                match Replays::start(plan, self.origin) {
+                    Ok(replays) => {
+                        self.replays = Some(replays);
+                        self.barrier.replay_begins(Instant::now(), longest);
+                        self.last.mode = Some(Mode::Replay);
+                        self.last.not_replayed = None;
+                    }
+                    Err(error) => self.not_replayed(format!("the replay could not begin: {error:#}")),
+                }
+            }
+            Ok(false) => self.not_replayed(
+                "the last boot that was read ahead did not come to its end, so this one was not".into(),
+            ),
+            Err(error) if read_only(&error) => {
+                self.barrier.close_later(Path::new(RUN));
+                self.last.not_replayed = Some(cannot_take(&error));
+            }
+            Err(error) => self.not_replayed(cannot_take(&error)),
+        }
+    }
+}
+
+fn cannot_take(error: &StoreError) -> String {
+    format!("the boot-failure guard cannot be taken: {error}")
+}
+
+/// The longest that anybody waits for a replay of this plan: three minutes only where a device for which the plan has the boot wait was
+/// measured as one head. What the plan itself says may be a guess.
+fn longest(store: &Store, plan: &PlanFile) -> Duration {
+    let Ok(plan) = plan.plan() else {
+        return LONGEST_ELSEWHERE;
+    };
+    let is_one_head = |uuid: &[u8; 16]| {
+        let stored = store.device_cost(uuid);
+        stored.is_some_and(|stored| stored.cost.class == DeviceClass::Disk)
+    };
+    let mut waited_for = (0..plan.device_count())
+        .filter_map(|index| plan.device(index))
+        .filter(|device| device.hold > 0);
+    match waited_for.any(|device| is_one_head(&device.uuid)) {
+        true => LONGEST_ON_ONE_HEAD,
+        false => LONGEST_ELSEWHERE,
+    }
+}
+
+/// Whether the state's file system may become writable yet.
+fn read_only(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { source, .. } if source.kind() == ErrorKind::ReadOnlyFilesystem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::Key;
+    use headstart_model::machine::Cost;
+    use headstart_model::plan::{PlanDevice, PlanDraft};
+    use headstart_store::DeviceCost;
+
+    #[test]
+    fn audit_10_only_where_a_device_was_measured_as_one_head_a_boot_waits_for_minutes() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let cost = |class| Cost {
+            class,
+            bandwidth: 1e8,
+            latency: 1e-2,
+            depth: 1,
+        };
+        let plan = |uuid: u8, hold| {
+            let device = PlanDevice {
+                uuid: [uuid; 16],
+                hold,
+                ..PlanDevice::new("/".into(), cost(DeviceClass::Disk))
+            };
+            let draft = PlanDraft {
+                devices: vec![device],
+                ..PlanDraft::new(Key::new("boot").unwrap(), 4096)
+            };
+            PlanFile(draft.to_bytes().unwrap())
+        };
+        for (uuid, class) in [(1, DeviceClass::Disk), (2, DeviceClass::Flash)] {
+            let stored = DeviceCost {
+                cost: cost(class),
+                device: String::new(),
+                measured_unix_ns: 1,
+            };
+            store.save_device_cost(&[uuid; 16], &stored).unwrap();
+        }
+        for (uuid, hold, expected) in [
+            (1, 5, LONGEST_ON_ONE_HEAD),
+            (1, 0, LONGEST_ELSEWHERE),
+            (2, 5, LONGEST_ELSEWHERE),
+            (3, 5, LONGEST_ELSEWHERE),
+        ] {
+            assert_eq!(longest(&store, &plan(uuid, hold)), expected, "{uuid} {hold}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! headstart-init, the program that stands in the place of process 1 (`crates/boot/init`).
+
+/// It; empty for processors that it has not been written for.
+pub const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/headstart-init"));
+
+#[cfg(test)]
+#[path = "../init/wait.rs"]
+mod wait;
+
+#[cfg(test)]
+mod tests {
+    use super::wait::Wait;
+
+    #[test]
+    fn audit_10_process_1_goes_on_after_an_absolute_time_whatever_words_come() {
+        let wait = Wait::begin(5_000);
+        assert_eq!(wait.patience_ms(5_000), Some(10_000), "for the first word");
+        assert_eq!(wait.patience_ms(199_000), Some(6_000), "no word extends it");
+        assert!((5_000..205_000).all(|now| wait.patience_ms(now).is_some()));
+        assert_eq!(wait.patience_ms(205_000), None);
+        assert_eq!(wait.patience_ms(i64::MAX), None);
+        assert_eq!(Wait::begin(i64::MAX).patience_ms(i64::MAX), None, "no overflow");
+    }
+}

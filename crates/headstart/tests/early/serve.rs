@@ -1,0 +1,56 @@
+//! A boot as it is served: what its process survives, and what it may take.
+
+use crate::common::is_root;
+use crate::root::{process_1, root};
+use std::fs;
+
+/// Serves a boot with this configuration, its complaints going nowhere, until it has begun, and ends it; what it says of the boot, its
+/// limits as the kernel lists them, and its status.
+fn serve(config: &str) -> (String, String, String) {
+    let dir = root();
+    let root = dir.path();
+    for path in ["dev", "proc", "etc/headstart"] {
+        fs::create_dir_all(root.join(path)).unwrap();
+    }
+    fs::write(root.join("etc/headstart/headstart.toml"), config).unwrap();
+    let command = root.join("usr/sbin/headstart");
+    fs::remove_file(&command).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_headstart"), &command).unwrap();
+    let script = "mount -t proc proc $0/proc; mount --bind /dev $0/dev; mount -t tmpfs run $0/run
+        timeout 60 chroot $0 /usr/sbin/headstart boot run 2>/dev/full &
+        for i in $(seq 600); do test -s $0/run/headstart/last.json && break; sleep 0.05; done
+        for pid in $0/proc/[0-9]*; do
+            case $(tr '\\0' ' ' <$pid/cmdline) in /usr/sbin/headstart*) cp $pid/limits $0 ;; esac
+        done
+        kill $!; wait $! && status=0 || status=$?; echo $status >$0/status
+        cp $0/run/headstart/last.json $0";
+    assert!(process_1(root, script, &[]).status().unwrap().success());
+    let left = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
+    (left("last.json"), left("limits"), left("status"))
+}
+
+#[test]
+fn audit_07_a_boot_is_served_where_its_log_cannot_be_written() {
+    if !is_root() {
+        return;
+    }
+    // Longer than the kernel's log takes in a line.
+    let long = "x".repeat(2000);
+    let (said, limits, status) = serve(&format!("[boot]\nexclude = [\"{long}\"]\n"));
+    assert!(
+        said.contains(&long) && said.contains("the defaults hold"),
+        "{said}"
+    );
+    // `timeout` tells that it passed the signal on, unless headstart had ended before.
+    assert!(
+        status == "124\n" || status == "0\n",
+        "neither a panic nor a signal: {status}"
+    );
+    assert!(
+        said.contains("headstart was told to end"),
+        "it came to its own end: {said}"
+    );
+    let data = limits.lines().find(|line| line.starts_with("Max data size"));
+    let bound = (headstart_system::limits::MEMORY).to_string();
+    assert!(data.is_some_and(|line| line.contains(&bound)), "{limits}");
+}
