@@ -1,0 +1,206 @@
+//! The house as docs/architecture.md draws it: arrows point down, and no two modules import one another, directly or
+//! around.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The crates by floor, from the ground up: a crate uses only those of lower floors.
+const FLOORS: [&[&str]; 6] = [
+    &["model"],
+    &["system"],
+    &["record", "learn", "plan", "replay", "store"],
+    &["session"],
+    &["boot", "report"],
+    &["headstart"],
+];
+
+/// What the command itself may have: it parses, calls and prints.
+const MOST_LINES_OF_THE_COMMAND: usize = 3000;
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn floor(name: &str) -> usize {
+    FLOORS
+        .iter()
+        .position(|floor| floor.contains(&name))
+        .unwrap_or_else(|| panic!("crate {name} has no floor in this test"))
+}
+
+#[test]
+fn a_crate_uses_only_crates_below_it() {
+    let mut seen = 0;
+    for entry in fs::read_dir(crates()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let manifest = fs::read_to_string(path.join("Cargo.toml")).unwrap();
+        let used = manifest.split("[dependencies]").nth(1).unwrap_or_default();
+        let used = used.split("\n[").next().unwrap();
+        for line in used.lines() {
+            if let Some(used) = line.strip_prefix("headstart-") {
+                let used = used.split(['.', ' ', '=']).next().unwrap();
+                assert!(
+                    floor(used) < floor(&name),
+                    "{name} uses {used}, which is not below it"
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} dependencies were found");
+}
+
+/// The source files below a directory, tests left out, by module path.
+fn modules(source: &Path) -> BTreeMap<Vec<String>, String> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![source.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
+            let relative = path.strip_prefix(source).unwrap().with_extension("");
+            let mut module: Vec<String> = relative
+                .iter()
+                .map(|part| part.to_str().unwrap().to_owned())
+                .collect();
+            let is_test = module
+                .iter()
+                .any(|part| part.ends_with("tests") || part == "testing");
+            if path.extension().is_none_or(|e| e != "rs") || is_test {
+                continue;
+            }
+            if matches!(module.last().unwrap().as_str(), "mod" | "lib" | "main") {
+                module.pop();
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            let code: Vec<&str> = text
+                .lines()
+                .map(|line| line.split("//").next().unwrap())
+                .collect();
+            found.insert(module, code.join("\n"));
+        }
+    }
+    found
+}
+
+/// The paths of `use crate::…`, `use super::…` and the like, and of names written in full; braces are taken apart.
+fn named(module: &[String], code: &str) -> Vec<Vec<String>> {
+    let mut paths = Vec::new();
+    for start in ["crate::", "super::"] {
+        for (at, _) in code.match_indices(start) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            let mut base = match start {
+                "crate::" => Vec::new(),
+                _ => module[..module.len().saturating_sub(1)].to_vec(),
+            };
+            let mut rest = &code[at + start.len()..];
+            while let Some(after) = rest.strip_prefix("super::") {
+                base.pop();
+                rest = after;
+            }
+            expand(&base, rest, &mut paths);
+        }
+    }
+    paths
+}
+
+fn expand(base: &[String], rest: &str, paths: &mut Vec<Vec<String>>) {
+    let length = rest
+        .find(|c: char| !c.is_alphanumeric() && c != '_')
+        .unwrap_or(rest.len());
+    let (word, after) = rest.split_at(length);
+    let mut path = base.to_vec();
+    if !word.is_empty() {
+        path.push(word.to_owned());
+    }
+    if let Some(inner) = after.strip_prefix("::") {
+        return expand(&path, inner, paths);
+    }
+    if let (true, Some(list)) = (word.is_empty(), after.strip_prefix('{')) {
+        let (mut depth, mut from) = (0, 0);
+        for (at, c) in list.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth > 0 => depth -= 1,
+                ',' | '}' if depth == 0 => {
+                    expand(&path, list[from..at].trim_start(), paths);
+                    from = at + 1;
+                    if c == '}' {
+                        return;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    paths.push(path);
+}
+
+#[test]
+fn no_modules_import_one_another_in_a_circle() {
+    let mut sources: Vec<PathBuf> = fs::read_dir(crates())
+        .unwrap()
+        .map(|entry| entry.unwrap().path().join("src"))
+        .collect();
+    sources.push(crates().parent().unwrap().join("lab/src"));
+    let mut arrows = 0;
+    for source in sources {
+        let modules = modules(&source);
+        let mut above: BTreeMap<&Vec<String>, BTreeSet<Vec<String>>> = BTreeMap::new();
+        for (module, code) in &modules {
+            let used = named(module, code).into_iter().filter_map(|path| {
+                let lengths = (1..=path.len()).rev();
+                lengths
+                    .map(|n| path[..n].to_vec())
+                    .find(|part| modules.contains_key(part))
+            });
+            let used: BTreeSet<Vec<String>> = used.filter(|used| used != module).collect();
+            arrows += used.len();
+            above.insert(module, used);
+        }
+        // What imports nothing that is left goes, until nothing goes any more: what stays goes in a circle, or leads to one.
+        loop {
+            let left: BTreeSet<Vec<String>> = above.keys().map(|module| (*module).clone()).collect();
+            let before = above.len();
+            above.retain(|_, used| used.iter().any(|one| left.contains(one)));
+            if above.len() == before {
+                break;
+            }
+        }
+        let circle: Vec<String> = above.keys().map(|module| module.join("::")).collect();
+        assert!(
+            circle.is_empty(),
+            "{}: in a circle, or above one: {circle:?}",
+            source.display()
+        );
+    }
+    assert!(arrows > 200, "only {arrows} imports were found");
+}
+
+#[test]
+fn the_command_parses_calls_and_prints() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut directories = vec![source];
+    let mut lines = 0;
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => directories.push(path),
+                false => lines += fs::read_to_string(&path).unwrap().lines().count(),
+            }
+        }
+    }
+    assert!(lines <= MOST_LINES_OF_THE_COMMAND, "{lines} lines");
+}
