@@ -11,8 +11,15 @@ pub(crate) struct Resolved<'a> {
 }
 
 /// Every absolute path that `place` may have, the best first; empty if its file system is mounted nowhere the
-/// recorder sees.
+/// recorder sees. A path that is longer than any that can be asked for is none: directories can be nested deeper, one
+/// chdir(2) after the other, and a trace that held such a path could not be written.
 pub(crate) fn resolve<'a>(mounts: &'a Mounts, place: &Place) -> Vec<Resolved<'a>> {
+    let mut found = candidates(mounts, place);
+    found.retain(|one| one.path.len() <= PATH);
+    found
+}
+
+fn candidates<'a>(mounts: &'a Mounts, place: &Place) -> Vec<Resolved<'a>> {
     match &place.location {
         Location::Unknown => vec![],
         Location::Within(within) => {
@@ -78,6 +85,21 @@ pub(crate) fn absolute(
 mod tests {
     use super::*;
     use crate::event::Dev;
+
+    #[test]
+    fn audit_04_what_lies_deeper_than_any_path_has_no_name_and_no_look_up_from_there_has() {
+        let mounts = Mounts::read().unwrap();
+        let place = |length: usize| Place {
+            dev: Dev { major: 0, minor: 0 },
+            location: Location::Absolute([b"/".as_slice(), &b"d/".repeat(length / 2)].concat()),
+            mount: None,
+        };
+        let (near, deep) = (place(4000), place(4200));
+        assert_eq!(resolve(&mounts, &near).len(), 1);
+        assert!(resolve(&mounts, &deep).is_empty());
+        assert!(absolute(&mounts, b".", Some(&near), None).is_some());
+        assert!(absolute(&mounts, b".", Some(&deep), None).is_none());
+    }
 
     #[test]
     fn audit_05_a_path_has_no_empty_component_and_no_dot_and_is_no_longer_than_any() {
