@@ -109,7 +109,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     let trace = match recorded {
         Ok(trace) => trace,
         Err(error) => {
-            let why = format!("not recorded: {error}");
+            let why = rules.unfit.clone().unwrap_or(format!("not recorded: {error}"));
             let outcome = Outcome {
                 resident_before,
                 ..without_trace(key, mode, replayed.as_ref(), ended, origin_unix_ns, why)

@@ -200,10 +200,10 @@ impl Supervisor {
         }
     }
 
+    /// A worker that is done or gone does not listen: what it said before, or that it said nothing, is read later.
     fn say(&mut self, message: Message) {
-        let sent = self.worker.as_ref().map(|stream| send(stream, message));
-        if matches!(sent, Some(Err(_))) {
-            self.worker_is_gone();
+        if let Some(stream) = &self.worker {
+            let _ = send(stream, message);
         }
     }
 
