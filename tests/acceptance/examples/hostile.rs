@@ -1,0 +1,37 @@
+//! What headstart costs a boot beside an unprivileged user who does everything that could hurt it, against the same boot and the same user
+//! without headstart.
+//!
+//! `cargo run --release -p headstart-acceptance --example hostile -- [ROUNDS [DISK]]`
+//!
+//! Seconds to multi-user: the medians of ROUNDS (5) boots each, interleaved, on a disk model of the lab (flash4ms). What headstart knows it
+//! has learned in two boots beside the user. The goal is a ratio of 1.05, and 256 MiB.
+
+use anyhow::{Context, Result};
+use headstart_acceptance::boots::Boots;
+use headstart_acceptance::hostile::{Pairs, join_boots};
+use headstart_lab::paths;
+use headstart_lab::registry::Registry;
+
+/// How long the user works in each boot, longer than any takes until it is up, seconds.
+const SECONDS: u64 = 10;
+
+/// The user's files: as many as are made in that time.
+const FILES: u32 = 100_000;
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let rounds: usize = arguments.next().map_or(Ok(5), |text| text.parse())?;
+    let disk = arguments.next().unwrap_or_else(|| "flash4ms".into());
+    let registry = Registry::open(&paths::base()?)?;
+    registry.undo_on_signals()?;
+    let image = concat!(env!("CARGO_MANIFEST_DIR"), "/images/cut.toml");
+    let mut boots = Boots::new(image, &disk, &registry)?;
+    join_boots(&mut boots, SECONDS, FILES)?;
+    for _ in 0..2 {
+        boots.boot().context("a boot to learn from")?;
+    }
+    let state = boots.state()?;
+    println!("{disk}: {}", state.last.trim());
+    println!("{}", Pairs::boot(&mut boots, rounds)?);
+    Ok(())
+}
