@@ -305,7 +305,8 @@ fn wait(pipe: i32) {
         let goes_on = match there {
             1.. => {
                 // SAFETY: the kernel has filled as many bytes as it says.
-                let words = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), there as usize) };
+                let words =
+                    unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), there as usize) };
                 words.iter().all(|word| *word == WAIT_ON)
             }
             // Nothing yet, but somebody who may write.
