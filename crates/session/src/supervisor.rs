@@ -142,7 +142,11 @@ pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Wri
             child.release();
         }
     }
-    let status = supervisor.wait()?;
+    // The command runs: whoever called must not start it again.
+    let status = supervisor.wait().unwrap_or_else(|error| {
+        complain(&format!("the command's status is not known: {error:#}"));
+        std::process::exit(1)
+    });
     let failure = child.failure();
     match &failure {
         Some(_) => supervisor.say(Message::NotStarted),
