@@ -320,9 +320,17 @@ fn an_upgrade_is_not_read_wrongly_and_followed_at_once() -> Result<()> {
     Ok(())
 }
 
-/// What a console was told by `boot status`, without the ends of its lines.
+/// What a console was told by `boot status`, without the ends of its lines and the times that they begin with.
 fn unwrapped(said: &str) -> String {
-    let said = said.replace("status: ", " ");
+    let without_time = |line: &str| -> String {
+        let line = line.trim_start();
+        match line.split_once(' ') {
+            Some((time, rest)) if time.parse::<f64>().is_ok() => rest.into(),
+            _ => line.into(),
+        }
+    };
+    let lines: Vec<String> = said.lines().map(without_time).collect();
+    let said = lines.join(" ").replace("status: ", " ");
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
