@@ -165,6 +165,8 @@ impl Sampler<'_> {
             Err(Skip::Cold) => return Some(Look::ColdPath(if data { pages } else { 0 })),
             // Of a path that is only looked up the kernel remembers that nothing is there.
             Err(Skip::Missing) if !data => return Some(Look::Pages(0, 0)),
+            // Of what is no file of a local file system (/proc, a socket) a replay reads nothing, either.
+            Err(_) if !data => return Some(Look::Pages(0, 0)),
             Err(_) => return Some(Look::Changed),
         };
         if !data {
