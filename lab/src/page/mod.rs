@@ -46,8 +46,11 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
     let results = docs.join("results");
     let template = docs.join("measurements.in.md");
     let text = read(&template)?;
-    let (measurements, commit) =
-        fill(&text, &|name| Kept::load(&results, name)).with_context(|| template.display().to_string())?;
+    let kept = |name: &str| match results.join(format!("{name}.toml")).exists() {
+        true => Kept::load(&results, name).map(Some),
+        false => Ok(None),
+    };
+    let (measurements, commit) = fill(&text, &kept).with_context(|| template.display().to_string())?;
     let demo = Kept::load(&results, DEMO)?.without_earlier();
     ensure!(
         demo.commit == commit,
@@ -84,14 +87,17 @@ fn places(template: &str) -> Vec<&str> {
     parts.filter_map(|part| Some(part.split_once("}}")?.0)).collect()
 }
 
-/// Fills a template; `load` gives what was kept under a name. Returns the text and the commit that its figures are of.
-fn fill(template: &str, load: &dyn Fn(&str) -> Result<Kept>) -> Result<(String, String)> {
+/// In the place of a table of which nothing is kept: figures of an earlier build are dropped, not shown.
+const NOT_MEASURED: &str = "Not measured of this build: `make measure` does it.";
+
+/// Fills a template; `load` gives what was kept under a name, if anything was. Returns the text and the commit that its figures are of.
+fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<(String, String)> {
     let places = places(template);
     let mut all: Vec<Kept> = Vec::new();
     for place in &places {
         if let ["speed" | "cost", name, _] = place.split_whitespace().collect::<Vec<_>>()[..] {
             if !all.iter().any(|kept| kept.experiment == name) {
-                all.push(load(name)?);
+                all.extend(load(name)?);
             }
         }
     }
@@ -111,14 +117,13 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Kept>) -> Result<(String, 
     }
     let mut text = template.to_owned();
     for place in places {
-        let kept = |name: &str| {
-            all.iter()
-                .find(|kept| kept.experiment == name)
-                .context("not loaded")
+        let table = |name: &str, of: &dyn Fn(&Kept) -> String| {
+            let kept = all.iter().find(|kept| kept.experiment == name);
+            kept.map_or_else(|| NOT_MEASURED.to_owned(), of)
         };
         let value = match place.split_whitespace().collect::<Vec<_>>()[..] {
-            ["speed", name, setup] => tables::speed(kept(name)?, setup),
-            ["cost", name, setup] => tables::cost(kept(name)?, setup),
+            ["speed", name, setup] => table(name, &|kept| tables::speed(kept, setup)),
+            ["cost", name, setup] => table(name, &|kept| tables::cost(kept, setup)),
             ["missed"] => tables::missed(&all.iter().collect::<Vec<_>>()),
             ["commit"] => first.commit.clone(),
             ["earlier"] => first.earlier.clone().unwrap_or_else(|| "none".to_owned()),
