@@ -65,6 +65,14 @@ pub const ENOUGH_WITH: usize = 5;
 /// difference.
 const CLEARLY: f64 = 1.02;
 
+/// With so much evidence that replays are slower, more control runs are taken. Simulated from 0.5 to 2: with less than 1 every new
+/// key begins in doubt; with more, harm is found later.
+const DOUBT: f64 = 1.3;
+
+/// In doubt, one start in so many is a control run. As many with a replay as without tell most; and where replays seem to cost,
+/// a control run seems to cost nothing.
+pub const CONTROL_EVERY_IN_DOUBT: u32 = 2;
+
 /// Of so many of the latest starts the times are told: five control runs at one in ten are among them.
 const LATEST: usize = 50;
 
@@ -77,23 +85,21 @@ const QUARTERS: usize = 3;
 /// slower than control runs, never faster. Where cold starts had replays and none went without, the answer is no: what is
 /// known of others says nothing about them.
 pub fn slower(outcomes: &[Outcome]) -> Option<(u64, u64)> {
-    let mut history = History::default();
-    for start in comparable(outcomes).0 {
-        history.add(start);
-    }
-    history.slower()
+    History::of(comparable(outcomes).0).slower()
+}
+
+/// Whether starts with a replay look slower, though it is not shown yet: more control runs are to tell. Takes the outcomes oldest
+/// first.
+pub fn in_doubt(outcomes: &[Outcome]) -> bool {
+    History::of(comparable(outcomes).0).in_doubt()
 }
 
 /// Compares the starts. Takes the outcomes oldest first.
 pub fn compare(outcomes: &[Outcome]) -> Comparison {
     let (starts, left_out) = comparable(outcomes);
-    let mut history = History::default();
-    for start in starts {
-        history.add(start);
-    }
     Comparison {
         left_out,
-        ..history.compare()
+        ..History::of(starts).compare()
     }
 }
 
@@ -114,6 +120,13 @@ impl Default for History {
 }
 
 impl History {
+    /// Of starts that can be compared, oldest first.
+    fn of(starts: Vec<Start>) -> History {
+        let mut history = History::default();
+        starts.into_iter().for_each(|start| history.add(start));
+        history
+    }
+
     /// The next start; a warm one changes nothing.
     pub fn add(&mut self, start: Start) {
         if start.resident < WARM {
@@ -128,6 +141,11 @@ impl History {
         let times = is_shown.then(|| times(&self.starts))??;
         let (with, without) = times;
         (with as f64 > CLEARLY * without as f64).then_some(times)
+    }
+
+    /// As [`in_doubt`].
+    pub fn in_doubt(&self) -> bool {
+        self.slower.times() >= DOUBT
     }
 
     /// As [`compare`].

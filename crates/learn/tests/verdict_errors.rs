@@ -4,9 +4,9 @@ mod engine;
 
 use engine::{Case, hard, harmful, harmless, simulate};
 
-/// Enough for a share of 5 % to be known to 0.9, and so few for the time an unoptimised build takes: about ten seconds in all.
-/// The histories are always the same.
-const HISTORIES: u64 = 600;
+/// Enough for a share of 5 % to be known to 0.6, and so few for the time an unoptimised build takes: about fifteen seconds in
+/// all. The histories are always the same.
+const HISTORIES: u64 = 1500;
 
 /// The most histories in which the verdict may be wrong.
 const WRONG: f64 = 0.05;
@@ -26,25 +26,25 @@ fn audit_11_starts_are_hardly_ever_bypassed_where_replays_are_not_slower() {
 #[test]
 fn audit_11_starts_are_hardly_ever_not_bypassed_where_replays_are_clearly_slower() {
     for (name, case) in harmful() {
-        let rates = simulate(&case, HISTORIES / 2);
+        let rates = simulate(&case, HISTORIES / 4);
         assert!(rates.bypassed_ever >= 1.0 - WRONG, "{name}: {rates:?}");
     }
 }
 
 #[test]
-fn a_harm_of_a_fifth_is_found_with_the_second_start_without_a_replay() {
-    for (deviation, latest) in [(0.03, 21), (0.05, 31)] {
-        let rates = simulate(&Case::new(0.2, deviation), HISTORIES / 2);
+fn a_harm_of_a_fifth_is_found_within_eleven_starts_in_half_of_all_histories() {
+    for (deviation, latest) in [(0.03, 31), (0.05, 41)] {
+        let rates = simulate(&Case::new(0.2, deviation), HISTORIES / 4);
         let [_, median, late] = rates.after.unwrap();
-        // The first start, nine replays and a control run are eleven.
-        assert!(median <= 15 && late <= latest, "{rates:?}");
+        // Without doubt the first control run would be the eleventh start.
+        assert!(median <= 11 && late <= latest, "{rates:?}");
     }
 }
 
 #[test]
 fn what_two_hundred_starts_do_not_always_show_they_often_do() {
     for (name, case) in hard() {
-        let rates = simulate(&case, HISTORIES / 4);
-        assert!(rates.bypassed_ever >= 0.2, "{name}: {rates:?}");
+        let rates = simulate(&case, HISTORIES / 8);
+        assert!(rates.bypassed_ever >= 0.3, "{name}: {rates:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! What is done for a start, decided from what is known before anything is done for it. Pure.
 
+use headstart_learn::verdict::CONTROL_EVERY_IN_DOUBT;
 use headstart_model::outcome::Mode;
 use headstart_store::{Bypass, Turns};
 
@@ -112,8 +113,12 @@ pub fn decide(known: &Known<'_>) -> Decision {
     }
 }
 
-/// Whether it is the next cold start's turn to be a control run, of which there is one in `every`.
+/// Whether it is the next cold start's turn to be a control run, of which there is one in `every`, and in doubt more.
 fn is_control(turns: Turns, every: u32) -> bool {
+    let every = match turns.in_doubt {
+        true => every.min(CONTROL_EVERY_IN_DOUBT),
+        false => every,
+    };
     turns.replays_since_control.saturating_add(1) >= every
 }
 
@@ -121,9 +126,13 @@ fn is_control(turns: Turns, every: u32) -> bool {
 pub fn next_turns(turns: Turns, mode: Mode) -> Turns {
     match mode {
         Mode::Record => turns,
-        Mode::Control => Turns::default(),
+        Mode::Control => Turns {
+            replays_since_control: 0,
+            ..turns
+        },
         Mode::Replay => Turns {
             replays_since_control: turns.replays_since_control.saturating_add(1),
+            ..turns
         },
     }
 }
@@ -147,6 +156,7 @@ mod tests {
     fn turns(replays_since_control: u32) -> Turns {
         Turns {
             replays_since_control,
+            in_doubt: false,
         }
     }
 
@@ -176,6 +186,26 @@ mod tests {
         assert_eq!(next_turns(turns(2), Mode::Replay), turns(3));
         assert_eq!(next_turns(turns(2), Mode::Record), turns(2));
         assert_eq!(next_turns(turns(2), Mode::Control), turns(0));
+    }
+
+    #[test]
+    fn in_doubt_every_other_start_is_a_control_run() {
+        let doubtful = |replays_since_control| Turns {
+            replays_since_control,
+            in_doubt: true,
+        };
+        let after = |replays, control_every| {
+            decide(&Known {
+                turns: doubtful(replays),
+                control_every,
+                ..known()
+            })
+        };
+        assert_eq!(after(0, 10), Decision::Replay);
+        assert_eq!(after(1, 10), Decision::Control);
+        assert_eq!(after(0, 1), Decision::Control);
+        assert_eq!(after(u32::MAX, 0), Decision::Replay);
+        assert_eq!(next_turns(doubtful(1), Mode::Control), doubtful(0));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::notes::Notes;
 use crate::now_unix_ns;
 use crate::replan;
 use anyhow::Result;
+use headstart_learn::verdict;
 use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, Reviewed, learn, review};
 use headstart_model::outcome::{Mode, Outcome, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
@@ -15,7 +16,7 @@ use headstart_model::trace::EndReason;
 use headstart_model::{FilePath, Key, Profile, Trace};
 use headstart_plan::{PlanOptions, RecordedMetadata, plan, recorded_metadata};
 use headstart_record::RecordError;
-use headstart_store::{KeyLock, Limits, Store};
+use headstart_store::{KeyLock, Limits, Store, Turns};
 use headstart_system::priority::{Priority, set_io, set_nice};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -250,7 +251,7 @@ fn keep(lock: &KeyLock, outcome: &Outcome, warm: bool) -> Result<()> {
     Ok(lock.save_turns(&next_turns(lock.dir().turns(), outcome.mode))?)
 }
 
-/// Decides whether the starts that follow are bypassed, and keeps the state within its bounds.
+/// Decides whether the starts that follow are bypassed, or more of them control runs, and keeps the state within its bounds.
 fn conclude(
     store: &Store,
     lock: &KeyLock,
@@ -269,6 +270,10 @@ fn conclude(
     );
     let found = found.map(|found| bypass::again(found, lock.dir().bypass().as_ref(), rules.control_every));
     lock.save_bypass(found.as_ref())?;
+    let (turns, in_doubt) = (lock.dir().turns(), verdict::in_doubt(&outcomes));
+    if turns.in_doubt != in_doubt {
+        lock.save_turns(&Turns { in_doubt, ..turns })?;
+    }
     let (limits, now) = (Limits::default(), SystemTime::now());
     lock.trim(&limits, now, witness.as_deref());
     if let Err(error) = store.tidy(&limits, now) {

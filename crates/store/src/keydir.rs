@@ -51,6 +51,9 @@ impl<T> Loaded<T> {
 pub struct Turns {
     /// Replays since the last control run.
     pub replays_since_control: u32,
+    /// Starts with a replay look slower than those without: every other start is a control run.
+    #[serde(default)]
+    pub in_doubt: bool,
 }
 
 /// The name of a key's directory: a hash that tells keys apart, and a part for people.

@@ -109,6 +109,7 @@ fn what_is_saved_is_found_again_by_its_key_only() {
     lock.save_plan(&plan()).unwrap();
     lock.save_turns(&Turns {
         replays_since_control: 4,
+        in_doubt: true,
     })
     .unwrap();
     lock.add_trace(&trace(5, 0)).unwrap();

@@ -32,7 +32,8 @@ pub struct Args {
     /// The name under which the command is known [default: its executable, with the script or module it interprets].
     #[arg(long, value_name = "KEY", value_parser = name)]
     name: Option<Key>,
-    /// Do not read ahead at every Nth start, to have something to compare with; 0 to read ahead at all.
+    /// Do not read ahead at every Nth start, to have something to compare with (every other start where reading ahead looks
+    /// slower); 0 to read ahead at all.
     #[arg(long, value_name = "N", default_value_t = 10)]
     control_every: u32,
     /// Return only when all is learned and kept, not as soon as the command ends.
