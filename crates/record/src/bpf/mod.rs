@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// How often the buffers are drained: see [`Options::TREE_BUFFER_BYTES`]. A drain without events takes 10 us.
-const DRAIN_EVERY: Duration = Duration::from_millis(20);
+const DRAIN_EVERY: Duration = Duration::from_millis(10);
 
 /// The back-end, attached and running; without `filter` it sends also what it sent already.
 pub(crate) fn start(options: &Options, filter: bool) -> Result<Box<dyn Backend>, RecordError> {
