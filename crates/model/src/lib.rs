@@ -6,6 +6,7 @@
 //! Units, everywhere: times are nanoseconds (`_ns`) since the start began unless a name says `unix`; page numbers
 //! and counts are in pages of `page_size` bytes; offsets, lengths and sizes are bytes.
 
+pub mod floor;
 pub mod format;
 pub mod human;
 pub mod key;
