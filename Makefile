@@ -8,7 +8,7 @@ ARCH := $(shell uname -m)
 BIN := target/$(ARCH)-unknown-linux-gnu/release/headstart
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-build deps-test deps-kernels build build-lab build-static check lint man test test-all test-kernels \
+.PHONY: all deps deps-build deps-test deps-kernels deps-packages build build-lab build-static check lint man install-files deb rpm test-packages test test-all test-kernels \
 	test-debian13 audit fuzz fuzz-structured demo bench measure install clean
 
 all: build
@@ -20,12 +20,13 @@ BUILD_PACKAGES := clang llvm gcc libc6-dev make pkg-config libelf-dev zlib1g-dev
 TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount util-linux attr python3 mandoc fio \
 	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ \
 	cargo-fmt:rustfmt cargo-clippy:rust-clippy
+PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm python3
 KERNEL_PACKAGES := qemu-system-x86 busybox-static cpio jq kmod xz-utils
 
 deps: deps-build deps-test
 
-deps-build deps-test deps-kernels:
-	@packaging/debian-deps $(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
+deps-build deps-test deps-kernels deps-packages:
+	@packaging/debian-deps $(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
 
 # ---- building -------------------------------------------------------------------------------------------------------
 build: build-lab build-static
@@ -37,11 +38,15 @@ build-lab: deps-build
 build-static: deps-build
 	$(CARGO) static -j$(JOBS) --locked -p headstart $(STATIC_OPTIONS)
 
-man: build
-	$(BIN) generate target/generated
+# What is installed beside the program is made of the program's own definitions, by an example of its crate.
+man: deps-build
+	$(CARGO) run -q -j$(JOBS) --locked -p headstart --example generate -- target/generated
 	cp docs/man/*.5 target/generated/man/
 
-install: build man
+install: build-static man install-files
+
+# What is built already, below DESTDIR.
+install-files:
 	install -D -m 755 $(BIN) $(DESTDIR)/usr/sbin/headstart
 	for program in target/generated/sbin/*; do [ ! -e $$program ] || install -m 755 $$program $(DESTDIR)/usr/sbin/; done
 	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5
@@ -55,6 +60,22 @@ install: build man
 	install -D -m 644 target/generated/completions/headstart.bash $(DESTDIR)/usr/share/bash-completion/completions/headstart
 	install -D -m 644 target/generated/completions/_headstart $(DESTDIR)/usr/share/zsh/vendor-completions/_headstart
 	install -D -m 644 target/generated/completions/headstart.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/headstart.fish
+	[ -e $(DESTDIR)/etc/headstart/headstart.toml ] || \
+		install -D -m 644 packaging/headstart.toml $(DESTDIR)/etc/headstart/headstart.toml
+
+# ---- packages -------------------------------------------------------------------------------------------------------
+# target/deb/headstart_VERSION_ARCH.deb and target/rpm/headstart-VERSION-1.ARCH.rpm. VERSION is for tests of upgrades.
+deb: deps-packages build-static man
+	packaging/licences target/generated/copyright target/generated/THIRD-PARTY
+	packaging/deb $(VERSION)
+
+rpm: deps-packages build-static man
+	packaging/licences target/generated/copyright target/generated/THIRD-PARTY
+	packaging/rpm
+
+# What lintian and rpm's own tools say of the packages, and whether a second packing gives the same bits.
+test-packages: deb rpm
+	packaging/check
 
 # ---- proving --------------------------------------------------------------------------------------------------------
 # A test that cannot be made here, for want of root or of a kernel feature, fails and names what is missing;

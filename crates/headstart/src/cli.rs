@@ -1,7 +1,7 @@
 //! The command line: the one source of help, man pages and completions.
 
 use crate::commands::{
-    boot, diff, doctor, explain, forget, generate, learn, mark, plan, record, replay, run, show, status,
+    boot, diff, doctor, explain, floor, forget, learn, mark, plan, record, replay, run, show, status,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -22,10 +22,10 @@ pub struct Cli {
     /// The state directory [default: $HEADSTART_STATE, unless it belongs to another user; else /var/lib/headstart, for
     /// others than root ~/.local/state/headstart].
     #[arg(long, global = true, value_name = "DIR")]
-    pub state: Option<PathBuf>,
+    pub(crate) state: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// The subcommands; what each does is said where its arguments are.
@@ -40,10 +40,9 @@ pub enum Command {
     Explain(explain::Args),
     Diff(diff::Args),
     Status(status::Args),
+    Floor(floor::Args),
     Forget(forget::Args),
     Boot(boot::Args),
     Mark(mark::Args),
     Doctor(doctor::Args),
-    #[command(hide = true)]
-    Generate(generate::Args),
 }

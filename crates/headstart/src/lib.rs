@@ -10,16 +10,18 @@ mod files;
 mod options;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser};
-use cli::{Cli, Command};
+use clap::Parser;
+pub use cli::Cli;
+use cli::Command;
 use commands::{
-    boot, diff, doctor, explain, forget, generate, learn, mark, plan, record, replay, run, show, status,
+    boot, diff, doctor, explain, floor, forget, learn, mark, plan, record, replay, run, show, status,
 };
 use headstart_session::{complain, store};
 use headstart_system::launch::survive_file_limit;
 use std::process::ExitCode;
 
-fn main() -> ExitCode {
+/// The program: parses the command line, does what it says, and says how it ended.
+pub fn main() -> ExitCode {
     // A log or a terminal's file that is full is an error to be told, not this process's end.
     survive_file_limit();
     // Who starts it by --init has done that.
@@ -50,10 +52,10 @@ fn run(cli: Cli) -> Result<()> {
         Command::Explain(args) => explain::run(args, &store(state)?),
         Command::Diff(args) => diff::run(args),
         Command::Status(args) => status::run(args, &store(state)?),
+        Command::Floor(args) => floor::run(args, &store(state)?),
         Command::Forget(args) => forget::run(args, &store(state)?),
         Command::Boot(args) => boot::run(args, state),
         Command::Mark(args) => mark::run(args),
         Command::Doctor(args) => doctor::run(args, &store(state)?),
-        Command::Generate(args) => generate::run(args, Cli::command()),
     }
 }
