@@ -41,7 +41,7 @@ build-static: deps-build
 # What is installed beside the program is made of the program's own definitions, by an example of its crate.
 man: deps-build
 	$(CARGO) run -q -j$(JOBS) --locked -p headstart --example generate -- target/generated
-	cp docs/man/*.5 target/generated/man/
+	cp docs/man/*.[58] target/generated/man/
 
 install: build-static man install-files
 
@@ -49,9 +49,10 @@ install: build-static man install-files
 install-files:
 	install -D -m 755 $(BIN) $(DESTDIR)/usr/sbin/headstart
 	for program in target/generated/sbin/*; do [ ! -e $$program ] || install -m 755 $$program $(DESTDIR)/usr/sbin/; done
-	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5
+	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5 $(DESTDIR)/usr/share/man/man8
 	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/
 	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/
+	install -m 644 target/generated/man/*.8 $(DESTDIR)/usr/share/man/man8/
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system target/generated/systemd/*.service
 	install -D -m 755 packaging/initramfs-tools/scripts/local-bottom/headstart \
 		$(DESTDIR)/usr/share/initramfs-tools/scripts/local-bottom/headstart
@@ -93,10 +94,11 @@ lint: deps-build deps-test
 	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- $(DENY)
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
-	shellcheck .ci/run fuzz/run lab/measure packaging/debian-deps tests/audit tests/acceptance/run tests/debian13/run \
+	shellcheck .ci/run fuzz/run lab/measure packaging/check packaging/deb packaging/debian-deps packaging/rpm tests/audit tests/acceptance/run tests/debian13/run \
 		tests/debian13/inside tests/kernels/run
+	shellcheck -s sh packaging/debian/headstart.p*
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
-	mandoc -T lint -W warning docs/man/*.5
+	mandoc -T lint -W warning docs/man/*.[58]
 
 test: check build
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run

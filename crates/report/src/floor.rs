@@ -44,12 +44,15 @@ pub fn text(shown: &Shown) -> String {
         ("floor", duration(floor.floor_ns)),
         (
             "made of",
-            format!(
-                "{} to read what the first {} use, and {} after that",
-                duration(floor.read_ns),
-                duration(floor.moment_ns),
-                duration(floor.warm_ns.saturating_sub(floor.moment_ns))
-            ),
+            match floor.read_ns {
+                0 => "what it computes: all can be read in time".into(),
+                read_ns => format!(
+                    "{} to read what the first {} use, and {} after that",
+                    duration(read_ns),
+                    duration(floor.moment_ns),
+                    duration(floor.warm_ns.saturating_sub(floor.moment_ns))
+                ),
+            },
         ),
         (
             "warm",

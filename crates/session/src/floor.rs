@@ -3,6 +3,7 @@
 
 use crate::machine::{self, Costs};
 use anyhow::{Context, Result};
+use headstart_learn::verdict::start::{WARM, resident};
 use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, learn};
 use headstart_model::floor::{Above, Floor};
 use headstart_model::machine::{Cost, Device};
@@ -16,7 +17,8 @@ use headstart_store::KeyDir;
 pub struct Found {
     /// The floor.
     pub floor: Floor,
-    /// Where the start's time above it went; `None` where the start had no replay or is not kept.
+    /// Where the start's time above it went; `None` where the start had no replay, found most of what it needs in memory, or is not
+    /// kept, and for a device that is made up.
     pub above: Option<Above>,
     /// The devices that the start used, with the costs that were reckoned with.
     pub devices: Vec<Device>,
@@ -75,9 +77,10 @@ pub fn of_start(
     let floor = floor(&start.trace, &profile, &machine);
     let file = of.and_then(|kept| kept.plan().or_tell(tell));
     let plan = file.as_ref().and_then(|file| file.plan().ok());
-    let above = start
-        .outcome
-        .as_ref()
+    // What was in memory needed no device, and what another device would have taken is not known.
+    let cold = |outcome: &&Outcome| every.is_none() && resident(outcome).is_none_or(|share| share < WARM);
+    let outcome = start.outcome.as_ref().filter(cold);
+    let above = outcome
         .zip(plan)
         .and_then(|(outcome, plan)| above(&floor, &start.trace, &profile, &machine, &plan, outcome));
     Ok(Found {

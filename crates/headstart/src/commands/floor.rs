@@ -16,7 +16,7 @@ use std::path::Path;
 /// used before it must have been read, and what the start does after it is still to come. It is reckoned by what the devices
 /// cost, from what the start surely used.
 ///
-/// Of a start with a replay it is told, too, where its time above the floor went: until headstart's first request (own
+/// Of a cold start with a replay it is told, too, where its time above the floor went: until headstart's first request (own
 /// time), in a replay that took longer than the devices' best time for what it read (order), in reading what was not used
 /// (over-read), in what was used and not read ahead (reads left), and the rest, in which computing waited.
 ///
