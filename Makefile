@@ -74,9 +74,12 @@ rpm: deps-packages build-static man
 	packaging/licences target/generated/copyright target/generated/THIRD-PARTY
 	packaging/rpm
 
-# What lintian and rpm's own tools say of the packages, and whether a second packing gives the same bits.
-test-packages: deb rpm
+# What lintian and rpm's own tools say of the packages, whether a second packing gives the same bits, and what the .deb does and leaves
+# in minimal Debians, the SUITES.
+SUITES ?= bookworm trixie
+test-packages: deps-test deb rpm
 	packaging/check
+	tests/packages/run $(SUITES)
 
 # ---- proving --------------------------------------------------------------------------------------------------------
 # A test that cannot be made here, for want of root or of a kernel feature, fails and names what is missing;
@@ -95,7 +98,7 @@ lint: deps-build deps-test
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
 	shellcheck .ci/run fuzz/run lab/measure packaging/check packaging/deb packaging/debian-deps packaging/rpm tests/audit tests/acceptance/run tests/debian13/run \
-		tests/debian13/inside tests/kernels/run
+		tests/debian13/inside tests/kernels/run tests/packages/run
 	shellcheck -s sh packaging/debian/headstart.p*
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
 	mandoc -T lint -W warning docs/man/*.[58]
@@ -105,7 +108,7 @@ test: check build
 
 # What takes longer too: 200 kills, thirty starts, six minutes of each fuzzer, all kernels, and the tests on Debian 13.
 test-all: export HEADSTART_TESTS_LONG = 1
-test-all: test test-kernels
+test-all: test test-kernels test-packages
 	fuzz/run 360
 	tests/debian13/run
 	tests/debian13/run make lint
