@@ -158,6 +158,7 @@ pub fn trace() -> Trace {
         lookups: Vec::new(),
         metadata: Vec::new(),
         marks: Vec::new(),
+        activity: None,
     }
 }
 

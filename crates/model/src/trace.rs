@@ -1,6 +1,6 @@
 //! One start, as it happened.
 
-use crate::{FilePath, PageRange};
+use crate::{Activity, FilePath, PageRange};
 use serde::{Deserialize, Serialize};
 
 /// One start, as it happened: who ran, which pages of which files they used first and when, which paths they looked
@@ -29,6 +29,8 @@ pub struct Trace {
     pub metadata: Vec<MetadataMiss>,
     /// Stage marks, ordered by time.
     pub marks: Vec<Mark>,
+    /// What processors, block devices and memory did; `None` unless that was recorded on request.
+    pub activity: Option<Activity>,
 }
 
 /// How, where and of what a trace was taken.

@@ -270,6 +270,7 @@ impl Builder {
             lookups,
             metadata: self.metadata,
             marks: Vec::new(),
+            activity: None,
         })
     }
 }

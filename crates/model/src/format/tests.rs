@@ -136,6 +136,7 @@ pub(super) fn trace() -> impl Strategy<Value = Trace> {
                 time_ns: n,
                 stage: "login".into(),
             }],
+            activity: None,
         }
     })
 }

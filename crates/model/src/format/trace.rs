@@ -183,6 +183,7 @@ impl Trace {
                 lookups,
                 metadata,
                 marks,
+                activity: None,
             };
             trace.check()?;
             Ok(trace)
