@@ -418,6 +418,7 @@ fn best_time_of_a_trace_and_of_a_log() {
         lookups: Vec::new(),
         metadata: Vec::new(),
         marks: Vec::new(),
+        activity: None,
     };
     let trace_file = scratch.path().join("start.trace");
     fs::write(&trace_file, trace.to_bytes().unwrap()).unwrap();

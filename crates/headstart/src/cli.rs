@@ -1,7 +1,7 @@
 //! The command line: the one source of help, man pages and completions.
 
 use crate::commands::{
-    boot, diff, doctor, explain, floor, forget, learn, mark, plan, record, replay, run, show, status,
+    boot, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay, run, show, status,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -39,6 +39,7 @@ pub enum Command {
     Show(show::Args),
     Explain(explain::Args),
     Diff(diff::Args),
+    Export(export::Args),
     Status(status::Args),
     Floor(floor::Args),
     Forget(forget::Args),

@@ -14,7 +14,7 @@ use clap::Parser;
 pub use cli::Cli;
 use cli::Command;
 use commands::{
-    boot, diff, doctor, explain, floor, forget, learn, mark, plan, record, replay, run, show, status,
+    boot, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay, run, show, status,
 };
 use headstart_session::{complain, store};
 use headstart_system::launch::survive_file_limit;
@@ -49,6 +49,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Plan(args) => plan::run(args, &store(state)?),
         Command::Replay(args) => replay::run(args, &store(state)?),
         Command::Show(args) => show::run(args),
+        Command::Export(args) => export::run(args),
         Command::Explain(args) => explain::run(args, &store(state)?),
         Command::Diff(args) => diff::run(args),
         Command::Status(args) => status::run(args, &store(state)?),

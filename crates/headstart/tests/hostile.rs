@@ -80,6 +80,7 @@ fn trace() -> Trace {
         lookups: Vec::new(),
         metadata: Vec::new(),
         marks: Vec::new(),
+        activity: None,
     }
 }
 

@@ -6,6 +6,7 @@
 //! Units, everywhere: times are nanoseconds (`_ns`) since the start began unless a name says `unix`; page numbers
 //! and counts are in pages of `page_size` bytes; offsets, lengths and sizes are bytes.
 
+pub mod activity;
 pub mod floor;
 pub mod format;
 pub mod human;
@@ -21,6 +22,7 @@ pub mod ranges;
 pub mod testing;
 pub mod trace;
 
+pub use activity::Activity;
 pub use key::Key;
 pub use outcome::Outcome;
 

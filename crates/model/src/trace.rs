@@ -1,6 +1,6 @@
 //! One start, as it happened.
 
-use crate::{FilePath, PageRange};
+use crate::{Activity, FilePath, PageRange};
 use serde::{Deserialize, Serialize};
 
 /// One start, as it happened: who ran, which pages of which files they used first and when, which paths they looked
@@ -29,6 +29,8 @@ pub struct Trace {
     pub metadata: Vec<MetadataMiss>,
     /// Stage marks, ordered by time.
     pub marks: Vec<Mark>,
+    /// What processors, block devices and memory did; `None` unless that was recorded on request.
+    pub activity: Option<Activity>,
 }
 
 /// How, where and of what a trace was taken.
@@ -287,6 +289,12 @@ impl Trace {
     /// How many entries it keeps: uses, look-ups and metadata misses.
     pub fn kept(&self) -> usize {
         self.uses.len() + self.lookups.len() + self.metadata.len()
+    }
+
+    /// How much of [`ROWS`](crate::limits::ROWS) it takes without its activity: twice its processes, files, uses, look-ups
+    /// and metadata misses.
+    pub fn rows(&self) -> usize {
+        2 * (self.processes.len() + self.files.len() + self.kept())
     }
 
     /// Why nothing may be learned from this trace, or `None` for a whole one.

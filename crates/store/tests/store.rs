@@ -79,6 +79,7 @@ fn trace(at: u64, command: usize) -> Trace {
         lookups: Vec::new(),
         metadata: Vec::new(),
         marks: Vec::new(),
+        activity: None,
     }
 }
 

@@ -6,6 +6,7 @@ mod boot_status;
 pub mod diff;
 pub mod doctor;
 pub mod explain;
+pub mod export;
 pub mod floor;
 pub mod forget;
 pub mod learn;
