@@ -53,3 +53,4 @@ pub use headstart_model::Trace;
 pub use options::{BackendChoice, Options, Until};
 pub use quiet::Activity;
 pub use recorder::Recorder;
+pub use tracefs::BlockReads;
