@@ -65,10 +65,15 @@ impl Claims {
         if self.wanted.is_empty() || self.unfinished.is_some() {
             return true;
         }
-        if Instant::now() >= self.deadline {
+        if self.is_late() {
             self.give_up("it took too long: give more time with --limit");
         }
         self.unfinished.is_some()
+    }
+
+    /// Whether it took too long.
+    pub fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
     }
 
     /// Looks no further, and says why.

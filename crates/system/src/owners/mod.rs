@@ -182,17 +182,25 @@ pub fn find(
         claims.give_up(error);
     }
     if let Ok(root) = open_root(mounts, mount) {
+        let by_handle = |tree, inode| {
+            let pinned = names::by_number(root.as_fd(), &mount.fstype, tree, inode)?;
+            names::path_of(mounts, pinned.as_fd())
+        };
+        let is_btrfs = mount.fstype == "btrfs";
         for (tree, inode) in claims.nameless() {
-            let pinned = names::by_number(root.as_fd(), &mount.fstype, tree, inode);
             let path = match named.get(&inode) {
                 // On btrfs numbers are those of a subvolume.
-                Some(path) if mount.fstype != "btrfs" => Some(path.clone()),
-                _ => pinned.and_then(|pinned| names::path_of(mounts, pinned.as_fd())),
+                Some(path) if !is_btrfs => Some(path.clone()),
+                _ => by_handle(tree, inode),
             };
             if let Some(path) = path {
                 claims.name(tree, inode, path);
             }
         }
+        walk::name(mounts, mount, &mut claims, |tree, inode, path| match is_btrfs {
+            true => by_handle(tree, inode),
+            false => Some(path.clone()),
+        });
     }
     (part.files, part.owned, part.unfinished) = claims.finish();
     part

@@ -10,17 +10,29 @@ use crate::open::{pin, reopen};
 use headstart_model::FilePath;
 use headstart_model::blocks::Kind;
 use headstart_model::machine::ByteRange;
-use rustix::fs::Dir;
+use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 
 /// Directories that wait to be looked at, at most: a source tree of Linux has 6,000 in all.
 const MAX_WAITING: usize = 1 << 18;
 
-/// Claims the data of all files below a mount's root, until everything has an owner or it takes too long. Follows no symbolic
-/// link, leaves the mount nowhere, opens regular files and directories only.
-pub fn claim(mounts: &MountTable, mount: &Mount, claims: &mut Claims) {
-    let mut mapper = Mapper::new();
+/// An entry of a directory.
+struct Entry<'a> {
+    path: &'a FilePath,
+    inode: u64,
+    kind: FileType,
+}
+
+/// Shows all entries below a mount's root until `visit` says that it is enough. Follows no symbolic link, leaves the mount
+/// nowhere. Fails if there are too many directories.
+fn each(
+    mounts: &MountTable,
+    mount: &Mount,
+    mut visit: impl FnMut(&Entry<'_>) -> ControlFlow<()>,
+) -> Result<(), String> {
     let mut waiting = vec![mount.mount_point.clone()];
     while let Some(directory) = waiting.pop() {
         let Some(entries) = list(mounts, &directory) else {
@@ -32,11 +44,8 @@ pub fn claim(mounts: &MountTable, mount: &Mount, claims: &mut Claims) {
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            if claims.is_over() {
-                return;
-            }
             let path = below(directory.as_bytes(), name);
-            // Also what is behind another mount's point is refused: it is looked up from this mount's root.
+            // What is behind another mount's point is another file system's.
             if mounts
                 .index_of(path.as_bytes())
                 .map(|index| mounts.all()[index].id)
@@ -44,25 +53,84 @@ pub fn claim(mounts: &MountTable, mount: &Mount, claims: &mut Claims) {
             {
                 continue;
             }
-            match entry.file_type() {
-                rustix::fs::FileType::Directory if waiting.len() >= MAX_WAITING => {
-                    claims.give_up(format!("it has more than {MAX_WAITING} directories side by side"));
+            let entry = Entry {
+                path: &path,
+                inode: entry.ino(),
+                kind: entry.file_type(),
+            };
+            if visit(&entry).is_break() {
+                return Ok(());
+            }
+            // Where the kind is not told, it is a directory if it can be listed.
+            if matches!(entry.kind, FileType::Directory | FileType::Unknown) {
+                if waiting.len() >= MAX_WAITING {
+                    return Err(format!("it has more than {MAX_WAITING} directories side by side"));
                 }
-                rustix::fs::FileType::Directory => waiting.push(path),
-                rustix::fs::FileType::RegularFile | rustix::fs::FileType::Unknown => {
-                    match file(mounts, &path, &mut mapper, claims) {
-                        Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL) => {
-                            claims.give_up(format!("{} does not tell where files are", mount.fstype));
-                        }
-                        // One that cannot be opened, or has just gone, owns nothing.
-                        Ok(Some(Type::Directory)) => waiting.push(path),
-                        Ok(_) | Err(_) => {}
-                    }
-                }
-                _ => {}
+                waiting.push(path);
             }
         }
     }
+    Ok(())
+}
+
+/// Claims the data of all files below a mount's root, until everything has an owner or it takes too long. Opens regular
+/// files and directories only.
+pub fn claim(mounts: &MountTable, mount: &Mount, claims: &mut Claims) {
+    let mut mapper = Mapper::new();
+    let walked = each(mounts, mount, |entry| {
+        if claims.is_over() {
+            return ControlFlow::Break(());
+        }
+        if matches!(entry.kind, FileType::RegularFile | FileType::Unknown) {
+            // One that cannot be opened, or has just gone, owns nothing.
+            if let Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL) =
+                file(mounts, entry.path, &mut mapper, claims)
+            {
+                claims.give_up(format!("{} does not tell where files are", mount.fstype));
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    if let Err(why) = walked {
+        claims.give_up(why);
+    }
+}
+
+/// Looks for the paths of files that have claimed and have none, by their inode numbers, until all have one or it takes too
+/// long. `name` tells the path of one that a path was found for: on btrfs the same number is in every subvolume.
+pub fn name(
+    mounts: &MountTable,
+    mount: &Mount,
+    claims: &mut Claims,
+    mut name: impl FnMut(u64, u64, &FilePath) -> Option<FilePath>,
+) {
+    let mut nameless: HashMap<u64, Vec<u64>> = HashMap::new();
+    for (tree, inode) in claims.nameless() {
+        nameless.entry(inode).or_default().push(tree);
+    }
+    // What has too many directories leaves some without names.
+    let _ = each(mounts, mount, |entry| {
+        if nameless.is_empty() || claims.is_late() {
+            return ControlFlow::Break(());
+        }
+        if let Some(trees) = nameless.get_mut(&entry.inode) {
+            // This brings the entry to memory, so that the file is known by it.
+            let found = pin(mounts, entry.path.as_path());
+            if found.is_ok_and(|(_, stat)| stat.inode == entry.inode) {
+                trees.retain(|tree| match name(*tree, entry.inode, entry.path) {
+                    None => true,
+                    Some(path) => {
+                        claims.name(*tree, entry.inode, path);
+                        false
+                    }
+                });
+            }
+            if trees.is_empty() {
+                nameless.remove(&entry.inode);
+            }
+        }
+        ControlFlow::Continue(())
+    });
 }
 
 fn list(mounts: &MountTable, directory: &FilePath) -> Option<Dir> {

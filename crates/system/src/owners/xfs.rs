@@ -166,8 +166,8 @@ pub fn claim_metadata(geometry: &Geometry, raw: &mut Raw, claims: &mut Claims) -
                 .min(MOST as u64);
             let bytes = raw.read(at, length as usize)?.to_vec();
             let whole = bytes.len() as u64 / geometry.block * geometry.block;
-            for (index, block) in bytes.chunks_exact(geometry.block as usize).enumerate() {
-                look(geometry, raw, claims, block, at + index as u64 * geometry.block)?;
+            for index in 0..(whole / geometry.block) as usize {
+                look(geometry, raw, claims, &bytes, index, at)?;
             }
             if whole == 0 {
                 break;
@@ -178,7 +178,18 @@ pub fn claim_metadata(geometry: &Geometry, raw: &mut Raw, claims: &mut Claims) -
     Ok(())
 }
 
-fn look(geometry: &Geometry, raw: &mut Raw, claims: &mut Claims, block: &[u8], at: u64) -> io::Result<()> {
+/// Looks at one block of `bytes`, which begin at `start` of the device.
+fn look(
+    geometry: &Geometry,
+    raw: &mut Raw,
+    claims: &mut Claims,
+    bytes: &[u8],
+    index: usize,
+    start: u64,
+) -> io::Result<()> {
+    let size = geometry.block as usize;
+    let block_at = |index: usize| bytes.get(index * size..(index + 1) * size).unwrap_or_default();
+    let (block, at) = (block_at(index), start + (index * size) as u64);
     if let Some((kind, owner)) = geometry.recognise(block, at) {
         take(claims, kind, owner, at, geometry.block);
         return Ok(());
@@ -198,11 +209,14 @@ fn look(geometry: &Geometry, raw: &mut Raw, claims: &mut Claims, block: &[u8], a
         return Ok(());
     }
     // Only the first block of a larger directory block says what it is.
-    for back in 1..1u64 << geometry.directory_bits {
-        let Some(before) = at.checked_sub(back * geometry.block) else {
+    for back in 1..1usize << geometry.directory_bits {
+        let Some(before) = at.checked_sub((back * size) as u64) else {
             break;
         };
-        let found = geometry.recognise(raw.read(before, geometry.block as usize)?, before);
+        let found = match index.checked_sub(back) {
+            Some(index) => geometry.recognise(block_at(index), before),
+            None => geometry.recognise(raw.read(before, size)?, before),
+        };
         if let Some((Kind::Directory, owner)) = found {
             take(claims, Kind::Directory, owner, at, geometry.block);
             break;
