@@ -31,3 +31,55 @@ pub fn of_activity(trace: &Trace) -> Option<(Vec<BlockRead>, u64)> {
     });
     Some((reads.collect(), activity.lost))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::activity::{Activity, BlockDevice, BlockRequest};
+    use headstart_model::testing::trace;
+
+    #[test]
+    fn reads_of_devices_that_are_known_count() {
+        let mut trace = trace();
+        assert!(of_activity(&trace).is_none());
+        let request = BlockRequest {
+            issued_ns: 5,
+            completed_ns: Some(9),
+            device: 0,
+            sector: 2048,
+            sectors: 8,
+            kind: RequestKind::Read,
+            metadata: false,
+            ahead: false,
+            process: Some(0),
+        };
+        let (device, kind) = (7, RequestKind::Write);
+        trace.activity = Some(Activity {
+            devices: vec![BlockDevice {
+                major: 8,
+                minor: 16,
+                name: "sdb".into(),
+                sectors: 1 << 20,
+            }],
+            requests: vec![
+                request,
+                BlockRequest { device, ..request },
+                BlockRequest { kind, ..request },
+            ],
+            lost: 3,
+            ..Activity::default()
+        });
+        let read = BlockRead {
+            major: 8,
+            minor: 16,
+            range: ByteRange {
+                start: 1 << 20,
+                length: 4096,
+            },
+            issued_ns: Some(5),
+            completed_ns: Some(9),
+            by_start: Some(true),
+        };
+        assert_eq!(of_activity(&trace), Some((vec![read], 3)));
+    }
+}
