@@ -7,7 +7,7 @@ use std::fmt;
 /// What text for people fits into: the width of a terminal.
 pub const COLUMNS: usize = 80;
 /// What is left for the last column of a wrapped table in any case.
-const LEAST: usize = 20;
+const LEAST: usize = 10;
 
 /// A table in the making.
 pub struct Table {
