@@ -1,7 +1,8 @@
 //! The command line: the one source of help, man pages and completions.
 
 use crate::commands::{
-    boot, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay, run, show, status,
+    boot, compare, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay, run,
+    show, status,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ pub enum Command {
     Explain(explain::Args),
     Diff(diff::Args),
     Export(export::Args),
+    Compare(compare::Args),
     Status(status::Args),
     Floor(floor::Args),
     Forget(forget::Args),

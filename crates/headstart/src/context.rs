@@ -5,7 +5,7 @@ use headstart_session::document::Written;
 use serde::Serialize;
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 /// `--json`, for subcommands that print.
@@ -36,6 +36,13 @@ impl Output {
             other => other.context("cannot write to standard output"),
         }
     }
+}
+
+/// Whether people see colours: on a terminal that has some, unless `NO_COLOR` says otherwise (no-color.org).
+pub fn colours() -> bool {
+    let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|found| found == value);
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stdout().is_terminal() && !refused && !is("TERM", "dumb")
 }
 
 /// `--json` of subcommands whose standard output is their command's.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: [&[&str]; 6] = [
     &["model"],
     &["system"],
-    &["record", "learn", "plan", "replay", "store"],
+    &["record", "learn", "plan", "replay", "store", "compare"],
     &["session"],
     &["boot", "report"],
     &["headstart"],

@@ -129,7 +129,7 @@ pub struct Extent {
 }
 
 /// A run of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteRange {
     /// First byte.
     pub start: u64,

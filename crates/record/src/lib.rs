@@ -54,3 +54,4 @@ pub use headstart_model::Trace;
 pub use options::{BackendChoice, Options, Until};
 pub use quiet::Progress;
 pub use recorder::Recorder;
+pub use tracefs::BlockReads;

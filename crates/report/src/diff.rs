@@ -205,7 +205,7 @@ pub fn text(diff: &Diff, top: usize, list_pages: bool) -> impl fmt::Display {
             format!("{} / {}", diff.paths_only_a.len(), diff.paths_only_b.len()),
         ),
     ]);
-    let mut table = Table::new(&[">only A", ">only B", ">both", "file"]);
+    let mut table = Table::new(&[">only A", ">only B", ">both", "file"]).wrapped();
     for file in diff.files.iter().take(top) {
         let page = u64::from(diff.page_size);
         table.row([
@@ -220,7 +220,7 @@ pub fn text(diff: &Diff, top: usize, list_pages: bool) -> impl fmt::Display {
         ("Paths only in A", &diff.paths_only_a),
         ("Paths only in B", &diff.paths_only_b),
     ] {
-        let mut table = Table::new(&[""]);
+        let mut table = Table::new(&[""]).wrapped();
         paths
             .iter()
             .take(top)

@@ -80,8 +80,7 @@ pub fn text(outcome: &Outcome) -> String {
             ),
             ("skipped", skipped(&outcome.skipped)),
         ]);
-        let mut table = Table::new(&[
-            "stage",
+        let heads = [
             ">metadata",
             ">opens",
             ">requests",
@@ -89,15 +88,13 @@ pub fn text(outcome: &Outcome) -> String {
             ">resident",
             ">bridged",
             ">arrived",
-            ">used",
-            ">late",
-            ">wasted",
-            ">missed",
-        ]);
+            "stage",
+        ];
+        let mut asked = Table::new(&heads).wrapped();
+        let mut used = Table::new(&[">used", ">late", ">wasted", ">missed", "stage"]).wrapped();
         let sum = total(outcome);
         let all = (outcome.stages.len() > 1).then_some(&sum);
         for stage in outcome.stages.iter().chain(all) {
-            let mut row = vec![stage.stage.clone()];
             let numbers = [
                 stage.metadata_requests,
                 stage.opens,
@@ -106,15 +103,19 @@ pub fn text(outcome: &Outcome) -> String {
                 stage.resident_pages,
                 stage.bridged_pages,
                 stage.arrived_pages,
+            ];
+            let name = || std::iter::once(stage.stage.clone());
+            asked.row(numbers.iter().map(u64::to_string).chain(name()));
+            let numbers = [
                 stage.used_pages,
                 stage.late_pages,
                 stage.wasted_pages,
                 stage.missed_pages,
             ];
-            row.extend(numbers.iter().map(u64::to_string));
-            table.row(row);
+            used.row(numbers.iter().map(u64::to_string).chain(name()));
         }
-        out += &section("Pages by stage", &table);
+        out += &section("Requests by stage, and the pages they ask for", &asked);
+        out += &section("Pages by stage", &used);
         let needed = sum
             .used_pages
             .saturating_add(sum.late_pages)

@@ -188,24 +188,26 @@ pub fn text(plan: &Plan<'_>, detail: Detail, now_unix_ns: u64) -> impl fmt::Disp
         ]);
     }
     out += &section("Requests", &kinds);
+    // The start waits for so many requests.
     let mut devices = Table::new(&[
-        "device of",
         "class",
         ">latency",
         ">bandwidth",
         ">depth",
         ">largest read",
-        "requests the start waits for",
-    ]);
+        ">waits for",
+        "device of",
+    ])
+    .wrapped();
     for device in (0..plan.device_count()).filter_map(|i| plan.device(i)) {
         devices.row([
-            device.mount_point.to_string(),
             format!("{:?}", device.cost.class).to_lowercase(),
             duration((device.cost.latency * 1e9) as u64),
             format!("{}/s", bytes(device.cost.bandwidth as u64)),
             device.cost.depth.to_string(),
             bytes(u64::from(device.request_limit)),
             device.hold.to_string(),
+            device.mount_point.to_string(),
         ]);
     }
     out += &section("Devices", &devices);
@@ -231,7 +233,7 @@ fn files(plan: &Plan<'_>, top: usize) -> Table {
     }
     let mut order: Vec<usize> = (0..sums.len()).filter(|i| sums[*i].0 > 0).collect();
     order.sort_by_key(|i| (std::cmp::Reverse(sums[*i].1), *i));
-    let mut table = Table::new(&[">bytes", ">requests", "file"]);
+    let mut table = Table::new(&[">bytes", ">requests", "file"]).wrapped();
     for index in order.into_iter().take(top) {
         let path = plan.path(index).map(String::from_utf8_lossy).unwrap_or_default();
         table.row([bytes(sums[index].1), sums[index].0.to_string(), path.into_owned()]);

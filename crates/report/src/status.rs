@@ -2,10 +2,11 @@
 
 use crate::human::{ago, bytes, duration, pages, printable};
 use crate::outcome::mode;
-use crate::table::{Table, facts, section};
-use headstart_learn::verdict::start::{LeftOut, resident};
+use crate::table::{Table, Tint, section};
+use headstart_learn::verdict::start::{LeftOut, WARM, resident};
 use headstart_learn::verdict::{Comparison, ENOUGH_WITH, ENOUGH_WITHOUT, Group, Verdict};
 use headstart_model::Outcome;
+use headstart_model::outcome::Mode;
 use serde::Serialize;
 
 /// What is known of a key.
@@ -131,8 +132,58 @@ fn left_out(left_out: &LeftOut) -> Option<String> {
     (!parts.is_empty()).then(|| format!("starts: {}", parts.join(", ")))
 }
 
-/// One key for people.
-pub fn text(status: &KeyStatus, now_unix_ns: u64) -> String {
+/// Replays that are shown by their gain, at most.
+const GAINS: usize = 16;
+
+/// What the last replays of cold starts gained, oldest first: shares of the median without a replay, below 0 for losses. None
+/// where there is nothing to compare with.
+pub fn gains(status: &KeyStatus) -> Vec<f64> {
+    let Some(base) = status.comparison.without.median_ns.filter(|base| *base > 0) else {
+        return Vec::new();
+    };
+    let cold = |outcome: &&Outcome| {
+        outcome.mode == Mode::Replay && resident(outcome).is_some_and(|resident| resident < WARM)
+    };
+    let mut gains: Vec<f64> = status
+        .outcomes
+        .iter()
+        .rev()
+        .filter(cold)
+        .take(GAINS)
+        .map(|outcome| 1.0 - outcome.elapsed_ns as f64 / base as f64)
+        .collect();
+    gains.reverse();
+    gains
+}
+
+/// Shares as bars: the lowest for nothing and less, the highest for everything.
+pub fn sparkline(shares: &[f64]) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let bar = |share: &f64| BARS[((share.clamp(0.0, 1.0) * 8.0) as usize).min(7)];
+    shares.iter().map(bar).collect()
+}
+
+/// The gains in words; `None` if there are none.
+fn gained(status: &KeyStatus) -> Option<String> {
+    let gains = gains(status);
+    let last = gains.last()?;
+    let bars = sparkline(&gains);
+    Some(format!(
+        "{bars} of cold starts with a replay, the last {:.0} %",
+        100.0 * last
+    ))
+}
+
+fn tint(verdict: Verdict) -> Option<Tint> {
+    match verdict {
+        Verdict::Faster => Some(Tint::Good),
+        Verdict::Slower => Some(Tint::Bad),
+        Verdict::TooFew | Verdict::NoDifference => None,
+    }
+}
+
+/// One key for people, in colours if they are wanted.
+pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
     let profile = status.profile.as_ref().map_or("none".into(), |p| {
         format!(
             "{} in {} paths, from {} runs, last {}",
@@ -160,10 +211,18 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64) -> String {
         ("without", group(&status.comparison.without)),
         ("verdict", verdict(&status.comparison)),
     ];
+    lines.extend(gained(status).map(|gained| ("gains", gained)));
     lines.extend(left_out(&status.comparison.left_out).map(|starts| ("not compared", starts)));
     lines.extend(status.bypass.iter().map(|bypass| ("bypassed", bypass.text())));
-    let mut out = facts(lines);
-    let mut table = Table::new(&["started", "headstart", ">in memory", ">took", "learned"]);
+    let mut facts = Table::new(&["", ""]).wrapped().coloured(coloured);
+    for (name, value) in lines {
+        facts.row([name, &value]);
+        if let ("verdict", Some(tint)) = (name, tint(status.comparison.verdict)) {
+            facts.tint(tint);
+        }
+    }
+    let mut out = facts.to_string();
+    let mut table = Table::new(&["started", "headstart", ">in memory", ">took", "learned"]).wrapped();
     for outcome in status.outcomes.iter().rev().take(10) {
         table.row([
             ago(outcome.started_unix_ns, now_unix_ns),
@@ -180,29 +239,38 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64) -> String {
     out
 }
 
-/// All keys for people.
-pub fn list(all: &[KeyStatus], now_unix_ns: u64) -> String {
+/// All keys for people, in colours if they are wanted: each with what is known of it below its name.
+pub fn list(all: &[KeyStatus], now_unix_ns: u64, coloured: bool) -> String {
     if all.is_empty() {
         return "Nothing is known yet: `headstart run -- CMD` begins.\n".into();
     }
-    let mut table = Table::new(&["key", ">runs", ">prefetched", "last", "verdict"]);
+    let mut out = String::new();
     for status in all {
-        let profile = status.profile.as_ref();
-        table.row([
-            status.key.clone(),
-            profile.map_or(0, |p| p.runs).to_string(),
-            profile.map_or("-".into(), |p| pages(p.pages, p.page_size)),
-            ago(
-                status.outcomes.last().map_or(0, |o| o.started_unix_ns),
-                now_unix_ns,
-            ),
-            match &status.bypass {
-                None => verdict(&status.comparison),
-                Some(bypass) => format!("bypassed: {}", printable(&bypass.why)),
-            },
-        ]);
+        let mut name = Table::new(&[""]).wrapped();
+        name.row([&status.key]);
+        let (runs, prefetched) = match &status.profile {
+            None => (0, "nothing".into()),
+            Some(profile) => (profile.runs, pages(profile.pages, profile.page_size)),
+        };
+        let last = ago(
+            status.outcomes.last().map_or(0, |o| o.started_unix_ns),
+            now_unix_ns,
+        );
+        let known = format!("{runs} runs, {prefetched} prefetched, last {last}");
+        let verdict = match &status.bypass {
+            None => verdict(&status.comparison),
+            Some(bypass) => format!("bypassed: {}", bypass.why),
+        };
+        let mut lines = Table::new(&["", ""]).wrapped().coloured(coloured);
+        lines.row(["", &known]);
+        gained(status).iter().for_each(|gained| lines.row(["", gained]));
+        lines.row(["", &verdict]);
+        if let Some(tint) = tint(status.comparison.verdict).filter(|_| status.bypass.is_none()) {
+            lines.tint(tint);
+        }
+        out += &format!("{name}{lines}");
     }
-    table.to_string()
+    out
 }
 
 #[cfg(test)]
@@ -250,6 +318,65 @@ mod tests {
         );
         let it = compared((7, 100), (3, 101), Some(0.5), Verdict::NoDifference);
         assert!(verdict(&it).starts_with("no difference is shown"));
+    }
+
+    fn status() -> KeyStatus {
+        let mut comparison = compared((5, 400), (4, 1000), Some(0.01), Verdict::Faster);
+        comparison.without.median_ns = Some(1_000_000_000);
+        let outcome = |ms: u64, mode, sampled| Outcome {
+            elapsed_ns: ms * 1_000_000,
+            mode,
+            resident_before: Some(headstart_model::outcome::Resident {
+                sampled_pages: 100,
+                resident_pages: sampled,
+            }),
+            ..Outcome::new(headstart_model::testing::key("k"), mode)
+        };
+        KeyStatus {
+            key: format!("/usr/bin/python3 {}", "/very/long/path".repeat(9)),
+            profile: None,
+            plan: None,
+            traces: 1,
+            comparison,
+            bypass: None,
+            outcomes: vec![
+                outcome(1200, Mode::Replay, 0),
+                outcome(900, Mode::Control, 0),
+                outcome(500, Mode::Replay, 0),
+                outcome(10, Mode::Replay, 100),
+                outcome(20, Mode::Replay, 10),
+            ],
+        }
+    }
+
+    #[test]
+    fn gains_are_those_of_replays_of_cold_starts() {
+        let mut it = status();
+        let shares: Vec<String> = gains(&it).iter().map(|gain| format!("{gain:.2}")).collect();
+        assert_eq!(shares, ["-0.20", "0.50", "0.98"]);
+        assert_eq!(sparkline(&gains(&it)), "▁▅█");
+        assert_eq!(sparkline(&[0.0, 0.124, 0.126, 1.0, 7.0, f64::NAN]), "▁▁▂██▁");
+        it.comparison.without.median_ns = None;
+        assert_eq!(gains(&it), []);
+    }
+
+    #[test]
+    fn it_fits_a_terminal_and_is_coloured_only_on_request() {
+        let mut it = status();
+        it.outcomes[0].not_learned = Some("a reason of many words ".repeat(9));
+        let (plain, coloured) = (text(&it, 1, false), text(&it, 1, true));
+        let all = [it];
+        for text in [&plain, &list(&all, 1, false)] {
+            assert!(
+                text.lines()
+                    .all(|line| line.chars().count() <= crate::table::COLUMNS),
+                "{text}"
+            );
+            assert!(!text.contains('\u{1b}') && text.contains("▁▅█"), "{text}");
+        }
+        assert!(coloured.contains("\u{1b}[32mverdict"), "{coloured}");
+        assert_eq!(coloured.replace("\u{1b}[32m", "").replace("\u{1b}[0m", ""), plain);
+        assert!(list(&all, 1, true).contains("\u{1b}[32m"));
     }
 
     #[test]

@@ -4,11 +4,39 @@
 use crate::human::printable;
 use std::fmt;
 
+/// What text for people fits into: the width of a terminal.
+pub const COLUMNS: usize = 80;
+/// What is left for the last column of a wrapped table in any case.
+const LEAST: usize = 10;
+
 /// A table in the making.
 pub struct Table {
     heads: Vec<&'static str>,
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
+    wrapped: bool,
+    /// Whether colours are wanted, and by row those it has.
+    coloured: bool,
+    tints: Vec<(usize, Tint)>,
+}
+
+/// The colour of a row, for terminals that want some. What it says is in the text too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tint {
+    /// Green.
+    Good,
+    /// Red.
+    Bad,
+}
+
+impl Tint {
+    /// Select Graphic Rendition of ECMA-48: the foreground.
+    fn code(self) -> u8 {
+        match self {
+            Tint::Good => 32,
+            Tint::Bad => 31,
+        }
+    }
 }
 
 impl Table {
@@ -18,6 +46,29 @@ impl Table {
             heads: heads.iter().map(|head| head.trim_start_matches('>')).collect(),
             right: heads.iter().map(|head| head.starts_with('>')).collect(),
             rows: Vec::new(),
+            wrapped: false,
+            coloured: false,
+            tints: Vec::new(),
+        }
+    }
+
+    /// The same in colours, if they are wanted.
+    pub fn coloured(self, coloured: bool) -> Table {
+        Table { coloured, ..self }
+    }
+
+    /// Gives the last row a colour.
+    pub fn tint(&mut self, tint: Tint) {
+        if self.coloured && !self.rows.is_empty() {
+            self.tints.push((self.rows.len() - 1, tint));
+        }
+    }
+
+    /// The same with lines of at most [`COLUMNS`] characters: what is longer of the last column continues below itself.
+    pub fn wrapped(self) -> Table {
+        Table {
+            wrapped: true,
+            ..self
         }
     }
 
@@ -46,21 +97,61 @@ impl fmt::Display for Table {
             .map(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0))
             .collect();
         let last = heads.len().saturating_sub(1);
-        for row in all() {
+        let has_heads = heads.iter().any(|head| !head.is_empty());
+        for (number, row) in all().enumerate() {
+            let index = number.checked_sub(usize::from(has_heads));
+            let tint = self
+                .tints
+                .iter()
+                .find(|(row, _)| Some(*row) == index)
+                .map(|(_, tint)| tint.code());
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate() {
                 let width = widths[column];
+                let room = COLUMNS.saturating_sub(line.chars().count()).max(LEAST);
                 match (self.right[column], column == last) {
+                    (false, true) if self.wrapped => line.push_str(&below(cell, room, COLUMNS - room)),
                     (true, _) => line.push_str(&format!("{cell:>width$}  ")),
                     // Nothing stands behind it: spaces as many as the longest cell has would be for nothing.
                     (false, true) => line.push_str(cell),
                     (false, false) => line.push_str(&format!("{cell:<width$}  ")),
                 }
             }
-            writeln!(f, "{}", line.trim_end())?;
+            match tint {
+                None => writeln!(f, "{}", line.trim_end())?,
+                Some(code) => writeln!(f, "\u{1b}[{code}m{}\u{1b}[0m", line.trim_end())?,
+            }
         }
         Ok(())
     }
+}
+
+/// Text in lines of so many characters, those behind the first indented; between words, or within one that is longer.
+fn below(text: &str, room: usize, indent: usize) -> String {
+    let mut lines = vec![String::new()];
+    let mut length = 0;
+    let mut push = |chars: &[char], fresh: bool| {
+        if fresh {
+            lines.push(String::new());
+        }
+        lines.last_mut().into_iter().for_each(|line| line.extend(chars));
+    };
+    for word in text.split_inclusive(' ') {
+        let word: Vec<char> = word.chars().collect();
+        let visible = word.len() - word.iter().rev().take_while(|c| **c == ' ').count();
+        if length + visible <= room {
+            push(&word, false);
+            length += word.len();
+            continue;
+        }
+        for (index, part) in word.chunks(room).enumerate() {
+            push(part, index > 0 || length > 0);
+            length = part.len();
+        }
+    }
+    let between = format!("\n{}", " ".repeat(indent));
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
+    lines.join(&between)
 }
 
 /// Text that is written as it is made: all pages of a file with many take more memory than the file.
@@ -72,9 +163,9 @@ impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Written<F> 
     }
 }
 
-/// Names and values, one pair a line.
+/// Names and values, one pair a line; what is too long for a line continues on the next.
 pub fn facts<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
-    let mut table = Table::new(&["", ""]);
+    let mut table = Table::new(&["", ""]).wrapped();
     for (name, value) in pairs {
         table.row([name, &value]);
     }
@@ -147,6 +238,36 @@ mod tests {
             text,
             format!("a     one two three\n      four\nname  {long}\nb     \\u{{1b}}\n")
         );
+    }
+
+    #[test]
+    fn what_is_long_in_a_wrapped_table_continues_below_itself() {
+        let mut table = Table::new(&[">n", "path"]).wrapped();
+        table.row(["1", &format!("/{}", "x".repeat(99))]);
+        table.row(["20", "short"]);
+        let words = "word ".repeat(20);
+        table.row(["3", words.trim_end()]);
+        let text = table.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS), "{text}");
+        assert_eq!(lines[1], format!(" 1  /{}", "x".repeat(75)));
+        assert_eq!(lines[2], format!("    {}", "x".repeat(24)));
+        assert_eq!(lines[3], "20  short");
+        assert_eq!(lines[4].trim_start_matches(" 3  "), "word ".repeat(15).trim_end());
+        assert_eq!(lines[5], format!("    {}", "word ".repeat(5).trim_end()));
+        assert_eq!(below("", 5, 0), "");
+    }
+
+    #[test]
+    fn only_who_wants_colours_gets_them() {
+        for coloured in [false, true] {
+            let mut table = Table::new(&["a"]).coloured(coloured);
+            table.row(["1"]);
+            table.row(["2"]);
+            table.tint(Tint::Bad);
+            let second = if coloured { "\u{1b}[31m2\u{1b}[0m" } else { "2" };
+            assert_eq!(table.to_string(), format!("a\n1\n{second}\n"));
+        }
     }
 
     #[test]

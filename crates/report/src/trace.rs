@@ -144,7 +144,7 @@ pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> impl fmt::Displ
     out += &section("By kind of use", &kinds(trace));
     out += &section("Processes", &processes(trace, detail.top));
     out += &section("Files by pages used", &files(trace, &sets, detail.top));
-    let mut stages = Table::new(&[">at", "stage"]);
+    let mut stages = Table::new(&[">at", "stage"]).wrapped();
     for mark in &trace.marks {
         stages.row([duration(mark.time_ns), mark.stage.clone()]);
     }
@@ -244,7 +244,7 @@ fn processes(trace: &Trace, top: usize) -> Table {
     }
     let mut order: Vec<usize> = (0..sums.len()).collect();
     order.sort_by_key(|i| (std::cmp::Reverse(sums[*i]), *i));
-    let mut table = Table::new(&[">pid", ">began", ">first uses", "executable"]);
+    let mut table = Table::new(&[">pid", ">began", ">first uses", "executable"]).wrapped();
     for index in order.into_iter().take(top) {
         let process = &trace.processes[index];
         table.row([
@@ -260,7 +260,7 @@ fn processes(trace: &Trace, top: usize) -> Table {
 fn files(trace: &Trace, sets: &[PageSet], top: usize) -> Table {
     let mut order: Vec<usize> = (0..sets.len()).collect();
     order.sort_by_key(|i| (std::cmp::Reverse(sets[*i].pages()), *i));
-    let mut table = Table::new(&[">used", ">of file", ">size", ">ranges", "file"]);
+    let mut table = Table::new(&[">used", ">of file", ">size", ">ranges", "file"]).wrapped();
     for index in order.into_iter().take(top) {
         let (file, set) = (&trace.files[index], &sets[index]);
         let used = set.pages().saturating_mul(u64::from(trace.meta.page_size));

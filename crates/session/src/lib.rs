@@ -14,6 +14,7 @@
 //! delays nobody. Where the supervisor is killed the command goes on, and the worker learns nothing from it.
 
 pub mod bypass;
+pub mod compare;
 pub mod deadline;
 pub mod decide;
 pub mod document;

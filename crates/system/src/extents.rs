@@ -9,6 +9,8 @@ const LAST: u32 = 0x1;
 /// What has no place on the device that could be read: location unknown (0x2), not yet allocated (0x4), data inside
 /// metadata (0x200, inline or in a tail), allocated but never written (0x800: reads as zeros without any read).
 const NOWHERE: u32 = 0x2 | 0x4 | 0x200 | 0x800;
+/// Compressed or encrypted: it has another length on the device.
+const ENCODED: u32 = 0x8;
 
 /// The most extents that are listed of one file: beyond it is fragmented so badly that the order of its parts no longer
 /// matters, and the list would grow without bound.
@@ -35,12 +37,23 @@ impl Mapper {
     ///
     /// Fails with EOPNOTSUPP or ENOTTY where the file system tells no extents (squashfs, vfat).
     pub fn extents(&mut self, fd: BorrowedFd<'_>) -> io::Result<Vec<Extent>> {
+        self.without(fd, NOWHERE)
+    }
+
+    /// [`Mapper::extents`] without those that have another length on the device than in the file.
+    pub fn unencoded(&mut self, fd: BorrowedFd<'_>) -> io::Result<Vec<Extent>> {
+        self.without(fd, NOWHERE | ENCODED)
+    }
+
+    fn without(&mut self, fd: BorrowedFd<'_>, flags: u32) -> io::Result<Vec<Extent>> {
         let mut extents = Vec::new();
         let mut start = 0;
         while extents.len() < MAX_EXTENTS {
             let batch = self.0.get(fd, start)?;
             for found in batch {
-                push(&mut extents, found);
+                if found.flags & flags == 0 {
+                    push(&mut extents, found);
+                }
             }
             let Some(last) = batch.last() else { break };
             let next = last.logical.saturating_add(last.length);

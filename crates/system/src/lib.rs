@@ -1,5 +1,5 @@
 //! Everything headstart asks of this machine: what is mounted ([`mounts`]), how a file is opened without harm
-//! ([`open`], many at once [`path_resolver`], without its directories [`handle_opener`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie,
+//! ([`open`], many at once [`path_resolver`], without its directories [`handle_opener`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie, whose the bytes of a device are ([`owners`]),
 //! what is in memory ([`residency`]), how much memory and pressure there is ([`memory`]), what the kernel offers
 //! ([`features`]); and all of it for a list of paths, as a plan needs it ([`snapshot`]).
 //!
@@ -19,6 +19,7 @@ pub mod limits;
 pub mod memory;
 pub mod mounts;
 pub mod open;
+pub mod owners;
 pub mod packages;
 pub mod path_resolver;
 pub mod priority;

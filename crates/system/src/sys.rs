@@ -14,6 +14,11 @@ const FS_IOC_GETFSUUID: libc::c_ulong = 2 << 30 | 17 << 16 | 0x15 << 8;
 const BLKGETSIZE64: libc::c_ulong =
     2 << 30 | (size_of::<libc::size_t>() as libc::c_ulong) << 16 | 0x12 << 8 | 114;
 
+/// `_IOWR(0x94, 17, struct btrfs_ioctl_search_args_v2)`, linux/btrfs.h; the size is that without the buffer.
+const BTRFS_IOC_TREE_SEARCH_V2: libc::c_ulong = 3 << 30 | 112 << 16 | 0x94 << 8 | 17;
+/// `_IOWR(0x94, 36, struct btrfs_ioctl_logical_ino_args)`, linux/btrfs.h.
+const BTRFS_IOC_LOGICAL_INO: libc::c_ulong = 3 << 30 | 56 << 16 | 0x94 << 8 | 36;
+
 /// Extents per FIEMAP call: 56 bytes each, so that a call's buffer is 14 KiB; most files have fewer than ten.
 pub const FIEMAP_BATCH: usize = 256;
 
@@ -66,6 +71,89 @@ impl Fiemap {
         check(unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_FIEMAP as _, self as *mut Fiemap) }.into())?;
         Ok(&self.extents[..(self.mapped_extents as usize).min(FIEMAP_BATCH)])
     }
+}
+
+/// Bytes of a btrfs search's answer: some hundred chunks.
+const SEARCH_BYTES: usize = 64 << 10;
+
+/// `struct btrfs_ioctl_search_args_v2` with room for items: the key, the room, the items.
+#[repr(C)]
+pub struct BtrfsSearch {
+    tree: u64,
+    objects: [u64; 2],
+    offsets: [u64; 2],
+    generations: [u64; 2],
+    types: [u32; 2],
+    count: u32,
+    unused: [u32; 9],
+    room: u64,
+    items: [u8; SEARCH_BYTES],
+}
+
+impl BtrfsSearch {
+    /// A buffer to use again and again.
+    pub fn new() -> Box<BtrfsSearch> {
+        Box::new(BtrfsSearch {
+            tree: 0,
+            objects: [0; 2],
+            offsets: [0; 2],
+            generations: [0, u64::MAX],
+            types: [0; 2],
+            count: 0,
+            unused: [0; 9],
+            room: SEARCH_BYTES as u64,
+            items: [0; SEARCH_BYTES],
+        })
+    }
+
+    /// The items of one object and type of a tree from `offset` on, as many as there is room for: how many, and their
+    /// bytes, each behind a `struct btrfs_ioctl_search_header`. Needs `CAP_SYS_ADMIN`.
+    pub fn get(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        tree: u64,
+        object: u64,
+        kind: u32,
+        offset: u64,
+    ) -> io::Result<(usize, &[u8])> {
+        self.tree = tree;
+        self.objects = [object; 2];
+        self.offsets = [offset, u64::MAX];
+        self.types = [kind; 2];
+        self.count = u32::MAX;
+        self.room = SEARCH_BYTES as u64;
+        let arguments: *mut BtrfsSearch = self;
+        // SAFETY: the kernel writes the key, `room`, and at most that many bytes of items, which `self` has.
+        let result = unsafe { libc::ioctl(fd.as_raw_fd(), BTRFS_IOC_TREE_SEARCH_V2 as _, arguments) };
+        check(result.into())?;
+        Ok((self.count as usize, &self.items))
+    }
+}
+
+/// Who uses the byte at a logical address of btrfs: one (inode number, offset in the file, tree), if there is any. Needs
+/// `CAP_SYS_ADMIN`.
+pub fn btrfs_owner(fd: BorrowedFd<'_>, logical: u64) -> io::Result<Option<[u64; 3]>> {
+    /// Four counts, and room for 21 owners: only the first is of interest, and of what has no room the rest is left out.
+    const WORDS: usize = 65;
+    // struct btrfs_data_container: bytes_left, bytes_missing, elem_cnt, elem_missed as u32, then u64 values.
+    let mut answer = [0u64; WORDS];
+    // struct btrfs_ioctl_logical_ino_args: logical, size, reserved[3], flags, inodes.
+    let arguments = [
+        logical,
+        size_of_val(&answer) as u64,
+        0,
+        0,
+        0,
+        0,
+        answer.as_mut_ptr() as u64,
+    ];
+    // SAFETY: the kernel reads the seven words and writes at most `size` bytes to where the last points, which is `answer`.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BTRFS_IOC_LOGICAL_INO as _, arguments.as_ptr()) }.into())?;
+    // SAFETY: made from a reference that is valid; the kernel wrote there behind the compiler's back.
+    let answer: [u64; WORDS] = unsafe { std::ptr::read_volatile(&raw const answer) };
+    let words = answer[1].to_ne_bytes();
+    let elements = u32::from_ne_bytes([words[0], words[1], words[2], words[3]]);
+    Ok((elements >= 3).then(|| [answer[2], answer[3], answer[4]]))
 }
 
 /// The inode generation. Fails with ENOTTY where the file system tells none.

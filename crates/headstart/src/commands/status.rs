@@ -1,6 +1,6 @@
 //! `headstart status`: what is known, and whether it pays.
 
-use crate::context::Output;
+use crate::context::{Output, colours};
 use anyhow::{Result, bail};
 use headstart_learn::verdict::compare;
 use headstart_model::plan::RequestKind;
@@ -26,7 +26,9 @@ pub struct Args {
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let Some(name) = &args.key else {
         let all: Vec<KeyStatus> = store.keys()?.iter().map(|key| of(&store.key(key))).collect();
-        return args.output_form.print(&all, || list(&all, now_unix_ns()));
+        return args
+            .output_form
+            .print(&all, || list(&all, now_unix_ns(), colours()));
     };
     let Some(kept) = keys::candidates(name)
         .iter()
@@ -36,7 +38,8 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         bail!("the key {name:?} is not known: `headstart status` lists those that are");
     };
     let it = of(&kept);
-    args.output_form.print(&it, || text(&it, now_unix_ns()))
+    args.output_form
+        .print(&it, || text(&it, now_unix_ns(), colours()))
 }
 
 /// What is known of a key.

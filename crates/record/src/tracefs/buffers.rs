@@ -108,7 +108,7 @@ fn append(decoder: &Decoder, page: Page<'_>, first: usize, records: &mut Vec<Rec
 }
 
 /// The events a processor's `stats` file counts as not written or written over.
-fn dropped_events(stats: &str) -> u64 {
+pub(super) fn dropped_events(stats: &str) -> u64 {
     let lines = stats.lines().filter_map(|line| line.split_once(':'));
     lines
         .filter(|(name, _)| matches!(*name, "overrun" | "commit overrun" | "dropped events"))

@@ -12,7 +12,7 @@ pub(super) struct Field {
 
 impl Field {
     /// The field's bytes in `record`; `None` if the record is too short.
-    fn bytes<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
+    pub fn bytes<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
         record.get(self.offset..self.offset.checked_add(self.size)?)
     }
 

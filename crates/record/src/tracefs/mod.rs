@@ -11,6 +11,7 @@
 //!
 //! It works in the initial pid namespace only: the events name threads as that has them.
 
+mod blocks;
 mod buffers;
 mod decode;
 mod dir;
@@ -30,6 +31,7 @@ use crate::error::RecordError;
 use crate::event::Event;
 use crate::namespace;
 use crate::options::Options;
+pub use blocks::BlockReads;
 use buffers::Buffers;
 use decode::{Decoder, Record};
 use dir::Instance;

@@ -10,6 +10,9 @@ const MAX_DEPTH: u16 = 5;
 /// Blocks of a map that are listed at most: the map of 1 TiB in extents of 1 MiB, or of 256 GiB in indirect blocks.
 /// Damaged trees can refer to themselves; this ends it.
 const MAX_MAP_BLOCKS: usize = 1 << 16;
+/// Runs of data that are listed at most, as with FIEMAP: a file in more pieces than that is fragmented so badly that no order
+/// of reading it matters.
+const MAX_RUNS: usize = crate::extents::MAX_EXTENTS;
 
 /// A run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +55,18 @@ impl Map {
         Ok(())
     }
 
-    fn data_run(&mut self, logical: u64, physical: u64, length: u64) {
+    fn data_run(&mut self, logical: u64, physical: u64, length: u64) -> Result<(), Ext4Error> {
+        let full = self.data.len() >= MAX_RUNS;
         match self.data.last_mut() {
             Some(last)
                 if last.logical + last.length == logical && last.physical + last.length == physical =>
             {
                 last.length += length;
+            }
+            _ if full => {
+                return Err(Ext4Error::Damaged {
+                    what: "block map (too many pieces)",
+                });
             }
             _ => self.data.push(Run {
                 logical,
@@ -65,6 +74,7 @@ impl Map {
                 length,
             }),
         }
+        Ok(())
     }
 }
 
@@ -125,7 +135,7 @@ fn extents<S: ReadAt>(fs: &Ext4<S>, node: &[u8], below: Option<u16>, map: &mut M
         // More than 32768 means that many fewer blocks, allocated but never written.
         if length <= 32768 && length > 0 && !map.own_only {
             fs.geometry.byte_of(start + length - 1)?;
-            map.data_run(long(0).into(), start, length);
+            map.data_run(long(0).into(), start, length)?;
         }
     }
     Ok(())
@@ -165,7 +175,7 @@ fn level<S: ReadAt>(
     fs.geometry.byte_of(block)?;
     if levels == 0 {
         if !map.own_only {
-            map.data_run(*logical, block, 1);
+            map.data_run(*logical, block, 1)?;
         }
         *logical += 1;
         return Ok(());

@@ -4,11 +4,15 @@
 use super::bytes::{u16_at, u32_at, wide};
 use super::{Ext4Error, Superblock};
 
+const COMPAT_HAS_JOURNAL: u32 = 0x4;
+const COMPAT_RESIZE_INODE: u32 = 0x10;
 const COMPAT_SPARSE_SUPER2: u32 = 0x200;
 const INCOMPAT_META_BG: u32 = 0x10;
 const INCOMPAT_64BIT: u32 = 0x80;
 const INCOMPAT_JOURNAL_DEV: u32 = 0x8;
 const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
+/// Group descriptors have checksums, and with them flags: RO_COMPAT_GDT_CSUM, RO_COMPAT_METADATA_CSUM.
+const RO_COMPAT_GROUP_CHECKSUMS: u32 = 0x10 | 0x400;
 /// Hashes of names were made with unsigned characters.
 const FLAG_UNSIGNED_HASH: u32 = 0x2;
 
@@ -25,6 +29,9 @@ pub struct Geometry {
     pub hash_seed: [u32; 4],
     /// Whether that hash takes characters as unsigned.
     pub hash_unsigned: bool,
+    /// The inode of the journal; 0 if it has none of its own.
+    pub journal: u64,
+    reserved_descriptor_blocks: u64,
     inodes: u32,
     inodes_per_group: u32,
     blocks_per_group: u32,
@@ -86,6 +93,14 @@ impl Geometry {
             uuid,
             hash_seed,
             hash_unsigned: long(0x160)? & FLAG_UNSIGNED_HASH != 0,
+            journal: match compat & COMPAT_HAS_JOURNAL {
+                0 => 0,
+                _ => u64::from(long(0xE0)?),
+            },
+            reserved_descriptor_blocks: match compat & COMPAT_RESIZE_INODE {
+                0 => 0,
+                _ => u64::from(short(0xCE)?),
+            },
             inodes: long(0x0)?,
             inodes_per_group,
             blocks_per_group,
@@ -121,7 +136,63 @@ impl Geometry {
         first + u64::from(self.has_super(group)) + u64::from(boot)
     }
 
-    fn has_super(&self, group: u64) -> bool {
+    /// Block groups of the file system.
+    pub fn groups(&self) -> u64 {
+        let blocks = self.blocks.saturating_sub(u64::from(self.first_data_block));
+        // No more than there are inodes for.
+        let by_inodes = u64::from(self.inodes).div_ceil(u64::from(self.inodes_per_group));
+        blocks.div_ceil(u64::from(self.blocks_per_group)).min(by_inodes)
+    }
+
+    /// The first block of a group.
+    pub fn group_start(&self, group: u64) -> u64 {
+        u64::from(self.first_data_block).saturating_add(group.saturating_mul(self.blocks_per_group.into()))
+    }
+
+    /// The block that the first group begins with.
+    pub fn first_data_block(&self) -> u32 {
+        self.first_data_block
+    }
+
+    /// Inodes of a group.
+    pub fn inodes_per_group(&self) -> u64 {
+        self.inodes_per_group.into()
+    }
+
+    /// Blocks of a group's inode table.
+    pub fn inode_table_blocks(&self) -> u64 {
+        (u64::from(self.inodes_per_group) * self.inode_size).div_ceil(self.block_size)
+    }
+
+    /// Whether group descriptors tell what was never written.
+    pub fn has_group_flags(&self) -> bool {
+        self.ro_compat & RO_COMPAT_GROUP_CHECKSUMS != 0
+    }
+
+    /// The blocks of a group that hold group descriptors or are kept for them: the first, and how many.
+    pub fn descriptor_blocks(&self, group: u64) -> Option<(u64, u64)> {
+        let per_block = self.block_size / self.descriptor_size;
+        let all = self.groups().div_ceil(per_block);
+        let (old, meta) = match self.meta_bg_from {
+            Some(from) => (all.min(from), true),
+            None => (all.saturating_add(self.reserved_descriptor_blocks), false),
+        };
+        let behind_super = self
+            .group_start(group)
+            .saturating_add(u64::from(self.has_super(group)));
+        // With meta_bg copies are in the second and last of the groups that a block describes.
+        let place = group % per_block;
+        let is_meta = meta && group / per_block >= old && (place <= 1 || place + 1 == per_block);
+        match (is_meta, self.has_super(group)) {
+            (true, _) if group == 0 => Some((self.meta_descriptor_block(0), 1)),
+            (true, _) => Some((behind_super, 1)),
+            (false, true) if old > 0 => Some((behind_super, old)),
+            _ => None,
+        }
+    }
+
+    /// Whether a group begins with a copy of the super block.
+    pub(super) fn has_super(&self, group: u64) -> bool {
         if group == 0 {
             return true;
         }

@@ -11,9 +11,11 @@ mod directory;
 mod geometry;
 mod hash;
 mod inode;
+mod owners;
 mod superblock;
 
 pub use geometry::Geometry;
+pub use owners::{Area, InodeBlocks, InodeKind, RESIZE_INODE};
 pub use superblock::Superblock;
 
 use headstart_model::machine::ByteRange;

@@ -5,5 +5,6 @@
 mod dead;
 mod extents;
 mod metadata;
+mod owners;
 mod paths;
 mod tree;
