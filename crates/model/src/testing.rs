@@ -159,6 +159,7 @@ pub fn trace() -> Trace {
         metadata: Vec::new(),
         marks: Vec::new(),
         activity: None,
+        ahead: None,
     }
 }
 

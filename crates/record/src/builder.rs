@@ -271,6 +271,7 @@ impl Builder {
             metadata: self.metadata,
             marks: Vec::new(),
             activity: None,
+            ahead: None,
         })
     }
 }

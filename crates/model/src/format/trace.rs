@@ -1,5 +1,6 @@
 //! headstart-trace(5).
 
+use super::ahead::{self, AHEAD};
 use super::columns::{Column, Cursor, join, split};
 use super::paths::{PathList, Paths};
 use super::rows::{self, FILES, LOOKUPS, MISSES, TICK_NS, USES};
@@ -139,6 +140,9 @@ impl Trace {
             .chain(rows::write_misses(&self.metadata))
             .collect();
         file.compressed(b"COLS", &join(&columns), limits::COLS)?;
+        if let Some(ahead) = &self.ahead {
+            file.compressed(b"AHED", &join(&ahead::write(ahead)), limits::AHED)?;
+        }
         file.finish()
     }
 
@@ -151,6 +155,14 @@ impl Trace {
             let section = file.section(b"PATH", limits::PATH_SECTION)?;
             let read = || Paths::read(split(&section)?);
             read().map_err(|what| file.damaged(what))?
+        };
+        let ahead = match file.has(b"AHED") {
+            true => {
+                let section = file.section(b"AHED", limits::AHED)?;
+                let read = || ahead::read(split::<AHEAD>(&section)?);
+                Some(read().map_err(|what| file.damaged(what))?)
+            }
+            false => None,
         };
         let columns = file.section(b"COLS", limits::COLS)?;
         let read = || -> Result<Trace, String> {
@@ -184,6 +196,7 @@ impl Trace {
                 metadata,
                 marks,
                 activity: None,
+                ahead,
             };
             trace.check()?;
             Ok(trace)
@@ -250,6 +263,9 @@ impl Trace {
             stage_name(&mark.stage)?;
         }
         self.check_paths()?;
+        if let Some(ahead) = &self.ahead {
+            ahead::check(ahead, self)?;
+        }
         let processes = self.processes.len() as u64;
         for (index, process) in self.processes.iter().enumerate() {
             if process.parent.is_some_and(|p| u64::from(p) >= processes) {
