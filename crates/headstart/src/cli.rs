@@ -1,7 +1,8 @@
 //! The command line: the one source of help, man pages and completions.
 
 use crate::commands::{
-    boot, diff, doctor, explain, forget, generate, learn, mark, plan, record, replay, run, show, status,
+    boot, chart, diff, doctor, explain, forget, generate, learn, mark, plan, record, replay, run, show,
+    status,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -39,6 +40,7 @@ pub enum Command {
     Show(show::Args),
     Explain(explain::Args),
     Diff(diff::Args),
+    Chart(chart::Args),
     Status(status::Args),
     Forget(forget::Args),
     Boot(boot::Args),
