@@ -18,6 +18,7 @@ pub mod limits;
 pub mod memory;
 pub mod mounts;
 pub mod open;
+pub mod packages;
 pub mod path_resolver;
 pub mod priority;
 pub mod process;

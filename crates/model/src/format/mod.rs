@@ -4,6 +4,7 @@
 //! Everything read is untrusted: every length is bounded before memory is taken for it ([`crate::limits`]), every index
 //! is checked, and what fails is an error that says which section.
 
+mod activity;
 mod ahead;
 mod columns;
 pub mod container;

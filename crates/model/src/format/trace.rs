@@ -1,5 +1,6 @@
 //! headstart-trace(5).
 
+use super::activity::{self, ACTIVITY};
 use super::ahead::{self, AHEAD};
 use super::columns::{Column, Cursor, join, split};
 use super::paths::{PathList, Paths};
@@ -97,7 +98,8 @@ fn first_words(command: &[String]) -> &[String] {
 }
 
 impl Trace {
-    /// The trace as a file. Times of uses, look-ups and metadata misses are rounded down to 0.1 ms; of a command longer
+    /// The trace as a file. Times of uses, look-ups and metadata misses are rounded down to 0.1 ms, those of the activity
+    /// to 1 us; of a command longer
     /// than [`limits::WORDS`] or [`limits::WORD_BYTES`] the first words are written. What a reader would refuse is an error.
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
         self.check().map_err(too_large)?;
@@ -140,6 +142,11 @@ impl Trace {
             .chain(rows::write_misses(&self.metadata))
             .collect();
         file.compressed(b"COLS", &join(&columns), limits::COLS)?;
+        drop(columns);
+        if let Some(activity) = &self.activity {
+            let columns = activity::write(activity, &self.processes);
+            file.compressed(b"ACTV", &join(&columns), limits::ACTV)?;
+        }
         if let Some(ahead) = &self.ahead {
             file.compressed(b"AHED", &join(&ahead::write(ahead)), limits::AHED)?;
         }
@@ -155,14 +162,6 @@ impl Trace {
             let section = file.section(b"PATH", limits::PATH_SECTION)?;
             let read = || Paths::read(split(&section)?);
             read().map_err(|what| file.damaged(what))?
-        };
-        let ahead = match file.has(b"AHED") {
-            true => {
-                let section = file.section(b"AHED", limits::AHED)?;
-                let read = || ahead::read(split::<AHEAD>(&section)?);
-                Some(read().map_err(|what| file.damaged(what))?)
-            }
-            false => None,
         };
         let columns = file.section(b"COLS", limits::COLS)?;
         let read = || -> Result<Trace, String> {
@@ -183,7 +182,7 @@ impl Trace {
             let uses = rows::read_uses(next(&mut columns)?, processes.len(), files.len())?;
             let lookups = rows::read_lookups(next(&mut columns)?, &mut paths)?;
             let metadata = rows::read_misses(next(&mut columns)?)?;
-            let trace = Trace {
+            Ok(Trace {
                 meta,
                 end,
                 lost,
@@ -196,12 +195,25 @@ impl Trace {
                 metadata,
                 marks,
                 activity: None,
-                ahead,
-            };
-            trace.check()?;
-            Ok(trace)
+                ahead: None,
+            })
         };
-        read().map_err(|what| file.damaged(what))
+        let mut trace = read().map_err(|what| file.damaged(what))?;
+        drop(columns);
+        drop(paths);
+        let damaged = |what| file.damaged(what);
+        if file.has(b"ACTV") {
+            let columns = file.section(b"ACTV", limits::ACTV)?;
+            let columns = split::<ACTIVITY>(&columns).map_err(damaged)?;
+            trace.activity = Some(activity::read(columns, &trace).map_err(damaged)?);
+        }
+        if file.has(b"AHED") {
+            let columns = file.section(b"AHED", limits::AHED)?;
+            let columns = split::<AHEAD>(&columns).map_err(damaged)?;
+            trace.ahead = Some(ahead::read(columns).map_err(damaged)?);
+        }
+        trace.check().map_err(damaged)?;
+        Ok(trace)
     }
 }
 
@@ -255,6 +267,9 @@ impl Trace {
             ("metadata misses", self.metadata.len(), limits::MISSES),
         ] {
             bounded(what, rows, most)?;
+        }
+        if let Some(activity) = &self.activity {
+            activity::check(activity, self)?;
         }
         if !is_page_size(self.meta.page_size) {
             return Err(format!("pages of {} bytes", self.meta.page_size));
