@@ -1,7 +1,8 @@
 //! Which first uses a replay had served: the review, use by use instead of in sums, for pictures.
 //!
 //! What counts is what [`crate::review`] counts, joined with what the trace says was read ahead: of the pages of a use those
-//! that nobody had used before, each once.
+//! that nobody had used before, each once. What was only mapped around a fault is left out: it need not have been touched,
+//! and is much where all was in memory before, so that a start with a replay would seem to use more than one without.
 
 use crate::DEFAULT_EXCLUDE;
 use crate::run::{has_pages, pages_of};
@@ -36,7 +37,7 @@ pub fn served(trace: &Trace) -> Vec<Served> {
     let one = |it: &headstart_model::trace::Use| {
         let index = it.file as usize;
         let mut served = Served::default();
-        let Some([found, not_found]) = used.get_mut(index) else {
+        let Some([found, not_found]) = used.get_mut(index).filter(|_| it.kind != UseKind::Around) else {
             return served;
         };
         let pages = pages_of(it, &trace.files[index], page_size);
@@ -61,14 +62,11 @@ pub fn served(trace: &Trace) -> Vec<Served> {
                 end: pages.end,
             });
         }
-        // What was mapped around a fault need not have been touched: nobody missed it.
-        if it.kind != UseKind::Around {
-            let fresh = left.into_iter().flat_map(|range| not_found.insert(range));
-            let fresh: u64 = fresh.map(|range| range.pages()).sum();
-            match asked.is_some() && learned[index] && it.kind != UseKind::Add {
-                true => served.missed += fresh,
-                false => served.not_prefetched += fresh,
-            }
+        let fresh = left.into_iter().flat_map(|range| not_found.insert(range));
+        let fresh: u64 = fresh.map(|range| range.pages()).sum();
+        match asked.is_some() && learned[index] && it.kind != UseKind::Add {
+            true => served.missed += fresh,
+            false => served.not_prefetched += fresh,
         }
         served
     };
