@@ -171,7 +171,13 @@ impl Layout {
             lanes.add(Shows::Memory, 0, 56, "memory", &legend);
         }
         if any(&|run| !run.files.dots.is_empty()) {
-            lanes.add(Shows::Uses, 0, 64, "bytes used so far", &SERVICE_LEGEND);
+            // Without a replay one colour says all.
+            let served = any(&|run| run.files.pages.served());
+            let legend: &[_] = match served {
+                true => &SERVICE_LEGEND,
+                false => &SERVICE_LEGEND[3..],
+            };
+            lanes.add(Shows::Uses, 0, 64, "bytes used so far", legend);
             // Few files need no room for many.
             let rows = most(&|run| run.files.rows.len());
             lanes.add(
@@ -179,10 +185,11 @@ impl Layout {
                 0,
                 (rows * 6).clamp(40, 240),
                 "files by first use",
-                &SERVICE_LEGEND,
+                legend,
             );
-            let strips = SERVICE_LEGEND.map(|(class, name)| (class, name));
-            lanes.add(Shows::Services, 0, strips.len() * LINE, "when that was", &strips);
+            if served {
+                lanes.add(Shows::Services, 0, legend.len() * LINE, "when that was", legend);
+            }
         }
         let rows = most(&|run| run.processes.rows.len());
         if rows > 0 {

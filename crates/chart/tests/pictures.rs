@@ -186,7 +186,7 @@ fn texts_that_fill_a_trace_fit_all_the_same() {
         "each file used is in a row"
     );
     let named = names.iter().filter(|name| name[1] != "").count();
-    assert!(named > 100, "{named} names");
+    assert!(named > 10, "{named} names");
 }
 
 #[test]

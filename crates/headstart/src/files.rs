@@ -10,7 +10,7 @@ use std::path::Path;
 /// Any of headstart's files.
 pub enum Any {
     /// A trace, and the bytes of its file.
-    Trace(Trace, usize),
+    Trace(Box<Trace>, usize),
     /// A profile.
     Profile(Profile),
     /// A plan, checked.
@@ -44,7 +44,10 @@ pub fn profile(path: &Path) -> Result<Profile> {
 pub fn any(path: &Path) -> Result<Any> {
     let bytes = bytes(path)?;
     Ok(match Kind::of(&bytes) {
-        Some(Kind::Trace) => Any::Trace(named(path, Trace::from_bytes(&bytes))?, bytes.len()),
+        Some(Kind::Trace) => {
+            let trace = named(path, Trace::from_bytes(&bytes))?;
+            Any::Trace(Box::new(trace), bytes.len())
+        }
         Some(Kind::Profile) => Any::Profile(named(path, Profile::from_bytes(&bytes))?),
         Some(Kind::Outcome) => Any::Outcome(named(path, Outcome::from_bytes(&bytes))?),
         Some(Kind::Plan) => {

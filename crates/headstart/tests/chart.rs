@@ -7,7 +7,7 @@ mod common;
 use common::{Case, can_record};
 use headstart_model::trace::Ahead;
 use headstart_model::{Key, Trace, testing};
-use headstart_store::Store;
+use headstart_store::{Store, Turns};
 use std::os::unix::fs::PermissionsExt;
 
 /// A start that used three times four pages, of which two had been read ahead, one too late.
@@ -102,7 +102,8 @@ fn of_a_key_the_last_trace_is_drawn() {
     let drawn = case.json(&["chart", "mine", "--json"]);
     assert_eq!(drawn["picture"], "mine.html");
     assert!(case.path("boot.html").is_file() && case.path("mine.html").is_file());
-    drop(store.key(&Key::new("bare").unwrap()).lock().unwrap());
+    let lock = store.key(&Key::new("bare").unwrap()).lock().unwrap();
+    lock.save_turns(&Turns::default()).unwrap();
     case.headstart(&["chart", "bare"])
         .refused(&["no trace is kept", "bare"]);
 }
@@ -157,12 +158,11 @@ fn what_a_replay_did_is_in_the_trace_that_is_kept() {
         "it was replayed: {outcome}"
     );
     let of = |name: &str| pages[name].as_u64().unwrap();
-    // The trace tells times in tenths of a millisecond: what was late by less is in time there.
-    assert_eq!(
-        of("in_time") + of("late"),
-        sum("used_pages") + sum("late_pages"),
+    // What was only mapped around a fault counts there; the file is read whole.
+    let served = of("in_time") + of("late");
+    assert!(
+        served >= 1024 && served <= sum("used_pages") + sum("late_pages"),
         "{pages}"
     );
-    assert!(of("in_time") >= sum("used_pages"), "{pages}");
     assert_eq!(of("missed"), sum("missed_pages"), "{pages}");
 }

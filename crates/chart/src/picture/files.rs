@@ -41,6 +41,11 @@ pub struct Pages {
 }
 
 impl Pages {
+    /// Whether a replay could have served any.
+    pub fn served(&self) -> bool {
+        self.in_time + self.late + self.missed > 0
+    }
+
     /// All of them.
     pub fn all(&self) -> u64 {
         let Pages {

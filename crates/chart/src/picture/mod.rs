@@ -182,7 +182,12 @@ fn facts(trace: &Trace, files: &Files) -> Vec<String> {
         Some(ns) => format!("; its threads waited {} for disks", duration(ns)),
         None => String::new(),
     };
+    let command = match trace.meta.command.is_empty() {
+        true => "a boot".into(),
+        false => clean(&trace.meta.command.join(" "), 160),
+    };
     let mut facts = vec![
+        command,
         format!("{} {ended}{blocked}", duration(trace.end.elapsed_ns)),
         format!("{} of {} files used first", size(all), files.rows.len()),
     ];

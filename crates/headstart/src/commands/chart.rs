@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// can read the file: paths tell what somebody runs.
 ///
 /// The document of --json has the picture's path and bytes, and for each start what it is called, how long it took, the pages that
-/// it used first by what a replay had done for them, and how many uses, requests to devices and slices of threads were drawn.
+/// it is known to have used, by what a replay had done for them, and how many uses, requests to devices and slices of threads were drawn.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The start: the last one that is kept of boots or of a key, or a trace.
@@ -67,9 +67,9 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         None => default_output(&args.start),
     };
     let form = form(&output)?;
-    let mut traces = vec![(args.start.display().to_string(), find(&args.start, store)?)];
+    let mut traces = vec![find(&args.start, store)?];
     if let Some(other) = &args.compare {
-        traces.push((other.display().to_string(), find(other, store)?));
+        traces.push(find(other, store)?);
     }
     let starts: Vec<Start<'_>> = (traces.iter())
         .map(|(name, trace)| Start {
@@ -118,8 +118,8 @@ fn text(drawn: &Drawn) -> String {
     lines
 }
 
-/// The trace that a user means: the last that is kept of a key, or a file.
-fn find(start: &Path, store: &Store) -> Result<Trace> {
+/// The trace that a user means, and what it is called: the last that is kept of a key, or a file.
+fn find(start: &Path, store: &Store) -> Result<(String, Trace)> {
     let name = start.to_string_lossy();
     let kept = keys::candidates(&name)
         .iter()
@@ -127,7 +127,8 @@ fn find(start: &Path, store: &Store) -> Result<Trace> {
         .find(KeyDir::exists);
     let Some(kept) = kept else {
         if start.symlink_metadata().is_ok() {
-            return files::trace(start);
+            let name = start.file_name().unwrap_or(start.as_os_str());
+            return Ok((name.to_string_lossy().into_owned(), files::trace(start)?));
         }
         bail!(
             "{name:?} is neither a key nor a file: `headstart status` lists the keys, `headstart record` writes traces"
@@ -135,7 +136,7 @@ fn find(start: &Path, store: &Store) -> Result<Trace> {
     };
     for path in kept.traces().iter().rev() {
         if let Some(trace) = kept.trace(path).or_tell(|line| complain(&line)) {
-            return Ok(trace);
+            return Ok((kept.key().to_string(), trace));
         }
     }
     bail!(
