@@ -419,6 +419,7 @@ fn best_time_of_a_trace_and_of_a_log() {
         metadata: Vec::new(),
         marks: Vec::new(),
         activity: None,
+        ahead: None,
     };
     let trace_file = scratch.path().join("start.trace");
     fs::write(&trace_file, trace.to_bytes().unwrap()).unwrap();

@@ -1,8 +1,8 @@
 //! The command line: the one source of help, man pages and completions.
 
 use crate::commands::{
-    boot, compare, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay, run,
-    show, status,
+    boot, chart, compare, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay,
+    run, show, status,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -40,6 +40,7 @@ pub enum Command {
     Show(show::Args),
     Explain(explain::Args),
     Diff(diff::Args),
+    Chart(chart::Args),
     Export(export::Args),
     Compare(compare::Args),
     Status(status::Args),

@@ -14,8 +14,8 @@ use clap::Parser;
 pub use cli::Cli;
 use cli::Command;
 use commands::{
-    boot, compare, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay, run,
-    show, status,
+    boot, chart, compare, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay,
+    run, show, status,
 };
 use headstart_session::{complain, store};
 use headstart_system::launch::survive_file_limit;
@@ -54,6 +54,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Explain(args) => explain::run(args, &store(state)?),
         Command::Diff(args) => diff::run(args),
         Command::Compare(args) => compare::run(args, &store(state)?),
+        Command::Chart(args) => chart::run(args, &store(state)?),
         Command::Status(args) => status::run(args, &store(state)?),
         Command::Floor(args) => floor::run(args, &store(state)?),
         Command::Forget(args) => forget::run(args, &store(state)?),

@@ -25,6 +25,7 @@ fn wrong_usage_is_2() {
         &["plan", "p", "-o", "x", "--memory", "much"],
         &["plan", "p", "-o", "x", "--device", "tape"],
         &["diff", "one"],
+        &["chart", "one", "two"],
         &["show"],
         &["forget"],
     ] {

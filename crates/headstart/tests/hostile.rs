@@ -81,6 +81,7 @@ fn trace() -> Trace {
         metadata: Vec::new(),
         marks: Vec::new(),
         activity: None,
+        ahead: None,
     }
 }
 

@@ -4,9 +4,11 @@
 mod fold;
 mod review;
 mod run;
+mod service;
 pub mod verdict;
 
 pub use review::{Reviewed, review};
+pub use service::{Served, ahead, served};
 
 use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Key, Profile, Trace};

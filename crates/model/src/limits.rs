@@ -100,6 +100,9 @@ limits! {
     BLOCK_NAME = 64, Trace, "bytes of a block device's name", "the kernel's have 31 at most";
     MISS_PAGES = 1 << 20, Trace, "pages of a metadata miss", "a block has at most 64 KiB, and no readahead is near 4 GiB";
 
+    AHED = MIB, Trace, "bytes of AHED, decoded", "what its table can take";
+    AHEAD = 32 * KIB, Trace, "requests of a replay", "twelve times those of the plan of a desktop's boot";
+
     HEAD = 8 * KIB, Profile, "bytes of HEAD, decoded", "a key and some numbers";
     STAG = 128 * KIB, Profile, "bytes of STAG, decoded", "what its list can take";
     ENTR = 15 * MIB, Profile, "bytes of ENTR, decoded", "what its lists can take";

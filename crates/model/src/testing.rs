@@ -160,6 +160,7 @@ pub fn trace() -> Trace {
         metadata: Vec::new(),
         marks: Vec::new(),
         activity: None,
+        ahead: None,
     }
 }
 

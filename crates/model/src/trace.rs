@@ -31,6 +31,9 @@ pub struct Trace {
     pub marks: Vec<Mark>,
     /// What processors, block devices and memory did; `None` unless that was recorded on request.
     pub activity: Option<Activity>,
+    /// What a replay read ahead of the files used, ordered by [`Ahead::issued_ns`]; `None` where none ran, or nobody joined
+    /// it with the trace.
+    pub ahead: Option<Vec<Ahead>>,
 }
 
 /// How, where and of what a trace was taken.
@@ -274,6 +277,21 @@ pub struct MetadataMiss {
     pub start: u64,
     /// Number of pages.
     pub pages: u32,
+}
+
+/// Pages of a file that a replay asked for in one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ahead {
+    /// Index into [`Trace::files`].
+    pub file: u32,
+    /// First page.
+    pub start: u64,
+    /// Number of pages, at least 1.
+    pub pages: u32,
+    /// When it was issued; 0 also if that was before the trace began.
+    pub issued_ns: u64,
+    /// When its pages had arrived, not before it was issued.
+    pub done_ns: u64,
 }
 
 /// A stage mark.

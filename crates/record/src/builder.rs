@@ -292,6 +292,7 @@ impl Builder {
             metadata: self.metadata,
             marks: Vec::new(),
             activity: None,
+            ahead: None,
         };
         let room = limits::ROWS.saturating_sub(trace.rows());
         trace.activity = self

@@ -8,7 +8,7 @@ use crate::now_unix_ns;
 use crate::replan;
 use anyhow::Result;
 use headstart_learn::verdict;
-use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, Reviewed, learn, review};
+use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, learn, review};
 use headstart_model::outcome::{Mode, Outcome, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
@@ -107,7 +107,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         rules,
     } = it;
     let lock = store.key(key).lock()?;
-    let trace = match recorded {
+    let mut trace = match recorded {
         Ok(trace) => trace,
         Err(error) => {
             let why = rules.unfit.clone().unwrap_or(format!("not recorded: {error}"));
@@ -128,14 +128,18 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     let opened = replayed
         .as_ref()
         .and_then(|it| Some((it.plan.plan().ok()?, &it.report)));
+    // Both clocks run alike between the two instants, unless somebody sets the wall clock just then.
+    let trace_began_ns = trace.meta.started_unix_ns.wrapping_sub(origin_unix_ns) as i64;
+    if let Some((plan, report)) = &opened {
+        trace.ahead = ahead(&trace, plan, report, trace_began_ns);
+    }
     let mut outcome = review(&Reviewed {
         key: key.clone(),
         mode,
         trace: &trace,
         replay: opened.as_ref().map(|(plan, report)| (plan, *report)),
         profile: previous.as_ref(),
-        // Both clocks run alike between the two instants, unless somebody sets the wall clock just then.
-        trace_began_ns: trace.meta.started_unix_ns.wrapping_sub(origin_unix_ns) as i64,
+        trace_began_ns,
         not_learned: learned.as_ref().err().cloned(),
     });
     outcome.resident_before = resident_before;

@@ -80,6 +80,7 @@ fn trace(at: u64, command: usize) -> Trace {
         metadata: Vec::new(),
         marks: Vec::new(),
         activity: None,
+        ahead: None,
     }
 }
 

@@ -3,6 +3,7 @@
 mod beside;
 pub mod boot;
 mod boot_status;
+pub mod chart;
 pub mod compare;
 pub mod diff;
 pub mod doctor;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::tests::trace;
+use crate::{ahead, served};
 use headstart_model::outcome::Issued;
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request};
 use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
@@ -68,13 +69,30 @@ impl Case {
         });
     }
 
-    fn stages(&self) -> Vec<StageOutcome> {
+    /// Each use with what was done for it, joined as a trace is kept: used, late, missed.
+    fn served(&self) -> [u64; 3] {
+        let file = self.plan_file();
+        let plan = file.plan().unwrap();
+        let mut trace = self.trace.clone();
+        trace.ahead = ahead(&trace, &plan, &self.report, self.trace_began_ns);
+        let served = served(&trace);
+        assert_eq!(served.len(), trace.uses.len());
+        served.iter().fold([0; 3], |[used, late, missed], it| {
+            [used + it.in_time, late + it.late, missed + it.missed]
+        })
+    }
+
+    fn plan_file(&self) -> PlanFile {
         let mut plan = self.plan.clone();
         plan.files = vec![PlanFileEntry {
             size: 1000 * PAGE,
             ..testing::planned(self.path)
         }];
-        let file = PlanFile(plan.to_bytes().unwrap());
+        PlanFile(plan.to_bytes().unwrap())
+    }
+
+    fn stages(&self) -> Vec<StageOutcome> {
+        let file = self.plan_file();
         let plan = file.plan().unwrap();
         review(&Reviewed {
             key: Key::new("k").unwrap(),
@@ -90,6 +108,21 @@ impl Case {
 
     fn start(&self) -> StageOutcome {
         self.stages().remove(0)
+    }
+
+    /// What the review counts and what the uses one by one come to are the same where no two requests ask for a page, and
+    /// nothing was mapped around a fault.
+    fn agree(&mut self) {
+        let all = self.served();
+        self.trace.uses.retain(|used| used.kind != Around);
+        assert_eq!(
+            self.served(),
+            all,
+            "what was mapped around a fault does not count"
+        );
+        let of = |value: fn(&StageOutcome) -> u64| self.stages().iter().map(value).sum();
+        let reviewed = [of(|s| s.used_pages), of(|s| s.late_pages), of(|s| s.missed_pages)];
+        assert_eq!(self.served(), reviewed);
     }
 }
 
@@ -311,4 +344,81 @@ fn without_a_replay_there_are_no_stages() {
         (outcome.blocked_ns, outcome.not_learned),
         (Some(3), Some("why".into()))
     );
+}
+
+#[test]
+fn uses_one_by_one_come_to_what_the_review_counts() {
+    let requests: &[Row<'_>] = &[
+        (0, 4, 0, 0, &[]),
+        (10, 4, 1, 2, &[(13, 1)]),
+        (32, 16, 0, 1, &[]),
+        (100, 8, 0, 900, &[]),
+    ];
+    let uses = [
+        (12, 1, Read),
+        (0, 2, Map),
+        (1, 5, Read),
+        (11, 1, Read),
+        (40, 1, Fault),
+        (36, 16, Around),
+        (50, 4, Read),
+        (96, 16, Around),
+        (98, 6, Fault),
+        (98, 20, Read),
+        (990, 20, Read),
+        (500, 9, Add),
+    ];
+    case(requests, &uses).agree();
+    case(&[], &uses).agree();
+    case(requests, &[]).agree();
+    let mut later = case(requests, &uses);
+    for began_ns in [MS as i64, 5 * MS as i64] {
+        later.trace_began_ns = began_ns;
+        later.agree();
+    }
+    for change in [
+        |t: &mut Trace| t.files[0].state = FileState::Deleted,
+        |t: &mut Trace| t.files[0].size = 45 * PAGE - 1,
+        |t: &mut Trace| t.files[0].overlay = Some("/merged".into()),
+        |t: &mut Trace| t.files[0].filesystem = Some(1),
+    ] {
+        let mut case = case(requests, &uses);
+        change(&mut case.trace);
+        case.agree();
+    }
+    let mut below = case(requests, &uses);
+    below.trace.files[0].overlay = Some("/merged/f".into());
+    below.path = "/merged/f";
+    below.agree();
+}
+
+#[test]
+fn what_was_read_ahead_before_the_recording_was_at_its_beginning() {
+    let mut case = case(&[(0, 4, 0, 1, &[]), (10, 4, 0, 9, &[])], &[(0, 1, Read)]);
+    case.report.issued[0].done_ns = 2 * MS;
+    case.report.issued[1].done_ns = 3 * MS;
+    case.trace_began_ns = 4 * MS as i64;
+    let file = case.plan_file();
+    let found = ahead(
+        &case.trace,
+        &file.plan().unwrap(),
+        &case.report,
+        case.trace_began_ns,
+    )
+    .unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|it| (it.start, it.pages, it.issued_ns, it.done_ns))
+        .collect();
+    assert_eq!(found, [(0, 4, 0, 0), (10, 4, 5 * MS, 5 * MS)]);
+}
+
+#[test]
+fn without_a_replay_nothing_was_missed() {
+    let served = served(&trace(
+        100,
+        &[(0, 4, Read), (2, 4, Fault), (2, 4, Around), (90, 20, Add)],
+    ));
+    let found: Vec<_> = served.iter().map(|it| (it.missed, it.not_prefetched)).collect();
+    assert_eq!(found, [(0, 4), (0, 2), (0, 0), (0, 10)]);
 }

@@ -5,6 +5,7 @@
 //! is checked, and what fails is an error that says which section.
 
 mod activity;
+mod ahead;
 mod columns;
 pub mod container;
 mod outcome;
@@ -56,7 +57,7 @@ impl Kind {
     /// The minor version that is written: sections have been added so often.
     pub fn minor(self) -> u16 {
         match self {
-            // 1: ACTV.
+            // 1: ACTV and AHED.
             Kind::Trace => 1,
             Kind::Profile | Kind::Plan | Kind::Outcome => 0,
         }

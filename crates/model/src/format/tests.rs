@@ -138,6 +138,16 @@ pub(super) fn trace() -> impl Strategy<Value = Trace> {
                 stage: "login".into(),
             }],
             activity: None,
+            ahead: (n % 3 > 0).then(|| {
+                let one = |i: u64| Ahead {
+                    file: (i % 3) as u32,
+                    start: (n >> 20) % (1 << 50) + i,
+                    pages: 1 + i as u32,
+                    issued_ns: i * 300_000,
+                    done_ns: i * 300_000 + (n >> 20) * 100_000,
+                };
+                (0..n % 3 * 4).map(one).collect()
+            }),
         }
     })
 }

@@ -1,6 +1,7 @@
 //! headstart-trace(5).
 
 use super::activity::{self, ACTIVITY};
+use super::ahead::{self, AHEAD};
 use super::columns::{Column, Cursor, join, split};
 use super::paths::{PathList, Paths};
 use super::rows::{self, FILES, LOOKUPS, MISSES, TICK_NS, USES};
@@ -146,6 +147,9 @@ impl Trace {
             let columns = activity::write(activity, &self.processes);
             file.compressed(b"ACTV", &join(&columns), limits::ACTV)?;
         }
+        if let Some(ahead) = &self.ahead {
+            file.compressed(b"AHED", &join(&ahead::write(ahead)), limits::AHED)?;
+        }
         file.finish()
     }
 
@@ -191,6 +195,7 @@ impl Trace {
                 metadata,
                 marks,
                 activity: None,
+                ahead: None,
             })
         };
         let mut trace = read().map_err(|what| file.damaged(what))?;
@@ -201,6 +206,11 @@ impl Trace {
             let columns = file.section(b"ACTV", limits::ACTV)?;
             let columns = split::<ACTIVITY>(&columns).map_err(damaged)?;
             trace.activity = Some(activity::read(columns, &trace).map_err(damaged)?);
+        }
+        if file.has(b"AHED") {
+            let columns = file.section(b"AHED", limits::AHED)?;
+            let columns = split::<AHEAD>(&columns).map_err(damaged)?;
+            trace.ahead = Some(ahead::read(columns).map_err(damaged)?);
         }
         trace.check().map_err(damaged)?;
         Ok(trace)
@@ -268,6 +278,9 @@ impl Trace {
             stage_name(&mark.stage)?;
         }
         self.check_paths()?;
+        if let Some(ahead) = &self.ahead {
+            ahead::check(ahead, self)?;
+        }
         let processes = self.processes.len() as u64;
         for (index, process) in self.processes.iter().enumerate() {
             if process.parent.is_some_and(|p| u64::from(p) >= processes) {

@@ -1,0 +1,179 @@
+//! `headstart chart`: a start as a picture.
+
+use crate::context::Output;
+use crate::files;
+use anyhow::{Context, Result, bail};
+use headstart_chart::{Pages, Start, html, pages, svg};
+use headstart_model::Trace;
+use headstart_report::human::{bytes, duration};
+use headstart_session::{complain, keys};
+use headstart_store::{KeyDir, Store, write_whole};
+use serde::Serialize;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// Draw a start: who ran and waited, what was read, and whether it had been read ahead in time.
+///
+/// The picture is one file that loads nothing: an SVG, or an HTML page with zoom, search and what is under the pointer. Lanes
+/// share one time axis: stages, processors, throughput, use, queue and addresses of disks, memory, first uses of files in
+/// the colour of what a replay had done for them, and processes. What a trace lacks is left out and said. Only its owner
+/// can read the file: paths tell what somebody runs.
+///
+/// The document of --json has the picture's path and bytes, and for each start what it is called, how long it took, the pages that
+/// it is known to have used, by what a replay had done for them, and how many uses, requests to devices and slices of threads were drawn.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The start: the last one that is kept of boots or of a key, or a trace.
+    #[arg(value_name = "boot|KEY|TRACE", default_value = "boot")]
+    start: PathBuf,
+    /// The picture to write, *.svg or *.html [default: named after the start, *.html, in this directory].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Another start to draw beside it, on the same scale.
+    #[arg(long, value_name = "boot|KEY|TRACE")]
+    compare: Option<PathBuf>,
+    #[command(flatten)]
+    output_form: Output,
+}
+
+/// What was drawn.
+#[derive(Serialize)]
+struct Drawn {
+    picture: PathBuf,
+    bytes: usize,
+    starts: Vec<DrawnStart>,
+}
+
+#[derive(Serialize)]
+struct DrawnStart {
+    name: String,
+    elapsed_ns: u64,
+    pages: Pages,
+    uses: usize,
+    requests: usize,
+    slices: usize,
+}
+
+/// The forms of a picture.
+#[derive(Clone, Copy)]
+enum Form {
+    Svg,
+    Html,
+}
+
+pub fn run(args: Args, store: &Store) -> Result<()> {
+    let output = match args.output {
+        Some(output) => output,
+        None => default_output(&args.start),
+    };
+    let form = form(&output)?;
+    let mut traces = vec![find(&args.start, store)?];
+    if let Some(other) = &args.compare {
+        traces.push(find(other, store)?);
+    }
+    let starts: Vec<Start<'_>> = (traces.iter())
+        .map(|(name, trace)| Start {
+            trace,
+            name: name.clone(),
+            floor: None,
+        })
+        .collect();
+    let picture = match form {
+        Form::Svg => svg(&starts),
+        Form::Html => html(&starts),
+    };
+    refuse_all_but_files(&output)?;
+    write_whole(&output, picture.as_bytes())?;
+    let drawn = Drawn {
+        bytes: picture.len(),
+        starts: starts.iter().map(DrawnStart::of).collect(),
+        picture: output,
+    };
+    args.output_form.print(&drawn, || text(&drawn))
+}
+
+impl DrawnStart {
+    fn of(start: &Start<'_>) -> DrawnStart {
+        let activity = start.trace.activity.as_ref();
+        DrawnStart {
+            name: start.name.clone(),
+            elapsed_ns: start.trace.end.elapsed_ns,
+            pages: pages(start.trace),
+            uses: start.trace.uses.len(),
+            requests: activity.map_or(0, |it| it.requests.len()),
+            slices: activity.map_or(0, |it| it.slices.len()),
+        }
+    }
+}
+
+fn text(drawn: &Drawn) -> String {
+    let mut lines = format!("{}: {}\n", drawn.picture.display(), bytes(drawn.bytes as u64));
+    for it in &drawn.starts {
+        let took = duration(it.elapsed_ns);
+        lines += &format!(
+            "  {}: {took}, {} uses, {} requests to devices, {} slices of threads\n",
+            it.name, it.uses, it.requests, it.slices
+        );
+    }
+    lines
+}
+
+/// The trace that a user means, and what it is called: the last that is kept of a key, or a file.
+fn find(start: &Path, store: &Store) -> Result<(String, Trace)> {
+    let name = start.to_string_lossy();
+    let kept = keys::candidates(&name)
+        .iter()
+        .map(|key| store.key(key))
+        .find(KeyDir::exists);
+    let Some(kept) = kept else {
+        if start.symlink_metadata().is_ok() {
+            let name = start.file_name().unwrap_or(start.as_os_str());
+            return Ok((name.to_string_lossy().into_owned(), files::trace(start)?));
+        }
+        bail!(
+            "{name:?} is neither a key nor a file: `headstart status` lists the keys, `headstart record` writes traces"
+        );
+    };
+    for path in kept.traces().iter().rev() {
+        if let Some(trace) = kept.trace(path).or_tell(|line| complain(&line)) {
+            return Ok((kept.key().to_string(), trace));
+        }
+    }
+    bail!(
+        "no trace is kept of {}: it has one after the next start that is recorded",
+        kept.key()
+    )
+}
+
+/// Beside whoever asks, named after the start.
+fn default_output(start: &Path) -> PathBuf {
+    let stem = start.file_stem().unwrap_or(OsStr::new("start"));
+    let mut name = stem.to_owned();
+    name.push(".html");
+    PathBuf::from(name)
+}
+
+fn form(output: &Path) -> Result<Form> {
+    match output.extension().and_then(OsStr::to_str) {
+        Some("svg") => Ok(Form::Svg),
+        Some("html" | "htm") => Ok(Form::Html),
+        _ => bail!(
+            "{}: the name of a picture ends in .svg or .html",
+            output.display()
+        ),
+    }
+}
+
+/// Refuses what is there and no regular file: a link may lead anywhere, and a device or a directory is nobody's picture.
+fn refuse_all_but_files(output: &Path) -> Result<()> {
+    match output.symlink_metadata() {
+        Ok(facts) if !facts.is_file() => bail!(
+            "{} is there and no regular file: remove it, or name another with -o",
+            output.display()
+        ),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| output.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}
