@@ -87,7 +87,8 @@ mod tests {
         assert_eq!(parse(text).unwrap(), Config::default());
         let told = text
             .replace("# exclude", "exclude")
-            .replace("# control_every", "control_every");
+            .replace("# control_every", "control_every")
+            .replace("# chart", "chart");
         assert_ne!(told, text);
         assert_eq!(parse(&told).unwrap(), Config::default());
     }
