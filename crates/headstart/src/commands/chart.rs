@@ -3,9 +3,10 @@
 use crate::context::Output;
 use crate::files;
 use anyhow::{Context, Result, bail};
-use headstart_chart::{Pages, Start, html, pages, svg};
-use headstart_model::Trace;
+use headstart_chart::{FloorLine, Pages, Start, html, pages, svg};
 use headstart_report::human::{bytes, duration};
+use headstart_session::floor::{Kept, of_start};
+use headstart_session::machine::Costs;
 use headstart_session::{complain, keys};
 use headstart_store::{KeyDir, Store, write_whole};
 use serde::Serialize;
@@ -18,6 +19,9 @@ use std::path::{Path, PathBuf};
 /// share one time axis: stages, processors, throughput, use, queue and addresses of disks, memory, first uses of files in
 /// the colour of what a replay had done for them, and processes. What a trace lacks is left out and said. Only its owner
 /// can read the file: paths tell what somebody runs.
+///
+/// A line is the floor, the least time that any order of reads could give the start on this machine (`headstart floor`); what lies
+/// above it is shaded by its cause where that is known.
 ///
 /// The document of --json has the picture's path and bytes, and for each start what it is called, how long it took, the pages that
 /// it is known to have used, by what a replay had done for them, and how many uses, requests to devices and slices of threads were drawn.
@@ -67,15 +71,15 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         None => default_output(&args.start),
     };
     let form = form(&output)?;
-    let mut traces = vec![find(&args.start, store)?];
+    let mut found = vec![find(&args.start, store)?];
     if let Some(other) = &args.compare {
-        traces.push(find(other, store)?);
+        found.push(find(other, store)?);
     }
-    let starts: Vec<Start<'_>> = (traces.iter())
-        .map(|(name, trace)| Start {
-            trace,
-            name: name.clone(),
-            floor: None,
+    let starts: Vec<Start<'_>> = (found.iter())
+        .map(|it| Start {
+            trace: &it.start.trace,
+            name: it.name.clone(),
+            floor: floor(it, store),
         })
         .collect();
     let picture = match form {
@@ -118,8 +122,16 @@ fn text(drawn: &Drawn) -> String {
     lines
 }
 
-/// The trace that a user means, and what it is called: the last that is kept of a key, or a file.
-fn find(start: &Path, store: &Store) -> Result<(String, Trace)> {
+/// A start to draw.
+struct Found {
+    name: String,
+    start: Kept,
+    /// Where its key is kept, if it is of one.
+    key: Option<KeyDir>,
+}
+
+/// The start that a user means: the last that is kept of a key, or a trace in a file.
+fn find(start: &Path, store: &Store) -> Result<Found> {
     let name = start.to_string_lossy();
     let kept = keys::candidates(&name)
         .iter()
@@ -128,7 +140,14 @@ fn find(start: &Path, store: &Store) -> Result<(String, Trace)> {
     let Some(kept) = kept else {
         if start.symlink_metadata().is_ok() {
             let name = start.file_name().unwrap_or(start.as_os_str());
-            return Ok((name.to_string_lossy().into_owned(), files::trace(start)?));
+            return Ok(Found {
+                name: name.to_string_lossy().into_owned(),
+                start: Kept {
+                    trace: files::trace(start)?,
+                    outcome: None,
+                },
+                key: None,
+            });
         }
         bail!(
             "{name:?} is neither a key nor a file: `headstart status` lists the keys, `headstart record` writes traces"
@@ -136,13 +155,43 @@ fn find(start: &Path, store: &Store) -> Result<(String, Trace)> {
     };
     for path in kept.traces().iter().rev() {
         if let Some(trace) = kept.trace(path).or_tell(|line| complain(&line)) {
-            return Ok((kept.key().to_string(), trace));
+            let outcomes = kept.outcomes(|line| complain(&line));
+            let started = trace.meta.started_unix_ns;
+            let outcome = outcomes.into_iter().find(|it| it.started_unix_ns == started);
+            return Ok(Found {
+                name: kept.key().to_string(),
+                start: Kept { trace, outcome },
+                key: Some(kept),
+            });
         }
     }
     bail!(
         "no trace is kept of {}: it has one after the next start that is recorded",
         kept.key()
     )
+}
+
+/// Its floor; `None` where that cannot be told, as of a start on another machine.
+fn floor(it: &Found, store: &Store) -> Option<FloorLine> {
+    let costs = Costs {
+        store,
+        class: None,
+        anew: false,
+    };
+    let found = of_start(&it.start, it.key.as_ref(), &costs, None, &mut |line| {
+        complain(&line)
+    })
+    .ok()?;
+    let cause = |(cause, ns): (&str, u64)| (cause.to_string(), ns);
+    (found.floor.bytes > 0).then(|| FloorLine {
+        ns: found.floor.floor_ns,
+        causes: found
+            .above
+            .iter()
+            .flat_map(|above| above.parts())
+            .map(cause)
+            .collect(),
+    })
 }
 
 /// Beside whoever asks, named after the start.
