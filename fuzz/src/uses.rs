@@ -9,6 +9,7 @@ use headstart_model::{FilePath, Outcome, Profile, Trace, testing};
 use headstart_plan::{PlanOptions, plan, recorded_metadata, wanted};
 use headstart_report::diff::{Side, diff, of_plan, of_profile, of_trace};
 use headstart_report::explain::{Known, Now, explain};
+use headstart_report::export;
 use headstart_report::{Detail, outcome, plan as plans, profile as profiles, trace as traces};
 use peak_alloc::PeakAlloc;
 use rustix::time::{ClockId, clock_gettime};
@@ -105,6 +106,20 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
     with("showing a trace", &|it| {
         traces::Summary::of(&it, bytes.len());
         show(&it, traces::text(&it, bytes.len(), ALL));
+    });
+    // What names too long paths too often is refused.
+    with("exporting a trace", &|it| drop(export::csv(&it, &mut std::io::sink())));
+    with("exporting a trace as Parquet", &|it| {
+        drop(export::parquet(&it, &mut std::io::sink()));
+    });
+    with("exporting a trace for Perfetto", &|it| {
+        drop(export::perfetto(&it, &mut std::io::sink()));
+    });
+    with("exporting stacks of a trace", &|it| {
+        if let Some(waits) = export::Waits::of(&it) {
+            let owners = std::collections::BTreeMap::new();
+            waits.folded(&owners, &mut std::io::sink()).expect("nowhere has room");
+        }
     });
     with("comparing a trace", &|it| {
         let mut few = testing::trace();

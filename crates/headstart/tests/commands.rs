@@ -26,6 +26,8 @@ fn wrong_usage_is_2() {
         &["plan", "p", "-o", "x", "--device", "tape"],
         &["diff", "one"],
         &["chart", "one", "two"],
+        &["export", "t", "-o", "x"],
+        &["export", "t", "-o", "x", "--to", "paper"],
         &["show"],
         &["forget"],
     ] {
@@ -176,6 +178,61 @@ fn the_pipeline_step_by_step() {
         .refused(&["trace", "plan"]);
     case.headstart(&["replay", "p.profile"])
         .refused(&["p.profile", "no plan"]);
+}
+
+#[test]
+fn what_a_chart_needs_is_recorded_on_request_and_exported() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let program = program(&case);
+    let record = |words: &[&str]| {
+        let ran = case.headstart(&[&["record"], words, &["--", &program]].concat());
+        assert_eq!(ran.code(), 0, "{}", ran.err);
+        ran.err
+    };
+    assert_eq!(record(&["-o", "plain"]), "");
+    assert_eq!(record(&["-o", "chart", "--chart"]), "");
+    assert_eq!(
+        case.json(&["show", "--json", "plain"])["activity"],
+        serde_json::Value::Null
+    );
+    let trace = case.json(&["show", "--json", "chart"]);
+    assert_eq!(trace["activity"]["lost"], 0);
+    assert!(!trace["activity"]["slices"].as_array().unwrap().is_empty());
+    // Where it cannot be recorded one line says so, and the recording is as any other.
+    let said = record(&["-o", "without", "--chart", "--backend", "tracefs"]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("tracefs"), "{said}");
+    assert_eq!(
+        case.json(&["show", "--json", "without"])["activity"],
+        serde_json::Value::Null
+    );
+
+    for form in ["csv", "parquet", "perfetto", "folded"] {
+        let made = case.headstart(&["export", "chart", "--to", form, "-o", form]);
+        assert_eq!((made.code(), &*made.out, &*made.err), (0, "", ""), "{form}");
+    }
+    let table = std::fs::read_to_string(case.path("csv")).unwrap();
+    let data = case.path("data").canonicalize().unwrap();
+    let read = format!(",{},", data.display());
+    assert!(
+        table
+            .lines()
+            .any(|line| line.contains(",use,read,") && line.contains(&read))
+    );
+    assert!(std::fs::read(case.path("parquet")).unwrap().ends_with(b"PAR1"));
+    assert!(std::fs::metadata(case.path("perfetto")).unwrap().len() > 1000);
+    // A table needs no waits, stacks do.
+    assert_eq!(
+        case.headstart(&["export", "plain", "--to", "csv", "-o", "csv"])
+            .code(),
+        0
+    );
+    let stacks = case.headstart(&["export", "plain", "--to", "folded", "-o", "none"]);
+    stacks.refused(&["plain", "record --chart"]);
+    assert!(!case.path("none").exists());
 }
 
 #[test]

@@ -204,7 +204,11 @@ fn read_by_all(case: &Case, name: &str, words: &[&[&str]], why: &str) -> bool {
     any
 }
 
-const OF_TRACE: &[&[&str]] = &[&["show", "FILE"], &["learn", "FILE", "-o", "out"]];
+const OF_TRACE: &[&[&str]] = &[
+    &["show", "FILE"],
+    &["learn", "FILE", "-o", "out"],
+    &["export", "FILE", "--to", "csv", "-o", "out"],
+];
 const OF_PLAN: &[&[&str]] = &[&["show", "FILE", "--pages"], &["replay", "FILE", "--wait"]];
 
 #[test]

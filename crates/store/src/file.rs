@@ -23,7 +23,22 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 
 /// The same, with permissions of its own.
 pub fn write_whole_for(path: &Path, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
-    replace(path, |temporary| fill(temporary, bytes, mode))
+    replace(path, |temporary| {
+        fill(temporary, |file| file.write_all(bytes), mode)
+    })
+}
+
+/// As [`write_whole`], for what is too large to be held in memory: `write` writes it, in pieces of any size.
+pub fn write_whole_by(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), StoreError> {
+    let buffered = |file: &mut File| {
+        let mut out = io::BufWriter::with_capacity(1 << 16, file);
+        write(&mut out)?;
+        out.flush()
+    };
+    replace(path, |temporary| fill(temporary, buffered, 0o600))
 }
 
 /// Makes a symbolic link to `target` in place of a file or a link that is there: as a file that is written whole.
@@ -55,12 +70,16 @@ fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), StoreError>) -> R
     sync_directory(directory)
 }
 
-fn fill(temporary: &Path, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
+fn fill(
+    temporary: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+    mode: u32,
+) -> Result<(), StoreError> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(CWD, temporary, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|e| StoreError::io("create", temporary, e))?;
     let mut file = File::from(fd);
-    file.write_all(bytes)
+    write(&mut file)
         // Whatever the umask is.
         .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
         .and_then(|()| file.sync_all())

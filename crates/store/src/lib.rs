@@ -34,7 +34,7 @@ mod store;
 pub use bypass::Bypass;
 pub use device::DeviceCost;
 pub use error::StoreError;
-pub use file::{link_whole, read_bounded, write_whole, write_whole_for};
+pub use file::{link_whole, read_bounded, write_whole, write_whole_by, write_whole_for};
 pub use keydir::{KeyDir, KeyLock, Loaded, Turns};
 pub use limits::Limits;
 pub use log::Log;

@@ -1,11 +1,12 @@
 //! `headstart export`: a trace for other programs.
 
 use crate::files;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use headstart_model::FilePath;
 use headstart_report::export::{self, Waits};
-use headstart_store::write_whole;
+use headstart_store::write_whole_by;
 use headstart_system::packages;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Write a trace for other programs: databases, Perfetto, flame graphs.
@@ -53,11 +54,11 @@ enum Form {
 
 pub fn run(args: Args) -> Result<()> {
     let trace = files::trace(&args.trace)?;
-    let mut bytes = Vec::new();
-    let made = match args.to {
-        Form::Csv => export::csv(&trace, &mut bytes),
-        Form::Parquet => export::parquet(&trace, &mut bytes),
-        Form::Perfetto => export::perfetto(&trace, &mut bytes),
+    let write = |write: &dyn Fn(&mut dyn Write) -> io::Result<()>| write_whole_by(&args.output, write);
+    match args.to {
+        Form::Csv => write(&|out| export::csv(&trace, out)),
+        Form::Parquet => write(&|out| export::parquet(&trace, out)),
+        Form::Perfetto => write(&|out| export::perfetto(&trace, out)),
         Form::Folded => {
             let Some(waits) = Waits::of(&trace) else {
                 bail!(
@@ -67,10 +68,8 @@ pub fn run(args: Args) -> Result<()> {
             };
             let paths = waits.paths().map(FilePath::as_bytes).collect();
             let owners = packages::owners(Path::new(packages::LISTS), &paths);
-            waits.folded(&owners, &mut bytes)
+            write(&|out| waits.folded(&owners, out))
         }
-    };
-    made.with_context(|| format!("cannot export {}", args.trace.display()))?;
-    write_whole(&args.output, &bytes)?;
+    }?;
     Ok(())
 }

@@ -1,8 +1,32 @@
 //! The table of accesses, which all exports of tables have: its columns, and a trace as its rows.
 
-use headstart_model::Trace;
 use headstart_model::trace::{LookupKind, UseKind};
+use headstart_model::{FilePath, Trace};
 use std::borrow::Cow;
+use std::io;
+
+/// The most bytes of the texts of all rows, 256 for each row that a trace may have. Each use names its file anew here: long
+/// paths would make gigabytes of a small trace.
+const MOST_TEXT: usize = 80 << 20;
+
+/// Refuses a trace of which every row names long paths.
+pub(super) fn bounded(trace: &Trace) -> io::Result<()> {
+    let length = |path: &FilePath| path.as_bytes().len();
+    let files: Vec<usize> = trace.files.iter().map(|it| length(&it.path)).collect();
+    let runs: Vec<usize> = trace.processes.iter().map(|it| length(&it.executable)).collect();
+    let of = |lengths: &[usize], index: u32| lengths.get(index as usize).copied().unwrap_or(0);
+    let uses = trace.uses.iter();
+    let uses = uses.map(|it| of(&files, it.file) + of(&runs, it.process));
+    let lookups = trace.lookups.iter();
+    let lookups = lookups.map(|it| length(&it.path) + of(&runs, it.process));
+    let all: usize = uses.chain(lookups).sum();
+    match all > MOST_TEXT {
+        true => Err(io::Error::other(format!(
+            "its rows would name {all} bytes of paths, {MOST_TEXT} are allowed"
+        ))),
+        false => Ok(()),
+    }
+}
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

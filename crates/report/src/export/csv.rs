@@ -1,11 +1,12 @@
 //! Accesses as comma-separated values (RFC 4180, with a line feed at the end of a line).
 
-use super::access::{COLUMNS, Value, rows};
+use super::access::{COLUMNS, Value, bounded, rows};
 use headstart_model::Trace;
 use std::io::{self, Write};
 
 /// Writes the accesses of a trace, after a line of column names. What a row is without is empty.
 pub fn csv(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+    bounded(trace)?;
     writeln!(out, "{}", COLUMNS.map(|(name, ..)| name).join(","))?;
     for row in rows(trace) {
         for (index, value) in row.iter().enumerate() {

@@ -1,16 +1,19 @@
 //! Accesses as a Parquet file.
 //!
 //! Of the format no more than a table needs: one data page for each column of a row group, values as they are (PLAIN), the
-//! presence of values as run lengths (RLE), pages compressed by zstd. The crate `parquet` would add a fifth to the binary,
-//! which is read from a cold disk at each boot.
+//! presence of values as run lengths (RLE), pages compressed by zstd. A library of all of the format would be read from a cold
+//! disk at each boot, for an export now and then.
 
-use super::access::{COLUMNS, Row, Type, Value, rows};
+use super::access::{COLUMNS, Row, Type, Value, bounded, rows};
 use super::thrift::Struct;
 use headstart_model::Trace;
 use std::io::{self, Write};
 
-/// Rows of a row group: what is in memory at a time is below some tens of megabytes, whatever the paths are.
+/// The most rows of a row group.
 const GROUP: usize = 8 << 10;
+
+/// The bytes of texts after which a row group ends before: they are in memory three times.
+const GROUP_BYTES: usize = 4 << 20;
 
 /// The level of compression: a quick one.
 const LEVEL: i32 = 3;
@@ -45,12 +48,18 @@ fn types(of: Type) -> (i32, Option<i32>) {
 
 /// Writes the accesses of a trace.
 pub fn parquet(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+    bounded(trace)?;
     let mut file = File { out, written: 0 };
     file.put(MAGIC)?;
     let (mut groups, mut total) = (Vec::new(), 0);
     let mut rows = rows(trace);
     loop {
-        let group: Vec<Row<'_>> = rows.by_ref().take(GROUP).collect();
+        let (mut group, mut bytes): (Vec<Row<'_>>, usize) = (Vec::new(), 0);
+        while group.len() < GROUP && bytes < GROUP_BYTES {
+            let Some(row) = rows.next() else { break };
+            bytes += row.iter().map(text_bytes).sum::<usize>();
+            group.push(row);
+        }
         if group.is_empty() {
             break;
         }
@@ -79,6 +88,13 @@ pub fn parquet(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     file.put(&footer)?;
     file.put(&(footer.len() as u32).to_le_bytes())?;
     file.put(MAGIC)
+}
+
+fn text_bytes(value: &Value<'_>) -> usize {
+    match value {
+        Value::Text(text) => text.len(),
+        _ => 0,
+    }
 }
 
 /// What is written to, and how much was.

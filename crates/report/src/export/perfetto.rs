@@ -4,6 +4,7 @@
 //! Numbers of fields are those of protos/perfetto/trace/perfetto_trace.proto; a test reads what is written with that
 //! schema.
 
+use super::access::bounded;
 use super::protobuf::Message;
 use headstart_model::activity::{Activity, BlockRequest, RequestKind, ThreadState};
 use headstart_model::trace::{LookupKind, Process, UseKind};
@@ -46,6 +47,7 @@ const BYTES: u64 = 3;
 
 /// Writes a trace.
 pub fn perfetto(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+    bounded(trace)?;
     let mut writer = Perfetto {
         out,
         tracks: 0,

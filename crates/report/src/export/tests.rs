@@ -259,3 +259,14 @@ fn a_parquet_file_has_its_magic_at_both_ends_and_grows_by_row_groups() {
     parquet(&testing::trace(), &mut out).unwrap();
     assert!(out.ends_with(b"PAR1"));
 }
+
+#[test]
+fn a_small_trace_does_not_become_gigabytes() {
+    let mut trace = trace();
+    // The last file has the longest path.
+    trace.uses = (0..100_000).map(|ms| testing::used(ms, 7, ms, 1)).collect();
+    for export in [csv, parquet, perfetto] {
+        let refused = export(&trace, &mut std::io::sink()).unwrap_err();
+        assert!(refused.to_string().contains("bytes of paths"), "{refused}");
+    }
+}
