@@ -43,7 +43,7 @@ fn section(kind: Kind, bytes: &[u8], random: &mut Random, change: Change<'_>) ->
         let own = file.section(&tag, MOST).ok()?;
         let content = match (tag == changed, &tag) {
             (false, _) => own,
-            (true, b"COLS" | b"PATH") => columns(&own, random, change)?,
+            (true, b"COLS" | b"PATH" | b"ACTV") => columns(&own, random, change)?,
             (true, _) => bent(&own, random, change),
         };
         // A plan is stored as it is; of the others what is large has to fit the fuzzer's inputs.
@@ -171,7 +171,8 @@ fn apart(of: &FilePath, number: u64) -> FilePath {
 fn trace(mut it: Trace, random: &mut Random) -> Option<Vec<u8>> {
     use headstart_model::limits::{FILES, LOOKUPS, MAPPINGS, MARKS, MISSES, PROCESSES, USES};
     for _ in 0..=random.below(3) {
-        match random.below(12) {
+        match random.below(14) {
+            12 | 13 => activity(&mut it, random)?,
             0 => more(&mut it.uses, USES, random, |used, n| {
                 used.time_ns = used.time_ns.wrapping_add(n % (1 << 40));
                 used.start = used.start.wrapping_add(n % (1 << 20));
@@ -230,6 +231,50 @@ fn trace(mut it: Trace, random: &mut Random) -> Option<Vec<u8>> {
         }
     }
     it.forged().ok()
+}
+
+/// Rows of what the processors, devices and memory did.
+fn activity(it: &mut Trace, random: &mut Random) -> Option<()> {
+    use headstart_model::limits::{BLOCK_DEVICES, REQUESTED, SAMPLES, SLICES};
+    let activity = it.activity.as_mut()?;
+    match random.below(6) {
+        0 => {
+            more(&mut activity.requests, REQUESTED, random, |request, n| {
+                request.sector = n % (1 << 40);
+            });
+            activity.requests.sort_by_key(|request| request.issued_ns);
+        }
+        1 => {
+            more(&mut activity.slices, SLICES, random, |slice, n| {
+                slice.to_ns = slice.to_ns.saturating_add(n % (1 << 40));
+                slice.thread = n as u32;
+            });
+            activity.slices.sort_by_key(|slice| slice.from_ns);
+        }
+        2 => {
+            more(&mut activity.processors, SAMPLES, random, |sample, n| {
+                sample.busy = (n % 1024) as f32 / 1000.0;
+            });
+            more(&mut activity.memory, SAMPLES, random, |sample, n| sample.free = n);
+        }
+        3 => more(&mut activity.devices, BLOCK_DEVICES, random, |device, n| {
+            device.name = format!("{n}");
+        }),
+        4 => {
+            let request = any(&mut activity.requests, random)?;
+            (request.sector, request.sectors) = (random.number(), random.number() as u32);
+            request.device = random.number() as u32;
+            request.process = random.one_in(2).then(|| random.number() as u32);
+            request.completed_ns = random.one_in(2).then(|| random.number());
+        }
+        _ => {
+            let slice = any(&mut activity.slices, random)?;
+            (slice.from_ns, slice.to_ns) = (random.number(), random.number());
+            slice.process = random.number() as u32;
+            activity.lost = random.number();
+        }
+    }
+    Some(())
 }
 
 fn profile(mut it: Profile, random: &mut Random) -> Option<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! /etc/headstart/headstart.toml: what boots leave out. Everything has a default, and the file need not exist.
+//! /etc/headstart/headstart.toml: what boots leave out and record. Everything has a default, and the file need not exist.
 
 use headstart_model::FilePath;
 use headstart_store::read_bounded;
@@ -27,6 +27,8 @@ pub struct Boot {
     pub exclude: Vec<String>,
     /// Every so many boots one is not read ahead, to compare with; 0 for never.
     pub control_every: u32,
+    /// Whether what a chart needs beyond a trace is recorded, too.
+    pub chart: bool,
 }
 
 impl Default for Boot {
@@ -36,6 +38,7 @@ impl Default for Boot {
         Boot {
             exclude: exclude.map(String::from).to_vec(),
             control_every: 10,
+            chart: false,
         }
     }
 }
@@ -84,7 +87,9 @@ mod tests {
         let it = parse("[boot]\nexclude = [\"/srv/cache\"]\n").unwrap().boot;
         assert_eq!((it.exclude.len(), it.control_every), (1, 10));
         assert_eq!(it.excluded(Path::new("/state")).len(), 2);
+        assert!(!it.chart);
         assert_eq!(parse("[boot]\ncontrol_every = 0").unwrap().boot.control_every, 0);
+        assert!(parse("[boot]\nchart = true").unwrap().boot.chart);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::manager::Manager;
 use crate::sessions::sessions;
-use headstart_record::Activity;
+use headstart_record::Progress;
 use std::time::{Duration, Instant};
 
 /// The longest a boot is recorded.
@@ -34,7 +34,7 @@ pub struct End {
     finished_ns: Option<u64>,
     screen: bool,
     up: bool,
-    since: Option<(Instant, Activity)>,
+    since: Option<(Instant, Progress)>,
 }
 
 impl End {
@@ -78,7 +78,7 @@ impl End {
     }
 
     /// Whether the boot has ended, given what has happened so far.
-    pub fn ended(&mut self, activity: Option<&Activity>) -> Option<Why> {
+    pub fn ended(&mut self, progress: Option<&Progress>) -> Option<Why> {
         if self.begun.elapsed() >= LIMIT {
             return Some(Why::Limit);
         }
@@ -86,22 +86,22 @@ impl End {
         if !self.up {
             return None;
         }
-        match activity {
-            Some(activity) => self.quiet(activity, Instant::now()).then_some(Why::Quiet),
+        match progress {
+            Some(progress) => self.quiet(progress, Instant::now()).then_some(Why::Quiet),
             // Nothing records: there is nothing to wait for.
             None => Some(Why::Quiet),
         }
     }
 
-    fn quiet(&mut self, activity: &Activity, now: Instant) -> bool {
+    fn quiet(&mut self, progress: &Progress, now: Instant) -> bool {
         if let Some((since, before)) = &self.since {
-            let pages = activity.pages.saturating_sub(before.pages);
-            let cpu = activity.cpu_seconds - before.cpu_seconds;
+            let pages = progress.pages.saturating_sub(before.pages);
+            let cpu = progress.cpu_seconds - before.cpu_seconds;
             if pages <= FEW_PAGES && cpu <= LITTLE_CPU * QUIET.as_secs_f64() {
                 return now.duration_since(*since) >= QUIET;
             }
         }
-        self.since = Some((now, activity.clone()));
+        self.since = Some((now, progress.clone()));
         false
     }
 }
@@ -115,8 +115,8 @@ mod tests {
         let start = Instant::now();
         let mut end = End::new(start);
         let mut at = |seconds: u64, pages, cpu_seconds| {
-            let activity = Activity { pages, cpu_seconds };
-            end.quiet(&activity, start + Duration::from_secs(seconds))
+            let progress = Progress { pages, cpu_seconds };
+            end.quiet(&progress, start + Duration::from_secs(seconds))
         };
         assert!(!at(0, 1000, 1.0));
         assert!(!at(1, 1030, 1.1));

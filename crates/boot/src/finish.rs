@@ -176,10 +176,10 @@ fn finish(
     mode: Mode,
     times: &[(u64, String)],
 ) -> Result<Trace, RecordError> {
-    let (began_ns, activity) = (recorder.began_ns(), recorder.activity());
+    let (began_ns, progress) = (recorder.began_ns(), recorder.progress());
     let mut trace = recorder.finish(reason)?;
     trace.marks = stages::marks(times, began_ns);
     trace.meta.replayed = mode == Mode::Replay;
-    trace.end.cpu_ns = Some((activity.cpu_seconds * 1e9) as u64).filter(|ns| *ns > 0);
+    trace.end.cpu_ns = Some((progress.cpu_seconds * 1e9) as u64).filter(|ns| *ns > 0);
     Ok(trace)
 }

@@ -85,7 +85,8 @@ pub fn run(store: &Store, place: Place, waiters: Waiters) -> Result<()> {
         free_ns: 0,
     };
     // Attaching the recorder takes the processor, reading the plan the disk.
-    let attach = std::thread::Builder::new().spawn(|| Recorder::start(&options()));
+    let options = options(boot.config.boot.chart);
+    let attach = std::thread::Builder::new().spawn(move || Recorder::start(&options));
     boot.begin();
     let attached = attach.ok().and_then(|thread| thread.join().ok());
     let mut recording = Recording::new(attached.unwrap_or(Err(RecordError::ThreadGone)));
@@ -117,8 +118,9 @@ fn only_one(run: &Path) -> Result<Option<File>> {
 }
 
 /// Everybody but this process, until it says that it is enough.
-fn options() -> Options {
+fn options(activity: bool) -> Options {
     Options {
+        activity,
         limit: end::LIMIT,
         early_instance: Some(EARLY_INSTANCE.into()),
         ..Options::system()
@@ -132,6 +134,10 @@ impl Boot<'_> {
             Ok(recorder) => {
                 let (backend, evidence) = (recorder.backend(), recorder.evidence());
                 self.last.recorder = Some(format!("{backend:?}, {evidence:?}").to_lowercase());
+                if let Some(why) = recorder.no_activity() {
+                    self.notes
+                        .tell(format!("recording without what a chart needs: {why}"));
+                }
             }
             Err(_) if recording.waits() => {}
             Err(error) => self.notes.tell(format!("not recording: {error}")),
@@ -176,7 +182,7 @@ impl Boot<'_> {
             if self.told_to_end() {
                 return None;
             }
-            if recording.look(&options()) {
+            if recording.look(&options(self.config.boot.chart)) {
                 self.tell_of(recording);
             }
             self.begin_where_mounted();
@@ -194,9 +200,9 @@ impl Boot<'_> {
             if !self.barrier.is_closed() {
                 self.need.look();
             }
-            let activity = recording.get().ok().map(Recorder::activity);
+            let progress = recording.get().ok().map(Recorder::progress);
             // A replay that goes on is no reason to wait: what it has left nobody needed.
-            if let Some(why) = end.ended(activity.as_ref()) {
+            if let Some(why) = end.ended(progress.as_ref()) {
                 return Some(why);
             }
         }

@@ -1,8 +1,8 @@
 //! The command line: the one source of help, man pages and completions.
 
 use crate::commands::{
-    boot, compare, diff, doctor, explain, forget, generate, learn, mark, plan, record, replay, run, show,
-    status,
+    boot, compare, diff, doctor, explain, export, forget, generate, learn, mark, plan, record, replay, run,
+    show, status,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -41,6 +41,7 @@ pub enum Command {
     Explain(explain::Args),
     Diff(diff::Args),
     Compare(compare::Args),
+    Export(export::Args),
     Status(status::Args),
     Forget(forget::Args),
     Boot(boot::Args),

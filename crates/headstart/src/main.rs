@@ -13,8 +13,8 @@ use anyhow::Result;
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
 use commands::{
-    boot, compare, diff, doctor, explain, forget, generate, learn, mark, plan, record, replay, run, show,
-    status,
+    boot, compare, diff, doctor, explain, export, forget, generate, learn, mark, plan, record, replay, run,
+    show, status,
 };
 use headstart_session::{complain, store};
 use headstart_system::launch::survive_file_limit;
@@ -48,6 +48,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Plan(args) => plan::run(args, &store(state)?),
         Command::Replay(args) => replay::run(args, &store(state)?),
         Command::Show(args) => show::run(args),
+        Command::Export(args) => export::run(args),
         Command::Explain(args) => explain::run(args, &store(state)?),
         Command::Diff(args) => diff::run(args),
         Command::Compare(args) => compare::run(args, &store(state)?),

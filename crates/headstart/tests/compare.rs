@@ -418,3 +418,49 @@ fn the_count_is_blktraces_own() {
         "{bytes} bytes and {size} KiB"
     );
 }
+
+/// A trace that was recorded with what block devices did needs nothing else.
+#[test]
+fn a_trace_tells_itself_what_was_read() {
+    if !can_mount() || !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = LoopFs::create(&Spec::new("ext4"), python).unwrap();
+    fs.remount_cold().unwrap();
+    let before = fs.reads();
+    let mount = fs.mount_point();
+    let mut words = vec![
+        "record",
+        "--chart",
+        "-o",
+        "t.trace",
+        "--",
+        "chroot",
+        mount.to_str().unwrap(),
+    ];
+    words.extend(PROGRAM);
+    assert_eq!(case.headstart(&words).code(), 0);
+    let counted = fs.reads() - before;
+    let document = case.json(&["compare", "t.trace", "--json"]);
+    let part = part(&document, &mount);
+    let (bytes, explained) = (
+        part["bytes"].as_u64().unwrap(),
+        part["explained"].as_u64().unwrap(),
+    );
+    println!(
+        "{bytes} bytes, {explained} explained; the device counted {}",
+        counted.bytes
+    );
+    assert!(
+        bytes > 5 << 20 && explained * 100 >= bytes * 99,
+        "{explained} of {bytes}"
+    );
+    assert!(
+        bytes.abs_diff(counted.bytes) * 200 <= bytes,
+        "{bytes} and {}",
+        counted.bytes
+    );
+    let blocks = document["blocks"].as_array().unwrap();
+    assert!(blocks.iter().all(|block| block["time_ns"].as_i64() >= Some(0)));
+}

@@ -91,6 +91,13 @@ limits! {
     USES = 128 * KIB, Trace, "uses", "fifteen times the uses, look-ups and metadata misses of LibreOffice";
     LOOKUPS = 128 * KIB, Trace, "look-ups", "fifteen times the uses, look-ups and metadata misses of LibreOffice";
     MISSES = 64 * KIB, Trace, "metadata misses", "eight times the uses, look-ups and metadata misses of LibreOffice";
+    ACTV = 8 * MIB, Trace, "bytes of ACTV, decoded", "eight for each row that may be";
+    ROWS = MIB, Trace, "rows of all tables, all but slices counted twice", "of 32 bytes they are half of what may be taken; the tables of COLS and the processes are 917,504";
+    REQUESTED = 256 * KIB, Trace, "block requests", "a disk answers 200 a second, flash that many in a minute of a start";
+    SLICES = MIB, Trace, "slices of threads", "as rows";
+    SAMPLES = 64 * KIB, Trace, "samples of processors, and of memory", "one each 0.1 seconds for two hours";
+    BLOCK_DEVICES = 1024, Trace, "block devices", "a machine full of loop devices has some hundreds";
+    BLOCK_NAME = 64, Trace, "bytes of a block device's name", "the kernel's have 31 at most";
     MISS_PAGES = 1 << 20, Trace, "pages of a metadata miss", "a block has at most 64 KiB, and no readahead is near 4 GiB";
 
     HEAD = 8 * KIB, Profile, "bytes of HEAD, decoded", "a key and some numbers";

@@ -1,5 +1,6 @@
 //! Small nouns for the tests of all crates, of which a test changes what it is about. Behind the feature `testing`.
 
+use crate::activity::{BlockDevice, BlockRequest, BusySample, MemorySample, RequestKind, Slice, ThreadState};
 use crate::format::FormatError;
 use crate::machine::{Cost, DeviceClass};
 use crate::plan::{PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request};
@@ -8,7 +9,7 @@ use crate::trace::{
     Backend, End, EndReason, Evidence, File, FileState, Filesystem, Lookup, LookupKind, Lost, Meta, Process,
     Scope, Use, UseKind,
 };
-use crate::{FilePath, Key, Profile, Trace};
+use crate::{Activity, FilePath, Key, Profile, Trace};
 
 /// A disk with one head: 100 MB/s, 5 ms.
 pub const DISK: Cost = Cost {
@@ -159,6 +160,55 @@ pub fn trace() -> Trace {
         metadata: Vec::new(),
         marks: Vec::new(),
         activity: None,
+    }
+}
+
+/// One row of each kind, of a disk of 1 GiB and the process of [`trace`].
+pub fn activity() -> Activity {
+    Activity {
+        devices: vec![BlockDevice {
+            major: 8,
+            minor: 0,
+            name: "sda".into(),
+            sectors: 1 << 21,
+        }],
+        requests: vec![BlockRequest {
+            issued_ns: 3_000_000,
+            completed_ns: Some(8_000_000),
+            device: 0,
+            sector: 2048,
+            sectors: 32,
+            kind: RequestKind::Read,
+            metadata: false,
+            ahead: true,
+            process: Some(0),
+        }],
+        slices: vec![
+            slice(1, 3, ThreadState::Running),
+            slice(3, 8, ThreadState::WaitingForDisk),
+        ],
+        processors: vec![BusySample {
+            time_ns: 100_000_000,
+            busy: 0.25,
+        }],
+        memory: vec![MemorySample {
+            time_ns: 100_000_000,
+            free: 1 << 30,
+            page_cache: 1 << 29,
+            dirty: 4096,
+        }],
+        lost: 0,
+    }
+}
+
+/// What the first thread of the process of [`trace`] did between two milliseconds.
+pub fn slice(from_ms: u64, to_ms: u64, state: ThreadState) -> Slice {
+    Slice {
+        from_ns: from_ms * 1_000_000,
+        to_ns: to_ms * 1_000_000,
+        process: 0,
+        thread: 7,
+        state,
     }
 }
 

@@ -291,6 +291,12 @@ impl Trace {
         self.uses.len() + self.lookups.len() + self.metadata.len()
     }
 
+    /// How much of [`ROWS`](crate::limits::ROWS) it takes without its activity: twice its processes, files, uses, look-ups
+    /// and metadata misses.
+    pub fn rows(&self) -> usize {
+        2 * (self.processes.len() + self.files.len() + self.kept())
+    }
+
     /// Why nothing may be learned from this trace, or `None` for a whole one.
     pub fn unfit(&self) -> Option<String> {
         if self.lost.events > 0 {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use headstart_model::activity::{Activity, BlockRequest, Slice};
 use headstart_model::format::{Container, Kind, Writer};
 use headstart_model::plan::{PlanFile, PlanFileEntry, Request, RequestKind};
 use headstart_model::profile::Entry;
@@ -55,6 +56,7 @@ fn sound() -> Vec<Vec<u8>> {
     trace.files = vec![testing::file("/bin/true")];
     trace.uses = vec![testing::used(1, 0, 0, 3)];
     trace.lookups = vec![testing::lookup(2, "/etc")];
+    trace.activity = Some(testing::activity());
     let entry = Entry {
         ranges: vec![testing::range(0, 3, 1.0)],
         ..testing::entry("/bin/true")
@@ -141,6 +143,31 @@ fn audit_06_a_count_in_any_place_takes_no_memory() {
     }
 }
 
+/// So much activity.
+fn active(requests: usize, slices: usize) -> Activity {
+    let one = testing::activity();
+    let (request, slice) = (one.requests[0], one.slices[0]);
+    Activity {
+        requests: (0..requests as u64)
+            .map(|n| BlockRequest {
+                issued_ns: n * 100_000,
+                completed_ns: Some(n * 100_000 + 70_000),
+                sector: n.wrapping_mul(0x9e37_79b9) % (1 << 31),
+                ..request
+            })
+            .collect(),
+        slices: (0..slices as u64)
+            .map(|n| Slice {
+                from_ns: n * 60_000,
+                to_ns: n * 60_000 + 200_000,
+                thread: 7 + n as u32 % 50,
+                ..slice
+            })
+            .collect(),
+        ..one
+    }
+}
+
 /// A path of `length` bytes, of which there are many.
 fn path(index: usize, length: usize) -> String {
     format!("/{index:0width$}", width = length - 1)
@@ -182,7 +209,23 @@ fn audit_06_the_largest_files_that_are_allowed_are_read_in_little_memory() {
         })
         .collect();
     assert!(bounded("the largest trace", &trace.to_bytes().unwrap()));
+    // What it leaves room for of what else was done.
+    let left = limits::ROWS - trace.rows();
+    trace.activity = Some(active(left / 4, left / 2));
+    assert!(bounded(
+        "the largest trace with activity",
+        &trace.to_bytes().unwrap()
+    ));
+    trace.activity = Some(active(left / 4 + 1, left / 2));
+    assert!(trace.to_bytes().is_err());
     drop(trace);
+    for (requests, slices) in [(limits::REQUESTED, limits::ROWS / 2 - 2), (0, limits::SLICES - 2)] {
+        let trace = Trace {
+            activity: Some(active(requests, slices)),
+            ..testing::trace()
+        };
+        assert!(bounded("the largest activity", &trace.to_bytes().unwrap()));
+    }
 
     let length = limits::ENTRY_BYTES / limits::ENTRIES;
     let entry = |index: usize| Entry {

@@ -28,6 +28,10 @@ pub(crate) trait Backend {
     /// Sees nothing more from now on; what was seen before still waits to be drained.
     fn stop(&mut self) -> Result<(), RecordError>;
 
+    /// Why it does not tell what threads and block devices do, although that was asked for; `None` if it does, or was not
+    /// asked.
+    fn no_activity(&self) -> Option<&str>;
+
     /// How long its processes waited for block devices so far, their threads added up, nanoseconds; `None` where it does
     /// not see that.
     fn blocked_ns(&mut self) -> Result<Option<u64>, RecordError>;
@@ -43,4 +47,6 @@ pub(crate) struct Missed {
     pub events: u64,
     /// Look-ups.
     pub lookups: u64,
+    /// What threads and block devices did.
+    pub activity: u64,
 }

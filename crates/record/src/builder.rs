@@ -1,6 +1,7 @@
 //! Events → [`Trace`]: keeps first uses only, names processes and files, and finds out at the end what became of them.
 //! It keeps no more than [`crate::limits`] says.
 
+mod activity;
 mod files;
 mod lookups;
 mod pages;
@@ -13,11 +14,12 @@ use crate::limits::{MISSES, USES};
 use crate::mounts::Mounts;
 use crate::options::Options;
 use crate::places::absolute;
+use activity::Recording;
 use files::{Files, Named};
-use headstart_model::FilePath;
 use headstart_model::trace::{
     Backend, End, EndReason, Evidence, Lookup, Lost, Meta, MetadataMiss, Scope, Trace, Use, UseKind,
 };
+use headstart_model::{FilePath, limits};
 use lookups::Lookups;
 use processes::Processes;
 use std::collections::HashSet;
@@ -40,6 +42,7 @@ pub(crate) struct Builder {
     lost: u64,
     /// Metadata misses for which there was no room.
     dropped: u64,
+    activity: Option<Recording>,
 }
 
 /// What the back-end says at the end.
@@ -53,6 +56,8 @@ pub(crate) struct Ended {
     pub lost: u64,
     /// Look-ups that were not sent.
     pub dropped: u64,
+    /// Activity that was not sent.
+    pub unseen: u64,
 }
 
 impl Builder {
@@ -87,7 +92,13 @@ impl Builder {
             events: 0,
             lost: 0,
             dropped: 0,
+            activity: None,
         })
+    }
+
+    /// What threads, block devices and memory do is kept, too.
+    pub(crate) fn record_activity(&mut self) {
+        self.activity = Some(Recording::default());
     }
 
     /// A process is recorded from now on. In scope tree the start begins with the first.
@@ -114,10 +125,19 @@ impl Builder {
     /// Before a batch of events: sees what was mounted since the last.
     pub(crate) fn refresh(&mut self) {
         self.mounts.refresh();
+        if let Some(activity) = &mut self.activity {
+            activity.sample(monotonic_ns());
+        }
     }
 
     /// Takes an event in.
     pub(crate) fn push(&mut self, event: Event) {
+        if let Event::Ran(_) | Event::Request(_) = event {
+            if let Some(activity) = &mut self.activity {
+                activity.push(&event, &mut self.processes);
+            }
+            return;
+        }
         self.events += 1;
         match event {
             Event::File(seen) => self.files.see(seen, &self.mounts),
@@ -137,6 +157,7 @@ impl Builder {
                 start: seen.start,
                 pages: seen.pages,
             }),
+            Event::Ran(_) | Event::Request(_) => {}
         }
     }
 
@@ -247,7 +268,7 @@ impl Builder {
         for time_ns in times.chain(processes.iter_mut().map(|one| &mut one.start_ns)) {
             *time_ns = since_start(*time_ns);
         }
-        Ok(Trace {
+        let mut trace = Trace {
             meta: self.meta,
             end: End {
                 reason,
@@ -271,7 +292,12 @@ impl Builder {
             metadata: self.metadata,
             marks: Vec::new(),
             activity: None,
-        })
+        };
+        let room = limits::ROWS.saturating_sub(trace.rows());
+        trace.activity = self
+            .activity
+            .map(|activity| activity.finish(started_ns, ended.unseen, room));
+        Ok(trace)
     }
 }
 

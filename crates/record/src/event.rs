@@ -4,6 +4,7 @@
 //! /proc shows.
 
 use headstart_model::PageRange;
+use headstart_model::activity::{RequestKind, ThreadState};
 use headstart_model::trace::{LookupKind, UseKind};
 
 /// A device number as the super block has it (`s_dev`), which is what /proc/self/mountinfo shows.
@@ -53,6 +54,8 @@ pub(crate) enum Event {
     Exit { time_ns: u64, pid: u32 },
     Lookup(LookupSeen),
     Metadata(MetadataSeen),
+    Ran(RanSeen),
+    Request(RequestSeen),
 }
 
 /// A file at first sight. It comes before the first event that has its `id`; a file may be seen anew under another
@@ -127,4 +130,37 @@ pub(crate) struct MetadataSeen {
     pub dev: Dev,
     pub start: u64,
     pub pages: u32,
+}
+
+/// A thread ran, then waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RanSeen {
+    /// When the wait ended.
+    pub time_ns: u64,
+    /// Its process.
+    pub pid: u32,
+    /// Its own number in the same pid namespace.
+    pub thread: u32,
+    /// When it began to run.
+    pub from_ns: u64,
+    /// When it began to wait.
+    pub until_ns: u64,
+    /// What it did then; `None` if that was not known, or if it waited for a processor.
+    pub then: Option<ThreadState>,
+}
+
+/// A request to a block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestSeen {
+    pub issued_ns: u64,
+    /// When it was answered, if it was.
+    pub completed_ns: Option<u64>,
+    pub dev: Dev,
+    pub sector: u64,
+    pub sectors: u32,
+    pub kind: RequestKind,
+    pub metadata: bool,
+    pub ahead: bool,
+    /// The recorded process that asked, where that is known.
+    pub pid: Option<u32>,
 }

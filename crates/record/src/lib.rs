@@ -42,6 +42,7 @@ mod options;
 mod places;
 mod quiet;
 mod recorder;
+mod samples;
 #[cfg(test)]
 mod testing;
 mod tracefs;
@@ -51,6 +52,6 @@ pub use error::RecordError;
 pub use features::{Feature, Features, features};
 pub use headstart_model::Trace;
 pub use options::{BackendChoice, Options, Until};
-pub use quiet::Activity;
+pub use quiet::Progress;
 pub use recorder::Recorder;
 pub use tracefs::BlockReads;

@@ -9,11 +9,11 @@
 //! With all limits reached the tables take less than 96 MiB ([`BYTES`]); beside them are the kernel's buffers, which count twice
 //! (12 MiB for a boot), and at the end the trace that is made of the tables (as much again at most, since rows move, and
 //! files are the only ones that are copied). A recording of anything stays below 256 MiB: tests/flood.rs and the builder's
-//! tests measure that.
+//! tests measure that. Where activity is asked for, it takes 21 MiB more ([`ACTIVITY_BYTES`]).
 
 use headstart_model::limits as format;
 
-pub(crate) use format::{FILES, MAPPINGS, MISSES, PROCESSES, USES};
+pub(crate) use format::{BLOCK_DEVICES, FILES, MAPPINGS, MISSES, PROCESSES, USES};
 
 /// The most look-ups. With the paths of files and executables, one of which may be empty, they are as many paths as a trace
 /// takes.
@@ -42,6 +42,21 @@ pub(crate) const FILE_IDS: usize = 2 * FILES;
 
 /// The most 64-page parts of files that are told apart. Dense they are 64 GiB; scattered reads stop at [`USES`] before.
 pub(crate) const CHUNKS: usize = 256 << 10;
+
+/// The most requests to block devices: with [`SLICES`], at their longest, below `ACTV` of the format.
+pub(crate) const REQUESTS: usize = 128 << 10;
+
+/// The most slices of threads.
+pub(crate) const SLICES: usize = 384 << 10;
+
+/// The most samples of processors, and of memory: those of 27 minutes.
+pub(crate) const SAMPLES: usize = 16 << 10;
+
+/// What activity takes with its limits reached, bytes; besides [`BYTES`], and only where it is asked for.
+pub(crate) const ACTIVITY_BYTES: usize = REQUESTS * 64 + SLICES * 32 + SAMPLES * 48 + BLOCK_DEVICES * 256;
+
+const _: () = assert!(ACTIVITY_BYTES <= 21 << 20);
+const _: () = assert!(REQUESTS * 20 + SLICES * 12 + SAMPLES * 25 + BLOCK_DEVICES * 84 <= format::ACTV);
 
 /// What the tables take with all limits reached, bytes: each with its share of the map's empty places, measured
 /// generously.

@@ -23,6 +23,8 @@ pub struct Options {
     /// Processes (thread group ids in this process's pid namespace) whose doings are never recorded; the recorder's own is
     /// always one of them.
     pub exclude_pids: Vec<u32>,
+    /// Whether what threads, block devices and memory do is recorded too, for charts. Only BPF can.
+    pub activity: bool,
     /// The command, for the trace's description only.
     pub command: Vec<String>,
     /// Whether a replay runs beside the start, for the trace's description only.
@@ -88,6 +90,7 @@ impl Options {
             buffer_bytes: Options::SYSTEM_BUFFER_BYTES,
             early_instance: None,
             exclude_pids: Vec::new(),
+            activity: false,
             command: Vec::new(),
             replayed: false,
         }

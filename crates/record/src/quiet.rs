@@ -14,7 +14,7 @@ const LOOK_AT_CPU_EVERY: Duration = Duration::from_millis(200);
 
 /// What happened so far in a recording.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Activity {
+pub struct Progress {
     /// Pages used for the first time so far.
     pub pages: u64,
     /// CPU time spent so far by the recorded processes that still live and their waited-for children, seconds. In
@@ -73,9 +73,9 @@ impl Shared {
         }
     }
 
-    pub(crate) fn activity(&self) -> Activity {
+    pub(crate) fn progress(&self) -> Progress {
         let state = self.lock();
-        Activity {
+        Progress {
             pages: state.pages,
             cpu_seconds: state.cpu.seconds(),
         }
@@ -90,7 +90,7 @@ impl Shared {
 /// Decides whether it has been quiet for long enough.
 pub(crate) struct QuietRule {
     long_enough: Option<Duration>,
-    since: Option<(Instant, Activity)>,
+    since: Option<(Instant, Progress)>,
 }
 
 impl QuietRule {
@@ -103,18 +103,18 @@ impl QuietRule {
     }
 
     /// Given what happened up to `now`: whether nothing much has for long enough.
-    pub(crate) fn is_quiet(&mut self, activity: &Activity, now: Instant) -> bool {
+    pub(crate) fn is_quiet(&mut self, progress: &Progress, now: Instant) -> bool {
         let Some(long_enough) = self.long_enough else {
             return false;
         };
         if let Some((since, before)) = &self.since {
             let elapsed = now.duration_since(*since);
             let allowed = LITTLE_CPU * long_enough.as_secs_f64();
-            if activity.pages == before.pages && activity.cpu_seconds - before.cpu_seconds <= allowed {
+            if progress.pages == before.pages && progress.cpu_seconds - before.cpu_seconds <= allowed {
                 return elapsed >= long_enough;
             }
         }
-        self.since = Some((now, activity.clone()));
+        self.since = Some((now, progress.clone()));
         false
     }
 }
@@ -123,8 +123,8 @@ impl QuietRule {
 mod tests {
     use super::*;
 
-    fn at(pages: u64, cpu_seconds: f64) -> Activity {
-        Activity { pages, cpu_seconds }
+    fn at(pages: u64, cpu_seconds: f64) -> Progress {
+        Progress { pages, cpu_seconds }
     }
 
     #[test]

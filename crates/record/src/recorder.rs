@@ -2,7 +2,7 @@
 
 use crate::error::RecordError;
 use crate::options::{Options, Until};
-use crate::quiet::{Activity, QuietRule, Shared};
+use crate::quiet::{Progress, QuietRule, Shared};
 use crate::worker::{Command, Worker};
 use headstart_model::trace::{Backend as BackendName, EndReason, Evidence, Trace};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,6 +29,7 @@ pub struct Recorder {
     limit: Duration,
     backend: BackendName,
     evidence: Evidence,
+    no_activity: Option<String>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,7 +85,7 @@ impl Recorder {
                 }
             })
             .map_err(|source| RecordError::io("start the recording thread", source))?;
-        let (backend, evidence) = is_ready.recv().map_err(|_| RecordError::ThreadGone)??;
+        let (backend, evidence, no_activity) = is_ready.recv().map_err(|_| RecordError::ThreadGone)??;
         Ok(Recorder {
             commands,
             shared,
@@ -93,6 +94,7 @@ impl Recorder {
             limit: options.limit,
             backend,
             evidence,
+            no_activity,
             thread: Some(thread),
         })
     }
@@ -105,6 +107,12 @@ impl Recorder {
     /// What the page events mean.
     pub fn evidence(&self) -> Evidence {
         self.evidence
+    }
+
+    /// Why the trace will not have the [activity](Options::activity) that was asked for; `None` if it will, or was not
+    /// asked for.
+    pub fn no_activity(&self) -> Option<&str> {
+        self.no_activity.as_deref()
     }
 
     /// When the trace's time begins in scope system, nanoseconds of CLOCK_MONOTONIC.
@@ -132,8 +140,8 @@ impl Recorder {
     }
 
     /// What happened lately; at most a drain interval (100 ms at most) old.
-    pub fn activity(&self) -> Activity {
-        self.shared.activity()
+    pub fn progress(&self) -> Progress {
+        self.shared.progress()
     }
 
     /// Waits until the start has ended by [`Options::until`] and says why: `exited` gives the command's status (as
@@ -163,7 +171,7 @@ impl Recorder {
             if self.started.elapsed() >= limit {
                 return EndReason::Limit;
             }
-            if quiet.is_quiet(&self.activity(), Instant::now()) {
+            if quiet.is_quiet(&self.progress(), Instant::now()) {
                 return EndReason::Quiet;
             }
             pause(pidfd);

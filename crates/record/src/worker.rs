@@ -53,7 +53,10 @@ impl Worker {
     pub(crate) fn new(options: Options, shared: Arc<Shared>, filter: bool) -> Result<Worker, RecordError> {
         let backend = start(&options, filter)?;
         let began_ns = monotonic_ns();
-        let builder = Builder::new(&options, backend.name(), backend.evidence(), began_ns)?;
+        let mut builder = Builder::new(&options, backend.name(), backend.evidence(), began_ns)?;
+        if options.activity && backend.no_activity().is_none() {
+            builder.record_activity();
+        }
         shared.set_began(began_ns);
         let system = options.scope == Scope::System;
         let early = options.early_instance.filter(|_| system);
@@ -68,9 +71,10 @@ impl Worker {
         Ok(worker)
     }
 
-    /// What records, and what its page events mean.
-    pub(crate) fn about(&self) -> (BackendName, Evidence) {
-        (self.backend.name(), self.backend.evidence())
+    /// What records, what its page events mean, and why there is no activity.
+    pub(crate) fn about(&self) -> (BackendName, Evidence, Option<String>) {
+        let no_activity = self.backend.no_activity().map(String::from);
+        (self.backend.name(), self.backend.evidence(), no_activity)
     }
 
     /// Takes over what a trace instance saw, as soon as it can be read.
@@ -159,6 +163,7 @@ impl Worker {
                 blocked_ns: worker.backend.blocked_ns()?,
                 lost: missed.events,
                 dropped: missed.lookups,
+                unseen: missed.activity,
             })
         };
         let trace = match ended(&mut self) {

@@ -4,7 +4,7 @@ use crate::Detail;
 use crate::human::{bytes, date, duration, pages, percent, printable, ranges, status};
 use crate::table::{Table, Written, facts, section};
 use headstart_model::trace::{End, EndReason, Lost, UseKind};
-use headstart_model::{PageRange, PageSet, Trace};
+use headstart_model::{Activity, PageRange, PageSet, Trace};
 use serde::Serialize;
 use std::fmt;
 
@@ -73,68 +73,74 @@ pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> impl fmt::Displ
         EndReason::Limit => "the time limit".into(),
         EndReason::Interrupted => "interrupted".into(),
     };
-    let mut out = facts([
-        ("trace of", command(&trace.meta.command)),
-        (
-            "taken",
-            format!(
-                "{} on Linux {}",
-                date(trace.meta.started_unix_ns),
-                trace.meta.kernel
+    let mut out = facts(
+        [
+            ("trace of", command(&trace.meta.command)),
+            (
+                "taken",
+                format!(
+                    "{} on Linux {}",
+                    date(trace.meta.started_unix_ns),
+                    trace.meta.kernel
+                ),
             ),
-        ),
-        (
-            "by",
-            format!(
-                "{:?} back-end, evidence {:?}, scope {:?}, {}{}",
-                trace.meta.backend,
-                trace.meta.evidence,
-                trace.meta.scope,
-                trace.meta.recorder,
-                if trace.meta.replayed {
-                    ", beside a replay"
-                } else {
-                    ""
-                }
+            (
+                "by",
+                format!(
+                    "{:?} back-end, evidence {:?}, scope {:?}, {}{}",
+                    trace.meta.backend,
+                    trace.meta.evidence,
+                    trace.meta.scope,
+                    trace.meta.recorder,
+                    if trace.meta.replayed {
+                        ", beside a replay"
+                    } else {
+                        ""
+                    }
+                ),
             ),
-        ),
-        (
-            "lasted",
-            format!("{}; ended by: {end}", duration(trace.end.elapsed_ns)),
-        ),
-        (
-            "blocked on disks",
-            trace.end.blocked_ns.map_or("not known".into(), duration),
-        ),
-        (
-            "lost",
-            format!(
-                "{} events, {} paths; {} look-ups and metadata misses left out{}",
-                trace.lost.events,
-                trace.lost.paths,
-                trace.lost.dropped,
-                if trace.lost.late { "; it began late" } else { "" }
+            (
+                "lasted",
+                format!("{}; ended by: {end}", duration(trace.end.elapsed_ns)),
             ),
-        ),
-        (
-            "used",
-            format!(
-                "{} in {} files, {} first uses",
-                pages(total, page),
-                trace.files.len(),
-                trace.uses.len()
+            (
+                "blocked on disks",
+                trace.end.blocked_ns.map_or("not known".into(), duration),
             ),
-        ),
-        ("looked up", lookups(trace)),
-        ("metadata", metadata(trace)),
-        ("file", size(trace, file_bytes)),
-        (
-            "teaches",
-            trace
-                .unfit()
-                .map_or("yes".into(), |reason| format!("nothing: {reason}")),
-        ),
-    ]);
+            (
+                "lost",
+                format!(
+                    "{} events, {} paths; {} look-ups and metadata misses left out{}",
+                    trace.lost.events,
+                    trace.lost.paths,
+                    trace.lost.dropped,
+                    if trace.lost.late { "; it began late" } else { "" }
+                ),
+            ),
+            (
+                "used",
+                format!(
+                    "{} in {} files, {} first uses",
+                    pages(total, page),
+                    trace.files.len(),
+                    trace.uses.len()
+                ),
+            ),
+            ("looked up", lookups(trace)),
+            ("metadata", metadata(trace)),
+        ]
+        .into_iter()
+        .chain(trace.activity.iter().map(|it| ("activity", activity(it))))
+        .chain([
+            ("file", size(trace, file_bytes)),
+            (
+                "teaches",
+                trace
+                    .unfit()
+                    .map_or("yes".into(), |reason| format!("nothing: {reason}")),
+            ),
+        ]),
+    );
     out += &section("By kind of use", &kinds(trace));
     out += &section("Processes", &processes(trace, detail.top));
     out += &section("Files by pages used", &files(trace, &sets, detail.top));
@@ -191,6 +197,19 @@ fn metadata(trace: &Trace) -> String {
         "{} read in {} places",
         pages(total, trace.meta.page_size),
         trace.metadata.len()
+    )
+}
+
+fn activity(it: &Activity) -> String {
+    format!(
+        "{} block requests, {} slices of threads, {} samples{}",
+        it.requests.len(),
+        it.slices.len(),
+        it.processors.len() + it.memory.len(),
+        match it.lost {
+            0 => String::new(),
+            lost => format!("; {lost} lost"),
+        }
     )
 }
 

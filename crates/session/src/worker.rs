@@ -53,6 +53,9 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
     if let Err(error) = &recorder {
         notes.tell(format!("not recording: {error}"));
     }
+    if let Some(why) = recorder.as_ref().ok().and_then(Recorder::no_activity) {
+        notes.tell(format!("recording without what a chart needs: {why}"));
+    }
     let Ok(answer) = stream.try_clone() else { return 1 };
     // A supervisor that is gone cannot be told; the watch notices.
     let _ = send(&answer, Message::Ready(notes.take()));
@@ -173,7 +176,7 @@ fn record_to_the_end(
             // The supervisor tells of the end; a pidfd would only tell without the status.
             let reason = recorder.run_until(&watch.lost, None, status);
             let deadline = Deadline::begin(deadline::FINISH);
-            let so_far = (recorder.activity().cpu_seconds * 1e9) as u64;
+            let so_far = (recorder.progress().cpu_seconds * 1e9) as u64;
             let cpu_ns = match watch.fate() {
                 Fate::Ended(ended, _) => ended.cpu_ns,
                 _ => so_far,

@@ -19,6 +19,7 @@ pub mod memory;
 pub mod mounts;
 pub mod open;
 pub mod owners;
+pub mod packages;
 pub mod path_resolver;
 pub mod priority;
 pub mod process;

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod diff;
 pub mod doctor;
 pub mod explain;
+pub mod export;
 pub mod forget;
 pub mod generate;
 pub mod learn;

@@ -33,6 +33,10 @@ pub struct Args {
     /// Seconds after which the recording ends in any case.
     #[arg(long, value_name = "SECONDS", default_value_t = Options::LIMIT.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
+    /// Record what a chart needs, too: what threads and block devices do when, and how busy processors and memory are. Only
+    /// BPF can; where it cannot, a line says so and the trace is without.
+    #[arg(long)]
+    chart: bool,
     #[command(flatten)]
     beside: Beside,
 }
@@ -66,6 +70,7 @@ pub fn run(args: Args) -> Result<()> {
             Backend::Bpf => BackendChoice::Bpf,
             Backend::Tracefs => BackendChoice::Tracefs,
         };
+        record.activity = args.chart;
         record.until = args.until;
         record.limit = Duration::from_secs(args.limit);
     })

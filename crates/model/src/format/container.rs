@@ -30,8 +30,6 @@ use std::cmp::Ordering;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The minor version written.
-pub const MINOR: u16 = 0;
 /// The level of compressed sections. The trace of a boot takes some 3 ms; at 19 it takes 27, and is 4 to 8 % smaller.
 const LEVEL: i32 = 9;
 
@@ -194,7 +192,7 @@ impl Writer {
         let mut header = Header {
             magic: *self.kind.magic(),
             major: U16::new(self.kind.major()),
-            minor: U16::new(MINOR),
+            minor: U16::new(self.kind.minor()),
             sections: U32::new(rows.len() as u32),
             length: U64::new(offset as u64),
             check: U32::ZERO,
@@ -305,6 +303,11 @@ impl<'a> Container<'a> {
     /// The tags of its sections, in order.
     pub fn tags(&self) -> impl Iterator<Item = [u8; 4]> + use<'a> {
         self.rows.iter().map(|row| row.tag)
+    }
+
+    /// Whether it has a section.
+    pub fn has(&self, tag: &[u8; 4]) -> bool {
+        self.row(tag).is_some()
     }
 
     fn row(&self, tag: &[u8; 4]) -> Option<&'a Row> {

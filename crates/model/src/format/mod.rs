@@ -4,6 +4,7 @@
 //! Everything read is untrusted: every length is bounded before memory is taken for it ([`crate::limits`]), every index
 //! is checked, and what fails is an error that says which section.
 
+mod activity;
 mod columns;
 pub mod container;
 mod outcome;
@@ -49,6 +50,15 @@ impl Kind {
             Kind::Trace => 3,
             Kind::Outcome => 2,
             Kind::Profile | Kind::Plan => 1,
+        }
+    }
+
+    /// The minor version that is written: sections have been added so often.
+    pub fn minor(self) -> u16 {
+        match self {
+            // 1: ACTV.
+            Kind::Trace => 1,
+            Kind::Profile | Kind::Plan | Kind::Outcome => 0,
         }
     }
 

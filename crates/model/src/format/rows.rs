@@ -37,12 +37,12 @@ const STATES: [FileState; 4] = [
 ];
 
 /// The place of a value among those it may have.
-fn place<T: PartialEq>(all: &[T], value: &T) -> u64 {
+pub(super) fn place<T: PartialEq>(all: &[T], value: &T) -> u64 {
     all.iter().position(|one| one == value).unwrap_or(0) as u64
 }
 
 /// The value at a place.
-fn at<T: Copy>(all: &[T], place: u64) -> Result<T, String> {
+pub(super) fn at<T: Copy>(all: &[T], place: u64) -> Result<T, String> {
     let found = usize::try_from(place).ok().and_then(|at| all.get(at));
     found.copied().ok_or_else(|| format!("{place} is no choice"))
 }
@@ -67,7 +67,7 @@ impl Clock {
 }
 
 /// A table of at most `most` rows, which the column that has one number for each row counts, without a row yet.
-fn table<T>(what: &str, column: &Cursor<'_>, most: usize) -> Result<Vec<T>, String> {
+pub(super) fn table<T>(what: &str, column: &Cursor<'_>, most: usize) -> Result<Vec<T>, String> {
     let rows = column.rows();
     bounded(what, rows, most)?;
     Ok(Vec::with_capacity(rows))

@@ -2,6 +2,7 @@
 
 use super::Kind;
 use super::container::{FormatError, Writer};
+use crate::activity::{self, Activity, ThreadState};
 use crate::machine::{Cost, DeviceClass};
 use crate::outcome::{Mode, Resident, Skipped, StageOutcome};
 use crate::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
@@ -139,6 +140,92 @@ pub(super) fn trace() -> impl Strategy<Value = Trace> {
             activity: None,
         }
     })
+}
+
+/// A trace of two processes with activity.
+fn active() -> impl Strategy<Value = Trace> {
+    let kind = prop_oneof![
+        Just(activity::RequestKind::Read),
+        Just(activity::RequestKind::Write),
+        Just(activity::RequestKind::Discard),
+        Just(activity::RequestKind::Flush),
+        Just(activity::RequestKind::Other)
+    ];
+    let who = prop::option::of(0u32..2);
+    let request = (
+        any::<u32>(),
+        prop::option::of(any::<u32>()),
+        any::<u32>(),
+        any::<u32>(),
+        kind,
+        who,
+    );
+    let state = prop_oneof![
+        Just(ThreadState::Running),
+        Just(ThreadState::WaitingForDisk),
+        Just(ThreadState::Sleeping)
+    ];
+    let slice = (any::<u32>(), any::<u32>(), 0u32..2, any::<u32>(), state);
+    let samples = prop::collection::vec((any::<u32>(), 0.0f32..=1.0, any::<[u64; 3]>()), 0..9);
+    let requests = prop::collection::vec(request, 0..30);
+    let slices = prop::collection::vec(slice, 0..30);
+    (trace(), requests, slices, samples, any::<u64>()).prop_map(
+        |(mut it, requests, slices, samples, lost)| {
+            let us = |n: u32| u64::from(n) * 1000;
+            let mut own = Activity {
+                lost,
+                ..testing::activity()
+            };
+            own.requests = requests
+                .into_iter()
+                .map(
+                    |(at, took, sector, sectors, kind, process)| activity::BlockRequest {
+                        issued_ns: us(at),
+                        completed_ns: took.map(|took| us(at) + us(took)),
+                        device: 0,
+                        sector: sector.into(),
+                        sectors,
+                        kind,
+                        metadata: sector % 2 == 1,
+                        ahead: sector % 3 == 1,
+                        process,
+                    },
+                )
+                .collect();
+            own.requests.sort_by_key(|it| it.issued_ns);
+            own.slices = slices
+                .into_iter()
+                .map(|(from, lasts, process, thread, state)| activity::Slice {
+                    from_ns: us(from),
+                    to_ns: us(from) + us(lasts),
+                    process,
+                    thread,
+                    state,
+                })
+                .collect();
+            own.slices.sort_by_key(|it| it.from_ns);
+            let mut samples = samples;
+            samples.sort_by_key(|(at, ..)| *at);
+            own.processors = samples
+                .iter()
+                .map(|(at, busy, _)| activity::BusySample {
+                    time_ns: us(*at),
+                    busy: *busy,
+                })
+                .collect();
+            own.memory = samples
+                .iter()
+                .map(|(at, _, [free, page_cache, dirty])| activity::MemorySample {
+                    time_ns: us(*at),
+                    free: *free,
+                    page_cache: *page_cache,
+                    dirty: *dirty,
+                })
+                .collect();
+            it.activity = Some(own);
+            it
+        },
+    )
 }
 
 fn profile() -> impl Strategy<Value = Profile> {
@@ -283,6 +370,11 @@ proptest! {
     }
 
     #[test]
+    fn traces_with_activity_come_back(trace in active()) {
+        prop_assert_eq!(Trace::from_bytes(&trace.to_bytes().unwrap()).unwrap(), trace);
+    }
+
+    #[test]
     fn profiles_come_back(profile in profile()) {
         prop_assert_eq!(Profile::from_bytes(&profile.to_bytes().unwrap()).unwrap(), profile);
     }
@@ -331,6 +423,63 @@ fn outcomes_come_back() {
     );
 }
 
+#[test]
+fn what_activity_cannot_be_is_refused() {
+    let sound = Trace {
+        activity: Some(testing::activity()),
+        ..testing::trace()
+    };
+    let bytes = sound.to_bytes().unwrap();
+    assert_eq!(u16::from_le_bytes([bytes[10], bytes[11]]), 1, "minor version");
+    type Change = fn(&mut Activity);
+    let changes: [(Change, &str); 12] = [
+        (|it| it.requests[0].device = 1, "not listed"),
+        (|it| it.requests[0].process = Some(1), "not listed"),
+        (|it| it.requests[0].sector = u64::MAX, "largest device"),
+        (|it| it.requests[0].completed_ns = Some(0), "before it was issued"),
+        (|it| it.slices[0].process = 1, "not listed"),
+        (|it| it.slices[0].to_ns = 0, "before it begins"),
+        (|it| it.slices.swap(0, 1), "order of time"),
+        (|it| it.processors[0].busy = f32::NAN, "no share"),
+        (|it| it.processors[0].busy = 1.5, "no share"),
+        (|it| it.devices[0].name = "a\0b".into(), "NUL"),
+        (|it| it.devices[0].name = "x".repeat(65), "more than 64"),
+        (
+            |it| it.devices = vec![it.devices[0].clone(); 1025],
+            "more than 1024",
+        ),
+    ];
+    for (index, (change, why)) in changes.into_iter().enumerate() {
+        let mut bad = sound.clone();
+        change(bad.activity.as_mut().unwrap());
+        let error = bad.to_bytes().unwrap_err().to_string();
+        assert!(error.contains(why), "{index}: {error} lacks {why:?}");
+        // A forger's file is refused, or says something else that can be: times that go back cannot be written down.
+        if let Ok(read) = Trace::from_bytes(&bad.forged().unwrap()) {
+            assert_ne!(read, bad, "{index}");
+            assert!(read.to_bytes().is_ok(), "{index}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_of_the_version_before_finds_what_it_knows() {
+    // It skips ACTV, as any section whose tag it does not know.
+    let with = Trace {
+        activity: Some(testing::activity()),
+        ..testing::trace()
+    };
+    let bytes = with.to_bytes().unwrap();
+    let file = super::Container::new(Kind::Trace, &bytes).unwrap();
+    let mut old = Writer::new(Kind::Trace);
+    for tag in file.tags() {
+        let renamed = if tag == *b"ACTV" { *b"NEW!" } else { tag };
+        old.raw(&renamed, &file.section(&tag, usize::MAX).unwrap());
+    }
+    let read = Trace::from_bytes(&old.finish().unwrap()).unwrap();
+    assert_eq!(read, testing::trace());
+}
+
 /// Sets each field of header and table to zero, the largest value and a mixed one, with the header's checksum made
 /// right again, so that the checks behind it are reached.
 fn bend_fields(bytes: &[u8]) -> Vec<Vec<u8>> {
@@ -369,7 +518,7 @@ fn cut_and_bent_files_are_refused_in_time() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let files = [
-        trace()
+        active()
             .new_tree(&mut runner)
             .unwrap()
             .current()

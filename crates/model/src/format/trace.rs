@@ -1,5 +1,6 @@
 //! headstart-trace(5).
 
+use super::activity::{self, ACTIVITY};
 use super::columns::{Column, Cursor, join, split};
 use super::paths::{PathList, Paths};
 use super::rows::{self, FILES, LOOKUPS, MISSES, TICK_NS, USES};
@@ -96,7 +97,8 @@ fn first_words(command: &[String]) -> &[String] {
 }
 
 impl Trace {
-    /// The trace as a file. Times of uses, look-ups and metadata misses are rounded down to 0.1 ms; of a command longer
+    /// The trace as a file. Times of uses, look-ups and metadata misses are rounded down to 0.1 ms, those of the activity
+    /// to 1 us; of a command longer
     /// than [`limits::WORDS`] or [`limits::WORD_BYTES`] the first words are written. What a reader would refuse is an error.
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
         self.check().map_err(too_large)?;
@@ -139,6 +141,11 @@ impl Trace {
             .chain(rows::write_misses(&self.metadata))
             .collect();
         file.compressed(b"COLS", &join(&columns), limits::COLS)?;
+        drop(columns);
+        if let Some(activity) = &self.activity {
+            let columns = activity::write(activity, &self.processes);
+            file.compressed(b"ACTV", &join(&columns), limits::ACTV)?;
+        }
         file.finish()
     }
 
@@ -171,7 +178,7 @@ impl Trace {
             let uses = rows::read_uses(next(&mut columns)?, processes.len(), files.len())?;
             let lookups = rows::read_lookups(next(&mut columns)?, &mut paths)?;
             let metadata = rows::read_misses(next(&mut columns)?)?;
-            let trace = Trace {
+            Ok(Trace {
                 meta,
                 end,
                 lost,
@@ -184,11 +191,19 @@ impl Trace {
                 metadata,
                 marks,
                 activity: None,
-            };
-            trace.check()?;
-            Ok(trace)
+            })
         };
-        read().map_err(|what| file.damaged(what))
+        let mut trace = read().map_err(|what| file.damaged(what))?;
+        drop(columns);
+        drop(paths);
+        let damaged = |what| file.damaged(what);
+        if file.has(b"ACTV") {
+            let columns = file.section(b"ACTV", limits::ACTV)?;
+            let columns = split::<ACTIVITY>(&columns).map_err(damaged)?;
+            trace.activity = Some(activity::read(columns, &trace).map_err(damaged)?);
+        }
+        trace.check().map_err(damaged)?;
+        Ok(trace)
     }
 }
 
@@ -242,6 +257,9 @@ impl Trace {
             ("metadata misses", self.metadata.len(), limits::MISSES),
         ] {
             bounded(what, rows, most)?;
+        }
+        if let Some(activity) = &self.activity {
+            activity::check(activity, self)?;
         }
         if !is_page_size(self.meta.page_size) {
             return Err(format!("pages of {} bytes", self.meta.page_size));

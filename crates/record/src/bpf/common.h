@@ -10,6 +10,7 @@
 #define ENOENT 2
 #define ENOTDIR 20
 #define AT_FDCWD (-100)
+#define PF_EXITING 0x00000004
 #define PF_KTHREAD 0x00200000
 
 /* --- What user space sets before loading --- */
@@ -69,14 +70,20 @@ struct {
 	__uint(max_entries, 1 << 20);
 } lookups SEC(".maps");
 
-/* Events for which `ring` had no room, and look-ups that were not sent. */
+/* What threads and block devices do, apart for the same reason; made only where that is recorded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} activity SEC(".maps");
+
+/* Events for which `ring` had no room, look-ups that were not sent, and activity for which there was no room. */
 struct counter {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, u64);
 };
-struct counter lost SEC(".maps"), dropped SEC(".maps");
+struct counter lost SEC(".maps"), dropped SEC(".maps"), unseen SEC(".maps");
 
 /* Thread groups, by their number in the initial pid namespace. */
 struct {

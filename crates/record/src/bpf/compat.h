@@ -75,6 +75,21 @@ struct page {
 	unsigned long index;
 };
 
+/* struct request: its disk, up to 5.16. */
+struct request___516 {
+	struct gendisk *rq_disk;
+};
+
+/* struct task_struct: what a task waits for, 5.14 and later. */
+struct task_struct___514 {
+	unsigned int __state;
+};
+
+/* struct task_struct: the same, up to 5.13. */
+struct task_struct___old {
+	volatile long state;
+};
+
 /* struct thread_info: system calls of 32-bit programs on x86. */
 struct thread_info___x86 {
 	u32 status;
@@ -132,6 +147,27 @@ static __always_inline u32 folio_pages(const void *folio)
 	else if (bpf_core_field_exists(f61->_folio_nr_pages))
 		pages = BPF_CORE_READ(f61, _folio_nr_pages);
 	return pages ? pages : 1;
+}
+
+/* The disk that a request is for. */
+static __always_inline const struct gendisk *request_disk(const struct request *request)
+{
+	const struct request___516 *old = (const void *)request;
+
+	if (bpf_core_field_exists(old->rq_disk))
+		return BPF_CORE_READ(old, rq_disk);
+	return BPF_CORE_READ(request, q, disk);
+}
+
+/* Whether a task that leaves its processor wants it back at once. */
+static __always_inline bool is_runnable(const struct task_struct *task)
+{
+	const struct task_struct___514 *t514 = (const void *)task;
+	const struct task_struct___old *old = (const void *)task;
+
+	if (bpf_core_field_exists(t514->__state))
+		return BPF_CORE_READ(t514, __state) == 0;
+	return BPF_CORE_READ(old, state) == 0;
 }
 
 #if defined(__TARGET_ARCH_x86)

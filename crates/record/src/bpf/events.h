@@ -13,6 +13,8 @@ enum record_type {
 	RECORD_FILE = 5,
 	RECORD_EXEC = 6,
 	RECORD_LOOKUP = 7,
+	RECORD_RAN = 8,
+	RECORD_REQUEST = 9,
 };
 
 /* As headstart_model::trace::UseKind. */
@@ -25,8 +27,8 @@ enum use_kind {
 
 struct record_head {
 	u8 type;
-	u8 kind;  /* of a use or a lookup */
-	u8 flags; /* of a lookup */
+	u8 kind;  /* of a use, a lookup, a request; what a thread waited for */
+	u8 flags; /* of a lookup or a request */
 	u8 unused;
 	u32 pid;
 	u64 time_ns;
@@ -57,6 +59,43 @@ struct record_fork {
 
 struct record_exit {
 	struct record_head head;
+};
+
+/* What a thread that does not run waits for. */
+enum wait_kind {
+	WAIT_DISK = 1,
+	WAIT_OTHER = 2,
+	WAIT_PROCESSOR = 3, /* or it has ended */
+};
+
+/* A thread ran, then waited until now. */
+struct record_ran {
+	struct record_head head;
+	u64 from_ns;
+	u64 until_ns;
+	u32 thread;
+	u32 unused;
+};
+
+/* As headstart_model::activity::RequestKind. */
+enum request_kind {
+	REQUEST_READ = 0,
+	REQUEST_WRITE = 1,
+	REQUEST_DISCARD = 2,
+	REQUEST_FLUSH = 3,
+	REQUEST_OTHER = 4,
+};
+
+#define REQUEST_METADATA 1
+#define REQUEST_AHEAD 2
+
+/* A block device has answered a request. */
+struct record_request {
+	struct record_head head; /* pid: 0 if it is not known */
+	u64 issued_ns;
+	u64 sector;
+	u32 sectors;
+	u32 dev;
 };
 
 /*

@@ -165,6 +165,27 @@ struct task_struct {
 	struct pid *thread_pid;
 };
 
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct request_queue {
+	struct gendisk *disk; /* 5.15 and later */
+};
+
+struct request {
+	struct request_queue *q;
+	u32 cmd_flags;
+	u32 __data_len;
+	u64 __sector;
+};
+
+enum req_flag_bits {
+	__REQ_META = 12,
+	__REQ_RAHEAD = 19,
+};
+
 struct linux_binprm {
 	struct file *file;
 	const char *filename;

@@ -11,13 +11,15 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use zerocopy::IntoBytes;
 
-/// The compiled programs, aligned as the ELF reader wants them.
-#[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/record.bpf.o")));
+/// The compiled programs, packed: a boot reads all of headstart from disk, and both are half a megabyte as they are.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/record.bpf.o.zst"));
 /// The same for kernels that do not know bpf_loop.
-static OLD_OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/record-old.bpf.o")));
+static OLD_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/record-old.bpf.o.zst"));
+
+/// More than either has when it is unpacked, bytes.
+const MOST_OBJECT: usize = 1 << 20;
 
 /// Functions that are traced where the kernel has no use events.
 pub(crate) const FUNCTIONS: &[&str] = &[
@@ -42,6 +44,8 @@ pub(super) struct Plan {
     pub buffer_bytes: u32,
     /// Whether the programs drop what they sent already.
     pub filter: bool,
+    /// Whether it is told what threads and block devices do.
+    pub activity: bool,
 }
 
 impl Plan {
@@ -50,6 +54,30 @@ impl Plan {
     pub fn lookup_bytes(self) -> u32 {
         (self.buffer_bytes / 2).max(rustix::param::page_size() as u32)
     }
+}
+
+/// How many threads are known at a time: `THREADS` of sched_slices.h.
+pub(super) const THREADS: u32 = 1 << 13;
+
+/// How many requests are in flight: as block_rq.h says.
+pub(super) const IN_FLIGHT: u32 = 8192;
+
+/// The maps that are made only where activity is recorded.
+const ACTIVITY_MAPS: [&str; 4] = ["activity", "unseen", "threads", "in_flight"];
+
+/// The programs that tell what threads and block devices do, or the event that the kernel lacks for it.
+pub(super) fn activity_programs(kernel: &Kernel) -> Result<[&'static str; 4], &'static str> {
+    let issue = "block_rq_issue";
+    for name in [SWITCH, "sched_process_exit", issue, "block_rq_complete"] {
+        if !kernel.has_tracepoint(name) {
+            return Err(name);
+        }
+    }
+    let block_issue = match kernel.tracepoint_gives(issue, "request") {
+        true => "block_issue",
+        false => "block_issue_510",
+    };
+    Ok(["switch_slices", "thread_exit", block_issue, "block_complete"])
 }
 
 /// The evidence a kernel can give, the best first.
@@ -69,8 +97,8 @@ pub(crate) fn evidence(kernel: &Kernel) -> Vec<Evidence> {
     found
 }
 
-/// The programs to load for this evidence on this kernel.
-fn programs(kernel: &Kernel, evidence: Evidence) -> Vec<&'static str> {
+/// The programs to load for a plan on this kernel.
+fn programs(kernel: &Kernel, plan: Plan) -> Vec<&'static str> {
     let mut programs = RECORDER.to_vec();
     let tracepoints = [
         ("sched_process_fork", "process_fork"),
@@ -91,7 +119,10 @@ fn programs(kernel: &Kernel, evidence: Evidence) -> Vec<&'static str> {
     } else if kernel.tracepoint_gives(add, "page") {
         programs.push("add_page");
     }
-    match evidence {
+    if plan.activity {
+        programs.extend(activity_programs(kernel).into_iter().flatten());
+    }
+    match plan.evidence {
         Evidence::Uses => {
             programs.extend(["get_pages", "map_pages", "fault"]);
             // Not on arm64: there the pages that faults were for stay unknown.
@@ -128,13 +159,18 @@ pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
     } else {
         OLD_OBJECT
     };
+    // Words, for the ELF reader wants it aligned.
+    let mut words = vec![0u64; MOST_OBJECT / size_of::<u64>()];
+    let length = zstd::bulk::decompress_to_buffer(object, words.as_mut_bytes())
+        .map_err(|source| RecordError::io("unpack the BPF programs", source))?;
+    let object = words.as_bytes().get(..length).unwrap_or_default();
     let (btf, path) = as_file(kernel.minimal())?;
     let mut open = ObjectBuilder::default()
         .name("headstart")
         .and_then(|builder| builder.btf_custom_path(&path))
-        .and_then(|builder| builder.open_memory(&object.0))
+        .and_then(|builder| builder.open_memory(object))
         .map_err(failed("open the BPF programs"))?;
-    let wanted = programs(kernel, plan.evidence);
+    let wanted = programs(kernel, plan);
     for mut program in open.progs_mut() {
         let load = wanted.iter().any(|name| program.name() == OsStr::new(name));
         program.set_autoload(load);
@@ -144,8 +180,12 @@ pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
         let bytes = match &*name {
             "ring" => Some(plan.buffer_bytes),
             "lookups" => Some(plan.lookup_bytes()),
+            "activity" if plan.activity => Some(plan.lookup_bytes()),
             _ => None,
         };
+        if !plan.activity && ACTIVITY_MAPS.contains(&&*name) {
+            map.set_autocreate(false).map_err(failed("leave out a BPF map"))?;
+        }
         if let Some(bytes) = bytes {
             map.set_max_entries(bytes)
                 .map_err(failed("size the ring buffers"))?;
@@ -194,6 +234,8 @@ pub(super) enum Sends {
     Events,
     /// Look-ups.
     Lookups,
+    /// What threads and block devices do.
+    Activity,
     /// Nothing: it adds to what others send, or to a sum.
     Nothing,
 }
@@ -202,6 +244,9 @@ pub(super) enum Sends {
 pub(super) fn sends(program: &OsStr) -> Sends {
     match program.to_str() {
         Some("sys_exit") => Sends::Lookups,
+        Some("switch_slices" | "thread_exit" | "block_issue" | "block_issue_510" | "block_complete") => {
+            Sends::Activity
+        }
         Some("sched_switch" | "page_fault_user" | "page_fault_kernel") => Sends::Nothing,
         _ => Sends::Events,
     }
@@ -267,6 +312,16 @@ pub(super) fn sum(object: &Object, name: &'static str) -> Result<u64, RecordErro
         .map_err(|source| explain("read a BPF map", source))?;
     let count = |bytes: &Vec<u8>| bytes.as_slice().try_into().map_or(0, u64::from_ne_bytes);
     Ok(counts.iter().flatten().map(count).sum())
+}
+
+/// The values of all entries of a map of at most `most`, read in one go (5.6 and later).
+pub(super) fn values(object: &Object, name: &'static str, most: u32) -> Result<Vec<Vec<u8>>, RecordError> {
+    let cannot = |source| explain("read a BPF map", source);
+    let map = map(object, name)?;
+    let entries = map
+        .lookup_batch(most, MapFlags::ANY, MapFlags::ANY)
+        .map_err(cannot)?;
+    Ok(entries.map(|(_, value)| value).collect())
 }
 
 /// How often a program was not run because it ran on the processor already (5.12 and later tell).

@@ -8,6 +8,7 @@ mod syscalls;
 mod wire;
 
 use crate::backend::{Backend, Missed};
+use crate::clock::monotonic_ns;
 use crate::error::RecordError;
 use crate::event::Event;
 use crate::namespace;
@@ -27,7 +28,7 @@ pub(crate) fn start(options: &Options, filter: bool) -> Result<Box<dyn Backend>,
     let kernel = running_kernel()?;
     let mut reason = None;
     for evidence in load::evidence(&kernel) {
-        match Bpf::start(&kernel, options, evidence, filter) {
+        match Bpf::start_as_asked(&kernel, options, evidence, filter) {
             Ok(bpf) => return Ok(Box::new(bpf)),
             // Some kernels have the functions but refuse to trace them.
             Err(error) => reason = reason.or(Some(error)),
@@ -62,14 +63,45 @@ struct Bpf {
     object: Object,
     /// Whether the kernel tells when threads wait for block devices.
     sees_waits: bool,
+    /// What threads and block devices do, where that is told.
+    activity: Option<Ring>,
+    /// Why that is not told although it was asked for.
+    no_activity: Option<String>,
+    /// Since when nothing more is seen, once that is so: what was under way then is still to be told.
+    stopped_ns: Option<u64>,
 }
 
 impl Bpf {
+    /// With activity, if that is asked for and the kernel takes its programs; else without, and why.
+    fn start_as_asked(
+        kernel: &btf::Kernel,
+        options: &Options,
+        evidence: Evidence,
+        filter: bool,
+    ) -> Result<Bpf, RecordError> {
+        if !options.activity {
+            return Bpf::start(kernel, options, evidence, filter, false);
+        }
+        let with = load::activity_programs(kernel)
+            .map_err(|event| format!("this kernel has no event {event}"))
+            .and_then(|_| {
+                Bpf::start(kernel, options, evidence, filter, true).map_err(|error| error.to_string())
+            });
+        with.or_else(|why| {
+            let without = Bpf::start(kernel, options, evidence, filter, false)?;
+            Ok(Bpf {
+                no_activity: Some(why),
+                ..without
+            })
+        })
+    }
+
     fn start(
         kernel: &btf::Kernel,
         options: &Options,
         evidence: Evidence,
         filter: bool,
+        activity: bool,
     ) -> Result<Bpf, RecordError> {
         let buffer_bytes = u32::try_from(options.buffer_bytes.clamp(rustix::param::page_size(), 1 << 30))
             .unwrap_or(1 << 30)
@@ -79,6 +111,7 @@ impl Bpf {
             evidence,
             buffer_bytes,
             filter,
+            activity,
         };
         let above = namespace::proc_above()?;
         let mut object = load::load(kernel, plan)?;
@@ -90,8 +123,13 @@ impl Bpf {
             ring: ring("ring", buffer_bytes)?,
             lookups: ring("lookups", plan.lookup_bytes())?,
             links: vec![],
+            activity: activity
+                .then(|| ring("activity", plan.lookup_bytes()))
+                .transpose()?,
             object,
             sees_waits: kernel.has_tracepoint(load::SWITCH),
+            no_activity: None,
+            stopped_ns: None,
         };
         if options.scope == Scope::System {
             for pid in options.exclude_pids.iter().copied().chain([std::process::id()]) {
@@ -104,6 +142,24 @@ impl Bpf {
         }
         bpf.links = load::attach(&mut bpf.object)?;
         Ok(bpf)
+    }
+}
+
+impl Bpf {
+    /// What threads did and devices were asked that had not come to its end at `now_ns`.
+    fn tell_the_rest(&self, now_ns: u64, sink: &mut dyn FnMut(Event)) -> Result<(), RecordError> {
+        let threads = load::values(&self.object, "threads", load::THREADS)?;
+        let requests = load::values(&self.object, "in_flight", load::IN_FLIGHT)?;
+        threads
+            .iter()
+            .filter_map(|entry| wire::unfinished_thread(entry, now_ns))
+            .chain(
+                requests
+                    .iter()
+                    .filter_map(|entry| wire::unanswered_request(entry)),
+            )
+            .for_each(sink);
+        Ok(())
     }
 }
 
@@ -136,14 +192,26 @@ impl Backend for Bpf {
         };
         // Whoever looked something up began before that: its beginning is told first.
         let lookups = self.lookups.written();
+        let activity = self.activity.as_ref().map(Ring::written);
         let end = self.ring.written();
         self.ring.drain(end, &mut take);
-        self.lookups.drain(lookups, take);
+        self.lookups.drain(lookups, &mut take);
+        if let (Some(ring), Some(end)) = (&mut self.activity, activity) {
+            ring.drain(end, take);
+            if let Some(now_ns) = self.stopped_ns.take() {
+                self.tell_the_rest(now_ns, sink)?;
+            }
+        }
         Ok(())
+    }
+
+    fn no_activity(&self) -> Option<&str> {
+        self.no_activity.as_deref()
     }
 
     fn stop(&mut self) -> Result<(), RecordError> {
         load::set(&self.object, ".data.control", &1u32.to_ne_bytes())?;
+        self.stopped_ns = Some(monotonic_ns());
         // A program that had passed the check may still be writing; it takes microseconds.
         std::thread::sleep(Duration::from_millis(1));
         Ok(())
@@ -159,6 +227,10 @@ impl Backend for Bpf {
         let mut missed = Missed {
             events: load::sum(&self.object, "lost")?,
             lookups: load::sum(&self.object, "dropped")?,
+            activity: match self.activity {
+                Some(_) => load::sum(&self.object, "unseen")?,
+                None => 0,
+            },
         };
         // The kernel does not start a program that already runs on the processor.
         for program in self.object.progs().filter(|program| program.autoload()) {
@@ -166,6 +238,7 @@ impl Backend for Bpf {
             match load::sends(program.name()) {
                 Sends::Events => missed.events += runs,
                 Sends::Lookups => missed.lookups += runs,
+                Sends::Activity => missed.activity += runs,
                 Sends::Nothing => {}
             }
         }
@@ -194,7 +267,7 @@ mod tests {
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         let kernel = running_kernel().unwrap();
-        let mut bpf = Bpf::start(&kernel, &Options::tree(vec![]), evidence, filter).unwrap();
+        let mut bpf = Bpf::start(&kernel, &Options::tree(vec![]), evidence, filter, false).unwrap();
         bpf.add_root(std::process::id()).unwrap();
         act(&path);
         bpf.stop().unwrap();

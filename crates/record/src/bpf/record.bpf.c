@@ -24,4 +24,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #include "sys_exit.h"
 #include "sched_process.h"
 #include "sched_switch.h"
+#include "sched_slices.h"
+#include "block_rq.h"
 #include "recorder.h"

@@ -1,7 +1,11 @@
 //! The records of the ring buffer (events.h) and the events they stand for.
 
-use crate::event::{Dev, Event, Exec, FileSeen, Fork, Location, LookupSeen, MetadataSeen, Place, UseSeen};
+use crate::event::{
+    Dev, Event, Exec, FileSeen, Fork, Location, LookupSeen, MetadataSeen, Place, RanSeen, RequestSeen,
+    UseSeen,
+};
 use headstart_model::PageRange;
+use headstart_model::activity::{RequestKind, ThreadState};
 use headstart_model::trace::{LookupKind, UseKind};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -12,10 +16,15 @@ const EXIT: u8 = 4;
 const FILE: u8 = 5;
 const EXEC: u8 = 6;
 const LOOKUP: u8 = 7;
+const RAN: u8 = 8;
+const REQUEST: u8 = 9;
 
 const FOUND: u8 = 1;
 const HAS_BASE: u8 = 2;
 const HAS_ROOT: u8 = 4;
+
+const METADATA_REQUEST: u8 = 1;
+const AHEAD: u8 = 2;
 
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -73,6 +82,47 @@ struct FileRecord {
     generation: u32,
     mode: u32,
     place: PlaceRecord,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct RanRecord {
+    from_ns: u64,
+    until_ns: u64,
+    thread: u32,
+    _unused: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct RequestRecord {
+    issued_ns: u64,
+    sector: u64,
+    sectors: u32,
+    dev: u32,
+}
+
+/// `struct thread` of sched_slices.h.
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct ThreadEntry {
+    from_ns: u64,
+    until_ns: u64,
+    id: u32,
+    waits: u32,
+    process: u32,
+    thread: u32,
+}
+
+/// `struct asked` of block_rq.h.
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct AskedEntry {
+    request: RequestRecord,
+    process: u32,
+    kind: u8,
+    flags: u8,
+    _unused: u16,
 }
 
 #[derive(FromBytes, KnownLayout, Immutable)]
@@ -188,8 +238,79 @@ pub(super) fn decode(record: &[u8]) -> Option<Event> {
                 uid: r.uid,
             })
         }
+        RAN => {
+            let (r, _) = RanRecord::ref_from_prefix(rest).ok()?;
+            Event::Ran(RanSeen {
+                time_ns,
+                pid,
+                thread: r.thread,
+                from_ns: r.from_ns,
+                until_ns: r.until_ns,
+                then: waits(head.kind),
+            })
+        }
+        REQUEST => {
+            let (r, _) = RequestRecord::ref_from_prefix(rest).ok()?;
+            Event::Request(request(r, Some(time_ns), pid, head.kind, head.flags)?)
+        }
         _ => return None,
     })
+}
+
+/// What a thread waits for, as the programs say it.
+fn waits(kind: u8) -> Option<ThreadState> {
+    match kind {
+        1 => Some(ThreadState::WaitingForDisk),
+        2 => Some(ThreadState::Sleeping),
+        _ => None,
+    }
+}
+
+fn request(
+    record: &RequestRecord,
+    completed_ns: Option<u64>,
+    pid: u32,
+    kind: u8,
+    flags: u8,
+) -> Option<RequestSeen> {
+    Some(RequestSeen {
+        issued_ns: record.issued_ns,
+        completed_ns,
+        dev: Dev::from_kernel(record.dev),
+        sector: record.sector,
+        sectors: record.sectors,
+        kind: match kind {
+            0 => RequestKind::Read,
+            1 => RequestKind::Write,
+            2 => RequestKind::Discard,
+            3 => RequestKind::Flush,
+            4 => RequestKind::Other,
+            _ => return None,
+        },
+        metadata: flags & METADATA_REQUEST != 0,
+        ahead: flags & AHEAD != 0,
+        pid: (pid != 0).then_some(pid),
+    })
+}
+
+/// What an entry of the map `threads` says of a thread that has not ended at `now_ns`; `None` for one of nobody.
+pub(super) fn unfinished_thread(entry: &[u8], now_ns: u64) -> Option<Event> {
+    let (thread, _) = ThreadEntry::ref_from_prefix(entry).ok()?;
+    let runs = thread.until_ns == 0;
+    (thread.id != 0).then_some(Event::Ran(RanSeen {
+        time_ns: now_ns,
+        pid: thread.process,
+        thread: thread.thread,
+        from_ns: thread.from_ns,
+        until_ns: if runs { now_ns } else { thread.until_ns },
+        then: u8::try_from(thread.waits).ok().filter(|_| !runs).and_then(waits),
+    }))
+}
+
+/// What an entry of the map `in_flight` says of a request that was not answered.
+pub(super) fn unanswered_request(entry: &[u8]) -> Option<Event> {
+    let (asked, _) = AskedEntry::ref_from_prefix(entry).ok()?;
+    request(&asked.request, None, asked.process, asked.kind, asked.flags).map(Event::Request)
 }
 
 /// A place and what follows its names.

@@ -69,6 +69,8 @@ struct Tracefs {
     told: HashSet<u32>,
     waiting: Vec<Record>,
     stopped: bool,
+    /// Whether it was asked what threads and block devices do.
+    activity: bool,
 }
 
 impl Tracefs {
@@ -112,6 +114,7 @@ impl Tracefs {
             told: HashSet::new(),
             waiting: Vec::new(),
             stopped: false,
+            activity: options.activity,
         };
         if tracefs.scope == Scope::System {
             tracefs.exclude_new_threads()?;
@@ -179,6 +182,11 @@ impl Backend for Tracefs {
         self.instance.write("tracing_on", "0")
     }
 
+    fn no_activity(&self) -> Option<&str> {
+        self.activity
+            .then_some("tracefs records, and the switches of all tasks would fill its buffers")
+    }
+
     /// The switches of all tasks would fill the buffers.
     fn blocked_ns(&mut self) -> Result<Option<u64>, RecordError> {
         Ok(None)
@@ -187,7 +195,7 @@ impl Backend for Tracefs {
     fn missed(&mut self) -> Result<Missed, RecordError> {
         Ok(Missed {
             events: self.buffers.lost(&self.instance)?,
-            lookups: 0,
+            ..Missed::default()
         })
     }
 }
