@@ -464,3 +464,102 @@ fn a_trace_tells_itself_what_was_read() {
     let blocks = document["blocks"].as_array().unwrap();
     assert!(blocks.iter().all(|block| block["time_ns"].as_i64() >= Some(0)));
 }
+
+/// A trace from anywhere: files that must not be opened, requests that no device has.
+#[test]
+fn a_hostile_trace_is_compared_without_harm() {
+    use headstart_model::activity::{BlockDevice, BlockRequest, RequestKind};
+    use headstart_model::{FilePath, Trace};
+
+    if !can_mount() || !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let fs = LoopFs::create(&Spec::new("xfs"), |root| {
+        std::fs::write(root.join("file"), vec![1; 100_000])?;
+        std::os::unix::fs::symlink("/etc/passwd", root.join("link"))?;
+        output("mkfifo", &[root.join("fifo").to_str().unwrap()]);
+        Ok(())
+    })
+    .unwrap();
+    let file = fs.mount_point().join("file");
+    let words = [
+        "record",
+        "--chart",
+        "-o",
+        "t.trace",
+        "--",
+        "cat",
+        file.to_str().unwrap(),
+    ];
+    assert_eq!(case.headstart(&words).code(), 0);
+    let mut trace = Trace::from_bytes(&std::fs::read(case.path("t.trace")).unwrap()).unwrap();
+    let one = trace
+        .files
+        .iter()
+        .find(|one| one.path.as_path() == file)
+        .unwrap()
+        .clone();
+    let long = format!(
+        "{}/{}",
+        fs.mount_point().display(),
+        "<\"'>/\u{1b}[2J\n".repeat(200)
+    );
+    let hostile =
+        ["fifo", "link", "missing", "../../../../etc/shadow"].map(|name| fs.mount_point().join(name));
+    for path in hostile.iter().map(|path| FilePath::from(path.as_path())) {
+        // Without components that a trace may not hold.
+        if path.check().is_ok() {
+            trace
+                .files
+                .push(headstart_model::trace::File { path, ..one.clone() });
+        }
+    }
+    for path in ["/dev/zero", "/proc/kmsg", long.as_str()] {
+        trace.files.push(headstart_model::trace::File {
+            path: path.into(),
+            inode: 131,
+            ..one.clone()
+        });
+    }
+    let number = std::fs::read_to_string(format!(
+        "/sys/block/{}/dev",
+        fs.node().file_name().unwrap().to_str().unwrap()
+    ));
+    let number = number.unwrap();
+    let (major, minor) = number.trim().split_once(':').unwrap();
+    let activity = trace.activity.as_mut().unwrap();
+    activity.devices = vec![BlockDevice {
+        major: major.parse().unwrap(),
+        minor: minor.parse().unwrap(),
+        name: "\u{1b}[31m".into(),
+        sectors: 0,
+    }];
+    let request = |sector, sectors| BlockRequest {
+        issued_ns: 1,
+        completed_ns: None,
+        device: 0,
+        sector,
+        sectors,
+        kind: RequestKind::Read,
+        metadata: false,
+        ahead: false,
+        process: None,
+    };
+    activity.requests = vec![request(0, 1 << 20), request(1 << 40, 8), request(7, 1)];
+    case.write("hostile", trace.to_bytes().unwrap());
+    let ran = case.headstart(&["compare", "hostile", "--blocks"]);
+    assert_eq!(ran.code(), 0, "{}", ran.err);
+    assert!(
+        ran.out.contains("super block") && !ran.out.contains('\u{1b}'),
+        "{}",
+        ran.out
+    );
+    assert!(
+        !ran.out.contains("kmsg") && !ran.out.contains("passwd"),
+        "{}",
+        ran.out
+    );
+    let document = case.json(&["compare", "hostile", "--json", "--limit", "1"]);
+    assert_eq!(document["read"]["requests"], 3);
+}
