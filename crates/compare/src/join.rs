@@ -322,6 +322,10 @@ impl<'a> Join<'a> {
         };
         let end = read.range.start.saturating_add(read.range.length);
         let mut at = read.range.start;
+        // Beyond all addresses.
+        if end - at < read.range.length {
+            self.unknown(read, end, read.range.length - (end - at), NO_FILESYSTEM);
+        }
         // Parts of one device do not overlap; what lies between them is nobody's.
         while at < end {
             let rest = ByteRange {

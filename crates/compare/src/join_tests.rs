@@ -209,6 +209,12 @@ fn what_lies_between_file_systems_is_nobodys() {
         ..read(0, 0)
     };
     let beyond = read(1 << 20, 4096);
+    let far = BlockRead {
+        range: range(u64::MAX - 511, 1 << 40),
+        ..beyond
+    };
+    let result = joined(&trace(), &[far], None);
+    assert_eq!((result.explained, result.unexplained[0].bytes), (0, 1 << 40));
     let result = joined(&trace(), &[across, beyond], None);
     assert_eq!((result.explained, result.parts[0].bytes), (4096, 4096));
     assert_eq!(

@@ -247,7 +247,7 @@ pub fn is_root() -> bool {
 
 /// A test cannot do its work without this: a failure, or with `HEADSTART_TESTS_SKIP` in the environment said.
 #[track_caller]
-fn skip(missing: &str) -> bool {
+pub fn skip(missing: &str) -> bool {
     assert!(
         std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
         "this test needs {missing}; HEADSTART_TESTS_SKIP=1 leaves out what cannot be tested here"

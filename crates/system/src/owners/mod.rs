@@ -24,7 +24,7 @@ use crate::device::DeviceFacts;
 use crate::ext4::Ext4;
 use crate::extents::Mapper;
 use crate::mounts::{Mount, MountTable};
-use crate::open::open_root;
+use crate::open::{open_root, pin};
 use claims::Claims;
 use headstart_model::FilePath;
 use headstart_model::blocks::{Part, SECTOR};
@@ -173,6 +173,10 @@ pub fn find(
     let Some(mount) = place.mount.and_then(|index| mounts.all().get(index)) else {
         return part;
     };
+    // Files that are not what they were own nothing by their old names.
+    let mut named = named.clone();
+    named.retain(|inode, path| pin(mounts, path.as_path()).is_ok_and(|(_, stat)| stat.inode == *inode));
+    let named = &named;
     let mut claims = Claims::new(wanted, deadline);
     if let Err(error) = ask(mounts, mount, place.node.as_deref(), &mut claims, named) {
         // The places of files are told without it.
