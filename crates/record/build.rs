@@ -9,8 +9,18 @@ fn main() {
     println!("cargo:rerun-if-changed=src/bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    compile(&out.join("record.bpf.o"), &["-DHAVE_BPF_LOOP"]);
-    compile(&out.join("record-old.bpf.o"), &[]);
+    for (name, defines) in [("record", &["-DHAVE_BPF_LOOP"][..]), ("record-old", &[])] {
+        let object = out.join(format!("{name}.bpf.o"));
+        compile(&object, defines);
+        pack(&object, &out.join(format!("{name}.bpf.o.zst")));
+    }
+}
+
+/// Most of an object is names and line numbers.
+fn pack(object: &Path, packed: &Path) {
+    let bytes = fs::read(object).expect("clang wrote the object");
+    let bytes = zstd::bulk::compress(&bytes, 19).expect("an object can be packed");
+    fs::write(packed, bytes).expect("OUT_DIR can be written to");
 }
 
 fn compile(object: &Path, defines: &[&str]) {

@@ -195,6 +195,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
         include_str!("../setups/boot-headstart-keep.toml"),
     ),
     ("record", include_str!("../setups/record.toml")),
+    ("record-chart", include_str!("../setups/record-chart.toml")),
     ("again", include_str!("../setups/again.toml")),
     ("plain", include_str!("../setups/plain.toml")),
     ("slower", include_str!("../setups/slower.toml")),

@@ -49,7 +49,9 @@ pub fn owners(directory: &Path, paths: &BTreeSet<&[u8]>) -> BTreeMap<Vec<u8>, St
             }
             let path = line.strip_suffix(b"\n").unwrap_or(&line);
             let in_usr = [b"/usr", path].concat();
-            for path in [path, &in_usr] {
+            // And somebody may have gone by a link of the root to what is listed in /usr.
+            let linked = path.strip_prefix(b"/usr").filter(|it| it.starts_with(b"/"));
+            for path in [Some(path), Some(&in_usr), linked].into_iter().flatten() {
                 // Directories belong to many; the first is as good as another.
                 if paths.contains(path) && !found.contains_key(path) {
                     found.insert(path.to_vec(), package.to_owned());
@@ -69,21 +71,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let lists = dir.path();
         std::fs::write(lists.join("libc6:amd64.list"), "/.\n/lib\n/lib/x/libc.so.6\n").unwrap();
-        std::fs::write(lists.join("coreutils.list"), "/usr/bin/cat").unwrap();
+        std::fs::write(lists.join("coreutils.list"), "/usr/bin/cat\n/usr/bin/dd").unwrap();
         std::fs::write(lists.join("coreutils.md5sums"), "/usr/bin/ls\n").unwrap();
         let mut hostile = vec![b'x'; 9000];
         hostile.extend(b"\n/usr/bin/ls\xff\n");
         std::fs::write(lists.join("hostile.list"), hostile).unwrap();
         std::os::unix::fs::symlink("/dev/zero", lists.join("zero.list")).unwrap();
-        let wanted: [&[u8]; 4] = [
+        let wanted: [&[u8]; 5] = [
             b"/usr/lib/x/libc.so.6",
+            b"/bin/dd",
             b"/usr/bin/cat",
             b"/usr/bin/ls",
             b"/usr/bin/ls\xff",
         ];
         let found = owners(lists, &wanted.into_iter().collect());
         let found: Vec<(&[u8], &str)> = found.iter().map(|(path, it)| (&path[..], &**it)).collect();
-        let expected: [(&[u8], &str); 3] = [
+        let expected: [(&[u8], &str); 4] = [
+            (b"/bin/dd", "coreutils"),
             (b"/usr/bin/cat", "coreutils"),
             (b"/usr/bin/ls\xff", "hostile"),
             (b"/usr/lib/x/libc.so.6", "libc6"),

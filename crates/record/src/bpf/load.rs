@@ -11,13 +11,15 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use zerocopy::IntoBytes;
 
-/// The compiled programs, aligned as the ELF reader wants them.
-#[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/record.bpf.o")));
+/// The compiled programs, packed: a boot reads all of headstart from disk, and both are half a megabyte as they are.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/record.bpf.o.zst"));
 /// The same for kernels that do not know bpf_loop.
-static OLD_OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/record-old.bpf.o")));
+static OLD_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/record-old.bpf.o.zst"));
+
+/// More than either has when it is unpacked, bytes.
+const MOST_OBJECT: usize = 1 << 20;
 
 /// Functions that are traced where the kernel has no use events.
 pub(crate) const FUNCTIONS: &[&str] = &[
@@ -157,11 +159,16 @@ pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
     } else {
         OLD_OBJECT
     };
+    // Words, for the ELF reader wants it aligned.
+    let mut words = vec![0u64; MOST_OBJECT / size_of::<u64>()];
+    let length = zstd::bulk::decompress_to_buffer(object, words.as_mut_bytes())
+        .map_err(|source| RecordError::io("unpack the BPF programs", source))?;
+    let object = words.as_bytes().get(..length).unwrap_or_default();
     let (btf, path) = as_file(kernel.minimal())?;
     let mut open = ObjectBuilder::default()
         .name("headstart")
         .and_then(|builder| builder.btf_custom_path(&path))
-        .and_then(|builder| builder.open_memory(&object.0))
+        .and_then(|builder| builder.open_memory(object))
         .map_err(failed("open the BPF programs"))?;
     let wanted = programs(kernel, plan);
     for mut program in open.progs_mut() {
