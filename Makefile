@@ -8,7 +8,7 @@ ARCH := $(shell uname -m)
 BIN := target/$(ARCH)-unknown-linux-gnu/release/headstart
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-build deps-test deps-kernels build build-lab build-static check lint man test test-all test-kernels \
+.PHONY: all deps deps-build deps-test deps-kernels deps-packages build build-lab build-static check lint man install-files deb rpm test-packages test test-all test-kernels \
 	test-debian13 audit fuzz fuzz-structured demo bench measure install clean
 
 all: build
@@ -20,12 +20,13 @@ BUILD_PACKAGES := clang llvm gcc libc6-dev make pkg-config libelf-dev zlib1g-dev
 TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount util-linux attr python3 mandoc fio \
 	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium \
 	cargo-fmt:rustfmt cargo-clippy:rust-clippy
+PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm python3
 KERNEL_PACKAGES := qemu-system-x86 busybox-static cpio jq kmod xz-utils
 
 deps: deps-build deps-test
 
-deps-build deps-test deps-kernels:
-	@packaging/debian-deps $(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
+deps-build deps-test deps-kernels deps-packages:
+	@packaging/debian-deps $(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
 
 # ---- building -------------------------------------------------------------------------------------------------------
 build: build-lab build-static
@@ -37,16 +38,21 @@ build-lab: deps-build
 build-static: deps-build
 	$(CARGO) static -j$(JOBS) --locked -p headstart $(STATIC_OPTIONS)
 
-man: build
-	$(BIN) generate target/generated
-	cp docs/man/*.5 target/generated/man/
+# What is installed beside the program is made of the program's own definitions, by an example of its crate.
+man: deps-build
+	$(CARGO) run -q -j$(JOBS) --locked -p headstart --example generate -- target/generated
+	cp docs/man/*.[58] target/generated/man/
 
-install: build man
+install: build-static man install-files
+
+# What is built already, below DESTDIR.
+install-files:
 	install -D -m 755 $(BIN) $(DESTDIR)/usr/sbin/headstart
 	for program in target/generated/sbin/*; do [ ! -e $$program ] || install -m 755 $$program $(DESTDIR)/usr/sbin/; done
-	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5
+	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5 $(DESTDIR)/usr/share/man/man8
 	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/
 	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/
+	install -m 644 target/generated/man/*.8 $(DESTDIR)/usr/share/man/man8/
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system target/generated/systemd/*.service
 	install -D -m 755 packaging/initramfs-tools/scripts/local-bottom/headstart \
 		$(DESTDIR)/usr/share/initramfs-tools/scripts/local-bottom/headstart
@@ -55,6 +61,25 @@ install: build man
 	install -D -m 644 target/generated/completions/headstart.bash $(DESTDIR)/usr/share/bash-completion/completions/headstart
 	install -D -m 644 target/generated/completions/_headstart $(DESTDIR)/usr/share/zsh/vendor-completions/_headstart
 	install -D -m 644 target/generated/completions/headstart.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/headstart.fish
+	[ -e $(DESTDIR)/etc/headstart/headstart.toml ] || \
+		install -D -m 644 packaging/headstart.toml $(DESTDIR)/etc/headstart/headstart.toml
+
+# ---- packages -------------------------------------------------------------------------------------------------------
+# target/deb/headstart_VERSION_ARCH.deb and target/rpm/headstart-VERSION-1.ARCH.rpm. VERSION is for tests of upgrades.
+deb: deps-packages build-static man
+	packaging/licences target/generated/copyright target/generated/THIRD-PARTY
+	packaging/deb $(VERSION)
+
+rpm: deps-packages build-static man
+	packaging/licences target/generated/copyright target/generated/THIRD-PARTY
+	packaging/rpm
+
+# What lintian and rpm's own tools say of the packages, whether a second packing gives the same bits, and what the .deb does and leaves
+# in minimal Debians, the SUITES.
+SUITES ?= bookworm trixie
+test-packages: deps-test deb rpm
+	packaging/check
+	tests/packages/run $(SUITES)
 
 # ---- proving --------------------------------------------------------------------------------------------------------
 # A test that cannot be made here, for want of root or of a kernel feature, fails and names what is missing;
@@ -72,17 +97,18 @@ lint: deps-build deps-test
 	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- $(DENY)
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
-	shellcheck .ci/run fuzz/run lab/measure packaging/debian-deps tests/audit tests/acceptance/run tests/debian13/run \
-		tests/debian13/inside tests/kernels/run
+	shellcheck .ci/run fuzz/run lab/measure packaging/check packaging/deb packaging/debian-deps packaging/rpm tests/audit tests/acceptance/run tests/debian13/run \
+		tests/debian13/inside tests/kernels/run tests/packages/run
+	shellcheck -s sh packaging/debian/headstart.p*
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
-	mandoc -T lint -W warning docs/man/*.5
+	mandoc -T lint -W warning docs/man/*.[58]
 
 test: check build
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run
 
 # What takes longer too: 200 kills, thirty starts, six minutes of each fuzzer, all kernels, and the tests on Debian 13.
 test-all: export HEADSTART_TESTS_LONG = 1
-test-all: test test-kernels
+test-all: test test-kernels test-packages
 	fuzz/run 360
 	tests/debian13/run
 	tests/debian13/run make lint

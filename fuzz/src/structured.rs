@@ -381,6 +381,7 @@ fn outcome(mut it: Outcome, random: &mut Random) -> Option<Vec<u8>> {
         1 => it.not_learned = Some("x\n".repeat(random.below(4096))),
         _ => {
             it.elapsed_ns = random.number();
+            it.first_request_ns = Some(random.number());
             it.memory_pressure = Some(f32::from_bits(random.number() as u32));
             any(&mut it.stages, random)?.issued_pages = random.number();
         }

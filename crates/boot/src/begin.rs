@@ -128,7 +128,7 @@ fn longest(store: &Store, plan: &PlanFile) -> Duration {
 
 /// Whether the state's file system may become writable yet.
 fn read_only(error: &StoreError) -> bool {
-    matches!(error, StoreError::Io { source, .. } if source.kind() == ErrorKind::ReadOnlyFilesystem)
+    matches!(error, StoreError::Io { error, .. } if error.kind() == ErrorKind::ReadOnlyFilesystem)
 }
 
 #[cfg(test)]

@@ -82,6 +82,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_file_that_packages_install_tells_the_defaults() {
+        let text = include_str!("../../../packaging/headstart.toml");
+        assert_eq!(parse(text).unwrap(), Config::default());
+        let told = text
+            .replace("# exclude", "exclude")
+            .replace("# control_every", "control_every");
+        assert_ne!(told, text);
+        assert_eq!(parse(&told).unwrap(), Config::default());
+    }
+
+    #[test]
     fn what_is_not_said_has_its_default() {
         assert_eq!(parse(""), Ok(Config::default()));
         let it = parse("[boot]\nexclude = [\"/srv/cache\"]\n").unwrap().boot;

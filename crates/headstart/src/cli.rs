@@ -1,8 +1,8 @@
 //! The command line: the one source of help, man pages and completions.
 
 use crate::commands::{
-    boot, chart, diff, doctor, explain, export, forget, generate, learn, mark, plan, record, replay, run,
-    show, status,
+    boot, chart, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay, run, show,
+    status,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -23,10 +23,10 @@ pub struct Cli {
     /// The state directory [default: $HEADSTART_STATE, unless it belongs to another user; else /var/lib/headstart, for
     /// others than root ~/.local/state/headstart].
     #[arg(long, global = true, value_name = "DIR")]
-    pub state: Option<PathBuf>,
+    pub(crate) state: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// The subcommands; what each does is said where its arguments are.
@@ -43,10 +43,9 @@ pub enum Command {
     Chart(chart::Args),
     Export(export::Args),
     Status(status::Args),
+    Floor(floor::Args),
     Forget(forget::Args),
     Boot(boot::Args),
     Mark(mark::Args),
     Doctor(doctor::Args),
-    #[command(hide = true)]
-    Generate(generate::Args),
 }

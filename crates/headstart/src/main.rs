@@ -1,62 +1,7 @@
-//! The headstart command: parse, call, print. One file per subcommand under [`commands`]; a start is one thing of
-//! `headstart_session`, a boot of `headstart_boot`.
-//!
-//! Exit status: 0 done, 1 could not, 2 wrong usage; `run` and `record` pass the status of their command on.
+//! The program `headstart`; all of it is the library's, so that its man pages are made without it.
 
-mod cli;
-mod commands;
-mod context;
-mod files;
-mod options;
-
-use anyhow::Result;
-use clap::{CommandFactory, Parser};
-use cli::{Cli, Command};
-use commands::{
-    boot, chart, diff, doctor, explain, export, forget, generate, learn, mark, plan, record, replay, run,
-    show, status,
-};
-use headstart_session::{complain, store};
-use headstart_system::launch::survive_file_limit;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // A log or a terminal's file that is full is an error to be told, not this process's end.
-    survive_file_limit();
-    // Who starts it by --init has done that.
-    if std::env::args_os().skip(1).eq(["boot", "run"]) && !headstart_boot::early::begin() {
-        return ExitCode::SUCCESS;
-    }
-    // Exits with 2 on wrong usage, with 0 after --help and --version.
-    let cli = Cli::parse();
-    match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&format!("{error:#}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Runs the subcommand.
-fn run(cli: Cli) -> Result<()> {
-    let state = cli.state;
-    match cli.command {
-        Command::Run(args) => run::run(args, state),
-        Command::Record(args) => record::run(args),
-        Command::Learn(args) => learn::run(args),
-        Command::Plan(args) => plan::run(args, &store(state)?),
-        Command::Replay(args) => replay::run(args, &store(state)?),
-        Command::Show(args) => show::run(args),
-        Command::Export(args) => export::run(args),
-        Command::Explain(args) => explain::run(args, &store(state)?),
-        Command::Chart(args) => chart::run(args, &store(state)?),
-        Command::Diff(args) => diff::run(args),
-        Command::Status(args) => status::run(args, &store(state)?),
-        Command::Forget(args) => forget::run(args, &store(state)?),
-        Command::Boot(args) => boot::run(args, state),
-        Command::Mark(args) => mark::run(args),
-        Command::Doctor(args) => doctor::run(args, &store(state)?),
-        Command::Generate(args) => generate::run(args, Cli::command()),
-    }
+    headstart_command::main()
 }

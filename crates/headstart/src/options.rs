@@ -1,7 +1,9 @@
 //! Values of options that need reading.
 
 use headstart_model::Key;
+use headstart_model::machine::{Cost, DeviceClass};
 use headstart_record::Until;
+use std::ops::RangeInclusive;
 
 /// A size in bytes: a number with an optional suffix K, M, G or T (powers of 1024).
 pub fn size(text: &str) -> Result<u64, String> {
@@ -21,6 +23,52 @@ pub fn size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| bad())?;
     number.checked_mul(1 << shift).ok_or_else(bad)
+}
+
+/// What devices are taken for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Disk {
+    /// What is known of them.
+    Auto,
+    /// Devices of a class: as measured where they are of it, else as such devices are on average.
+    Class(DeviceClass),
+    /// Devices of this cost.
+    Cost(Cost),
+}
+
+/// A model of a disk: `auto`, a class, or a class with megabytes per second, milliseconds of a read and how many help at once.
+pub fn disk(text: &str) -> Result<Disk, String> {
+    let bad = || {
+        format!(
+            "{text:?} is no disk: give auto, disk, flash, network or CLASS,MB/S,MS,DEPTH, such as disk,120,8,1"
+        )
+    };
+    let mut words = text.split(',');
+    let class = match words.next() {
+        Some("auto") if words.clone().next().is_none() => return Ok(Disk::Auto),
+        Some("disk") => DeviceClass::Disk,
+        Some("flash") => DeviceClass::Flash,
+        Some("network") => DeviceClass::Network,
+        _ => return Err(bad()),
+    };
+    let numbers: Vec<&str> = words.collect();
+    let [megabytes, milliseconds, depth] = numbers[..] else {
+        return numbers.is_empty().then_some(Disk::Class(class)).ok_or_else(bad);
+    };
+    let number = |text: &str, range: RangeInclusive<f64>| {
+        let number: f64 = text.parse().map_err(|_| bad())?;
+        range.contains(&number).then_some(number).ok_or_else(bad)
+    };
+    Ok(Disk::Cost(Cost {
+        class,
+        bandwidth: number(megabytes, 1e-3..=1e6)? * 1e6,
+        latency: number(milliseconds, 0.0..=1e5)? * 1e-3,
+        depth: depth
+            .parse()
+            .ok()
+            .filter(|depth| (1..=4096).contains(depth))
+            .ok_or_else(bad)?,
+    }))
 }
 
 /// A key, as a name that the user gives.
@@ -59,6 +107,28 @@ mod tests {
         assert_eq!(size("2kb"), Ok(2048));
         for bad in ["", "M", "-1", "1.5G", "1X", "99999999999T"] {
             assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn disks() {
+        assert_eq!(disk("auto"), Ok(Disk::Auto));
+        assert_eq!(disk("flash"), Ok(Disk::Class(DeviceClass::Flash)));
+        let Ok(Disk::Cost(cost)) = disk("disk,120,8.5,1") else {
+            panic!("no cost")
+        };
+        assert_eq!((cost.bandwidth, cost.latency, cost.depth), (120e6, 8.5e-3, 1));
+        for bad in [
+            "",
+            "tape",
+            "auto,1,2,3",
+            "disk,1",
+            "disk,0,1,1",
+            "disk,1,NaN,1",
+            "disk,1,1,0",
+            "disk,1,1,1,1",
+        ] {
+            assert!(disk(bad).is_err(), "{bad}");
         }
     }
 

@@ -77,13 +77,16 @@ fn audit_03_headstarts_own_complaint_never_kills_the_command() {
     }
     let case = Case::new();
     for_anybody(&case);
-    // Nobody reads what headstart has to say: unprivileged, it has to say that it cannot record.
-    let ran = case.script(&format!(
-        "unset HEADSTART_STATE; export XDG_STATE_HOME=$PWD; \
-         bash -c \"{GIVE_UP} ./headstart run -- sh -c 'sleep 0.5; touch done' 2> >(true)\""
-    ));
-    assert_eq!(ran.raw, 0, "{}", ran.err);
-    assert!(case.path("done").exists(), "the command came to its end");
+    // Nobody reads what headstart has to say: unprivileged, it has to say that it cannot record, and in the one place, where a
+    // program has the name of the state directory, that it can keep nothing.
+    for home in [".", "home"] {
+        let ran = case.script(&format!(
+            "unset HEADSTART_STATE; export XDG_STATE_HOME=$PWD/{home}; rm -f done; \
+             bash -c \"{GIVE_UP} ./headstart run -- sh -c 'sleep 0.5; touch done' 2> >(true)\""
+        ));
+        assert_eq!(ran.raw, 0, "{home}: {}", ran.err);
+        assert!(case.path("done").exists(), "{home}: the command came to its end");
+    }
 }
 
 #[test]
@@ -94,11 +97,13 @@ fn audit_03_a_full_terminal_log_never_kills_the_command() {
     let case = Case::new();
     for_anybody(&case);
     // The file that standard error goes to may not grow.
-    let ran = case.script(&format!(
-        "unset HEADSTART_STATE; export XDG_STATE_HOME=$PWD; \
-         (ulimit -f 0; exec {GIVE_UP} ./headstart run -- sh -c 'sleep 0.2; echo done' 2>err); echo $?"
-    ));
-    assert_eq!(ran.out, "done\n0\n", "{}", ran.err);
+    for home in [".", "home"] {
+        let ran = case.script(&format!(
+            "unset HEADSTART_STATE; export XDG_STATE_HOME=$PWD/{home}; \
+             (ulimit -f 0; exec {GIVE_UP} ./headstart run -- sh -c 'sleep 0.2; echo done' 2>err); echo $?"
+        ));
+        assert_eq!(ran.out, "done\n0\n", "{home}: {}", ran.err);
+    }
 }
 
 #[test]
@@ -227,4 +232,43 @@ fn audit_12_a_state_directory_of_somebody_else_is_not_trusted_from_the_environme
         theirs.display()
     ));
     assert_eq!(named.code(), 0, "{}", named.err);
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_used_is_told_of_in_one_line() {
+    let case = Case::new();
+    std::fs::write(case.path("file"), "").unwrap();
+    for state in ["/proc/headstart", "/dev/null", "file"] {
+        for wait in ["", "--wait "] {
+            let ran = case.script(&format!(
+                "$H --state {state} run {wait}-- sh -c 'echo out; exit 6'"
+            ));
+            assert_eq!((ran.code(), ran.out.as_str()), (6, "out\n"), "{state}");
+            assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+            assert!(
+                ran.err.starts_with("headstart: nothing is learned: cannot "),
+                "{}",
+                ran.err
+            );
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_of_once() {
+    if !is_root() || !can_record() {
+        return;
+    }
+    let case = Case::new();
+    // Room for the log and a trace, and not for all that is kept: in a mount namespace of its own, which goes with the shell.
+    let ran = case.script(
+        "mkdir full; export H; unshare --mount --propagation private sh -c '
+           mount -t tmpfs -o size=64k tmpfs full
+           dd if=/dev/zero of=full/fill bs=4k count=13 2>/dev/null
+           $H --state full/state run --wait -- cat /etc/passwd >/dev/null'",
+    );
+    assert_eq!(ran.code(), 0, "{}", ran.err);
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    assert!(ran.err.contains("; the old file stays"), "{}", ran.err);
+    assert_eq!(ran.err.matches("os error 28").count(), 1, "{}", ran.err);
 }

@@ -7,6 +7,7 @@
 //! and counts are in pages of `page_size` bytes; offsets, lengths and sizes are bytes.
 
 pub mod activity;
+pub mod floor;
 pub mod format;
 pub mod human;
 pub mod key;

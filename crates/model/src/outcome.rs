@@ -33,6 +33,9 @@ pub struct Outcome {
     pub memory_pressure: Option<f32>,
     /// Why the trace of this start taught nothing; `None` if it did.
     pub not_learned: Option<String>,
+    /// From the start's first instant until the replay issued its first request; `None` without a replay, and in files
+    /// that were written before this was told. The last value of a file: [`Outcome::from_bytes`].
+    pub first_request_ns: Option<u64>,
 }
 
 impl Outcome {
@@ -52,12 +55,14 @@ impl Outcome {
             memory_available: 0,
             memory_pressure: None,
             not_learned: None,
+            first_request_ns: None,
         }
     }
 
     /// Adds what a replay did, but for its stages.
     pub fn replayed(&mut self, report: &ReplayReport) {
         self.replay_ns = report.replay_ns;
+        self.first_request_ns = report.issued.iter().map(|issued| issued.issued_ns).min();
         self.skipped = report.skipped;
         self.memory_available = report.memory_available;
         self.memory_pressure = report.memory_pressure;

@@ -86,14 +86,16 @@ fn first_use(entry: &Entry, pages: PageRange) -> (u64, u16) {
 }
 
 /// Bytes of a file that one request reads.
-struct Piece {
-    start: u64,
-    end: u64,
-    physical: Option<u64>,
+pub(crate) struct Piece {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Where it lies on the device, bytes.
+    pub(crate) physical: Option<u64>,
     bridged: u64,
 }
 
-fn pieces(pages: &PageSet, facts: &FileFacts, page: u64, bridge: u64) -> Vec<Piece> {
+/// The pieces that these pages lie in, joined over holes of up to `bridge` bytes.
+pub(crate) fn pieces(pages: &PageSet, facts: &FileFacts, page: u64, bridge: u64) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     for range in pages.ranges() {
         // Saturating: the profile may have been learned with smaller pages than this machine's.

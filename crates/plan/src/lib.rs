@@ -4,6 +4,7 @@
 
 mod data;
 mod deadlines;
+pub mod floor;
 mod metadata;
 mod order;
 mod request;

@@ -4,6 +4,7 @@
 pub mod diff;
 pub mod explain;
 pub mod export;
+pub mod floor;
 pub use headstart_model::human;
 pub mod outcome;
 pub mod plan;

@@ -19,6 +19,7 @@ pub mod decide;
 pub mod document;
 mod fate;
 pub mod finish;
+pub mod floor;
 pub mod keys;
 pub mod machine;
 mod message;

@@ -94,6 +94,19 @@ pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Wri
         Decision::Bypass(why) => Some(why.clone()),
         _ => None,
     };
+    // What is known already is read ahead all the same.
+    let unusable = match &job.purpose {
+        Purpose::Loop { store, .. } => store
+            .make()
+            .err()
+            .map(|error| format!("nothing is learned: {error}")),
+        Purpose::Trace { .. } => None,
+    };
+    if let (Some(line), Decision::Record, None) = (&unusable, &prepared.decision, &written) {
+        // Not later: a signal that this raises must not wait for the command.
+        complain(line);
+        become_command(command);
+    }
     let resident_before = prepared.resident;
     let words = words(command)?;
     let signals = Signals::take().context("cannot read signals")?;
@@ -117,6 +130,9 @@ pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Wri
         stopped: false,
         ended: None,
     };
+    if let Some(line) = unusable {
+        supervisor.tell(&line);
+    }
     match worker {
         None => {}
         Some(Ok(stream)) => supervisor.worker = Some(stream),

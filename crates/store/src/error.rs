@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The system refused.
-    #[error("cannot {doing} {}: {source}{}", path.display(), way_out(source))]
+    #[error("cannot {doing} {}: {error}{}", path.display(), way_out(error))]
     Io {
         /// What was being done, as a verb.
         doing: &'static str,
         /// To what.
         path: PathBuf,
-        /// The system's error.
-        source: io::Error,
+        /// The system's error; said above, and so no source that whoever prints all sources would say again.
+        error: io::Error,
     },
     /// It is not a regular file.
     #[error("{} is no regular file: give the path of one", .0.display())]
@@ -40,20 +40,37 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub(crate) fn io(doing: &'static str, path: &Path, source: impl Into<io::Error>) -> StoreError {
+    pub(crate) fn io(doing: &'static str, path: &Path, error: impl Into<io::Error>) -> StoreError {
         StoreError::Io {
             doing,
             path: path.to_owned(),
-            source: source.into(),
+            error: error.into(),
         }
     }
 }
 
-fn way_out(source: &io::Error) -> &'static str {
-    match source.kind() {
+fn way_out(error: &io::Error) -> &'static str {
+    match error.kind() {
         io::ErrorKind::PermissionDenied => "; run as root or use --state DIR",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; the old file stays",
         io::ErrorKind::ReadOnlyFilesystem => "; use --state DIR on a writable file system",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_system_is_said_once() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let error = StoreError::io("write", Path::new("/state/x"), full);
+        assert_eq!(
+            error.to_string(),
+            "cannot write /state/x: no storage space; the old file stays"
+        );
+        // Whoever prints an error with its sources prints nothing twice.
+        assert!(std::error::Error::source(&error).is_none());
     }
 }

@@ -4,6 +4,7 @@ use crate::file;
 use crate::keydir::{KeyDir, directory_name};
 use crate::{Limits, Log, StoreError};
 use headstart_model::Key;
+use rustix::fs::Access;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -25,6 +26,13 @@ impl Store {
     /// Where it is.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Makes the directory, if it is not there; an error says why nothing can be kept in it.
+    pub fn make(&self) -> Result<(), StoreError> {
+        file::make_directory(&self.root)?;
+        let may = Access::WRITE_OK | Access::EXEC_OK;
+        rustix::fs::access(&self.root, may).map_err(|e| StoreError::io("write to", &self.root, e))
     }
 
     /// The log of background work.

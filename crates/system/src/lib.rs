@@ -6,6 +6,7 @@
 //! Every ioctl and, but for the recorder's, all `unsafe` of headstart is in this crate.
 
 pub mod blocked;
+pub mod container;
 pub mod device;
 pub mod ext4;
 pub mod extents;

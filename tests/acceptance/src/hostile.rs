@@ -206,12 +206,14 @@ impl Sampler {
         Sampler::start(move |process| fs::read_link(process.join("exe")).is_ok_and(|exe| exe == executable))
     }
 
-    /// Of the headstart inside this process' machines.
+    /// Of the headstart that serves boots inside this process' machines; not of those that only tell of them.
     pub fn of_machines() -> Sampler {
         // The control group of a lab's container; those of its services are within it.
         let group = format!("/headstart-lab-{}", std::process::id());
         Sampler::start(move |process| {
             fs::read_link(process.join("exe")).is_ok_and(|exe| exe.ends_with("headstart"))
+                && fs::read(process.join("cmdline"))
+                    .is_ok_and(|words| words.split(|byte| *byte == 0).nth(2) == Some(b"run"))
                 && fs::read_to_string(process.join("cgroup")).is_ok_and(|groups| groups.contains(&group))
         })
     }
@@ -270,7 +272,7 @@ pub fn join_boots(boots: &mut Boots, seconds: u64, files: u32) -> Result<()> {
     ))
 }
 
-/// Boots beside the user in turn with headstart and without (`headstart=off`); what they write is forgotten.
+/// Boots beside the user in turn with headstart and without (its unit masked); what they write is forgotten.
 #[derive(Debug, Default)]
 pub struct Pairs {
     /// Seconds from power-on to the mark `multi-user`, with headstart.
@@ -289,7 +291,7 @@ impl Pairs {
             let on = (turn / 2 + turn) % 2 == 0;
             let mut setup = boots.setup.clone();
             if !on {
-                setup.kernel.push("headstart=off".into());
+                setup.kernel.push("systemd.mask=headstart-boot.service".into());
             }
             let sampler = Sampler::of_machines();
             let measured = boots.machine.run(&setup, &boots.place);

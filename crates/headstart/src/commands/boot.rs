@@ -6,8 +6,10 @@ use anyhow::{Result, bail};
 use clap::Subcommand;
 use headstart_boot::waiters::waiters;
 use headstart_boot::{init, install, key, next_root, run as process, state_below};
+use headstart_model::trace::Backend;
 use headstart_session::store;
 use headstart_store::Store;
+use headstart_system::container;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -86,6 +88,16 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
                 sentence += "\nThat begins with the first unit of systemd; where nothing runs before the real init, before \
                              that one with\ninit=/usr/sbin/headstart-init on the kernel command line, or with it as a \
                              container's command.";
+            }
+            let recorder = headstart_record::features().chosen.map(|(backend, _)| backend);
+            if let (Some(it), None, true) =
+                (container::manager(), &place.root, recorder != Some(Backend::Bpf))
+            {
+                sentence += &format!(
+                    "\nIn this container boots cannot be recorded. Start it with\n  {} …\nor let the host record it: headstart \
+                     run -- and the container's command line.",
+                    it.line
+                );
             }
             place.print(changed, &sentence)
         }

@@ -3,9 +3,10 @@
 use crate::context::Output;
 use crate::files;
 use anyhow::{Context, Result, bail};
-use headstart_chart::{Pages, Start, html, pages, svg};
-use headstart_model::Trace;
+use headstart_chart::{FloorLine, Pages, Start, html, pages, svg};
 use headstart_report::human::{bytes, duration};
+use headstart_session::floor::{Kept, of_start};
+use headstart_session::machine::Costs;
 use headstart_session::{complain, keys};
 use headstart_store::{KeyDir, Store, write_whole};
 use serde::Serialize;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// the colour of what a replay had done for them, and processes. What a trace lacks is left out and said. Only its owner
 /// can read the file: paths tell what somebody runs.
 ///
-/// The document of --json has the picture's path and bytes, and for each start what it is called, how long it took, the pages that
+/// The document of --json has the picture's path and bytes, and for each start what it is called, how long it took, its floor, the pages that
 /// it is known to have used, by what a replay had done for them, and how many uses, requests to devices and slices of threads were drawn.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -32,8 +33,20 @@ pub struct Args {
     /// Another start to draw beside it, on the same scale.
     #[arg(long, value_name = "boot|KEY|TRACE")]
     compare: Option<PathBuf>,
+    /// Leave out the floor and what lies above it: for it every file is looked up, and a device whose cost is not known
+    /// is measured for a second.
+    #[arg(long)]
+    no_floor: bool,
     #[command(flatten)]
     output_form: Output,
+}
+
+/// A start that was found.
+struct Found {
+    name: String,
+    start: Kept,
+    /// Where its key is kept.
+    of: Option<KeyDir>,
 }
 
 /// What was drawn.
@@ -48,6 +61,7 @@ struct Drawn {
 struct DrawnStart {
     name: String,
     elapsed_ns: u64,
+    floor_ns: Option<u64>,
     pages: Pages,
     uses: usize,
     requests: usize,
@@ -67,15 +81,15 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         None => default_output(&args.start),
     };
     let form = form(&output)?;
-    let mut traces = vec![find(&args.start, store)?];
+    let mut found = vec![find(&args.start, store)?];
     if let Some(other) = &args.compare {
-        traces.push(find(other, store)?);
+        found.push(find(other, store)?);
     }
-    let starts: Vec<Start<'_>> = (traces.iter())
-        .map(|(name, trace)| Start {
-            trace,
-            name: name.clone(),
-            floor: None,
+    let starts: Vec<Start<'_>> = (found.iter())
+        .map(|it| Start {
+            trace: &it.start.trace,
+            name: it.name.clone(),
+            floor: (!args.no_floor).then(|| floor(it, store)).flatten(),
         })
         .collect();
     let picture = match form {
@@ -98,6 +112,7 @@ impl DrawnStart {
         DrawnStart {
             name: start.name.clone(),
             elapsed_ns: start.trace.end.elapsed_ns,
+            floor_ns: start.floor.as_ref().map(|floor| floor.ns),
             pages: pages(start.trace),
             uses: start.trace.uses.len(),
             requests: activity.map_or(0, |it| it.requests.len()),
@@ -118,31 +133,71 @@ fn text(drawn: &Drawn) -> String {
     lines
 }
 
-/// The trace that a user means, and what it is called: the last that is kept of a key, or a file.
-fn find(start: &Path, store: &Store) -> Result<(String, Trace)> {
+/// The start that a user means: the last of a key whose trace is kept, or a trace.
+fn find(start: &Path, store: &Store) -> Result<Found> {
     let name = start.to_string_lossy();
     let kept = keys::candidates(&name)
         .iter()
         .map(|key| store.key(key))
         .find(KeyDir::exists);
     let Some(kept) = kept else {
-        if start.symlink_metadata().is_ok() {
-            let name = start.file_name().unwrap_or(start.as_os_str());
-            return Ok((name.to_string_lossy().into_owned(), files::trace(start)?));
+        if start.symlink_metadata().is_err() {
+            bail!(
+                "{name:?} is neither a key nor a file: `headstart status` lists the keys, `headstart record` writes traces"
+            );
         }
-        bail!(
-            "{name:?} is neither a key nor a file: `headstart status` lists the keys, `headstart record` writes traces"
-        );
+        let name = start.file_name().unwrap_or(start.as_os_str());
+        return Ok(Found {
+            name: name.to_string_lossy().into_owned(),
+            start: Kept {
+                trace: files::trace(start)?,
+                outcome: None,
+            },
+            of: None,
+        });
     };
     for path in kept.traces().iter().rev() {
         if let Some(trace) = kept.trace(path).or_tell(|line| complain(&line)) {
-            return Ok((kept.key().to_string(), trace));
+            let started = trace.meta.started_unix_ns;
+            let outcomes = kept.outcomes(|line| complain(&line));
+            return Ok(Found {
+                name: kept.key().to_string(),
+                start: Kept {
+                    trace,
+                    outcome: outcomes.into_iter().find(|it| it.started_unix_ns == started),
+                },
+                of: Some(kept),
+            });
         }
     }
     bail!(
         "no trace is kept of {}: it has one after the next start that is recorded",
         kept.key()
     )
+}
+
+/// The floor of a start, and what lies above it. A picture without is better than none.
+fn floor(found: &Found, store: &Store) -> Option<FloorLine> {
+    let costs = Costs {
+        store,
+        class: None,
+        anew: false,
+    };
+    let of = found.of.as_ref();
+    match of_start(&found.start, of, &costs, None, &mut |line| complain(&line)) {
+        Ok(it) => Some(FloorLine {
+            ns: it.floor.floor_ns,
+            causes: (it.above.iter())
+                .flat_map(|above| above.parts())
+                .filter(|(_, ns)| *ns > 0)
+                .map(|(name, ns)| (name.into(), ns))
+                .collect(),
+        }),
+        Err(error) => {
+            complain(&format!("{}: {error:#}: it is drawn without", found.name));
+            None
+        }
+    }
 }
 
 /// Beside whoever asks, named after the start.

@@ -4,10 +4,12 @@ use crate::context::Output;
 use anyhow::{Result, bail};
 use headstart_model::FilePath;
 use headstart_model::machine::Cost;
+use headstart_model::trace::Backend;
 use headstart_report::human::{bytes, duration};
 use headstart_report::table::{Table, facts, section};
 use headstart_session::machine::device_of;
 use headstart_store::Store;
+use headstart_system::container;
 use headstart_system::features::Available;
 use serde::Serialize;
 
@@ -55,6 +57,10 @@ struct Report {
     evidence: Option<String>,
     because: String,
     missing_capabilities: Vec<&'static str>,
+    /// What made the container that this is, if it is one.
+    container: Option<&'static str>,
+    /// How to start such a container so that headstart records in it, where it cannot.
+    container_line: Option<&'static str>,
     capabilities: Vec<Check>,
     recording: Vec<Check>,
     replaying: Vec<Check>,
@@ -153,6 +159,10 @@ fn look(store: &Store) -> Report {
             note: feature.note,
         })
         .collect();
+    let manager = container::manager();
+    let by_bpf = recorder
+        .chosen
+        .is_some_and(|(backend, _)| backend == Backend::Bpf);
     let lower = |text: String| text.to_lowercase();
     Report {
         kernel: system.kernel,
@@ -169,6 +179,8 @@ fn look(store: &Store) -> Report {
             .filter(|(_, c)| !c.present)
             .map(|(n, _)| n)
             .collect(),
+        container: manager.map(|it| it.name),
+        container_line: manager.filter(|_| !by_bpf).map(|it| it.line),
         capabilities,
         recording,
         replaying,
@@ -218,16 +230,26 @@ fn text(report: &Report) -> String {
         true => "none".into(),
         false => report.missing_capabilities.join(", "),
     };
-    let mut out = facts([
-        ("kernel", format!("Linux {} on {}", report.kernel, report.machine)),
-        (
-            "lockdown",
-            report.lockdown.clone().unwrap_or_else(|| "not known".into()),
-        ),
-        ("recording", record),
-        ("missing capabilities", missing),
-        ("state", report.state.clone()),
-    ]);
+    let container = report.container.map(|name| ("container", name.to_string()));
+    let line = report.container_line.map(|line| {
+        let host = "or let the host record for it: headstart run -- and the container's command line";
+        ("to record here", format!("{line} …, {host}"))
+    });
+    let mut out = facts(
+        [
+            ("kernel", format!("Linux {} on {}", report.kernel, report.machine)),
+            (
+                "lockdown",
+                report.lockdown.clone().unwrap_or_else(|| "not known".into()),
+            ),
+            ("recording", record),
+            ("missing capabilities", missing),
+            ("state", report.state.clone()),
+        ]
+        .into_iter()
+        .chain(container)
+        .chain(line),
+    );
     for (title, checks) in [
         ("Capabilities", &report.capabilities),
         ("Recording", &report.recording),

@@ -14,13 +14,15 @@ use std::time::Instant;
 
 /// Read what a plan lists into memory.
 ///
-/// Returns at once, and reads in the background, unless --wait is given.
+/// Returns at once, and reads in the background, unless --wait is given. Before a command on a disk with one head give
+/// --wait: a start beside the replay overtakes it, and the head jumps to and fro between the two. `headstart run` knows when
+/// to wait.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A plan, or the key of a command whose plan is known.
     #[arg(value_name = "PLAN|KEY")]
     what: String,
-    /// Return when all is read, and print what was done.
+    /// Return when all is read, and print what was done; on a disk with one head start the command then.
     #[arg(long)]
     wait: bool,
     /// Requests in flight per device [default: what the plan says of it].

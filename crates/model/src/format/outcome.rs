@@ -1,5 +1,6 @@
 //! headstart-outcome(5).
 
+use super::values::Values;
 use super::{Container, FormatError, Kind, Writer, stage_name};
 use crate::limits::{self, bounded};
 use crate::{Key, Outcome};
@@ -28,7 +29,11 @@ impl Outcome {
     pub fn from_bytes(bytes: &[u8]) -> Result<Outcome, FormatError> {
         let file = Container::new(Kind::Outcome, bytes)?;
         // A list of stages takes ten times the bytes that it is read from at most, and the section has few.
-        let outcome: Outcome = file.values(b"OUTC", limits::OUTCOME_FILE, |v| v.one())?;
+        let mut section = file.section(b"OUTC", limits::OUTCOME_FILE)?;
+        // Older files end before the last value, an option: none. Bytes beyond it are ignored.
+        section.push(0);
+        let read = Values::of(&section).one();
+        let outcome: Outcome = read.map_err(|what| file.damaged(format!("section OUTC: {what}")))?;
         outcome.check().map_err(|what| file.damaged(what))?;
         Ok(outcome)
     }

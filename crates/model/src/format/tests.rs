@@ -360,6 +360,7 @@ fn outcome() -> Outcome {
         memory_available: 6,
         memory_pressure: Some(0.5),
         not_learned: None,
+        first_request_ns: Some(7),
     }
 }
 
@@ -423,6 +424,19 @@ fn an_outcome_of_the_version_before_is_old_not_damaged() {
         ),
         "{read:?}"
     );
+}
+
+#[test]
+fn an_outcome_that_ends_before_its_last_value_has_none() {
+    let without = Outcome {
+        first_request_ns: None,
+        ..outcome()
+    };
+    let mut values = postcard::to_stdvec(&without).unwrap();
+    assert_eq!(values.pop(), Some(0), "an option that is none");
+    let mut file = Writer::new(Kind::Outcome);
+    file.compressed(b"OUTC", &values, limits::OUTCOME_FILE).unwrap();
+    assert_eq!(Outcome::from_bytes(&file.finish().unwrap()).unwrap(), without);
 }
 
 #[test]

@@ -1,25 +1,24 @@
-//! `headstart generate`: man pages and shell completions, made of the same definitions as `--help`, the units of boots and the program that they ask.
+//! Makes what packages install beside the program: man pages and shell completions, of the same definitions as `--help`, the units of
+//! boots and the program that they ask. `cargo run -p headstart --example generate -- DIR` makes DIR/man, DIR/completions, DIR/systemd
+//! and, for x86-64 and aarch64, DIR/sbin.
 
 use anyhow::{Context, Result};
-use clap::Command;
+use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use headstart_boot::units::{PROGRAM, units as all_units};
+use headstart_command::Cli;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Write man pages, shell completions, units and headstart-init, for packages.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Where to: DIR/man, DIR/completions, DIR/systemd and, for x86-64 and aarch64, DIR/sbin are made.
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
-}
-
-/// `command` is headstart's own command line.
-pub fn run(args: Args, mut command: Command) -> Result<()> {
+fn main() -> Result<()> {
+    let directory = std::env::args_os()
+        .nth(1)
+        .context("give the directory to write to")?;
+    let directory = PathBuf::from(directory);
+    let mut command = Cli::command();
     let make = |name: &str| -> Result<PathBuf> {
-        let directory = args.directory.join(name);
+        let directory = directory.join(name);
         fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         Ok(directory)
     };

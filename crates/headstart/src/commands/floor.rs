@@ -1,0 +1,81 @@
+//! `headstart floor`: the least time any order of reads could give a start.
+
+use crate::context::Output;
+use crate::{files, options};
+use anyhow::{Result, bail};
+use headstart_report::floor::{Shown, text};
+use headstart_session::floor::{Kept, last, of_start};
+use headstart_session::machine::Costs;
+use headstart_session::{complain, keys};
+use headstart_store::{KeyDir, Store};
+use std::path::Path;
+
+/// Say how fast a start could be at best.
+///
+/// The floor is the least time that any order of reads could give the start on its devices: at each moment all that is
+/// used before it must have been read, and what the start does after it is still to come. It is reckoned by what the devices
+/// cost, from what the start surely used.
+///
+/// Of a cold start with a replay it is told, too, where its time above the floor went: until headstart's first request (own
+/// time), in a replay that took longer than the devices' best time for what it read (order), in reading what was not used
+/// (over-read), in what was used and not read ahead (reads left), and the rest, in which computing waited.
+///
+/// A start that waited for its devices while it was recorded says only in proportion when it needed what: a trace of a
+/// warm start gives the sharper floor.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A trace; or a key, for its last start with a replay.
+    #[arg(value_name = "TRACE|KEY")]
+    start: String,
+    /// What the devices are taken for: as measured (auto), disk, flash or network as they are on average, or
+    /// CLASS,MB/S,MS,DEPTH (disk,120,8,1): what a long read brings, what a small one takes, and how many at once help.
+    #[arg(long, value_name = "MODEL", default_value = "auto", value_parser = options::disk)]
+    disk: options::Disk,
+    #[command(flatten)]
+    output_form: Output,
+}
+
+pub fn run(args: Args, store: &Store) -> Result<()> {
+    let kept = keys::candidates(&args.start)
+        .iter()
+        .map(|key| store.key(key))
+        .find(KeyDir::exists);
+    let path = Path::new(&args.start);
+    let (start, key) = match kept {
+        Some(key) if !path.is_file() || key.key().as_str() == args.start => {
+            match last(&key, &mut |line| complain(&line)) {
+                Some(start) => (start, Some(key)),
+                None => bail!("no whole trace of {:?} is kept: start it once more", args.start),
+            }
+        }
+        _ if path.exists() => (
+            Kept {
+                trace: files::trace(path)?,
+                outcome: None,
+            },
+            None,
+        ),
+        _ => bail!(
+            "{:?} is neither a trace nor a key that is known: `headstart status` lists those",
+            args.start
+        ),
+    };
+    let (class, every) = match args.disk {
+        options::Disk::Auto => (None, None),
+        options::Disk::Class(class) => (Some(class), None),
+        options::Disk::Cost(cost) => (Some(cost.class), Some(cost)),
+    };
+    let costs = Costs {
+        store,
+        class,
+        anew: false,
+    };
+    let found = of_start(&start, key.as_ref(), &costs, every, &mut |line| complain(&line))?;
+    let shown = Shown {
+        start: args.start,
+        floor: found.floor,
+        above: found.above,
+        devices: found.devices.iter().map(Into::into).collect(),
+    };
+    args.output_form.print(&shown, || text(&shown))
+}

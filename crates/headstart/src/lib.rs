@@ -1,0 +1,64 @@
+//! The headstart command: parse, call, print. One file per subcommand under [`commands`]; a start is one thing of
+//! `headstart_session`, a boot of `headstart_boot`.
+//!
+//! Exit status: 0 done, 1 could not, 2 wrong usage; `run` and `record` pass the status of their command on.
+
+mod cli;
+mod commands;
+mod context;
+mod files;
+mod options;
+
+use anyhow::Result;
+use clap::Parser;
+pub use cli::Cli;
+use cli::Command;
+use commands::{
+    boot, chart, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay, run, show,
+    status,
+};
+use headstart_session::{complain, store};
+use headstart_system::launch::survive_file_limit;
+use std::process::ExitCode;
+
+/// The program: parses the command line, does what it says, and says how it ended.
+pub fn main() -> ExitCode {
+    // A log or a terminal's file that is full is an error to be told, not this process's end.
+    survive_file_limit();
+    // Who starts it by --init has done that.
+    if std::env::args_os().skip(1).eq(["boot", "run"]) && !headstart_boot::early::begin() {
+        return ExitCode::SUCCESS;
+    }
+    // Exits with 2 on wrong usage, with 0 after --help and --version.
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the subcommand.
+fn run(cli: Cli) -> Result<()> {
+    let state = cli.state;
+    match cli.command {
+        Command::Run(args) => run::run(args, state),
+        Command::Record(args) => record::run(args),
+        Command::Learn(args) => learn::run(args),
+        Command::Plan(args) => plan::run(args, &store(state)?),
+        Command::Replay(args) => replay::run(args, &store(state)?),
+        Command::Show(args) => show::run(args),
+        Command::Explain(args) => explain::run(args, &store(state)?),
+        Command::Chart(args) => chart::run(args, &store(state)?),
+        Command::Export(args) => export::run(args),
+        Command::Diff(args) => diff::run(args),
+        Command::Status(args) => status::run(args, &store(state)?),
+        Command::Floor(args) => floor::run(args, &store(state)?),
+        Command::Forget(args) => forget::run(args, &store(state)?),
+        Command::Boot(args) => boot::run(args, state),
+        Command::Mark(args) => mark::run(args),
+        Command::Doctor(args) => doctor::run(args, &store(state)?),
+    }
+}

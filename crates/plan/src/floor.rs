@@ -1,0 +1,327 @@
+//! The floor: the least time any order of reads could give a start on its devices.
+//!
+//! Whatever is read when, at each moment `t` of the start all that is used before `t` must have been read, and what the
+//! start does after `t` is still to come. So no start ends before the device's best time for what is used before `t`, plus
+//! what a warm start takes after `t`; the largest of these sums over all moments is the floor.
+//!
+//! The best time is of the cost model ([`Cost`]) and takes the bytes where they lie: of one head the time of a pass in
+//! address order, from the first of them on; elsewhere the larger of the time the bytes take and the time the requests
+//! take, all of them asked for at once and joined over the holes that make that least.
+//!
+//! Only what was surely used counts: of pages that were mapped around a touched one nobody knows whether they were, and of
+//! a large directory one block is read. So the floor may be too low, and is not too high.
+
+use crate::data::pieces;
+use crate::deadlines::Deadlines;
+use headstart_model::floor::{Above, Floor};
+use headstart_model::machine::{Cost, DeviceClass, FileFacts, Found, Machine};
+use headstart_model::plan::{Plan, RequestKind};
+use headstart_model::trace::{EndReason, UseKind};
+use headstart_model::{FilePath, Outcome, PageRange, PageSet, Profile, Trace};
+use std::collections::{BTreeMap, HashMap};
+
+/// The floor is looked for at so many moments, with as many needs between one and the next. Between two of them it may be
+/// higher by what one step of the device takes, never lower.
+const MOMENTS: usize = 128;
+
+/// A start that waited for block devices for a larger share of its time was not warm: its times say when something was
+/// needed only in proportion to its processors' time.
+const WARM: f64 = 0.05;
+
+/// Bytes of a device, `[start, end)`.
+type Bytes = PageRange;
+
+/// What is used, and when first.
+struct Needed {
+    time_ns: u64,
+    device: u32,
+    bytes: Bytes,
+}
+
+/// The floor of the start that a trace tells of, on this machine; `profile` is what was learned from that trace alone.
+pub fn floor(trace: &Trace, profile: &Profile, machine: &Machine) -> Floor {
+    let (warm_ns, scale) = computing(trace);
+    let mut needed = needed(trace, profile, machine);
+    needed.sort_by_key(|need| need.time_ns);
+    let mut best = Floor {
+        floor_ns: warm_ns,
+        warm_ns,
+        scaled: scale < 1.0,
+        ..Floor::default()
+    };
+    let mut so_far = BTreeMap::<u32, PageSet>::new();
+    let mut from = 0;
+    for number in 1..=MOMENTS {
+        let to = needed.len() * number / MOMENTS;
+        let Some(last) = to.checked_sub(1).and_then(|last| needed.get(last)) else {
+            continue;
+        };
+        if to == from {
+            continue;
+        }
+        for (device, new) in by_device(&needed[from..to]) {
+            let known = so_far.entry(device).or_default();
+            *known = known.union(&new);
+        }
+        from = to;
+        let read_ns = best_time(&so_far, machine);
+        let moment_ns = (last.time_ns as f64 * scale) as u64;
+        let floor_ns = read_ns + warm_ns.saturating_sub(moment_ns);
+        if floor_ns > best.floor_ns {
+            best = Floor {
+                floor_ns,
+                moment_ns,
+                read_ns,
+                ..best
+            };
+        }
+        best.read_all_ns = read_ns;
+    }
+    best.bytes = so_far.values().map(PageSet::pages).sum();
+    best
+}
+
+/// Where the time of a start with a replay went beyond its floor; `None` for a start without. `plan` is what was
+/// replayed.
+pub fn above(
+    floor: &Floor,
+    trace: &Trace,
+    profile: &Profile,
+    machine: &Machine,
+    plan: &Plan<'_>,
+    outcome: &Outcome,
+) -> Option<Above> {
+    let own_ns = outcome.first_request_ns?;
+    let planned = planned(plan, machine);
+    let used = by_device(&needed(trace, profile, machine));
+    let nothing = PageSet::new();
+    let devices = used.keys().chain(planned.keys());
+    let both = devices
+        .map(|device| {
+            let of = |sets: &BTreeMap<u32, PageSet>| sets.get(device).unwrap_or(&nothing).clone();
+            (*device, of(&used).union(&of(&planned)))
+        })
+        .collect();
+    let left: f64 = used
+        .iter()
+        .filter_map(|(device, set)| {
+            let cost = machine.devices.get(*device as usize)?.cost;
+            let missing = set.difference(planned.get(device).unwrap_or(&nothing));
+            let runs = missing.ranges().len() as f64;
+            Some(runs * cost.latency + missing.pages() as f64 / cost.bandwidth)
+        })
+        .sum();
+    let planned_ns = best_time(&planned, machine);
+    let mut rest = outcome.elapsed_ns.saturating_sub(floor.floor_ns);
+    let mut take = |part: u64| {
+        let part = part.min(rest);
+        rest -= part;
+        part
+    };
+    let (own_ns, order_ns, over_read_ns, reads_left_ns) = (
+        take(own_ns),
+        take(
+            outcome
+                .replay_ns
+                .saturating_sub(own_ns)
+                .saturating_sub(planned_ns),
+        ),
+        take(best_time(&both, machine).saturating_sub(floor.read_all_ns)),
+        take((left * 1e9) as u64),
+    );
+    Some(Above {
+        took_ns: outcome.elapsed_ns,
+        own_ns,
+        order_ns,
+        over_read_ns,
+        reads_left_ns,
+        computing_ns: rest,
+    })
+}
+
+/// What the start takes where it waits for nothing, nanoseconds, and by what its times are multiplied to be those of such a
+/// start.
+fn computing(trace: &Trace) -> (u64, f64) {
+    let last_use = trace.uses.last().map_or(0, |used| used.time_ns);
+    // What a recording waited for quiet is no part of the start.
+    let took_ns = match trace.end.reason {
+        EndReason::Exit(_) | EndReason::Interrupted => trace.end.elapsed_ns,
+        EndReason::Quiet | EndReason::Limit => last_use,
+    };
+    let waited = trace.end.blocked_ns.unwrap_or(u64::MAX) as f64 > WARM * took_ns as f64;
+    match trace.end.cpu_ns {
+        Some(cpu_ns) if waited && cpu_ns < took_ns => (cpu_ns, cpu_ns as f64 / took_ns as f64),
+        _ => (took_ns, 1.0),
+    }
+}
+
+/// What the start surely used, where it lies.
+fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Needed> {
+    let page = u64::from(machine.page_size.max(1));
+    let facts: HashMap<&FilePath, &FileFacts> = machine.files.iter().map(|f| (&f.path, f)).collect();
+    let mut needed = Vec::new();
+    let scale = u64::from(trace.meta.page_size) as f64 / page as f64;
+    for used in trace.uses.iter().filter(|used| is_sure(used.kind)) {
+        let Some(file) = trace.files.get(used.file as usize) else {
+            continue;
+        };
+        let Some(facts) = facts.get(&file.path).filter(|f| f.found == Found::File) else {
+            continue;
+        };
+        let Some(device) = facts.device else { continue };
+        // Of a window mapped around a fault one page was touched, nobody knows which.
+        let pages = if used.kind == UseKind::Map { 1 } else { used.pages };
+        let range = PageRange {
+            start: (used.start as f64 * scale) as u64,
+            end: ((used.start + u64::from(pages)) as f64 * scale).ceil() as u64,
+        };
+        for piece in pieces(&PageSet::from_iter([range]), facts, page, 0) {
+            // What lies nobody knows where is left out: the floor is not too high for it.
+            let Some(at) = piece.physical else { continue };
+            needed.push(Needed {
+                time_ns: used.time_ns,
+                device,
+                bytes: PageRange {
+                    start: at,
+                    end: at + (piece.end - piece.start),
+                },
+            });
+        }
+    }
+    let deadlines = Deadlines::of(profile);
+    for facts in &machine.files {
+        let Some(device) = facts.device else { continue };
+        let ranges = facts.metadata.iter().map(|range| {
+            let length = match facts.found {
+                Found::Directory => range.length.min(page),
+                _ => range.length,
+            };
+            PageRange {
+                start: range.start,
+                end: range.start.saturating_add(length),
+            }
+        });
+        // Of a directory the inode and one block.
+        let most = if facts.found == Found::Directory {
+            2
+        } else {
+            usize::MAX
+        };
+        needed.extend(ranges.take(most).map(|bytes| Needed {
+            time_ns: u64::from(deadlines.get(&facts.path)) * 1000,
+            device,
+            bytes,
+        }));
+    }
+    needed.retain(|need| need.bytes.start < need.bytes.end);
+    needed
+}
+
+fn by_device(needed: &[Needed]) -> BTreeMap<u32, PageSet> {
+    sets(needed.iter().map(|need| (need.device, need.bytes)))
+}
+
+fn sets(ranges: impl Iterator<Item = (u32, Bytes)>) -> BTreeMap<u32, PageSet> {
+    let mut of_device = BTreeMap::<u32, Vec<Bytes>>::new();
+    for (device, bytes) in ranges {
+        of_device.entry(device).or_default().push(bytes);
+    }
+    let sets = of_device.into_iter();
+    sets.map(|(device, ranges)| (device, ranges.into_iter().collect()))
+        .collect()
+}
+
+/// Whether such a use is of a page that was touched.
+fn is_sure(kind: UseKind) -> bool {
+    match kind {
+        UseKind::Read | UseKind::Fault | UseKind::Map => true,
+        UseKind::Around | UseKind::Add => false,
+    }
+}
+
+/// What a plan reads, where it lies.
+fn planned(plan: &Plan<'_>, machine: &Machine) -> BTreeMap<u32, PageSet> {
+    let page = u64::from(machine.page_size.max(1));
+    let facts: HashMap<&FilePath, &FileFacts> = machine.files.iter().map(|f| (&f.path, f)).collect();
+    let mounts: HashMap<&[u8], u32> = machine
+        .devices
+        .iter()
+        .zip(0..)
+        .map(|(device, index)| (device.mount_point.as_bytes(), index))
+        .collect();
+    let of_plan: Vec<Option<u32>> = (0..plan.device_count())
+        .map(|index| mounts.get(plan.device(index)?.mount_point.as_bytes()).copied())
+        .collect();
+    let mut ranges = Vec::new();
+    for request in plan.requests().take(plan.cut()) {
+        let device = of_plan.get(usize::from(request.device)).copied().flatten();
+        let bytes = PageRange {
+            start: request.offset,
+            end: request.offset.saturating_add(request.length),
+        };
+        match request.kind {
+            RequestKind::Metadata => {
+                ranges.extend(device.map(|device| (device, bytes)));
+            }
+            RequestKind::Data => {
+                let path = plan.path(request.file as usize).map(FilePath::from);
+                let Some(facts) = path.and_then(|path| facts.get(&path).copied()) else {
+                    continue;
+                };
+                let Some(device) = facts.device else { continue };
+                let pages = PageRange {
+                    start: bytes.start / page,
+                    end: bytes.end.div_ceil(page),
+                };
+                for piece in pieces(&PageSet::from_iter([pages]), facts, page, 0) {
+                    if let Some(at) = piece.physical {
+                        let end = at + (piece.end - piece.start);
+                        ranges.push((device, PageRange { start: at, end }));
+                    }
+                }
+            }
+            RequestKind::Stat | RequestKind::List => {}
+        }
+    }
+    sets(ranges.into_iter())
+}
+
+/// The devices' best time for these bytes, all devices at once, nanoseconds.
+fn best_time(bytes: &BTreeMap<u32, PageSet>, machine: &Machine) -> u64 {
+    let of_device = |(device, set): (&u32, &PageSet)| {
+        let cost = machine.devices.get(*device as usize)?.cost;
+        Some(seconds(set, &cost))
+    };
+    let longest = bytes.iter().filter_map(of_device).fold(0.0, f64::max);
+    (longest * 1e9) as u64
+}
+
+/// A device's best time for these bytes, seconds.
+fn seconds(set: &PageSet, cost: &Cost) -> f64 {
+    if set.ranges().is_empty() {
+        return 0.0;
+    }
+    let bytes = set.pages() as f64 / cost.bandwidth;
+    let mut holes: Vec<f64> = set
+        .ranges()
+        .windows(2)
+        .map(|two| (two[1].start - two[0].end) as f64 / cost.bandwidth)
+        .collect();
+    if cost.class == DeviceClass::Disk {
+        return bytes + holes.iter().map(|hole| hole.min(cost.latency)).sum::<f64>();
+    }
+    // The smallest holes are read first: each is one request less for the fewest bytes more.
+    holes.sort_by(f64::total_cmp);
+    let each = cost.latency / f64::from(cost.depth.max(1));
+    let mut least = f64::INFINITY;
+    let mut read = bytes;
+    for joined in 0..=holes.len() {
+        let requests = (holes.len() + 1 - joined) as f64 * each;
+        least = least.min(read.max(requests).max(cost.latency));
+        read += holes.get(joined).copied().unwrap_or(0.0);
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests;

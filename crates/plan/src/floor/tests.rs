@@ -1,0 +1,228 @@
+use super::*;
+use crate::tests::{PAGE, facts};
+use headstart_model::machine::{ByteRange, Device};
+use headstart_model::outcome::Mode;
+use headstart_model::plan::Request;
+use headstart_model::testing::{self, DISK, FLASH, NETWORK, plan_file, used};
+use headstart_model::trace::EndReason;
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+
+fn machine(cost: Cost, files: Vec<FileFacts>) -> Machine {
+    Machine {
+        page_size: PAGE as u32,
+        memory_available: 1 << 30,
+        devices: vec![Device {
+            major: 8,
+            minor: 1,
+            node: "/dev/sda1".into(),
+            mount_point: "/".into(),
+            fstype: "ext4".into(),
+            uuid: [1; 16],
+            cost,
+            request_limit: 128 << 10,
+            metadata_by_block: true,
+        }],
+        files,
+    }
+}
+
+/// A start of so many milliseconds that reads one page of each of these (page of the disk, millisecond).
+fn start(warm_ms: u64, reads: &[(u64, u64)]) -> (Trace, Profile, Vec<FileFacts>) {
+    let path = |index: usize| format!("/f{index}");
+    let mut trace = testing::trace();
+    trace.end.elapsed_ns = warm_ms * MS;
+    trace.end.blocked_ns = Some(0);
+    trace.files = (0..reads.len()).map(|i| testing::file(&path(i))).collect();
+    trace.uses = (0..)
+        .zip(reads)
+        .map(|(file, (_, ms))| used(*ms, file, 0, 1))
+        .collect();
+    trace.uses.sort_by_key(|used| used.time_ns);
+    let place = |(index, (at, _)): (usize, &(u64, u64))| facts(&path(index), &[(0, *at, 1)], &[]);
+    let files = reads.iter().enumerate().map(place).collect();
+    (trace, testing::profile(Vec::new()), files)
+}
+
+#[test]
+fn a_start_that_reads_nothing_takes_what_it_computes() {
+    let (trace, profile, files) = start(400, &[]);
+    let found = floor(&trace, &profile, &machine(DISK, files));
+    assert_eq!((found.floor_ns, found.read_all_ns, found.bytes), (400 * MS, 0, 0));
+}
+
+#[test]
+fn one_head_jumps_once_for_each_place_and_reads_small_holes() {
+    // Far apart: two jumps of 5 ms. 25 pages at 100 MB/s are a millisecond.
+    let (trace, profile, files) = start(400, &[(0, 0), (100_000, 0), (50_000, 0)]);
+    let found = floor(&trace, &profile, &machine(DISK, files));
+    let pages = |count: u64| (count * PAGE) as f64 / 100e6 * 1e9;
+    assert_eq!(found.read_all_ns, (10e6 + pages(3)) as u64);
+    assert_eq!(found.floor_ns, found.read_all_ns + 400 * MS);
+    let (trace, profile, files) = start(400, &[(0, 0), (26, 0)]);
+    let found = floor(&trace, &profile, &machine(DISK, files));
+    assert_eq!(found.read_all_ns, (pages(27)) as u64);
+}
+
+#[test]
+fn where_many_are_served_at_once_the_requests_count_or_the_bytes() {
+    let far: Vec<(u64, u64)> = (0..64).map(|i| (i * 100_000, 0)).collect();
+    let (trace, profile, files) = start(10, &far);
+    let found = floor(&trace, &profile, &machine(NETWORK, files));
+    // 64 at 1 ms, 16 at once.
+    assert_eq!(found.read_all_ns, 4 * MS);
+    // 8 pages apart they are joined: 61 µs of bytes beat 8 requests of 12.5 µs each, and one takes 100.
+    let near: Vec<(u64, u64)> = (0..8).map(|i| (i * 2, 0)).collect();
+    let (trace, profile, files) = start(10, &near);
+    let found = floor(&trace, &profile, &machine(FLASH, files));
+    assert_eq!(found.read_all_ns, 100_000);
+}
+
+#[test]
+fn the_moment_decides_that_has_most_before_and_behind_it() {
+    // A jump for the first, much for what is needed at the very end: the head has the time.
+    let (trace, profile, files) = start(1000, &[(0, 0), (100_000, 2), (200_000, 990)]);
+    let found = floor(&trace, &profile, &machine(DISK, files));
+    assert_eq!(found.moment_ns, 2 * MS);
+    let read = 5 * MS + (2 * PAGE * 10);
+    assert_eq!((found.read_ns, found.floor_ns), (read, read + 998 * MS));
+}
+
+#[test]
+fn pages_that_nobody_knows_were_used_do_not_raise_it() {
+    let (mut trace, profile, _) = start(100, &[(0, 0)]);
+    let files = vec![facts("/f0", &[(0, 0, 16)], &[])];
+    let bytes = |trace: &Trace| floor(trace, &profile, &machine(DISK, files.clone())).bytes;
+    trace.uses[0].pages = 16;
+    for (kind, pages) in [
+        (UseKind::Read, 16),
+        (UseKind::Fault, 16),
+        (UseKind::Map, 1),
+        (UseKind::Around, 0),
+        (UseKind::Add, 0),
+    ] {
+        trace.uses[0].kind = kind;
+        assert_eq!(bytes(&trace), pages * PAGE, "{kind:?}");
+    }
+}
+
+#[test]
+fn metadata_counts_and_of_a_large_directory_one_block() {
+    let (trace, profile, mut files) = start(100, &[(1000, 0)]);
+    files[0].metadata = vec![ByteRange {
+        start: 0,
+        length: PAGE,
+    }];
+    files.push(FileFacts {
+        found: Found::Directory,
+        metadata: (0..50)
+            .map(|block| ByteRange {
+                start: (5000 + 2 * block) * PAGE,
+                length: PAGE,
+            })
+            .collect(),
+        ..facts("/", &[], &[])
+    });
+    let found = floor(&trace, &profile, &machine(DISK, files));
+    assert_eq!(found.bytes, (1 + 1 + 2) * PAGE);
+}
+
+#[test]
+fn a_start_that_waited_says_when_only_in_proportion() {
+    let (mut trace, profile, files) = start(4000, &[(0, 0), (100_000, 2000)]);
+    trace.end.blocked_ns = Some(3000 * MS);
+    trace.end.cpu_ns = Some(400 * MS);
+    let found = floor(&trace, &profile, &machine(DISK, files));
+    assert!(found.scaled);
+    assert_eq!(found.warm_ns, 400 * MS);
+    // What comes at half of it: 200 ms are left then, 400 after the first page.
+    assert_eq!((found.moment_ns, found.floor_ns), (0, 400 * MS + PAGE * 10));
+}
+
+#[test]
+fn what_a_recording_waited_for_quiet_is_no_part_of_the_start() {
+    let (mut trace, profile, files) = start(4000, &[(0, 0), (10, 900)]);
+    trace.end.reason = EndReason::Quiet;
+    let found = floor(&trace, &profile, &machine(DISK, files));
+    assert_eq!(found.warm_ns, 900 * MS);
+}
+
+#[test]
+fn the_parts_above_add_up() {
+    // The replay reads f0 and f1, of which the start uses f0, and f2, which no replay read.
+    let (mut trace, profile, mut files) = start(100, &[(0, 0), (200_000, 0)]);
+    trace.files[1].path = "/f2".into();
+    files[1].path = "/f2".into();
+    files.push(facts("/f1", &[(0, 100_000, 1)], &[]));
+    let machine = machine(DISK, files);
+    let data = |file| Request::new(headstart_model::plan::RequestKind::Data, file, PAGE);
+    let names = vec![testing::planned("/f0"), testing::planned("/f1")];
+    let plan = plan_file(&testing::draft(DISK, names, vec![data(0), data(1)]));
+    let found = floor(&trace, &profile, &machine);
+    let outcome = Outcome {
+        elapsed_ns: 200 * MS,
+        replay_ns: 30 * MS,
+        first_request_ns: Some(12 * MS),
+        ..Outcome::new(testing::key("k"), Mode::Replay)
+    };
+    let plan = plan.plan().unwrap();
+    let parts = above(&found, &trace, &profile, &machine, &plan, &outcome).unwrap();
+    let sum: u64 = parts.parts().iter().map(|(_, ns)| ns).sum();
+    assert_eq!(sum, outcome.elapsed_ns - found.floor_ns);
+    assert_eq!(parts.own_ns, 12 * MS);
+    // 18 ms for what takes a jump and two pages.
+    assert_eq!(parts.order_ns, 13 * MS - 2 * PAGE * 10);
+    // A jump more for f1 amid the way.
+    assert_eq!(parts.over_read_ns, 5 * MS + PAGE * 10);
+    assert_eq!(parts.reads_left_ns, 5 * MS + PAGE * 10);
+    let nothing = Outcome::new(testing::key("k"), Mode::Control);
+    assert_eq!(above(&found, &trace, &profile, &machine, &plan, &nothing), None);
+    let fast = Outcome {
+        elapsed_ns: found.floor_ns,
+        ..outcome
+    };
+    let parts = above(&found, &trace, &profile, &machine, &plan, &fast).unwrap();
+    assert!(parts.parts().iter().all(|(_, ns)| *ns == 0), "{parts:?}");
+}
+
+/// When a start ends that reads its pages in this order ahead, nanoseconds: the device reads one after the other, and the start
+/// waits for what it needs.
+fn simulate(warm_ms: u64, reads: &[(u64, u64)], order: &[usize], cost: &Cost) -> f64 {
+    let (mut now, mut head, mut done) = (0.0, None, vec![0.0; reads.len()]);
+    for index in order {
+        let at = reads[*index].0 * PAGE;
+        let way = head.map_or(0.0, |head: u64| {
+            let ahead = at.checked_sub(head).map(|gap| gap as f64 / cost.bandwidth);
+            ahead.unwrap_or(f64::INFINITY).min(cost.latency)
+        });
+        now += way + PAGE as f64 / cost.bandwidth;
+        head = Some(at + PAGE);
+        done[*index] = now;
+    }
+    let mut needs: Vec<usize> = (0..reads.len()).collect();
+    needs.sort_by_key(|index| reads[*index].1);
+    let (mut clock, mut since) = (0.0, 0.0);
+    for index in needs {
+        let at = reads[index].1 as f64 * 1e-3;
+        clock = f64::max(clock + at - since, done[index]);
+        since = at;
+    }
+    (clock + warm_ms as f64 * 1e-3 - since) * 1e9
+}
+
+proptest! {
+    #[test]
+    fn no_order_of_reads_beats_the_floor(
+        places in prop::collection::btree_set(0u64..20_000, 1..12),
+        times in prop::collection::vec(0u64..100, 12),
+        order in Just((0..12usize).collect::<Vec<_>>()).prop_shuffle(),
+    ) {
+        let reads: Vec<(u64, u64)> = places.into_iter().zip(times).collect();
+        let order: Vec<usize> = order.into_iter().filter(|index| *index < reads.len()).collect();
+        let (trace, profile, files) = start(100, &reads);
+        let found = floor(&trace, &profile, &machine(DISK, files));
+        let ended = simulate(100, &reads, &order, &DISK);
+        prop_assert!(found.floor_ns as f64 <= ended + 10.0, "{found:?} {ended}");
+    }
+}

@@ -1,0 +1,91 @@
+//! The floor of a start on this machine's devices: a trace becomes a profile of that one start, that a snapshot, and
+//! both the floor.
+
+use crate::machine::{self, Costs};
+use anyhow::{Context, Result};
+use headstart_learn::verdict::start::{WARM, resident};
+use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, learn};
+use headstart_model::floor::{Above, Floor};
+use headstart_model::machine::{Cost, Device};
+use headstart_model::outcome::Mode;
+use headstart_model::profile::Policy;
+use headstart_model::{FilePath, Key, Outcome, Trace};
+use headstart_plan::floor::{above, floor};
+use headstart_store::KeyDir;
+
+/// The floor of a start, and what it rests on.
+pub struct Found {
+    /// The floor.
+    pub floor: Floor,
+    /// Where the start's time above it went; `None` where the start had no replay, found most of what it needs in memory, or is not
+    /// kept, and for a device that is made up.
+    pub above: Option<Above>,
+    /// The devices that the start used, with the costs that were reckoned with.
+    pub devices: Vec<Device>,
+}
+
+/// A start that is kept: its trace and what came of it.
+pub struct Kept {
+    /// The trace.
+    pub trace: Trace,
+    /// Its outcome, if that is kept too.
+    pub outcome: Option<Outcome>,
+}
+
+/// The last start of a key with a replay whose trace is kept and whole; where there is none the last with a whole trace.
+pub fn last(kept: &KeyDir, tell: &mut dyn FnMut(String)) -> Option<Kept> {
+    let outcomes = kept.outcomes(&mut *tell);
+    let mut found = None;
+    for path in kept.traces().into_iter().rev() {
+        let Some(trace) = kept.trace(&path).or_tell(&mut *tell) else {
+            continue;
+        };
+        if trace.unfit().is_some() {
+            continue;
+        }
+        let started = trace.meta.started_unix_ns;
+        let outcome = outcomes.iter().find(|it| it.started_unix_ns == started).cloned();
+        if outcome.as_ref().is_some_and(|it| it.mode == Mode::Replay) {
+            return Some(Kept { trace, outcome });
+        }
+        found.get_or_insert(Kept { trace, outcome });
+    }
+    found
+}
+
+/// The floor of the start; `every` is what all devices are taken to cost, instead of what is known of them. `of` is where the
+/// start's key is kept, whose plan tells what a replay of it read.
+pub fn of_start(
+    start: &Kept,
+    of: Option<&KeyDir>,
+    costs: &Costs<'_>,
+    every: Option<Cost>,
+    tell: &mut dyn FnMut(String),
+) -> Result<Found> {
+    let options = LearnOptions {
+        key: Key::new("floor")?,
+        policy: Policy::Union,
+        now_unix_ns: start.trace.meta.started_unix_ns,
+        exclude: DEFAULT_EXCLUDE.map(FilePath::from).to_vec(),
+    };
+    let profile = learn(None, std::slice::from_ref(&start.trace), &options)
+        .context("the floor of this start is not known")?;
+    let mut machine = machine::snapshot(&profile, costs, tell)?;
+    if let Some(cost) = every {
+        machine.devices.iter_mut().for_each(|device| device.cost = cost);
+    }
+    let floor = floor(&start.trace, &profile, &machine);
+    let file = of.and_then(|kept| kept.plan().or_tell(tell));
+    let plan = file.as_ref().and_then(|file| file.plan().ok());
+    // What was in memory needed no device, and what another device would have taken is not known.
+    let cold = |outcome: &&Outcome| every.is_none() && resident(outcome).is_none_or(|share| share < WARM);
+    let outcome = start.outcome.as_ref().filter(cold);
+    let above = outcome
+        .zip(plan)
+        .and_then(|(outcome, plan)| above(&floor, &start.trace, &profile, &machine, &plan, outcome));
+    Ok(Found {
+        floor,
+        above,
+        devices: machine.devices,
+    })
+}
