@@ -6,7 +6,7 @@ use headstart_model::outcome::{Mode, Resident, StageOutcome};
 use headstart_model::plan::{NO_FILE, Request, RequestKind};
 use headstart_model::profile::Entry;
 use headstart_model::testing::{DISK, activity, draft, entry, file, key, lookup, planned, profile, range, trace, used};
-use headstart_model::trace::{Mapping, Mark, MetadataMiss, UseKind};
+use headstart_model::trace::{Ahead, Mapping, Mark, MetadataMiss, UseKind};
 use headstart_model::{Outcome, PageRange};
 use std::path::Path;
 
@@ -37,6 +37,14 @@ fn a_trace() -> Result<Vec<u8>> {
         stage: "login".into(),
     }];
     it.activity = Some(activity());
+    let ahead = |file, start| Ahead {
+        file,
+        start,
+        pages: 8,
+        issued_ns: 1_000_000,
+        done_ns: 3_000_000,
+    };
+    it.ahead = Some(vec![ahead(0, 0), ahead(0, 64)]);
     Ok(it.to_bytes()?)
 }
 

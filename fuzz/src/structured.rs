@@ -43,7 +43,7 @@ fn section(kind: Kind, bytes: &[u8], random: &mut Random, change: Change<'_>) ->
         let own = file.section(&tag, MOST).ok()?;
         let content = match (tag == changed, &tag) {
             (false, _) => own,
-            (true, b"COLS" | b"PATH" | b"ACTV") => columns(&own, random, change)?,
+            (true, b"COLS" | b"PATH" | b"ACTV" | b"AHED") => columns(&own, random, change)?,
             (true, _) => bent(&own, random, change),
         };
         // A plan is stored as it is; of the others what is large has to fit the fuzzer's inputs.

@@ -443,7 +443,7 @@
       const edge = new Float64Array(to.w + 1);
       for (let px = 0; px <= to.w; px++) edge[px] = (view.from + ((view.to - view.from) * px) / to.w) / slot;
       p.rows.forEach((row, r) => {
-        const shades = run.files.hits && !p.hitRows[r] ? faint : packed;
+        const shades = run.files.hits && !p.lit[r] ? faint : packed;
         const top = (2 + r * ROW) * ratio;
         const left = xOf(row.from) * ratio, right = Math.max(xOf(row.to) * ratio, left + 1);
         if (right < 0 || left > to.w) return;
@@ -482,7 +482,7 @@
         const own = row.label.length * 6, left = Math.max(0, xOf(row.from));
         if (left > width || xOf(row.to) < 0) return;
         const end = left + own + 6 > width, y = lane.y + 2 + r * ROW + 10;
-        const colour = run.files.hits && !p.hitRows[r] ? "rule" : "ink";
+        const colour = run.files.hits && !p.lit[r] ? "rule" : "ink";
         text(row.label, x + (end ? Math.max(left - 4, own) : left + 4), y, colour, end ? "right" : "left", true);
       });
     },
@@ -704,6 +704,9 @@
       f.hitRows = f.names.map((name) => name.toLowerCase().includes(view.search));
       f.hits = new Uint8Array(f.times.length);
       for (let i = 0; i < f.hits.length; i++) f.hits[i] = f.hitRows[f.rows[i]] || p.hitRows[f.processes[i] - 1] ? 1 : 0;
+      // Who used what matches is not dimmed either.
+      p.lit = [...p.hitRows];
+      for (let i = 0; i < f.hits.length; i++) if (f.hits[i] && f.processes[i]) p.lit[f.processes[i] - 1] = true;
       files += f.hitRows.filter(Boolean).length;
       processes += p.hitRows.filter(Boolean).length;
     }

@@ -96,6 +96,33 @@ impl<'a> Device<'a> {
         devices
     }
 
+    /// Puts the devices of all starts into one order, so that those of a number are the same everywhere; one that a start has
+    /// not was asked nothing there.
+    pub fn align(mut starts: Vec<&mut Vec<Device<'a>>>) {
+        let mut names: Vec<String> = Vec::new();
+        for device in starts.iter().flat_map(|devices| devices.iter()) {
+            if !names.contains(&device.name) {
+                names.push(device.name.clone());
+            }
+        }
+        for devices in &mut starts {
+            let mut own = std::mem::take(*devices);
+            let in_order = names.iter().map(|name| {
+                let found = own.iter().position(|device| device.name == *name);
+                found.map_or_else(
+                    || Device {
+                        name: name.clone(),
+                        requests: Vec::new(),
+                        first: 0,
+                        end: 0,
+                    },
+                    |at| own.swap_remove(at),
+                )
+            });
+            **devices = in_order.collect();
+        }
+    }
+
     /// Requests that are somewhere on the device.
     pub fn placed(&self) -> impl Iterator<Item = &'a BlockRequest> + '_ {
         self.requests.iter().copied().filter(|request| is_placed(request))
@@ -188,6 +215,35 @@ mod tests {
         assert_eq!(rates.depth, [1.5, 0.0, 0.0, 0.0]);
         assert_eq!(rates.read, [8192.0, 0.0, 0.0, 4096.0]);
         assert_eq!((devices[0].first, devices[0].end), (100, 108));
+    }
+
+    #[test]
+    fn devices_of_two_starts_stand_in_one_order() {
+        let of = |names: &[(&str, u64)]| {
+            let mut activity = Activity::default();
+            for (index, (name, count)) in names.iter().enumerate() {
+                activity.devices.push(device(name));
+                let requests = (0..*count).map(|i| request(i, None, index as u32));
+                activity.requests.extend(requests);
+            }
+            activity
+        };
+        let (one, other) = (of(&[("sda", 9), ("sdb", 5)]), of(&[("sdc", 5), ("sda", 3)]));
+        let (mut one, mut other) = (Device::busiest(&one), Device::busiest(&other));
+        Device::align(vec![&mut one, &mut other]);
+        let found = |devices: &[Device<'_>]| -> Vec<(String, usize)> {
+            let each = devices.iter();
+            each.map(|it| (it.name.clone(), it.requests.len())).collect()
+        };
+        let named = |counts: [usize; 3]| {
+            ["sda", "sdb", "sdc"]
+                .map(String::from)
+                .into_iter()
+                .zip(counts)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(found(&one), named([9, 5, 0]));
+        assert_eq!(found(&other), named([3, 0, 5]));
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl<'a> Picture<'a> {
                 .facts
                 .push(format!("{share} of the time of the start on the left"));
         }
+        Device::align(runs.iter_mut().map(|run| &mut run.devices).collect());
         let span_ns = runs.iter().map(Run::last_ns).max().unwrap_or(0);
         Picture {
             runs,
@@ -80,7 +81,7 @@ impl<'a> Picture<'a> {
     pub fn sectors(&self, device: usize) -> (u64, u64) {
         let devices = self.runs.iter().filter_map(|run| run.devices.get(device));
         let (mut first, mut end) = (u64::MAX, 0);
-        for it in devices {
+        for it in devices.filter(|it| !it.requests.is_empty()) {
             first = first.min(it.first);
             end = end.max(it.end);
         }

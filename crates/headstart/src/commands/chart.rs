@@ -20,10 +20,7 @@ use std::path::{Path, PathBuf};
 /// the colour of what a replay had done for them, and processes. What a trace lacks is left out and said. Only its owner
 /// can read the file: paths tell what somebody runs.
 ///
-/// A line is the floor, the least time that any order of reads could give the start on this machine (`headstart floor`); what lies
-/// above it is shaded by its cause where that is known.
-///
-/// The document of --json has the picture's path and bytes, and for each start what it is called, how long it took, the pages that
+/// The document of --json has the picture's path and bytes, and for each start what it is called, how long it took, its floor, the pages that
 /// it is known to have used, by what a replay had done for them, and how many uses, requests to devices and slices of threads were drawn.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -36,8 +33,20 @@ pub struct Args {
     /// Another start to draw beside it, on the same scale.
     #[arg(long, value_name = "boot|KEY|TRACE")]
     compare: Option<PathBuf>,
+    /// Leave out the floor and what lies above it: for it every file is looked up, and a device whose cost is not known
+    /// is measured for a second.
+    #[arg(long)]
+    no_floor: bool,
     #[command(flatten)]
     output_form: Output,
+}
+
+/// A start that was found.
+struct Found {
+    name: String,
+    start: Kept,
+    /// Where its key is kept.
+    of: Option<KeyDir>,
 }
 
 /// What was drawn.
@@ -52,6 +61,7 @@ struct Drawn {
 struct DrawnStart {
     name: String,
     elapsed_ns: u64,
+    floor_ns: Option<u64>,
     pages: Pages,
     uses: usize,
     requests: usize,
@@ -79,7 +89,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         .map(|it| Start {
             trace: &it.start.trace,
             name: it.name.clone(),
-            floor: floor(it, store),
+            floor: (!args.no_floor).then(|| floor(it, store)).flatten(),
         })
         .collect();
     let picture = match form {
@@ -102,6 +112,7 @@ impl DrawnStart {
         DrawnStart {
             name: start.name.clone(),
             elapsed_ns: start.trace.end.elapsed_ns,
+            floor_ns: start.floor.as_ref().map(|floor| floor.ns),
             pages: pages(start.trace),
             uses: start.trace.uses.len(),
             requests: activity.map_or(0, |it| it.requests.len()),
@@ -122,15 +133,7 @@ fn text(drawn: &Drawn) -> String {
     lines
 }
 
-/// A start to draw.
-struct Found {
-    name: String,
-    start: Kept,
-    /// Where its key is kept, if it is of one.
-    key: Option<KeyDir>,
-}
-
-/// The start that a user means: the last that is kept of a key, or a trace in a file.
+/// The start that a user means: the last of a key whose trace is kept, or a trace.
 fn find(start: &Path, store: &Store) -> Result<Found> {
     let name = start.to_string_lossy();
     let kept = keys::candidates(&name)
@@ -138,30 +141,32 @@ fn find(start: &Path, store: &Store) -> Result<Found> {
         .map(|key| store.key(key))
         .find(KeyDir::exists);
     let Some(kept) = kept else {
-        if start.symlink_metadata().is_ok() {
-            let name = start.file_name().unwrap_or(start.as_os_str());
-            return Ok(Found {
-                name: name.to_string_lossy().into_owned(),
-                start: Kept {
-                    trace: files::trace(start)?,
-                    outcome: None,
-                },
-                key: None,
-            });
+        if start.symlink_metadata().is_err() {
+            bail!(
+                "{name:?} is neither a key nor a file: `headstart status` lists the keys, `headstart record` writes traces"
+            );
         }
-        bail!(
-            "{name:?} is neither a key nor a file: `headstart status` lists the keys, `headstart record` writes traces"
-        );
+        let name = start.file_name().unwrap_or(start.as_os_str());
+        return Ok(Found {
+            name: name.to_string_lossy().into_owned(),
+            start: Kept {
+                trace: files::trace(start)?,
+                outcome: None,
+            },
+            of: None,
+        });
     };
     for path in kept.traces().iter().rev() {
         if let Some(trace) = kept.trace(path).or_tell(|line| complain(&line)) {
-            let outcomes = kept.outcomes(|line| complain(&line));
             let started = trace.meta.started_unix_ns;
-            let outcome = outcomes.into_iter().find(|it| it.started_unix_ns == started);
+            let outcomes = kept.outcomes(|line| complain(&line));
             return Ok(Found {
                 name: kept.key().to_string(),
-                start: Kept { trace, outcome },
-                key: Some(kept),
+                start: Kept {
+                    trace,
+                    outcome: outcomes.into_iter().find(|it| it.started_unix_ns == started),
+                },
+                of: Some(kept),
             });
         }
     }
@@ -171,27 +176,28 @@ fn find(start: &Path, store: &Store) -> Result<Found> {
     )
 }
 
-/// Its floor; `None` where that cannot be told, as of a start on another machine.
-fn floor(it: &Found, store: &Store) -> Option<FloorLine> {
+/// The floor of a start, and what lies above it. A picture without is better than none.
+fn floor(found: &Found, store: &Store) -> Option<FloorLine> {
     let costs = Costs {
         store,
         class: None,
         anew: false,
     };
-    let found = of_start(&it.start, it.key.as_ref(), &costs, None, &mut |line| {
-        complain(&line)
-    })
-    .ok()?;
-    let cause = |(cause, ns): (&str, u64)| (cause.to_string(), ns);
-    (found.floor.bytes > 0).then(|| FloorLine {
-        ns: found.floor.floor_ns,
-        causes: found
-            .above
-            .iter()
-            .flat_map(|above| above.parts())
-            .map(cause)
-            .collect(),
-    })
+    let of = found.of.as_ref();
+    match of_start(&found.start, of, &costs, None, &mut |line| complain(&line)) {
+        Ok(it) => Some(FloorLine {
+            ns: it.floor.floor_ns,
+            causes: (it.above.iter())
+                .flat_map(|above| above.parts())
+                .filter(|(_, ns)| *ns > 0)
+                .map(|(name, ns)| (name.into(), ns))
+                .collect(),
+        }),
+        Err(error) => {
+            complain(&format!("{}: {error:#}: it is drawn without", found.name));
+            None
+        }
+    }
 }
 
 /// Beside whoever asks, named after the start.

@@ -39,6 +39,10 @@ pub struct Args {
     /// Return only when all is learned and kept, not as soon as the command ends.
     #[arg(long, env = "HEADSTART_SYNC", value_parser = clap::builder::FalseyValueParser::new())]
     wait: bool,
+    /// Record what a chart needs, too, as record --chart does: `headstart chart KEY` then draws processors and disks beside
+    /// what was read ahead.
+    #[arg(long)]
+    chart: bool,
     #[command(flatten)]
     beside: Beside,
 }
@@ -73,5 +77,6 @@ fn begin(args: &Args, state: Option<PathBuf>) -> Result<()> {
         record.until = Until::Quiet {
             seconds: QUIET_SECONDS,
         };
+        record.activity = args.chart;
     })
 }
