@@ -5,9 +5,10 @@ use anyhow::{Context, Result, bail};
 use headstart_compare::blktrace::{Reader, Start};
 use headstart_compare::{Comparison, Input, compare, of_activity, wanted};
 use headstart_model::blocks::{BlockRead, Part};
+use headstart_model::machine::ByteRange;
 use headstart_model::plan::PlanFile;
 use headstart_model::trace::{FileState, Trace};
-use headstart_model::{FilePath, Key};
+use headstart_model::{FilePath, Key, human};
 use headstart_record::BlockReads;
 use headstart_store::Store;
 use headstart_system::mounts::MountTable;
@@ -16,7 +17,7 @@ use rustix::fs::OFlags;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufReader, stderr};
+use std::io::{BufReader, IsTerminal, Write, stderr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -61,7 +62,7 @@ pub fn reads(
             let named = named(trace, &mounts, &place);
             match bytes.is_empty() {
                 true => place.part,
-                false => find(&mounts, place, &bytes, &named, deadline),
+                false => search(&mounts, place, &bytes, &named, deadline),
             }
         })
         .collect();
@@ -78,6 +79,27 @@ pub fn reads(
         parts: &parts,
         plan,
     })?)
+}
+
+/// Looks for owners, and on a terminal tells how far it is.
+fn search(mounts: &MountTable, place: Place, bytes: &[ByteRange], named: &Named, deadline: Instant) -> Part {
+    let shown = stderr().is_terminal();
+    let point = human::printable(&place.part.mount_point.to_string());
+    let tell = |left: u64| {
+        if shown {
+            // A terminal that is gone is no reason to end.
+            let _ = write!(
+                stderr(),
+                "\r{} of {point} without an owner yet\x1b[K",
+                human::bytes(left)
+            );
+        }
+    };
+    let part = find(mounts, place, bytes, named, deadline, &tell);
+    if shown {
+        let _ = write!(stderr(), "\r\x1b[K");
+    }
+    part
 }
 
 /// The plan of the start that a trace is of; `None` if there is none. What is damaged goes to `tell`.

@@ -4,13 +4,19 @@ use headstart_model::FilePath;
 use headstart_model::blocks::{Kind, Owned, OwningFile};
 use headstart_model::machine::ByteRange;
 use std::collections::{BTreeMap, HashMap};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Pieces with an owner that are told apart at most.
 pub const MAX_PIECES: usize = headstart_model::limits::PIECES;
 
+/// How often it is told how far the search is.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+
+/// Told now and then how many bytes have no owner yet.
+pub type Progress<'a> = &'a dyn Fn(u64);
+
 /// Bytes that are wanted, and those of them that have an owner. Who claims first has them.
-pub struct Claims {
+pub struct Claims<'a> {
     /// What nobody has claimed yet: end by start; none empty, none overlapping.
     wanted: BTreeMap<u64, u64>,
     owned: Vec<Owned>,
@@ -19,6 +25,8 @@ pub struct Claims {
     known: HashMap<(u64, u64), u32>,
     deadline: Instant,
     unfinished: Option<String>,
+    progress: Progress<'a>,
+    told: Instant,
 }
 
 /// A file that claims.
@@ -32,9 +40,9 @@ pub struct Claimant<'a> {
     pub path: Option<&'a FilePath>,
 }
 
-impl Claims {
+impl<'a> Claims<'a> {
     /// Nothing is claimed yet. After `deadline` nobody should look further.
-    pub fn new(wanted: &[ByteRange], deadline: Instant) -> Claims {
+    pub fn new(wanted: &[ByteRange], deadline: Instant, progress: Progress<'a>) -> Claims<'a> {
         let mut sorted: Vec<ByteRange> = wanted.iter().copied().filter(|r| r.length > 0).collect();
         sorted.sort_unstable();
         let mut ranges: BTreeMap<u64, u64> = BTreeMap::new();
@@ -57,6 +65,8 @@ impl Claims {
             known: HashMap::new(),
             deadline,
             unfinished: None,
+            progress,
+            told: Instant::now(),
         }
     }
 
@@ -64,6 +74,10 @@ impl Claims {
     pub fn is_over(&mut self) -> bool {
         if self.wanted.is_empty() || self.unfinished.is_some() {
             return true;
+        }
+        if self.told.elapsed() >= TELL_EVERY {
+            self.told = Instant::now();
+            (self.progress)(self.left().iter().map(|range| range.length).sum());
         }
         if self.is_late() {
             self.give_up("it took too long: give more time with --limit");
@@ -185,7 +199,7 @@ impl Claims {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::cell::Cell;
 
     fn range(start: u64, end: u64) -> ByteRange {
         ByteRange {
@@ -194,8 +208,8 @@ mod tests {
         }
     }
 
-    fn claims(wanted: &[ByteRange]) -> Claims {
-        Claims::new(wanted, Instant::now() + Duration::from_secs(60))
+    fn claims(wanted: &[ByteRange]) -> Claims<'static> {
+        Claims::new(wanted, Instant::now() + Duration::from_secs(60), &|_| {})
     }
 
     #[test]
@@ -235,12 +249,25 @@ mod tests {
     }
 
     #[test]
+    fn now_and_then_it_is_told_how_much_is_left() {
+        let left = Cell::new(0);
+        let tell = |bytes| left.set(bytes);
+        let mut claims = Claims::new(&[range(0, 100)], Instant::now() + Duration::from_secs(60), &tell);
+        claims.claim(range(0, 30), Kind::Inodes);
+        assert!(!claims.is_over());
+        assert_eq!(left.get(), 0, "not at once");
+        claims.told -= TELL_EVERY;
+        assert!(!claims.is_over());
+        assert_eq!(left.get(), 70);
+    }
+
+    #[test]
     fn after_the_deadline_nobody_looks_further() {
-        let mut claims = Claims::new(&[range(0, 1)], Instant::now());
+        let mut claims = Claims::new(&[range(0, 1)], Instant::now(), &|_| {});
         assert!(claims.is_over());
         let (_, _, unfinished) = claims.finish();
         assert!(unfinished.unwrap().contains("--limit"));
-        let mut none = Claims::new(&[], Instant::now());
+        let mut none = Claims::new(&[], Instant::now(), &|_| {});
         assert!(
             none.is_over() && none.finish().2.is_none(),
             "there was nothing to find"

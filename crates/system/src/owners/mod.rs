@@ -18,7 +18,7 @@ mod raw;
 mod walk;
 mod xfs;
 
-pub use claims::MAX_PIECES;
+pub use claims::{MAX_PIECES, Progress};
 
 use crate::device::DeviceFacts;
 use crate::ext4::Ext4;
@@ -168,6 +168,7 @@ pub fn find(
     wanted: &[ByteRange],
     named: &Named,
     deadline: Instant,
+    progress: Progress<'_>,
 ) -> Part {
     let mut part = place.part;
     let Some(mount) = place.mount.and_then(|index| mounts.all().get(index)) else {
@@ -177,7 +178,7 @@ pub fn find(
     let mut named = named.clone();
     named.retain(|inode, path| pin(mounts, path.as_path()).is_ok_and(|(_, stat)| stat.inode == *inode));
     let named = &named;
-    let mut claims = Claims::new(wanted, deadline);
+    let mut claims = Claims::new(wanted, deadline, progress);
     if let Err(error) = ask(mounts, mount, place.node.as_deref(), &mut claims, named) {
         // The places of files are told without it.
         for path in named.values() {

@@ -24,7 +24,7 @@ fn owners(mount: &Path) -> Part {
         length: place.part.range.length,
     };
     let deadline = Instant::now() + Duration::from_secs(120);
-    let part = find(&mounts, place, &[whole], &Named::new(), deadline);
+    let part = find(&mounts, place, &[whole], &Named::new(), deadline, &|_| {});
     assert_eq!(part.unfinished, None);
     part
 }
