@@ -5,7 +5,9 @@ use headstart_model::format::{Container, Kind, Writer};
 use headstart_model::outcome::{Mode, Resident, StageOutcome};
 use headstart_model::plan::{NO_FILE, Request, RequestKind};
 use headstart_model::profile::Entry;
-use headstart_model::testing::{DISK, activity, draft, entry, file, key, lookup, planned, profile, range, trace, used};
+use headstart_model::testing::{
+    DISK, activity, draft, entry, file, key, lookup, planned, profile, range, trace, used,
+};
 use headstart_model::trace::{Ahead, Mapping, Mark, MetadataMiss, UseKind};
 use headstart_model::{Outcome, PageRange};
 use std::path::Path;

@@ -88,9 +88,14 @@ fn columns(own: &[u8], random: &mut Random, change: Change<'_>) -> Option<Vec<u8
         // As many rows in its neighbours: else nearly all changes end at the first row that is missing.
         let rows = columns[at].iter().filter(|byte| **byte < 0x80).count();
         let from = at.saturating_sub(12);
+        let mut total: usize = columns.iter().map(Vec::len).sum();
         for other in columns.iter_mut().skip(from).take(25) {
             let has = other.iter().filter(|byte| **byte < 0x80).count();
             if has > 0 && has < rows {
+                total += rows - has;
+                if total > MOST {
+                    return None;
+                }
                 let filler = [other.iter().rev().copied().find(|byte| *byte < 0x80)?];
                 other.extend(filler.repeat(rows - has));
             }

@@ -108,7 +108,9 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
         show(&it, traces::text(&it, bytes.len(), ALL));
     });
     // What names too long paths too often is refused.
-    with("exporting a trace", &|it| drop(export::csv(&it, &mut std::io::sink())));
+    with("exporting a trace", &|it| {
+        drop(export::csv(&it, &mut std::io::sink()))
+    });
     with("exporting a trace as Parquet", &|it| {
         drop(export::parquet(&it, &mut std::io::sink()));
     });
@@ -118,7 +120,9 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
     with("exporting stacks of a trace", &|it| {
         if let Some(waits) = export::Waits::of(&it) {
             let owners = std::collections::BTreeMap::new();
-            waits.folded(&owners, &mut std::io::sink()).expect("nowhere has room");
+            waits
+                .folded(&owners, &mut std::io::sink())
+                .expect("nowhere has room");
         }
     });
     with("comparing a trace", &|it| {

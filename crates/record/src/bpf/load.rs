@@ -186,6 +186,12 @@ pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
         if !plan.activity && ACTIVITY_MAPS.contains(&&*name) {
             map.set_autocreate(false).map_err(failed("leave out a BPF map"))?;
         }
+        // A kernel before 6.1 warns of a tracing program that takes memory as it runs (check_map_prealloc in
+        // kernel/bpf/verifier.c), and may hang for it. What has the events of 6.12 has an allocator for that.
+        if name == "listed" && plan.evidence != Evidence::Uses {
+            map.set_map_flags(0)
+                .map_err(failed("have a BPF map take its memory beforehand"))?;
+        }
         if let Some(bytes) = bytes {
             map.set_max_entries(bytes)
                 .map_err(failed("size the ring buffers"))?;

@@ -6,10 +6,11 @@
 
 use super::access::bounded;
 use super::protobuf::Message;
-use headstart_model::activity::{Activity, BlockRequest, RequestKind, ThreadState};
+use headstart_model::activity::{Activity, BlockRequest, RequestKind, Slice, ThreadState};
 use headstart_model::trace::{LookupKind, Process, UseKind};
 use headstart_model::{FilePath, Trace};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io::{self, Write};
 
 // TracePacket.
@@ -180,27 +181,29 @@ impl Perfetto<'_> {
 
     /// What threads did, a track for each.
     fn threads(&mut self, trace: &Trace, activity: &Activity, processes: &[u64]) -> io::Result<()> {
-        let mut tracks: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
-        for slice in &activity.slices {
+        // Those of one thread together, in order of time as they were.
+        let mut slices: Vec<&Slice> = activity.slices.iter().collect();
+        slices.sort_by_key(|slice| (slice.process, slice.thread));
+        // The thread, its track, and until when it is told what it did.
+        let mut current: Option<((u32, u32), u64, u64)> = None;
+        for slice in slices {
             let key = (slice.process, slice.thread);
             let Some(process) = trace.processes.get(slice.process as usize) else {
                 continue;
             };
-            let (track, busy_until) = match tracks.get(&key) {
-                Some(known) => *known,
-                None => {
+            let (track, busy_until) = match current {
+                Some((same, track, until)) if same == key => (track, until),
+                _ => {
                     let described = Message::default()
                         .number(1, process.pid.into())
                         .number(2, slice.thread.into())
                         .text(5, &name(process));
                     let parent = processes.get(slice.process as usize).copied().unwrap_or(0);
-                    (
-                        self.track(|it| it.inner(THREAD, &described).number(PARENT, parent))?,
-                        0,
-                    )
+                    let track = self.track(|it| it.inner(THREAD, &described).number(PARENT, parent))?;
+                    (track, 0)
                 }
             };
-            tracks.insert(key, (track, slice.to_ns.max(busy_until)));
+            current = Some((key, track, slice.to_ns.max(busy_until)));
             // A thread does one thing at a time; what says otherwise is damaged, and would nest wrongly.
             if slice.from_ns < busy_until {
                 continue;
@@ -217,27 +220,31 @@ impl Perfetto<'_> {
 
     /// What the block devices were asked: as many tracks for a device as it had requests at once.
     fn requests(&mut self, trace: &Trace, activity: &Activity) -> io::Result<()> {
-        for (index, device) in activity.devices.iter().enumerate() {
+        let mut of_devices: Vec<Vec<&BlockRequest>> = vec![Vec::new(); activity.devices.len()];
+        for request in &activity.requests {
+            if let Some(own) = of_devices.get_mut(request.device as usize) {
+                own.push(request);
+            }
+        }
+        for (device, own) in activity.devices.iter().zip(of_devices) {
             let whole = self.track(|it| it.text(NAME, &format!("block device {}", device.name)))?;
-            // When the last request on each track ends.
-            let mut lanes: Vec<(u64, u64)> = Vec::new();
-            let own = activity.requests.iter().filter(|it| it.device as usize == index);
+            // When the last request on each track ends, and the track; the first that ends first.
+            let mut lanes: BinaryHeap<Reverse<(u64, u64)>> = BinaryHeap::new();
             for request in own {
                 // What was never answered lasted to the end.
                 let end = trace.end.elapsed_ns.max(request.issued_ns);
                 let times = (request.issued_ns, request.completed_ns.unwrap_or(end));
-                let free = lanes.iter().position(|(_, until)| *until <= times.0);
-                let lane = match free {
-                    Some(lane) => lane,
+                let is_free = lanes.peek().is_some_and(|Reverse((until, _))| *until <= times.0);
+                let free = if is_free { lanes.pop() } else { None };
+                let track = match free {
+                    Some(Reverse((_, track))) => track,
                     None => {
                         let name = format!("requests, {} at once", lanes.len() + 1);
-                        let track = self.track(|it| it.text(NAME, &name).number(PARENT, whole))?;
-                        lanes.push((track, 0));
-                        lanes.len() - 1
+                        self.track(|it| it.text(NAME, &name).number(PARENT, whole))?
                     }
                 };
-                lanes[lane].1 = times.1;
-                self.slice(lanes[lane].0, times, kind(request), described(trace, request))?;
+                lanes.push(Reverse((times.1, track)));
+                self.slice(track, times, kind(request), described(trace, request))?;
             }
         }
         Ok(())
