@@ -3,6 +3,7 @@
 
 use crate::waiters::Waiters;
 use headstart_system::launch::ReadyPipe;
+use headstart_system::priority::{nice, set_nice_of_all_threads};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -19,6 +20,8 @@ pub const LONGEST_ON_ONE_HEAD: Duration = Duration::from_secs(180);
 /// head jumps, reads amid a replay cost it little, and to wait saves little. A program waits no longer for any replay
 /// ([`headstart_replay::Options::BARRIER_LIMIT`]).
 pub const LONGEST_ELSEWHERE: Duration = headstart_replay::Options::BARRIER_LIMIT;
+/// What headstart runs at when nobody waits for it any more.
+const NICE: i32 = 5;
 /// How often who waits is asked to wait on. Their own patience is 10 s (`headstart-init`) and 15 s (the unit's).
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -75,12 +78,20 @@ impl Barrier {
             return self.first.is_some() || (self.later.is_some() && !replay_is_to_come);
         }
         if let Some(first) = self.first.take() {
+            stand_back();
             first.release();
         }
         if !replay_is_to_come {
             self.later = None;
         }
         false
+    }
+}
+
+/// Leaves the processors to others, where the unit had headstart come first. Before process 1 nobody was there to come before.
+fn stand_back() {
+    if nice().is_ok_and(|nice| nice < 0) {
+        set_nice_of_all_threads(NICE);
     }
 }
 

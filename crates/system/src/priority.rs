@@ -1,5 +1,6 @@
 //! Standing back: the I/O and CPU priority of the calling thread.
 
+use rustix::process::Pid;
 use std::io;
 
 /// How the calling thread's reads are ranked against others'. I/O schedulers that know no priorities ignore it.
@@ -33,6 +34,24 @@ pub fn set_nice(nice: i32) -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, nice)?)
 }
 
+/// The nice value of the calling thread.
+pub fn nice() -> io::Result<i32> {
+    Ok(rustix::process::getpriority_process(None)?)
+}
+
+/// Sets the nice value of all threads that this process has; what cannot be set stays.
+pub fn set_nice_of_all_threads(nice: i32) {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return;
+    };
+    for thread in threads.flatten() {
+        let id = thread.file_name().to_str().and_then(|id| id.parse().ok());
+        if let Some(id) = id.and_then(Pid::from_raw) {
+            let _ = rustix::process::setpriority_process(Some(id), nice);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +71,16 @@ mod tests {
         .unwrap();
         assert_eq!(io_priority().unwrap(), before);
         assert_ne!(rustix::process::getpriority_process(None).unwrap(), 19);
+    }
+
+    #[test]
+    fn all_threads_stand_back_together() {
+        let nice_of_thread = std::thread::spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            rustix::process::getpriority_process(None).unwrap()
+        });
+        set_nice_of_all_threads(3);
+        assert_eq!(nice_of_thread.join().unwrap(), 3);
+        assert_eq!(rustix::process::getpriority_process(None).unwrap(), 3);
     }
 }
