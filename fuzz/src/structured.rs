@@ -158,6 +158,12 @@ fn more<T: Clone>(list: &mut Vec<T>, most: usize, random: &mut Random, vary: imp
     }
 }
 
+/// How many elements such a list may have to be written without a gigabyte: paths are long, and a writer holds them twice.
+fn affordable<T>(list: &[T], most: usize, bytes: impl Fn(&T) -> usize) -> usize {
+    let longest = list.iter().map(bytes).max().unwrap_or(0).max(64);
+    most.min(list.len() + (16 << 20) / longest)
+}
+
 /// One of a list.
 fn any<'a, T>(list: &'a mut [T], random: &mut Random) -> Option<&'a mut T> {
     let at = random.below(list.len().max(1));
@@ -182,15 +188,21 @@ fn trace(mut it: Trace, random: &mut Random) -> Option<Vec<u8>> {
                 used.time_ns = used.time_ns.wrapping_add(n % (1 << 40));
                 used.start = used.start.wrapping_add(n % (1 << 20));
             }),
-            1 => more(&mut it.lookups, LOOKUPS, random, |lookup, n| {
-                lookup.path = apart(&lookup.path, n);
-            }),
-            2 => more(&mut it.files, FILES, random, |file, n| {
-                file.inode = n;
-                if n % 2 == 0 {
-                    file.path = apart(&file.path, n);
-                }
-            }),
+            1 => {
+                let most = affordable(&it.lookups, LOOKUPS, |lookup| lookup.path.as_bytes().len());
+                more(&mut it.lookups, most, random, |lookup, n| {
+                    lookup.path = apart(&lookup.path, n);
+                });
+            }
+            2 => {
+                let most = affordable(&it.files, FILES, |file| file.path.as_bytes().len());
+                more(&mut it.files, most, random, |file, n| {
+                    file.inode = n;
+                    if n % 2 == 0 {
+                        file.path = apart(&file.path, n);
+                    }
+                });
+            }
             3 => more(&mut it.metadata, MISSES, random, |miss, n| {
                 miss.start = n % (1 << 40)
             }),
@@ -286,10 +298,13 @@ fn profile(mut it: Profile, random: &mut Random) -> Option<Vec<u8>> {
     use headstart_model::limits::{ENTRIES, RANGES, STAGES};
     for _ in 0..=random.below(3) {
         match random.below(7) {
-            0 => more(&mut it.entries, ENTRIES, random, |entry, n| {
-                entry.path = apart(&entry.path, n);
-                entry.first_use_ns = n;
-            }),
+            0 => {
+                let most = affordable(&it.entries, ENTRIES, |entry| entry.path.as_bytes().len());
+                more(&mut it.entries, most, random, |entry, n| {
+                    entry.path = apart(&entry.path, n);
+                    entry.first_use_ns = n;
+                });
+            }
             1 => {
                 let ranges = &mut any(&mut it.entries, random)?.ranges;
                 let mut end = ranges.last().map_or(0, |range| range.range().end);
@@ -343,9 +358,12 @@ fn plan(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
                 request.offset = n % (1 << 50);
                 request.deadline_us = n as u32;
             }),
-            1 => more(&mut it.files, PLAN_FILES, random, |file, n| {
-                file.path = apart(&file.path, n)
-            }),
+            1 => {
+                let most = affordable(&it.files, PLAN_FILES, |file| file.path.as_bytes().len());
+                more(&mut it.files, most, random, |file, n| {
+                    file.path = apart(&file.path, n)
+                });
+            }
             2 => more(&mut it.devices, DEVICES, random, |device, n| {
                 device.hold = n as u32
             }),

@@ -12,11 +12,12 @@ use headstart_acceptance::hostile::{Pairs, join_boots};
 use headstart_lab::paths;
 use headstart_lab::registry::Registry;
 
-/// How long the user works in each boot, longer than any takes until it is up, seconds.
-const SECONDS: u64 = 10;
+/// How long the user works in each boot, seconds: longer than one takes until it is up, and not so long that the image is full, for then
+/// nobody can write anything.
+const SECONDS: u64 = 4;
 
-/// The user's files: as many as are made in that time.
-const FILES: u32 = 100_000;
+/// The user's files.
+const FILES: u32 = 2_000;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -27,11 +28,14 @@ fn main() -> Result<()> {
     let image = concat!(env!("CARGO_MANIFEST_DIR"), "/images/cut.toml");
     let mut boots = Boots::new(image, &disk, &registry)?;
     join_boots(&mut boots, SECONDS, FILES)?;
-    for _ in 0..2 {
-        boots.boot().context("a boot to learn from")?;
+    println!("{disk}");
+    for number in 1..=2 {
+        let (said, _) = boots.boot().context("a boot to learn from")?;
+        println!("boot {number} to learn from:");
+        for line in said.lines().filter(|line| line.contains("status: ")) {
+            println!("  {}", line.trim());
+        }
     }
-    let state = boots.state()?;
-    println!("{disk}: {}", state.last.trim());
     println!("{}", Pairs::boot(&mut boots, rounds)?);
     Ok(())
 }
