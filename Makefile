@@ -125,8 +125,9 @@ test-kernels: build deps-kernels
 test-debian13: deps-build deps-test
 	tests/debian13/run
 
+FUZZ_EACH ?= 60
 fuzz: deps-build deps-test
-	fuzz/run 60
+	fuzz/run $(FUZZ_EACH)
 
 # Files that say anything, with their checksums right: nothing that is done with one takes more than 64 MiB or a second.
 FUZZ_SECONDS ?= 600

@@ -20,9 +20,9 @@ const MOST_PASSES: usize = 8;
 const TIMES: usize = 64;
 const PAUSES: usize = 16;
 
-/// Of more requests than 8,192, three times a desktop's boot, so many times fewer are tried: the time it takes grows with
-/// both.
-const TRIED: usize = TIMES * 8192;
+/// Of more requests than 4,096, half as many again as a desktop's boot, so many times fewer are tried: the time it takes grows
+/// with both, and any profile is to be planned within a second.
+const TRIED: usize = TIMES * 4096;
 
 /// A long jump takes this many short ones: from one end of the disk to the other, once a pass.
 const LONG_JUMP: f64 = 3.0;
