@@ -160,7 +160,8 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Needed> {
     let page = u64::from(machine.page_size.max(1));
     let facts: HashMap<&FilePath, &FileFacts> = machine.files.iter().map(|f| (&f.path, f)).collect();
     let mut needed = Vec::new();
-    let scale = u64::from(trace.meta.page_size) as f64 / page as f64;
+    // A trace may be of another machine, with other pages, and of anybody.
+    let bytes = |pages: u64| pages.saturating_mul(u64::from(trace.meta.page_size));
     for used in trace.uses.iter().filter(|used| is_sure(used.kind)) {
         let Some(file) = trace.files.get(used.file as usize) else {
             continue;
@@ -172,8 +173,8 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Needed> {
         // Of a window mapped around a fault one page was touched, nobody knows which.
         let pages = if used.kind == UseKind::Map { 1 } else { used.pages };
         let range = PageRange {
-            start: (used.start as f64 * scale) as u64,
-            end: ((used.start + u64::from(pages)) as f64 * scale).ceil() as u64,
+            start: bytes(used.start) / page,
+            end: bytes(used.start.saturating_add(u64::from(pages))).div_ceil(page),
         };
         for piece in pieces(&PageSet::from_iter([range]), facts, page, 0) {
             // What lies nobody knows where is left out: the floor is not too high for it.

@@ -89,10 +89,9 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
                              that one with\ninit=/usr/sbin/headstart-init on the kernel command line, or with it as a \
                              container's command.";
             }
-            let recorder = headstart_record::features().chosen.map(|(backend, _)| backend);
-            if let (Some(it), None, true) =
-                (container::manager(), &place.root, recorder != Some(Backend::Bpf))
-            {
+            let recorder = || headstart_record::features().chosen.map(|(backend, _)| backend);
+            let here = container::manager().filter(|_| place.root.is_none());
+            if let Some(it) = here.filter(|_| recorder() != Some(Backend::Bpf)) {
                 sentence += &format!(
                     "\nIn this container boots cannot be recorded. Start it with\n  {} …\nor let the host record it: headstart \
                      run -- and the container's command line.",

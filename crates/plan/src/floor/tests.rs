@@ -226,3 +226,12 @@ proptest! {
         prop_assert!(found.floor_ns as f64 <= ended + 10.0, "{found:?} {ended}");
     }
 }
+
+#[test]
+fn a_use_beyond_all_files_is_none() {
+    let (mut trace, profile, files) = start(100, &[(0, 0)]);
+    trace.uses[0].start = u64::MAX - 1;
+    trace.uses[0].pages = u32::MAX;
+    let found = floor(&trace, &profile, &machine(DISK, files));
+    assert_eq!((found.bytes, found.floor_ns), (0, 100 * MS));
+}
