@@ -109,6 +109,7 @@ test: check build
 # What takes longer too: 200 kills, thirty starts, six minutes of each fuzzer, all kernels, and the tests on Debian 13.
 test-all: export HEADSTART_TESTS_LONG = 1
 test-all: test test-kernels test-packages
+	$(CARGO) test -j$(JOBS) --locked -p headstart-report --test export -- --ignored
 	fuzz/run 360
 	tests/debian13/run
 	tests/debian13/run make lint
