@@ -82,7 +82,9 @@ fn what_an_instance_saw_before_is_part_of_the_recording() {
     disk.write("before", 10_000);
     disk.write("after", 10_000);
     disk.make_cold();
-    let cat = |file: &str| Waiting::start(&format!("cat {}/{file} >/dev/null", disk.path())).run();
+    // Twice, since of a page that a reader takes while it waits for the next one the kernel has no event.
+    let at = disk.path();
+    let cat = |file: &str| Waiting::start(&format!("cat {at}/{file} {at}/{file} >/dev/null")).run();
     cat("before");
     std::thread::sleep(std::time::Duration::from_millis(300));
     let recorder = start(&name);
