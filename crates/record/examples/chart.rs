@@ -2,6 +2,9 @@
 //! (as root). Starts the command in turns without a recorder, with one, and with one that records activity, in memory, and
 //! prints of each step the median with its quartiles, and of the differences between neighbours of a turn.
 
+mod common;
+
+use common::print;
 use headstart_model::trace::EndReason;
 use headstart_record::{BackendChoice, Options, Recorder};
 use std::io::Write;
@@ -145,18 +148,4 @@ fn cpu_ms() -> f64 {
     };
     let ms = |time: libc::timeval| time.tv_sec as f64 * 1e3 + time.tv_usec as f64 / 1e3;
     ms(used.ru_utime) + ms(used.ru_stime)
-}
-
-/// Median and quartiles.
-fn print(what: &str, unit: &str, values: impl Iterator<Item = f64>) {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let at = |share: f64| values[((values.len() - 1) as f64 * share) as usize];
-    println!(
-        "{what}: {:.2} {unit} (quartiles {:.2} to {:.2}, n = {})",
-        at(0.5),
-        at(0.25),
-        at(0.75),
-        values.len()
-    );
 }

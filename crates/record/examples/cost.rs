@@ -4,6 +4,9 @@
 //! median of the turns with their quartiles; CPU time, so that other work on the machine counts little. Prints whether the targets hold and fails if not: at most 300 ns an
 //! event, none lost at a million events a second for 10 s, at most 35 ms to attach.
 
+mod common;
+
+use common::print;
 use headstart_model::trace::EndReason;
 use headstart_record::{BackendChoice, Options, Recorder};
 use rustix::pipe::PipeFlags;
@@ -41,8 +44,8 @@ fn main() -> Result<(), Failure> {
         recorder.finish(EndReason::Interrupted)?;
         std::thread::sleep(Duration::from_millis(100));
     }
-    print("attach, CPU time", "ms", &mut attach_cpu);
-    let ms = print("attach", "ms", &mut attach);
+    print("attach, CPU time", "ms", attach_cpu);
+    let ms = print("attach", "ms", attach);
     target("attach", ms, 35.0, "ms");
 
     let dir = tempfile::Builder::new()
@@ -77,8 +80,8 @@ fn main() -> Result<(), Failure> {
             costs.push(child(&path, work, turn, Some(true))? - bare);
             strangers.push(child(&path, work, turn, Some(false))? - bare);
         }
-        let ns = print(&format!("recorded process, {name}"), "ns a call", &mut costs);
-        print(&format!("another process, {name}"), "ns a call", &mut strangers);
+        let ns = print(&format!("recorded process, {name}"), "ns a call", costs);
+        print(&format!("another process, {name}"), "ns a call", strangers);
         if work == 0 {
             target("an event", ns, 300.0, "ns");
         }
@@ -105,20 +108,6 @@ fn options() -> Options {
         backend: BackendChoice::Bpf,
         ..Options::tree(vec!["cost".into()])
     }
-}
-
-/// Median, with quartiles printed beside it.
-fn print(what: &str, unit: &str, values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let at = |share: f64| values[((values.len() - 1) as f64 * share) as usize];
-    println!(
-        "{what}: {:.1} {unit} (quartiles {:.1} to {:.1}, n = {})",
-        at(0.5),
-        at(0.25),
-        at(0.75),
-        values.len()
-    );
-    at(0.5)
 }
 
 /// A pipe that no program started meanwhile gets.

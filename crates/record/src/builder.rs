@@ -6,6 +6,7 @@ mod files;
 mod lookups;
 mod pages;
 mod processes;
+mod shares;
 
 use crate::clock::monotonic_ns;
 use crate::error::RecordError;
@@ -22,6 +23,7 @@ use headstart_model::trace::{
 use headstart_model::{FilePath, limits};
 use lookups::Lookups;
 use processes::Processes;
+use shares::{Shares, Taken};
 use std::collections::HashSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -34,13 +36,14 @@ pub(crate) struct Builder {
     processes: Processes,
     files: Files,
     uses: Vec<Use>,
+    shares: Shares,
     lookups: Lookups,
     metadata: Vec<MetadataMiss>,
     /// Events taken in.
     events: u64,
     /// Events with uses for which there was no room.
     lost: u64,
-    /// Metadata misses for which there was no room.
+    /// Metadata misses for which there was no room, and uses beyond their user's share.
     dropped: u64,
     activity: Option<Recording>,
 }
@@ -87,6 +90,7 @@ impl Builder {
             processes: Processes::default(),
             files: Files::new(page_size as u64),
             uses: Vec::new(),
+            shares: Shares::new(),
             lookups: Lookups::new(options.scope == Scope::System),
             metadata: Vec::new(),
             events: 0,
@@ -112,9 +116,19 @@ impl Builder {
         self.processes.index(pid, now);
     }
 
+    /// A process belongs to the start, which began with it.
+    pub(crate) fn add_process(&mut self, pid: u32, time_ns: u64) {
+        self.processes.index(pid, time_ns);
+    }
+
     /// Pages used for the first time so far.
     pub(crate) fn pages(&self) -> u64 {
         self.files.pages()
+    }
+
+    /// About how much memory it takes, bytes; as `crates/record/src/limits.rs` reckons.
+    pub(crate) fn bytes(&self) -> usize {
+        (self.uses.len() + self.metadata.len()) * 48 + self.files.bytes() + self.lookups.bytes()
     }
 
     /// The recorded processes that live.
@@ -140,8 +154,18 @@ impl Builder {
         }
         self.events += 1;
         match event {
-            Event::File(seen) => self.files.see(seen, &self.mounts),
-            Event::Use(seen) => self.use_pages(&seen),
+            Event::File(seen) => {
+                self.within_share(seen.user, |builder| builder.files.see(seen, &builder.mounts));
+            }
+            Event::Use(seen) => {
+                let whole = self.within_share(seen.user, |builder| builder.use_pages(&seen));
+                match (whole, seen.user) {
+                    (Some(true), _) => {}
+                    (_, 0) => self.lost += 1,
+                    // Beyond the share, or of a file whose first sight was.
+                    (_, _) => self.dropped += 1,
+                }
+            }
             Event::Fork(fork) => self.processes.fork(fork.parent, fork.pid, fork.time_ns),
             Event::Exec(exec) => {
                 let path = self.path_of(&exec.executable);
@@ -161,7 +185,26 @@ impl Builder {
         }
     }
 
-    fn use_pages(&mut self, seen: &UseSeen) {
+    /// Does something for a user who may still take some of the room, and notes what that took; `None` if that was not done.
+    fn within_share<T>(&mut self, user: u8, act: impl FnOnce(&mut Builder) -> T) -> Option<T> {
+        if !self.shares.has_room(user) {
+            return None;
+        }
+        let before = self.taken();
+        let result = act(self);
+        self.shares.take(user, self.taken() - before);
+        Some(result)
+    }
+
+    fn taken(&self) -> Taken {
+        Taken {
+            uses: self.uses.len(),
+            ..self.files.taken()
+        }
+    }
+
+    /// Whether there was room for all of it.
+    fn use_pages(&mut self, seen: &UseSeen) -> bool {
         let time_ns = seen.time_ns;
         let process = self.processes.index(seen.pid, time_ns);
         let touched = seen.touched.map(|page| UseSeen {
@@ -196,7 +239,7 @@ impl Builder {
             });
             whole &= has_room;
         }
-        self.lost += u64::from(!whole);
+        whole
     }
 
     fn look_up(&mut self, seen: &LookupSeen) {

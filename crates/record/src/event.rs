@@ -68,6 +68,8 @@ pub(crate) struct FileSeen {
     pub inode: u64,
     pub generation: u32,
     pub size: u64,
+    /// Who used it first, as of a [use](UseSeen::user).
+    pub user: u8,
     pub mtime_ns: i64,
     pub mode: u32,
 }
@@ -82,6 +84,8 @@ pub(crate) struct UseSeen {
     pub last: u64,
     /// Size of the file at that moment, bytes: pages beyond its end are no use.
     pub size: u64,
+    /// Whose process it was where everybody is recorded: 0 for root, and where that is not known; else one of 255 groups of users.
+    pub user: u8,
     pub kind: UseKind,
     /// Of pages mapped around a fault, the one the fault was for, where that is known.
     pub touched: Option<u64>,

@@ -46,6 +46,7 @@ mod samples;
 #[cfg(test)]
 mod testing;
 mod tracefs;
+mod watch;
 mod worker;
 
 pub use error::RecordError;
@@ -55,3 +56,4 @@ pub use options::{BackendChoice, Options, Until};
 pub use quiet::Progress;
 pub use recorder::Recorder;
 pub use tracefs::BlockReads;
+pub use watch::{Answer, Counts, Noticed, Program, Recorded, Standing, Watch};

@@ -3,8 +3,9 @@
 //! Whatever anybody does on the machine, a recording keeps no more than the trace format takes
 //! (`headstart_model::limits`), so that a trace that was recorded can be written. Page uses beyond a limit are lost
 //! events, and the trace teaches nothing. Look-ups and metadata misses beyond theirs are left out and counted apart
-//! ([`Lost::dropped`](headstart_model::trace::Lost)): any user can make a million look-ups a second of paths that nobody
-//! needs, and must not keep a boot from being learned by that.
+//! ([`Lost::dropped`](headstart_model::trace::Lost)), and so is what users other than root use beyond their share of a
+//! recording of everybody (`builder/shares.rs`): any user can look up a million paths a second that nobody needs, and read
+//! as many pages, and must not keep a boot from being learned by that.
 //!
 //! With all limits reached the tables take less than 96 MiB ([`BYTES`]); beside them are the kernel's buffers, which count twice
 //! (12 MiB for a boot), and at the end the trace that is made of the tables (as much again at most, since rows move, and

@@ -56,12 +56,24 @@ fn recorder() {
 
 /// Looks up paths of 4,000 bytes, each another, as fast as it can, as somebody who may do nothing.
 fn flood(number: usize) -> Child {
-    let script = format!(
+    as_nobody(&format!(
         "import os\nn = 0\ntail = ('/' + 'x' * 199) * 19\nwhile True:\n try: os.stat('/{number}%0198d%s' % (n, tail))\n \
          except OSError: n += 1"
-    );
+    ))
+}
+
+/// Reads pages of a file of 1 TiB without blocks, each another, as fast as it can, and gives their memory back.
+fn read_pages(path: &Path) -> Child {
+    as_nobody(&format!(
+        "import os\nf = os.open('{}', os.O_RDONLY)\nn = 0\nwhile True:\n os.pread(f, 1, n << 14)\n n += 1\n if n % 16384 == 0: \
+         os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)",
+        path.display()
+    ))
+}
+
+fn as_nobody(script: &str) -> Child {
     Command::new("python3")
-        .args(["-c", &script])
+        .args(["-c", script])
         .uid(65534)
         .gid(65534)
         .spawn()
@@ -72,13 +84,14 @@ fn flood(number: usize) -> Child {
 const IN_CONTAINER: &str = "HEADSTART_TEST_IN_CONTAINER";
 
 #[test]
-fn audit_04_a_flood_of_long_paths_takes_less_than_256_mib_and_the_trace_teaches() {
+fn audit_04_a_flood_of_long_paths_and_of_pages_takes_less_than_256_mib_and_the_trace_teaches() {
     if !can_record() {
         return;
     }
     // In a container, so that everybody are those of this test, and root has its room to itself.
     if std::env::var_os(IN_CONTAINER).is_none() {
-        let name = "audit_04_a_flood_of_long_paths_takes_less_than_256_mib_and_the_trace_teaches";
+        let name =
+            "audit_04_a_flood_of_long_paths_and_of_pages_takes_less_than_256_mib_and_the_trace_teaches";
         let contained = Command::new("unshare")
             .args(["--pid", "--fork", "--mount-proc"])
             .arg(std::env::current_exe().unwrap())
@@ -100,8 +113,10 @@ fn audit_04_a_flood_of_long_paths_takes_less_than_256_mib_and_the_trace_teaches(
         .unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
     assert_eq!(said.next().unwrap().unwrap(), "recording");
-    let mut floods: Vec<Child> = (0..2).map(flood).collect();
-    // Some millions of look-ups: what took 600 MiB.
+    let sparse = disk.join("sparse");
+    std::fs::File::create(&sparse).unwrap().set_len(1 << 40).unwrap();
+    let mut floods = vec![flood(0), read_pages(&sparse)];
+    // Some millions of look-ups, which took 600 MiB, and more pages than a trace has room for.
     std::thread::sleep(Duration::from_secs(4));
     let needed = disk.join("needed");
     let looked_for: &Path = &disk.join("looked-for");

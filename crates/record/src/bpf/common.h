@@ -24,10 +24,14 @@
 #define LOOKUP_KERNEL_TEXT 0x40	 /* the path is in kernel memory */
 #define LOOKUP_MISSING 0x80
 
+#define SCOPE_SYSTEM 0
+#define SCOPE_TREE 1
+#define SCOPE_WATCH 2
+
 /* load.rs writes this. */
 const volatile struct {
-	/* Whether `listed` names the processes to record (scope tree) or those to leave out (scope system). */
-	u8 tree_scope;
+	/* What `listed` names: the processes to leave out, those to record, or those of several starts. */
+	u8 scope;
 	/* Whether page cache additions are evidence of use, for want of better. */
 	u8 adds_are_uses;
 	/* Whether what was sent already is not sent again; off to measure. */
@@ -44,17 +48,49 @@ const volatile struct {
 /* Set when nothing more shall be recorded. */
 u32 stopped SEC(".data.control") = 0;
 
-/* Look-ups that may still be sent, root's and all others'. A boot makes some hundred thousand of both together. */
+/*
+ * Scope watch: the starts that are recorded at the same time. User space has this mapped (watch.rs), and all of it is
+ * changed atomically.
+ */
+#define SLOTS 32
+
 struct {
-	s64 root;
-	s64 others;
-} lookups_left SEC(".data.budget") = { .root = 4 << 20, .others = 1 << 20 };
+	/* How many are recorded. */
+	u32 active;
+	/* Of the last start. */
+	u32 generation;
+	/* Starts of programs of which nothing is known that may still begin; user space adds to it as time goes by. */
+	s32 unknown_left;
+	/* The mount namespaces, by number, whose programs are recorded. */
+	u32 namespaces[2];
+	/* Starts that were not recorded: no slot was free, too many unknown, in another mount namespace. */
+	u32 without_slot;
+	u32 without_turn;
+	u32 foreign;
+	/* By slot, the number of the start that is recorded; 0: free, ENDED: not to be taken yet. */
+	u32 numbers[SLOTS];
+	/* By slot, whether user space has said that it is recorded. Until then what it executes is asked about, too. */
+	u32 answered[SLOTS];
+} starts SEC(".data.starts") = {};
+
+#define ENDED (~0U)
+
+/*
+ * What may still be sent: look-ups by root and by all others, of which a boot makes some hundred thousand together, and where
+ * everybody is recorded uses of pages by others, four times what a trace has room for. Anybody can make a million a second.
+ */
+struct {
+	s64 lookups_of_root;
+	s64 lookups_of_others;
+	s64 uses_of_others;
+} left SEC(".data.budget") = { .lookups_of_root = 4 << 20, .lookups_of_others = 1 << 20, .uses_of_others = 512 << 10 };
 
 /* The recorder itself, as about_self found it. */
 struct {
 	u64 root_dentry;
 	u64 root_mount;
 	u64 pid_namespace; /* whose numbers records have: the one that the recorder's /proc shows */
+	u64 executable;	   /* its inode */
 	u32 level;	   /* of that; 0: the initial one */
 } self = {};
 
@@ -76,7 +112,7 @@ struct {
 	__uint(max_entries, 1 << 20);
 } activity SEC(".maps");
 
-/* Events for which `ring` had no room, look-ups that were not sent, and activity for which there was no room. */
+/* Events for which `ring` had no room, what was left out of what users do, and activity for which there was no room. */
 struct counter {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -85,13 +121,19 @@ struct counter {
 };
 struct counter lost SEC(".maps"), dropped SEC(".maps"), unseen SEC(".maps");
 
-/* Thread groups, by their number in the initial pid namespace. */
+/*
+ * Thread groups, by their number in the initial pid namespace. In scope watch: to which start they belong, or OURS, or
+ * what the standing is kept under for which no start began.
+ */
+#define OURS (1ULL << 32)
+#define STANDING (1ULL << 63)
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
 	__uint(map_flags, 1 /* BPF_F_NO_PREALLOC: few are used, and time to start counts */);
 	__type(key, u32);
-	__type(value, u8);
+	__type(value, u64);
 } listed SEC(".maps");
 
 /*
@@ -160,12 +202,37 @@ static __always_inline void count(struct counter *counter)
 		__sync_fetch_and_add(sum, 1);
 }
 
+#ifdef HAVE_BPF_LOOP
+#define watching (config.scope == SCOPE_WATCH)
+#else
+#define watching false
+#endif
+
+/* Whether what `listed` has is a start that is recorded. */
+static __always_inline bool is_recorded(u64 of)
+{
+	return of && of < OURS && *(volatile u32 *)&starts.numbers[of & (SLOTS - 1)] == (u32)of;
+}
+
+/* Scope watch: the start that a process belongs to, if it is recorded; else 0. */
+static __always_inline u32 start_of(u32 tgid)
+{
+	u64 *of;
+
+	if (!*(volatile u32 *)&starts.active)
+		return 0;
+	of = bpf_map_lookup_elem(&listed, &tgid);
+	return of && is_recorded(*of) ? *of : 0;
+}
+
 /* Whether a process is recorded, as far as its number says. */
 static __always_inline bool wanted(u32 tgid)
 {
 	if (stopped)
 		return false;
-	return (bpf_map_lookup_elem(&listed, &tgid) != NULL) == !!config.tree_scope;
+	if (watching)
+		return start_of(tgid) != 0;
+	return (bpf_map_lookup_elem(&listed, &tgid) != NULL) == (config.scope == SCOPE_TREE);
 }
 
 static __always_inline u32 current_tgid(void)
@@ -215,7 +282,7 @@ static __always_inline u32 current_number(void)
 /* In a container "everybody" are those in it: what its neighbours do is not its business, and a flood to wade through. */
 static __always_inline bool current_is_wanted(void)
 {
-	return wanted(current_tgid()) && (config.tree_scope || !self.level || current_number());
+	return wanted(current_tgid()) && (config.scope != SCOPE_SYSTEM || !self.level || current_number());
 }
 
 /* The open file of a descriptor; NULL if there is none. */
@@ -229,12 +296,46 @@ static __always_inline const struct file *file_of(const struct task_struct *task
 	return file;
 }
 
+/* The slot of a record about the current process; of a start that has just ended none. */
+#define NO_SLOT 255
+
+static __always_inline u8 current_slot(void)
+{
+	u32 start = start_of(current_tgid());
+
+	return start ? start & (SLOTS - 1) : NO_SLOT;
+}
+
+/*
+ * Which of 255 groups of users the current process is of, where everybody is recorded; 0: root, and whoever is recorded alone. Each
+ * group has a share of what a recording keeps (builder/shares.rs).
+ */
+static __always_inline u8 group_of_user(void)
+{
+	u32 uid = bpf_get_current_uid_gid();
+
+	return config.scope != SCOPE_SYSTEM || !uid ? 0 : 1 + uid % 255;
+}
+
+/* Takes one of what may still be sent; whether there was one. */
+static __always_inline bool take_one(s64 *left)
+{
+	if (*(volatile s64 *)left <= 0)
+		return false;
+	__sync_fetch_and_add(left, -1);
+	return true;
+}
+
+/* Whether a ring buffer is filled by less than half: what is beyond is for root. */
+#define has_half(buffer) \
+	(bpf_ringbuf_query(&buffer, BPF_RB_AVAIL_DATA) <= bpf_ringbuf_query(&buffer, BPF_RB_RING_SIZE) / 2)
+
 static __always_inline void head(struct record_head *head, u8 type, u8 kind, u32 pid)
 {
 	head->type = type;
 	head->kind = kind;
 	head->flags = 0;
-	head->unused = 0;
+	head->whose = watching ? current_slot() : 0;
 	head->pid = pid;
 	head->time_ns = bpf_ktime_get_ns();
 }

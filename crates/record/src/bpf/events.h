@@ -15,6 +15,7 @@ enum record_type {
 	RECORD_LOOKUP = 7,
 	RECORD_RAN = 8,
 	RECORD_REQUEST = 9,
+	RECORD_START = 10,
 };
 
 /* As headstart_model::trace::UseKind. */
@@ -29,7 +30,11 @@ struct record_head {
 	u8 type;
 	u8 kind;  /* of a use, a lookup, a request; what a thread waited for */
 	u8 flags; /* of a lookup or a request */
-	u8 unused;
+	/*
+	 * Of a use or a file, where everybody is recorded: 0 for root, else whose it is, by group_of_user(). In scope watch: the
+	 * slot of the start that it belongs to.
+	 */
+	u8 whose;
 	u32 pid;
 	u64 time_ns;
 };
@@ -59,6 +64,8 @@ struct record_fork {
 
 struct record_exit {
 	struct record_head head;
+	u32 status; /* as wait(2) has it */
+	u32 unused;
 };
 
 /* What a thread that does not run waits for. */
@@ -123,6 +130,17 @@ struct record_file {
 struct record_exec {
 	struct record_head head;
 	struct place executable;
+};
+
+/* A start has begun (scope watch): head.pid runs something else from now on, and is recorded. */
+struct record_start {
+	struct record_head head;
+	u64 program; /* what a standing about it is kept under */
+	u64 executable; /* the same for whatever the executable is given to do */
+	u64 cgroup;
+	u32 start; /* its number, of which the lowest bits are its slot */
+	u32 before; /* the start that the process belonged to, and about which nothing was answered yet; 0: none */
+	struct place place;
 };
 
 #define LOOKUP_FOUND 1

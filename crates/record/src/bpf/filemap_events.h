@@ -65,8 +65,11 @@ static __always_inline int faulted(u64 address)
 {
 	u64 thread = bpf_get_current_pid_tgid();
 	u32 key = thread & (FAULTS - 1);
-	struct fault *fault = bpf_map_lookup_elem(&faults, &key);
+	struct fault *fault;
 
+	if (watching && !*(volatile u32 *)&starts.active)
+		return 0;
+	fault = bpf_map_lookup_elem(&faults, &key);
 	if (fault) {
 		fault->thread = thread;
 		fault->address = address;

@@ -18,6 +18,7 @@ typedef __u8 u8;
 typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
+typedef __s32 s32;
 typedef __s64 s64;
 typedef __u16 __be16;
 typedef __u32 __be32;
@@ -32,12 +33,14 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
 enum {
 	BPF_ANY = 0,
 	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
 	BPF_RB_AVAIL_DATA = 0,
 	BPF_RB_RING_SIZE = 1,
 };
@@ -67,6 +70,7 @@ struct inode {
 	u16 i_mode;
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	unsigned int i_nlink;
 	u32 i_rdev;
 	s64 i_size;
 	u32 i_generation;
@@ -149,15 +153,42 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+struct task_io_accounting {
+	u64 read_bytes;
+};
+
 struct signal_struct {
 	atomic_t live;
+	struct task_io_accounting ioac;
+};
+
+struct mm_struct {
+	unsigned long arg_start;
+	unsigned long arg_end;
+	struct file *exe_file;
+};
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct mnt_namespace {
+	struct ns_common ns;
+};
+
+struct nsproxy {
+	struct mnt_namespace *mnt_ns;
 };
 
 struct task_struct {
 	unsigned flags;
 	int pid;
 	int tgid;
+	int exit_code;
 	unsigned in_iowait : 1;
+	struct mm_struct *mm;
+	struct nsproxy *nsproxy;
+	struct task_io_accounting ioac;
 	struct fs_struct *fs;
 	struct files_struct *files;
 	struct signal_struct *signal;

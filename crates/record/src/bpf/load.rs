@@ -46,6 +46,8 @@ pub(super) struct Plan {
     pub filter: bool,
     /// Whether it is told what threads and block devices do.
     pub activity: bool,
+    /// Whether starts are noticed, and many recorded at a time, instead of what `scope` says.
+    pub watch: bool,
 }
 
 impl Plan {
@@ -64,6 +66,9 @@ pub(super) const IN_FLIGHT: u32 = 8192;
 
 /// The maps that are made only where activity is recorded.
 const ACTIVITY_MAPS: [&str; 4] = ["activity", "unseen", "threads", "in_flight"];
+
+/// The map of what was found about programs, made only where starts are noticed.
+pub(super) const STANDINGS: &str = "standings";
 
 /// The programs that tell what threads and block devices do, or the event that the kernel lacks for it.
 pub(super) fn activity_programs(kernel: &Kernel) -> Result<[&'static str; 4], &'static str> {
@@ -183,7 +188,7 @@ pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
             "activity" if plan.activity => Some(plan.lookup_bytes()),
             _ => None,
         };
-        if !plan.activity && ACTIVITY_MAPS.contains(&&*name) {
+        if (!plan.activity && ACTIVITY_MAPS.contains(&&*name)) || (!plan.watch && name == STANDINGS) {
             map.set_autocreate(false).map_err(failed("leave out a BPF map"))?;
         }
         // A kernel before 6.1 warns of a tracing program that takes memory as it runs (check_map_prealloc in
@@ -218,11 +223,12 @@ fn as_file(bytes: &[u8]) -> Result<(File, String), RecordError> {
     Ok((file, path))
 }
 
-/// Attaches everything but what the recorder itself runs. Tracing begins.
-pub(super) fn attach(object: &mut Object) -> Result<Vec<Link>, RecordError> {
+/// Attaches everything but what the recorder itself runs, and what is to be attached `later`. Tracing begins.
+pub(super) fn attach(object: &mut Object, later: &[&str]) -> Result<Vec<Link>, RecordError> {
     let mut links = Vec::new();
     for program in object.progs_mut() {
-        if program.autoload() && RECORDER.iter().all(|name| program.name() != OsStr::new(name)) {
+        let others = RECORDER.iter().chain(later);
+        if program.autoload() && others.into_iter().all(|name| program.name() != OsStr::new(name)) {
             let step = || format!("attach {}", program.name().to_string_lossy());
             links.push(
                 program
@@ -260,13 +266,18 @@ pub(super) fn sends(program: &OsStr) -> Sends {
 
 /// Tells the programs who the recorder is; `proc_above` is as [`crate::namespace::proc_above`] has it.
 pub(super) fn about_self(object: &mut Object, proc_above: u64) -> Result<(), RecordError> {
-    run(object, "about_self", proc_above).map(|_| ())
+    run(object, "about_self", [proc_above, 0]).map(|_| ())
 }
 
 /// Adds to the processes to record, or in scope system to those to leave out. `pid` is its number in this process's pid
 /// namespace; the one that events will have is returned.
 pub(super) fn list_process(object: &mut Object, pid: u32) -> Result<u32, RecordError> {
-    match run(object, "list_process", pid.into())? {
+    list_process_as(object, pid, 1)
+}
+
+/// The same, with what `listed` has of it.
+pub(super) fn list_process_as(object: &mut Object, pid: u32, mark: u64) -> Result<u32, RecordError> {
+    match run(object, "list_process", [pid.into(), mark])? {
         0 => Err(RecordError::NoProcess { pid }),
         u32::MAX => {
             let full = std::io::Error::other("too many processes are recorded or left out");
@@ -277,13 +288,13 @@ pub(super) fn list_process(object: &mut Object, pid: u32) -> Result<u32, RecordE
 }
 
 /// Runs a program on this thread; what it returns.
-fn run(object: &mut Object, name: &str, argument: u64) -> Result<u32, RecordError> {
+fn run(object: &mut Object, name: &str, arguments: [u64; 2]) -> Result<u32, RecordError> {
     let program = object
         .progs_mut()
         .find(|program| program.name() == OsStr::new(name))
         .ok_or_else(|| wrong_object("a program is missing"))?;
     // A name of its own: Rust 1.85 drops what is made inside `Some(…)` at the end of the statement.
-    let mut context = argument.to_ne_bytes();
+    let mut context = arguments.map(u64::to_ne_bytes).concat();
     let input = ProgramInput {
         context_in: Some(&mut context),
         ..ProgramInput::default()
@@ -311,10 +322,15 @@ pub(super) fn set(object: &Object, name: &'static str, value: &[u8]) -> Result<(
         .map_err(|source| explain("write to a BPF map", source))
 }
 
-/// The sum over all processors of the only entry of a map.
+/// The sum over all processors of the first entry of a map.
 pub(super) fn sum(object: &Object, name: &'static str) -> Result<u64, RecordError> {
+    sum_at(object, name, 0)
+}
+
+/// The sum over all processors of an entry of a map.
+pub(super) fn sum_at(object: &Object, name: &'static str, index: u32) -> Result<u64, RecordError> {
     let counts = map(object, name)?
-        .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+        .lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY)
         .map_err(|source| explain("read a BPF map", source))?;
     let count = |bytes: &Vec<u8>| bytes.as_slice().try_into().map_or(0, u64::from_ne_bytes);
     Ok(counts.iter().flatten().map(count).sum())
@@ -346,7 +362,11 @@ pub(super) fn missed_runs(program: BorrowedFd<'_>) -> u64 {
 fn config(kernel: &Kernel, plan: Plan) -> Vec<u8> {
     let page_shift = rustix::param::page_size().trailing_zeros() as u8;
     let mut bytes = vec![
-        u8::from(plan.scope == Scope::Tree),
+        match plan.scope {
+            _ if plan.watch => 2,
+            Scope::Tree => 1,
+            Scope::System => 0,
+        },
         u8::from(plan.evidence == Evidence::Adds),
         u8::from(plan.filter),
         page_shift,

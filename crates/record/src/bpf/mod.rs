@@ -5,7 +5,8 @@ pub(crate) mod load;
 pub(crate) mod missing;
 mod ring;
 mod syscalls;
-mod wire;
+pub(crate) mod watched;
+pub(crate) mod wire;
 
 use crate::backend::{Backend, Missed};
 use crate::clock::monotonic_ns;
@@ -112,6 +113,7 @@ impl Bpf {
             buffer_bytes,
             filter,
             activity,
+            watch: false,
         };
         let above = namespace::proc_above()?;
         let mut object = load::load(kernel, plan)?;
@@ -140,7 +142,7 @@ impl Bpf {
                 }
             }
         }
-        bpf.links = load::attach(&mut bpf.object)?;
+        bpf.links = load::attach(&mut bpf.object, &[])?;
         Ok(bpf)
     }
 }
@@ -224,26 +226,31 @@ impl Backend for Bpf {
     }
 
     fn missed(&mut self) -> Result<Missed, RecordError> {
-        let mut missed = Missed {
-            events: load::sum(&self.object, "lost")?,
-            lookups: load::sum(&self.object, "dropped")?,
-            activity: match self.activity {
-                Some(_) => load::sum(&self.object, "unseen")?,
-                None => 0,
-            },
-        };
-        // The kernel does not start a program that already runs on the processor.
-        for program in self.object.progs().filter(|program| program.autoload()) {
-            let runs = load::missed_runs(program.as_fd());
-            match load::sends(program.name()) {
-                Sends::Events => missed.events += runs,
-                Sends::Lookups => missed.lookups += runs,
-                Sends::Activity => missed.activity += runs,
-                Sends::Nothing => {}
-            }
-        }
-        Ok(missed)
+        missed(&self.object, self.activity.is_some())
     }
+}
+
+/// What the programs could not send so far.
+fn missed(object: &Object, activity: bool) -> Result<Missed, RecordError> {
+    let mut missed = Missed {
+        events: load::sum(object, "lost")?,
+        lookups: load::sum(object, "dropped")?,
+        activity: match activity {
+            true => load::sum(object, "unseen")?,
+            false => 0,
+        },
+    };
+    // The kernel does not start a program that already runs on the processor.
+    for program in object.progs().filter(|program| program.autoload()) {
+        let runs = load::missed_runs(program.as_fd());
+        match load::sends(program.name()) {
+            Sends::Events => missed.events += runs,
+            Sends::Lookups => missed.lookups += runs,
+            Sends::Activity => missed.activity += runs,
+            Sends::Nothing => {}
+        }
+    }
+    Ok(missed)
 }
 
 #[cfg(test)]

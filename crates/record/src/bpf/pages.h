@@ -4,7 +4,7 @@
 #define PAGES_H
 
 /* Sends a file at its first sight. Not inlined, and by numbers: so it is checked once at load, not at each use. */
-__noinline int send_file(u64 address, u64 id)
+__noinline int send_file(u64 address, u64 id, u32 user)
 {
 	const struct inode *inode = (const void *)address;
 	struct scratch *s = take_scratch();
@@ -17,7 +17,9 @@ __noinline int send_file(u64 address, u64 id)
 		return -1;
 	}
 	r = (void *)s->bytes;
-	head(&r->head, RECORD_FILE, 0, 0);
+	head(&r->head, RECORD_FILE, 0, watching ? current_number() : 0);
+	if (!watching)
+		r->head.whose = user;
 	r->id = id;
 	r->inode = BPF_CORE_READ(inode, i_ino);
 	r->size = BPF_CORE_READ(inode, i_size);
@@ -119,11 +121,11 @@ static __always_inline void touch_in(struct touch *t, u64 address, const struct 
 /* Pages start to last are used; by a fault for the page touched. */
 static __always_inline int use(const struct address_space *mapping, u64 start, u64 last, u8 kind, const struct touch *t)
 {
-	u32 key, fresh;
+	u32 key, fresh, user;
 	bool known;
 	const struct inode *inode;
 	struct record_use *r;
-	u64 id, size, *seen;
+	u64 id, seen_as, size, *seen;
 
 	if (!current_is_wanted())
 		return 0;
@@ -139,17 +141,29 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 	if (start > last)
 		return 0;
 	id = file_id(inode);
+	/* To each start every file is new. */
+	if (watching)
+		id = (id ^ start_of(current_tgid()) * 0xd6e8feb86659fd93ULL) | 1;
 	known = t->mapped_pages && t->page >= start && t->page <= last;
-	fresh = fresh_pages(id, start, last, kind == USE_READ || kind == USE_FAULT);
+	/* What was sent of one group of users is sent of another again: the first may have been over its share. */
+	user = group_of_user();
+	seen_as = id + user * 0x2545f4914f6cdd1dULL;
+	if (user && (*(volatile s64 *)&left.uses_of_others <= 0 || !has_half(ring))) {
+		count(&dropped);
+		return 0;
+	}
+	fresh = fresh_pages(seen_as, start, last, kind == USE_READ || kind == USE_FAULT);
 	if (known && kind == USE_MAP)
-		fresh |= fresh_pages(id, t->page, t->page, true);
+		fresh |= fresh_pages(seen_as, t->page, t->page, true);
 	if (config.filter && !fresh)
 		return 0;
-	key = id >> 40 & (SEEN_INODES - 1);
+	if (user)
+		take_one(&left.uses_of_others);
+	key = seen_as >> 40 & (SEEN_INODES - 1);
 	seen = bpf_map_lookup_elem(&seen_inodes, &key);
-	if (seen && *(volatile u64 *)seen != id) {
-		if (!send_file((u64)BPF_CORE_READ(mapping, host), id))
-			*(volatile u64 *)seen = id;
+	if (seen && *(volatile u64 *)seen != seen_as) {
+		if (!send_file((u64)BPF_CORE_READ(mapping, host), id, user))
+			*(volatile u64 *)seen = seen_as;
 	}
 	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {
@@ -157,6 +171,8 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 		return 0;
 	}
 	head(&r->head, RECORD_USE, kind, current_number());
+	if (!watching)
+		r->head.whose = user;
 	r->file = id;
 	r->start = start;
 	r->pages = last - start + 1;

@@ -14,6 +14,7 @@ int about_self(u64 *ctx)
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);
 	u32 level = BPF_CORE_READ(pid, level);
 
+	self.executable = (u64)BPF_CORE_READ(task, mm, exe_file, f_path.dentry, d_inode);
 	self.root_dentry = (u64)BPF_CORE_READ(task, fs, root.dentry);
 	self.root_mount = (u64)BPF_CORE_READ(task, fs, root.mnt);
 	self.level = ctx[0] < level ? level - ctx[0] : 0;
@@ -53,8 +54,8 @@ static __always_inline struct pid *find_pid(const struct pid_namespace *namespac
 #define NO_ROOM (~0U)
 
 /*
- * Lists the process of which the argument is the number in the recorder's own pid namespace. Returns its number as
- * records will have it; 0: there is no such process, or it cannot be named so.
+ * Lists the process of which the first argument is the number in the recorder's own pid namespace, as the second. Returns
+ * its number as records will have it; 0: there is no such process, or it cannot be named so.
  */
 SEC("raw_tp")
 int list_process(u64 *ctx)
@@ -62,7 +63,7 @@ int list_process(u64 *ctx)
 	const struct task_struct *task = (const void *)bpf_get_current_task();
 	struct pid *own = BPF_CORE_READ(task, thread_pid), *pid;
 	u32 tgid = 0, number = 0;
-	u8 one = 1;
+	u64 mark = ctx[1];
 
 	pid = find_pid((const void *)pid_namespace_of(upid_at(own, BPF_CORE_READ(own, level))), ctx[0]);
 	if (!pid)
@@ -71,7 +72,7 @@ int list_process(u64 *ctx)
 	if (BPF_CORE_READ(pid, level) >= self.level)
 		bpf_probe_read_kernel(&number, sizeof(number),
 				      upid_at(pid, self.level) + bpf_core_field_offset(struct upid, nr));
-	if (bpf_map_update_elem(&listed, &tgid, &one, BPF_ANY))
+	if (bpf_map_update_elem(&listed, &tgid, &mark, BPF_ANY))
 		return NO_ROOM;
 	return number;
 }

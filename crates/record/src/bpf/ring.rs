@@ -45,15 +45,15 @@ impl Ring {
     }
 
     /// Lends every finished record before `end`, which was [`written`](Ring::written), to `take`, in the order in which
-    /// their writing began, and frees it. Ends before a record that is still being written.
-    pub(super) fn drain(&mut self, end: u64, mut take: impl FnMut(&[u8])) {
+    /// their writing began, and frees it. Ends before a record that is still being written, and returns whether there was none.
+    pub(super) fn drain(&mut self, end: u64, mut take: impl FnMut(&[u8])) -> bool {
         let consumer = self.consumer.word(0);
         let mut at = consumer.load(Ordering::Relaxed);
         while at < end {
             let offset = self.page + (at & (self.size - 1)) as usize;
             let length = self.producer.half_word(offset).load(Ordering::Acquire);
             if length & BUSY != 0 {
-                return;
+                return false;
             }
             let bytes = u64::from(length & !DISCARDED);
             if length & DISCARDED == 0 {
@@ -62,23 +62,30 @@ impl Ring {
             at += (bytes + HEADER).next_multiple_of(8);
             consumer.store(at, Ordering::Release);
         }
+        true
     }
 }
 
 /// Memory shared with the kernel.
-struct Mapping {
+pub(super) struct Mapping {
     start: NonNull<u8>,
     length: usize,
 }
 
+// SAFETY: the memory stays mapped as long as the value lives, whichever thread has it, and is shared with the kernel: it is
+// read and written atomically, or by the one reader that `Ring` is.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; through a shared reference only atomics are given out, and bytes that nobody writes.
+unsafe impl Sync for Mapping {}
+
 impl Mapping {
-    fn new(
+    pub(super) fn new(
         map: BorrowedFd<'_>,
         length: usize,
         offset: usize,
         protection: i32,
     ) -> Result<Mapping, RecordError> {
-        let cannot = |source| RecordError::io("map the ring buffer", source);
+        let cannot = |source| RecordError::io("map a BPF map", source);
         let offset = libc::off_t::try_from(offset)
             .map_err(|_| cannot(std::io::Error::from_raw_os_error(libc::EOVERFLOW)))?;
         // SAFETY: a new mapping at a place of the kernel's choice touches no memory of ours.
@@ -105,7 +112,7 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
-    fn half_word(&self, offset: usize) -> &AtomicU32 {
+    pub(super) fn half_word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0 && offset + 4 <= self.length);
         // SAFETY: as for `word`.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) }

@@ -3,20 +3,25 @@
 #ifndef SCHED_PROCESS_H
 #define SCHED_PROCESS_H
 
+#include "watch.h"
+
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child)
 {
-	u32 tgid = child->tgid, pid = number_of(parent);
+	u32 tgid = child->tgid, pid;
 	struct record_fork *r;
-	u8 one = 1;
+	u64 of = 1;
 
 	/* Threads share the number of their group. */
 	if (child->pid != tgid || stopped)
 		return 0;
-	if (config.tree_scope) {
+	if (watching && !inherited(parent->tgid, tgid, &of))
+		return 0;
+	pid = number_of(parent);
+	if (config.scope != SCOPE_SYSTEM) {
 		if (!wanted(parent->tgid))
 			return 0;
-		if (bpf_map_update_elem(&listed, &tgid, &one, BPF_ANY))
+		if (bpf_map_update_elem(&listed, &tgid, &of, BPF_ANY))
 			count(&lost);
 	} else if (self.level && !pid) {
 		return 0;
@@ -57,9 +62,18 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 	u64 filename, interp;
 	u32 how = LOOKUP_KERNEL_TEXT | 1 /* open */;
 
-	if (!current_is_wanted())
-		return 0;
-	send_exec((u64)BPF_CORE_READ(bprm, file));
+	if (watching) {
+		int done = watch_exec((u64)BPF_CORE_READ(bprm, file));
+
+		if (done == LEAVE)
+			return 0;
+		if (done == JOINED)
+			send_exec((u64)BPF_CORE_READ(bprm, file));
+	} else {
+		if (!current_is_wanted())
+			return 0;
+		send_exec((u64)BPF_CORE_READ(bprm, file));
+	}
 	/* sys_exit sees an execve that succeeds too late: its memory is gone. */
 	filename = (u64)BPF_CORE_READ(bprm, filename);
 	interp = (u64)BPF_CORE_READ(bprm, interp);
@@ -78,10 +92,14 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	/* Others of its threads still live. */
 	if (BPF_CORE_READ(task, signal, live.counter) > 0)
 		return 0;
-	if (wanted(tgid) && (config.tree_scope || !self.level || number_of(task))) {
+	if (watching)
+		revisit(task, tgid);
+	if (wanted(tgid) && (config.scope != SCOPE_SYSTEM || !self.level || number_of(task))) {
 		r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 		if (r) {
 			head(&r->head, RECORD_EXIT, 0, number_of(task));
+			r->status = task->exit_code;
+			r->unused = 0;
 			bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 		} else {
 			count(&lost);

@@ -7,7 +7,8 @@
 #define WAITS (1 << 12)
 
 struct wait {
-	u64 thread;
+	u32 thread;
+	u32 slot; /* of its start; 0 where there is one only */
 	u64 since_ns;
 };
 
@@ -18,10 +19,10 @@ struct {
 	__type(value, struct wait);
 } waits SEC(".maps");
 
-/* Nanoseconds that recorded threads waited, those that wait still apart. */
+/* Nanoseconds that recorded threads waited, by slot, those that wait still apart. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, SLOTS);
 	__type(key, u32);
 	__type(value, u64);
 } blocked SEC(".maps");
@@ -29,13 +30,18 @@ struct {
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	u32 key = next->pid & (WAITS - 1), zero = 0;
-	struct wait *wait = bpf_map_lookup_elem(&waits, &key);
+	u32 key = next->pid & (WAITS - 1), slot = 0;
+	struct wait *wait;
 	u64 *sum;
 
+	if (watching && !*(volatile u32 *)&starts.active)
+		return 0;
+	wait = bpf_map_lookup_elem(&waits, &key);
 	if (wait && wait->thread == next->pid && wait->thread) {
-		sum = bpf_map_lookup_elem(&blocked, &zero);
-		if (sum)
+		slot = wait->slot;
+		sum = bpf_map_lookup_elem(&blocked, &slot);
+		/* What has ended while this thread waited is told no more; its slot may be another's by now. */
+		if (sum && (!watching || (start_of(next->tgid) && (start_of(next->tgid) & (SLOTS - 1)) == slot)))
 			*sum += bpf_ktime_get_ns() - wait->since_ns;
 		wait->thread = 0;
 	}
@@ -50,6 +56,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (wait) {
 		wait->since_ns = bpf_ktime_get_ns();
 		wait->thread = prev->pid;
+		wait->slot = watching ? start_of(prev->tgid) & (SLOTS - 1) : 0;
 	}
 	return 0;
 }

@@ -10,13 +10,9 @@
  */
 static __always_inline bool lookup_fits(u32 uid)
 {
-	s64 *left = uid ? &lookups_left.others : &lookups_left.root;
-
-	if (*(volatile s64 *)left <= 0)
-		return false;
-	__sync_fetch_and_add(left, -1);
-	return !uid || config.tree_scope ||
-	       bpf_ringbuf_query(&lookups, BPF_RB_AVAIL_DATA) <= bpf_ringbuf_query(&lookups, BPF_RB_RING_SIZE) / 2;
+	if (!uid)
+		return take_one(&left.lookups_of_root);
+	return take_one(&left.lookups_of_others) && (config.scope != SCOPE_SYSTEM || has_half(lookups));
 }
 
 /* Sends a look-up by the current process: a path (0: none), relative to a descriptor. By numbers: see send_file. */

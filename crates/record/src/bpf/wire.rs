@@ -18,6 +18,7 @@ const EXEC: u8 = 6;
 const LOOKUP: u8 = 7;
 const RAN: u8 = 8;
 const REQUEST: u8 = 9;
+const START: u8 = 10;
 
 const FOUND: u8 = 1;
 const HAS_BASE: u8 = 2;
@@ -32,7 +33,7 @@ struct Head {
     kind_of_record: u8,
     kind: u8,
     flags: u8,
-    _unused: u8,
+    whose: u8,
     pid: u32,
     time_ns: u64,
 }
@@ -134,8 +135,81 @@ struct LookupRecord {
     root: PlaceRecord,
 }
 
+/// What a record of scope watch says.
+pub(crate) enum Watched {
+    /// A start has begun.
+    Start(StartSeen),
+    /// A process of the start in this slot has ended, with this status.
+    Exit {
+        slot: u8,
+        time_ns: u64,
+        pid: u32,
+        status: i32,
+    },
+    /// Something else of the start in this slot.
+    Event(u8, Event),
+}
+
+/// A start has begun: a process runs an executable.
+pub(crate) struct StartSeen {
+    pub number: u32,
+    /// The start that the process belonged to, and about which nothing was answered then; 0 if there is none.
+    pub before: u32,
+    pub program: u64,
+    pub executable: u64,
+    pub cgroup: u64,
+    pub exec: Exec,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct StartRecord {
+    program: u64,
+    executable: u64,
+    cgroup: u64,
+    start: u32,
+    before: u32,
+    place: PlaceRecord,
+}
+
+/// What a record of scope watch says, or `None` for one that this version does not know.
+pub(super) fn decode_watched(record: &[u8]) -> Option<Watched> {
+    let (head, rest) = Head::ref_from_prefix(record).ok()?;
+    let (slot, time_ns, pid) = (head.whose, head.time_ns, head.pid);
+    Some(match head.kind_of_record {
+        START => {
+            let (r, names) = StartRecord::ref_from_prefix(rest).ok()?;
+            Watched::Start(StartSeen {
+                number: r.start,
+                before: r.before,
+                program: r.program,
+                executable: r.executable,
+                cgroup: r.cgroup,
+                exec: Exec {
+                    time_ns,
+                    pid,
+                    executable: place(&r.place, names)?.0,
+                },
+            })
+        }
+        EXIT => Watched::Exit {
+            slot,
+            time_ns,
+            pid,
+            status: i32::from_ne_bytes(rest.get(..4)?.try_into().ok()?),
+        },
+        _ => Watched::Event(slot, decode_of(record, 0)?),
+    })
+}
+
 /// The event of a record, or `None` for one that this version does not know.
 pub(super) fn decode(record: &[u8]) -> Option<Event> {
+    let (head, _) = Head::ref_from_prefix(record).ok()?;
+    decode_of(record, head.whose)
+}
+
+/// The same, of this group of users.
+fn decode_of(record: &[u8], user: u8) -> Option<Event> {
     let (head, rest) = Head::ref_from_prefix(record).ok()?;
     let (time_ns, pid) = (head.time_ns, head.pid);
     Some(match head.kind_of_record {
@@ -157,6 +231,7 @@ pub(super) fn decode(record: &[u8]) -> Option<Event> {
                 start: r.start,
                 last,
                 size: u64::MAX,
+                user,
                 kind,
                 touched: match r.touched {
                     0 => None,
@@ -198,6 +273,7 @@ pub(super) fn decode(record: &[u8]) -> Option<Event> {
                 inode: r.inode,
                 generation: r.generation,
                 size: r.size,
+                user,
                 mtime_ns: r.mtime_ns,
                 mode: r.mode,
             })

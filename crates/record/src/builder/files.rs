@@ -2,6 +2,7 @@
 //! There are as many as a trace takes; uses of others are lost.
 
 use super::pages::PageSets;
+use super::shares::Taken;
 use crate::event::{Dev, FileSeen, Location, UseSeen};
 use crate::inode::{self, Identity};
 use crate::limits::{FILE_BYTES, FILE_IDS, FILES, FILESYSTEMS, MAPPINGS};
@@ -73,6 +74,22 @@ impl Files {
     /// goes on outside is no sign of work inside.
     pub(super) fn pages(&self) -> u64 {
         self.pages
+    }
+
+    /// About how much memory they take, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.list.len() * 320 + self.by_id.len() * 40 + self.mapped.len() * 48 + self.bytes
+    }
+
+    /// What is taken of the room for files and their pages.
+    pub(super) fn taken(&self) -> Taken {
+        Taken {
+            files: self.list.len(),
+            ids: self.by_id.len(),
+            bytes: self.bytes,
+            chunks: self.used.chunks(),
+            uses: 0,
+        }
     }
 
     /// A file came into sight. Where there is no room for it its uses will be lost.

@@ -50,6 +50,11 @@ impl Lookups {
         }
     }
 
+    /// About how much memory they take, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        (self.list.len() + self.dotted.len()) * 128 + self.room.all.bytes
+    }
+
     /// How many there was no room for; some of them the same.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped

@@ -28,6 +28,11 @@ pub(super) struct Added {
 }
 
 impl PageSets {
+    /// How many parts of files are told apart so far; there are [`CHUNKS`] at most.
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
     /// Notes a use of pages `start..=last` of a file and calls `fresh(start, pages)` for each run of them for which it says
     /// something new: the page was not used before, or this use is exact and none before was.
     pub(super) fn add(

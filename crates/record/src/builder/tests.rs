@@ -28,6 +28,7 @@ fn file(id: u64, path: Vec<u8>) -> Event {
         inode: id,
         generation: 1,
         size: 1 << 40,
+        user: 0,
         mtime_ns: 0,
         mode: 0o100_644,
     })
@@ -41,6 +42,7 @@ fn read(file: u64, page: u64) -> Event {
         start: page,
         last: page,
         size: u64::MAX,
+        user: 0,
         kind: UseKind::Read,
         touched: None,
         mapped: None,
@@ -132,6 +134,84 @@ fn audit_04_page_uses_beyond_a_limit_are_lost_and_the_trace_can_be_written_and_t
         let bytes = trace.to_bytes().unwrap_or_else(|e| panic!("{kind}: {e}"));
         assert_eq!(Trace::from_bytes(&bytes).unwrap().uses.len(), trace.uses.len());
     }
+}
+
+/// The same by a user of this group.
+fn by(user: u8, event: Event) -> Event {
+    match event {
+        Event::File(seen) => Event::File(FileSeen { user, ..seen }),
+        Event::Use(seen) => Event::Use(UseSeen { user, ..seen }),
+        other => other,
+    }
+}
+
+#[test]
+fn audit_04_what_a_user_uses_without_end_is_left_out_and_the_trace_teaches_what_others_use() {
+    for (kind, events) in [
+        (
+            "long paths",
+            Box::new(|n| [file(n + 10, long(n).into_bytes()), read(n + 10, 0)])
+                as Box<dyn Fn(u64) -> [Event; 2]>,
+        ),
+        (
+            "many files",
+            Box::new(|n| [file(n + 10, format!("/{n}").into_bytes()), read(n + 10, 0)]),
+        ),
+        (
+            "many sights of one",
+            Box::new(|n| {
+                let Event::File(seen) = file(10, b"/one".to_vec()) else {
+                    unreachable!()
+                };
+                [Event::File(FileSeen { id: n + 10, ..seen }), read(n + 10, 0)]
+            }),
+        ),
+        (
+            "pages",
+            Box::new(|n| [file(10, b"/one".to_vec()), read(10, 2 * n)]),
+        ),
+        (
+            "scattered pages",
+            Box::new(|n| [file(10, b"/one".to_vec()), read(10, 1000 * n)]),
+        ),
+    ] {
+        let mut builder = builder(&Options::system());
+        // A third user finds half of all room taken.
+        for user in 1..=3 {
+            for number in 0..USES as u64 {
+                for event in events(number + u64::from(user) * USES as u64) {
+                    builder.push(by(user, event));
+                }
+            }
+        }
+        let taken = builder.uses.len();
+        assert!(taken > 0 && taken <= USES / 2, "{kind}: {taken}");
+        assert!(builder.dropped > USES as u64, "{kind}");
+        let before = builder.dropped;
+        let at = 10 * USES as u64;
+        for number in at..at + 10_000 {
+            builder.push(file(number, format!("/needed/{number}").into_bytes()));
+            builder.push(read(number, 0));
+        }
+        assert_eq!((builder.dropped, builder.lost), (before, 0), "{kind}");
+        assert_eq!(builder.uses.len(), taken + 10_000, "{kind}");
+    }
+}
+
+#[test]
+fn audit_04_a_user_leaves_room_for_another() {
+    let mut builder = builder(&Options::system());
+    builder.push(by(1, file(1, b"/one".to_vec())));
+    for number in 0..USES as u64 {
+        builder.push(by(1, read(1, 2 * number)));
+    }
+    let (before, taken) = (builder.dropped, builder.uses.len());
+    assert!(before > 0);
+    builder.push(by(2, file(2, b"/two".to_vec())));
+    for number in 0..10_000 {
+        builder.push(by(2, read(2, 2 * number)));
+    }
+    assert_eq!((builder.dropped, builder.uses.len()), (before, taken + 10_000));
 }
 
 /// Whoever asks so is told what this process took at most.

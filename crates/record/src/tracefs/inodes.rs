@@ -200,6 +200,7 @@ impl Inodes {
             inode,
             generation: found.generation,
             size: if size == u64::MAX { 0 } else { size },
+            user: 0,
             mtime_ns: found.mtime_ns,
             mode: found.mode,
         }));

@@ -67,6 +67,7 @@ impl Interpreter {
                         start,
                         last,
                         size: file.size,
+                        user: 0,
                         kind,
                         touched: None,
                         mapped: None,

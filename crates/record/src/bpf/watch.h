@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Scope watch: which executions begin a start. A process of a start that is recorded stays with it, and so do those that
+ * it forks; any other execution takes a slot and is a start of its own, unless a standing says that it is not worth one.
+ * What a process executes before user space has answered is told as a start, too, and of which one it was: a program that
+ * only starts another has no start, and the other must not be lost with it.
+ */
+#ifndef WATCH_H
+#define WATCH_H
+
+/* What an execution came to. */
+#define LEAVE 0	 /* nobody's business */
+#define JOINED 1 /* of a start that is recorded */
+#define BEGAN 2	 /* a start */
+
+#ifdef HAVE_BPF_LOOP
+
+/* An interpreter: its standings are by what it is given to do. */
+#define BY_ARGUMENTS 1
+
+/* A process that began no start and had so much read from a device: its standing does not hold any more. */
+#define REVISIT_BYTES (1 << 20)
+
+/*
+ * What user space found about programs: until when (CLOCK_MONOTONIC) their executions begin no start; 0: known, always
+ * worth one. The kernel forgets those that were not asked for longest. An executable that the kernel had to read anew has
+ * another inode, and so no standing: nothing else of it is in memory either.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, u64);
+	__type(value, u64);
+} standings SEC(".maps");
+
+static __always_inline u64 mix(u64 h)
+{
+	h ^= h >> 32;
+	h *= 0x94d049bb133111ebULL;
+	h ^= h >> 29;
+	return h;
+}
+
+/* Adds an argument to a hash, and says in the topmost bits what follows: how long it was. By numbers: see send_file. */
+#define ARGUMENT 256
+
+static __always_inline u64 add_argument(struct scratch *s, u64 h, u32 length)
+{
+	for (u32 i = 0; i < ARGUMENT / 8; i++) {
+		u64 word;
+
+		if (i * 8 >= length)
+			break;
+		word = ((u64 *)s->bytes)[i];
+		if (length - i * 8 < 8)
+			word &= (1ULL << (length - i * 8) * 8) - 1;
+		h = mix(h ^ word);
+	}
+	return mix(h + length);
+}
+
+/*
+ * A hash of what an interpreter is given to do: its name, its first argument, and if that is an option the second. The
+ * text of a one-liner is left out: all of them are one, which has no key. What is not absolute is relative to a directory.
+ */
+__noinline u64 what_it_does(u64 h)
+{
+	const struct task_struct *task = (const void *)bpf_get_current_task();
+	u64 at = BPF_CORE_READ(task, mm, arg_start), end = BPF_CORE_READ(task, mm, arg_end);
+	struct scratch *s = take_scratch();
+	bool absolute = false;
+
+	if (!s)
+		return h;
+	for (u32 i = 0; i < 3; i++) {
+		long n = at < end ? bpf_probe_read_user_str(s->bytes, ARGUMENT, (const void *)at) : 0;
+		u8 first, second;
+
+		if (n <= 1 || n > ARGUMENT)
+			break;
+		first = s->bytes[0];
+		second = s->bytes[1];
+		h = add_argument(s, h, n);
+		at += n;
+		if (i == 0)
+			continue;
+		absolute = first == '/';
+		if (first != '-' || (n == 3 && (second == 'c' || second == 'e')))
+			break;
+	}
+	if (!absolute) {
+		const struct dentry *directory = BPF_CORE_READ(task, fs, pwd.dentry);
+
+		h = mix(h ^ (u64)BPF_CORE_READ(directory, d_inode));
+	}
+	s->busy = 0;
+	return h;
+}
+
+/* Takes a slot for a start and gives its number; 0: all are taken. */
+static __always_inline u32 take_slot(void)
+{
+	u32 generation = __sync_fetch_and_add(&starts.generation, 1) & 0x3ffffff;
+
+	for (u32 i = 0; i < SLOTS; i++) {
+		u32 number = (generation + 1) * SLOTS + i;
+
+		if (*(volatile u32 *)&starts.numbers[i])
+			continue;
+		if (!__sync_val_compare_and_swap(&starts.numbers[i], 0, number)) {
+			__sync_fetch_and_add(&starts.active, 1);
+			return number;
+		}
+	}
+	return 0;
+}
+
+static __always_inline void give_back(u32 number)
+{
+	*(volatile u32 *)&starts.numbers[number & (SLOTS - 1)] = 0;
+	__sync_fetch_and_add(&starts.active, -1);
+}
+
+/* Tells of a start, and wakes who waits for one. In the upper half of its number is that of the one before. */
+__noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers)
+{
+	const struct file *file = (const void *)address;
+	struct scratch *s = take_scratch();
+	u32 at = sizeof(struct record_start);
+	struct record_start *r;
+	long error = -1;
+
+	if (!s)
+		return -1;
+	r = (void *)s->bytes;
+	head(&r->head, RECORD_START, 0, current_number());
+	r->head.whose = numbers & (SLOTS - 1);
+	r->program = program;
+	r->executable = executable;
+	r->cgroup = bpf_get_current_cgroup_id();
+	r->start = numbers;
+	r->before = numbers >> 32;
+	at += place(&r->place, s, at, (u64)BPF_CORE_READ(file, f_path.dentry), (u64)BPF_CORE_READ(file, f_path.mnt));
+	if (at <= sizeof(s->bytes))
+		error = bpf_ringbuf_output(&ring, s->bytes, at, BPF_RB_FORCE_WAKEUP);
+	s->busy = 0;
+	return error;
+}
+
+/* What an execution by the current process comes to. By numbers: see send_file. */
+__noinline int watch_exec(u64 address)
+{
+	const struct task_struct *task = (const void *)bpf_get_current_task();
+	const struct inode *inode = BPF_CORE_READ((const struct file *)address, f_path.dentry, d_inode);
+	u32 tgid = current_tgid(), namespace = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum), number;
+	u64 *of = bpf_map_lookup_elem(&listed, &tgid), *until;
+	u64 executable, program, mark, before = 0;
+
+	if (stopped || (of && *of == OURS))
+		return LEAVE;
+	if ((u64)inode == self.executable) {
+		/* The recorder's own program, and all that it starts. */
+		mark = OURS;
+		bpf_map_update_elem(&listed, &tgid, &mark, BPF_ANY);
+		return LEAVE;
+	}
+	if (of && is_recorded(*of)) {
+		if (*(volatile u32 *)&starts.answered[*of & (SLOTS - 1)])
+			return JOINED;
+		before = *of;
+	}
+	/* What is in no directory any more nobody starts again. */
+	if (!BPF_CORE_READ(inode, i_nlink) || !current_number())
+		return LEAVE;
+	if (namespace != starts.namespaces[0] && namespace != starts.namespaces[1]) {
+		__sync_fetch_and_add(&starts.foreign, 1);
+		return LEAVE;
+	}
+	executable = mix((u64)inode ^ mix(BPF_CORE_READ(inode, i_ino) ^ (u64)BPF_CORE_READ(inode, i_generation) << 32 ^
+					  (u64)BPF_CORE_READ(inode, i_sb, s_dev) << 20)) | STANDING;
+	program = executable;
+	until = bpf_map_lookup_elem(&standings, &program);
+	if (until && *until == BY_ARGUMENTS) {
+		program = what_it_does(executable) | STANDING;
+		until = bpf_map_lookup_elem(&standings, &program);
+	}
+	if (until && *until > bpf_ktime_get_ns()) {
+		bpf_map_update_elem(&listed, &tgid, &program, BPF_ANY);
+		return LEAVE;
+	}
+	if (!until) {
+		if (*(volatile s32 *)&starts.unknown_left <= 0) {
+			__sync_fetch_and_add(&starts.without_turn, 1);
+			return LEAVE;
+		}
+		__sync_fetch_and_add(&starts.unknown_left, -1);
+	}
+	number = take_slot();
+	if (!number) {
+		__sync_fetch_and_add(&starts.without_slot, 1);
+		return LEAVE;
+	}
+	mark = number;
+	if (bpf_map_update_elem(&listed, &tgid, &mark, BPF_ANY) || 
+	    send_start(address, program, executable, before << 32 | number)) {
+		give_back(number);
+		__sync_fetch_and_add(&starts.without_slot, 1);
+		return LEAVE;
+	}
+	return BEGAN;
+}
+
+/* Whether a process that is forked has something from its parent, and what. */
+static __always_inline bool inherited(u32 parent, u32 child, u64 *mark)
+{
+	u64 *of = bpf_map_lookup_elem(&listed, &parent);
+
+	if (!of)
+		return false;
+	*mark = *of;
+	if (*mark == OURS)
+		bpf_map_update_elem(&listed, &child, mark, BPF_ANY);
+	return is_recorded(*mark);
+}
+
+/* At the end of a process: one that was left alone and had much to read is to be looked at the next time. */
+static __always_inline void revisit(struct task_struct *task, u32 tgid)
+{
+	u64 *of = bpf_map_lookup_elem(&listed, &tgid), program;
+
+	if (!of || !(*of & STANDING) || !bpf_core_field_exists(task->ioac.read_bytes))
+		return;
+	program = *of;
+	if (BPF_CORE_READ(task, ioac.read_bytes) + BPF_CORE_READ(task, signal, ioac.read_bytes) >= REVISIT_BYTES)
+		bpf_map_delete_elem(&standings, &program);
+}
+
+#else
+
+static __always_inline int watch_exec(u64 address)
+{
+	return LEAVE;
+}
+
+static __always_inline bool inherited(u32 parent, u32 child, u64 *mark)
+{
+	return false;
+}
+
+static __always_inline void revisit(struct task_struct *task, u32 tgid)
+{
+}
+
+#endif
+
+#endif

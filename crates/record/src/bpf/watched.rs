@@ -1,0 +1,309 @@
+//! Scope watch: the programs that notice starts and send what many of them do, and what is shared with them.
+
+use super::load::{self, Plan};
+use super::ring::{Mapping, Ring};
+use super::wire::{self, Watched};
+use super::{Missed, missed, running_kernel};
+use crate::error::RecordError;
+use crate::namespace;
+use headstart_model::trace::{Evidence, Scope};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+/// Starts that are recorded at a time: `SLOTS` of common.h.
+pub(crate) const SLOTS: usize = 32;
+
+/// A slot that is not to be taken yet: `ENDED` of common.h.
+const ENDED: u32 = u32::MAX;
+
+/// What standings are besides times: as watch.h has them.
+pub(crate) const KNOWN: u64 = 0;
+pub(crate) const BY_ARGUMENTS: u64 = 1;
+
+/// What belongs to the recorder itself: `OURS` of common.h.
+const OURS: u64 = 1 << 32;
+
+/// Bytes of the ring for pages and processes; half as much is for look-ups.
+const BUFFER: u32 = 1 << 20;
+
+/// What costs everybody a little of each system call, or of each fault, and is attached only while something is recorded: it
+/// tells which paths are looked up, and which page of a window a fault was for.
+const LATER: [&str; 3] = ["sys_exit", "page_fault_user", "page_fault_kernel"];
+
+/// The programs, attached, and their buffers.
+pub(crate) struct Programs {
+    ring: Ring,
+    lookups: Ring,
+    object: Object,
+    standings: MapHandle,
+    /// By slot, how long all starts before waited.
+    blocked_ns: [u64; SLOTS],
+    _links: Vec<Link>,
+}
+
+impl Programs {
+    /// Attaches. Programs of the mount namespace of this process, and of process 1, are noticed.
+    pub(crate) fn start() -> Result<(Programs, Arc<Control>, Later), RecordError> {
+        let kernel = running_kernel()?;
+        if load::evidence(&kernel).first() != Some(&Evidence::Uses) {
+            return Err(RecordError::Unsupported {
+                backend: "noticing starts",
+                feature: "this kernel has no event mm_filemap_get_pages".into(),
+                way_out: "it needs Linux 6.12 or later; `headstart run` records with less",
+            });
+        }
+        let plan = Plan {
+            scope: Scope::Tree,
+            evidence: Evidence::Uses,
+            buffer_bytes: BUFFER,
+            filter: true,
+            activity: false,
+            watch: true,
+        };
+        let above = namespace::proc_above()?;
+        let mut object = load::load(&kernel, plan)?;
+        load::about_self(&mut object, above)?;
+        let ring = |name, bytes: u32| Ring::new(load::map(&object, name)?.as_fd(), bytes as usize);
+        let (pages, lookups) = (ring("ring", BUFFER)?, ring("lookups", plan.lookup_bytes())?);
+        let page = rustix::param::page_size();
+        let starts = load::map(&object, ".data.starts")?;
+        let control = Control(Mapping::new(
+            starts.as_fd(),
+            page,
+            0,
+            libc::PROT_READ | libc::PROT_WRITE,
+        )?);
+        control.set_namespaces();
+        // A user's flood of look-ups is not what they are for here: each start keeps as many as it keeps.
+        let many = (i64::MAX / 2).to_ne_bytes();
+        load::set(&object, ".data.budget", &[many, many, many].concat())?;
+        let standings = MapHandle::try_from(&load::map(&object, load::STANDINGS)?)
+            .map_err(|source| load::explain("use a BPF map", source))?;
+        let later = Later::new(&object)?;
+        let links = load::attach(&mut object, &LATER)?;
+        let programs = Programs {
+            ring: pages,
+            lookups,
+            object,
+            standings,
+            blocked_ns: [0; SLOTS],
+            _links: links,
+        };
+        Ok((programs, Arc::new(control), later))
+    }
+
+    /// What becomes readable when a start begins.
+    pub(crate) fn ring_fd(&self) -> Result<OwnedFd, RecordError> {
+        let map = load::map(&self.object, "ring")?;
+        map.as_fd()
+            .try_clone_to_owned()
+            .map_err(|source| RecordError::io("use a BPF map", source))
+    }
+
+    /// Hands over what was seen up to now; false if some of it is still being written.
+    pub(crate) fn drain(&mut self, sink: &mut dyn FnMut(Watched)) -> bool {
+        let mut take = |record: &[u8]| {
+            if let Some(seen) = wire::decode_watched(record) {
+                sink(seen);
+            }
+        };
+        let lookups = self.lookups.written();
+        let end = self.ring.written();
+        let whole = self.ring.drain(end, &mut take);
+        self.lookups.drain(lookups, take) && whole
+    }
+
+    pub(crate) fn missed(&self) -> Result<Missed, RecordError> {
+        missed(&self.object, false)
+    }
+
+    /// How long the threads of the start in this slot waited for block devices, nanoseconds: since the last call.
+    pub(crate) fn take_blocked_ns(&mut self, slot: usize) -> Result<u64, RecordError> {
+        let now = load::sum_at(&self.object, "blocked", slot as u32)?;
+        let before = std::mem::replace(&mut self.blocked_ns[slot], now);
+        Ok(now.saturating_sub(before))
+    }
+
+    /// Until when executions of a program begin no start, or [`KNOWN`] or [`BY_ARGUMENTS`].
+    pub(crate) fn set_standing(&self, program: u64, until: u64) -> Result<(), RecordError> {
+        self.standings
+            .update(&program.to_ne_bytes(), &until.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|source| load::explain("keep a standing", source))
+    }
+
+    /// Has this process, by its number in this process's pid namespace, and what it will fork, belong to nobody.
+    pub(crate) fn list_as_ours(&mut self, pid: u32) -> Result<u32, RecordError> {
+        load::list_process_as(&mut self.object, pid, OURS)
+    }
+
+    /// Has it belong to a start; the number that events will have is returned.
+    pub(crate) fn list_as_of(&mut self, pid: u32, start: u32) -> Result<u32, RecordError> {
+        load::list_process_as(&mut self.object, pid, start.into())
+    }
+}
+
+/// `starts` of common.h.
+pub(crate) struct Control(Mapping);
+
+/// The words of it.
+const ACTIVE: usize = 0;
+const GENERATION: usize = 1;
+const UNKNOWN_LEFT: usize = 2;
+const NAMESPACES: usize = 3;
+const WITHOUT_SLOT: usize = 5;
+const WITHOUT_TURN: usize = 6;
+const FOREIGN: usize = 7;
+const NUMBERS: usize = 8;
+const ANSWERED: usize = NUMBERS + SLOTS;
+
+impl Control {
+    fn word(&self, index: usize) -> &AtomicU32 {
+        self.0.half_word(index * size_of::<u32>())
+    }
+
+    fn set_namespaces(&self) {
+        let of = |process: &str| fs::metadata(format!("/proc/{process}/ns/mnt")).map_or(0, |ns| ns.ino());
+        for (index, process) in ["self", "1"].iter().enumerate() {
+            self.word(NAMESPACES + index)
+                .store(of(process) as u32, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a slot for a start that is recorded, and gives its number; `None` if all are taken.
+    pub(crate) fn take(&self) -> Option<u32> {
+        let generation = self.word(GENERATION).fetch_add(1, Ordering::Relaxed) & 0x3ff_ffff;
+        let number = |slot: usize| (generation + 1) * SLOTS as u32 + slot as u32;
+        let take = |slot: &usize| {
+            let word = self.word(NUMBERS + slot);
+            word.compare_exchange(0, number(*slot), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        };
+        let slot = (0..SLOTS).find(take)?;
+        self.word(ACTIVE).fetch_add(1, Ordering::Relaxed);
+        self.record(number(slot));
+        Some(number(slot))
+    }
+
+    /// The start is recorded: what it executes is part of it.
+    pub(crate) fn record(&self, number: u32) {
+        self.word(ANSWERED + slot_of(number)).store(1, Ordering::Relaxed);
+    }
+
+    /// Nothing more of this start is sent; its slot stays taken.
+    pub(crate) fn end(&self, number: u32) {
+        let slot = self.word(NUMBERS + slot_of(number));
+        let ended = slot.compare_exchange(number, ENDED, Ordering::Relaxed, Ordering::Relaxed);
+        if ended.is_ok() {
+            self.word(ACTIVE).fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Another start may have the slot.
+    pub(crate) fn free(&self, slot: usize) {
+        self.word(ANSWERED + slot).store(0, Ordering::Relaxed);
+        let slot = self.word(NUMBERS + slot);
+        // Nobody but this process changes it from that.
+        let _ = slot.compare_exchange(ENDED, 0, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// So many more starts of programs of which nothing is known may begin, up to `most`.
+    pub(crate) fn add_unknown(&self, more: u32, most: u32) {
+        let left = self.word(UNKNOWN_LEFT).load(Ordering::Relaxed) as i32;
+        let room = i64::from(most) - i64::from(left);
+        let more = i64::from(more).min(room).max(0) as u32;
+        self.word(UNKNOWN_LEFT).fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// None of them may begin for now.
+    pub(crate) fn take_turns(&self) {
+        self.word(UNKNOWN_LEFT).store(0, Ordering::Relaxed);
+    }
+
+    /// How many of them may begin now.
+    pub(crate) fn unknown_left(&self) -> i32 {
+        self.word(UNKNOWN_LEFT).load(Ordering::Relaxed) as i32
+    }
+
+    /// Starts that were not recorded: for want of a slot, of a turn, and in another mount namespace.
+    pub(crate) fn left_out(&self) -> [u32; 3] {
+        [WITHOUT_SLOT, WITHOUT_TURN, FOREIGN].map(|word| self.word(word).load(Ordering::Relaxed))
+    }
+}
+
+/// The slot of a start.
+pub(crate) fn slot_of(number: u32) -> usize {
+    number as usize % SLOTS
+}
+
+/// The thread that attaches and detaches what is attached only while something is recorded: the kernel takes milliseconds for
+/// it, and who answers a start has no time for that.
+pub(crate) struct Later {
+    asked: Option<Sender<bool>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Later {
+    fn new(object: &Object) -> Result<Later, RecordError> {
+        let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
+        let programs: Result<Vec<OwnedFd>, _> = object
+            .progs()
+            .filter(|program| program.autoload() && LATER.iter().any(|name| program.name() == *name))
+            .map(|program| own(program.as_fd()))
+            .collect();
+        let programs = programs.map_err(|source| RecordError::io("use a BPF program", source))?;
+        let (asked, wanted) = channel::<bool>();
+        let thread = std::thread::Builder::new()
+            .name("attach".into())
+            .stack_size(64 << 10)
+            .spawn(move || {
+                let mut links: Vec<OwnedFd> = Vec::new();
+                while let Ok(mut attach) = wanted.recv() {
+                    while let Ok(later) = wanted.try_recv() {
+                        attach = later;
+                    }
+                    if !attach {
+                        links.clear();
+                    } else if links.is_empty() {
+                        links.extend(programs.iter().filter_map(|program| attach_raw(program.as_fd())));
+                    }
+                }
+            })
+            .map_err(|source| RecordError::io("start a thread", source))?;
+        Ok(Later {
+            asked: Some(asked),
+            thread: Some(thread),
+        })
+    }
+
+    /// Attaches, or detaches, soon.
+    pub(crate) fn attach(&self, attach: bool) {
+        if let Some(asked) = &self.asked {
+            // The thread lives as long as this.
+            let _ = asked.send(attach);
+        }
+    }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        self.asked = None;
+        if let Some(thread) = self.thread.take() {
+            // What it panicked of it has said.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The link of a program that is attached to its event; without it a recording tells less.
+fn attach_raw(program: BorrowedFd<'_>) -> Option<OwnedFd> {
+    // SAFETY: a program on a BTF tracepoint needs no name, and no memory of ours is touched.
+    let link = unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) };
+    // SAFETY: a number that is not negative is a new descriptor that nobody else has.
+    (link >= 0).then(|| unsafe { OwnedFd::from_raw_fd(link) })
+}

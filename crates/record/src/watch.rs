@@ -1,0 +1,606 @@
+//! Many starts at a time, noticed as they begin: BPF programs that are attached once see every execution, and who is asked
+//! for each says whether it is recorded.
+//!
+//! A start is a process that executes something, and what it forks, until all of them have ended, little happens any more, or
+//! a limit. An execution inside a start belongs to it; after its end it begins another. Up to 32 are recorded at a time.
+//! What is not worth it costs next to nothing: a [`Standing`] keeps the kernel from telling of it at all.
+
+use crate::bpf::watched::{BY_ARGUMENTS, Control, KNOWN, Later, Programs, SLOTS, slot_of};
+use crate::bpf::wire::{StartSeen, Watched};
+use crate::builder::{Builder, Ended};
+use crate::clock::monotonic_ns;
+use crate::cpu::Cpu;
+use crate::error::RecordError;
+use crate::event::Event;
+use crate::mounts::Mounts;
+use crate::options::Options;
+use crate::places::resolve;
+use crate::quiet::{Progress, QuietRule};
+use headstart_model::Trace;
+use headstart_model::trace::{Backend, EndReason, Evidence};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A start is over when it has used no new page and hardly computed for so long, as `headstart run` has it.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// A start takes no longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// How often its processes' CPU time is looked up.
+const LOOK_AT_CPU_EVERY: Duration = Duration::from_millis(200);
+
+/// How often what is recorded is taken over: the ring holds 16,000 events.
+const DRAIN_EVERY: Duration = Duration::from_millis(10);
+
+/// How soon a slot whose start has ended is given to another.
+const FREE_AFTER: Duration = Duration::from_millis(2);
+
+/// The most memory that one start's recording takes, bytes: LibreOffice's takes 4 MiB. A start that would take more ends there.
+const BYTES: usize = 24 << 20;
+
+/// The most that all of them take together.
+const ALL_BYTES: usize = 64 << 20;
+
+/// Programs of which nothing is known whose starts are told: so many at once, and so many a second. A storm of new programs
+/// is no reason to work for nothing.
+const UNKNOWN: u32 = 64;
+
+/// What is attached only while something is recorded stays so long without.
+const STAY: Duration = Duration::from_secs(2);
+
+/// What a standing is about: an executable as long as the kernel has its inode, or what an interpreter is given to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Program(u64);
+
+/// What is known of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its starts are told, whatever else goes on.
+    Known,
+    /// Its starts are not told until then, nanoseconds of CLOCK_MONOTONIC; or until a process of it had 1 MiB read from a device.
+    IgnoredUntil(u64),
+    /// It runs what it is given: each of that is a program, and has standings of its own.
+    ByArguments,
+}
+
+/// A start that has begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Noticed {
+    /// Its number, as long as it is recorded.
+    pub number: u32,
+    /// Its process, as this process's /proc calls it.
+    pub pid: u32,
+    /// When it began, nanoseconds of CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// What a standing about it is about.
+    pub program: Program,
+    /// Its executable, which is the same but for interpreters.
+    pub executable: Program,
+    /// Where the executable is; `None` where no mount shows it.
+    pub path: Option<Vec<u8>>,
+    /// Its cgroup, as the kernel numbers it.
+    pub cgroup: u64,
+}
+
+/// What is done about a start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is not recorded.
+    Leave,
+    /// The same, and what the process starts is not told of either.
+    LeaveTree,
+    /// It is recorded.
+    Record {
+        /// The command, for the trace's description.
+        command: Vec<String>,
+        /// Whether a replay runs beside it, for the trace's description.
+        replayed: bool,
+    },
+}
+
+/// How many starts were not told of, since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Because as many as there is room for were recorded.
+    pub without_slot: u32,
+    /// Because too many of unknown programs came at once.
+    pub without_turn: u32,
+    /// In a mount namespace that is neither this process's nor that of process 1.
+    pub foreign: u32,
+}
+
+/// Notices starts and records many at a time. One thread does all of it: [`Watch::wait_on`] tells it when to [drain](Watch::drain).
+pub struct Watch {
+    programs: Programs,
+    control: Arc<Control>,
+    later: Later,
+    ring: OwnedFd,
+    starts: Starts,
+    before: Before,
+    /// Whether all that was sent has been taken over. What was still being written wakes nobody when it is.
+    whole: bool,
+    /// Slots whose start has ended, since when.
+    resting: Vec<(usize, Instant)>,
+    /// When unknown programs were last given turns.
+    given: Instant,
+    /// Since when nothing is recorded, while more than need be is attached.
+    idle: Option<Instant>,
+}
+
+/// What is recorded.
+struct Starts {
+    control: Arc<Control>,
+    mounts: Mounts,
+    slots: [Option<Box<Recording>>; SLOTS],
+    /// By slot, in which one the start is recorded that it belongs to.
+    part_of: [usize; SLOTS],
+    /// Slots that were left during a drain.
+    left: Vec<usize>,
+    /// Processes that were found to belong to nobody.
+    ours: Vec<u32>,
+    /// Whether the recording of one has begun.
+    began: bool,
+}
+
+/// A start that is recorded.
+struct Recording {
+    number: u32,
+    pid: u32,
+    began_ns: u64,
+    builder: Builder,
+    /// Further slots that belong to it, by the numbers that they were given with.
+    parts: Vec<u32>,
+    status: Option<i32>,
+    quiet: QuietRule,
+    cpu: Cpu,
+    looked: Instant,
+    before: Before,
+}
+
+/// What the counters that all starts share were at its beginning.
+#[derive(Clone, Copy, Default)]
+struct Before {
+    lost: u64,
+    dropped: u64,
+}
+
+/// A start that was recorded.
+pub struct Recorded {
+    /// The number it had.
+    pub number: u32,
+    /// How it ended.
+    pub reason: EndReason,
+    /// How long it took, from its execution on.
+    pub took: Duration,
+    /// How long its threads waited for block devices, nanoseconds.
+    pub blocked_ns: u64,
+    /// The CPU time of its processes, nanoseconds, as far as it was seen.
+    pub cpu_ns: u64,
+    /// Pages it used.
+    pub pages: u64,
+    /// About how much memory it takes, bytes.
+    pub bytes: usize,
+    /// Those of its processes that still live.
+    pub living: Vec<u32>,
+    builder: Builder,
+    ended: Ended,
+}
+
+impl Recorded {
+    /// Its trace. Takes some time: every file is looked for.
+    pub fn trace(self) -> Result<Trace, RecordError> {
+        let cpu_ns = Some(self.cpu_ns).filter(|ns| *ns > 0);
+        self.builder.finish(self.reason, self.ended).map(|mut trace| {
+            trace.end.cpu_ns = cpu_ns;
+            trace
+        })
+    }
+}
+
+impl Watch {
+    /// Attaches. Errors name what is missing: BPF as for a recording, and the events of Linux 6.12.
+    pub fn start() -> Result<Watch, RecordError> {
+        let (programs, control, later) = Programs::start()?;
+        control.add_unknown(UNKNOWN, UNKNOWN);
+        Ok(Watch {
+            ring: programs.ring_fd()?,
+            starts: Starts {
+                control: Arc::clone(&control),
+                mounts: Mounts::read()?,
+                slots: std::array::from_fn(|_| None),
+                part_of: std::array::from_fn(|slot| slot),
+                left: Vec::new(),
+                ours: Vec::new(),
+                began: false,
+            },
+            programs,
+            control,
+            later,
+            before: Before::default(),
+            whole: true,
+            resting: Vec::new(),
+            given: Instant::now(),
+            idle: None,
+        })
+    }
+
+    /// Becomes readable, edge by edge (`EPOLLET`), when a start has begun.
+    pub fn wait_on(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+
+    /// How soon to [drain](Watch::drain) even if no start begins; `None` where nothing is to be done until one does.
+    pub fn wait_at_most(&self) -> Option<Duration> {
+        if !self.whole || !self.resting.is_empty() {
+            Some(FREE_AFTER)
+        } else if self.recorded() > 0 {
+            Some(DRAIN_EVERY)
+        } else if self.control.unknown_left() < UNKNOWN as i32 || self.idle.is_some() {
+            Some(Duration::from_secs(1))
+        } else {
+            None
+        }
+    }
+
+    /// Whether the start with this number is recorded still.
+    pub fn is_recorded(&self, number: u32) -> bool {
+        let recording = self.starts.slots[slot_of(number)].as_ref();
+        recording.is_some_and(|recording| recording.number == number)
+    }
+
+    /// How many starts are recorded now.
+    pub fn recorded(&self) -> usize {
+        self.starts.slots.iter().flatten().count()
+    }
+
+    /// Takes over what was seen: asks `judge` about each start that has begun, and gives those that have ended.
+    pub fn drain(&mut self, judge: &mut dyn FnMut(&Noticed) -> Answer) -> Result<Vec<Recorded>, RecordError> {
+        let now = Instant::now();
+        let rested = |since: Instant| now.duration_since(since) >= FREE_AFTER;
+        self.starts.mounts.refresh();
+        for recording in self.starts.slots.iter_mut().flatten() {
+            recording.builder.refresh();
+        }
+        let (starts, before) = (&mut self.starts, self.before);
+        self.whole = self.programs.drain(&mut |seen| starts.take(seen, before, judge));
+        // Nobody waits any more. What was lost before a start began and was not known of yet counts as lost by it.
+        if std::mem::take(&mut self.starts.began) {
+            self.missed()?;
+        }
+        // What was sent of them before their end has been seen by now, and went nowhere.
+        for (slot, since) in std::mem::take(&mut self.resting) {
+            if !rested(since) {
+                self.resting.push((slot, since));
+                continue;
+            }
+            // What a start waited that was not recorded is nobody's.
+            self.programs.take_blocked_ns(slot)?;
+            self.control.free(slot);
+        }
+        for slot in std::mem::take(&mut self.starts.left) {
+            self.resting.push((slot, now));
+        }
+        for pid in std::mem::take(&mut self.starts.ours) {
+            // One that has ended starts nothing any more.
+            let _ = self.programs.list_as_ours(pid);
+        }
+        self.give_turns(now);
+        let ended = self.ended(now)?;
+        self.attach_as_needed(now);
+        Ok(ended)
+    }
+
+    /// Records these processes, and what they fork, from now on, as a start of the first; gives its number. `None` if as many
+    /// starts as there is room for are recorded. Numbers are those of this process's pid namespace.
+    pub fn begin(
+        &mut self,
+        processes: &[u32],
+        command: Vec<String>,
+        replayed: bool,
+    ) -> Result<Option<u32>, RecordError> {
+        let Some(number) = self.control.take() else {
+            return Ok(None);
+        };
+        let slot = slot_of(number);
+        match self.record_processes(number, processes, command, replayed) {
+            Ok(recording) => {
+                self.starts.slots[slot] = Some(Box::new(recording));
+                Ok(Some(number))
+            }
+            Err(error) => {
+                self.control.end(number);
+                self.resting.push((slot, Instant::now()));
+                Err(error)
+            }
+        }
+    }
+
+    fn record_processes(
+        &mut self,
+        number: u32,
+        processes: &[u32],
+        command: Vec<String>,
+        replayed: bool,
+    ) -> Result<Recording, RecordError> {
+        let (first, others) = processes.split_first().unwrap_or((&0, &[]));
+        let options = Options {
+            replayed,
+            ..Options::tree(command)
+        };
+        let pid = self.programs.list_as_of(*first, number)?;
+        let mut recording = Recording::begin(number, pid, monotonic_ns(), &options, self.before)?;
+        for other in others {
+            // Who has ended meanwhile reads nothing more.
+            if let Ok(pid) = self.programs.list_as_of(*other, number) {
+                recording.builder.add_process(pid, monotonic_ns());
+            }
+        }
+        Ok(recording)
+    }
+
+    /// Keeps what is known of a program.
+    pub fn set_standing(&self, program: Program, standing: Standing) -> Result<(), RecordError> {
+        let until = match standing {
+            Standing::Known => KNOWN,
+            Standing::ByArguments => BY_ARGUMENTS,
+            Standing::IgnoredUntil(ns) => ns.max(BY_ARGUMENTS + 1),
+        };
+        self.programs.set_standing(program.0, until)
+    }
+
+    /// Starts that were not told of.
+    pub fn counts(&self) -> Counts {
+        let [without_slot, without_turn, foreign] = self.control.left_out();
+        Counts {
+            without_slot,
+            without_turn,
+            foreign,
+        }
+    }
+
+    /// Ends the recording of a start; `None` if it has ended already.
+    pub fn end(&mut self, number: u32, reason: EndReason) -> Result<Option<Recorded>, RecordError> {
+        let slot = slot_of(number);
+        let is_it = |recording: &Recording| recording.number == number;
+        if !self.starts.slots[slot].as_deref().is_some_and(is_it) {
+            return Ok(None);
+        }
+        self.finish(slot, reason)
+    }
+
+    /// What the counters that all starts share are now.
+    fn missed(&mut self) -> Result<Before, RecordError> {
+        let missed = self.programs.missed()?;
+        self.before = Before {
+            lost: missed.events,
+            dropped: missed.lookups,
+        };
+        Ok(self.before)
+    }
+
+    fn give_turns(&mut self, now: Instant) {
+        let since = now.duration_since(self.given);
+        let turns = (since.as_secs_f64() * f64::from(UNKNOWN)) as u32;
+        if turns > 0 {
+            self.given = now;
+            self.control.add_unknown(turns, UNKNOWN);
+        }
+    }
+
+    fn attach_as_needed(&mut self, now: Instant) {
+        match (self.recorded(), self.idle) {
+            (0, Some(since)) if now.duration_since(since) >= STAY => {
+                self.idle = None;
+                self.later.attach(false);
+            }
+            (0, _) => {}
+            (_, None) => {
+                self.idle = Some(now);
+                self.later.attach(true);
+            }
+            (_, Some(_)) => self.idle = Some(now),
+        }
+    }
+
+    /// The starts that have come to their end.
+    fn ended(&mut self, now: Instant) -> Result<Vec<Recorded>, RecordError> {
+        let mut all: usize = self
+            .starts
+            .slots
+            .iter()
+            .flatten()
+            .map(|r| r.builder.bytes())
+            .sum();
+        let mut ended = Vec::new();
+        for slot in 0..SLOTS {
+            let Some(recording) = &mut self.starts.slots[slot] else {
+                continue;
+            };
+            let bytes = recording.builder.bytes();
+            let reason = match recording.has_ended(now) {
+                Some(reason) => reason,
+                None if bytes > BYTES || all > ALL_BYTES => {
+                    // Who floods the recorder is not to begin anew at once.
+                    self.given = now + Duration::from_secs(1);
+                    self.control.take_turns();
+                    EndReason::Limit
+                }
+                None => continue,
+            };
+            all -= bytes;
+            ended.extend(self.finish(slot, reason)?);
+        }
+        Ok(ended)
+    }
+
+    fn finish(&mut self, slot: usize, reason: EndReason) -> Result<Option<Recorded>, RecordError> {
+        let Some(recording) = self.starts.slots[slot].take() else {
+            return Ok(None);
+        };
+        let recording = *recording;
+        let mut blocked_ns = 0;
+        for number in recording.parts.iter().chain([&recording.number]) {
+            let slot = slot_of(*number);
+            self.control.end(*number);
+            self.starts.part_of[slot] = slot;
+            self.resting.push((slot, Instant::now()));
+            blocked_ns += self.programs.take_blocked_ns(slot)?;
+        }
+        let at_ns = monotonic_ns();
+        let missed = self.missed()?;
+        Ok(Some(Recorded {
+            number: recording.number,
+            reason,
+            took: Duration::from_nanos(at_ns.saturating_sub(recording.began_ns)),
+            blocked_ns,
+            cpu_ns: (recording.cpu.seconds() * 1e9) as u64,
+            pages: recording.builder.pages(),
+            bytes: recording.builder.bytes(),
+            living: recording.builder.living().collect(),
+            ended: Ended {
+                at_ns,
+                blocked_ns: Some(blocked_ns),
+                lost: missed.lost - recording.before.lost,
+                dropped: missed.dropped - recording.before.dropped,
+                unseen: 0,
+            },
+            builder: recording.builder,
+        }))
+    }
+}
+
+impl Starts {
+    fn take(&mut self, seen: Watched, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
+        match seen {
+            Watched::Start(seen) => self.begin(seen, before, judge),
+            Watched::Exit {
+                slot,
+                time_ns,
+                pid,
+                status,
+            } => {
+                if let Some(recording) = self.of_slot(slot) {
+                    if pid == recording.pid {
+                        recording.status = Some(status);
+                    }
+                    recording.builder.push(Event::Exit { time_ns, pid });
+                }
+            }
+            Watched::Event(slot, event) => {
+                if let Some(recording) = self.of_slot(slot) {
+                    recording.builder.push(event);
+                }
+            }
+        }
+    }
+
+    /// The start that what comes from a slot belongs to.
+    fn of_slot(&mut self, slot: u8) -> Option<&mut Recording> {
+        let owner = *self.part_of.get(usize::from(slot))?;
+        self.slots[owner].as_deref_mut()
+    }
+
+    fn begin(&mut self, seen: StartSeen, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
+        let exec = seen.exec;
+        let slot = slot_of(seen.number);
+        // What a recorded start executed while nobody had answered yet is part of it, though the kernel did not know.
+        let owner = self.part_of[slot_of(seen.before)];
+        if let Some(recording) = self.slots[owner].as_mut().filter(|r| r.has(seen.before)) {
+            recording.parts.push(seen.number);
+            recording.builder.push(Event::Exec(exec));
+            self.part_of[slot] = owner;
+            self.control.record(seen.number);
+            return;
+        }
+        let noticed = Noticed {
+            number: seen.number,
+            pid: exec.pid,
+            time_ns: exec.time_ns,
+            program: Program(seen.program),
+            executable: Program(seen.executable),
+            path: resolve(&self.mounts, &exec.executable)
+                .into_iter()
+                .next()
+                .map(|found| found.path),
+            cgroup: seen.cgroup,
+        };
+        let answer = judge(&noticed);
+        let recording = match answer {
+            Answer::Record { command, replayed } => {
+                let options = Options {
+                    replayed,
+                    ..Options::tree(command)
+                };
+                Recording::begin(noticed.number, noticed.pid, noticed.time_ns, &options, before).ok()
+            }
+            Answer::LeaveTree => {
+                self.ours.push(noticed.pid);
+                None
+            }
+            Answer::Leave => None,
+        };
+        match recording {
+            Some(mut recording) => {
+                self.control.record(seen.number);
+                recording.builder.push(Event::Exec(exec));
+                self.slots[slot] = Some(Box::new(recording));
+                self.began = true;
+            }
+            None => {
+                self.control.end(seen.number);
+                self.left.push(slot);
+            }
+        }
+    }
+}
+
+impl Recording {
+    fn begin(
+        number: u32,
+        pid: u32,
+        began_ns: u64,
+        options: &Options,
+        before: Before,
+    ) -> Result<Recording, RecordError> {
+        let mut builder = Builder::new(options, Backend::Bpf, Evidence::Uses, monotonic_ns())?;
+        builder.began(began_ns);
+        builder.add_process(pid, began_ns);
+        Ok(Recording {
+            number,
+            pid,
+            began_ns,
+            builder,
+            parts: Vec::new(),
+            status: None,
+            quiet: QuietRule::new(Some(QUIET)),
+            cpu: Cpu::of_processes(),
+            looked: Instant::now(),
+            before,
+        })
+    }
+
+    /// Whether this is its number, or that of a part of it.
+    fn has(&self, number: u32) -> bool {
+        number != 0 && (self.number == number || self.parts.contains(&number))
+    }
+
+    fn has_ended(&mut self, now: Instant) -> Option<EndReason> {
+        if let (Some(status), None) = (self.status, self.builder.living().next()) {
+            return Some(EndReason::Exit(status));
+        }
+        if monotonic_ns().saturating_sub(self.began_ns) >= LIMIT.as_nanos() as u64 {
+            return Some(EndReason::Limit);
+        }
+        if now.duration_since(self.looked) >= LOOK_AT_CPU_EVERY {
+            self.looked = now;
+            self.cpu.look(self.builder.living());
+        }
+        let progress = Progress {
+            pages: self.builder.pages(),
+            cpu_seconds: self.cpu.seconds(),
+        };
+        self.quiet.is_quiet(&progress, now).then_some(EndReason::Quiet)
+    }
+}
