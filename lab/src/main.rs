@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use headstart_lab::experiment::{self, Experiment};
 use headstart_lab::image::{self, Fs, Recipe};
-use headstart_lab::machine::BootArgs;
+use headstart_lab::machine::{BootArgs, ChartArgs};
 use headstart_lab::registry::{self, Registry};
 use headstart_lab::report::{self, Report};
 use headstart_lab::{page, paths, print, tools};
@@ -58,7 +58,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Sum up the runs in a directory: print a table, write results.json, times.svg and distribution.svg beside them.
+    /// Sum up the runs in a directory: print a table, write results.json and plots beside them: times.svg, distribution.svg,
+    /// and where there is something to show memory.svg and, with --against, gains.svg.
     Report {
         /// The directory of an experiment.
         directory: PathBuf,
@@ -116,6 +117,8 @@ enum Command {
         #[command(flatten)]
         builds: Builds,
     },
+    /// Start something cold without and with a replay, and draw both starts beside one another.
+    Chart(ChartArgs),
     /// Keep the figures of a directory's runs in a small file, of which the project's pages are made.
     Keep {
         /// The directory of an experiment.
@@ -130,7 +133,8 @@ enum Command {
         #[arg(long, default_value = "docs/results")]
         results: PathBuf,
     },
-    /// Make the project's pages of figures anew: docs/measurements.md, docs/demo.svg, and the demo's parts of README.md.
+    /// Make the project's pages of figures anew: docs/measurements.md and its pictures, docs/demo.svg, and the demo's
+    /// parts of README.md.
     Page {
         /// The project's directory.
         #[arg(long, default_value = ".")]
@@ -190,6 +194,10 @@ fn run(command: Command) -> Result<()> {
             let _lock = paths::lock()?;
             arguments.run(&registry()?)
         }
+        Command::Chart(arguments) => {
+            let _lock = paths::lock()?;
+            arguments.run(&registry()?)
+        }
         Command::Run {
             experiment,
             out,
@@ -225,6 +233,7 @@ fn run(command: Command) -> Result<()> {
             }
             let mut text = report::table(&report);
             if let Some(figures) = figures {
+                report.write_gains(&directory, &figures)?;
                 text += &format!("\n{}", report::against(&report, &figures)?);
             }
             print::line(text.trim_end())

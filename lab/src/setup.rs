@@ -37,6 +37,10 @@ pub struct Setup {
     /// The start. Machines that boot have no other than the boot itself.
     #[serde(default = "program")]
     pub start: Vec<String>,
+    /// On the host, after the last round, with the setup's own image mounted at `{root}`: what prints the floor of a start, as
+    /// `headstart floor --json` does.
+    #[serde(default)]
+    pub floor: Vec<String>,
     /// What is in memory when the start begins.
     #[serde(default)]
     pub cache: Cache,
@@ -46,6 +50,9 @@ pub struct Setup {
     /// Words added to the kernel command line of a virtual machine, or to process 1's of a container.
     #[serde(default)]
     pub kernel: Vec<String>,
+    /// How a virtual machine's disk is attached, and so what it is called there.
+    #[serde(default)]
+    pub bus: Bus,
     /// What a container starts as process 1, in place of the service manager that it finds.
     #[serde(default)]
     pub init: Option<String>,
@@ -76,6 +83,17 @@ pub enum Build {
     This,
     /// One to compare it with (`--earlier`).
     Earlier,
+}
+
+/// How a virtual machine's disk is attached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bus {
+    /// As `/dev/sda`.
+    #[default]
+    Scsi,
+    /// As `/dev/nvme0n1`.
+    Nvme,
 }
 
 /// What the names of setups that use the earlier build end in.
@@ -277,7 +295,8 @@ impl Setup {
             .chain(recorded)
             .chain(&self.learn)
             .chain(&self.prepare);
-        hooks.chain([&self.start])
+        let floor = Some(&self.floor).filter(|floor| !floor.is_empty());
+        hooks.chain([&self.start]).chain(floor)
     }
 
     /// Writes its own files into `directory`.

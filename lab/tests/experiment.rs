@@ -377,7 +377,7 @@ fn our_experiments_and_setups_are_well_formed() {
 fn the_report_of_given_runs_is_as_it_should_be() {
     let given = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report");
     let directory = tempfile::tempdir().unwrap();
-    for name in ["experiment.json", "runs.jsonl"] {
+    for name in ["experiment.json", "runs.jsonl", "floors.json"] {
         fs::copy(given.join(name), directory.path().join(name)).unwrap();
     }
     let lab = |arguments: &[&str]| {
@@ -389,6 +389,15 @@ fn the_report_of_given_runs_is_as_it_should_be() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds.toml");
     let table = lab(&["report", "--against", seeds.to_str().unwrap()]);
     assert_eq!(table, fs::read_to_string(given.join("expected.txt")).unwrap());
+    let gains = fs::read_to_string(directory.path().join("gains.svg")).unwrap();
+    for word in [">published</text>", ">here</text>", "% of the time without"] {
+        assert!(gains.contains(word), "{word}: {gains}");
+    }
+    let memory = fs::read_to_string(directory.path().join("memory.svg")).unwrap();
+    assert!(
+        memory.contains(">memory, MiB</text>") && memory.contains(">tool</text>"),
+        "{memory}"
+    );
     for plot in ["times.svg", "distribution.svg"] {
         let text = fs::read_to_string(directory.path().join(plot)).unwrap();
         for word in [

@@ -18,7 +18,9 @@ fn given() -> PathBuf {
 /// The runs of `tests/report` with goals and a host, under another name if need be.
 fn runs(directory: &Path, name: &str) {
     fs::create_dir_all(directory).unwrap();
-    fs::copy(given().join("runs.jsonl"), directory.join("runs.jsonl")).unwrap();
+    for name in ["runs.jsonl", "floors.json"] {
+        fs::copy(given().join(name), directory.join(name)).unwrap();
+    }
     let text = fs::read_to_string(given().join("experiment.json")).unwrap();
     let goals = r#""goals": [
         {"setup": "tool", "figure": "L", "at_most": 2.005},
@@ -43,7 +45,7 @@ fn project() -> tempfile::TempDir {
     }
     fs::write(
         root.join("docs/measurements.in.md"),
-        "Build {{commit}}, before it {{earlier}}, {{date}}, on {{host}}.\n\n{{missed}}\n\n{{speed fixed tool}}\n\n{{cost fixed tool}}\n",
+        "Build {{commit}}, before it {{earlier}}, {{date}}, on {{host}}.\n\n{{missed}}\n\n{{picture fixed tool}}\n\n{{speed fixed tool}}\n\n{{cost fixed tool}}\n",
     )
     .unwrap();
     fs::write(
@@ -97,6 +99,19 @@ fn the_pages_of_given_runs_are_as_they_should_be() {
         "{picture}"
     );
     assert!(lab(&["page", "--check"], root).status.success());
+    let bars = root.join("docs/results/fixed.svg");
+    let text = fs::read_to_string(&bars).unwrap();
+    for word in [
+        ">cold</text>",
+        ">tool</text>",
+        ">warm</text>",
+        ">plain</text>",
+        ">4.12</text>",
+    ] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    fs::write(&bars, text.replace(">4.12</text>", ">3.12</text>")).unwrap();
+    assert!(said(&lab(&["page", "--check"], root)).contains("fixed.svg is stale"));
 }
 
 #[test]

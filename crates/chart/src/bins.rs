@@ -5,8 +5,9 @@ pub struct Bins {
     span_ns: u64,
     /// What falls into an interval with an end of its own in it.
     parts: Vec<f64>,
-    /// By how much the amount of each interval differs from that of the one before, of what covers whole intervals.
-    steps: Vec<f64>,
+    /// By how much the amount of each interval differs from that of the one before, of what covers whole intervals; and by how
+    /// many amounts.
+    steps: Vec<(f64, i64)>,
 }
 
 impl Bins {
@@ -16,7 +17,7 @@ impl Bins {
         Bins {
             span_ns: span_ns.max(1),
             parts: vec![0.0; count],
-            steps: vec![0.0; count + 1],
+            steps: vec![(0.0, 0); count + 1],
         }
     }
 
@@ -41,19 +42,22 @@ impl Bins {
         }
         self.parts[first] += rate * width * (1.0 - within);
         self.parts[last] += rate * width * beyond;
-        self.steps[first + 1] += rate * width;
-        self.steps[last] -= rate * width;
+        let (next, end) = (first + 1, last);
+        self.steps[next] = (self.steps[next].0 + rate * width, self.steps[next].1 + 1);
+        self.steps[end] = (self.steps[end].0 - rate * width, self.steps[end].1 - 1);
     }
 
     /// The amounts.
     pub fn sums(self) -> Vec<f64> {
-        let mut whole = 0.0;
+        let (mut whole, mut open) = (0.0, 0);
         let rows = self.parts.into_iter().zip(self.steps);
-        rows.map(|(part, step)| {
-            whole += step;
-            // What was added and taken away again leaves a rounding error.
-            let sum = part + whole;
-            if sum > 1e-9 { sum } else { 0.0 }
+        rows.map(|(part, (step, more))| {
+            (whole, open) = (whole + step, open + more);
+            // What was added and taken away again leaves a rounding error, which grows with the amounts.
+            if open == 0 {
+                whole = 0.0;
+            }
+            f64::max(part + whole, 0.0)
         })
         .collect()
     }
@@ -105,6 +109,20 @@ mod tests {
         bins.add(15, 45, 30.0);
         bins.add(99, 99, 7.0);
         assert_eq!(bins.sums(), [0.0, 5.0, 10.0, 10.0, 5.0, 0.0, 0.0, 0.0, 0.0, 7.0]);
+    }
+
+    #[test]
+    fn where_nothing_was_there_is_nothing() {
+        let mut bins = Bins::new(13_000_000_000, 1000);
+        for i in 0..2000 {
+            bins.add(i * 600_001, i * 600_001 + 77_777_777, 1e9 / 7.0);
+        }
+        let sums = bins.sums();
+        assert!(
+            sums[50] > 1e8 && sums[110..].iter().all(|sum| *sum == 0.0),
+            "{:?}",
+            &sums[100..120]
+        );
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub enum Figure {
     /// The time over max(warm, T_io), of medians: a ratio.
     #[serde(rename = "L")]
     AboveBest,
+    /// The time over the floor, of medians: a ratio.
+    #[serde(rename = "L*")]
+    AboveFloor,
     /// Bytes read beyond the base's, as a share of the base's, of medians.
     MoreRead,
     /// The time over that of the earlier build in the same round. It is missed where the whole interval lies above the goal.
@@ -39,6 +42,7 @@ impl Figure {
     pub fn name(self) -> &'static str {
         match self {
             Figure::AboveBest => "L",
+            Figure::AboveFloor => "L*",
             Figure::MoreRead => "read beyond a cold start",
             Figure::OverEarlier => "time over the build before",
             Figure::ExtraMs => "time over bare",
@@ -49,7 +53,7 @@ impl Figure {
     /// A value of it with its unit.
     pub fn shown(self, value: f64) -> String {
         match self {
-            Figure::AboveBest | Figure::OverEarlier => format!("{value:.2}"),
+            Figure::AboveBest | Figure::AboveFloor | Figure::OverEarlier => format!("{value:.2}"),
             Figure::Ratio => format!("{value:.3}"),
             Figure::MoreRead => format!("{:.0} %", value * 100.0),
             Figure::ExtraMs => format!("{value:.1} ms"),

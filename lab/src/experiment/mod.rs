@@ -4,6 +4,7 @@
 mod bench;
 mod check;
 mod file;
+mod floor;
 mod goal;
 mod options;
 mod order;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use bench::{demo, side_by_side};
 pub use check::check;
 pub use file::load;
+pub use floor::{Floors, floors};
 pub use goal::{Figure, Goal};
 pub use options::Options;
 pub use order::schedule;

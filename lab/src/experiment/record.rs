@@ -3,6 +3,7 @@
 //! A line is written whole and synced before the next run begins; a last line that a kill cut short is taken away again. So a
 //! resumed experiment has lost at most the run in flight.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -65,6 +66,9 @@ pub struct Begun {
     pub setups: Vec<(String, String)>,
     /// In order: name and title.
     pub cases: Vec<(String, String)>,
+    /// Memory of the cases whose file says it, by name, MiB.
+    #[serde(default)]
+    pub memory_mb: BTreeMap<String, u64>,
     /// The setup the others are compared with.
     pub base: String,
     /// The setup that starts with everything in memory, which R and L need.
@@ -144,6 +148,11 @@ impl Begun {
                 .cases
                 .iter()
                 .map(|c| (c.name.clone(), c.title()))
+                .collect(),
+            memory_mb: experiment
+                .cases
+                .iter()
+                .filter_map(|c| Some((c.name.clone(), c.memory_mb?)))
                 .collect(),
             base: experiment.base.clone(),
             warm: experiment

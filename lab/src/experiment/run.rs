@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::order::Step;
 use super::part::{Part, read_by};
 use super::progress::{Estimate, Progress, one_line};
-use super::{Begun, Case, Directory, Experiment, Options, Run, check, schedule};
+use super::{Begun, Case, Directory, Experiment, Options, Run, check, floor, schedule};
 use crate::disk::Entry;
 use crate::machine::{self, Machine, Measured, Place};
 use crate::model::{ideal, t_io};
@@ -99,7 +99,15 @@ pub fn run(experiment: &Experiment, options: &Options, registry: &Registry) -> R
 
 /// Removes what an earlier experiment left at `out`, and nothing else.
 fn forget(out: &Path) -> Result<()> {
-    for name in ["runs.jsonl", "experiment.json", "output.log", "state", "requests"] {
+    let own = [
+        "runs.jsonl",
+        "experiment.json",
+        "output.log",
+        "state",
+        "requests",
+        floor::FILE,
+    ];
+    for name in own {
         let path = out.join(name);
         let result = if path.is_dir() {
             fs::remove_dir_all(&path)
@@ -145,9 +153,37 @@ impl Session<'_> {
             self.learn(machine.as_mut(), case, setup)
                 .with_context(|| format!("setup {}: learning", setup.name))?;
         }
+        self.runs(machine.as_mut(), case, todo, after, directory)?;
+        for setup in self
+            .experiment
+            .setups
+            .iter()
+            .filter(|setup| !setup.floor.is_empty())
+        {
+            self.progress.doing(&format!("{}: its floor", setup.name));
+            let place = self.place(case, setup);
+            let names = [case.name.as_str(), setup.name.as_str()];
+            // An earlier build may know of no floor.
+            if let Err(error) = floor::ask(machine.as_mut(), &place, &setup.floor, &self.out, names) {
+                let why = one_line(&format!("{error:#}"));
+                self.progress.line(&format!("{}: no floor: {why}", setup.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The missing runs, one after another.
+    fn runs(
+        &mut self,
+        machine: &mut dyn Machine,
+        case: &Case,
+        todo: &[Step],
+        after: &[Step],
+        directory: &mut Directory,
+    ) -> Result<()> {
         for (number, step) in todo.iter().enumerate() {
             let setup = &case.setup(&self.experiment.setups[step.setup]);
-            self.change(machine.as_mut(), case, step.round)?;
+            self.change(machine, case, step.round)?;
             self.progress.doing(&format!(
                 "round {} of {}: {}",
                 step.round + 1,

@@ -306,22 +306,19 @@ impl Booting {
         lost
     }
 
-    /// Runs commands as [`Machine::install`] does, and forgets what they write: the disk stays as the machine left it.
-    pub fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<()> {
-        self.fresh(place, &self.spec.model.clone())?;
-        self.on_host(place, commands)
-    }
-
-    /// Runs commands with the root mounted on the host.
-    fn on_host(&self, place: &Place, commands: &[Vec<String>]) -> Result<()> {
+    /// Runs commands with the root mounted on the host; returns what they print.
+    fn on_host(&self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
+        let mut printed = String::new();
         let mut mounted = self.mount("rw,noatime")?;
         let names = place.names(&mounted.root, Vec::new());
         for template in commands {
             let words = names.fill(template)?;
             let (program, arguments) = words.split_first().context("an empty command")?;
-            tools::output(Command::new(program).args(arguments))?;
+            let output = tools::output(Command::new(program).args(arguments))?;
+            printed += &String::from_utf8_lossy(&output.stdout);
         }
-        mounted.unmount()
+        mounted.unmount()?;
+        Ok(printed)
     }
 
     fn start_vm(&self, setup: &Setup, loaded: &vm::Loaded, begin: Instant) -> Result<Vm> {
@@ -330,7 +327,7 @@ impl Booting {
             &self.boot,
             self.disk()?,
             loaded,
-            &setup.kernel,
+            setup,
             begin,
             &self.registry,
         )
@@ -387,6 +384,11 @@ impl Machine for Booting {
 
     fn run(&mut self, setup: &Setup, place: &Place) -> Result<Measured> {
         self.start(setup, place, setup.keep)
+    }
+
+    fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
+        self.fresh(place, &self.spec.model.clone())?;
+        self.on_host(place, commands)
     }
 }
 

@@ -424,6 +424,20 @@ impl Machine for Chroot {
     fn run(&mut self, setup: &Setup, place: &Place) -> Result<Measured> {
         self.start(setup, place, &setup.start, setup.keep)
     }
+
+    fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
+        self.with_delta(Some(place.delta()).filter(|path| path.exists()))?;
+        let _mounted = self.fresh()?;
+        let names = place.names(&self.root(), self.program());
+        let mut printed = String::new();
+        for template in commands {
+            let words = names.fill(template)?;
+            let (program, arguments) = words.split_first().context("an empty command")?;
+            let output = tools::output(Command::new(program).args(arguments))?;
+            printed += &String::from_utf8_lossy(&output.stdout);
+        }
+        Ok(printed)
+    }
 }
 
 /// Seconds in which some task of the machine waited for I/O, since boot.

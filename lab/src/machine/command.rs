@@ -73,10 +73,7 @@ impl BootArgs {
             headstart: self.headstart(&setup)?,
             workload: spec.recipe.name.clone(),
         };
-        for old in [&place.state, &place.delta(), &spec.output] {
-            remove(old)?;
-        }
-        std::fs::create_dir_all(&place.state)?;
+        renew(&place, &spec.output)?;
         setup.write_files(&place.files())?;
         let mut machine = Booting::open(&spec, registry, &|step| print::note(step))?;
         if let Some(file) = &self.screenshot {
@@ -97,6 +94,15 @@ impl BootArgs {
         }
         Ok(path)
     }
+}
+
+/// An empty place, and nothing of what was printed before.
+pub(super) fn renew(place: &Place, output: &Path) -> Result<()> {
+    for old in [&place.state, &place.delta(), output] {
+        remove(old)?;
+    }
+    let made = std::fs::create_dir_all(&place.state);
+    made.with_context(|| format!("creating {}", place.state.display()))
 }
 
 fn boots(machine: &mut dyn Machine, setup: &Setup, place: &Place, times: usize) -> Result<()> {
@@ -130,7 +136,7 @@ fn boots(machine: &mut dyn Machine, setup: &Setup, place: &Place, times: usize) 
 }
 
 /// One run: its marks in seconds, and what its disk did.
-fn line(measured: &Measured) -> String {
+pub(super) fn line(measured: &Measured) -> String {
     let mut words: Vec<String> = measured
         .marks
         .iter()

@@ -5,6 +5,7 @@
 //! which outlives the process: an interrupted experiment goes on with what was learned.
 
 mod boot;
+mod chart;
 mod chroot;
 mod command;
 mod console;
@@ -21,6 +22,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 pub use boot::Booting;
+pub use chart::ChartArgs;
 pub use chroot::{Chroot, LIMIT, Mounted};
 pub use command::BootArgs;
 
@@ -158,6 +160,10 @@ pub trait Machine {
 
     /// One measured start. What it writes to the image is kept if `setup.keep`, else forgotten; `{state}` is always kept.
     fn run(&mut self, setup: &Setup, place: &Place) -> Result<Measured>;
+
+    /// Runs commands as [`Machine::install`] does, and forgets what they write there: the disk stays as the last start left it.
+    /// Returns what they print.
+    fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String>;
 }
 
 /// Fails, before anything is built or run, if this kind of machine cannot be had here or cannot do what the setup asks.

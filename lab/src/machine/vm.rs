@@ -20,6 +20,7 @@ use crate::cgroup::Cgroup;
 use crate::disk::Attached;
 use crate::image::Boot;
 use crate::registry::{Guard, Item, Registry};
+use crate::setup::{Bus, Setup};
 use crate::tools;
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -36,7 +37,7 @@ const OVERHEAD_MB: u64 = 600;
 
 /// Words that every guest gets: where its root is, and a console that tells how far it is, without colours. One that panics ends.
 /// Without `no_timer_check` a kernel whose emulator is kept waiting takes the timer to be broken, and panics.
-const COMMAND_LINE: &str = "root=/dev/sda ro console=ttyS0 loglevel=3 panic=-1 no_timer_check mitigations=off TERM=dumb \
+const COMMAND_LINE: &str = "ro console=ttyS0 loglevel=3 panic=-1 no_timer_check mitigations=off TERM=dumb \
      systemd.show_status=1 systemd.status_unit_format=name";
 
 /// Kernel and initramfs, read from the disk.
@@ -121,7 +122,7 @@ impl Vm {
         boot: &Boot,
         disk: &Attached,
         loaded: &Loaded,
-        kernel: &[String],
+        setup: &Setup,
         begin: Instant,
         registry: &Registry,
     ) -> Result<Vm> {
@@ -136,7 +137,11 @@ impl Vm {
             .with_context(|| format!("opening {}", spec.output.display()))?;
         let [accelerator, processor] = processors(&tools::run(QEMU, ["--version"])?);
         let mut words: Vec<&str> = COMMAND_LINE.split_whitespace().collect();
-        words.extend(boot.kernel.iter().chain(kernel).map(String::as_str));
+        words.push(match setup.bus {
+            Bus::Scsi => "root=/dev/sda",
+            Bus::Nvme => "root=/dev/nvme0n1",
+        });
+        words.extend(boot.kernel.iter().chain(&setup.kernel).map(String::as_str));
         let file = format!(
             "driver=host_device,node-name=root,filename={},cache.direct=on,aio=threads,discard=ignore",
             disk.device().display()
@@ -159,16 +164,20 @@ impl Vm {
             .args(["-serial", "file:/dev/stdout"])
             .args(["-qmp", &format!("unix:{},server=on,wait=off", monitor.display())])
             .args(["-device", "virtio-rng-pci"])
-            // By ioeventfd a notification was lost once: twelve requests stood in the queue, and QEMU 10.0 did not look until it
-            // was stopped and continued.
-            .args(["-device", "virtio-scsi-pci,num_queues=1,ioeventfd=off"])
             .args(["-blockdev", &file])
-            .args(["-device", &format!("scsi-hd,drive=root,rotation_rate={turns}")])
             .arg("-kernel")
             .arg(&loaded.kernel)
             .arg("-initrd")
             .arg(&loaded.initramfs)
             .args(["-append", &words.join(" ")]);
+        match setup.bus {
+            // By ioeventfd a notification was lost once: twelve requests stood in the queue, and QEMU 10.0 did not look until it
+            // was stopped and continued.
+            Bus::Scsi => command
+                .args(["-device", "virtio-scsi-pci,num_queues=1,ioeventfd=off"])
+                .args(["-device", &format!("scsi-hd,drive=root,rotation_rate={turns}")]),
+            Bus::Nvme => command.args(["-device", "nvme,drive=root,serial=headstart-lab"]),
+        };
         if boot.display {
             command.args(["-device", "VGA", "-device", "virtio-tablet-pci"]);
         }

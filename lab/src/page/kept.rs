@@ -114,6 +114,12 @@ pub struct KeptSetup {
     /// L = this / max(warm, T_io).
     #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "L")]
     pub above_best: Vec<f64>,
+    /// The least time that any order of reads could give the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor_s: Option<f64>,
+    /// L* = this / the floor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "L*")]
+    pub above_floor: Vec<f64>,
     /// Bytes read beyond the base's, as a share of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_read: Option<f64>,
@@ -247,6 +253,8 @@ fn setup(s: &Summary) -> KeptSetup {
         over_earlier: list(s.over_earlier),
         recovered: list(s.recovered),
         above_best: list(s.above_best),
+        floor_s: s.floor_seconds.map(round),
+        above_floor: list(s.above_floor),
         more_read: s.more_read.map(round),
     }
 }

@@ -1,9 +1,11 @@
 //! The project's pages of figures: made of templates and of what was kept of experiments, so that no figure is typed by hand.
 //!
 //! `docs/measurements.in.md` is the page's prose, with places for figures in double braces: `{{speed NAME SETUP}}` and
-//! `{{cost NAME SETUP}}` (tables of `docs/results/NAME.toml`), `{{missed}}` (the goals missed in all of those), `{{commit}}`,
+//! `{{cost NAME SETUP}}` (tables of `docs/results/NAME.toml`), `{{picture NAME SETUP}}` (bars of the same, in `docs/results/NAME.svg`),
+//! `{{missed}}` (the goals missed in all of those), `{{commit}}`,
 //! `{{earlier}}`, `{{date}}`, `{{host}}`. In `README.md` two parts between comments are the demo's picture and output.
 
+mod bars;
 mod demo;
 mod kept;
 mod tables;
@@ -50,7 +52,11 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
         true => Kept::load(&results, name).map(Some),
         false => Ok(None),
     };
-    let (measurements, commit) = fill(&text, &kept).with_context(|| template.display().to_string())?;
+    let Filled {
+        text: measurements,
+        commit,
+        pictures,
+    } = fill(&text, &kept).with_context(|| template.display().to_string())?;
     let demo = Kept::load(&results, DEMO)?.without_earlier();
     ensure!(
         demo.commit == commit,
@@ -64,7 +70,7 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
     for (name, part) in [("picture", picture), ("output", output)] {
         text = between(&text, name, &part).with_context(|| readme.display().to_string())?;
     }
-    Ok(vec![
+    let mut pages = vec![
         Page {
             path: docs.join("measurements.md"),
             text: measurements,
@@ -74,7 +80,12 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
             text: demo::picture(&demo)?,
         },
         Page { path: readme, text },
-    ])
+    ];
+    pages.extend(pictures.into_iter().map(|(name, text)| Page {
+        path: results.join(name),
+        text,
+    }));
+    Ok(pages)
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -90,12 +101,21 @@ fn places(template: &str) -> Vec<&str> {
 /// In the place of a table of which nothing is kept: figures of an earlier build are dropped, not shown.
 const NOT_MEASURED: &str = "Not measured of this build: `make measure` does it.";
 
-/// Fills a template; `load` gives what was kept under a name, if anything was. Returns the text and the commit that its figures are of.
-fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<(String, String)> {
+/// A template with its figures.
+struct Filled {
+    text: String,
+    /// What the figures are of.
+    commit: String,
+    /// Names and texts of the pictures that belong beside the results.
+    pictures: Vec<(String, String)>,
+}
+
+/// Fills a template; `load` gives what was kept under a name, if anything was.
+fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<Filled> {
     let places = places(template);
     let mut all: Vec<Kept> = Vec::new();
     for place in &places {
-        if let ["speed" | "cost", name, _] = place.split_whitespace().collect::<Vec<_>>()[..] {
+        if let ["speed" | "cost" | "picture", name, _] = place.split_whitespace().collect::<Vec<_>>()[..] {
             if !all.iter().any(|kept| kept.experiment == name) {
                 all.extend(load(name)?);
             }
@@ -116,6 +136,7 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<(
         );
     }
     let mut text = template.to_owned();
+    let mut pictures = Vec::new();
     for place in places {
         let table = |name: &str, of: &dyn Fn(&Kept) -> String| {
             let kept = all.iter().find(|kept| kept.experiment == name);
@@ -124,6 +145,14 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<(
         let value = match place.split_whitespace().collect::<Vec<_>>()[..] {
             ["speed", name, setup] => table(name, &|kept| tables::speed(kept, setup)),
             ["cost", name, setup] => table(name, &|kept| tables::cost(kept, setup)),
+            ["picture", name, setup] => {
+                let file = format!("{name}.svg");
+                let kept = all.iter().find(|kept| kept.experiment == name);
+                pictures.extend(kept.map(|kept| (file.clone(), bars::bars(kept, setup))));
+                table(name, &|kept| {
+                    format!("![{}](results/{file})", bars::words(kept, setup))
+                })
+            }
             ["missed"] => tables::missed(&all.iter().collect::<Vec<_>>()),
             ["commit"] => first.commit.clone(),
             ["earlier"] => first.earlier.clone().unwrap_or_else(|| "none".to_owned()),
@@ -135,12 +164,16 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<(
                 .to_owned(),
             ["host"] => first.host.shown(),
             _ => bail!(
-                "{{{{{place}}}}}: there are speed NAME SETUP, cost NAME SETUP, missed, commit, earlier, date and host"
+                "{{{{{place}}}}}: there are speed NAME SETUP, cost NAME SETUP, picture NAME SETUP, missed, commit, earlier, date and host"
             ),
         };
         text = text.replacen(&format!("{{{{{place}}}}}"), value.trim_end(), 1);
     }
-    Ok((text, first.commit.clone()))
+    Ok(Filled {
+        text,
+        commit: first.commit.clone(),
+        pictures,
+    })
 }
 
 /// `text` with `part` between the comments `<!-- NAME: … -->` and `<!-- /NAME -->`.
@@ -174,9 +207,8 @@ mod tests {
 
     #[test]
     fn a_place_that_nobody_knows_is_an_error() {
-        let error = fill("{{sped a b}}", &|_| bail!("not asked"))
-            .unwrap_err()
-            .to_string();
+        let filled = fill("{{sped a b}}", &|_| bail!("not asked"));
+        let error = filled.err().unwrap().to_string();
         assert!(error.contains("no table"), "{error}");
     }
 }

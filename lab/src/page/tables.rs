@@ -6,25 +6,32 @@ use super::kept::{Kept, KeptCase, KeptGoal, KeptSetup};
 use crate::experiment::Figure;
 use crate::setup::EARLIER;
 
+/// In the place of what there is not.
+const NONE: &str = "–";
+
 /// Starts and boots: one row for each case, those that miss a goal first.
 pub fn speed(kept: &Kept, with: &str) -> String {
     let mut text = format!(
-        "| | n | cold, s | {with}, s (least–most) | warm, s | over the build before (95 %) | R (95 %) | L (95 %) | goal | read beyond cold | goal |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|\n"
+        "| | n | cold, s | {with}, s (least–most) | warm, s | over the build before (95 %) | R (95 %) | L (95 %) | L* (95 %) | goal | read beyond cold | goal |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n"
     );
     for case in missed_first(kept, with) {
         let Some(own) = case.setup(with) else { continue };
         let median = |name: Option<&str>| {
             let setup = name.and_then(|name| case.setup(name));
-            setup.map_or("–".to_owned(), |s| format!("{:.2}", s.median_s))
+            setup.map_or(NONE.to_owned(), |s| format!("{:.2}", s.median_s))
         };
         let [best, best_goal] = goal(case, with, Figure::AboveBest, &own.above_best);
+        let [star, star_goal] = goal(case, with, Figure::AboveFloor, &own.above_floor);
+        // Of one that was kept when no floor was known.
+        let best_goal = [star_goal, best_goal].into_iter().find(|goal| goal != NONE);
+        let best_goal = best_goal.unwrap_or(NONE.into());
         let more: Vec<f64> = own.more_read.into_iter().collect();
         let [more, more_goal] = goal(case, with, Figure::MoreRead, &more);
         let over = goal(case, with, Figure::OverEarlier, &own.over_earlier)[0].clone();
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {:.2} ({:.2}–{:.2}) | {} | {over} | {} | {best} | {best_goal} | {more} | {more_goal} |",
+            "| {} | {} | {} | {:.2} ({:.2}–{:.2}) | {} | {over} | {} | {best} | {star} | {best_goal} | {more} | {more_goal} |",
             case.shown(),
             own.n,
             median(Some(&kept.base)),
@@ -51,7 +58,7 @@ pub fn cost(kept: &Kept, with: &str) -> String {
             goal(case, with, Figure::ExtraMs, &milliseconds(own)).map(|cell| cell.replace(" ms", ""));
         let [ratio, ratio_goal] = goal(case, with, Figure::Ratio, &own.median_ratio);
         let before = case.setup(&format!("{with}{EARLIER}"));
-        let before = before.map_or("–".to_owned(), |s| {
+        let before = before.map_or(NONE.to_owned(), |s| {
             value(Figure::ExtraMs, &milliseconds(s)).replace(" ms", "")
         });
         let _ = writeln!(
@@ -125,7 +132,7 @@ fn goal(case: &KeptCase, with: &str, figure: Figure, measured: &[f64]) -> [Strin
     match own {
         Some(goal) if goal.missed() => [format!("**{shown}**"), bound(goal)],
         Some(goal) => [shown, bound(goal)],
-        None => [shown, "–".to_owned()],
+        None => [shown, NONE.to_owned()],
     }
 }
 
@@ -143,7 +150,7 @@ fn value(figure: Figure, list: &[f64]) -> String {
             figure.shown(high).trim_end_matches(" ms")
         ),
         [value, ..] => figure.shown(value),
-        [] => "–".to_owned(),
+        [] => NONE.to_owned(),
     }
 }
 
@@ -151,7 +158,7 @@ fn percent(list: &[f64]) -> String {
     match *list {
         [value, low, high] => format!("{:.0} % ({:.0}…{:.0})", value * 100.0, low * 100.0, high * 100.0),
         [value, ..] => format!("{:.0} %", value * 100.0),
-        [] => "–".to_owned(),
+        [] => NONE.to_owned(),
     }
 }
 

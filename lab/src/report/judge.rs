@@ -67,6 +67,7 @@ fn figure(goal: &Goal, case: &CaseReport) -> Option<Estimate> {
     let setup = case.setup(&goal.setup).filter(|setup| setup.n > 0)?;
     match goal.figure {
         Figure::AboveBest => setup.above_best,
+        Figure::AboveFloor => setup.above_floor,
         Figure::OverEarlier => setup.over_earlier.filter(|_| setup.n >= TELLING),
         Figure::Ratio => setup.median_ratio,
         Figure::ExtraMs => setup.median_difference.map(|seconds| seconds.times(1000.0)),

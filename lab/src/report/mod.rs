@@ -18,7 +18,7 @@ pub use plot::plots;
 pub use published::{Figures, against};
 pub use table::table;
 
-use crate::experiment::{Begun, Directory, Run};
+use crate::experiment::{Begun, Directory, Floors, Run, floors};
 use crate::setup::EARLIER;
 use crate::stats::{bootstrap, centre, deviation, mean, median, outliers, pick};
 
@@ -147,6 +147,10 @@ pub struct Summary {
     pub recovered: Option<Estimate>,
     /// L = this / max(warm, T_io), of medians.
     pub above_best: Option<Estimate>,
+    /// The least time that any order of reads could give the start on this disk, as headstart reckons it.
+    pub floor_seconds: Option<f64>,
+    /// L* = this / the floor, of medians.
+    pub above_floor: Option<Estimate>,
     /// In order of time.
     pub marks: Vec<MarkSummary>,
 }
@@ -154,10 +158,27 @@ pub struct Summary {
 impl Report {
     /// Sums up what `directory` holds.
     pub fn read(directory: &Path) -> Result<Report> {
-        Ok(Report::new(
-            Directory::begun(directory)?,
-            Directory::runs(directory)?,
-        ))
+        let mut report = Report::new(Directory::begun(directory)?, Directory::runs(directory)?);
+        report.hold_against(&floors(directory)?);
+        Ok(report)
+    }
+
+    fn hold_against(&mut self, floors: &Floors) {
+        for case in &mut self.cases {
+            for own in &mut case.setups {
+                let floor = floors.get(&case.name).and_then(|setups| setups.get(&own.setup));
+                let Some(floor) = floor.copied().filter(|floor| *floor > 0.0) else {
+                    continue;
+                };
+                let runs = counted(&self.experiment, &own.setup, &case.runs);
+                let times: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
+                own.floor_seconds = Some(floor);
+                own.above_floor = (!times.is_empty()).then(|| Estimate {
+                    value: median(&times) / floor,
+                    interval: bootstrap(times.len(), |draw| median(&pick(&times, draw)) / floor),
+                });
+            }
+        }
     }
 
     /// Sums up `runs`.
@@ -190,21 +211,30 @@ impl Report {
         }
     }
 
-    /// Writes `results.json`, `times.svg` and `distribution.svg` into `directory`.
+    /// Writes `results.json` and plots into `directory`: `times.svg`, `distribution.svg`, and where cases differ in memory `memory.svg`.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let mut json = serde_json::to_string_pretty(self)?;
         json.push('\n');
-        let [times, distribution] = plots(self)?;
-        for (name, text) in [
-            ("results.json", json),
-            ("times.svg", times),
-            ("distribution.svg", distribution),
-        ] {
-            let path = directory.join(name);
-            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        }
-        Ok(())
+        write(directory, "results.json", &json)?;
+        (plots(self).iter()).try_for_each(|(name, plot)| write(directory, name, plot))
     }
+
+    /// Writes `gains.svg` into `directory`, ours beside those that others published; nothing where the experiment repeats none.
+    pub fn write_gains(&self, directory: &Path, figures: &Figures) -> Result<()> {
+        match published::gains(self, figures)? {
+            gains if gains.is_empty() => Ok(()),
+            gains => write(
+                directory,
+                "gains.svg",
+                &plot::gains(self, &gains, &figures.source),
+            ),
+        }
+    }
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
+    let path = directory.join(name);
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
 }
 
 impl CaseReport {
@@ -376,6 +406,8 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         over_earlier: earlier.map(|rows| estimate(&rows, |row| row[0] / row[1], centre)),
         recovered,
         above_best,
+        floor_seconds: None,
+        above_floor: None,
         marks: marks(&own),
     }
 }

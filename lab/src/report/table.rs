@@ -60,7 +60,7 @@ fn case(case: &CaseReport, base: &str, goals: &[Goal]) -> String {
     let against = format!("less {base}, s (95 %)");
     let _ = writeln!(
         text,
-        "{:<width$} {:>3} {:>8} {:>6} {:>8} {:>8} {:>8} {:>7} {:>7} {:>7} {:>7}  {against:<26} {:>8}  {:<18} {:>5}",
+        "{:<width$} {:>3} {:>8} {:>6} {:>8} {:>8} {:>8} {:>7} {:>7} {:>7} {:>7}  {against:<26} {:>8}  {:<18} {:>5} {:>5}",
         "setup",
         "n",
         "mean s",
@@ -74,7 +74,8 @@ fn case(case: &CaseReport, base: &str, goals: &[Goal]) -> String {
         "blocked",
         "of it",
         "R (95 %)",
-        "L"
+        "L",
+        "L*"
     );
     for s in &case.setups {
         if s.n == 0 {
@@ -85,7 +86,7 @@ fn case(case: &CaseReport, base: &str, goals: &[Goal]) -> String {
             .relative
             .map_or(String::new(), |r| format!("{:+.1} %", r.value * 100.0));
         let line = format!(
-            "{:<width$} {:>3} {:>8.3} {:>6} {:>8.3} {:>8.3} {:>8.3} {:>7.0} {:>7.1} {:>7.2} {:>7}  {:<26} {of_it:>8}  {:<18} {:>5}",
+            "{:<width$} {:>3} {:>8.3} {:>6} {:>8.3} {:>8.3} {:>8.3} {:>7.0} {:>7.1} {:>7.2} {:>7}  {:<26} {of_it:>8}  {:<18} {:>5} {:>5}",
             s.setup,
             s.n,
             s.mean,
@@ -100,6 +101,7 @@ fn case(case: &CaseReport, base: &str, goals: &[Goal]) -> String {
             s.difference.map_or(String::new(), |d| estimate(d, 1.0, 3, "")),
             s.recovered.map_or(String::new(), |r| estimate(r, 100.0, 0, " %")),
             s.above_best.map_or(String::new(), |l| format!("{:.2}", l.value)),
+            s.above_floor.map_or(String::new(), |l| format!("{:.2}", l.value)),
         );
         let _ = writeln!(text, "{}", line.trim_end());
     }
