@@ -1,13 +1,17 @@
-//! Whether this boot is bypassed, found out before anything of headstart is read: by a file of four lines
-//! (`headstart_store::Bypass`).
+//! Whether this boot is bypassed, found out before anything of headstart is read: by a file of five lines
+//! (`headstart_store::Bypass`), or because nothing is known of boots and nothing could be kept.
 
-use super::{call, close, number, open};
+use super::{call, close, number, open, room};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
 /// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is bypassed. From the directory that the
 /// program is started in: the root itself, or in an initramfs the one that follows.
 const BYPASS: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/bypass";
+const PLAN: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/plan";
+/// Where all of that is kept.
+const STATE: &CStr = c"var/lib/headstart";
+const MACHINE_ID: &CStr = c"etc/machine-id";
 const CONFIGURATION: &CStr = c"etc/headstart/headstart.toml";
 /// The kernel command line, and what stands for it in a container.
 const COMMAND_LINES: [&CStr; 2] = [c"/proc/cmdline", c"/proc/1/cmdline"];
@@ -32,9 +36,9 @@ pub fn is_bypassed(is_said: impl FnOnce() -> bool) -> bool {
     let mut room = Room::uninit();
     let mut lines = read(BYPASS, &mut room).iter().copied();
     let Some(every) = decimal(&mut lines) else {
-        return false;
+        return is_in_vain() && !is_said() && !is_configured();
     };
-    if !is_this_kernel(&mut lines) || is_said() || is_configured() {
+    if !is_this_kernel(&mut lines) || !is_this_machine(&mut lines) || is_said() || is_configured() {
         return false;
     }
     let draw = draw().or_else(|| {
@@ -47,6 +51,25 @@ pub fn is_bypassed(is_said: impl FnOnce() -> bool) -> bool {
     });
     draw.and_then(|draw| draw.checked_rem(every))
         .is_some_and(|rest| rest != 0)
+}
+
+/// Whether there is no plan, and no room for what this boot would teach.
+fn is_in_vain() -> bool {
+    // A `struct statfs` of 64 bits each, of which nine are here and the rest a few more.
+    let mut found = [0u64; 15];
+    let arguments = [STATE.as_ptr() as usize, found.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: a string, and room for a `struct statfs`.
+    if open(PLAN).map(close).is_some() || unsafe { call(number::STATFS, arguments) } < 0 {
+        return false;
+    }
+    let [_, block, _, free_blocks, _, inodes, free_inodes, ..] = found;
+    let room = room::Room {
+        block,
+        free_blocks,
+        inodes,
+        free_inodes,
+    };
+    !room.is_enough()
 }
 
 /// A number, up to the end of its line.
@@ -73,6 +96,20 @@ fn is_this_kernel(line: &mut impl Iterator<Item = u8>) -> bool {
                 return false;
             }
             release = release.add(1);
+        }
+    }
+    line.next() == Some(b'\n')
+}
+
+/// Whether the line is this machine's name, as an image that is started on another has another or none; empty where there is none.
+fn is_this_machine(line: &mut impl Iterator<Item = u8>) -> bool {
+    let mut room = Room::uninit();
+    for byte in read(MACHINE_ID, &mut room) {
+        if *byte == b'\n' {
+            break;
+        }
+        if line.next() != Some(*byte) {
+            return false;
         }
     }
     line.next() == Some(b'\n')
@@ -159,9 +196,40 @@ fn has_word(path: &CStr) -> bool {
     true
 }
 
-/// Whether there is a configuration, which may say that nothing is bypassed.
-pub fn is_configured() -> bool {
-    open(CONFIGURATION).map(close).is_some()
+/// Whether the configuration says something, which may be that nothing is bypassed: has a line that is neither empty nor a comment nor
+/// a table's name.
+fn is_configured() -> bool {
+    let Some(file) = open(CONFIGURATION) else {
+        return false;
+    };
+    let mut room = Room::uninit();
+    let mut begins = true;
+    for _ in 0..MOST_PARTS {
+        let bytes = next(file, &mut room);
+        for byte in bytes {
+            match byte {
+                b'\n' => begins = true,
+                b' ' | b'\t' | b'\r' => {}
+                b'#' | b'[' if begins => begins = false,
+                _ if begins => {
+                    close(file);
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        if bytes.is_empty() {
+            close(file);
+            return false;
+        }
+    }
+    close(file);
+    true
+}
+
+/// Has the configuration looked up, which headstart asks for.
+pub fn look_up_configuration() {
+    open(CONFIGURATION).map(close);
 }
 
 /// The beginning of a file; nothing if it cannot be read.

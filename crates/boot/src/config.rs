@@ -1,15 +1,12 @@
 //! /etc/headstart/headstart.toml: what boots leave out and record. Everything has a default, and the file need not exist.
 
 use headstart_model::FilePath;
-use headstart_store::read_bounded;
+use headstart_session::config;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::path::Path;
 
-/// Where it is.
-pub const FILE: &str = "/etc/headstart/headstart.toml";
-
-/// The most bytes of it: a line for each of a thousand paths.
-const MOST: u64 = 64 << 10;
+pub use config::FILE;
 
 /// The file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -17,6 +14,8 @@ const MOST: u64 = 64 << 10;
 pub struct Config {
     /// What is about boots.
     pub boot: Boot,
+    /// What is about programs, the daemon looks at.
+    programs: IgnoredAny,
 }
 
 /// `[boot]`.
@@ -54,19 +53,7 @@ impl Boot {
 
 /// Reads it. What is wrong with it is told, and the defaults hold: a boot has nobody to ask.
 pub fn read(path: &Path, tell: &mut dyn FnMut(String)) -> Config {
-    let mut wrong = |error: String| {
-        tell(format!("{}: {error}; the defaults hold", path.display()));
-        Config::default()
-    };
-    let text = match read_bounded(path, MOST) {
-        Ok(Some(bytes)) => String::from_utf8(bytes),
-        Ok(None) => return Config::default(),
-        Err(error) => return wrong(error.to_string()),
-    };
-    match text {
-        Ok(text) => parse(&text).unwrap_or_else(wrong),
-        Err(error) => wrong(error.to_string()),
-    }
+    config::read(path, tell, parse)
 }
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -96,6 +83,7 @@ mod tests {
     #[test]
     fn what_is_not_said_has_its_default() {
         assert_eq!(parse(""), Ok(Config::default()));
+        assert_eq!(parse("[programs]\nmetrics = 7"), Ok(Config::default()));
         let it = parse("[boot]\nexclude = [\"/srv/cache\"]\n").unwrap().boot;
         assert_eq!((it.exclude.len(), it.control_every), (1, 10));
         assert_eq!(it.excluded(Path::new("/state")).len(), 2);

@@ -3,11 +3,16 @@
 use crate::cmdline::{Wish, wish};
 use crate::config::{self, Config};
 use crate::last::Place;
+use crate::program::room::Room;
 use crate::this_boot;
-use headstart_session::bypass::kernel;
+use headstart_session::bypass::{kernel, machine};
 use headstart_session::decide::{Decision, Known, decide};
 use headstart_store::{KeyDir, Store};
+use rustix::fs::statfs;
 use std::path::Path;
+
+/// Its name in the directory of a key; `headstart-init` looks for it too.
+const PLAN: &str = "plan";
 
 /// Whether this boot is bypassed. Reads a file that is there only while boots are, and what may overrule it if it is.
 pub fn is_bypassed(store: &Store, place: Place) -> bool {
@@ -15,11 +20,37 @@ pub fn is_bypassed(store: &Store, place: Place) -> bool {
     let quiet = &mut |_| {};
     let Ok(key) = this_boot::key() else { return false };
     let kept = store.key(&key);
-    if kept.bypass().is_none() {
+    let in_vain = why_in_vain(store, &kept).is_some();
+    if kept.bypass().is_none() && !in_vain {
         return false;
     }
     let (wish, config) = (wish(place, quiet), config::read(Path::new(config::FILE), quiet));
+    if in_vain && wish == Wish::Usual && config.boot.control_every != 0 {
+        return true;
+    }
     matches!(of_boot(&kept, wish, &config, true), Decision::Bypass(_))
+}
+
+/// Why it is in vain to record a boot, if nothing is known of boots: what it would teach could not be kept. To begin costs what it costs
+/// each time, a tenth of a boot where requests are slow.
+pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
+    if kept.path().join(PLAN).exists() {
+        return None;
+    }
+    // Where it is not there yet, it may be on a file system that is not mounted yet.
+    let found = statfs(store.root()).ok()?;
+    let room = Room {
+        block: u64::try_from(found.f_bsize).unwrap_or(0),
+        free_blocks: found.f_bfree,
+        inodes: found.f_files,
+        free_inodes: found.f_ffree,
+    };
+    (!room.is_enough()).then(|| {
+        format!(
+            "nothing is known of boots, and there is no room in {} to keep what one would teach",
+            store.root().display()
+        )
+    })
 }
 
 /// What is done for this boot. What somebody has decided on the kernel command line overrules what was learned.
@@ -30,8 +61,11 @@ pub fn of_boot(kept: &KeyDir, wish: Wish, config: &Config, has_plan: bool) -> De
         _ => {}
     }
     decide(&Known {
+        // Boots are switched off by `boot disable`.
+        enabled: true,
         bypass: kept.bypass().as_ref(),
         kernel: &kernel(),
+        machine: &machine(),
         turns: kept.turns(),
         control_every: if wish == Wish::Usual {
             config.boot.control_every

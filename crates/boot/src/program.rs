@@ -3,13 +3,34 @@
 /// It; empty for processors that it has not been written for.
 pub const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/headstart-init"));
 
+#[path = "../init/room.rs"]
+pub mod room;
 #[cfg(test)]
 #[path = "../init/wait.rs"]
 mod wait;
 
 #[cfg(test)]
 mod tests {
+    use super::room::Room;
     use super::wait::Wait;
+
+    #[test]
+    fn a_file_system_without_bytes_or_inodes_has_no_room() {
+        let room = |free_blocks, inodes, free_inodes| Room {
+            block: 4096,
+            free_blocks,
+            inodes,
+            free_inodes,
+        };
+        assert!(room(1024, 1000, 16).is_enough());
+        assert!(!room(1023, 1000, 16).is_enough(), "4 MiB");
+        assert!(!room(1 << 20, 1000, 15).is_enough());
+        assert!(
+            room(1024, 0, 0).is_enough(),
+            "btrfs makes inodes as they are needed"
+        );
+        assert!(room(u64::MAX, 0, 0).is_enough(), "no overflow");
+    }
 
     #[test]
     fn audit_10_process_1_goes_on_after_an_absolute_time_whatever_words_come() {

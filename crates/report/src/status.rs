@@ -6,6 +6,7 @@ use crate::table::{Table, Tint, section};
 use headstart_learn::verdict::start::{LeftOut, WARM, resident};
 use headstart_learn::verdict::{Comparison, ENOUGH_WITH, ENOUGH_WITHOUT, Group, Verdict};
 use headstart_model::Outcome;
+use headstart_model::floor::{Above, Floor};
 use headstart_model::outcome::Mode;
 use serde::Serialize;
 
@@ -20,8 +21,12 @@ pub struct KeyStatus {
     pub plan: Option<PlanStatus>,
     /// Traces kept.
     pub traces: usize,
+    /// The floor of its last start with a replay whose trace is kept, where that was asked for.
+    pub floor: Option<FloorStatus>,
     /// Whether prefetching pays.
     pub comparison: Comparison,
+    /// Whether anything is done for its starts: a user may have said otherwise.
+    pub enabled: bool,
     /// Why starts are bypassed; `None` if they are not.
     pub bypass: Option<Bypass>,
     /// The outcomes kept, oldest first.
@@ -54,6 +59,43 @@ pub struct PlanStatus {
     pub data_bytes: u64,
     /// Metadata bytes they read.
     pub metadata_bytes: u64,
+}
+
+/// The floor of a start, beside the time that it took.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FloorStatus {
+    /// When the start began, nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// How long it took, nanoseconds.
+    pub took_ns: u64,
+    /// Its floor, by the files and devices as they are now.
+    pub floor: Floor,
+    /// Where its time above that went; `None` for a start without a replay, or with most of what it needs in memory.
+    pub above: Option<Above>,
+}
+
+impl FloorStatus {
+    /// For people.
+    fn text(&self, now_unix_ns: u64) -> String {
+        let floor_ns = self.floor.floor_ns;
+        let mut text = format!(
+            "{}; the start {} took {}",
+            duration(floor_ns),
+            ago(self.started_unix_ns, now_unix_ns),
+            duration(self.took_ns)
+        );
+        // One that found much in memory had a lower floor.
+        if self.took_ns >= floor_ns {
+            text += &format!(", {:.2} times that", self.took_ns as f64 / floor_ns.max(1) as f64);
+        }
+        let most = self
+            .above
+            .and_then(|above| above.parts().into_iter().max_by_key(|(_, ns)| *ns));
+        if let Some((cause, ns)) = most.filter(|(_, ns)| *ns > 0) {
+            text += &format!("; above it mostly {cause}, {}", duration(ns));
+        }
+        text
+    }
 }
 
 /// Why starts are bypassed.
@@ -131,6 +173,9 @@ fn left_out(left_out: &LeftOut) -> Option<String> {
     .collect();
     (!parts.is_empty()).then(|| format!("starts: {}", parts.join(", ")))
 }
+
+/// Of a key that somebody has disabled.
+const DISABLED: &str = "nothing is done for its starts, until `headstart apps enable`";
 
 /// Replays that are shown by their gain, at most.
 const GAINS: usize = 16;
@@ -212,7 +257,9 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
         ("verdict", verdict(&status.comparison)),
     ];
     lines.extend(gained(status).map(|gained| ("gains", gained)));
+    lines.extend(status.floor.map(|floor| ("floor", floor.text(now_unix_ns))));
     lines.extend(left_out(&status.comparison.left_out).map(|starts| ("not compared", starts)));
+    lines.extend((!status.enabled).then(|| ("disabled", DISABLED.to_string())));
     lines.extend(status.bypass.iter().map(|bypass| ("bypassed", bypass.text())));
     let mut facts = Table::new(&["", ""]).wrapped().coloured(coloured);
     for (name, value) in lines {
@@ -258,6 +305,7 @@ pub fn list(all: &[KeyStatus], now_unix_ns: u64, coloured: bool) -> String {
         );
         let known = format!("{runs} runs, {prefetched} prefetched, last {last}");
         let verdict = match &status.bypass {
+            _ if !status.enabled => format!("disabled: {DISABLED}"),
             None => verdict(&status.comparison),
             Some(bypass) => format!("bypassed: {}", bypass.why),
         };
@@ -265,7 +313,9 @@ pub fn list(all: &[KeyStatus], now_unix_ns: u64, coloured: bool) -> String {
         lines.row(["", &known]);
         gained(status).iter().for_each(|gained| lines.row(["", gained]));
         lines.row(["", &verdict]);
-        if let Some(tint) = tint(status.comparison.verdict).filter(|_| status.bypass.is_none()) {
+        if let Some(tint) =
+            tint(status.comparison.verdict).filter(|_| status.bypass.is_none() && status.enabled)
+        {
             lines.tint(tint);
         }
         out += &format!("{name}{lines}");
@@ -337,7 +387,9 @@ mod tests {
             profile: None,
             plan: None,
             traces: 1,
+            floor: None,
             comparison,
+            enabled: true,
             bypass: None,
             outcomes: vec![
                 outcome(1200, Mode::Replay, 0),
@@ -377,6 +429,40 @@ mod tests {
         assert!(coloured.contains("\u{1b}[32mverdict"), "{coloured}");
         assert_eq!(coloured.replace("\u{1b}[32m", "").replace("\u{1b}[0m", ""), plain);
         assert!(list(&all, 1, true).contains("\u{1b}[32m"));
+    }
+
+    #[test]
+    fn the_floor_stands_beside_the_time_that_a_start_took() {
+        const MS: u64 = 1_000_000;
+        let mut floor = FloorStatus {
+            started_unix_ns: 0,
+            took_ns: 1500 * MS,
+            floor: Floor {
+                floor_ns: 1000 * MS,
+                ..Floor::default()
+            },
+            above: Some(Above {
+                took_ns: 1500 * MS,
+                own_ns: 100 * MS,
+                order_ns: 400 * MS,
+                ..Above::default()
+            }),
+        };
+        let now = 3 * 60 * 1000 * MS;
+        let told = floor.text(now);
+        assert!(told.starts_with("1.00 s; the start "), "{told}");
+        assert!(
+            told.ends_with(" took 1.50 s, 1.50 times that; above it mostly order, 400 ms"),
+            "{told}"
+        );
+        (floor.took_ns, floor.above) = (900 * MS, None);
+        assert!(floor.text(now).ends_with(" took 900 ms"), "{}", floor.text(now));
+        let it = KeyStatus {
+            floor: Some(floor),
+            ..status()
+        };
+        let text = text(&it, now, false);
+        assert!(text.lines().any(|line| line.starts_with("floor ")), "{text}");
     }
 
     #[test]

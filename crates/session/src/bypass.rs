@@ -7,6 +7,7 @@ use headstart_model::machine::DeviceClass;
 use headstart_model::plan::{Plan, Request};
 use headstart_store::Bypass;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// The most of a boot that its replay, with headstart's own beginning, may take the device, or it cannot pay: something is
 /// always computed before the first page is there and after the last. Not less: what is needed first is read first, and
@@ -27,6 +28,12 @@ const LEAST_SAVED: f64 = 0.05;
 
 /// A re-evaluation costs a tenth of a boot and more: at this share of the starts without a replay it comes to less than one in a hundred.
 const MOST_SELDOM: u32 = 4;
+
+/// More than machine-id(5) has, bytes.
+const MACHINE_ID: u64 = 256;
+
+/// After so many starts in a row that taught nothing the next one hardly will.
+const MOST_UNTAUGHT: usize = 3;
 
 /// How much a boot by itself reads at once, bytes, on average: faults, small files and the kernel's first guesses at reading
 /// ahead. The container of the lab, which reads 31.3 MiB in 911 requests, comes to 35 KiB.
@@ -58,15 +65,9 @@ pub fn decide(
     if every == 0 {
         return None;
     }
-    let bypass = |replay, why| Bypass {
-        every,
-        kernel: kernel(),
-        replay,
-        why,
-    };
     let too_little = |alone: &Alone| too_little(alone, &Device::of(plan?, alone.rest_ns));
     if let Some(why) = alone.and_then(too_little) {
-        return Some(bypass(false, why));
+        return Some(here(every, false, why));
     }
     let (with, without) = slower(outcomes)?;
     let why = format!(
@@ -74,13 +75,37 @@ pub fn decide(
         duration(with),
         duration(without)
     );
-    Some(bypass(true, why))
+    Some(here(every, true, why))
+}
+
+/// The bypass of starts of which nothing is known and the last few taught nothing, whatever the reason: each would cost what recording
+/// costs, for nothing.
+pub fn untaught(outcomes: &[Outcome], every: u32) -> Option<Bypass> {
+    let last = outcomes
+        .len()
+        .checked_sub(MOST_UNTAUGHT)
+        .and_then(|at| outcomes.get(at..))?;
+    let why = last.last()?.not_learned.as_ref()?;
+    let in_vain = every != 0 && last.iter().all(|outcome| outcome.not_learned.is_some());
+    let why = format!("nothing is known of them, and the last {MOST_UNTAUGHT} taught nothing: {why}");
+    in_vain.then(|| here(every, false, why))
+}
+
+/// A bypass on this machine, with the kernel that runs.
+fn here(every: u32, replay: bool, why: String) -> Bypass {
+    Bypass {
+        every,
+        kernel: kernel(),
+        machine: machine(),
+        replay,
+        why,
+    }
 }
 
 /// A bypass that a re-evaluation has confirmed: what is found once more is looked for half as often, down to one start in
 /// `every` times [`MOST_SELDOM`].
 pub fn again(found: Bypass, before: Option<&Bypass>, every: u32) -> Bypass {
-    let known = before.filter(|before| before.kernel == found.kernel);
+    let known = before.filter(|before| before.kernel == found.kernel && before.machine == found.machine);
     let seldom = |before: &Bypass| before.every.max(every).saturating_mul(2);
     let every = known.map_or(every, |before| {
         seldom(before).min(every.saturating_mul(MOST_SELDOM))
@@ -157,6 +182,17 @@ impl Device {
 /// How long the devices of a plan take, added up, to read all of it as a start by itself does, nanoseconds.
 pub fn alone_ns(plan: &Plan<'_>) -> u64 {
     Device::of(plan, u64::MAX).alone_ns
+}
+
+/// This machine, as /etc/machine-id names it; empty where nothing does.
+pub fn machine() -> String {
+    let bytes = headstart_store::read_bounded(Path::new("/etc/machine-id"), MACHINE_ID)
+        .ok()
+        .flatten();
+    let text = bytes
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .unwrap_or_default();
+    text.lines().next().unwrap_or_default().into()
 }
 
 /// The running kernel, as uname(2) calls its release.
@@ -302,10 +338,33 @@ mod tests {
     }
 
     #[test]
+    fn three_starts_in_a_row_that_teach_nothing_are_enough() {
+        let outcome = |why: &str| Outcome {
+            not_learned: (!why.is_empty()).then(|| why.into()),
+            ..Outcome::new(Key::new("boot").unwrap(), Mode::Record)
+        };
+        let after = |whys: &[&str]| {
+            let outcomes: Vec<Outcome> = whys.iter().map(|why| outcome(why)).collect();
+            untaught(&outcomes, 10)
+        };
+        let found = after(&["", "first", "second", "events were lost"]).unwrap();
+        assert!(found.why.ends_with("events were lost") && !found.replay && found.every == 10);
+        assert_eq!(after(&["one", "two"]), None);
+        assert_eq!(
+            after(&["one", "two", "three", ""]),
+            None,
+            "the last taught something"
+        );
+        assert_eq!(after(&["one", "", "two", "three"]), None);
+        assert_eq!(untaught(&[outcome("a"), outcome("b"), outcome("c")], 0), None);
+    }
+
+    #[test]
     fn what_is_found_again_is_looked_for_more_seldom() {
         let bypass = |every, kernel: &str| Bypass {
             every,
             kernel: kernel.into(),
+            machine: String::new(),
             replay: false,
             why: "no gain".into(),
         };

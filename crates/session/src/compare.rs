@@ -1,6 +1,7 @@
 //! What devices read during a start, whose it is, and whether the plan had it: where that comes from, joined.
 
 use crate::keys;
+use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
 use headstart_compare::blktrace::{Reader, Start};
 use headstart_compare::{Comparison, Input, compare, of_activity, wanted};
@@ -17,7 +18,7 @@ use rustix::fs::OFlags;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufReader, IsTerminal, Write, stderr};
+use std::io::{BufReader, stderr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -46,12 +47,13 @@ pub fn reads(
     plan: Option<&PlanFile>,
     limit: Duration,
 ) -> Result<Comparison> {
+    let progress = Progress::begin();
     let (reads, lost) = match source {
         Source::Trace => of_activity(trace).context(
             "the trace does not tell what devices read: record it with `record --chart`, or give --blktrace or --live",
         )?,
-        Source::Blktrace(files) => (of_blktrace(trace, files)?, 0),
-        Source::Live(command) => live(command)?,
+        Source::Blktrace(files) => (of_blktrace(trace, files, &progress)?, 0),
+        Source::Live(command) => live(command, &progress)?,
     };
     let deadline = Instant::now() + limit;
     let mounts = MountTable::read().context("cannot read the mount table")?;
@@ -62,7 +64,7 @@ pub fn reads(
             let named = named(trace, &mounts, &place);
             match bytes.is_empty() {
                 true => place.part,
-                false => search(&mounts, place, &bytes, &named, deadline),
+                false => search(&mounts, place, &bytes, &named, deadline, &progress),
             }
         })
         .collect();
@@ -71,6 +73,7 @@ pub fn reads(
             "no file system of the trace is mounted from a block device now: mount what it was recorded on"
         );
     }
+    progress.tell("joining reads, their owners and the plan");
     let plan = plan.map(|file| file.plan()).transpose().context("the plan")?;
     Ok(compare(&Input {
         trace,
@@ -81,25 +84,18 @@ pub fn reads(
     })?)
 }
 
-/// Looks for owners, and on a terminal tells how far it is.
-fn search(mounts: &MountTable, place: Place, bytes: &[ByteRange], named: &Named, deadline: Instant) -> Part {
-    let shown = stderr().is_terminal();
-    let point = human::printable(&place.part.mount_point.to_string());
-    let tell = |left: u64| {
-        if shown {
-            // A terminal that is gone is no reason to end.
-            let _ = write!(
-                stderr(),
-                "\r{} of {point} without an owner yet\x1b[K",
-                human::bytes(left)
-            );
-        }
-    };
-    let part = find(mounts, place, bytes, named, deadline, &tell);
-    if shown {
-        let _ = write!(stderr(), "\r\x1b[K");
-    }
-    part
+/// Looks for owners, and tells how far it is.
+fn search(
+    mounts: &MountTable,
+    place: Place,
+    bytes: &[ByteRange],
+    named: &Named,
+    deadline: Instant,
+    progress: &Progress,
+) -> Part {
+    let point = place.part.mount_point.to_string();
+    let tell = |left: u64| progress.tell(&format!("{} of {point} without an owner yet", human::bytes(left)));
+    find(mounts, place, bytes, named, deadline, &tell)
 }
 
 /// The plan of the start that a trace is of; `None` if there is none. What is damaged goes to `tell`.
@@ -150,10 +146,11 @@ fn named(trace: &Trace, mounts: &MountTable, place: &Place) -> Named {
         .collect()
 }
 
-fn of_blktrace(trace: &Trace, files: &[PathBuf]) -> Result<Vec<BlockRead>> {
+fn of_blktrace(trace: &Trace, files: &[PathBuf], progress: &Progress) -> Result<Vec<BlockRead>> {
     let mut reader = Reader::default();
     for path in files {
         let name = path.display().to_string();
+        progress.tell(&format!("reading {name}"));
         // Of a pipe that nobody writes to one would wait for ever.
         let mut options = File::options();
         options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
@@ -172,7 +169,7 @@ fn of_blktrace(trace: &Trace, files: &[PathBuf]) -> Result<Vec<BlockRead>> {
 }
 
 /// Runs a command beside the kernel's events. Its standard output goes where errors go: the other is the report's.
-fn live(command: &[OsString]) -> Result<(Vec<BlockRead>, u64)> {
+fn live(command: &[OsString], progress: &Progress) -> Result<(Vec<BlockRead>, u64)> {
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stopped);
     // What ends the command by the terminal must not end the report.
@@ -190,10 +187,18 @@ fn live(command: &[OsString]) -> Result<(Vec<BlockRead>, u64)> {
             Some(started.with_context(|| format!("cannot start {}", program.to_string_lossy()))?)
         }
     };
+    let begun = Instant::now();
     loop {
         events.drain()?;
         let ended = match &mut child {
-            None => stopped.load(Ordering::Relaxed),
+            None => {
+                // A command writes there itself.
+                progress.tell(&format!(
+                    "counting what devices read for {} s, until an interrupt (Ctrl-C)",
+                    begun.elapsed().as_secs()
+                ));
+                stopped.load(Ordering::Relaxed)
+            }
             Some(child) => child.try_wait()?.is_some(),
         };
         if ended {

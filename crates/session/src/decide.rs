@@ -31,10 +31,14 @@ impl Decision {
 /// What is known of a start before it.
 #[derive(Clone, Debug)]
 pub struct Known<'a> {
+    /// Whether anything is done for starts of the key: a user may have said otherwise.
+    pub enabled: bool,
     /// Why starts of the key are bypassed, where they are.
     pub bypass: Option<&'a Bypass>,
     /// The running kernel, as uname(2) calls its release.
     pub kernel: &'a str,
+    /// This machine, as [`crate::bypass::machine`] names it.
+    pub machine: &'a str,
     /// Where the key stands between control runs.
     pub turns: Turns,
     /// One start in so many is a control run, or re-evaluates a bypass; with 0 all are replayed.
@@ -83,16 +87,20 @@ pub fn decide(known: &Known<'_>) -> Decision {
     let Known {
         control_every, draw, ..
     } = *known;
+    if !known.enabled {
+        return Decision::Bypass("it is disabled, until `headstart apps enable`".into());
+    }
     if control_every == 0 {
         return without_plan();
     }
     let one_in = |every: u32, draw: u64| draw % u64::from(every.max(1)) == 0;
-    // With another kernel than it was found on, a bypass says nothing.
-    if let Some(bypass) = known.bypass.filter(|bypass| bypass.kernel == known.kernel) {
+    // With another kernel than it was found on, or on another machine, a bypass says nothing.
+    let holds = |bypass: &&Bypass| bypass.kernel == known.kernel && bypass.machine == known.machine;
+    if let Some(bypass) = known.bypass.filter(holds) {
         if !one_in(bypass.every, draw) {
             return Decision::Bypass(bypass.why.clone());
         }
-        if !bypass.replay {
+        if !bypass.replay && known.has_plan {
             return Decision::Control;
         }
         return without_plan();
@@ -143,8 +151,10 @@ mod tests {
 
     fn known() -> Known<'static> {
         Known {
+            enabled: true,
             bypass: None,
             kernel: "6.18",
+            machine: "4ed0",
             turns: Turns::default(),
             control_every: 10,
             has_plan: true,
@@ -189,6 +199,21 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_done_for_a_disabled_key() {
+        for control_every in [0, 1, 10] {
+            let disabled = Known {
+                enabled: false,
+                control_every,
+                ..known()
+            };
+            let Decision::Bypass(why) = decide(&disabled) else {
+                panic!("one in {control_every}")
+            };
+            assert!(why.contains("apps enable"), "{why}");
+        }
+    }
+
+    #[test]
     fn in_doubt_every_other_start_is_a_control_run() {
         let doubtful = |replays_since_control| Turns {
             replays_since_control,
@@ -213,6 +238,7 @@ mod tests {
         let bypass = |replay| Bypass {
             every: 10,
             kernel: "6.18".into(),
+            machine: "4ed0".into(),
             replay,
             why: "no gain".into(),
         };
@@ -228,7 +254,25 @@ mod tests {
         assert_eq!(of(&record, "6.18", 7), Decision::Bypass("no gain".into()));
         assert_eq!(of(&record, "6.18", 20), Decision::Control);
         assert_eq!(of(&replay, "6.18", 20), Decision::Replay);
+        let unknown = Known {
+            bypass: Some(&record),
+            draw: 20,
+            has_plan: false,
+            ..known()
+        };
+        assert_eq!(
+            decide(&unknown),
+            Decision::Record,
+            "there is nothing to compare with"
+        );
         assert_eq!(of(&record, "7.2", 7), Decision::Replay, "another kernel");
+        let elsewhere = Known {
+            bypass: Some(&record),
+            machine: "",
+            draw: 7,
+            ..known()
+        };
+        assert_eq!(decide(&elsewhere), Decision::Replay, "another machine");
         let all = Known {
             bypass: Some(&record),
             control_every: 0,

@@ -2,7 +2,7 @@
 
 use crate::bypass::{self, Alone};
 use crate::decide::next_turns;
-use crate::machine::{self, Costs};
+use crate::machine::{self, Costs, Measure};
 use crate::notes::Notes;
 use crate::now_unix_ns;
 use crate::replan;
@@ -159,7 +159,10 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
                 store,
                 class: None,
                 // It re-evaluates whether starts are to be bypassed.
-                anew: lock.dir().bypass().is_some(),
+                measure: match lock.dir().bypass() {
+                    Some(_) => Measure::All,
+                    None => Measure::Unknown,
+                },
             };
             let facts = machine::snapshot(&profile, &costs, &mut |line| notes.tell(line))?;
             let options = PlanOptions {
@@ -272,6 +275,10 @@ fn conclude(
         &outcomes,
         rules.control_every,
     );
+    let found = found.or_else(|| match (rules.policy, &plan) {
+        (Policy::Boot, None) => bypass::untaught(&outcomes, rules.control_every),
+        _ => None,
+    });
     let found = found.map(|found| bypass::again(found, lock.dir().bypass().as_ref(), rules.control_every));
     lock.save_bypass(found.as_ref())?;
     let (turns, in_doubt) = (lock.dir().turns(), verdict::in_doubt(&outcomes));

@@ -32,20 +32,30 @@ pub struct Kept {
     pub outcome: Option<Outcome>,
 }
 
-/// The last start of a key with a replay whose trace is kept and whole; where there is none the last with a whole trace.
-pub fn last(kept: &KeyDir, tell: &mut dyn FnMut(String)) -> Option<Kept> {
+/// Which start of a key is wanted, of those whose traces are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The last.
+    Any,
+    /// The last with a replay and a whole trace; where there is none the last with a whole trace.
+    Replay,
+}
+
+/// The start of a key that is wanted. What is damaged goes to `tell`.
+pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Option<Kept> {
     let outcomes = kept.outcomes(&mut *tell);
     let mut found = None;
     for path in kept.traces().into_iter().rev() {
         let Some(trace) = kept.trace(&path).or_tell(&mut *tell) else {
             continue;
         };
-        if trace.unfit().is_some() {
+        if wanted == Wanted::Replay && trace.unfit().is_some() {
             continue;
         }
         let started = trace.meta.started_unix_ns;
         let outcome = outcomes.iter().find(|it| it.started_unix_ns == started).cloned();
-        if outcome.as_ref().is_some_and(|it| it.mode == Mode::Replay) {
+        let replayed = outcome.as_ref().is_some_and(|it| it.mode == Mode::Replay);
+        if wanted == Wanted::Any || replayed {
             return Some(Kept { trace, outcome });
         }
         found.get_or_insert(Kept { trace, outcome });

@@ -1,13 +1,24 @@
 //! Whose start it is: the key that a command line stands for.
 //!
 //! A program is its executable, as its real path. For an interpreter that says little: there the script, module, jar or
-//! the text of the one-liner belongs to the key.
+//! the text of the one-liner belongs to the key. A program that only starts another one has the other's key.
+//!
+//! [`of_command`] makes the key of a command before it is started, [`of_exec`] that of what the kernel has started. Both give the
+//! same key for the same command: the kernel turns a script into its interpreter's command, so `of_command` does as the kernel does.
 
 mod interpreters;
+mod launchers;
+mod names;
+#[cfg(test)]
+mod tests;
+
+pub use names::Names;
 
 use anyhow::{Context, Result};
 use headstart_model::Key;
 use interpreters::{Interpreter, Meaning};
+use launchers::Launcher;
+use names::Here;
 use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -19,15 +30,36 @@ const SHORT: usize = 200;
 /// Executables that are many programs, told apart by the name they are called by or by their first argument.
 const MULTI_CALL: [&str; 3] = ["busybox", "toybox", "coreutils"];
 
-/// The key of a command.
+/// So many launchers and scripts may stand before a program: the kernel follows five scripts, and nobody needs more of the others.
+const MOST_STEPS: usize = 8;
+
+/// The key of a command that is about to be started.
 pub fn of_command(command: &[OsString]) -> Result<Key> {
     Key::new(derive(command)).context("cannot make a key of the command; give one with --name")
 }
 
+/// The key of what the kernel has started: the file that was executed, by its real path, of a script its interpreter's; and the
+/// arguments, the name it was called by first. `None` where that is no start of a program: a one-liner, a launcher, whose command
+/// has a key of its own when it is started in turn, or one of a browser's own processes.
+pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Option<Key> {
+    let (called, arguments) = match argv.split_first() {
+        Some((called, arguments)) => (base_name(called), arguments),
+        None => (base_name(executable.as_os_str()), argv),
+    };
+    if launchers::is_part(arguments) {
+        return None;
+    }
+    match whose(executable, &called, arguments, names)? {
+        Whose::Program(key) => Key::new(key).ok(),
+        Whose::Code(_) | Whose::Launched(_) | Whose::Launcher => None,
+    }
+}
+
 /// The keys that a user may mean by a text, likeliest first.
 pub fn candidates(text: &str) -> Vec<Key> {
-    let by_program = derive(&[OsString::from(text)]);
-    let mut keys: Vec<Key> = [text.to_string(), by_program]
+    let words = [OsString::from(text)];
+    let file = find(&words[0]).to_string_lossy().into_owned();
+    let mut keys: Vec<Key> = [text.to_string(), derive(&words), file]
         .into_iter()
         .filter_map(|t| Key::new(t).ok())
         .collect();
@@ -36,54 +68,105 @@ pub fn candidates(text: &str) -> Vec<Key> {
 }
 
 fn derive(command: &[OsString]) -> String {
-    let Some((program, arguments)) = command.split_first() else {
-        return String::new();
-    };
-    let executable = find(program);
-    let shown = text(executable.as_os_str());
-    let base = executable
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    let called = Path::new(program)
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    if base == "env" {
-        if let Some(rest) = behind_env(arguments) {
-            return derive(rest);
-        }
-    }
-    if MULTI_CALL.contains(&base.as_str()) {
-        let (applet, rest) = match arguments.split_first() {
-            Some((first, rest)) if called == base => (first.to_string_lossy().into_owned(), rest),
-            _ => (called, arguments),
+    let mut command = command.to_vec();
+    for _ in 0..MOST_STEPS {
+        let Some((program, arguments)) = command.split_first() else {
+            return String::new();
         };
-        return format!(
-            "{shown} {}",
-            join(text(OsStr::new(&applet)), Interpreter::named(&applet), rest)
-        );
+        let executable = find(program);
+        let shown = text(executable.as_os_str());
+        // What a launcher starts is looked at, whatever the launcher is written in.
+        if Launcher::named(&base_name(executable.as_os_str())).is_none() {
+            if let Some(interpreter) = names::interpreter(&executable) {
+                let script = found(program, &executable);
+                let arguments = arguments.iter().cloned();
+                command = interpreter.into_iter().chain([script]).chain(arguments).collect();
+                continue;
+            }
+        }
+        let rest = match whose(&executable, &base_name(program), arguments, &Here) {
+            Some(Whose::Program(key) | Whose::Code(key)) => return key,
+            Some(Whose::Launched(rest)) => rest,
+            Some(Whose::Launcher) | None => return shown,
+        };
+        if rest.is_empty() {
+            return shown;
+        }
+        command = rest;
     }
-    join(shown, Interpreter::named(&base), arguments)
+    command.first().map(|program| text(program)).unwrap_or_default()
+}
+
+/// What a program and its arguments stand for.
+enum Whose {
+    /// This key.
+    Program(String),
+    /// A one-liner: its text is part of this key, and it is nobody's but who writes it.
+    Code(String),
+    /// The program only starts this command; empty if it starts none.
+    Launched(Vec<OsString>),
+    /// The program only starts another, which is not to be seen in its arguments.
+    Launcher,
+}
+
+/// `None` where it depends on a file that cannot be told.
+fn whose(executable: &Path, called: &str, arguments: &[OsString], names: &dyn Names) -> Option<Whose> {
+    let shown = text(executable.as_os_str());
+    let base = base_name(executable.as_os_str());
+    if let Some(launcher) = Launcher::named(&base) {
+        return Some(match launcher.command(arguments) {
+            Some(rest) => Whose::Launched(rest),
+            None => Whose::Launcher,
+        });
+    }
+    // snap(1) is whatever its link is called.
+    if base == "snap" && called != base {
+        return Some(Whose::Program(format!(
+            "{shown} run {}",
+            text(OsStr::new(called))
+        )));
+    }
+    if !MULTI_CALL.contains(&base.as_str()) {
+        return join(shown, Interpreter::named(&base), arguments, names);
+    }
+    let (applet, rest) = match arguments.split_first() {
+        Some((first, rest)) if called == base => (first.to_string_lossy().into_owned(), rest),
+        _ => (called.to_string(), arguments),
+    };
+    let program = format!("{shown} {}", text(OsStr::new(&applet)));
+    join(program, Interpreter::named(&applet), rest, names)
 }
 
 /// The program, and what it interprets.
-fn join(program: String, interpreter: Option<&Interpreter>, arguments: &[OsString]) -> String {
+fn join(
+    program: String,
+    interpreter: Option<&Interpreter>,
+    arguments: &[OsString],
+    names: &dyn Names,
+) -> Option<Whose> {
     let Some(interpreter) = interpreter else {
-        return program;
+        return Some(Whose::Program(program));
     };
-    match interpreter.meaning(arguments) {
+    let real = |path: &OsStr| Some(text(names.real(Path::new(path))?.as_os_str()));
+    Some(Whose::Program(match interpreter.meaning(arguments) {
         Meaning::Nothing => program,
-        Meaning::File(path) => format!("{program} {}", text(real(Path::new(path)).as_os_str())),
-        Meaning::FileOf(option, path) => {
-            format!("{program} {option} {}", text(real(Path::new(path)).as_os_str()))
+        Meaning::File(path, rest) => {
+            let script = names.real(Path::new(path))?;
+            let base = base_name(script.as_os_str());
+            // A launcher that is a script.
+            if let Some(launcher) = Launcher::named(&base) {
+                return Some(launcher.command(rest).map_or(Whose::Launcher, Whose::Launched));
+            }
+            let part = interpreters::part_of(&base, rest);
+            format!("{program} {}{part}", text(script.as_os_str()))
         }
+        Meaning::FileOf(option, path) => format!("{program} {option} {}", real(path)?),
         Meaning::Name(name) => format!("{program} {}", text(name)),
         Meaning::NameOf(option, name) => format!("{program} {option} {}", text(name)),
-        Meaning::Code(option, code) => format!("{program} {option} {}", code_text(code)),
-    }
+        Meaning::Code(option, code) => {
+            return Some(Whose::Code(format!("{program} {option} {}", code_text(code))));
+        }
+    }))
 }
 
 /// A one-liner as it is, or its hash if it is long or has line breaks.
@@ -98,167 +181,38 @@ fn code_text(code: &OsStr) -> String {
     }
 }
 
-/// The command that env(1) starts; `None` where its options are others than the common ones.
-fn behind_env(arguments: &[OsString]) -> Option<&[OsString]> {
-    let mut rest = arguments;
-    loop {
-        let (first, after) = rest.split_first()?;
-        let first = first.to_string_lossy();
-        rest = match first.as_ref() {
-            "-i" | "-" | "-v" | "--ignore-environment" => after,
-            "-u" | "-C" => after.get(1..)?,
-            "--" => return Some(after).filter(|command| !command.is_empty()),
-            option if option.starts_with('-') => return None,
-            assignment if assignment.contains('=') => after,
-            _ => return Some(rest),
-        };
-    }
-}
-
 /// The executable that execvp(3) would run, by its real path; the name itself if there is none.
 fn find(program: &OsStr) -> PathBuf {
     if program.as_bytes().contains(&b'/') {
-        return real(Path::new(program));
+        return names::real(Path::new(program));
     }
+    in_path(program).map_or_else(|| PathBuf::from(program), |found| names::real(&found))
+}
+
+/// What execvp(3) finds in the directories of `PATH`.
+fn in_path(program: &OsStr) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin:/usr/bin"));
     std::env::split_paths(&path)
         .map(|directory| directory.join(program))
         .find(|candidate| {
             candidate.is_file() && rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok()
         })
-        .map_or_else(|| PathBuf::from(program), |found| real(&found))
 }
 
-/// The path with symbolic links resolved; made absolute if nothing is there.
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize()
-        .or_else(|_| std::path::absolute(path))
-        .unwrap_or_else(|_| path.to_owned())
+/// A script as execvp(3) hands it to its interpreter: as it was found, links and all.
+fn found(program: &OsStr, executable: &Path) -> OsString {
+    match program.as_bytes().contains(&b'/') {
+        true => program.to_owned(),
+        false => in_path(program).unwrap_or_else(|| executable.to_owned()).into(),
+    }
+}
+
+fn base_name(path: &OsStr) -> String {
+    let name = Path::new(path).file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 /// Text for a key: no control characters, no invalid UTF-8.
 fn text(part: &OsStr) -> String {
     headstart_model::human::printable(&part.to_string_lossy())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(words: &[&str]) -> String {
-        derive(&words.iter().map(OsString::from).collect::<Vec<_>>())
-    }
-
-    /// An executable under a name of its own, so that the tests need no interpreter.
-    fn with_programs(names: &[&str], test: impl FnOnce(&dyn Fn(&str) -> String)) {
-        use std::os::unix::fs::PermissionsExt;
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().canonicalize().unwrap();
-        for name in names {
-            std::fs::write(root.join(name), "").unwrap();
-            std::fs::set_permissions(root.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
-        }
-        test(&|name| root.join(name).to_str().unwrap().to_string());
-    }
-
-    #[test]
-    fn a_program_is_its_real_path() {
-        with_programs(&["tool-1.2"], |at| {
-            std::os::unix::fs::symlink(at("tool-1.2"), at("tool")).unwrap();
-            assert_eq!(key(&[&at("tool"), "--option", "file"]), at("tool-1.2"));
-        });
-        assert_eq!(key(&["no-such-program-anywhere"]), "no-such-program-anywhere");
-        assert!(key(&["sh"]).starts_with('/'), "found in PATH");
-    }
-
-    #[test]
-    fn an_interpreter_is_what_it_interprets() {
-        with_programs(
-            &[
-                "python3.11",
-                "java",
-                "perl",
-                "dash",
-                "node",
-                "script.py",
-                "app.jar",
-            ],
-            |at| {
-                let (python, script) = (at("python3.11"), at("script.py"));
-                for (words, expected) in [
-                    (vec![&*python], python.clone()),
-                    (
-                        vec![&python, "-I", "-X", "dev", &script, "-m", "x"],
-                        format!("{python} {script}"),
-                    ),
-                    (
-                        vec![&python, "-m", "http.server", "80"],
-                        format!("{python} -m http.server"),
-                    ),
-                    (vec![&python, "-mtimeit"], format!("{python} -m timeit")),
-                    (vec![&python, "-c", "import os"], format!("{python} -c import os")),
-                    (vec![&python, "--", &script], format!("{python} {script}")),
-                    (
-                        vec![&at("java"), "-Xmx1g", "-jar", &at("app.jar"), "x"],
-                        format!("{} -jar {}", at("java"), at("app.jar")),
-                    ),
-                    (
-                        vec![&at("java"), "-cp", "a:b", "org.Main", "x"],
-                        format!("{} org.Main", at("java")),
-                    ),
-                    (
-                        vec![&at("java"), "--module", "m/c"],
-                        format!("{} --module m/c", at("java")),
-                    ),
-                    (
-                        vec![&at("perl"), "-w", "-I", "lib", &script],
-                        format!("{} {script}", at("perl")),
-                    ),
-                    (
-                        vec![&at("perl"), "-lane", "print"],
-                        format!("{} -e print", at("perl")),
-                    ),
-                    (
-                        vec![&at("dash"), "-ec", "exit 7"],
-                        format!("{} -c exit 7", at("dash")),
-                    ),
-                    (
-                        vec![&at("dash"), "-o", "errexit", &script],
-                        format!("{} {script}", at("dash")),
-                    ),
-                    (
-                        vec![&at("node"), "-r", "x", &script],
-                        format!("{} {script}", at("node")),
-                    ),
-                ] {
-                    assert_eq!(key(&words), expected);
-                }
-            },
-        );
-    }
-
-    #[test]
-    fn long_one_liners_are_their_hash() {
-        let sh = key(&["sh"]);
-        let (a, b) = (key(&["sh", "-c", "a\nb"]), key(&["sh", "-c", "a\nc"]));
-        assert!(a.starts_with(&format!("{sh} -c sha256:")) && a != b, "{a} {b}");
-        assert!(Key::new(a).is_ok());
-    }
-
-    #[test]
-    fn env_and_multi_call_programs_are_seen_through() {
-        with_programs(&["env", "busybox", "tool", "script"], |at| {
-            assert_eq!(
-                key(&[&at("env"), "-i", "A=b", "-u", "X", &at("tool"), "x"]),
-                at("tool")
-            );
-            assert_eq!(key(&[&at("env"), "-S", "x y"]), at("env"));
-            assert_eq!(
-                key(&[&at("busybox"), "sh", &at("script")]),
-                format!("{} sh {}", at("busybox"), at("script"))
-            );
-            std::os::unix::fs::symlink(at("busybox"), at("ls")).unwrap();
-            assert_eq!(key(&[&at("ls"), "-l"]), format!("{} ls", at("busybox")));
-        });
-    }
 }

@@ -15,6 +15,7 @@
 
 pub mod bypass;
 pub mod compare;
+pub mod config;
 pub mod deadline;
 pub mod decide;
 pub mod document;
@@ -27,13 +28,15 @@ mod message;
 mod namespace;
 pub mod notes;
 mod prepare;
+pub mod privacy;
+pub mod progress;
 mod replan;
 mod state;
 mod supervisor;
 mod worker;
 
 pub use notes::{Notes, complain};
-pub use prepare::plan_of;
+pub use prepare::{Prepared, plan_of, prepare};
 pub use state::{now_unix_ns, store};
 pub use supervisor::{Ending, become_command, start};
 

@@ -18,14 +18,25 @@ const COST_AGE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 /// So far a clock may have been ahead without a measurement's time being a mistake.
 const CLOCK_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Which devices are measured, a second each at most, before their costs are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// None: what is not known is guessed.
+    Nothing,
+    /// Those whose costs are not known, or were measured long ago.
+    Unknown,
+    /// All: what is kept may be of another device, or of a busy moment.
+    All,
+}
+
 /// Where costs come from.
 pub struct Costs<'a> {
     /// Where measured costs are kept.
     pub store: &'a Store,
     /// The class that all devices are taken to have, instead of what was measured or guessed.
     pub class: Option<DeviceClass>,
-    /// Whether all are measured anew: what is kept may be of another device, or of a busy moment.
-    pub anew: bool,
+    /// Which are measured first.
+    pub measure: Measure,
 }
 
 fn wanted(profile: &Profile) -> Vec<Wanted> {
@@ -43,16 +54,16 @@ fn wanted(profile: &Profile) -> Vec<Wanted> {
         .collect()
 }
 
-/// Takes a snapshot of what the profile names. Devices without a known cost are measured, a second each at most; what
-/// cannot be measured or kept is told to `tell`, and then guessed.
+/// Takes a snapshot of what the profile names. What cannot be measured or kept is told to `tell`, and then guessed.
 pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(String)) -> Result<Machine> {
     let wanted = wanted(profile);
     let unknown: RefCell<Vec<DeviceIdentity>> = RefCell::default();
-    let cost = |identity: &DeviceIdentity, anew: bool| -> Option<Cost> {
+    let cost = |identity: &DeviceIdentity, measure: Measure| -> Option<Cost> {
         let known = known(costs.store, identity);
-        let due = match &known {
-            None => true,
-            Some(known) => anew || (is_old(known, crate::now_unix_ns()) && is_idle(identity)),
+        let due = match (&known, measure) {
+            (_, Measure::Nothing) => false,
+            (None, _) | (_, Measure::All) => true,
+            (Some(known), Measure::Unknown) => is_old(known, crate::now_unix_ns()) && is_idle(identity),
         };
         let stored = known.map(|known| known.cost);
         if let Some(class) = costs.class {
@@ -74,10 +85,10 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
         };
         snapshot::snapshot(&wanted, &options).context("cannot look at this machine")
     };
-    let machine = take(&|identity| cost(identity, costs.anew))?;
+    let machine = take(&|identity| cost(identity, costs.measure))?;
     let unknown = unknown.take();
     if measure(&unknown, costs.store, tell) {
-        take(&|identity| cost(identity, false))
+        take(&|identity| cost(identity, Measure::Nothing))
     } else {
         Ok(machine)
     }

@@ -1,6 +1,6 @@
 //! Lines for people: the first one is shown to the user, all of them go to the log.
 
-use crate::now_unix_ns;
+use crate::{now_unix_ns, progress};
 use headstart_model::human;
 use std::io::Write;
 
@@ -54,5 +54,6 @@ fn write(text: &str) {
         line.push_str("...");
     }
     line.push('\n');
+    progress::clear();
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

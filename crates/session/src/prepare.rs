@@ -24,7 +24,7 @@ pub struct Prepared {
 
 impl Prepared {
     /// Of which nothing is known but this.
-    fn new(decision: Decision) -> Prepared {
+    pub fn new(decision: Decision) -> Prepared {
         Prepared {
             decision,
             plan: None,
@@ -52,8 +52,10 @@ pub fn prepare(purpose: &Purpose) -> Prepared {
     let kept = store.key(key);
     let bypass = kept.bypass();
     let known = Known {
+        enabled: kept.is_enabled(),
         bypass: bypass.as_ref(),
         kernel: &bypass::kernel(),
+        machine: &bypass::machine(),
         turns: kept.turns(),
         control_every: *control_every,
         has_plan: true,
@@ -61,7 +63,7 @@ pub fn prepare(purpose: &Purpose) -> Prepared {
         draw: RandomState::new().build_hasher().finish(),
     };
     // A start that is bypassed reads no plan.
-    if known.bypass.is_some() {
+    if known.bypass.is_some() || !known.enabled {
         let decision = decide(&known);
         if matches!(decision, Decision::Bypass(_)) {
             return Prepared::new(decision);

@@ -12,6 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// See [`GUARD_BYTES`]; `headstart-init` reads it ahead.
 const GUARD: &str = "guard";
@@ -34,17 +35,13 @@ impl KeyDir {
     pub fn disarm(&self) -> Result<bool, StoreError> {
         let path = self.path().join(GUARD);
         let disarm = || -> io::Result<bool> {
-            let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-            let guard = match rustix::fs::openat(CWD, &path, flags, Mode::empty()) {
-                Ok(guard) => File::from(guard),
-                Err(rustix::io::Errno::NOENT) => return Ok(false),
-                Err(error) => return Err(error.into()),
+            let Some(guard) = open(&path)? else {
+                return Ok(false);
             };
             if !is_armed(&guard)? {
                 return Ok(false);
             }
-            guard.write_all_at(&[DISARMED; GUARD_BYTES], 0)?;
-            guard.sync_data().map(|()| true)
+            write_over(&guard, DISARMED).map(|()| true)
         };
         disarm().map_err(|error| StoreError::io("disarm", &path, error))
     }
@@ -56,9 +53,20 @@ impl KeyDir {
 }
 
 impl KeyLock {
-    /// The start came to its end: the next may be replayed.
+    /// The start came to its end: the next may be replayed. A guard that is there is written over: on a full disk there is no room for
+    /// another, and what is known is replayed all the same.
     pub fn arm(&self) -> Result<(), StoreError> {
-        self.write(GUARD, &[ARMED; GUARD_BYTES])
+        let path = self.dir().path().join(GUARD);
+        let rearm = || -> io::Result<bool> {
+            match open(&path)? {
+                Some(guard) if is_whole(&guard)? => write_over(&guard, ARMED).map(|()| true),
+                _ => Ok(false),
+            }
+        };
+        match rearm() {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => self.write(GUARD, &[ARMED; GUARD_BYTES]),
+        }
     }
 
     /// Keeps what the boot had to say, as JSON.
@@ -67,11 +75,32 @@ impl KeyLock {
     }
 }
 
+/// A guard, to be written over; `None` if there is none.
+fn open(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
+        Ok(guard) => Ok(Some(File::from(guard))),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes a guard where it is, and waits until that will survive a power cut.
+fn write_over(guard: &File, state: u8) -> io::Result<()> {
+    guard.write_all_at(&[state; GUARD_BYTES], 0)?;
+    guard.sync_data()
+}
+
 /// Whether a guard is armed; one that is not whole is not.
 fn is_armed(guard: &File) -> io::Result<bool> {
     let mut found = [DISARMED];
     let read = guard.read_at(&mut found, 0)?;
-    Ok(read == 1 && found == [ARMED] && guard.metadata()?.len() == GUARD_BYTES as u64)
+    Ok(read == 1 && found == [ARMED] && is_whole(guard)?)
+}
+
+fn is_whole(guard: &File) -> io::Result<bool> {
+    let facts = guard.metadata()?;
+    Ok(facts.is_file() && facts.len() == GUARD_BYTES as u64)
 }
 
 #[cfg(test)]
@@ -79,6 +108,7 @@ mod tests {
     use super::GUARD;
     use crate::Store;
     use headstart_model::Key;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn the_boot_failure_guard_is_taken_once() {
@@ -89,8 +119,16 @@ mod tests {
         assert!(boot.is_armed());
         assert!(boot.disarm().unwrap());
         assert!(!boot.is_armed() && !boot.disarm().unwrap());
+        // One that is there is written over: another would need room on the disk.
+        let guard = boot.path().join(GUARD);
+        let inode = || std::fs::metadata(&guard).unwrap().ino();
+        let before = inode();
+        boot.lock().unwrap().arm().unwrap();
+        assert!(boot.is_armed() && inode() == before);
         std::fs::write(boot.path().join(GUARD), "1").unwrap();
         assert!(!boot.is_armed() && !boot.disarm().unwrap(), "cut off");
+        boot.lock().unwrap().arm().unwrap();
+        assert!(boot.is_armed(), "one that is cut off is made anew");
         assert_eq!(boot.last().unwrap(), None);
         boot.lock().unwrap().save_last(b"{}").unwrap();
         assert_eq!(boot.last().unwrap().unwrap(), b"{}");

@@ -1,7 +1,7 @@
 //! The bypass of a key: that nothing is done for its starts, and why.
 //!
-//! A file of four lines, `bypass`, that is there as long as the key is bypassed: one start in how many re-evaluates it, the
-//! kernel that it holds for, whether that start has a replay, and why. It is read before anything else is done for a start, by
+//! A file of five lines, `bypass`, that is there as long as the key is bypassed: one start in how many re-evaluates it, the
+//! kernel and the machine that it holds for, whether that start has a replay, and why. It is read before anything else is done for a start, by
 //! `headstart-init` too, which is a program without a library: hence no JSON, and a place that it knows.
 
 use crate::file;
@@ -10,7 +10,7 @@ use crate::{KeyDir, KeyLock, StoreError};
 const FILE: &str = "bypass";
 /// The name that the file had before; nothing reads it any more.
 const OLD_FILE: &str = "gate";
-/// More than four lines have, bytes.
+/// More than five lines have, bytes.
 const MAX: u64 = 4096;
 
 /// Starts of a key are bypassed.
@@ -20,6 +20,9 @@ pub struct Bypass {
     pub every: u32,
     /// The kernel that ran, as uname(2) calls its release: with another one nothing is bypassed.
     pub kernel: String,
+    /// The machine that it was found on, as /etc/machine-id names it; empty where there is none. What an image brought from another
+    /// machine bypasses nothing.
+    pub machine: String,
     /// Whether the start that re-evaluates has a replay: where only that can tell.
     pub replay: bool,
     /// Why starts are bypassed, for people.
@@ -30,7 +33,13 @@ impl Bypass {
     fn to_text(&self) -> String {
         let mode = if self.replay { "replay" } else { "record" };
         let why = self.why.replace('\n', " ");
-        format!("{}\n{}\n{mode}\n{why}\n", self.every, self.kernel)
+        let Bypass {
+            every,
+            kernel,
+            machine,
+            ..
+        } = self;
+        format!("{every}\n{kernel}\n{machine}\n{mode}\n{why}\n")
     }
 
     fn parse(text: &str) -> Option<Bypass> {
@@ -38,6 +47,7 @@ impl Bypass {
         Some(Bypass {
             every: lines.next()?.parse().ok()?,
             kernel: lines.next()?.into(),
+            machine: lines.next()?.into(),
             replay: lines.next()? == "replay",
             why: lines.next()?.into(),
         })
@@ -74,6 +84,7 @@ mod tests {
         Bypass {
             every: 10,
             kernel: "6.18.1".into(),
+            machine: "4ed0".into(),
             replay: false,
             why: "nothing to gain".into(),
         }
@@ -90,7 +101,11 @@ mod tests {
         lock.save_bypass(None).unwrap();
         lock.save_bypass(None).unwrap();
         assert_eq!(key.bypass(), None);
-        std::fs::write(key.path().join(FILE), "often\n6.18.1\n").unwrap();
+        std::fs::write(
+            key.path().join(FILE),
+            "10\n6.18.1\nrecord\nas it was written before\n",
+        )
+        .unwrap();
         assert_eq!(key.bypass(), None, "what cannot be read bypasses nothing");
     }
 

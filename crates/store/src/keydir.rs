@@ -199,7 +199,7 @@ impl KeyDir {
     }
 
     /// When it was last written, and how many bytes it has.
-    pub(crate) fn last_used_and_size(&self) -> (SystemTime, u64) {
+    pub fn last_used_and_size(&self) -> (SystemTime, u64) {
         let mut used = SystemTime::UNIX_EPOCH;
         let mut size = 0;
         for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
@@ -264,7 +264,7 @@ impl KeyDir {
     }
 
     /// Forgets the key unless somebody writes there.
-    pub(crate) fn forget_unless_locked(&self) -> Result<bool, StoreError> {
+    pub fn forget_unless_locked(&self) -> Result<bool, StoreError> {
         match self.try_lock()? {
             Some(lock) => lock.forget().map(|()| true),
             None => Ok(false),
@@ -370,7 +370,7 @@ impl KeyLock {
     }
 
     /// Removes all traces and returns how many bytes that were.
-    pub(crate) fn remove_traces(&self) -> u64 {
+    pub fn remove_traces(&self) -> u64 {
         let removed = |path: &PathBuf| {
             let length = std::fs::symlink_metadata(path).map_or(0, |m| m.len());
             if std::fs::remove_file(path).is_ok() {

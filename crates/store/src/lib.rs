@@ -9,6 +9,8 @@
 //!     <number>.outcome        the last fifty
 //!     turns                   replays since the last control run
 //!     bypass                  why its starts are bypassed, while they are
+//!     disabled                nothing is done for its starts, while it is there
+//!     users                   who has started it, and how often
 //!     lock                    held by whoever writes here
 //!     guard, last.json        of boots: the boot-failure guard, and what the last one had to say
 //!   devices/<uuid>.json       what reads cost, measured
@@ -23,6 +25,7 @@
 mod boot;
 mod bypass;
 mod device;
+mod disabled;
 mod error;
 mod file;
 mod keydir;
@@ -30,6 +33,7 @@ mod limits;
 mod log;
 mod place;
 mod store;
+mod users;
 
 pub use bypass::Bypass;
 pub use device::DeviceCost;
@@ -40,3 +44,4 @@ pub use limits::Limits;
 pub use log::Log;
 pub use place::{ENVIRONMENT, default_root};
 pub use store::Store;
+pub use users::UserStarts;

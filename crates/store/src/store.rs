@@ -84,7 +84,7 @@ impl Store {
         let mut kept = Vec::new();
         for (index, (used, size, dir)) in all.into_iter().enumerate() {
             let age = now.duration_since(used).unwrap_or(Duration::ZERO);
-            if index < may_age && age > limits.key_age {
+            if index < may_age && age > limits.key_age && dir.is_enabled() {
                 dir.forget_unless_locked()?;
             } else {
                 kept.push((used, size, dir));
@@ -106,7 +106,7 @@ impl Store {
             if total <= limits.total_bytes {
                 return Ok(());
             }
-            if dir.forget_unless_locked()? {
+            if dir.is_enabled() && dir.forget_unless_locked()? {
                 total = total.saturating_sub(*size);
             }
         }

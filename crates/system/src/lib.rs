@@ -22,6 +22,7 @@ pub mod open;
 pub mod owners;
 pub mod packages;
 pub mod path_resolver;
+pub mod peer;
 pub mod priority;
 pub mod process;
 pub mod residency;

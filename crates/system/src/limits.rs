@@ -23,6 +23,12 @@ pub fn bound_memory(bytes: u64) -> io::Result<()> {
     Ok(setrlimit(Resource::Data, bound)?)
 }
 
+/// Gives back to the kernel what memory the allocator keeps for later (malloc_trim(3)): a service that works now and then
+/// holds what it needs while it does not. Does nothing with another C library than glibc.
+pub fn give_back_memory() {
+    crate::sys::malloc_trim();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

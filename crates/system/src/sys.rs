@@ -289,3 +289,11 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
         Ok(result)
     }
 }
+/// malloc_trim(3), where there is one.
+pub(crate) fn malloc_trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time, and frees what nobody uses.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

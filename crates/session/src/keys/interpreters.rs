@@ -19,6 +19,8 @@ pub struct Interpreter {
     takes_file: bool,
     /// Whether single letters may stand together, so that `-ec` has the option `-c`.
     clusters: bool,
+    /// The subcommand that runs something; with any other, the program is meant.
+    subcommand: Option<&'static str>,
 }
 
 /// What an interpreter is told to run.
@@ -26,8 +28,8 @@ pub struct Interpreter {
 pub enum Meaning<'a> {
     /// Nothing, or what comes on its standard input.
     Nothing,
-    /// This file.
-    File(&'a OsStr),
+    /// This file, with what is left for it to read.
+    File(&'a OsStr, &'a [OsString]),
     /// This file, named by an option.
     FileOf(&'static str, &'a OsStr),
     /// This class or function.
@@ -46,9 +48,40 @@ const PLAIN: Interpreter = Interpreter {
     file: &[],
     takes_file: true,
     clusters: false,
+    subcommand: None,
 };
 
-const ALL: [Interpreter; 9] = [
+/// Suites that are one program by name and several by an option: what they read differs by it.
+const SUITES: [(&str, &[&str]); 1] = [(
+    "soffice",
+    &[
+        "--writer",
+        "--calc",
+        "--draw",
+        "--impress",
+        "--math",
+        "--base",
+        "--global",
+        "--web",
+    ],
+)];
+
+/// Which part of a suite is started, for the end of its key; empty if `script` is none, or all of it is meant.
+pub fn part_of(script: &str, arguments: &[OsString]) -> String {
+    let suite = SUITES.iter().find(|(name, _)| *name == script);
+    let options = suite.map_or(&[][..], |(_, options)| options);
+    let part = arguments
+        .iter()
+        .take_while(|argument| argument.as_bytes().starts_with(b"-"))
+        .find_map(|argument| {
+            options
+                .iter()
+                .find(|option| option.as_bytes() == argument.as_bytes())
+        });
+    part.map(|option| format!(" {option}")).unwrap_or_default()
+}
+
+const ALL: [Interpreter; 12] = [
     Interpreter {
         names: &["python", "pypy"],
         with_value: &["-W", "-X", "--check-hash-based-pycs"],
@@ -121,9 +154,38 @@ const ALL: [Interpreter; 9] = [
     },
     Interpreter {
         names: &[
-            "Rscript", "tclsh", "wish", "guile", "mono", "dotnet", "gjs", "octave",
+            "Rscript",
+            "tclsh",
+            "wish",
+            "guile",
+            "mono",
+            "mono-sgen",
+            "dotnet",
+            "gjs",
+            "gjs-console",
+            "octave",
+            "wine",
+            "wine64",
         ],
         code: &["-e", "-c", "--eval"],
+        ..PLAIN
+    },
+    Interpreter {
+        names: &["electron"],
+        with_value: &["-r", "--require"],
+        ..PLAIN
+    },
+    Interpreter {
+        names: &["flatpak"],
+        with_value: &["--command", "--branch", "--arch", "--cwd", "--runtime"],
+        takes_file: false,
+        subcommand: Some("run"),
+        ..PLAIN
+    },
+    Interpreter {
+        names: &["snap"],
+        takes_file: false,
+        subcommand: Some("run"),
         ..PLAIN
     },
 ];
@@ -139,16 +201,26 @@ impl Interpreter {
     /// What its arguments tell it to run.
     pub fn meaning<'a>(&self, arguments: &'a [OsString]) -> Meaning<'a> {
         let mut rest = arguments.iter();
+        let mut subcommand = self.subcommand;
         while let Some(argument) = rest.next() {
             let bytes = argument.as_bytes();
             if bytes == b"--" {
-                return rest.next().map_or(Meaning::Nothing, |next| self.plain(next));
+                let next = rest.next();
+                return next.map_or(Meaning::Nothing, |next| self.plain(next, rest.as_slice()));
             }
             if bytes == b"-" || bytes == b"-s" && self.names.contains(&"sh") {
                 return Meaning::Nothing;
             }
+            // A file of arguments, which java(1) reads: what it says is not known here.
+            if bytes.first() == Some(&b'@') && self.names.contains(&"java") {
+                continue;
+            }
             if bytes.len() < 2 || !matches!(bytes[0], b'-' | b'+') {
-                return self.plain(argument);
+                match subcommand.take() {
+                    None => return self.plain(argument, rest.as_slice()),
+                    Some(runs) if runs.as_bytes() == bytes => continue,
+                    Some(_) => return Meaning::Nothing,
+                }
             }
             if let Some(found) = self.option(bytes, &mut rest) {
                 return found;
@@ -157,10 +229,11 @@ impl Interpreter {
         Meaning::Nothing
     }
 
-    fn plain<'a>(&self, argument: &'a OsStr) -> Meaning<'a> {
-        match self.takes_file {
-            true => Meaning::File(argument),
-            false => Meaning::Name(argument),
+    fn plain<'a>(&self, argument: &'a OsStr, rest: &'a [OsString]) -> Meaning<'a> {
+        match (self.takes_file, self.subcommand) {
+            (true, _) => Meaning::File(argument, rest),
+            (false, None) => Meaning::Name(argument),
+            (false, Some(runs)) => Meaning::NameOf(runs, argument),
         }
     }
 

@@ -5,6 +5,7 @@
 //! anybody waits for it.
 
 mod fstype;
+pub mod notes;
 mod overlay;
 mod root;
 

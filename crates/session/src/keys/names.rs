@@ -1,0 +1,104 @@
+//! How names of files become real ones, and what a script's first line says.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Who knows what a path of a command line leads to.
+pub trait Names {
+    /// The path with symbolic links resolved; made absolute if nothing is there. `None` if it cannot be told.
+    fn real(&self, path: &Path) -> Option<PathBuf>;
+}
+
+/// This process, for a command that it is about to start.
+pub struct Here;
+
+impl Names for Here {
+    fn real(&self, path: &Path) -> Option<PathBuf> {
+        Some(real(path))
+    }
+}
+
+/// The path with symbolic links resolved; made absolute if nothing is there.
+pub fn real(path: &Path) -> PathBuf {
+    path.canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .unwrap_or_else(|_| path.to_owned())
+}
+
+/// So much of a script's first line is read: the kernel reads no more (`BINPRM_BUF_SIZE`, linux/binfmts.h).
+const FIRST_LINE: usize = 256;
+
+/// The interpreter that a script names, with its one argument if there is one; `None` if it is no script.
+pub fn interpreter(executable: &Path) -> Option<Vec<OsString>> {
+    if !executable.is_file() {
+        return None;
+    }
+    // Should it be a FIFO by now, nobody waits for it.
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(executable)
+        .ok()?;
+    // Nothing of what follows is needed yet.
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+    let mut start = Vec::with_capacity(FIRST_LINE);
+    file.take(FIRST_LINE as u64).read_to_end(&mut start).ok()?;
+    of_first_line(&start)
+}
+
+/// The same of a file's beginning, as `load_script` (fs/binfmt_script.c) reads it.
+fn of_first_line(start: &[u8]) -> Option<Vec<OsString>> {
+    let line = start.strip_prefix(b"#!")?;
+    let line = line.split(|byte| *byte == b'\n').next()?.trim_ascii();
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let (interpreter, argument) = match line.iter().position(blank) {
+        Some(at) => (&line[..at], line[at..].trim_ascii()),
+        None => (line, &line[..0]),
+    };
+    if interpreter.is_empty() {
+        return None;
+    }
+    let word = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    let words = [interpreter, argument]
+        .into_iter()
+        .filter(|part| !part.is_empty());
+    Some(words.map(word).collect())
+}
+
+/// The words of env(1)'s option -S: parted by blanks; quotes and escapes are not seen through.
+pub fn words(text: &OsStr) -> Option<Vec<OsString>> {
+    let bytes = text.as_bytes();
+    if bytes.iter().any(|byte| b"\\\"'$#".contains(byte)) {
+        return None;
+    }
+    let parts = bytes
+        .split(u8::is_ascii_whitespace)
+        .filter(|part| !part.is_empty());
+    Some(parts.map(|part| OsString::from_vec(part.to_vec())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_line_is_read_as_the_kernel_reads_it() {
+        let words = |line: &str| of_first_line(line.as_bytes());
+        let list = |words: &[&str]| Some(words.iter().map(OsString::from).collect());
+        assert_eq!(words("#!/bin/sh\necho"), list(&["/bin/sh"]));
+        assert_eq!(
+            words("#! /usr/bin/env  python3 \n"),
+            list(&["/usr/bin/env", "python3"])
+        );
+        assert_eq!(words("#!/usr/bin/perl -w -T"), list(&["/usr/bin/perl", "-w -T"]));
+        for none in ["", "#!", "#! \n/bin/sh", "\u{7f}ELF", "echo", " #!/bin/sh"] {
+            assert_eq!(words(none), None, "{none:?}");
+        }
+    }
+}

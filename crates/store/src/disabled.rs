@@ -1,0 +1,58 @@
+//! Whether a key is disabled: nothing is done for its starts, because somebody said so.
+//!
+//! A file `disabled` that is there as long as it holds. It outlives its age: what somebody said lasts until somebody says otherwise, or
+//! has the key forgotten.
+
+use crate::{KeyDir, KeyLock, StoreError};
+
+const FILE: &str = "disabled";
+
+impl KeyDir {
+    /// Whether anything is done for its starts.
+    pub fn is_enabled(&self) -> bool {
+        // By its name alone: `run` asks at every start.
+        std::fs::symlink_metadata(self.path().join(FILE)).is_err()
+    }
+}
+
+impl KeyLock {
+    /// Has anything or nothing done for the key's starts.
+    pub fn set_enabled(&self, on: bool) -> Result<(), StoreError> {
+        match on {
+            true => self.remove(FILE),
+            false => self.write(FILE, b""),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Limits, Store};
+    use headstart_model::Key;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn a_disabled_key_stays_disabled_until_it_is_enabled_or_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let key = store.key(&Key::new("/usr/bin/x").unwrap());
+        assert!(key.is_enabled());
+        key.lock().unwrap().set_enabled(true).unwrap();
+        assert!(!key.exists(), "nothing is kept of a key that is as any other");
+        key.lock().unwrap().set_enabled(false).unwrap();
+        assert!(!key.is_enabled() && key.exists());
+        // However long ago that was, and however full the directory is.
+        let limits = Limits {
+            ageless_keys: 0,
+            total_bytes: 0,
+            ..Limits::default()
+        };
+        let later = SystemTime::now() + Duration::from_secs(3 * 365 * 24 * 60 * 60);
+        store.tidy(&limits, later).unwrap();
+        assert!(!key.is_enabled());
+        key.lock().unwrap().set_enabled(true).unwrap();
+        assert!(key.is_enabled());
+        key.lock().unwrap().set_enabled(false).unwrap();
+        assert!(key.forget().unwrap() && key.is_enabled());
+    }
+}
