@@ -1,5 +1,5 @@
-//! Makes what packages install beside the program: man pages and shell completions, of the same definitions as `--help`, the units of
-//! boots and the program that they ask. `cargo run -p headstart --example generate -- DIR` makes DIR/man, DIR/completions, DIR/systemd
+//! Makes what packages install beside the program: man pages and shell completions, of the same definitions as `--help`, the units, and
+//! the program that those of boots ask. `cargo run -p headstart --example generate -- DIR` makes DIR/man, DIR/completions, DIR/systemd
 //! and, for x86-64 and aarch64, DIR/sbin.
 
 use anyhow::{Context, Result};
@@ -7,6 +7,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use headstart_boot::units::{PROGRAM, units as all_units};
 use headstart_command::Cli;
+use headstart_watch::units::units as units_of_daemon;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,9 @@ fn main() -> Result<()> {
         |path: PathBuf, text: &[u8]| fs::write(&path, text).with_context(|| path.display().to_string());
     let units = make("systemd")?;
     for (name, text) in all_units() {
+        write(units.join(name), text.as_bytes())?;
+    }
+    for (name, text) in units_of_daemon() {
         write(units.join(name), text.as_bytes())?;
     }
     if !PROGRAM.is_empty() {
@@ -76,6 +80,9 @@ The state directory, as \-\-state gives it.
 HEADSTART_SYNC
 If set, and not to 0, no or false: \fBrun\fR returns only when all is learned, as with \-\-wait.
 .SH FILES
+.TP
+/run/headstart.socket
+Where the daemon is asked, by varlink.
 .TP
 /var/lib/headstart
 The state directory of root; of others $XDG_STATE_HOME/headstart or ~/.local/state/headstart. Background work that

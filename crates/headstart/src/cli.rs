@@ -1,8 +1,8 @@
 //! The command line: the one source of help, man pages and completions.
 
 use crate::commands::{
-    boot, chart, compare, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay,
-    run, show, status,
+    apps, boot, chart, compare, daemon, diff, doctor, explain, export, floor, forget, learn, mark, op, plan,
+    record, replay, report_bug, run, show, status,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -47,6 +47,10 @@ pub enum Command {
     Floor(floor::Args),
     Forget(forget::Args),
     Boot(boot::Args),
+    Daemon(daemon::Args),
+    Apps(apps::Args),
+    Op(op::Args),
     Mark(mark::Args),
     Doctor(doctor::Args),
+    ReportBug(report_bug::Args),
 }

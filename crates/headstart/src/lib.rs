@@ -8,14 +8,15 @@ mod commands;
 mod context;
 mod files;
 mod options;
+mod starts;
 
 use anyhow::Result;
 use clap::Parser;
 pub use cli::Cli;
 use cli::Command;
 use commands::{
-    boot, chart, compare, diff, doctor, explain, export, floor, forget, learn, mark, plan, record, replay,
-    run, show, status,
+    apps, boot, chart, compare, daemon, diff, doctor, explain, export, floor, forget, learn, mark, op, plan,
+    record, replay, report_bug, run, show, status,
 };
 use headstart_session::{complain, store};
 use headstart_system::launch::survive_file_limit;
@@ -59,7 +60,11 @@ fn run(cli: Cli) -> Result<()> {
         Command::Floor(args) => floor::run(args, &store(state)?),
         Command::Forget(args) => forget::run(args, &store(state)?),
         Command::Boot(args) => boot::run(args, state),
+        Command::Daemon(args) => daemon::run(args, state),
+        Command::Apps(args) => apps::run(args, state),
+        Command::Op(args) => op::run(args),
         Command::Mark(args) => mark::run(args),
         Command::Doctor(args) => doctor::run(args, &store(state)?),
+        Command::ReportBug(args) => report_bug::run(args, &store(state)?),
     }
 }

@@ -109,6 +109,30 @@ fn of_a_key_the_last_trace_is_drawn() {
 }
 
 #[test]
+fn what_is_being_done_is_told_on_a_terminal_and_nowhere_else() {
+    let case = with_trace();
+    let ran = case.headstart(&["chart", "t.trace", "--no-floor", "-o", "t.svg"]);
+    assert_eq!((ran.code(), ran.err.as_str()), (0, ""));
+    let on = |terminal: &str| {
+        let script = format!(
+            "TERM={terminal} NO_COLOR=1 script -qec '\"$H\" chart t.trace --no-floor -o t.svg' /dev/null"
+        );
+        let ran = case.script(&script);
+        assert_eq!(ran.code(), 0, "{}", ran.err);
+        ran.out
+    };
+    let told = on("xterm");
+    // The last line is taken away before the result is printed.
+    let (progress, result) = told.rsplit_once("\r\x1b[K").unwrap();
+    assert!(progress.contains("\rdrawing 3 uses\x1b[K"), "{told:?}");
+    assert!(
+        result.starts_with("t.svg: ") && !progress.contains("\x1b[3"),
+        "{told:?}"
+    );
+    assert!(!on("dumb").contains('\x1b'));
+}
+
+#[test]
 fn nothing_but_a_picture_is_written_over() {
     let case = with_trace();
     case.write("precious", "text");

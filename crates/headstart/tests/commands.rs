@@ -139,14 +139,15 @@ fn the_pipeline_step_by_step() {
 
     let learned = case.json(&["learn", "t.trace", "t.trace", "-o", "p.profile", "--json"]);
     assert_eq!(learned["runs"], 2);
-    assert_eq!(
-        learned["key"],
-        *std::path::Path::new(&program)
+    // What the kernel makes of a script: its interpreter's command.
+    let real = |path: &str| {
+        std::path::Path::new(path)
             .canonicalize()
             .unwrap()
-            .to_str()
-            .unwrap()
-    );
+            .display()
+            .to_string()
+    };
+    assert_eq!(learned["key"], format!("{} {}", real("/bin/sh"), real(&program)));
     let profile = case.json(&["show", "p.profile", "--json"]);
     assert_eq!(profile["key"], learned["key"]);
     // On a file system in memory there is nothing to plan, and nothing else is wrong.
@@ -279,6 +280,12 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
         text.contains("not enough cold starts without a replay yet: 0 of 2"),
         "{text}"
     );
+    // The last replay is that of the fifth start; what it needed had to be read, and took at least some time.
+    let floor = &status["floor"];
+    assert!(floor["floor"]["floor_ns"].as_u64() > Some(0), "{status}");
+    assert_eq!(floor["took_ns"], status["outcomes"][4]["elapsed_ns"]);
+    assert_eq!(floor["started_unix_ns"], status["outcomes"][4]["started_unix_ns"]);
+    assert!(text.lines().any(|line| line.starts_with("floor ")), "{text}");
     assert!(case.headstart(&["status"]).out.contains('k'));
     let outcome = std::fs::read_dir(case.state().join("keys"))
         .unwrap()

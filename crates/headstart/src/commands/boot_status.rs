@@ -4,7 +4,7 @@ use super::status;
 use crate::context::Output;
 use anyhow::Result;
 use headstart_boot::last::{Last, Place};
-use headstart_boot::{boot_id, install, key};
+use headstart_boot::{boot_id, decision, install, key};
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 use headstart_report::human::{bytes, duration, pages, percent};
@@ -46,12 +46,13 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
     } else {
         Some("boots are not enabled; `headstart boot enable` does that".into())
     };
+    let in_vain = decision::why_in_vain(store, &kept);
     let of_this_boot = last.as_ref().is_some_and(|last| last.boot_id == boot_id());
     let status = BootStatus {
         enabled,
         next_replayed: next.is_none(),
         next_not_replayed: next,
-        bypassed: root.is_none() && enabled && known.bypass.is_some() && !of_this_boot,
+        bypassed: root.is_none() && enabled && (known.bypass.is_some() || in_vain.is_some()) && !of_this_boot,
         last,
         known,
     };
@@ -67,11 +68,14 @@ fn why_not_next(store: &Store, kept: &KeyDir, known: &KeyStatus, last: Option<&L
             state.display()
         ));
     }
-    if known.plan.is_none() {
-        return Some("nothing is known yet of what a boot needs".into());
+    if let Some(why) = decision::why_in_vain(store, kept) {
+        return Some(format!("boots are bypassed: {why}"));
     }
     if let Some(bypass) = &known.bypass {
         return Some(format!("boots are bypassed: {}", bypass.text()));
+    }
+    if known.plan.is_none() {
+        return Some("nothing is known yet of what a boot needs".into());
     }
     if kept.is_armed() {
         return None;

@@ -1,14 +1,15 @@
 //! `headstart chart`: a start as a picture.
 
 use crate::context::Output;
-use crate::files;
+use crate::starts::{Found, find};
 use anyhow::{Context, Result, bail};
 use headstart_chart::{FloorLine, Pages, Start, html, pages, svg};
 use headstart_report::human::{bytes, duration};
-use headstart_session::floor::{Kept, of_start};
-use headstart_session::machine::Costs;
-use headstart_session::{complain, keys};
-use headstart_store::{KeyDir, Store, write_whole};
+use headstart_session::complain;
+use headstart_session::floor::{Wanted, of_start};
+use headstart_session::machine::{Costs, Measure};
+use headstart_session::progress::Progress;
+use headstart_store::{Store, write_whole};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -39,14 +40,6 @@ pub struct Args {
     no_floor: bool,
     #[command(flatten)]
     output_form: Output,
-}
-
-/// A start that was found.
-struct Found {
-    name: String,
-    start: Kept,
-    /// Where its key is kept.
-    of: Option<KeyDir>,
 }
 
 /// What was drawn.
@@ -81,23 +74,38 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         None => default_output(&args.start),
     };
     let form = form(&output)?;
-    let mut found = vec![find(&args.start, store)?];
+    let progress = Progress::begin();
+    progress.tell("reading what was recorded");
+    let mut found = vec![find(&args.start, Wanted::Any, store)?];
     if let Some(other) = &args.compare {
-        found.push(find(other, store)?);
+        found.push(find(other, Wanted::Any, store)?);
     }
     let starts: Vec<Start<'_>> = (found.iter())
-        .map(|it| Start {
-            trace: &it.start.trace,
-            name: it.name.clone(),
-            floor: (!args.no_floor).then(|| floor(it, store)).flatten(),
+        .map(|it| {
+            let floor = (!args.no_floor).then(|| {
+                progress.tell(&format!(
+                    "looking up {} files of {}",
+                    it.start.trace.files.len(),
+                    it.name
+                ));
+                floor(it, store)
+            });
+            Start {
+                trace: &it.start.trace,
+                name: it.name.clone(),
+                floor: floor.flatten(),
+            }
         })
         .collect();
+    let uses: usize = starts.iter().map(|it| it.trace.uses.len()).sum();
+    progress.tell(&format!("drawing {uses} uses"));
     let picture = match form {
         Form::Svg => svg(&starts),
         Form::Html => html(&starts),
     };
     refuse_all_but_files(&output)?;
     write_whole(&output, picture.as_bytes())?;
+    drop(progress);
     let drawn = Drawn {
         bytes: picture.len(),
         starts: starts.iter().map(DrawnStart::of).collect(),
@@ -133,55 +141,12 @@ fn text(drawn: &Drawn) -> String {
     lines
 }
 
-/// The start that a user means: the last of a key whose trace is kept, or a trace.
-fn find(start: &Path, store: &Store) -> Result<Found> {
-    let name = start.to_string_lossy();
-    let kept = keys::candidates(&name)
-        .iter()
-        .map(|key| store.key(key))
-        .find(KeyDir::exists);
-    let Some(kept) = kept else {
-        if start.symlink_metadata().is_err() {
-            bail!(
-                "{name:?} is neither a key nor a file: `headstart status` lists the keys, `headstart record` writes traces"
-            );
-        }
-        let name = start.file_name().unwrap_or(start.as_os_str());
-        return Ok(Found {
-            name: name.to_string_lossy().into_owned(),
-            start: Kept {
-                trace: files::trace(start)?,
-                outcome: None,
-            },
-            of: None,
-        });
-    };
-    for path in kept.traces().iter().rev() {
-        if let Some(trace) = kept.trace(path).or_tell(|line| complain(&line)) {
-            let started = trace.meta.started_unix_ns;
-            let outcomes = kept.outcomes(|line| complain(&line));
-            return Ok(Found {
-                name: kept.key().to_string(),
-                start: Kept {
-                    trace,
-                    outcome: outcomes.into_iter().find(|it| it.started_unix_ns == started),
-                },
-                of: Some(kept),
-            });
-        }
-    }
-    bail!(
-        "no trace is kept of {}: it has one after the next start that is recorded",
-        kept.key()
-    )
-}
-
 /// The floor of a start, and what lies above it. A picture without is better than none.
 fn floor(found: &Found, store: &Store) -> Option<FloorLine> {
     let costs = Costs {
         store,
         class: None,
-        anew: false,
+        measure: Measure::Unknown,
     };
     let of = found.of.as_ref();
     match of_start(&found.start, of, &costs, None, &mut |line| complain(&line)) {

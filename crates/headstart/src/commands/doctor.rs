@@ -11,6 +11,8 @@ use headstart_session::machine::device_of;
 use headstart_store::Store;
 use headstart_system::container;
 use headstart_system::features::Available;
+use headstart_system::mounts::notes::{MountNote, notes};
+use headstart_watch::units::State;
 use serde::Serialize;
 
 /// Tell what this kernel and machine offer, what falls back, and why.
@@ -47,7 +49,7 @@ struct DeviceCheck {
 }
 
 #[derive(Serialize)]
-struct Report {
+pub(super) struct Report {
     kernel: String,
     machine: String,
     lockdown: Option<String>,
@@ -65,7 +67,11 @@ struct Report {
     recording: Vec<Check>,
     replaying: Vec<Check>,
     devices: Vec<DeviceCheck>,
+    /// Mounts on which starts gain little or nothing.
+    mounts: Vec<MountNote>,
     state: String,
+    /// Whether the daemon runs.
+    daemon: State,
 }
 
 /// The capabilities that headstart uses, and for what.
@@ -95,7 +101,8 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     Ok(())
 }
 
-fn look(store: &Store) -> Report {
+/// What is to be told, as a document.
+pub(super) fn look(store: &Store) -> Report {
     let (recorder, system) = (
         headstart_record::features(),
         headstart_system::features::features(),
@@ -185,7 +192,9 @@ fn look(store: &Store) -> Report {
         recording,
         replaying,
         devices: devices(store),
+        mounts: notes(),
         state: store.root().display().to_string(),
+        daemon: State::look(),
     }
 }
 
@@ -245,6 +254,7 @@ fn text(report: &Report) -> String {
             ("recording", record),
             ("missing capabilities", missing),
             ("state", report.state.clone()),
+            ("daemon", report.daemon.text().into()),
         ]
         .into_iter()
         .chain(container)
@@ -297,5 +307,12 @@ fn text(report: &Report) -> String {
         ]);
     }
     out += &section("Devices", &table);
+    if !report.mounts.is_empty() {
+        let mut table = Table::new(&["mounted at", "type", "what starts gain"]).wrapped();
+        for mount in &report.mounts {
+            table.row([mount.mount_point.as_str(), &mount.fstype, mount.note]);
+        }
+        out += &section("Mounts", &table);
+    }
     out
 }

@@ -1,13 +1,14 @@
 //! `headstart floor`: the least time any order of reads could give a start.
 
 use crate::context::Output;
-use crate::{files, options};
-use anyhow::{Result, bail};
+use crate::options;
+use crate::starts::find;
+use anyhow::Result;
 use headstart_report::floor::{Shown, text};
-use headstart_session::floor::{Kept, last, of_start};
-use headstart_session::machine::Costs;
-use headstart_session::{complain, keys};
-use headstart_store::{KeyDir, Store};
+use headstart_session::complain;
+use headstart_session::floor::{Wanted, of_start};
+use headstart_session::machine::{Costs, Measure};
+use headstart_store::Store;
 use std::path::Path;
 
 /// Say how fast a start could be at best.
@@ -36,30 +37,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
-    let kept = keys::candidates(&args.start)
-        .iter()
-        .map(|key| store.key(key))
-        .find(KeyDir::exists);
-    let path = Path::new(&args.start);
-    let (start, key) = match kept {
-        Some(key) if !path.is_file() || key.key().as_str() == args.start => {
-            match last(&key, &mut |line| complain(&line)) {
-                Some(start) => (start, Some(key)),
-                None => bail!("no whole trace of {:?} is kept: start it once more", args.start),
-            }
-        }
-        _ if path.exists() => (
-            Kept {
-                trace: files::trace(path)?,
-                outcome: None,
-            },
-            None,
-        ),
-        _ => bail!(
-            "{:?} is neither a trace nor a key that is known: `headstart status` lists those",
-            args.start
-        ),
-    };
+    let found = find(Path::new(&args.start), Wanted::Replay, store)?;
     let (class, every) = match args.disk {
         options::Disk::Auto => (None, None),
         options::Disk::Class(class) => (Some(class), None),
@@ -68,9 +46,10 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     let costs = Costs {
         store,
         class,
-        anew: false,
+        measure: Measure::Unknown,
     };
-    let found = of_start(&start, key.as_ref(), &costs, every, &mut |line| complain(&line))?;
+    let of = found.of.as_ref();
+    let found = of_start(&found.start, of, &costs, every, &mut |line| complain(&line))?;
     let shown = Shown {
         start: args.start,
         floor: found.floor,

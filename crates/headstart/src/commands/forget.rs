@@ -1,9 +1,9 @@
 //! `headstart forget`: a key as if it had never been started.
 
 use crate::context::Output;
+use crate::starts;
 use anyhow::{Result, bail};
-use headstart_session::keys;
-use headstart_store::{KeyDir, Store};
+use headstart_store::Store;
 use serde::Serialize;
 
 /// Forget all that is known of a key.
@@ -22,11 +22,7 @@ struct Forgotten {
 }
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
-    let kept = keys::candidates(&args.key)
-        .iter()
-        .map(|key| store.key(key))
-        .find(KeyDir::exists);
-    let forgotten = match kept {
+    let forgotten = match starts::key(&args.key, store) {
         Some(kept) if kept.forget()? => kept.key().to_string(),
         _ => bail!(
             "the key {:?} is not known: `headstart status` lists those that are",

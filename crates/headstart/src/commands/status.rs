@@ -1,19 +1,25 @@
 //! `headstart status`: what is known, and whether it pays.
 
 use crate::context::{Output, colours};
+use crate::starts;
 use anyhow::{Result, bail};
 use headstart_learn::verdict::compare;
 use headstart_model::plan::RequestKind;
 use headstart_report::plan::issued;
 use headstart_report::profile::page_counts;
-use headstart_report::status::{Bypass, KeyStatus, PlanStatus, ProfileStatus, list, text};
+use headstart_report::status::{Bypass, FloorStatus, KeyStatus, PlanStatus, ProfileStatus, list, text};
+use headstart_session::complain;
+use headstart_session::floor::{Wanted, last, of_start};
+use headstart_session::machine::{Costs, Measure};
 use headstart_session::now_unix_ns;
-use headstart_session::{complain, keys};
 use headstart_store::{KeyDir, Store};
 
 /// List what is known, and whether it pays.
 ///
 /// Whether it pays is told by cold starts with a replay against cold control runs without, see `run --control-every`.
+///
+/// Of one key the floor is told, too: the least time that any order of reads could give its last start with a replay, beside the
+/// time that this took. `headstart floor KEY` says what it is made of.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// This key only, with its last starts: a name, or the path of a program.
@@ -30,19 +36,45 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
             .output_form
             .print(&all, || list(&all, now_unix_ns(), colours()));
     };
-    let Some(kept) = keys::candidates(name)
-        .iter()
-        .map(|key| store.key(key))
-        .find(KeyDir::exists)
-    else {
+    let Some(kept) = starts::key(name, store) else {
         bail!("the key {name:?} is not known: `headstart status` lists those that are");
     };
-    let it = of(&kept);
+    let it = KeyStatus {
+        floor: floor(&kept, store),
+        ..of(&kept)
+    };
     args.output_form
         .print(&it, || text(&it, now_unix_ns(), colours()))
 }
 
-/// What is known of a key.
+/// The floor of the last start with a replay. For it every file of the start is looked up: some milliseconds for one key, too much
+/// for the list of all. It is not kept with the outcome, because it is the floor of the files and devices as they are now. No
+/// device is measured.
+fn floor(kept: &KeyDir, store: &Store) -> Option<FloorStatus> {
+    let start = last(kept, Wanted::Replay, &mut |line| complain(&line))?;
+    let costs = Costs {
+        store,
+        class: None,
+        measure: Measure::Nothing,
+    };
+    match of_start(&start, Some(kept), &costs, None, &mut |line| complain(&line)) {
+        Ok(found) => Some(FloorStatus {
+            started_unix_ns: start.trace.meta.started_unix_ns,
+            took_ns: start
+                .outcome
+                .as_ref()
+                .map_or(start.trace.end.elapsed_ns, |outcome| outcome.elapsed_ns),
+            floor: found.floor,
+            above: found.above,
+        }),
+        Err(error) => {
+            complain(&format!("the floor of {} is not known: {error:#}", kept.key()));
+            None
+        }
+    }
+}
+
+/// What is known of a key, but for its floor.
 pub(super) fn of(kept: &KeyDir) -> KeyStatus {
     let tell = |line: String| complain(&line);
     let profile = kept.profile().or_tell(tell).map(|profile| ProfileStatus {
@@ -68,7 +100,9 @@ pub(super) fn of(kept: &KeyDir) -> KeyStatus {
         profile,
         plan,
         traces: kept.traces().len(),
+        floor: None,
         comparison: compare(&outcomes),
+        enabled: kept.is_enabled(),
         bypass: kept.bypass().map(|bypass| Bypass {
             why: bypass.why,
             every: bypass.every,

@@ -7,6 +7,7 @@ use headstart_boot::cmdline::Wish;
 use headstart_boot::config::Config;
 use headstart_boot::decision::of_boot;
 use headstart_model::Key;
+use headstart_session::bypass::machine;
 use headstart_session::decide::Decision;
 use headstart_store::{Bypass, Store};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -145,8 +146,46 @@ fn what_is_not_mounted_yet_is_mounted() {
 
 /// Asks in the root as the unit does, not as process 1, whose own arguments are `words`; the status.
 fn ask(root: &Path, words: &[&str]) -> Option<i32> {
-    let script = "mount -t proc proc \"$0/proc\"; chroot \"$0\" /usr/sbin/headstart-init --decide";
-    process_1(root, script, words).status().unwrap().code()
+    ask_after("", root, words)
+}
+
+/// The same after a script, of which the root is the first word.
+fn ask_after(script: &str, root: &Path, words: &[&str]) -> Option<i32> {
+    let script =
+        format!("{script}\nmount -t proc proc \"$0/proc\"; chroot \"$0\" /usr/sbin/headstart-init --decide");
+    process_1(root, &script, words).status().unwrap().code()
+}
+
+#[test]
+fn the_unit_is_not_started_where_nothing_is_known_and_nothing_could_be_kept() {
+    if !is_root() {
+        return;
+    }
+    let dir = root();
+    let root = dir.path();
+    fs::create_dir(root.join("proc")).unwrap();
+    let state = root.join("var/lib/headstart");
+    fs::create_dir_all(&state).unwrap();
+    let on = |options: &str| format!("mount -t tmpfs -o {options} tmpfs \"$0/var/lib/headstart\"");
+    let (small, few, wide) = (on("size=2m"), on("size=8m,nr_inodes=10"), on("size=8m"));
+    assert_eq!(ask_after(&small, root, &[]), Some(1), "no bytes");
+    assert_eq!(ask_after(&few, root, &[]), Some(1), "no inodes");
+    assert_eq!(ask_after(&wide, root, &[]), Some(0));
+    assert_eq!(
+        ask_after(&small, root, &["headstart=on"]),
+        Some(0),
+        "headstart reads what is wanted"
+    );
+    let directory = Store::new("var/lib/headstart").key(&Key::new("boot").unwrap());
+    let directory = directory.path().display().to_string();
+    let known = format!("{small}; mkdir -p \"$0/{directory}\"; : >\"$0/{directory}/plan\"");
+    assert_eq!(
+        ask_after(&known, root, &[]),
+        Some(0),
+        "what is known is read ahead"
+    );
+    fs::remove_dir(&state).unwrap();
+    assert_eq!(ask(root, &[]), Some(0), "it may not be mounted yet");
 }
 
 #[test]
@@ -174,9 +213,38 @@ fn the_unit_is_not_started_where_boots_are_bypassed() {
     bypass(u32::MAX, "5.10.0");
     assert_eq!(ask(root, &[]), Some(0), "another kernel");
     bypass(u32::MAX, kernel);
+    let machine = root.join("etc/machine-id");
+    for another in [
+        "uninitialized\n",
+        "",
+        "0123456789abcdef0123456789abcde",
+        "0123456789abcdef0123456789abcdef0\n",
+    ] {
+        fs::write(&machine, another).unwrap();
+        assert_eq!(ask(root, &[]), Some(0), "another machine: {another:?}");
+    }
+    fs::remove_file(&machine).unwrap();
+    assert_eq!(ask(root, &[]), Some(0), "no machine");
+    bypass(u32::MAX, kernel);
     fs::create_dir_all(root.join("etc/headstart")).unwrap();
-    fs::write(root.join("etc/headstart/headstart.toml"), "").unwrap();
-    assert_eq!(ask(root, &[]), Some(0), "headstart reads what is configured");
+    let configuration = root.join("etc/headstart/headstart.toml");
+    fs::write(&configuration, "").unwrap();
+    assert_eq!(ask(root, &[]), Some(1), "nothing is configured");
+    fs::write(
+        &configuration,
+        include_str!("../../../../packaging/headstart.toml"),
+    )
+    .unwrap();
+    assert_eq!(ask(root, &[]), Some(1), "nor by what packages install");
+    for configured in [
+        "control_every = 0",
+        "\n[boot] # of\n \tcontrol_every = 0\n",
+        "# long".repeat(9999).as_str(),
+    ] {
+        let text = format!("{configured}\nx = 1");
+        fs::write(&configuration, text).unwrap();
+        assert_eq!(ask(root, &[]), Some(0), "headstart reads what is configured");
+    }
 }
 
 #[test]
@@ -253,12 +321,20 @@ fn headstart_init_bypasses_the_boots_that_headstart_would() {
     let kept = Store::new(root.join("var/lib/headstart")).key(&Key::new("boot").unwrap());
     let running = rustix::system::uname();
     let running = running.release().to_str().unwrap();
+    fs::create_dir_all(root.join("etc")).unwrap();
+    fs::write(root.join("etc/machine-id"), machine()).unwrap();
     let mut both = [0; 2];
     for every in [0, 1, 2, 3, 4, 5, 7, 10, 40, u32::MAX] {
-        for (kernel, replay) in [(running, false), (running, true), ("5.10.0", false)] {
+        for (kernel, machine, replay) in [
+            (running, machine(), false),
+            (running, machine(), true),
+            ("5.10.0", machine(), false),
+            (running, "another".into(), false),
+        ] {
             let bypass = Bypass {
                 every,
                 kernel: kernel.into(),
+                machine,
                 replay,
                 why: "no gain".into(),
             };

@@ -1,0 +1,53 @@
+//! `headstart daemon`: the service that notices every start of a program.
+
+use anyhow::{Context as _, Result};
+use headstart_session::config::FILE;
+use headstart_session::{complain, store};
+use headstart_watch::{config, control, daemon};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Notice every start of a program, learn those that wait for the disk, and read ahead for them from then on.
+///
+/// A program is recorded as it starts for the first time. If it waited for devices for 50 ms or more, what it read is kept, and is read
+/// ahead when it starts the next time and does not find it in memory. Nobody configures anything. Programs that do not wait cost
+/// next to nothing: the kernel does not even tell of them, for an hour or until one of them has much to read.
+///
+/// A second instance of a program that runs is not read ahead, nor what `headstart run` starts, which does that itself. Programs in
+/// other mount namespaces (containers) are not recorded, nor those whose executable is in no directory any more.
+///
+/// All is kept in the state directory, as by `headstart run`, at most 64 MiB: what has gained least goes first.
+///
+/// It needs root, and Linux 6.12 or later with BTF; it ends on SIGTERM. It tells a service manager when it is ready, and that it is alive
+/// (sd_notify(3)).
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Do not read ahead at every Nth cold start of a program, to have something to compare with; 0 to read ahead at all [default: as
+    /// headstart.toml has it, or 10].
+    #[arg(long, value_name = "N")]
+    control_every: Option<u32>,
+    /// Learn programs whose start waits at least so long for devices, milliseconds, all its threads added up.
+    #[arg(long, value_name = "MS", default_value_t = daemon::LEAST_WAIT_MS)]
+    least_wait: u64,
+    /// Keep a file of sums in this directory, for the textfile collector of Prometheus [default: as headstart.toml has it].
+    #[arg(long, value_name = "DIR")]
+    metrics: Option<PathBuf>,
+    /// Do not serve the socket by which `headstart apps` and `headstart op` ask.
+    #[arg(long)]
+    no_control: bool,
+}
+
+pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
+    let control = match args.no_control {
+        true => None,
+        false => Some(control::listen().context("cannot serve the control socket")?),
+    };
+    let configured = config::read(Path::new(FILE), &mut |line| complain(&line));
+    daemon::run(daemon::Options {
+        store: store(state)?,
+        control_every: args.control_every.unwrap_or(configured.control_every),
+        least_wait: Duration::from_millis(args.least_wait),
+        metrics: args.metrics.or(configured.metrics),
+        control,
+    })
+}

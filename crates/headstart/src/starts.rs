@@ -1,0 +1,65 @@
+//! Starts that the user names: the last one that is kept of a key, or a trace.
+
+use crate::files;
+use anyhow::{Result, bail};
+use headstart_session::floor::{Kept, Wanted, last};
+use headstart_session::{complain, keys};
+use headstart_store::{KeyDir, Store};
+use std::path::Path;
+
+/// A start that was found.
+pub struct Found {
+    /// Its key, or the name of its trace.
+    pub name: String,
+    /// The start.
+    pub start: Kept,
+    /// Where its key is kept.
+    pub of: Option<KeyDir>,
+}
+
+/// The key that a user means, if anything is known of it: its name, or the path of its program.
+pub fn key(text: &str, store: &Store) -> Option<KeyDir> {
+    keys::candidates(text)
+        .iter()
+        .map(|key| store.key(key))
+        .find(KeyDir::exists)
+}
+
+/// The start that a user means. A trace comes before the key of a program, not before the key of that very name: the path of a
+/// program is its key.
+pub fn find(start: &Path, wanted: Wanted, store: &Store) -> Result<Found> {
+    let name = start.to_string_lossy();
+    let file = start.symlink_metadata();
+    let by_name = |kept: &KeyDir| kept.key().as_str() == name || !file.as_ref().is_ok_and(|it| it.is_file());
+    if let Some(kept) = key(&name, store).filter(by_name) {
+        let Some(start) = last(&kept, wanted, &mut |line| complain(&line)) else {
+            bail!(
+                "no {}trace is kept of {}: it has one after the next start that is recorded",
+                match wanted {
+                    Wanted::Any => "",
+                    Wanted::Replay => "whole ",
+                },
+                kept.key()
+            );
+        };
+        return Ok(Found {
+            name: kept.key().to_string(),
+            start,
+            of: Some(kept),
+        });
+    }
+    if file.is_err() {
+        bail!(
+            "{name:?} is neither a key nor a file: `headstart status` lists the keys, `headstart record` writes traces"
+        );
+    }
+    let name = start.file_name().unwrap_or(start.as_os_str());
+    Ok(Found {
+        name: name.to_string_lossy().into_owned(),
+        start: Kept {
+            trace: files::trace(start)?,
+            outcome: None,
+        },
+        of: None,
+    })
+}

@@ -1,0 +1,236 @@
+//! What the state directory knows of programs, whether the daemon runs or not.
+
+use crate::service::{App, Pays, ServiceError};
+use headstart_learn::verdict::start::{WARM, resident};
+use headstart_learn::verdict::{Verdict, compare};
+use headstart_model::outcome::Mode;
+use headstart_model::{Key, Outcome};
+use headstart_store::{KeyDir, Store, StoreError};
+
+/// The key of boots: `headstart boot` is for them.
+const BOOT: &str = "boot";
+
+/// The programs of a state directory.
+#[derive(Clone, Debug)]
+pub struct Apps {
+    store: Store,
+}
+
+impl Apps {
+    /// Those of a state directory.
+    pub fn of(store: Store) -> Apps {
+        Apps { store }
+    }
+
+    /// As [`crate::service::Service::apps`].
+    pub fn list(
+        &self,
+        user: Option<u32>,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<App>, ServiceError> {
+        let keys = self.store.keys().map_err(failed)?;
+        let behind = |key: &&Key| after.is_none_or(|after| key.as_str() > after) && key.as_str() != BOOT;
+        let of_key = |key: &Key| {
+            let kept = self.store.key(key);
+            match user {
+                None => Some(app(&kept)),
+                Some(uid) => app_of_user(&kept, uid),
+            }
+        };
+        Ok(keys.iter().filter(behind).filter_map(of_key).take(most).collect())
+    }
+
+    /// As [`crate::service::Service::app`].
+    pub fn app(&self, key: &Key) -> Result<App, ServiceError> {
+        let kept = self.program(key)?;
+        match kept.exists() {
+            true => Ok(app(&kept)),
+            false => Err(ServiceError::UnknownKey(key.to_string())),
+        }
+    }
+
+    /// As [`crate::service::Service::set_enabled`].
+    pub fn set_enabled(&self, key: &Key, on: bool) -> Result<(), ServiceError> {
+        let kept = self.program(key)?;
+        // Of a key of which nothing is kept, everything is done already.
+        if on && !kept.exists() {
+            return Ok(());
+        }
+        kept.lock().and_then(|lock| lock.set_enabled(on)).map_err(failed)
+    }
+
+    /// As [`crate::service::Service::forget`].
+    pub fn forget(&self, key: &Key) -> Result<(), ServiceError> {
+        match self.program(key)?.forget().map_err(failed)? {
+            true => Ok(()),
+            false => Err(ServiceError::UnknownKey(key.to_string())),
+        }
+    }
+
+    fn program(&self, key: &Key) -> Result<KeyDir, ServiceError> {
+        match key.as_str() {
+            BOOT => Err(ServiceError::Failed(
+                "boots are no program: use `headstart boot`".into(),
+            )),
+            _ => Ok(self.store.key(key)),
+        }
+    }
+}
+
+fn failed(error: StoreError) -> ServiceError {
+    ServiceError::Failed(error.to_string())
+}
+
+/// All that is known of a key.
+pub fn app(kept: &KeyDir) -> App {
+    // What is damaged is moved aside, and `status` tells of it.
+    let outcomes = kept.outcomes(drop);
+    let comparison = compare(&outcomes);
+    App {
+        key: kept.key().to_string(),
+        enabled: kept.is_enabled(),
+        starts: outcomes.len() as u64,
+        replays: outcomes
+            .iter()
+            .filter(|outcome| outcome.mode == Mode::Replay)
+            .count() as u64,
+        seconds_saved: saved_ns(&outcomes, comparison.without.median_ns).map(|ns| ns as f64 / 1e9),
+        last_start_unix_ns: outcomes.last().map(|outcome| outcome.started_unix_ns),
+        verdict: Some(match comparison.verdict {
+            Verdict::TooFew => Pays::TooFew,
+            Verdict::NoDifference => Pays::NoDifference,
+            Verdict::Faster => Pays::Faster,
+            Verdict::Slower => Pays::Slower,
+        }),
+        bypassed: kept.bypass().map(|bypass| bypass.why),
+    }
+}
+
+/// What a user may know of a key; nothing if the user has not started it.
+fn app_of_user(kept: &KeyDir, uid: u32) -> Option<App> {
+    let own = kept.users().into_iter().find(|one| one.uid == uid)?;
+    Some(App {
+        key: kept.key().to_string(),
+        enabled: kept.is_enabled(),
+        starts: own.starts,
+        last_start_unix_ns: Some(own.last_unix_ns),
+        ..App::default()
+    })
+}
+
+/// What the replays of cold starts have saved against the median of those without, nanoseconds; below 0 where they lost. `None` where
+/// there is nothing to compare with.
+pub(crate) fn saved_ns(outcomes: &[Outcome], without_ns: Option<u64>) -> Option<i64> {
+    let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+    let without = signed(without_ns.filter(|ns| *ns > 0)?);
+    let cold = |outcome: &&Outcome| {
+        outcome.mode == Mode::Replay && resident(outcome).is_some_and(|resident| resident < WARM)
+    };
+    let saved = |outcome: &Outcome| without.saturating_sub(signed(outcome.elapsed_ns));
+    Some(
+        outcomes
+            .iter()
+            .filter(cold)
+            .map(saved)
+            .fold(0, i64::saturating_add),
+    )
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use headstart_model::outcome::{Resident, StageOutcome};
+
+    /// A state directory with cold starts of one program: seconds they took, with a replay or without.
+    pub fn with_starts(starts: &[(Mode, u64)]) -> (tempfile::TempDir, Store, Key) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let key = Key::new("/usr/bin/x").unwrap();
+        for (at, (mode, seconds)) in starts.iter().enumerate() {
+            add_start(&store.key(&key), at as u64 + 1, *mode, *seconds);
+        }
+        (dir, store, key)
+    }
+
+    pub fn add_start(kept: &KeyDir, at: u64, mode: Mode, seconds: u64) {
+        let outcome = Outcome {
+            started_unix_ns: at,
+            elapsed_ns: seconds * 1_000_000_000,
+            status: Some(0),
+            resident_before: Some(Resident {
+                sampled_pages: 100,
+                resident_pages: 0,
+            }),
+            stages: vec![StageOutcome {
+                wasted_pages: 3,
+                ..StageOutcome::default()
+            }],
+            ..Outcome::new(kept.key().clone(), mode)
+        };
+        kept.lock().unwrap().add_outcome(&outcome).unwrap();
+    }
+
+    #[test]
+    fn what_is_known_of_a_program_is_told() {
+        use Mode::{Control, Record, Replay};
+        let (_dir, store, key) = with_starts(&[
+            (Record, 9),
+            (Replay, 2),
+            (Control, 10),
+            (Replay, 3),
+            (Control, 10),
+        ]);
+        let apps = Apps::of(store.clone());
+        let it = apps.app(&key).unwrap();
+        assert_eq!((it.starts, it.replays, it.last_start_unix_ns), (5, 2, Some(5)));
+        assert_eq!(it.seconds_saved, Some(8.0 + 7.0));
+        assert_eq!((it.enabled, it.verdict), (true, Some(Pays::TooFew)));
+        assert_eq!(apps.list(None, None, 9).unwrap(), [it]);
+        apps.set_enabled(&key, false).unwrap();
+        assert!(!apps.app(&key).unwrap().enabled);
+        apps.forget(&key).unwrap();
+        let unknown = ServiceError::UnknownKey(key.to_string());
+        assert_eq!(apps.app(&key), Err(unknown.clone()));
+        assert_eq!(apps.forget(&key), Err(unknown));
+    }
+
+    #[test]
+    fn a_user_is_told_of_own_starts_only() {
+        let (_dir, store, key) = with_starts(&[(Mode::Record, 9), (Mode::Replay, 2)]);
+        let apps = Apps::of(store.clone());
+        store.key(&key).lock().unwrap().add_user(1000, 7).unwrap();
+        assert_eq!(apps.list(Some(1001), None, 9).unwrap(), []);
+        let own = App {
+            key: key.to_string(),
+            enabled: true,
+            starts: 1,
+            last_start_unix_ns: Some(7),
+            ..App::default()
+        };
+        assert_eq!(apps.list(Some(1000), None, 9).unwrap(), [own]);
+    }
+
+    #[test]
+    fn programs_come_page_by_page_and_boots_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        for name in ["boot", "a", "c", "b"] {
+            let key = store.key(&Key::new(name).unwrap());
+            add_start(&key, 1, Mode::Record, 1);
+        }
+        let apps = Apps::of(store);
+        let page = |after, most| -> Vec<String> {
+            let page = apps.list(None, after, most).unwrap();
+            page.into_iter().map(|app| app.key).collect()
+        };
+        assert_eq!(page(None, 2), ["a", "b"]);
+        assert_eq!(page(Some("b"), 2), ["c"]);
+        let boot = Key::new("boot").unwrap();
+        assert!(matches!(
+            apps.set_enabled(&boot, false),
+            Err(ServiceError::Failed(_))
+        ));
+        assert!(matches!(apps.forget(&boot), Err(ServiceError::Failed(_))));
+    }
+}

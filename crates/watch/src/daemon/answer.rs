@@ -1,0 +1,372 @@
+//! The thread that answers: what is done for each start, as it begins.
+
+use super::finish::{Ended, Finisher};
+use super::process::{Process, tree_of};
+use super::running::Running;
+use super::state::{Asked, State};
+use super::{NICE, Options};
+use anyhow::Result;
+use headstart_model::Key;
+use headstart_model::outcome::{Mode, Resident};
+use headstart_model::plan::PlanFile;
+use headstart_model::trace::EndReason;
+use headstart_record::{Answer, Noticed, Program, Recorded, Standing, Watch};
+use headstart_replay::Replay;
+use headstart_session::decide::Decision;
+use headstart_session::notes::log;
+use headstart_session::{Prepared, Purpose, now_unix_ns, prepare};
+use headstart_store::Store;
+use headstart_system::priority::set_nice;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A program that was not worth it is not looked at for so long, unless it has much to read before.
+const IGNORED: Duration = Duration::from_secs(3600);
+
+/// A known program that is started again within this time after it was warm is warm: nobody looks.
+const WARM: Duration = Duration::from_secs(5);
+
+/// The same for a program that had ended before it was looked at.
+const GONE: Duration = Duration::from_secs(1);
+
+/// So many starts are read ahead at a time. Each has some threads of its own, and a device that serves more serves none well.
+const REPLAYS: usize = 8;
+
+/// What is known of the machine's programs, and what is done for those that start.
+pub(super) struct Answering {
+    pub(super) watch: Watch,
+    judge: Judge,
+    finisher: Finisher,
+}
+
+struct Judge {
+    /// The path of this program.
+    own: Option<Vec<u8>>,
+    store: Store,
+    control_every: u32,
+    least_wait: Duration,
+    state: Arc<State>,
+    /// Starts that are recorded, by number.
+    active: HashMap<u32, Active>,
+    running: Running,
+    /// What was found out while the watch was busy, and is to be told it.
+    standings: Vec<(Program, Standing)>,
+}
+
+/// Whose start it is.
+struct Whose {
+    key: Key,
+    uid: u32,
+    /// What standings about it are about, where that is known.
+    program: Option<Program>,
+}
+
+/// A start that is recorded.
+struct Active {
+    key: Key,
+    uid: u32,
+    /// What standings about it are about; `None` where that is not known, and of an operation.
+    program: Option<Program>,
+    /// The operation that it is.
+    operation: Option<u64>,
+    mode: Mode,
+    resident: Option<Resident>,
+    warm: bool,
+    replaying: Option<(Replay, PlanFile)>,
+    origin_unix_ns: u64,
+}
+
+impl Answering {
+    pub(super) fn new(watch: Watch, options: Options, state: Arc<State>, finisher: Finisher) -> Answering {
+        Answering {
+            watch,
+            finisher,
+            judge: Judge {
+                own: std::env::current_exe()
+                    .ok()
+                    .map(|path| path.into_os_string().into_vec()),
+                store: options.store,
+                control_every: options.control_every,
+                least_wait: options.least_wait,
+                state,
+                active: HashMap::new(),
+                running: Running::default(),
+                standings: Vec::new(),
+            },
+        }
+    }
+
+    /// How soon there is something to do even if nothing happens.
+    pub(super) fn wait_at_most(&self) -> Option<Duration> {
+        self.watch.wait_at_most()
+    }
+
+    /// Answers what has begun, and has finished what has ended.
+    pub(super) fn work(&mut self) -> Result<()> {
+        let judge = &mut self.judge;
+        let ended = self.watch.drain(&mut |start| judge.answer(start))?;
+        for recorded in ended {
+            self.ended(recorded);
+        }
+        // What could not be recorded, for want of memory or descriptors, is over.
+        let watch = &self.watch;
+        self.judge.active.retain(|number, _| watch.is_recorded(*number));
+        for (program, standing) in std::mem::take(&mut self.judge.standings) {
+            if let Err(error) = self.watch.set_standing(program, standing) {
+                log(&error.to_string());
+            }
+        }
+        for asked in self.judge.state.asked() {
+            if let Err(error) = self.do_as_asked(asked) {
+                log(&error.to_string());
+            }
+        }
+        self.judge.state.set_counts(self.watch.counts());
+        Ok(())
+    }
+
+    /// Begins or ends an operation.
+    fn do_as_asked(&mut self, asked: Asked) -> Result<()> {
+        let (operation, key, uid, pid) = match asked {
+            Asked::Begin {
+                operation,
+                key,
+                uid,
+                pid,
+            } => (operation, key, uid, pid),
+            Asked::End(operation) => {
+                let is_it = |(_, active): &(&u32, &Active)| active.operation == Some(operation);
+                let number = self.judge.active.iter().find(is_it).map(|(number, _)| *number);
+                let recorded = number.map(|number| self.watch.end(number, EndReason::Exit(0)));
+                if let Some(recorded) = recorded.transpose()?.flatten() {
+                    self.ended(recorded);
+                }
+                return Ok(());
+            }
+        };
+        let Some(mut active) = self.judge.decide(key, uid, monotonic_ns()) else {
+            self.judge.state.operation_is_over(operation);
+            return Ok(());
+        };
+        active.operation = Some(operation);
+        let replayed = active.replaying.is_some();
+        let processes = tree_of(pid);
+        match self.watch.begin(&processes, active.command(), replayed) {
+            Ok(Some(number)) => drop(self.judge.active.insert(number, active)),
+            result => {
+                self.judge.state.operation_is_over(operation);
+                result?;
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, recorded: Recorded) {
+        let Some(active) = self.judge.active.remove(&recorded.number) else {
+            return;
+        };
+        match active.operation {
+            Some(operation) => self.judge.state.operation_is_over(operation),
+            None => self.judge.running.add(&active.key, &recorded.living),
+        }
+        let waited = Duration::from_nanos(recorded.blocked_ns);
+        // Whatever has a plan has been worth it.
+        if active.mode == Mode::Record && waited < self.judge.least_wait {
+            self.judge.ignore(active.program, IGNORED);
+            return;
+        }
+        let known = active.program.map(|program| (program, Standing::Known));
+        self.judge.standings.extend(known);
+        let status = match recorded.reason {
+            EndReason::Exit(status) => Some(status),
+            _ => None,
+        };
+        self.finisher.finish(Ended {
+            key: active.key,
+            uid: active.uid,
+            mode: active.mode,
+            resident: active.resident,
+            warm: active.warm,
+            replaying: active.replaying,
+            origin_unix_ns: active.origin_unix_ns,
+            ended: status.map(|status| (Some(status), recorded.took)),
+            recorded,
+        });
+    }
+
+    /// Nothing is recorded any more, nor finished but what is being finished.
+    pub(super) fn end(self) {
+        for active in self.judge.active.into_values() {
+            if let Some((replay, _)) = active.replaying {
+                replay.stop();
+            }
+        }
+        drop(self.watch);
+        self.finisher.end();
+        log(&self.judge.state.counts().to_string());
+    }
+}
+
+impl Judge {
+    fn answer(&mut self, start: &Noticed) -> Answer {
+        if start.path.is_some() && start.path == self.own {
+            // Another headstart than this one, such as a newer one: what it starts it sees to itself.
+            return Answer::LeaveTree;
+        }
+        let Some(Whose { key, uid, program }) = self.whose(start) else {
+            return Answer::Leave;
+        };
+        let Some(mut active) = self.decide(key, uid, start.time_ns) else {
+            self.ignore(program, WARM);
+            return Answer::Leave;
+        };
+        active.program = program;
+        let answer = Answer::Record {
+            command: active.command(),
+            replayed: active.replaying.is_some(),
+        };
+        self.active.insert(start.number, active);
+        answer
+    }
+
+    /// What is done for a start, begun; `None` if that is nothing.
+    fn decide(&mut self, key: Key, uid: u32, time_ns: u64) -> Option<Active> {
+        if self.active.values().any(|active| active.key == key) || self.running.runs(&key) {
+            self.state.count(|counts| counts.running += 1);
+            return None;
+        }
+        let origin = instant_of(time_ns);
+        let prepared = match self.store.key(&key).exists() {
+            true => self.prepare(&key),
+            false => Prepared::new(Decision::Record),
+        };
+        if let Decision::Bypass(_) = prepared.decision {
+            self.state.count(|counts| counts.bypassed += 1);
+            return None;
+        }
+        let (mode, replaying) = self.begin(&key, &prepared, origin);
+        self.state.count(|counts| {
+            counts.recorded += 1;
+            counts.replayed += u64::from(mode == Mode::Replay);
+        });
+        Some(Active {
+            key,
+            uid,
+            program: None,
+            operation: None,
+            mode,
+            resident: prepared.resident,
+            warm: prepared.warm,
+            replaying,
+            origin_unix_ns: now_unix_ns().saturating_sub(origin.elapsed().as_nanos() as u64),
+        })
+    }
+
+    /// Whose start it is; `None` if nothing is to be done for it.
+    fn whose(&mut self, start: &Noticed) -> Option<Whose> {
+        let Some(path) = &start.path else {
+            // On a file system that this process does not see.
+            self.ignore(Some(start.program), IGNORED);
+            return None;
+        };
+        let Some(process) = Process::of(start.pid, path) else {
+            // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
+            self.ignore(Some(start.program), GONE);
+            return None;
+        };
+        let key = process.key();
+        let mut program = Some(start.program);
+        if start.program == start.executable && !key.as_ref().is_some_and(|key| process.is_plain(key)) {
+            self.standings.push((start.executable, Standing::ByArguments));
+            // What this execution is given to do the kernel has not told.
+            program = None;
+        }
+        let Some(key) = key.filter(|key| self.store.key(key).is_enabled()) else {
+            self.ignore(program, IGNORED);
+            return None;
+        };
+        let uid = process.uid;
+        let key = key_of_user(key, uid)?;
+        Some(Whose { key, uid, program })
+    }
+
+    fn prepare(&self, key: &Key) -> Prepared {
+        let prepared = prepare(&Purpose::Loop {
+            store: self.store.clone(),
+            key: key.clone(),
+            control_every: self.control_every,
+        });
+        for line in &prepared.lines {
+            log(&format!("{key}: {line}"));
+        }
+        prepared
+    }
+
+    /// Begins the replay, if that was decided.
+    fn begin(&self, key: &Key, prepared: &Prepared, origin: Instant) -> (Mode, Option<(Replay, PlanFile)>) {
+        let (Decision::Replay, Some(plan)) = (&prepared.decision, &prepared.plan) else {
+            return (prepared.decision.mode(), None);
+        };
+        let replays = self.active.values().filter(|active| active.replays()).count();
+        if replays >= REPLAYS {
+            return (Mode::Control, None);
+        }
+        // Its threads are not to come before others.
+        let _ = set_nice(0);
+        let replay = Replay::start(PlanFile(plan.0.clone()), headstart_replay::Options::new(origin));
+        let _ = set_nice(NICE);
+        match replay {
+            Ok(replay) => (Mode::Replay, Some((replay, PlanFile(plan.0.clone())))),
+            Err(error) => {
+                log(&format!("{key}: not replaying: {error}"));
+                (Mode::Record, None)
+            }
+        }
+    }
+
+    fn ignore(&mut self, program: Option<Program>, how_long: Duration) {
+        let until = monotonic_ns().saturating_add(how_long.as_nanos() as u64);
+        let standing = |program| (program, Standing::IgnoredUntil(until));
+        self.standings.extend(program.map(standing));
+    }
+}
+
+impl Active {
+    /// What the trace calls the command: arguments may hold secrets, and the key tells what of them matters.
+    fn command(&self) -> Vec<String> {
+        vec![self.key.to_string()]
+    }
+
+    fn replays(&self) -> bool {
+        self.replaying
+            .as_ref()
+            .is_some_and(|(replay, _)| !replay.is_finished())
+    }
+}
+
+/// The key of a user's starts. What root's starts read is read ahead for root alone, and what a user's read for that user: so nobody
+/// has a file read that is another's. A service is the same whoever it runs as, for process 1 alone starts it.
+fn key_of_user(key: Key, uid: u32) -> Option<Key> {
+    if uid == 0 || !key.as_str().starts_with('/') {
+        return Some(key);
+    }
+    Key::new(format!("{key} of user {uid}")).ok()
+}
+
+/// Now, nanoseconds of CLOCK_MONOTONIC.
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    (now.tv_sec as u64)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec as u64)
+}
+
+/// A time of CLOCK_MONOTONIC that has just passed.
+fn instant_of(time_ns: u64) -> Instant {
+    let ago = Duration::from_nanos(monotonic_ns().saturating_sub(time_ns));
+    let now = Instant::now();
+    now.checked_sub(ago).unwrap_or(now)
+}

@@ -1,0 +1,215 @@
+//! The thread that finishes starts: one after the other, after everybody else.
+
+use super::state::State;
+use super::{Options, retain};
+use crate::metrics::Metrics;
+use anyhow::{Context as _, Result};
+use headstart_model::Key;
+use headstart_model::outcome::{Mode, Resident};
+use headstart_model::plan::PlanFile;
+use headstart_record::Recorded;
+use headstart_replay::Replay;
+use headstart_session::Notes;
+use headstart_session::deadline::{self, Deadline};
+use headstart_session::finish::{Finished, Replayed, Rules, work};
+use headstart_store::Store;
+use headstart_system::limits::give_back_memory;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// So many starts wait to be finished. A finish takes some tenths of a second; what comes faster teaches nothing.
+const QUEUE: usize = 16;
+
+/// So much memory, bytes, take those that wait together.
+const BYTES: usize = 48 << 20;
+
+/// The state directory is tidied when nothing was finished for so long, and this often while something is: all keys are looked at.
+const QUIET: Duration = Duration::from_secs(5);
+const TIDY_EVERY: Duration = Duration::from_secs(60);
+
+/// A start that has ended.
+pub(super) struct Ended {
+    pub(super) key: Key,
+    /// Whose start it was.
+    pub(super) uid: u32,
+    pub(super) mode: Mode,
+    pub(super) resident: Option<Resident>,
+    pub(super) warm: bool,
+    pub(super) replaying: Option<(Replay, PlanFile)>,
+    pub(super) origin_unix_ns: u64,
+    /// The status, and how long it took, if its processes have ended.
+    pub(super) ended: Option<(Option<i32>, Duration)>,
+    pub(super) recorded: Recorded,
+}
+
+/// The thread, and the way to it.
+pub(super) struct Finisher {
+    queue: SyncSender<Box<Ended>>,
+    thread: JoinHandle<()>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Arc<State>,
+    /// What those that wait take, bytes.
+    bytes: AtomicUsize,
+    /// Nothing more is finished.
+    ending: AtomicBool,
+}
+
+impl Finisher {
+    pub(super) fn start(options: &Options, state: Arc<State>) -> Result<Finisher> {
+        let (queue, ended) = sync_channel(QUEUE);
+        let shared = Arc::new(Shared {
+            state,
+            bytes: AtomicUsize::new(0),
+            ending: AtomicBool::new(false),
+        });
+        let finishing = Finishing {
+            store: options.store.clone(),
+            control_every: options.control_every,
+            metrics: options.metrics.clone(),
+            sums: Metrics::default(),
+            shared: Arc::clone(&shared),
+        };
+        let thread = std::thread::Builder::new()
+            .name("finish".into())
+            .spawn(move || finishing.serve(&ended))
+            .context("cannot start a thread")?;
+        Ok(Finisher {
+            queue,
+            thread,
+            shared,
+        })
+    }
+
+    /// Finishes it in its turn; where too many wait it teaches nothing.
+    pub(super) fn finish(&self, ended: Ended) {
+        let bytes = ended.recorded.bytes;
+        let fits = self.shared.bytes.load(Ordering::Relaxed) + bytes <= BYTES;
+        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let refused = match fits.then(|| self.queue.try_send(Box::new(ended))) {
+            Some(Ok(())) => {
+                return;
+            }
+            Some(Err(TrySendError::Full(ended) | TrySendError::Disconnected(ended))) => Some(ended),
+            None => None,
+        };
+        // Its replay goes on by itself, as does the start; what it was worth nobody will know.
+        drop(refused);
+        self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.shared.state.count(|counts| counts.unfinished += 1);
+    }
+
+    /// Lets it come to the end of what it does now.
+    pub(super) fn end(self) {
+        self.shared.ending.store(true, Ordering::Relaxed);
+        drop(self.queue);
+        // What it panicked of it has said.
+        let _ = self.thread.join();
+    }
+}
+
+/// The thread's own.
+struct Finishing {
+    store: Store,
+    control_every: u32,
+    metrics: Option<PathBuf>,
+    sums: Metrics,
+    shared: Arc<Shared>,
+}
+
+impl Finishing {
+    fn serve(mut self, queue: &Receiver<Box<Ended>>) {
+        self.tidy();
+        let mut tidied = Instant::now();
+        let mut is_tidy = true;
+        loop {
+            let received = queue.recv_timeout(QUIET);
+            let is_quiet = matches!(received, Err(RecvTimeoutError::Timeout));
+            match received {
+                Ok(ended) => {
+                    self.shared
+                        .bytes
+                        .fetch_sub(ended.recorded.bytes, Ordering::Relaxed);
+                    if self.shared.ending.load(Ordering::Relaxed) {
+                        self.shared.state.count(|counts| counts.unfinished += 1);
+                    } else {
+                        self.finish(*ended);
+                        is_tidy = false;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if !is_tidy && (is_quiet || tidied.elapsed() >= TIDY_EVERY) {
+                self.tidy();
+                (tidied, is_tidy) = (Instant::now(), true);
+            }
+        }
+    }
+
+    fn finish(&self, ended: Ended) {
+        let key = ended.key.clone();
+        // A file system that never answers: the service manager starts this process anew.
+        let deadline = Deadline::begin(deadline::FINISH);
+        let mut notes = Notes::default();
+        match finish(&self.store, self.control_every, ended, &mut notes) {
+            Ok(()) => self.shared.state.count(|counts| counts.finished += 1),
+            Err(error) => {
+                self.shared.state.count(|counts| counts.unfinished += 1);
+                notes.tell(format!("{key}: {error:#}"));
+            }
+        }
+        drop(deadline);
+        give_back_memory();
+    }
+
+    /// Keeps the state directory within its bounds, and tells those who watch machines.
+    fn tidy(&mut self) {
+        let mut notes = Notes::default();
+        if let Err(error) = retain::within(&self.store, retain::MOST_BYTES) {
+            notes.tell(error.to_string());
+        }
+        if let Some(directory) = &self.metrics {
+            if let Err(error) = self.sums.write(&self.store, directory) {
+                notes.tell(error.to_string());
+            }
+        }
+        give_back_memory();
+    }
+}
+
+fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) -> Result<()> {
+    let replayed = ended.replaying.map(|(replay, plan)| {
+        if ended.ended.is_some() {
+            replay.stop();
+        }
+        Replayed {
+            report: replay.finish(),
+            plan,
+        }
+    });
+    let finished = Finished {
+        store,
+        key: &ended.key,
+        origin_unix_ns: ended.origin_unix_ns,
+        mode: ended.mode,
+        resident_before: ended.resident,
+        warm: ended.warm,
+        reason: ended.recorded.reason,
+        recorded: ended.recorded.trace(),
+        replayed,
+        ended: ended.ended,
+        rules: Rules::of_programs(control_every),
+    };
+    work(finished, notes)?;
+    Ok(store
+        .key(&ended.key)
+        .lock()?
+        .add_user(ended.uid, ended.origin_unix_ns)?)
+}

@@ -1,0 +1,82 @@
+//! Whose start an exec is: the key, as a person means it.
+//!
+//! A system service is its unit. Anything else is what `headstart run` would call it, by [`headstart_session::keys`], so that both
+//! share what they know.
+
+mod names;
+#[cfg(test)]
+mod tests;
+mod unit;
+
+use headstart_model::Key;
+use headstart_session::keys;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+pub use unit::unit;
+
+/// So many arguments are looked at: an interpreter's options come first, and few have more.
+pub const MOST_ARGUMENTS: usize = 64;
+
+/// So many bytes of an argument are looked at: no path is longer (`PATH_MAX`, linux/limits.h).
+pub const MOST_BYTES: usize = 4096;
+
+/// The longest name of an operation, bytes.
+const MOST_NAME: usize = 128;
+
+/// A program's exec, as it was seen. All of it is the word of whoever started it: any bytes, of any length.
+#[derive(Clone, Copy, Debug)]
+pub struct Exec<'a> {
+    /// The file that was executed, by its real path: of a script, the interpreter's.
+    pub executable: &'a Path,
+    /// The arguments, the program's own name first. What comes behind the first [`MOST_ARGUMENTS`], or [`MOST_BYTES`] of one, may be
+    /// missing.
+    pub argv: &'a [Vec<u8>],
+    /// The control group, by its path from the root of the hierarchy, such as `/system.slice/cron.service`, if this is the first
+    /// exec in it. What a running service starts, as cron its jobs, is a program like any other: `None`.
+    pub cgroup: Option<&'a str>,
+    /// The directory it was started in, from which relative paths lead.
+    pub cwd: Option<&'a Path>,
+}
+
+/// The key of an exec. `None` for what has none: a one-liner (`sh -c`); a program that only starts another, which has a key of its
+/// own (`env`, `sudo`); a browser's processes of its own; what is not found again by its path.
+///
+/// Looks up the script of an interpreter, on local file systems only: on others a path is taken by its name, and nobody is asked who
+/// may not answer.
+pub fn of(exec: &Exec<'_>) -> Option<Key> {
+    of_with(exec, &names::Local { cwd: exec.cwd })
+}
+
+fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<Key> {
+    if let Some(unit) = exec.cgroup.and_then(unit) {
+        return Some(unit);
+    }
+    if !lasts(exec.executable) {
+        return None;
+    }
+    let word = |argument: &Vec<u8>| OsString::from_vec(argument.iter().take(MOST_BYTES).copied().collect());
+    let argv: Vec<OsString> = exec.argv.iter().take(MOST_ARGUMENTS).map(word).collect();
+    keys::of_exec(exec.executable, &argv, names)
+}
+
+/// Whether the file is found by its path the next time.
+fn lasts(executable: &Path) -> bool {
+    let bytes = executable.as_os_str().as_bytes();
+    let has = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+    executable.is_absolute()
+        && bytes.len() <= MOST_BYTES
+        && !bytes.ends_with(b" (deleted)")
+        && !bytes.starts_with(b"/memfd:")
+        && !bytes.starts_with(b"/proc/")
+        && !bytes.starts_with(b"/dev/")
+        // Where an AppImage mounts itself: a name by chance. The image has been executed before.
+        && !has(b"/.mount_")
+}
+
+/// The key of an operation: a span that a program of this user marks. Names of different users are different operations.
+pub fn of_operation(uid: u32, name: &str) -> Option<Key> {
+    let fits = (1..=MOST_NAME).contains(&name.len()) && name.trim() == name;
+    fits.then(|| Key::new(format!("operation {name} of user {uid}")).ok())?
+}

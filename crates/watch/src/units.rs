@@ -1,0 +1,120 @@
+//! The daemon's units, as packages install them, and whether the daemon runs.
+
+use serde::Serialize;
+use std::path::Path;
+
+/// Their names and texts.
+pub fn units() -> [(&'static str, &'static str); 2] {
+    [
+        (
+            "headstartd.service",
+            include_str!("../../../packaging/systemd/headstartd.service"),
+        ),
+        (
+            "headstartd.socket",
+            include_str!("../../../packaging/systemd/headstartd.socket"),
+        ),
+    ]
+}
+
+/// Whether the daemon runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It does.
+    Runs,
+    /// It begins when somebody asks it.
+    Waits,
+    /// It does not.
+    Stopped,
+}
+
+impl State {
+    /// Looks, and asks nobody: who connected would have it started.
+    pub fn look() -> State {
+        State::look_at(Path::new("/sys/fs/cgroup"), Path::new(crate::control::SOCKET))
+    }
+
+    fn look_at(cgroups: &Path, socket: &Path) -> State {
+        // The one hierarchy of version 2, or systemd's own beside those of version 1.
+        let runs = ["", "systemd", "unified"].into_iter().any(|hierarchy| {
+            let group = cgroups.join(hierarchy).join("system.slice/headstartd.service");
+            std::fs::read(group.join("cgroup.procs")).is_ok_and(|processes| !processes.is_empty())
+        });
+        match runs {
+            true => State::Runs,
+            false if socket.exists() => State::Waits,
+            false => State::Stopped,
+        }
+    }
+
+    /// For people, with the way out.
+    pub fn text(self) -> &'static str {
+        match self {
+            State::Runs => "runs",
+            State::Waits => {
+                "does not run: it begins when `headstart apps` asks, or by `systemctl enable --now headstartd`"
+            }
+            State::Stopped => "does not run: `systemctl enable --now headstartd` starts it",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// The most that `systemd-analyze security` may say, tenths: 10.0 is a service without any restriction.
+    const MOST_EXPOSED: u32 = 30;
+
+    #[test]
+    fn the_socket_is_where_clients_look_for_it() {
+        let [_, (_, socket)] = units();
+        let line = format!("\nListenStream={}\n", crate::control::SOCKET);
+        assert!(socket.contains(&line));
+    }
+
+    #[test]
+    fn whether_it_runs_is_seen_without_asking_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let look = || State::look_at(dir.path(), &socket);
+        assert_eq!(look(), State::Stopped);
+        std::fs::write(&socket, "").unwrap();
+        assert_eq!(look(), State::Waits);
+        let group = dir.path().join("systemd/system.slice/headstartd.service");
+        std::fs::create_dir_all(&group).unwrap();
+        std::fs::write(group.join("cgroup.procs"), "").unwrap();
+        assert_eq!(look(), State::Waits, "a group that is left over");
+        std::fs::write(group.join("cgroup.procs"), "12\n").unwrap();
+        assert_eq!(look(), State::Runs);
+        assert!(State::Stopped.text().contains("systemctl enable"));
+    }
+
+    #[test]
+    fn the_daemon_is_as_little_exposed_as_is_promised() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in units() {
+            // Whether the command is installed is not asked here.
+            let text = text.replace("/usr/sbin/headstart daemon", "/bin/true");
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let analyze = |words: &[&str]| {
+            let ran = Command::new("systemd-analyze")
+                .args(words)
+                .arg(dir.path().join("headstartd.service"))
+                .output();
+            let ran = ran.expect("systemd-analyze runs: install systemd");
+            let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (ran.status.success(), said(&ran.stdout), said(&ran.stderr))
+        };
+        let threshold = format!("--threshold={MOST_EXPOSED}");
+        let (within, table, error) = analyze(&["security", "--offline=yes", "--no-pager", &threshold]);
+        assert!(table.contains("Overall exposure level"), "{error}");
+        assert!(within, "{table}");
+        let (well, _, error) = analyze(&["verify", "--man=no"]);
+        // Warnings count, those that name these units.
+        assert!(well && !error.contains("headstartd"), "{error}");
+    }
+}
