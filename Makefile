@@ -21,7 +21,7 @@ TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount
 	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium blktrace \
 	cargo-fmt:rustfmt cargo-clippy:rust-clippy
 PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm python3
-KERNEL_PACKAGES := qemu-system-x86 busybox-static cpio jq kmod xz-utils
+KERNEL_PACKAGES := qemu-system-x86 busybox-static cpio jq kmod xz-utils blktrace
 
 deps: deps-build deps-test
 
@@ -53,7 +53,7 @@ install-files:
 	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/
 	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/
 	install -m 644 target/generated/man/*.8 $(DESTDIR)/usr/share/man/man8/
-	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system target/generated/systemd/*.service
+	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system target/generated/systemd/*.service target/generated/systemd/*.socket
 	install -D -m 755 packaging/initramfs-tools/scripts/local-bottom/headstart \
 		$(DESTDIR)/usr/share/initramfs-tools/scripts/local-bottom/headstart
 	install -D -m 755 packaging/dracut/90headstart/module-setup.sh $(DESTDIR)/usr/lib/dracut/modules.d/90headstart/module-setup.sh
@@ -97,8 +97,8 @@ lint: deps-build deps-test
 	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- $(DENY)
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
-	shellcheck .ci/run fuzz/run lab/measure packaging/check packaging/deb packaging/debian-deps packaging/rpm tests/audit tests/acceptance/run tests/debian13/run \
-		tests/debian13/inside tests/kernels/run tests/packages/run
+	shellcheck .ci/run fuzz/run lab/measure packaging/check packaging/deb packaging/debian-deps \
+		packaging/rpm tests/audit tests/acceptance/run tests/debian13/run tests/debian13/inside tests/kernels/run tests/packages/run
 	shellcheck -s sh packaging/debian/headstart.p*
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
 	mandoc -T lint -W warning docs/man/*.[58]
@@ -109,6 +109,7 @@ test: check build
 # What takes longer too: 200 kills, thirty starts, six minutes of each fuzzer, all kernels, and the tests on Debian 13.
 test-all: export HEADSTART_TESTS_LONG = 1
 test-all: test test-kernels test-packages
+	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run --ignored
 	$(CARGO) test -j$(JOBS) --locked -p headstart-report --test export -- --ignored
 	fuzz/run 360
 	tests/debian13/run

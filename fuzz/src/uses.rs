@@ -6,6 +6,7 @@ use headstart_model::outcome::{Issued, Mode, ReplayReport};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Outcome, Profile, Trace, testing};
+use headstart_plan::floor::{above, floor};
 use headstart_plan::{PlanOptions, plan, recorded_metadata, wanted};
 use headstart_report::diff::{Side, diff, of_plan, of_profile, of_trace};
 use headstart_report::explain::{Known, Now, explain};
@@ -147,6 +148,25 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
                 .expect("what was learned can be written");
         }
     });
+    let once = LearnOptions {
+        policy: Policy::Union,
+        ..options()
+    };
+    let profile = read().ok().and_then(|it| learn(None, &[it], &once).ok());
+    if let Some(profile) = profile {
+        let machine = crate::machine(&wanted(&profile));
+        with("reckoning the floor of a trace", &|it| {
+            let floor = floor(&it, &profile, &machine);
+            let file = testing::plan_file(&planned("/usr/bin/true".into()));
+            let plan = file.plan().expect("it is sound");
+            let outcome = Outcome {
+                elapsed_ns: it.end.elapsed_ns,
+                first_request_ns: Some(1),
+                ..Outcome::new(testing::key("k"), Mode::Replay)
+            };
+            above(&floor, &it, &profile, &machine, &plan, &outcome);
+        });
+    }
     with("reviewing a trace", &|it| {
         recorded_metadata(&it);
         let file = testing::plan_file(&planned("/usr/bin/true".into()));

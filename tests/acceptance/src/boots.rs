@@ -3,7 +3,7 @@
 use crate::headstart;
 use anyhow::{Context, Result, bail};
 use headstart_lab::image::{Fs, Recipe};
-use headstart_lab::machine::{Booting, Place, Spec};
+use headstart_lab::machine::{Booting, Machine, Place, Spec};
 use headstart_lab::model::Model;
 use headstart_lab::paths;
 use headstart_lab::registry::Registry;
@@ -141,7 +141,6 @@ impl Boots {
 
     /// Runs commands on the host, words apart by spaces, with the root at `{root}`; what they write stays.
     pub fn install(&mut self, lines: &[&str]) -> Result<()> {
-        use headstart_lab::machine::Machine;
         let commands: Vec<_> = lines
             .iter()
             .map(|line| line.split_whitespace().map(String::from).collect())
@@ -151,7 +150,6 @@ impl Boots {
 
     /// Runs a shell script on the host with the root at `$R`; what it writes stays.
     pub fn shell(&mut self, script: &str) -> Result<()> {
-        use headstart_lab::machine::Machine;
         // A file, for what stands between braces in a command line is filled in.
         let file = self.copy.with_file_name("script");
         fs::write(&file, format!("R=$1\n{script}\n"))?;
@@ -168,7 +166,6 @@ impl Boots {
 
     /// As [`Boots::boot`], or switched off at the last mark, all it wrote forgotten.
     pub fn boot_and(&mut self, orderly: bool) -> Result<(String, f64)> {
-        use headstart_lab::machine::Machine;
         let _ = fs::remove_file(&self.console);
         let booted = match orderly {
             true => self.machine.record(&self.setup, &self.place, None),
@@ -250,8 +247,8 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
         }
         "bypass" => {
             state.bypass = String::from_utf8(bytes)?;
-            if state.bypass.lines().count() != 4 {
-                bail!("it has not four lines");
+            if state.bypass.lines().count() != 5 {
+                bail!("it has not five lines");
             }
         }
         "lock" | "log" => {}

@@ -256,6 +256,11 @@ fn field(text: &str, name: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
+/// Has every boot decided about as it is by default: [`Boots`] has all of them read ahead.
+pub fn decide_as_usual(boots: &mut Boots) -> Result<()> {
+    boots.shell("rm $R/etc/headstart/headstart.toml")
+}
+
 /// Has the user at work from the first unit of each boot on, for so many seconds with so many files. What the user did is on the console.
 pub fn join_boots(boots: &mut Boots, seconds: u64, files: u32) -> Result<()> {
     let unit = format!(
@@ -279,7 +284,7 @@ pub struct Pairs {
     pub with: Vec<f64>,
     /// The same without.
     pub without: Vec<f64>,
-    /// What headstart took in those with it.
+    /// What headstart took in those with it: nothing where they are bypassed.
     pub peak: Peak,
 }
 
@@ -300,7 +305,6 @@ impl Pairs {
             let up = measured.marks.iter().find(|mark| mark.name == "multi-user");
             let up = up.context("the mark multi-user")?.seconds;
             if on {
-                ensure!(peak.processes > 0, "headstart did not run");
                 pairs.with.push(up);
                 pairs.peak = Peak {
                     one: pairs.peak.one.max(peak.one),

@@ -129,7 +129,7 @@ pub fn long() -> bool {
 }
 
 /// What a test process has in use on this machine; undone as each case ends, and by a signal.
-fn registry(base: &Path) -> Result<Registry> {
+pub fn registry(base: &Path) -> Result<Registry> {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
     if let Some(registry) = REGISTRY.get() {
         return Ok(registry.clone());

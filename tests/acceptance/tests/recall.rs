@@ -76,6 +76,7 @@ fn python_on_ext4() {
 }
 
 #[test]
+#[ignore = "make test-all runs it"]
 fn python_on_xfs() {
     check("python", Fs::Xfs, 0.10);
 }
@@ -86,11 +87,13 @@ fn python_on_btrfs() {
 }
 
 #[test]
+#[ignore = "make test-all runs it"]
 fn python_on_squashfs() {
     check("python", Fs::Squashfs, 0.10);
 }
 
 #[test]
+#[ignore = "make test-all runs it"]
 fn python_on_erofs() {
     check("python", Fs::Erofs, 0.10);
 }
