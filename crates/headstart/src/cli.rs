@@ -1,8 +1,8 @@
 //! The command line: the one source of help, man pages and completions.
 
 use crate::commands::{
-    apps, boot, chart, compare, daemon, diff, doctor, explain, export, floor, forget, learn, mark, op, plan,
-    record, replay, report_bug, run, show, status,
+    apps, boot, chart, compare, daemon, diff, doctor, explain, export, floor, forget, layout, learn, mark,
+    op, plan, record, replay, report_bug, run, show, status,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -45,6 +45,7 @@ pub enum Command {
     Compare(compare::Args),
     Status(status::Args),
     Floor(floor::Args),
+    Layout(layout::Args),
     Forget(forget::Args),
     Boot(boot::Args),
     Daemon(daemon::Args),

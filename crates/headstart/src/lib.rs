@@ -15,8 +15,8 @@ use clap::Parser;
 pub use cli::Cli;
 use cli::Command;
 use commands::{
-    apps, boot, chart, compare, daemon, diff, doctor, explain, export, floor, forget, learn, mark, op, plan,
-    record, replay, report_bug, run, show, status,
+    apps, boot, chart, compare, daemon, diff, doctor, explain, export, floor, forget, layout, learn, mark,
+    op, plan, record, replay, report_bug, run, show, status,
 };
 use headstart_session::{complain, store};
 use headstart_system::launch::survive_file_limit;
@@ -58,6 +58,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Chart(args) => chart::run(args, &store(state)?),
         Command::Status(args) => status::run(args, &store(state)?),
         Command::Floor(args) => floor::run(args, &store(state)?),
+        Command::Layout(args) => layout::run(args, &store(state)?),
         Command::Forget(args) => forget::run(args, &store(state)?),
         Command::Boot(args) => boot::run(args, state),
         Command::Daemon(args) => daemon::run(args, state),

@@ -2,8 +2,9 @@
 
 use crate::files;
 use anyhow::{Result, bail};
+use headstart_session::complain;
 use headstart_session::floor::{Kept, Wanted, last};
-use headstart_session::{complain, keys};
+use headstart_session::keys::known;
 use headstart_store::{KeyDir, Store};
 use std::path::Path;
 
@@ -17,21 +18,13 @@ pub struct Found {
     pub of: Option<KeyDir>,
 }
 
-/// The key that a user means, if anything is known of it: its name, or the path of its program.
-pub fn key(text: &str, store: &Store) -> Option<KeyDir> {
-    keys::candidates(text)
-        .iter()
-        .map(|key| store.key(key))
-        .find(KeyDir::exists)
-}
-
 /// The start that a user means. A trace comes before the key of a program, not before the key of that very name: the path of a
 /// program is its key.
 pub fn find(start: &Path, wanted: Wanted, store: &Store) -> Result<Found> {
     let name = start.to_string_lossy();
     let file = start.symlink_metadata();
     let by_name = |kept: &KeyDir| kept.key().as_str() == name || !file.as_ref().is_ok_and(|it| it.is_file());
-    if let Some(kept) = key(&name, store).filter(by_name) {
+    if let Some(kept) = known(&name, store).ok().filter(by_name) {
         let Some(start) = last(&kept, wanted, &mut |line| complain(&line)) else {
             bail!(
                 "no {}trace is kept of {}: it has one after the next start that is recorded",

@@ -13,7 +13,7 @@ const FLOORS: [&[&str]; 6] = [
     &["system"],
     &["record", "learn", "plan", "replay", "store", "compare"],
     &["session"],
-    &["boot", "chart", "report", "watch"],
+    &["boot", "chart", "layout", "report", "watch"],
     &["headstart"],
 ];
 

@@ -291,14 +291,15 @@ fn planned(plan: &Plan<'_>, machine: &Machine) -> BTreeMap<u32, PageSet> {
 fn best_time(bytes: &BTreeMap<u32, PageSet>, machine: &Machine) -> u64 {
     let of_device = |(device, set): (&u32, &PageSet)| {
         let cost = machine.devices.get(*device as usize)?.cost;
-        Some(seconds(set, &cost))
+        Some(sweep_seconds(set, &cost))
     };
     let longest = bytes.iter().filter_map(of_device).fold(0.0, f64::max);
     (longest * 1e9) as u64
 }
 
-/// A device's best time for these bytes, seconds.
-fn seconds(set: &PageSet, cost: &Cost) -> f64 {
+/// A device's best time for these bytes of it, seconds: of one head in one pass in address order, elsewhere all asked for at
+/// once.
+pub fn sweep_seconds(set: &PageSet, cost: &Cost) -> f64 {
     if set.ranges().is_empty() {
         return 0.0;
     }

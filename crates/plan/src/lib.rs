@@ -19,6 +19,7 @@ use headstart_model::{FilePath, PageRange, Profile, Trace};
 use request::Files;
 use std::collections::HashMap;
 
+pub use floor::sweep_seconds;
 pub use request::RecordedMetadata;
 
 /// How to plan.

@@ -16,6 +16,7 @@ pub use names::Names;
 
 use anyhow::{Context, Result};
 use headstart_model::Key;
+use headstart_store::{KeyDir, Store};
 use interpreters::{Interpreter, Meaning};
 use launchers::Launcher;
 use names::Here;
@@ -53,6 +54,13 @@ pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Optio
         Whose::Program(key) => Key::new(key).ok(),
         Whose::Code(_) | Whose::Launched(_) | Whose::Launcher => None,
     }
+}
+
+/// What is kept of the key that a user means: by its name, or the path of its program.
+pub fn known(text: &str, store: &Store) -> Result<KeyDir> {
+    let mut kept = candidates(text).into_iter().map(|key| store.key(&key));
+    kept.find(KeyDir::exists)
+        .with_context(|| format!("the key {text:?} is not known: `headstart status` lists those that are"))
 }
 
 /// The keys that a user may mean by a text, likeliest first.

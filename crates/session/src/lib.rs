@@ -13,6 +13,7 @@
 //! The supervisor has one thread and waits; whatever fails in the worker leaves the command as it is, and learning
 //! delays nobody. Where the supervisor is killed the command goes on, and the worker learns nothing from it.
 
+mod again;
 pub mod bypass;
 pub mod compare;
 pub mod config;
@@ -35,6 +36,7 @@ mod state;
 mod supervisor;
 mod worker;
 
+pub use again::plan_again;
 pub use notes::{Notes, complain};
 pub use prepare::{Prepared, plan_of, prepare};
 pub use state::{now_unix_ns, store};

@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 const LAST: u32 = 0x1;
 /// What has no place on the device that could be read: location unknown (0x2), not yet allocated (0x4), data inside
 /// metadata (0x200, inline or in a tail), allocated but never written (0x800: reads as zeros without any read).
-const NOWHERE: u32 = 0x2 | 0x4 | 0x200 | 0x800;
+const NOWHERE: u32 = 0x2 | 0x4 | 0x200 | UNWRITTEN;
+const UNWRITTEN: u32 = 0x800;
 /// Compressed or encrypted: it has another length on the device.
 const ENCODED: u32 = 0x8;
 
@@ -45,6 +46,11 @@ impl Mapper {
         self.without(fd, NOWHERE | ENCODED)
     }
 
+    /// [`Mapper::extents`] with those that are allocated and were never written.
+    pub fn allocated(&mut self, fd: BorrowedFd<'_>) -> io::Result<Vec<Extent>> {
+        self.without(fd, NOWHERE & !UNWRITTEN)
+    }
+
     fn without(&mut self, fd: BorrowedFd<'_>, flags: u32) -> io::Result<Vec<Extent>> {
         let mut extents = Vec::new();
         let mut start = 0;
@@ -72,7 +78,7 @@ pub fn extents(fd: impl AsFd) -> io::Result<Vec<Extent>> {
 }
 
 fn push(extents: &mut Vec<Extent>, found: &FiemapExtent) {
-    if found.flags & NOWHERE != 0 || found.length == 0 {
+    if found.length == 0 {
         return;
     }
     match extents.last_mut() {
@@ -116,7 +122,9 @@ mod tests {
             found(20480, u64::MAX, 4096, 0),
             found(24576, 4095, 4096, 0),
         ] {
-            push(&mut extents, &extent);
+            if extent.flags & NOWHERE == 0 {
+                push(&mut extents, &extent);
+            }
         }
         let ends: Vec<_> = extents
             .iter()

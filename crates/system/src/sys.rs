@@ -176,6 +176,41 @@ pub fn fs_uuid(fd: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
     Ok(uuid)
 }
 
+/// `_IOWR('f', 15, struct move_extent)`, fs/ext4/ext4.h.
+const EXT4_IOC_MOVE_EXT: u32 = 0xC028_660F;
+
+/// `struct move_extent`.
+#[repr(C)]
+struct MoveExtent {
+    reserved: u32,
+    donor: u32,
+    start: u64,
+    donor_start: u64,
+    length: u64,
+    moved: u64,
+}
+
+/// Exchanges the places of `blocks` blocks of a file, from block `start` on, with those of a donor; what was moved, blocks.
+pub fn ext4_move_extent(
+    file: BorrowedFd<'_>,
+    start: u64,
+    donor: BorrowedFd<'_>,
+    donor_start: u64,
+    blocks: u64,
+) -> io::Result<u64> {
+    let mut request = MoveExtent {
+        reserved: 0,
+        donor: donor.as_raw_fd() as u32,
+        start,
+        donor_start,
+        length: blocks,
+        moved: 0,
+    };
+    // SAFETY: the kernel reads and writes struct move_extent, which `request` is.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), EXT4_IOC_MOVE_EXT as _, &raw mut request) }.into())?;
+    Ok(request.moved)
+}
+
 /// Bytes of a block device.
 pub fn device_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut size = 0u64;

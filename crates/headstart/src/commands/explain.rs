@@ -7,6 +7,7 @@ use headstart_learn::DEFAULT_EXCLUDE;
 use headstart_model::{FilePath, Key};
 use headstart_report::explain::{Explanation, Known, Now, explain, text};
 use headstart_session::complain;
+use headstart_session::keys::known;
 use headstart_store::Store;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -36,11 +37,8 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     let mut all = Vec::new();
     for key in &keys {
         let kept = store.key(key);
-        if args.name.is_some() && !kept.exists() {
-            bail!(
-                "the key {:?} is not known: `headstart status` lists those that are",
-                key.as_str()
-            );
+        if args.name.is_some() {
+            known(key.as_str(), store)?;
         }
         let profile = kept.profile().or_tell(|line| complain(&line));
         let file = kept.plan().or_tell(|line| complain(&line));

@@ -1,8 +1,8 @@
 //! `headstart forget`: a key as if it had never been started.
 
 use crate::context::Output;
-use crate::starts;
-use anyhow::{Result, bail};
+use anyhow::Result;
+use headstart_session::keys::known;
 use headstart_store::Store;
 use serde::Serialize;
 
@@ -22,13 +22,9 @@ struct Forgotten {
 }
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
-    let forgotten = match starts::key(&args.key, store) {
-        Some(kept) if kept.forget()? => kept.key().to_string(),
-        _ => bail!(
-            "the key {:?} is not known: `headstart status` lists those that are",
-            args.key
-        ),
-    };
+    let kept = known(&args.key, store)?;
+    kept.forget()?;
+    let forgotten = kept.key().to_string();
     args.output_form.print(
         &Forgotten {
             forgotten: forgotten.clone(),

@@ -13,6 +13,7 @@ pub mod explain;
 pub mod export;
 pub mod floor;
 pub mod forget;
+pub mod layout;
 pub mod learn;
 pub mod mark;
 pub mod op;

@@ -1,8 +1,7 @@
 //! `headstart status`: what is known, and whether it pays.
 
 use crate::context::{Output, colours};
-use crate::starts;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use headstart_learn::verdict::compare;
 use headstart_model::plan::RequestKind;
 use headstart_report::plan::issued;
@@ -10,6 +9,7 @@ use headstart_report::profile::page_counts;
 use headstart_report::status::{Bypass, FloorStatus, KeyStatus, PlanStatus, ProfileStatus, list, text};
 use headstart_session::complain;
 use headstart_session::floor::{Wanted, last, of_start};
+use headstart_session::keys::known;
 use headstart_session::machine::{Costs, Measure};
 use headstart_session::now_unix_ns;
 use headstart_store::{KeyDir, Store};
@@ -36,9 +36,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
             .output_form
             .print(&all, || list(&all, now_unix_ns(), colours()));
     };
-    let Some(kept) = starts::key(name, store) else {
-        bail!("the key {name:?} is not known: `headstart status` lists those that are");
-    };
+    let kept = known(name, store)?;
     let it = KeyStatus {
         floor: floor(&kept, store),
         ..of(&kept)

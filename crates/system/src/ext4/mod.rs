@@ -11,6 +11,7 @@ mod directory;
 mod geometry;
 mod hash;
 mod inode;
+pub mod moving;
 mod owners;
 mod superblock;
 

@@ -22,6 +22,8 @@ pub struct Superblock {
     pub block_size: u64,
     /// When it was last checked in full, seconds since 1970.
     pub last_check_unix_s: u64,
+    /// Feature bits: compatible, incompatible, compatible for reading.
+    pub features: [u32; 3],
 }
 
 impl Superblock {
@@ -42,6 +44,7 @@ impl Superblock {
             uuid: bytes.get(0x68..0x78)?.try_into().ok()?,
             block_size: 1024 << log_block_size,
             last_check_unix_s: wide(u32_at(bytes, 0x40)?, u32::from(*bytes.get(0x277)?)),
+            features: [u32_at(bytes, 0x5C)?, u32_at(bytes, 0x60)?, u32_at(bytes, 0x64)?],
         })
     }
 }
@@ -58,10 +61,12 @@ mod tests {
         bytes[0x40..0x44].copy_from_slice(&7u32.to_le_bytes());
         bytes[0x277] = 1;
         bytes[0x68..0x78].copy_from_slice(&[9; 16]);
+        bytes[0x5C..0x60].copy_from_slice(&0x400u32.to_le_bytes());
         let expected = Superblock {
             uuid: [9; 16],
             block_size: 1024,
             last_check_unix_s: 1 << 32 | 7,
+            features: [0x400, 0, 0],
         };
         assert_eq!(Superblock::parse(&bytes), Some(expected));
         assert_eq!(Superblock::parse(&bytes[..0x200]), None, "cut off");

@@ -1,0 +1,118 @@
+//! What is known of the last time that files were moved: kept in the state directory, so that [`status`] can tell also of one
+//! that was killed.
+
+use crate::order::Prediction;
+use anyhow::{Context, Result};
+use headstart_store::{Store, read_bounded, write_whole};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// The most bytes of the file that is kept.
+const MOST: u64 = 1 << 20;
+
+/// How far it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Files are being moved now.
+    Underway,
+    /// All was moved that can be.
+    Complete,
+    /// It was not worth it.
+    Declined,
+    /// It was asked to stop.
+    Stopped,
+    /// It was killed, or the machine went down. Files lie in their old or in their new place, whole.
+    Interrupted,
+    /// It ended with an error.
+    Failed,
+}
+
+/// What was done on one file system, and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Whose starts it was for.
+    pub keys: Vec<String>,
+    /// Where the file system is mounted.
+    pub mount_point: String,
+    /// How far it came.
+    pub state: State,
+    /// What else there is to say of the state.
+    pub why: Option<String>,
+    /// When it began, nanoseconds since 1970.
+    pub began_unix_ns: u64,
+    /// When it ended, 0 while it has not.
+    pub ended_unix_ns: u64,
+    /// Files that were moved.
+    pub files: u64,
+    /// Bytes that were moved.
+    pub bytes: u64,
+    /// Bytes that were to be moved.
+    pub planned_bytes: u64,
+    /// Where the room begins that they were moved to, byte of the device; `None` before it was taken.
+    pub to: Option<u64>,
+    /// What reading took before.
+    pub before: Prediction,
+    /// What it takes now.
+    pub after: Prediction,
+    /// Files that stay where they were, by reason.
+    pub left: BTreeMap<String, u64>,
+}
+
+/// The right to move files: one process at a time has it.
+pub(crate) struct Turn {
+    _lock: OwnedFd,
+    path: PathBuf,
+}
+
+impl Turn {
+    /// Takes it; fails if another process has it.
+    pub fn take(store: &Store) -> Result<Turn> {
+        store.make()?;
+        let lock = lock(store)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Turn {
+                _lock: lock,
+                path: path(store),
+            }),
+            Err(Errno::WOULDBLOCK) => anyhow::bail!("another headstart is moving files: wait for its end"),
+            Err(error) => Err(error).context("cannot lock layout.lock"),
+        }
+    }
+
+    /// Keeps what is known by now.
+    pub fn keep(&self, all: &[Kept]) -> Result<()> {
+        Ok(write_whole(&self.path, &serde_json::to_vec(all)?)?)
+    }
+}
+
+/// What was done the last time, one for each file system; empty if nothing ever was.
+pub fn status(store: &Store) -> Result<Vec<Kept>> {
+    let path = path(store);
+    let Some(bytes) = read_bounded(&path, MOST)? else {
+        return Ok(Vec::new());
+    };
+    let mut all: Vec<Kept> = serde_json::from_slice(&bytes)
+        .with_context(|| format!("{} is damaged: remove it", path.display()))?;
+    let runs = lock(store)
+        .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK));
+    for one in all.iter_mut().filter(|one| one.state == State::Underway && !runs) {
+        one.state = State::Interrupted;
+    }
+    Ok(all)
+}
+
+fn path(store: &Store) -> PathBuf {
+    store.root().join("layout.json")
+}
+
+fn lock(store: &Store) -> Result<OwnedFd> {
+    let path = store.root().join("layout.lock");
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+        .with_context(|| format!("cannot open {}", path.display()))
+}

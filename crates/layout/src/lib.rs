@@ -1,0 +1,17 @@
+//! Order on disk: what a start reads together is moved together, in the order of its first use, so that one head reads it in
+//! one go. [`plan`] says what that would bring, [`apply()`] does it on a mounted ext4 while the files are in use, and
+//! [`status()`] tells of the last time.
+//!
+//! It pays where a head moves. Elsewhere each file takes a request of its own wherever it lies, so nothing is moved.
+
+mod apply;
+mod kept;
+mod keys;
+mod order;
+mod show;
+
+pub use apply::{Bounds, apply};
+pub use kept::{Kept, State, status};
+pub use keys::{named, orders};
+pub use order::{Item, Order, Prediction, plan};
+pub use show::{items_text, kept_text, order_text, underway};

@@ -1,0 +1,135 @@
+//! What is told of an order and of what was done, as text.
+
+use crate::kept::{Kept, State};
+use crate::order::{Order, Prediction, on_device};
+use headstart_model::human::{ago, bytes, duration, printable};
+use headstart_model::machine::Machine;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// What would be moved.
+pub fn order_text(orders: &[Order], machine: &Machine) -> String {
+    let mut text = String::new();
+    for order in orders {
+        let at = machine.devices.get(order.device as usize);
+        let at = at.map_or_else(String::new, |device| device.mount_point.to_string());
+        let _ = writeln!(
+            text,
+            "{}: {} of {} files in the order of their first use",
+            printable(&at),
+            bytes(order.bytes()),
+            order.items.len()
+        );
+        let _ = writeln!(text, "  reading them now  {}", predicted(&order.before));
+        let _ = writeln!(text, "  in that order     {}", predicted(&order.after));
+        left(&mut text, &order.left);
+        let _ = match &order.declined {
+            Some(why) => writeln!(text, "  nothing is moved: {why}"),
+            None => writeln!(text, "  it is worth it: `headstart layout apply` moves them"),
+        };
+    }
+    if orders.is_empty() {
+        text.push_str("no data that is known lies on a local device\n");
+    }
+    text
+}
+
+/// The files in the order they would have, and where they lie now.
+pub fn items_text(orders: &[Order], machine: &Machine) -> String {
+    let mut text = String::new();
+    for order in orders {
+        let at = machine.devices.get(order.device as usize);
+        let at = at.map_or_else(String::new, |device| device.mount_point.to_string());
+        let _ = writeln!(text, "{}:\n     BYTE     SIZE PIECES  FILE", printable(&at));
+        for item in &order.items {
+            let from = item.needed.ranges().first().map_or(0, |range| range.start);
+            let pieces: Vec<_> = item
+                .needed
+                .ranges()
+                .iter()
+                .flat_map(|range| on_device(&item.facts.extents, range.start, range.pages()))
+                .collect();
+            let first = on_device(&item.facts.extents, from, 1);
+            let _ = writeln!(
+                text,
+                "{:>9} {:>8} {:>6}  {}",
+                first.first().map_or_else(String::new, |range| bytes(range.start)),
+                bytes(item.bytes()),
+                pieces.len(),
+                printable(&item.facts.path.to_string())
+            );
+        }
+    }
+    text
+}
+
+/// How far it is, in a line.
+pub fn underway(kept: &Kept) -> String {
+    format!(
+        "{}: {} of {} moved, {} files",
+        printable(&kept.mount_point),
+        bytes(kept.bytes),
+        bytes(kept.planned_bytes),
+        kept.files
+    )
+}
+
+/// What was done.
+pub fn kept_text(all: &[Kept], now_unix_ns: u64) -> String {
+    let mut text = String::new();
+    for one in all {
+        let state = match one.state {
+            State::Underway => "files are being moved",
+            State::Complete => "complete",
+            State::Declined => "nothing was moved",
+            State::Stopped => "stopped when asked to",
+            State::Interrupted => "interrupted; every file is whole",
+            State::Failed => "failed",
+        };
+        let why = one
+            .why
+            .as_ref()
+            .map_or_else(String::new, |why| format!(": {}", printable(why)));
+        let _ = writeln!(text, "{}: {state}{why}", printable(&one.mount_point));
+        let took = one.ended_unix_ns.saturating_sub(one.began_unix_ns);
+        let took = match one.ended_unix_ns {
+            0 => String::new(),
+            _ => format!(", in {}", duration(took)),
+        };
+        let _ = writeln!(
+            text,
+            "  {}{took}, for {}",
+            ago(one.began_unix_ns, now_unix_ns),
+            printable(&one.keys.join(", "))
+        );
+        if one.files > 0 {
+            let _ = writeln!(
+                text,
+                "  moved {} of {} in {} files, to byte {} of the device",
+                bytes(one.bytes),
+                bytes(one.planned_bytes),
+                one.files,
+                one.to.unwrap_or(0)
+            );
+        }
+        let _ = writeln!(text, "  reading before    {}", predicted(&one.before));
+        let _ = writeln!(text, "  reading after     {}", predicted(&one.after));
+        left(&mut text, &one.left);
+    }
+    if all.is_empty() {
+        text.push_str("no file was ever moved\n");
+    }
+    text
+}
+
+fn predicted(prediction: &Prediction) -> String {
+    let Prediction { jumps, time_ns } = prediction;
+    let plural = if *jumps == 1 { "" } else { "s" };
+    format!("{} with {jumps} jump{plural} of the head", duration(*time_ns))
+}
+
+fn left(text: &mut String, left: &BTreeMap<String, u64>) {
+    for (why, files) in left {
+        let _ = writeln!(text, "  {files} stay where they are: {}", printable(why));
+    }
+}

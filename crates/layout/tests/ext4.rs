@@ -1,0 +1,416 @@
+//! Files moved on real file systems, of every shape. Needs root and loop devices.
+
+#![allow(clippy::unwrap_used)]
+
+use headstart_layout::{Bounds, Kept, State, apply, plan, status};
+use headstart_model::machine::{DeviceClass, Machine};
+use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
+use headstart_model::{Key, Profile};
+use headstart_session::machine::{Costs, Measure, snapshot};
+use headstart_store::{KeyDir, Store};
+use headstart_system::testing::{LoopFs, Spec, can_mount};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const FILES: u64 = 60;
+const PAGE: u64 = 4096;
+/// How far the files lie apart is the file system's choice, so the gain is small here or there; what is worth it is tested with
+/// the order itself.
+const FORCE: Bounds = Bounds {
+    force: true,
+    rate: None,
+};
+
+/// Contents that tell the file and the place in it.
+fn contents(number: u64, bytes: u64) -> Vec<u8> {
+    let words = (0..bytes.div_ceil(8)).map(|word| (number << 32 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let mut all: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    all.truncate(bytes as usize);
+    all
+}
+
+fn size(number: u64) -> u64 {
+    match number % 4 {
+        0 => 1,
+        // Those below 64 KiB are put together by the file system itself.
+        1 => 20 * PAGE + 700,
+        2 => 100_000 + number * 37,
+        _ => 300_000,
+    }
+}
+
+fn path(at: &Path, number: u64) -> PathBuf {
+    at.join(format!("{number:03}"))
+}
+
+/// Files with room between them.
+fn scatter(at: &Path, gap: u64) -> std::io::Result<()> {
+    for number in 0..FILES {
+        let file = File::create(path(at, number))?;
+        let room = File::create(at.join(format!("gap{number}")))?;
+        // Allocated at once, in this order. Without extents there is no such call, and nothing is moved there.
+        for (file, bytes) in [(&file, size(number)), (&room, gap)] {
+            match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) | Err(Errno::OPNOTSUPP) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        file.write_all_at(&contents(number, size(number)), 0)?;
+    }
+    rustix::fs::sync();
+    for number in 0..FILES {
+        fs::remove_file(at.join(format!("gap{number}")))?;
+    }
+    Ok(())
+}
+
+struct Disk {
+    fs: LoopFs,
+    state: tempfile::TempDir,
+}
+
+impl Disk {
+    fn new(mkfs: &[&str], size: u64) -> Disk {
+        let spec = Spec {
+            size,
+            ..Spec::new("ext4").mkfs(mkfs)
+        };
+        Disk {
+            fs: LoopFs::create(&spec, |at| scatter(at, size / 100)).unwrap(),
+            state: tempfile::tempdir_in("/var/tmp").unwrap(),
+        }
+    }
+
+    fn at(&self) -> PathBuf {
+        self.fs.mount_point()
+    }
+
+    fn store(&self) -> Store {
+        Store::new(self.state.path())
+    }
+
+    fn key(&self) -> KeyDir {
+        self.store().key(&Key::new("test").unwrap())
+    }
+
+    /// What a start that reads all from the last to the first learned.
+    fn profile(&self) -> Profile {
+        let entry = |number: u64| {
+            let path = path(&self.at(), number);
+            let file = File::open(&path).unwrap();
+            let facts = file.metadata().unwrap();
+            Entry {
+                path: path.to_str().unwrap().into(),
+                overlay: None,
+                need: Need::Open,
+                weight: 1.0,
+                first_use_ns: 1000 - number,
+                stage: 0,
+                version: Some(Version {
+                    size: facts.len(),
+                    mtime_ns: facts.mtime() * 1_000_000_000 + facts.mtime_nsec(),
+                    generation: headstart_system::files::generation(file.as_fd()),
+                }),
+                ranges: vec![WeightedRange {
+                    start: 0,
+                    pages: facts.len().div_ceil(PAGE) as u32,
+                    weight: 1.0,
+                    first_use_ns: 1000 - number,
+                    stage: 0,
+                }],
+            }
+        };
+        Profile {
+            entries: (0..FILES).map(entry).collect(),
+            ..Profile::new(Key::new("test").unwrap(), PAGE as u32, Policy::Decay)
+        }
+    }
+
+    fn machine(&self, profile: &Profile) -> Machine {
+        let store = self.store();
+        let costs = Costs {
+            store: &store,
+            class: Some(DeviceClass::Disk),
+            measure: Measure::Nothing,
+        };
+        snapshot(profile, &costs, &mut |line| panic!("{line}")).unwrap()
+    }
+
+    fn apply(&self, bounds: Bounds) -> Kept {
+        let profile = self.profile();
+        let machine = self.machine(&profile);
+        let orders = plan(&[profile], &machine);
+        let all = apply(
+            orders,
+            &machine,
+            &[self.key()],
+            &self.store(),
+            bounds,
+            &mut |_| {},
+        )
+        .unwrap();
+        assert_eq!(status(&self.store()).unwrap(), all);
+        let [kept] = <[Kept; 1]>::try_from(all).unwrap();
+        kept
+    }
+
+    /// Where the first byte of each file lies, in the order of their use.
+    fn places(&self) -> Vec<u64> {
+        let place = |number| {
+            let file = File::open(path(&self.at(), number)).unwrap();
+            headstart_system::extents::extents(&file).unwrap()[0].physical
+        };
+        (0..FILES).rev().map(place).collect()
+    }
+
+    /// Every byte is what it was, read from the device, and the file system is clean.
+    fn check(&mut self) {
+        self.fs.remount_cold().unwrap();
+        for number in 0..FILES {
+            let found = fs::read(path(&self.at(), number)).unwrap();
+            assert!(found == contents(number, size(number)), "file {number}");
+        }
+        self.fs.unmount();
+        let checked = Command::new("/sbin/e2fsck")
+            .arg("-fn")
+            .arg(self.fs.image())
+            .output()
+            .unwrap();
+        assert!(
+            checked.status.success(),
+            "{}",
+            String::from_utf8_lossy(&checked.stdout)
+        );
+        self.fs.remount_cold().unwrap();
+    }
+}
+
+fn is_ascending(places: &[u64]) -> bool {
+    places.windows(2).all(|two| two[0] < two[1])
+}
+
+#[test]
+fn files_lie_in_the_order_of_their_use_and_are_what_they_were() {
+    if !can_mount() {
+        return;
+    }
+    let shapes: &[&[&str]] = &[
+        &["-b", "4096"],
+        &["-b", "2048"],
+        &["-b", "1024"],
+        &["-O", "^has_journal"],
+        &["-O", "64bit,metadata_csum"],
+        &["-O", "^64bit,^metadata_csum,^flex_bg"],
+    ];
+    for mkfs in shapes {
+        let mut disk = Disk::new(mkfs, 768 << 20);
+        assert!(!is_ascending(&disk.places()), "{mkfs:?}");
+        let kept = disk.apply(FORCE);
+        assert_eq!(kept.state, State::Complete, "{mkfs:?}: {kept:?}");
+        assert_eq!((kept.files, &kept.left), (FILES, &Default::default()), "{mkfs:?}");
+        assert!(is_ascending(&disk.places()), "{mkfs:?}: {:?}", disk.places());
+        assert!(
+            kept.before.jumps > 0 && kept.after.jumps == 0,
+            "{mkfs:?}: {kept:?}"
+        );
+        assert!(kept.after.time_ns < kept.before.time_ns, "{mkfs:?}: {kept:?}");
+        disk.check();
+        // Nothing is to be gained any more, and so nothing is done.
+        let places = disk.places();
+        let again = disk.apply(Bounds::default());
+        assert_eq!(again.state, State::Declined, "{mkfs:?}: {again:?}");
+        assert_eq!((again.files, disk.places()), (0, places), "{mkfs:?}");
+        // Two more moves of all.
+        for _ in 0..2 {
+            let forced = disk.apply(FORCE);
+            assert_eq!((forced.state, forced.files), (State::Complete, FILES), "{mkfs:?}");
+            assert!(is_ascending(&disk.places()), "{mkfs:?}");
+        }
+        disk.check();
+    }
+}
+
+#[test]
+fn what_cannot_be_moved_stays_and_says_why() {
+    if !can_mount() {
+        return;
+    }
+    for (mkfs, why) in [
+        ("bigalloc", "bigalloc"),
+        ("fast_commit", "fast_commit"),
+        ("^extent,^64bit", "extents"),
+    ] {
+        let mut disk = Disk::new(&["-O", mkfs], 768 << 20);
+        let kept = disk.apply(FORCE);
+        assert_eq!(kept.state, State::Declined);
+        assert!(kept.why.as_ref().unwrap().contains(why), "{kept:?}");
+        disk.check();
+    }
+    let mut disk = Disk::new(&[], 768 << 20);
+    let at = disk.at();
+    fs::hard_link(path(&at, 1), at.join("second name")).unwrap();
+    let chattr = |flag: &str| {
+        let done = Command::new("chattr")
+            .arg(flag)
+            .arg(path(&at, 2))
+            .status()
+            .unwrap();
+        assert!(done.success());
+    };
+    chattr("+i");
+    // A page that is mapped and one of a program that runs: in use are both, only the second is refused.
+    let reader = File::open(path(&at, 3)).unwrap();
+    let kept = disk.apply(FORCE);
+    chattr("-i");
+    assert_eq!(kept.state, State::Complete);
+    assert_eq!(kept.left["it has several names"], 1);
+    assert_eq!(kept.left["immutable"], 1);
+    assert_eq!(kept.files, FILES - 2);
+    let mut byte = [0; 8];
+    reader.read_exact_at(&mut byte, 0).unwrap();
+    assert_eq!(byte, contents(3, 8)[..]);
+    drop(reader);
+    fs::remove_file(at.join("second name")).unwrap();
+    disk.check();
+}
+
+#[test]
+fn a_program_that_runs_and_a_file_with_holes_are_stepped_around() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new(&[], 768 << 20);
+    let at = disk.at();
+    fs::copy("/bin/sleep", path(&at, 5)).unwrap();
+    let sparse = File::create(path(&at, 6)).unwrap();
+    let data = contents(6, 8 * PAGE);
+    for chunk in [0, 5, 17] {
+        sparse.write_all_at(&data, chunk * 20 * PAGE).unwrap();
+    }
+    sparse.set_len(1 << 22).unwrap();
+    sparse.sync_all().unwrap();
+    let mut child = Command::new(path(&at, 5)).arg("1000").spawn().unwrap();
+    let kept = disk.apply(FORCE);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(kept.state, State::Complete, "{kept:?}");
+    assert_eq!(kept.left["a program that runs"], 1, "{kept:?}");
+    assert_eq!(kept.files, FILES - 1);
+    let found = fs::read(path(&at, 6)).unwrap();
+    let mut expected = vec![0; 1 << 22];
+    for chunk in [0, 5, 17] {
+        let from = (chunk * 20 * PAGE) as usize;
+        expected[from..from + data.len()].copy_from_slice(&data);
+    }
+    assert!(found == expected);
+    let blocks = fs::metadata(path(&at, 6)).unwrap().blocks();
+    assert!(blocks * 512 < 1 << 20, "the holes are holes still: {blocks}");
+}
+
+#[test]
+fn nobody_who_uses_the_files_meanwhile_notices() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(&[], 768 << 20);
+    let at = disk.at();
+    let done = AtomicBool::new(false);
+    /// Ends the others also when a check here fails.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let rounds = std::thread::scope(|scope| {
+        let end = End(&done);
+        let reader = scope.spawn(|| {
+            let expected: Vec<_> = (0..FILES).map(|number| contents(number, size(number))).collect();
+            let mut rounds = 0;
+            while !done.load(Ordering::Relaxed) {
+                for number in 0..FILES {
+                    let found = fs::read(path(&at, number)).unwrap();
+                    assert!(found == expected[number as usize], "file {number}");
+                }
+                rounds += 1;
+            }
+            rounds
+        });
+        let writer = scope.spawn(|| {
+            // The same bytes, by another way in each round: in place, with O_DIRECT's alignment, by truncation, by renaming.
+            for round in 0.. {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                let number = 3 + 4 * (round % 5);
+                let (name, all) = (at.join(format!("w{number}")), contents(number, size(number)));
+                fs::write(&name, &all).unwrap();
+                let file = File::options().read(true).write(true).open(&name).unwrap();
+                file.set_len(round * 1000 % size(number)).unwrap();
+                file.write_all_at(&all, 0).unwrap();
+                fs::rename(&name, at.join("renamed")).unwrap();
+                assert!(fs::read(at.join("renamed")).unwrap() == all);
+            }
+        });
+        for _ in 0..3 {
+            let kept = disk.apply(FORCE);
+            assert_eq!((kept.state, kept.files), (State::Complete, FILES), "{kept:?}");
+        }
+        drop(end);
+        writer.join().unwrap();
+        reader.join().unwrap()
+    });
+    assert!(rounds > 0);
+    fs::remove_file(at.join("renamed")).unwrap();
+    disk.check();
+}
+
+#[test]
+fn a_full_file_system_is_left_as_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(&[], 64 << 20);
+    let filler = disk.at().join("filler");
+    let free = rustix::fs::statvfs(&disk.at()).unwrap();
+    let bytes = (free.f_bavail * free.f_frsize).saturating_sub(2 << 20);
+    fs::write(&filler, vec![3; bytes as usize]).unwrap();
+    let kept = disk.apply(FORCE);
+    assert_eq!(kept.state, State::Declined, "{kept:?}");
+    assert!(kept.why.unwrap().contains("stay so"));
+    disk.check();
+}
+
+#[test]
+fn a_second_mover_is_refused_and_a_killed_one_is_told() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::new(state.path());
+    assert_eq!(status(&store).unwrap(), []);
+    fs::write(state.path().join("layout.json"), b"[{").unwrap();
+    let error = status(&store).unwrap_err().to_string();
+    assert!(error.contains("layout.json is damaged"), "{error}");
+    let lock = File::create(state.path().join("layout.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let error = apply(
+        vec![],
+        &Machine::default(),
+        &[],
+        &store,
+        Bounds::default(),
+        &mut |_| {},
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("another headstart"), "{error}");
+    drop(lock);
+    let kept = r#"[{"keys":["k"],"mount_point":"/","state":"underway","why":null,"began_unix_ns":1,"ended_unix_ns":0,
+        "files":2,"bytes":3,"planned_bytes":4,"to":5,"before":{"jumps":1,"time_ns":2},"after":{"jumps":1,"time_ns":1},
+        "left":{}}]"#;
+    fs::write(state.path().join("layout.json"), kept).unwrap();
+    assert_eq!(status(&store).unwrap()[0].state, State::Interrupted);
+}
