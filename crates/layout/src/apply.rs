@@ -322,33 +322,43 @@ impl Work<'_> {
     }
 }
 
-/// One move. The kernel does not move pages whose buffers are in use (EBUSY), as those are that were just read or written on a
-/// file system without a journal: they are written and leave memory, and it is tried again.
+/// One move. The kernel does not move pages whose buffers are in use (EBUSY), as some are that were just read or written, and may
+/// have moved those before them: the rest is written, leaves memory, and is tried again.
 fn attempt(file: &Movable, volume: &Volume, donor: &Donor, one: &Move) -> io::Result<()> {
+    let mut rest = *one;
     let mut busy = 0;
     loop {
-        match file.move_to(volume, donor, one.start, one.to, one.length) {
+        match file.move_to(volume, donor, rest.start, rest.to, rest.length) {
             Err(error) if busy < ATTEMPTS && error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
                 busy += 1;
                 file.file().sync_all()?;
-                forget(file, one);
+                forget(file, &rest);
                 std::thread::sleep(Duration::from_millis(1 << busy));
-                // The places may be exchanged already: a second exchange would take it back.
-                if lies(&file.extents()?, one) {
+                let moved = lies(&file.extents()?, &rest);
+                if moved >= rest.length {
                     return Ok(());
                 }
+                rest = Move {
+                    start: rest.start + moved,
+                    to: rest.to + moved,
+                    length: rest.length - moved,
+                    physical: rest.physical + moved,
+                };
             }
             other => return other,
         }
     }
 }
 
-/// Whether a file with these extents lies where a move takes it.
-fn lies(extents: &[Extent], one: &Move) -> bool {
-    extents.iter().any(|extent| {
+/// So many bytes of a move, from its start on, lie where it takes them, by the extents of the file.
+fn lies(extents: &[Extent], one: &Move) -> u64 {
+    let found = extents.iter().find(|extent| {
         extent.logical <= one.start
             && one.start < extent.logical + extent.length
             && extent.physical + (one.start - extent.logical) == one.physical
+    });
+    found.map_or(0, |extent| {
+        (extent.logical + extent.length - one.start).min(one.length)
     })
 }
 
@@ -407,7 +417,7 @@ impl Moved {
             self.path
         );
         let now = self.file.extents()?;
-        Ok(match self.moves.iter().all(|one| lies(&now, one)) {
+        Ok(match self.moves.iter().all(|one| lies(&now, one) == one.length) {
             true => Ok(bytes),
             false => Err("it does not lie where it was moved to".into()),
         })
