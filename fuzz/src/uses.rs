@@ -3,9 +3,9 @@
 use headstart_learn::{LearnOptions, Reviewed, learn, review};
 use headstart_model::format::Kind;
 use headstart_model::outcome::{Issued, Mode, ReplayReport};
-use headstart_model::plan::PlanFile;
+use headstart_model::plan::{PlanFile, Request};
 use headstart_model::profile::Policy;
-use headstart_model::{FilePath, Outcome, Profile, Trace, testing};
+use headstart_model::{FilePath, Outcome, PageRange, Profile, Trace, testing};
 use headstart_plan::floor::{above, floor};
 use headstart_plan::{PlanOptions, plan, recorded_metadata, wanted};
 use headstart_report::diff::{Side, diff, of_plan, of_profile, of_trace};
@@ -188,8 +188,14 @@ fn planned(path: FilePath) -> headstart_model::plan::PlanDraft {
 /// Reviews a start as if all of a plan had been issued for it.
 fn reviewed(trace: &Trace, file: &PlanFile) {
     let plan = file.plan().expect("it is sound");
+    let requests: Vec<Request> = plan.requests().collect();
+    let page = u64::from(plan.page_size());
     let issued = |request: usize| Issued {
         request: request as u32,
+        pages: PageRange {
+            start: requests[request].offset / page,
+            end: (requests[request].offset + requests[request].length).div_ceil(page),
+        },
         issued_ns: request as u64,
         done_ns: request as u64 + 1,
         resident: Vec::new(),

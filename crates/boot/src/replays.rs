@@ -215,6 +215,7 @@ mod tests {
             length: 4096,
             bridged: 0,
             deadline_us: 0,
+            from_end: false,
         };
         let draft = PlanDraft {
             key: Key::new("boot").unwrap(),

@@ -106,6 +106,7 @@ fn entry(path: &FilePath) -> Entry {
             generation: 0,
         }),
         ranges: vec![range],
+        tail: None,
     }
 }
 

@@ -6,7 +6,9 @@
 
 use crate::run::{PathUse, Run};
 use headstart_model::plan::MAX_STAGES;
-use headstart_model::profile::{Entry, HALF_LIFE_RUNS, MAJORITY, Policy, WeightedRange};
+use headstart_model::profile::{
+    Entry, HALF_LIFE_RUNS, MAJORITY, Policy, TAIL_PAGES, Version, WeightedRange, from_end,
+};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use std::collections::BTreeMap;
 
@@ -107,11 +109,12 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
         .map(|(name, _)| profile.stages.iter().position(|s| s == name).unwrap_or(last) as u16)
         .collect();
     let stage = |time: u64| -> u16 { places[usize::from(run.stage(time))] };
+    let page_size = u64::from(profile.page_size);
     let mut seen: BTreeMap<&FilePath, &PathUse> = run.paths.iter().collect();
     let mut entries = Vec::with_capacity(profile.entries.len() + seen.len());
     for entry in std::mem::take(&mut profile.entries) {
         let used = seen.remove(&entry.path);
-        entries.push(merge(entry, used, &votes, &stage));
+        entries.push(merge(entry, used, &votes, &stage, page_size));
     }
     for (path, used) in seen {
         let blank = Entry {
@@ -123,11 +126,16 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
             stage: 0,
             version: None,
             ranges: Vec::new(),
+            tail: None,
         };
-        entries.push(merge(blank, Some(used), &votes, &stage));
+        entries.push(merge(blank, Some(used), &votes, &stage, page_size));
     }
     for entry in &mut entries {
         entry.ranges.retain(|r| r.weight > forget);
+        entry
+            .tail
+            .iter_mut()
+            .for_each(|tail| tail.retain(|r| r.weight > forget));
     }
     entries.retain(|e| e.weight > forget);
     entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
@@ -154,7 +162,7 @@ pub(crate) fn rescale(profile: &mut Profile, runs: f64) {
     let scale = (profile.mass / runs).min(1.0) as f32;
     for entry in &mut profile.entries {
         entry.weight *= scale;
-        for range in &mut entry.ranges {
+        for range in entry.all_ranges_mut() {
             range.weight *= scale;
         }
     }
@@ -182,34 +190,84 @@ fn make_room(entries: &mut [Entry], index: usize) {
     let shift = |stage: &mut u16| *stage += u16::from(usize::from(*stage) >= index);
     for entry in entries {
         shift(&mut entry.stage);
-        entry.ranges.iter_mut().for_each(|range| shift(&mut range.stage));
+        entry.all_ranges_mut().for_each(|range| shift(&mut range.stage));
     }
 }
 
-fn merge(mut entry: Entry, used: Option<&PathUse>, votes: &Votes, stage: &dyn Fn(u64) -> u16) -> Entry {
+/// What became of the file at a path since it was last used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Since {
+    /// Nothing, or nothing is known of it.
+    Same,
+    /// It grew or was written: its pages are those of before, its end may be elsewhere.
+    Written,
+    /// Another file is there.
+    Replaced,
+}
+
+fn since(old: Option<Version>, new: Option<Version>) -> Since {
+    match (old, new) {
+        (Some(old), Some(new)) if old == new => Since::Same,
+        (Some(old), Some(new)) if old.same_file(&new) => Since::Written,
+        (Some(_), Some(_)) => Since::Replaced,
+        _ => Since::Same,
+    }
+}
+
+fn merge(
+    mut entry: Entry,
+    used: Option<&PathUse>,
+    votes: &Votes,
+    stage: &dyn Fn(u64) -> u16,
+    page_size: u64,
+) -> Entry {
     let known = entry.weight > 0.0;
     let time = votes.time(known.then_some(entry.first_use_ns), used.map(|u| u.first_use_ns));
     entry.first_use_ns = time;
     entry.weight = votes.weight(entry.weight, used.is_some());
     let Some(used) = used else {
         entry.ranges = sweep(&entry.ranges, &[], &PageSet::new(), votes, stage);
+        if let Some(tail) = &mut entry.tail {
+            *tail = sweep(tail, &[], &PageSet::new(), votes, stage);
+        }
         return entry;
     };
     entry.stage = stage(used.first_use_ns);
     entry.need = used.need;
-    let replaced = matches!((entry.version, used.version), (Some(old), Some(new)) if !same_file(old, new));
-    if replaced {
-        entry.ranges.retain(|r| r.weight >= CERTAIN);
-        for range in &mut entry.ranges {
-            range.weight *= REPLACED_UNSEEN;
+    let since = since(entry.version, used.version);
+    // From its first change on a file is known as one that changes, and what it is used for decides.
+    let unexpected = match since {
+        Since::Same => false,
+        Since::Written => entry.tail.is_none(),
+        Since::Replaced => true,
+    };
+    match (since, entry.version) {
+        (Since::Replaced, _) => {
+            entry.tail = None;
+            entry.ranges.retain(|r| r.weight >= CERTAIN);
+            for range in &mut entry.ranges {
+                range.weight *= REPLACED_UNSEEN;
+            }
         }
+        (Since::Written, Some(old)) if unexpected => {
+            entry.tail = Some(mirrored(&entry.ranges, old.size.div_ceil(page_size)));
+        }
+        _ => {}
     }
     if used.version.is_some() {
         entry.version = used.version;
         entry.overlay = used.overlay.clone();
     }
     entry.ranges = sweep(&entry.ranges, &used.pages, &used.perhaps.pages(), votes, stage);
-    if replaced {
+    if let (Some(tail), Some(version)) = (&mut entry.tail, used.version) {
+        let end = version.size.div_ceil(page_size);
+        let pages = pages_from_end(used.pages.iter().copied(), end);
+        let perhaps = used.perhaps.pages();
+        let perhaps = perhaps.ranges().iter().map(|range| (*range, 0));
+        let perhaps = pages_from_end(perhaps, end).into_iter().map(|(range, _)| range);
+        *tail = sweep(tail, &pages, &perhaps.collect(), votes, stage);
+    }
+    if unexpected {
         for range in &mut entry.ranges {
             let after = used.pages.partition_point(|(p, _)| p.start <= range.start);
             if after > 0 && range.start < used.pages[after - 1].0.end {
@@ -219,8 +277,8 @@ fn merge(mut entry: Entry, used: Option<&PathUse>, votes: &Votes, stage: &dyn Fn
         entry.weight = entry.weight.max(MAJORITY);
     }
     if let Some(version) = entry.version {
-        // A file that shrank has no pages behind its end; a page is at least 4 KiB.
-        let end = version.size.div_ceil(4096);
+        // A file that shrank has no pages behind its end.
+        let end = version.size.div_ceil(page_size);
         entry.ranges.retain_mut(|r| {
             r.pages = u64::from(r.pages).min(end.saturating_sub(r.start)) as u32;
             r.pages > 0
@@ -229,10 +287,32 @@ fn merge(mut entry: Entry, used: Option<&PathUse>, votes: &Votes, stage: &dyn Fn
     entry
 }
 
-/// Whether the pages of one are those of the other: a file that only grew at the same generation and time is not
-/// distinguished from one that was rewritten, so any change counts.
-fn same_file(old: headstart_model::profile::Version, new: headstart_model::profile::Version) -> bool {
-    old == new
+/// Which of these pages are among the last [`TAIL_PAGES`] of a file of `end` pages, counted from its end, ascending.
+fn pages_from_end(pages: impl Iterator<Item = (PageRange, u64)>, end: u64) -> Vec<(PageRange, u64)> {
+    let mut found: Vec<(PageRange, u64)> = pages
+        .map(|(range, time)| (from_end(range, end), time))
+        .map(|(range, time)| {
+            let end = range.end.min(TAIL_PAGES);
+            (PageRange { end, ..range }, time)
+        })
+        .filter(|(range, _)| range.start < range.end)
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// The ranges among the last [`TAIL_PAGES`] of a file of `end` pages, counted from its end.
+fn mirrored(ranges: &[WeightedRange], end: u64) -> Vec<WeightedRange> {
+    let mut found: Vec<WeightedRange> = Vec::new();
+    for range in ranges.iter().rev() {
+        let pages = pages_from_end([(range.range(), 0)].into_iter(), end);
+        found.extend(pages.into_iter().map(|(pages, _)| WeightedRange {
+            start: pages.start,
+            pages: pages.pages() as u32,
+            ..*range
+        }));
+    }
+    found
 }
 
 /// Old ranges and this run's pages, both ascending and disjoint, as ranges with new weights. A page that this run

@@ -36,6 +36,8 @@ struct Asked {
     /// Index of the stage.
     stage: usize,
     issued_ns: u64,
+    /// Whether it was meant from the end of the file.
+    from_end: bool,
     /// Those of its pages that were in memory before.
     resident: PageSet,
 }
@@ -115,14 +117,16 @@ fn issued(
                     continue;
                 };
                 let resident = issued.resident.iter().copied().collect();
+                let asked = issued.pages;
                 stage.data_requests += 1;
-                stage.issued_pages += range.pages();
-                stage.resident_pages += clipped(&resident, range).pages();
+                stage.issued_pages += asked.pages();
+                stage.resident_pages += clipped(&resident, asked).pages();
                 stage.arrived_pages += issued.arrived_pages;
                 files.entry(FilePath::from(path)).or_default().asked.push(Asked {
-                    pages: range,
+                    pages: asked,
                     stage: index,
                     issued_ns: issued.issued_ns,
+                    from_end: request.from_end,
                     resident,
                 });
             }
@@ -206,8 +210,9 @@ fn count(
             }
             let all: PageSet = [asked.pages].into_iter().collect();
             let holes = match wanted {
-                Some(wanted) => all.difference(&clipped(wanted, asked.pages)),
-                None => PageSet::new(),
+                Some(wanted) if !asked.from_end => all.difference(&clipped(wanted, asked.pages)),
+                // Of the few pages at the end none is taken for a hole.
+                _ => PageSet::new(),
             };
             stage.bridged_pages += holes.pages();
             let unused = all.difference(&clipped(&used, asked.pages));

@@ -132,7 +132,6 @@ pub fn ahead(
         files.insert(file.path.as_bytes(), index as u32);
     }
     let requests: Vec<_> = plan.requests().collect();
-    let page_size = u64::from(plan.page_size());
     let since = |ns: u64| {
         let ns = i64::try_from(ns).unwrap_or(i64::MAX);
         ns.saturating_sub(trace_began_ns).max(0) as u64
@@ -144,13 +143,13 @@ pub fn ahead(
                 return None;
             }
             let file = *files.get(plan.path(request.file as usize)?)?;
-            let start = request.offset / page_size;
-            let end = (request.offset + request.length).div_ceil(page_size);
             let issued_ns = since(issued.issued_ns);
             Some(Ahead {
                 file,
-                start,
-                pages: u32::try_from(end - start).ok().filter(|pages| *pages > 0)?,
+                start: issued.pages.start,
+                pages: u32::try_from(issued.pages.pages())
+                    .ok()
+                    .filter(|pages| *pages > 0)?,
                 issued_ns,
                 done_ns: since(issued.done_ns).max(issued_ns),
             })

@@ -144,6 +144,7 @@ fn traces_that_are_not_whole_teach_nothing() {
 fn a_replaced_file_is_followed_by_path() {
     let mut runs = vec![reads(&[(0, 10), (500, 10)]); 4];
     let mut updated = reads(&[(0, 4), (30, 6)]);
+    updated.files[0].generation += 1;
     updated.files[0].mtime_ns = 77;
     updated.files[0].size = 100 * 4096;
     runs.push(updated);
@@ -152,6 +153,92 @@ fn a_replaced_file_is_followed_by_path() {
     assert_eq!(planned(&profile), [(0, 4), (30, 36)]);
     let pages = profile.entries[0].ranges.iter().map(|r| r.range().end).max();
     assert!(pages <= Some(100), "nothing behind the end of the smaller file");
+}
+
+/// A file of so many pages that was written after the last run: read from the beginning, in one recurring place, and at
+/// its end.
+fn written(size: u64, mtime_ns: i64, uses: &[(u64, u32)]) -> Trace {
+    let mut trace = reads(uses);
+    trace.files[0].size = size * 4096;
+    trace.files[0].mtime_ns = mtime_ns;
+    trace
+}
+
+/// The pages that a plan reads of the end of a file of so many.
+fn last(profile: &Profile, end: u64) -> Vec<(u64, u64)> {
+    let pages = profile.entries[0].last_pages(profile.policy.threshold(), end);
+    pages
+        .ranges()
+        .iter()
+        .map(|range| (range.start, range.end))
+        .collect()
+}
+
+#[test]
+fn of_a_file_that_grows_the_beginning_what_recurs_and_the_end_are_learned() {
+    for policy in [Policy::Decay, Policy::Boot] {
+        // What is read at 300 + n is read once.
+        let run = |n: u64| {
+            let size = 1000 + 20 * n;
+            written(
+                size,
+                n as i64,
+                &[(0, 4), (100, 2), (300 + 10 * n, 1), (size - 3, 3)],
+            )
+        };
+        let runs: Vec<Trace> = (0..6).map(run).collect();
+        let profile = learned(policy, &runs);
+        assert_eq!(planned(&profile), [(0, 4), (100, 102)], "{policy}");
+        assert_eq!(last(&profile, 5000), [(4997, 5000)], "{policy}: wherever it ends");
+        // Verified by use: what is at the end and not used any more is forgotten, and the rest stays.
+        let without = |n: u64| written(2000 + n, 50 + n as i64, &[(0, 4), (100, 2)]);
+        let runs: Vec<Trace> = runs.into_iter().chain((0..8).map(without)).collect();
+        let profile = learned(policy, &runs);
+        assert_eq!(planned(&profile), [(0, 4), (100, 102)], "{policy}");
+        assert_eq!(last(&profile, 5000), [], "{policy}");
+    }
+}
+
+#[test]
+fn at_its_first_change_a_file_keeps_what_is_known_of_it() {
+    let runs = [reads(&[(0, 10), (990, 10)]), written(1004, 7, &[(0, 4), (30, 2)])];
+    let profile = learned(Policy::Decay, &runs);
+    // A replaced one would have lost what the run did not use; what it used is read next time, as then.
+    let weight = |page| {
+        let ranges = &profile.entries[0].ranges;
+        let range = ranges
+            .iter()
+            .find(|r| r.range().start <= page && page < r.range().end);
+        range.map_or(0.0, |range| range.weight)
+    };
+    assert_eq!((weight(0), weight(30)), (1.0, 0.75));
+    assert!(weight(5) > 0.4, "{}", weight(5));
+    assert!(profile.entries[0].tail.is_some());
+    // Without a generation nobody knows that it is the same.
+    let unknown = runs.map(|mut run| {
+        run.files[0].generation = 0;
+        run
+    });
+    assert!(unknown[0].files[0].mtime_ns != 7);
+    let profile = learned(Policy::Decay, &unknown);
+    assert_eq!(profile.entries[0].tail, None);
+    assert_eq!(planned(&profile), [(0, 4), (30, 32)]);
+}
+
+#[test]
+fn a_file_that_changed_and_is_then_replaced_is_another() {
+    let mut replaced = written(500, 9, &[(0, 4)]);
+    replaced.files[0].generation += 1;
+    let runs = [
+        reads(&[(0, 4), (999, 1)]),
+        written(1004, 7, &[(0, 4), (1003, 1)]),
+        replaced,
+    ];
+    let before = learned(Policy::Decay, &runs[..2]);
+    assert_eq!(last(&before, 100), [(99, 100)]);
+    let profile = learned(Policy::Decay, &runs);
+    assert_eq!(profile.entries[0].tail, None);
+    assert_eq!(planned(&profile), [(0, 4)]);
 }
 
 #[test]

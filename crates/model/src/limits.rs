@@ -108,6 +108,9 @@ limits! {
     ENTR = 15 * MIB, Profile, "bytes of ENTR, decoded", "what its lists can take";
     ENTRIES = 64 * KIB, Profile, "entries", "seventy times the paths of LibreOffice";
     RANGES = 128 * KIB, Profile, "ranges of all entries", "as uses of a trace";
+    TAIL = 384 * KIB, Profile, "bytes of TAIL, decoded", "what its lists can take";
+    TAILS = 4 * KIB, Profile, "files that change", "a boot writes some hundreds";
+    TAIL_RANGES = 16 * KIB, Profile, "ranges from the end", "four for each file";
     ENTRY_BYTES = 7 * MIB, Profile, "bytes of all paths", "112 for each entry";
 
     DEVICES = 64, Plan, "devices", "each has threads of its own in a replay; a start reads from one to three";

@@ -218,6 +218,9 @@ pub struct ReplayReport {
 pub struct Issued {
     /// Index of the request in the plan.
     pub request: u32,
+    /// The pages that were asked for: as planned, but cut at the end of the file or device as it was then, and moved with
+    /// the end of the file where they were meant from there. Empty for look-ups.
+    pub pages: crate::PageRange,
     /// When it was issued, since the origin.
     pub issued_ns: u64,
     /// When its pages had arrived, since the origin.

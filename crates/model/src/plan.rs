@@ -113,6 +113,9 @@ pub struct Request {
     pub bridged: u64,
     /// When the start needs it, microseconds since the start began.
     pub deadline_us: u32,
+    /// Of data: whether the bytes are meant from the file's end. `offset` is where they are in a file of the planned size;
+    /// they move by as many pages as the file has grown or shrunk since.
+    pub from_end: bool,
 }
 
 impl Request {
@@ -127,6 +130,7 @@ impl Request {
             length,
             bridged: 0,
             deadline_us: 0,
+            from_end: false,
         }
     }
 }
@@ -217,7 +221,8 @@ pub(crate) struct RequestRecord {
     pub length: U64,
     pub bridged: U64,
     pub deadline_us: U32,
-    pub zero: U32,
+    /// 1 for [`Request::from_end`], else 0.
+    pub from_end: U32,
 }
 
 /// The numbers of device classes in a file.
@@ -340,6 +345,7 @@ impl<'a> Plan<'a> {
             length: record.length.get(),
             bridged: record.bridged.get(),
             deadline_us: record.deadline_us.get(),
+            from_end: record.from_end.get() == 1,
         })
     }
 

@@ -68,9 +68,16 @@ pub struct Entry {
     pub version: Option<Version>,
     /// Its pages, ascending and disjoint.
     pub ranges: Vec<WeightedRange>,
+    /// Of a file that was seen to change in place (a log, a database): its last [`TAIL_PAGES`] pages once more, counted
+    /// from its end, where 0 is the last page. `None` for other files.
+    pub tail: Option<Vec<WeightedRange>>,
 }
 
-/// Which file was at a path when its pages were learned.
+/// How far from a file's end pages are counted from there: what a start reads of the end of a file that grows (the last
+/// lines of a log, the newest records) is 256 KiB at most, and a user's file gains no more by growing.
+pub const TAIL_PAGES: u64 = 64;
+
+/// Which file was at a path when its pages were learned, and as of when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// Size in bytes.
@@ -79,6 +86,14 @@ pub struct Version {
     pub mtime_ns: i64,
     /// Inode generation, 0 where unknown.
     pub generation: u32,
+}
+
+impl Version {
+    /// Whether both are of one file, which may have grown or been written in between. Without generations only a file that
+    /// did not change is known to be the same.
+    pub fn same_file(&self, other: &Version) -> bool {
+        self == other || (self.generation == other.generation && self.generation != 0)
+    }
 }
 
 /// What is needed of a path besides its pages.
@@ -203,13 +218,43 @@ impl FromStr for Policy {
 }
 
 impl Entry {
-    /// The pages with at least the given weight.
+    /// The pages with at least the given weight, counted from the beginning.
     pub fn pages(&self, threshold: f32) -> PageSet {
         self.ranges
             .iter()
             .filter(|r| r.weight >= threshold)
             .map(WeightedRange::range)
             .collect()
+    }
+
+    /// All ranges: those counted from the beginning, and those counted from the end.
+    pub fn all_ranges(&self) -> impl Iterator<Item = &WeightedRange> {
+        self.ranges.iter().chain(self.tail.iter().flatten())
+    }
+
+    /// [`Entry::all_ranges`], to change them.
+    pub fn all_ranges_mut(&mut self) -> impl Iterator<Item = &mut WeightedRange> {
+        self.ranges.iter_mut().chain(self.tail.iter_mut().flatten())
+    }
+
+    /// The pages with at least the given weight that are counted from the end, where a file of so many pages has them.
+    pub fn last_pages(&self, threshold: f32, end: u64) -> PageSet {
+        self.tail
+            .iter()
+            .flatten()
+            .filter(|r| r.weight >= threshold)
+            .map(|r| from_end(r.range(), end))
+            .filter(|r| r.start < r.end)
+            .collect()
+    }
+}
+
+/// Pages counted from the end of a file of `end` pages as pages counted from its beginning, and the other way round. What
+/// lies before the beginning is left out, and so may be all.
+pub fn from_end(pages: PageRange, end: u64) -> PageRange {
+    PageRange {
+        start: end.saturating_sub(pages.end),
+        end: end.saturating_sub(pages.start),
     }
 }
 
@@ -228,5 +273,28 @@ mod tests {
         for text in ["", "0/3", "4/3", "x/y", "majority", "70000/70001"] {
             assert!(text.parse::<Policy>().is_err_and(|e| e.contains("2/3")), "{text}");
         }
+    }
+
+    #[test]
+    fn pages_from_the_end_are_where_the_file_has_its_end() {
+        let range = |start, end| PageRange { start, end };
+        assert_eq!(from_end(range(0, 1), 10), range(9, 10));
+        assert_eq!(from_end(range(2, 5), 10), range(5, 8));
+        assert_eq!(from_end(range(8, 12), 10), range(0, 2));
+        assert_eq!(from_end(range(10, 12), 10), range(0, 0));
+        assert_eq!(from_end(from_end(range(3, 7), 9), 9), range(3, 7));
+    }
+
+    #[test]
+    fn a_file_that_grew_is_the_same_and_one_of_another_generation_is_not() {
+        let version = |size, mtime_ns, generation| Version {
+            size,
+            mtime_ns,
+            generation,
+        };
+        assert!(version(1, 2, 3).same_file(&version(4, 5, 3)));
+        assert!(!version(1, 2, 3).same_file(&version(1, 2, 4)));
+        assert!(version(1, 2, 0).same_file(&version(1, 2, 0)));
+        assert!(!version(1, 2, 0).same_file(&version(4, 2, 0)), "unknown");
     }
 }

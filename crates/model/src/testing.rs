@@ -72,6 +72,7 @@ pub fn entry(path: &str) -> Entry {
         stage: 0,
         version: Some(VERSION),
         ranges: Vec::new(),
+        tail: None,
     }
 }
 

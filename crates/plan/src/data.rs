@@ -30,19 +30,26 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
             continue;
         };
         let page = u64::from(machine.page_size);
-        let pieces = pieces(&entry.pages(least), facts, page, cost.bridge());
-        if pieces.is_empty() {
+        // The ends of another file are others.
+        let last = match written(entry, facts) {
+            true => entry.last_pages(threshold, facts.size.div_ceil(page)),
+            false => PageSet::new(),
+        };
+        let of = |pages: &PageSet| pieces(pages, facts, page, cost.bridge());
+        let (pieces, last) = (of(&entry.pages(least)), of(&last));
+        if pieces.is_empty() && last.is_empty() {
             continue;
         }
         let Some(file) = files.index(facts, device) else {
             continue;
         };
-        for piece in pieces {
+        let all = pieces.into_iter().map(|piece| (piece, false));
+        for (piece, from_end) in all.chain(last.into_iter().map(|piece| (piece, true))) {
             let pages = PageRange {
                 start: piece.start / page,
                 end: piece.end.div_ceil(page),
             };
-            let (first, stage) = first_use(entry, pages);
+            let (first, stage) = first_use(entry, pages, from_end.then(|| facts.size.div_ceil(page)));
             result.push(Ordered {
                 request: Request {
                     kind: RequestKind::Data,
@@ -53,6 +60,7 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
                     length: piece.end - piece.start,
                     bridged: piece.bridged,
                     deadline_us: deadline_us(first),
+                    from_end,
                 },
                 physical: piece.physical,
                 level: level(&facts.path),
@@ -64,20 +72,37 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
     result
 }
 
-/// Whether another file is at the path than the one that was learned.
-fn replaced(entry: &Entry, facts: &FileFacts) -> bool {
-    entry.version
-        != Some(Version {
-            size: facts.size,
-            mtime_ns: facts.mtime_ns,
-            generation: facts.generation,
-        })
+fn version(facts: &FileFacts) -> Version {
+    Version {
+        size: facts.size,
+        mtime_ns: facts.mtime_ns,
+        generation: facts.generation,
+    }
 }
 
-/// The first use and the stage of a run of pages.
-fn first_use(entry: &Entry, pages: PageRange) -> (u64, u16) {
-    let first = entry.ranges.partition_point(|r| r.range().end <= pages.start);
-    entry.ranges[first..]
+/// Whether another file is at the path than the one that was learned.
+fn replaced(entry: &Entry, facts: &FileFacts) -> bool {
+    !entry
+        .version
+        .is_some_and(|learned| learned.same_file(&version(facts)))
+}
+
+/// Whether the file at the path is the one that was learned, and known to change.
+fn written(entry: &Entry, facts: &FileFacts) -> bool {
+    entry.tail.is_some() && !replaced(entry, facts)
+}
+
+/// The first use and the stage of a run of pages; of pages that are meant from the end, where the file has `from_end` pages.
+fn first_use(entry: &Entry, pages: PageRange, from_end: Option<u64>) -> (u64, u16) {
+    let (ranges, pages) = match from_end {
+        None => (&entry.ranges, pages),
+        Some(end) => (
+            entry.tail.as_ref().unwrap_or(&entry.ranges),
+            headstart_model::profile::from_end(pages, end),
+        ),
+    };
+    let first = ranges.partition_point(|r| r.range().end <= pages.start);
+    ranges[first..]
         .iter()
         .take_while(|r| r.start < pages.end)
         .map(|r| (r.first_use_ns, r.stage))

@@ -51,7 +51,7 @@ pub fn wanted(profile: &Profile) -> Vec<Want> {
     let threshold = profile.policy.threshold();
     let mut wanted = Vec::new();
     for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
-        let data = entry.ranges.iter().any(|r| r.weight >= threshold);
+        let data = entry.all_ranges().any(|r| r.weight >= threshold);
         for path in [Some(&entry.path), entry.overlay.as_ref()].into_iter().flatten() {
             wanted.push(Want {
                 path: path.clone(),

@@ -22,6 +22,7 @@ pub(crate) fn entry(path: &str, ranges: &[(u64, u32, u64)]) -> Entry {
         first_use_ns: ranges.iter().map(|r| r.2).min().unwrap_or(0),
         version: (!ranges.is_empty()).then_some(version),
         ranges: ranges.iter().map(range).collect(),
+        tail: None,
         ..testing::entry(path)
     }
 }
@@ -188,11 +189,60 @@ fn of_a_replaced_file_only_certain_pages_are_read() {
         data(&make(&profile, &flash(vec![same.clone()]))),
         expect(&[("/m/a", 0, 4), ("/m/a", 10, 4)])
     );
-    let other = FileFacts { mtime_ns: 2, ..same };
+    // Written in place it is the same file.
+    let written = FileFacts {
+        mtime_ns: 2,
+        ..same.clone()
+    };
+    assert_eq!(
+        data(&make(&profile, &flash(vec![written]))),
+        expect(&[("/m/a", 0, 4), ("/m/a", 10, 4)])
+    );
+    let other = FileFacts {
+        generation: 2,
+        ..same
+    };
     assert_eq!(
         data(&make(&profile, &flash(vec![other]))),
         expect(&[("/m/a", 0, 4)])
     );
+}
+
+#[test]
+fn of_a_file_that_grows_the_end_is_planned_where_it_is_now() {
+    let mut log = entry("/m/log", &[(0, 2, 0)]);
+    log.tail = Some(vec![
+        WeightedRange {
+            first_use_ns: 7_000_000,
+            ..testing::range(0, 3, 1.0)
+        },
+        testing::range(10, 1, 0.2),
+    ]);
+    let profile = profile(vec![log]);
+    assert!(wanted(&profile)[0].data);
+    let grown = FileFacts {
+        size: 1100 * PAGE + 1,
+        mtime_ns: 2,
+        ..facts("/m/log", &[(0, 500, 1101)], &[])
+    };
+    let of = |facts: FileFacts| -> Vec<(u64, u64, bool, u32)> {
+        let draft = make(&profile, &flash(vec![facts]));
+        let data = draft.requests.iter().filter(|r| r.kind == RequestKind::Data);
+        data.map(|r| (r.offset / PAGE, r.length, r.from_end, r.deadline_us))
+            .collect()
+    };
+    assert_eq!(
+        of(grown.clone()),
+        [(0, 2 * PAGE, false, 0), (1098, 2 * PAGE + 1, true, 7000)]
+    );
+    // The end of another file is another.
+    let replaced = FileFacts {
+        generation: 2,
+        ..grown.clone()
+    };
+    assert_eq!(of(replaced), [(0, 2 * PAGE, false, 0)]);
+    let small = FileFacts { size: PAGE, ..grown };
+    assert_eq!(of(small), [(0, PAGE, false, 0), (0, PAGE, true, 7000)]);
 }
 
 #[test]

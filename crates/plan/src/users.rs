@@ -114,13 +114,14 @@ fn of_whom<'a>(facts: &'a FileFacts, by_path: &HashMap<&FilePath, &'a FileFacts>
 
 /// The bytes that a plan would read of an entry.
 fn bytes(entry: &Entry, threshold: f32, page: u64) -> u64 {
-    let wanted = entry.ranges.iter().filter(|range| range.weight >= threshold);
+    let wanted = entry.all_ranges().filter(|range| range.weight >= threshold);
     let pages = wanted.map(|range| u64::from(range.pages));
     pages.fold(0u64, u64::saturating_add).saturating_mul(page)
 }
 
-/// Leaves of an entry the ranges that are needed first, [`FILE`] bytes in all.
+/// Leaves of an entry the ranges that are needed first, [`FILE`] bytes in all, and none that are counted from its end.
 fn cut(entry: &mut Entry, page: u64) {
+    entry.tail = None;
     let mut order: Vec<usize> = (0..entry.ranges.len()).collect();
     order.sort_by_key(|index| (entry.ranges[*index].first_use_ns, *index));
     let mut left = FILE / page;
@@ -271,6 +272,42 @@ mod tests {
             .iter()
             .filter(|f| f.path.to_string().starts_with("/home"));
         assert!((1..=super::PATHS).contains(&theirs.count()));
+    }
+
+    #[test]
+    fn a_users_growing_files_stay_within_the_bounds() {
+        // Each is known by its end only, and claims 256 KiB of it.
+        let path = |n: u64| format!("/home/u/{n}");
+        let growing = |n: u64| Entry {
+            tail: Some(vec![headstart_model::testing::range(0, 64, 1.0)]),
+            version: Some(headstart_model::testing::VERSION),
+            ..entry(&path(n), &[])
+        };
+        let mut entries: Vec<Entry> = (0..1000).map(growing).collect();
+        entries.push(whole("/usr/lib/system", 300, 500));
+        // A large one, read whole and at its end.
+        let mut large = whole("/home/u/large", 200, 0);
+        large.tail = Some(vec![headstart_model::testing::range(0, 64, 1.0)]);
+        entries.push(large);
+        let mut files: Vec<FileFacts> = (0..1000)
+            .map(|n| FileFacts {
+                generation: headstart_model::testing::VERSION.generation,
+                // Sparse, and larger than any device.
+                size: 1 << 60,
+                ..of(1000, &path(n), 2)
+            })
+            .collect();
+        files.push(of(0, "/usr/lib/system", 300));
+        files.push(of(1000, "/home/u/large", 200));
+        let draft = make(&boot(entries), &machine(files));
+        let theirs = read(&draft, "/home");
+        assert!(
+            theirs > super::SUM / 2 && theirs <= super::SUM,
+            "{theirs} of {}",
+            super::SUM
+        );
+        assert!(read(&draft, "/home/u/large") <= super::FILE);
+        assert_eq!(read(&draft, "/usr/lib/system"), 300 * MIB);
     }
 
     #[test]

@@ -125,12 +125,15 @@ pub fn looked_up(pinned: Pinned<'_>) -> Result<(), Reason> {
     }
 }
 
-/// What a file has to be in order to be the planned one.
+/// What a file has to be in order to be the planned one. Inode number and generation tell one file from another, which may
+/// have grown or been written since: what it has of the planned pages is read. Without a generation (0) nothing else than
+/// its size and time tells that no other file has got the inode number.
 pub fn expect(entry: &PlanFileEntry, generation: Option<u32>) -> Expect {
+    let known = entry.generation != 0;
     Expect {
         inode: Some(entry.inode),
-        size: Some(entry.size),
-        mtime_ns: Some(entry.mtime_ns),
+        size: Some(entry.size).filter(|_| !known),
+        mtime_ns: Some(entry.mtime_ns).filter(|_| !known),
         generation,
     }
 }
@@ -219,6 +222,11 @@ impl<'a> Files<'a> {
     /// Its inode number as planned, 0 if there is no such file.
     pub fn inode(&self, index: u32) -> u64 {
         self.entry(index).map_or(0, |entry| entry.inode)
+    }
+
+    /// Its size as planned, bytes; 0 if there is no such file.
+    pub fn size(&self, index: u32) -> u64 {
+        self.entry(index).map_or(0, |entry| entry.size)
     }
 
     fn entry(&self, index: u32) -> Result<PlanFileEntry, Reason> {

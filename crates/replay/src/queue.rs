@@ -8,7 +8,7 @@
 use crate::device::{Device, Shape};
 use crate::file::{Files, PlannedFile};
 use crate::governor::Governor;
-use crate::request::{Prepared, Reason, RequestState, absent};
+use crate::request::{Prepared, Reason, RequestState, absent, bytes_now};
 use headstart_model::PageRange;
 use headstart_model::plan::RequestKind;
 use headstart_system::{priority, residency};
@@ -186,13 +186,15 @@ impl<'a> Worker<'a> {
                 queue.leave(part.index);
                 continue;
             };
-            if part.start >= prepared.end {
+            // By whole pages: only what is meant from the end of a file moves.
+            let moved = |byte: u64| (byte - state.request.offset).saturating_add(prepared.start);
+            if moved(part.start) >= prepared.end {
                 queue.leave(part.index);
                 continue;
             }
             let wanted = PageRange {
-                start: part.start / page,
-                end: part.end.min(prepared.end).div_ceil(page),
+                start: moved(part.start) / page,
+                end: moved(part.end).min(prepared.end).div_ceil(page),
             };
             let Some(missing) = hull(&prepared.absent, wanted) else {
                 self.done(state, true);
@@ -261,27 +263,28 @@ impl<'a> Worker<'a> {
             return result.map(|()| Prepared::nothing(at_ns));
         }
         let end = request.offset.saturating_add(request.length);
-        let (end, resident) = match request.kind {
+        let page = rustix::param::page_size() as u64;
+        let (start, end, resident) = match request.kind {
             RequestKind::Metadata => {
                 let block = self.device.block.as_ref().map_err(|reason| *reason)?;
                 let end = end.min(block.size);
                 let length = end.checked_sub(request.offset).filter(|l| *l > 0);
                 (
+                    request.offset,
                     end,
                     block.resident(request.offset, length.ok_or(Reason::Changed)?),
                 )
             }
             _ => {
                 let file = self.files.get(request.file)?;
-                let end = end.min(file.size);
-                let length = end.checked_sub(request.offset).filter(|l| *l > 0);
-                (end, file.resident(request.offset, length.ok_or(Reason::Changed)?))
+                let planned = self.files.size(request.file);
+                let (start, end) = bytes_now(request, planned, file.size, page).ok_or(Reason::Changed)?;
+                (start, end, file.resident(start, end - start))
             }
         };
         let resident = resident.map_err(|_| Reason::Failed)?;
-        let page = rustix::param::page_size() as u64;
         let pages = PageRange {
-            start: request.offset / page,
+            start: start / page,
             end: end.div_ceil(page),
         };
         let absent = absent(pages, &resident);
@@ -290,6 +293,7 @@ impl<'a> Worker<'a> {
             return Err(Reason::OverBudget);
         }
         Ok(Prepared {
+            start,
             end,
             resident,
             absent,

@@ -15,6 +15,7 @@ pub fn confirmed(state: &RequestState) -> Result<Issued, Reason> {
     let (prepared, done_ns) = done(state)?;
     Ok(Issued {
         request: state.index,
+        pages: pages(prepared),
         issued_ns: prepared.at_ns,
         done_ns: done_ns.max(prepared.at_ns),
         resident: prepared.resident.clone(),
@@ -36,10 +37,19 @@ fn done(state: &RequestState) -> Result<(&Prepared, u64), Reason> {
     }
 }
 
+/// The pages that were asked for.
+fn pages(prepared: &Prepared) -> PageRange {
+    let page = rustix::param::page_size() as u64;
+    PageRange {
+        start: prepared.start / page,
+        end: prepared.end.div_ceil(page),
+    }
+}
+
 /// What became of a request: counts its pages in memory now, or says why it was not issued.
 pub fn issued(state: &RequestState, device: &Device, files: &Files<'_>) -> Result<Issued, Reason> {
     let (prepared, done_ns) = done(state)?;
-    let offset = state.request.offset;
+    let offset = prepared.start;
     let length = prepared.end.saturating_sub(offset);
     let arrived_pages = match state.request.kind {
         RequestKind::Stat | RequestKind::List => 0,
@@ -53,6 +63,7 @@ pub fn issued(state: &RequestState, device: &Device, files: &Files<'_>) -> Resul
     };
     Ok(Issued {
         request: state.index,
+        pages: pages(prepared),
         issued_ns: prepared.at_ns,
         done_ns: done_ns.max(prepared.at_ns),
         resident: prepared.resident.clone(),

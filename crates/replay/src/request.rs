@@ -61,6 +61,8 @@ impl Reason {
 /// A request that was found to be possible.
 #[derive(Debug)]
 pub struct Prepared {
+    /// The first byte that is read: the request's, moved if it is meant from the end of a file that has another size now.
+    pub start: u64,
     /// The byte after the last that is read: the request's end, cut at the end of the file or device.
     pub end: u64,
     /// Pages of it in memory before.
@@ -75,6 +77,7 @@ impl Prepared {
     /// A look-up, which is done by looking.
     pub fn nothing(at_ns: u64) -> Prepared {
         Prepared {
+            start: 0,
             end: 0,
             resident: Vec::new(),
             absent: Vec::new(),
@@ -119,6 +122,25 @@ impl RequestState {
     }
 }
 
+/// The bytes of a file that a request for data asks for now that it has `size` bytes instead of `planned`: never more than
+/// it asks for as planned. `None` if there are none.
+pub fn bytes_now(request: &Request, planned: u64, size: u64, page: u64) -> Option<(u64, u64)> {
+    let moved = match request.from_end {
+        true => i128::from(size.div_ceil(page)) - i128::from(planned.div_ceil(page)),
+        false => 0,
+    };
+    let at = |byte: u64| -> u64 {
+        let moved = i128::from(byte) + moved * i128::from(page);
+        u64::try_from(moved.max(0)).unwrap_or(u64::MAX)
+    };
+    let (start, end) = (
+        at(request.offset),
+        at(request.offset.saturating_add(request.length)),
+    );
+    let end = end.min(size);
+    (start < end).then_some((start, end))
+}
+
 /// The pages of `[offset, end)` that are in none of the ascending `resident` ranges.
 pub fn absent(pages: PageRange, resident: &[PageRange]) -> Vec<PageRange> {
     let mut gaps = Vec::new();
@@ -154,6 +176,38 @@ mod tests {
             absent(range(2, 9), &[range(2, 3), range(5, 6)]),
             [range(3, 5), range(6, 9)]
         );
+    }
+
+    #[test]
+    fn what_is_meant_from_the_end_moves_with_it_and_never_grows() {
+        let request = |offset, length, from_end| Request {
+            offset,
+            from_end,
+            ..Request::new(headstart_model::plan::RequestKind::Data, 0, length)
+        };
+        let tail = request(8 * 4096, 2 * 4096, true);
+        let now = |size| bytes_now(&tail, 10 * 4096, size, 4096);
+        assert_eq!(now(10 * 4096), Some((8 * 4096, 10 * 4096)));
+        assert_eq!(
+            now(10 * 4096 - 1),
+            Some((8 * 4096, 10 * 4096 - 1)),
+            "the same page"
+        );
+        assert_eq!(now(12 * 4096 + 1), Some((11 * 4096, 12 * 4096 + 1)));
+        assert_eq!(now(4096), Some((0, 4096)));
+        assert_eq!(now(0), None);
+        let largest = i64::MAX as u64;
+        let (start, end) = now(largest).unwrap();
+        assert!(end == largest && end - start <= 2 * 4096, "a sparse file");
+        let head = request(8 * 4096, 2 * 4096, false);
+        assert_eq!(
+            bytes_now(&head, 10 * 4096, 99 * 4096, 4096),
+            Some((8 * 4096, 10 * 4096))
+        );
+        assert_eq!(bytes_now(&head, 10 * 4096, 8 * 4096, 4096), None);
+        // Whatever a plan says.
+        let odd = request(largest - 10, 10, true);
+        assert_eq!(bytes_now(&odd, 0, largest, 4096), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! inode the request counts as cold. Once enough is cold the rest is not asked for.
 
 use crate::file::{PlannedFile, expect};
+use crate::request::bytes_now;
 use headstart_model::plan::{Plan, Request, RequestKind};
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
@@ -143,12 +144,12 @@ impl Sampler<'_> {
             return Some(Look::Changed);
         };
         let path = entry.path.as_path();
-        let end = request.offset.saturating_add(request.length).min(entry.size);
         let page = rustix::param::page_size() as u64;
-        let pages = end
-            .div_ceil(page)
-            .saturating_sub(request.offset / page)
-            .min(PAGES);
+        let pages_now = |size| {
+            let (start, end) = bytes_now(request, entry.size, size, page)?;
+            Some((start / page, end.div_ceil(page)))
+        };
+        let planned = pages_now(entry.size).map_or(0, |(first, end)| (end - first).min(PAGES));
         let data = request.kind == RequestKind::Data;
         let pinned = match pin_cached(&self.mounts, path) {
             Err(Skip::Io(code)) if code == rustix::io::Errno::INVAL.raw_os_error() => {
@@ -162,7 +163,7 @@ impl Sampler<'_> {
         };
         let (pin, stat) = match pinned {
             Ok(pinned) => pinned,
-            Err(Skip::Cold) => return Some(Look::ColdPath(if data { pages } else { 0 })),
+            Err(Skip::Cold) => return Some(Look::ColdPath(if data { planned } else { 0 })),
             // Of a path that is only looked up the kernel remembers that nothing is there.
             Err(Skip::Missing) if !data => return Some(Look::Pages(0, 0)),
             // Of what is no file of a local file system (/proc, a socket) a replay reads nothing, either.
@@ -174,8 +175,11 @@ impl Sampler<'_> {
         }
         let expect = expect(&entry, Some(entry.generation).filter(|g| *g != 0));
         let opened = match open_pinned(std::os::fd::AsFd::as_fd(&pin), stat, &expect) {
-            Ok(opened) if opened.stat.kind == Type::File && pages > 0 => opened,
+            Ok(opened) if opened.stat.kind == Type::File => opened,
             _ => return Some(Look::Changed),
+        };
+        let Some((first, end)) = pages_now(opened.stat.size) else {
+            return Some(Look::Changed);
         };
         let overlay = self.overlays
             && self
@@ -183,8 +187,8 @@ impl Sampler<'_> {
                 .lookup(entry.path.as_bytes())
                 .is_some_and(|mount| mount.overlay.is_some());
         let file = PlannedFile::new(opened, !overlay);
-        let all = end.div_ceil(page) - request.offset / page;
-        let first = request.offset / page + (all - pages) * (turn % 3) / 2;
+        let pages = (end - first).min(PAGES);
+        let first = first + (end - first - pages) * (turn % 3) / 2;
         let resident = file.resident_pages(first * page, pages * page);
         Some(Look::Pages(resident, pages))
     }

@@ -117,8 +117,9 @@ fn what_is_not_as_planned_is_not_opened_by_handle_either() {
     let plan = sweep(&disk, |n, file| match n {
         0 => file.generation ^= 1,
         1 => file.generation = 0,
+        // Written in place since, and without a generation that tells that it is the same.
         2 => file.size += 1,
-        3 => file.mtime_ns += 1,
+        3 => (file.mtime_ns, file.generation) = (file.mtime_ns + 1, 0),
         _ => (),
     });
     let renewed = disk.root().join("a4/b/f");
@@ -130,16 +131,18 @@ fn what_is_not_as_planned_is_not_opened_by_handle_either() {
     disk.cool();
     let report = start(&plan).finish();
     let expected = Skipped {
-        changed: 4,
+        changed: 3,
         missing: 1,
         ..Skipped::default()
     };
     assert_eq!(report.skipped, expected);
-    for n in [0, 2, 3, 4] {
+    for n in [0, 3, 4] {
         let found = resident(&disk.root().join(format!("a{n}/b/f")));
         assert_eq!(found, [], "file {n}");
     }
-    assert_eq!(resident(&disk.root().join("a1/b/f")), [(0, 4)]);
+    for n in [1, 2] {
+        assert_eq!(resident(&disk.root().join(format!("a{n}/b/f"))), [(0, 4)]);
+    }
     assert_eq!(resident(&disk.root().join("elsewhere")), [(0, 4)]);
 }
 

@@ -331,6 +331,7 @@ fn skipped_and_counted(depth: u32, io_uring: bool) {
     let at = |name: &str| root.join(name);
     let planned = |name: &str| entry(&root.join(name));
     let mut plan = draft(vec![disk.planned(DeviceClass::Flash, depth)]);
+    // Without generations only what did not change is known to be the same.
     for name in ["good", "grown", "touched", "replaced", "directory-now"] {
         add(&mut plan, Data, planned(name), 0, 4 * PAGE);
     }
@@ -682,4 +683,52 @@ fn a_plan_of_nothing_ends_at_once() {
     let report = start(&draft(vec![])).finish();
     assert_eq!((report.issued.len(), report.skipped.total()), (0, 0));
     assert!(report.memory_available > 0);
+}
+
+#[test]
+fn a_file_that_grew_is_read_as_planned_and_its_end_where_it_is_now() {
+    for class in [DeviceClass::Disk, DeviceClass::Flash] {
+        let mut disk = Mounted::ext4(64, |root| {
+            file(root, "log", 400);
+            file(root, "cut", 400);
+            file(root, "other", 400);
+        });
+        let root = disk.root();
+        let mut plan = draft(vec![disk.planned(class, 4)]);
+        plan.devices[0].request_limit = 16 * PAGE as u32;
+        for name in ["log", "cut", "other"] {
+            let mut planned = entry(&root.join(name));
+            let opened = std::fs::File::open(root.join(name)).unwrap();
+            planned.generation = headstart_system::files::generation(std::os::fd::AsFd::as_fd(&opened));
+            assert_ne!(planned.generation, 0);
+            add(&mut plan, Data, planned.clone(), 0, 2 * PAGE);
+            add(&mut plan, Data, planned.clone(), 100 * PAGE, 5 * PAGE);
+            add(&mut plan, Data, planned, 350 * PAGE, 50 * PAGE);
+            plan.requests.last_mut().unwrap().from_end = true;
+        }
+        // Appended to, cut short, and replaced by a longer one of the same name.
+        let at = |name: &str| root.join(name);
+        let mut log = std::fs::File::options().append(true).open(at("log")).unwrap();
+        std::io::Write::write_all(&mut log, &vec![8; 30 * PAGE as usize + 7]).unwrap();
+        drop(log);
+        let cut = std::fs::File::options().write(true).open(at("cut")).unwrap();
+        cut.set_len(60 * PAGE).unwrap();
+        drop(cut);
+        file(&root, "new", 500);
+        std::fs::rename(at("new"), at("other")).unwrap();
+        disk.cool();
+        let report = start(&plan).finish();
+        assert_eq!(resident(&at("log")), [(0, 2), (100, 105), (381, 431)]);
+        // Behind the new end nothing is left of the middle.
+        assert_eq!(resident(&at("cut")), [(0, 2), (10, 60)]);
+        assert_eq!(resident(&at("other")), []);
+        let expected = Skipped {
+            changed: 4,
+            ..Skipped::default()
+        };
+        assert_eq!(report.skipped, expected);
+        let moved = report.issued.iter().find(|issued| issued.request == 2).unwrap();
+        assert_eq!(moved.pages, PageRange { start: 381, end: 431 });
+        assert_eq!((moved.arrived_pages, moved.resident.len()), (50, 0));
+    }
 }

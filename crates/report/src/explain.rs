@@ -18,6 +18,10 @@ pub enum Now {
         size: u64,
         /// Modification time, nanoseconds since 1970.
         mtime_ns: i64,
+        /// Inode number.
+        inode: u64,
+        /// Inode generation, 0 where unknown.
+        generation: u32,
     },
     /// A directory.
     Directory,
@@ -44,6 +48,8 @@ pub struct Explanation {
     pub now: Now,
     /// Whether another version of the file is there than the one learned; null where there is nothing to compare.
     pub changed: Option<bool>,
+    /// Whether it changed and is the same file still: it grew or was written, and is read ahead all the same.
+    pub written: bool,
     /// Runs the profile was learned from.
     pub runs: u32,
     /// The weight that is enough.
@@ -106,15 +112,33 @@ pub fn explain(path: &FilePath, known: Known<'_>) -> Explanation {
         }
     }
     let learned = entry.as_ref().and_then(|entry| entry.version);
+    let of_plan = planned.as_ref().map(|file| file.inode);
     let planned = planned.map(|f| Version {
         size: f.size,
         mtime_ns: f.mtime_ns,
         generation: f.generation,
     });
-    let changed = match (&known.now, planned.or(learned)) {
-        (Now::File { size, mtime_ns }, Some(old)) => Some((*size, *mtime_ns) != (old.size, old.mtime_ns)),
-        (Now::Missing, Some(_)) => Some(true),
-        _ => None,
+    let (changed, written) = match (&known.now, planned.or(learned)) {
+        (
+            Now::File {
+                size,
+                mtime_ns,
+                inode,
+                generation,
+            },
+            Some(old),
+        ) => {
+            let now = Version {
+                size: *size,
+                mtime_ns: *mtime_ns,
+                generation: *generation,
+            };
+            let changed = (*size, *mtime_ns) != (old.size, old.mtime_ns);
+            let same = old.same_file(&now) && of_plan.is_none_or(|planned| planned == *inode);
+            (Some(changed), changed && same)
+        }
+        (Now::Missing, Some(_)) => (Some(true), false),
+        _ => (None, false),
     };
     let mut explanation = Explanation {
         key: known.key.into(),
@@ -123,6 +147,7 @@ pub fn explain(path: &FilePath, known: Known<'_>) -> Explanation {
         because: String::new(),
         now: known.now,
         changed,
+        written,
         runs: known.profile.map_or(0, |profile| profile.runs),
         threshold: known.profile.map_or(0.0, |profile| profile.policy.threshold()),
         entry,
@@ -177,9 +202,10 @@ fn reason(it: &Explanation, (profile, plan, excluded): (bool, bool, Option<&str>
     if issued.is_empty() {
         return no("it lies beyond the memory budget of the plan".into());
     }
-    if it.changed == Some(true) {
+    if it.changed == Some(true) && !it.written {
         return no(
-            "it changed since the plan was made: its requests are skipped until the next start".into(),
+            "another file is there since the plan was made: its requests are skipped until the next start"
+                .into(),
         );
     }
     let sum = issued
@@ -212,6 +238,10 @@ pub fn text(it: &Explanation) -> String {
         ("now", now),
     ];
     match it.changed {
+        Some(true) if it.written => {
+            let why = "yes, in place: it is the same file, and read all the same";
+            lines.push(("changed", why.into()));
+        }
         Some(true) => lines.push(("changed", "yes, since it was learned or planned".into())),
         Some(false) => lines.push(("changed", "no".into())),
         None => {}
@@ -284,6 +314,8 @@ mod tests {
     const NOW: Now = Now::File {
         size: testing::VERSION.size,
         mtime_ns: testing::VERSION.mtime_ns,
+        inode: 12,
+        generation: testing::VERSION.generation,
     };
 
     fn profile(share: f32) -> Profile {
@@ -325,6 +357,13 @@ mod tests {
             because(Some(1.0), Some(1), NOW, None),
             (true, "1 requests read 8.00 KiB of it".into())
         );
+        let grown = Now::File {
+            size: 8192,
+            mtime_ns: 6,
+            inode: 12,
+            generation: testing::VERSION.generation,
+        };
+        assert!(because(Some(1.0), Some(1), grown, None).0, "the same file");
         for (it, words) in [
             (because(None, None, NOW, None), "nothing was learned"),
             (
@@ -340,12 +379,17 @@ mod tests {
                     Now::File {
                         size: 8192,
                         mtime_ns: 6,
+                        inode: 13,
+                        generation: testing::VERSION.generation,
                     },
                     None,
                 ),
-                "changed since",
+                "another file is there",
             ),
-            (because(Some(1.0), Some(1), Now::Missing, None), "changed since"),
+            (
+                because(Some(1.0), Some(1), Now::Missing, None),
+                "another file is there",
+            ),
             (because(None, None, NOW, Some("/proc")), "/proc is excluded"),
         ] {
             assert!(!it.0 && it.1.contains(words), "{it:?} lacks {words:?}");

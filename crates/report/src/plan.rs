@@ -82,6 +82,8 @@ pub struct RequestView {
     pub bridged: u64,
     /// When the start needs it, microseconds.
     pub deadline_us: u32,
+    /// Whether the bytes move with the end of the file.
+    pub from_end: bool,
 }
 
 /// A kind's name.
@@ -105,6 +107,7 @@ impl From<&Request> for RequestView {
             length: request.length,
             bridged: request.bridged,
             deadline_us: request.deadline_us,
+            from_end: request.from_end,
         }
     }
 }

@@ -27,7 +27,7 @@ pub fn save(lock: &KeyLock, profile: &Profile, planned: &PlanDraft, notes: &mut 
 /// Whether there are pages that a plan should read.
 fn wants_data(profile: &Profile) -> bool {
     let threshold = profile.policy.threshold();
-    let wanted = |entry: &Entry| entry.ranges.iter().any(|range| range.weight >= threshold);
+    let wanted = |entry: &Entry| entry.all_ranges().any(|range| range.weight >= threshold);
     profile.entries.iter().any(wanted)
 }
 
@@ -101,6 +101,7 @@ mod tests {
                     first_use_ns: 0,
                     stage: 0,
                 }],
+                tail: None,
             }],
             ..Profile::new(key.clone(), 4096, Policy::Decay)
         }

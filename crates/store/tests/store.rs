@@ -29,6 +29,7 @@ fn profile(runs: u32, entries: usize) -> Profile {
                 stage: 0,
                 version: None,
                 ranges: Vec::new(),
+                tail: None,
             })
             .collect(),
         ..Profile::new(key(), 4096, Policy::Decay)

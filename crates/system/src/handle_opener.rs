@@ -4,8 +4,9 @@
 //! A handle passes by the directories, and with them by what a path would be refused for, so a path of a plan has the
 //! last word still: the mount table must lead it to the very mount the opener is of, which shows the whole of a local file
 //! system; what the handle leads to must be a regular file of the inode number and generation that the plan says, and of
-//! its size and modification time ([`crate::open::open_pinned`]). So the worst a crafted plan does is to have a file read
-//! ahead that is on that file system under another name than it says, whose number, generation, size and time it knows.
+//! its size and modification time where those are expected ([`crate::open::open_pinned`]). So the worst a crafted plan does
+//! is to have a file read ahead that is on that file system under another name than it says, whose number and generation
+//! it knows.
 //! Whatever is not opened here may still be by path.
 
 use crate::files::{self, Type};

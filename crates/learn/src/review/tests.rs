@@ -62,6 +62,10 @@ impl Case {
         });
         self.report.issued.push(Issued {
             request: self.report.issued.len() as u32,
+            pages: PageRange {
+                start: offset / 4096,
+                end: (offset + length).div_ceil(4096),
+            },
             issued_ns: 0,
             done_ns: u64::MAX,
             resident: Vec::new(),
@@ -160,6 +164,7 @@ fn profile(path: &str, overlay: Option<&str>, ranges: &[(u64, u32, f32)]) -> Pro
                     stage: 0,
                 })
                 .collect(),
+            tail: None,
         }],
         ..Profile::new(Key::new("k").unwrap(), PAGE as u32, Policy::Decay)
     }

@@ -81,7 +81,7 @@ impl PlanDraft {
                 length: U64::new(r.length),
                 bridged: U64::new(r.bridged),
                 deadline_us: U32::new(r.deadline_us),
-                zero: U32::ZERO,
+                from_end: U32::new(r.from_end.into()),
             })
             .collect();
         let head = HeadRecord {
@@ -220,6 +220,7 @@ fn check(plan: &Plan<'_>) -> Result<(), String> {
                 .checked_add(request.length.get())
                 .is_some_and(|end| end <= i64::MAX as u64)
             && (request.length.get() > 0) == reads
+            && request.from_end.get() <= u32::from(*kind == RequestKind::Data)
             && request.bridged.get() <= request.length.get();
         if !fits {
             return Err(format!("request {index}"));

@@ -3,7 +3,7 @@
 use super::values::Values;
 use super::{Container, FormatError, Kind, Writer, addressable, is_page_size, refused, stage_name};
 use crate::limits::{self, bounded};
-use crate::profile::Entry;
+use crate::profile::{Entry, TAIL_PAGES, WeightedRange};
 use crate::{Key, Profile};
 
 impl Profile {
@@ -34,7 +34,12 @@ impl Profile {
             limits::HEAD,
         )?;
         file.value(b"STAG", &self.stages, limits::STAG)?;
-        file.value(b"ENTR", &self.entries, limits::ENTR)?;
+        let entries: Vec<_> = self.entries.iter().map(without_tail).collect();
+        file.value(b"ENTR", &entries, limits::ENTR)?;
+        let tails: Vec<(u32, &[WeightedRange])> = (0..).zip(&self.entries).filter_map(tail).collect();
+        if !tails.is_empty() {
+            file.value(b"TAIL", &tails, limits::TAIL)?;
+        }
         file.finish()
     }
 
@@ -44,7 +49,10 @@ impl Profile {
         let (key, page_size, runs, mass, cpu_ns, timeline_ns, updated_unix_ns, policy) =
             file.values(b"HEAD", limits::HEAD, |v| v.one())?;
         let stages = file.values(b"STAG", limits::STAG, |v| v.list("stages", limits::STAGES))?;
-        let entries = file.values(b"ENTR", limits::ENTR, read_entries)?;
+        let mut entries = file.values(b"ENTR", limits::ENTR, read_entries)?;
+        if file.has(b"TAIL") {
+            file.values(b"TAIL", limits::TAIL, |values| read_tails(values, &mut entries))?;
+        }
         let profile = Profile {
             key,
             page_size,
@@ -77,6 +85,7 @@ impl Profile {
         let weight = |w: f32| (0.0..=1.0).contains(&w);
         let mut last = None;
         let (mut ranges, mut bytes) = (0, 0);
+        let (mut tails, mut tail_ranges) = (0, 0);
         for entry in &self.entries {
             let path = &entry.path;
             for path in [Some(path), entry.overlay.as_ref()].into_iter().flatten() {
@@ -97,16 +106,29 @@ impl Profile {
             if entry.version.is_none() && !entry.ranges.is_empty() {
                 return Err(format!("{path:?} has pages of an unknown file"));
             }
-            let mut end = 0;
-            for range in &entry.ranges {
-                let fits = range.start >= end
-                    && range.pages > 0
-                    && weight(range.weight)
-                    && addressable(range.start, u64::from(range.pages), self.page_size);
-                if !fits || usize::from(range.stage) >= self.stages.len() {
-                    return Err(format!("the pages at {} of {path:?}", range.start));
+            let tail = entry.tail.as_deref().unwrap_or_default();
+            tails += usize::from(entry.tail.is_some());
+            bounded("files that change", tails, limits::TAILS)?;
+            tail_ranges += tail.len();
+            bounded("ranges from the end", tail_ranges, limits::TAIL_RANGES)?;
+            if entry.version.is_none() && !tail.is_empty() {
+                return Err(format!("{path:?} has pages of an unknown file"));
+            }
+            for list in [&entry.ranges[..], tail] {
+                let mut end = 0;
+                for range in list {
+                    let fits = range.start >= end
+                        && range.pages > 0
+                        && weight(range.weight)
+                        && addressable(range.start, u64::from(range.pages), self.page_size);
+                    if !fits || usize::from(range.stage) >= self.stages.len() {
+                        return Err(format!("the pages at {} of {path:?}", range.start));
+                    }
+                    end = range.range().end;
                 }
-                end = range.range().end;
+            }
+            if tail.last().is_some_and(|range| range.range().end > TAIL_PAGES) {
+                return Err(format!("the pages from the end of {path:?}"));
             }
         }
         Ok(())
@@ -118,6 +140,7 @@ impl Profile {
         let bytes: usize = self.entries.iter().map(path_bytes).sum();
         let ranges: usize = self.entries.iter().map(|entry| entry.ranges.len()).sum();
         let before = self.entries.len();
+        self.fit_tails();
         if before <= limits::ENTRIES && bytes <= limits::ENTRY_BYTES && ranges <= limits::RANGES {
             return 0;
         }
@@ -148,6 +171,59 @@ impl Profile {
     }
 }
 
+impl Profile {
+    /// Drops what a file may not have of ranges counted from the end: those of the files with the least weight.
+    fn fit_tails(&mut self) {
+        let length = |entry: &Entry| entry.tail.as_ref().map_or(0, Vec::len);
+        let mut with: Vec<&mut Entry> = self.entries.iter_mut().filter(|e| e.tail.is_some()).collect();
+        let ranges: usize = with.iter().map(|entry| length(entry)).sum();
+        if with.len() <= limits::TAILS && ranges <= limits::TAIL_RANGES {
+            return;
+        }
+        with.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+        let (mut files, mut ranges) = (limits::TAILS, limits::TAIL_RANGES);
+        for entry in with {
+            match (files.checked_sub(1), ranges.checked_sub(length(entry))) {
+                (Some(files_left), Some(ranges_left)) => (files, ranges) = (files_left, ranges_left),
+                _ => entry.tail = None,
+            }
+        }
+    }
+}
+
+/// What ENTR has of an entry.
+fn without_tail(entry: &Entry) -> impl serde::Serialize + '_ {
+    (
+        &entry.path,
+        &entry.overlay,
+        entry.need,
+        entry.weight,
+        entry.first_use_ns,
+        entry.stage,
+        entry.version,
+        &entry.ranges,
+    )
+}
+
+/// What TAIL has of the entry of that index, if anything.
+fn tail((index, entry): (u32, &Entry)) -> Option<(u32, &[WeightedRange])> {
+    Some((index, entry.tail.as_deref()?))
+}
+
+/// Gives entries what [`tail`] wrote of them.
+fn read_tails(values: &mut Values<'_>, entries: &mut [Entry]) -> Result<(), String> {
+    let count = values.count("files that change", limits::TAILS)?;
+    let mut left = limits::TAIL_RANGES;
+    for _ in 0..count {
+        let index: u32 = values.one()?;
+        let tail = values.list("ranges from the end", left)?;
+        left -= tail.len();
+        let entry = entries.get_mut(index as usize);
+        entry.ok_or_else(|| format!("there is no entry {index}"))?.tail = Some(tail);
+    }
+    Ok(())
+}
+
 /// What the paths of an entry count for.
 fn path_bytes(entry: &Entry) -> usize {
     entry.path.as_bytes().len() + entry.overlay.as_ref().map_or(0, |path| path.as_bytes().len())
@@ -170,6 +246,7 @@ fn read_entries(values: &mut Values<'_>) -> Result<Vec<Entry>, String> {
             stage,
             version,
             ranges,
+            tail: None,
         };
         bytes += path_bytes(&entry);
         bounded("bytes of paths", bytes, limits::ENTRY_BYTES)?;

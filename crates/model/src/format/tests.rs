@@ -240,7 +240,8 @@ fn active() -> impl Strategy<Value = Trace> {
 
 fn profile() -> impl Strategy<Value = Profile> {
     let ranges = prop::collection::vec((1u64..9, 1u32..9, 0.0f32..=1.0), 0..20);
-    let entries = prop::collection::btree_map(path(), (ranges, 0.0f32..=1.0, any::<i64>()), 0..10);
+    let tail = prop::option::of((0u64..60, 1u32..=4, 0.0f32..=1.0));
+    let entries = prop::collection::btree_map(path(), (ranges, tail, 0.0f32..=1.0, any::<i64>()), 0..10);
     (entries, any::<u64>()).prop_map(|(entries, n)| Profile {
         key: Key::new("/usr/bin/soffice").unwrap(),
         page_size: 4096,
@@ -253,7 +254,7 @@ fn profile() -> impl Strategy<Value = Profile> {
         stages: vec!["start".into()],
         entries: entries
             .into_iter()
-            .map(|(path, (ranges, weight, t))| {
+            .map(|(path, (ranges, tail, weight, t))| {
                 let mut start = 0;
                 let ranges = ranges.into_iter().map(|(gap, pages, weight)| {
                     start += gap;
@@ -280,6 +281,15 @@ fn profile() -> impl Strategy<Value = Profile> {
                         generation: 1,
                     }),
                     ranges: ranges.collect(),
+                    tail: tail.map(|(start, pages, weight)| {
+                        vec![WeightedRange {
+                            start,
+                            pages,
+                            weight,
+                            first_use_ns: n,
+                            stage: 0,
+                        }]
+                    }),
                 }
             })
             .collect(),
@@ -329,6 +339,7 @@ fn draft() -> impl Strategy<Value = PlanDraft> {
                     length: if reads { u64::from(length) } else { 0 },
                     bridged: if reads { u64::from(length / 2) } else { 0 },
                     deadline_us,
+                    from_end: kind == RequestKind::Data && length % 2 == 1,
                 }
             })
             .collect(),
@@ -676,11 +687,59 @@ fn pages_beyond_any_file_are_refused() {
                 first_use_ns: 0,
                 stage: 0,
             }],
+            tail: None,
         }];
         Profile::from_bytes(&profile.forged().unwrap()).is_ok()
     };
     assert!(end(largest - 1, 4096) && !end(largest, 4096));
     assert!(!end(u64::MAX, 4096) && !end(largest - 1, 65536));
+}
+
+#[test]
+fn ranges_from_the_end_are_few_and_near_it() {
+    let range = |start, pages| testing::range(start, pages, 1.0);
+    let read = |tails: Vec<Option<Vec<WeightedRange>>>| {
+        let entry = |(index, tail)| Entry {
+            tail,
+            ..testing::entry(&format!("/{index:05}"))
+        };
+        let profile = testing::profile(tails.into_iter().enumerate().map(entry).collect());
+        Profile::from_bytes(&profile.forged().unwrap()).map(|read| assert_eq!(read, profile))
+    };
+    let refused = |tails, why: &str| {
+        let error = read(tails).unwrap_err().to_string();
+        assert!(error.contains(why), "{error} lacks {why:?}");
+    };
+    read(vec![None, Some(vec![range(0, 1), range(3, 61)]), Some(vec![])]).unwrap();
+    refused(vec![Some(vec![range(3, 62)])], "the pages from the end of");
+    refused(vec![Some(vec![range(3, 2), range(4, 1)])], "the pages at 4 of");
+    refused(vec![Some(vec![range(3, 0)])], "the pages at 3 of");
+    refused(vec![Some(vec![]); limits::TAILS + 1], "4096 files that change");
+    let many = |count| (0..count).map(|n| range(n, 1)).collect::<Vec<_>>();
+    read(vec![Some(many(64)); limits::TAIL_RANGES / 64]).unwrap();
+    refused(
+        vec![Some(many(64)); limits::TAIL_RANGES / 64 + 1],
+        "ranges from the end",
+    );
+}
+
+#[test]
+fn a_profile_with_too_many_ranges_from_the_end_is_made_to_fit() {
+    let tail = |pages: u64| Some((0..pages).map(|n| testing::range(n, 1, 1.0)).collect());
+    let entry = |index: usize| Entry {
+        tail: tail(64),
+        weight: if index == 0 { 0.5 } else { 1.0 },
+        ..testing::entry(&format!("/{index:05}"))
+    };
+    let mut profile = testing::profile((0..=limits::TAIL_RANGES / 64).map(entry).collect());
+    assert!(profile.to_bytes().is_err());
+    assert_eq!(profile.fit(), 0, "no entry is dropped for them");
+    assert_eq!(profile.entries[0].tail, None, "it has the least weight");
+    assert!(profile.entries[1..].iter().all(|entry| entry.tail.is_some()));
+    assert_eq!(
+        Profile::from_bytes(&profile.to_bytes().unwrap()).unwrap(),
+        profile
+    );
 }
 
 /// Paths that have another spelling, or none.
