@@ -32,8 +32,8 @@ pub struct Boot {
 
 impl Default for Boot {
     fn default() -> Boot {
-        // File systems of the kernel's; what is written anew at every boot or rotated away; and where everybody may write.
-        let exclude = ["/proc", "/sys", "/dev", "/var/log", "/run", "/tmp", "/var/tmp"];
+        // File systems of the kernel's; what is made anew at every boot; and where everybody may write.
+        let exclude = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp"];
         Boot {
             exclude: exclude.map(String::from).to_vec(),
             control_every: 10,
@@ -97,6 +97,14 @@ mod tests {
         let exclude = Boot::default().exclude;
         assert!(exclude.iter().any(|path| path == "/var/tmp"));
         assert!(!exclude.iter().any(|path| path == "/home"));
+    }
+
+    #[test]
+    fn the_journal_is_learned() {
+        let left_out = Boot::default().excluded(Path::new("/var/lib/headstart"));
+        let journal = Path::new("/var/log/journal/0/system.journal");
+        let above = |path: &FilePath| journal.starts_with(path.as_path());
+        assert!(!left_out.iter().any(above), "{left_out:?}");
     }
 
     #[test]
