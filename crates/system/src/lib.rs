@@ -19,6 +19,7 @@ pub mod limits;
 pub mod memory;
 pub mod mounts;
 pub mod open;
+pub mod own_program;
 pub mod owners;
 pub mod packages;
 pub mod path_resolver;
