@@ -128,13 +128,14 @@ pub fn looked_up(pinned: Pinned<'_>) -> Result<(), Reason> {
 /// What a file has to be in order to be the planned one. Inode number and generation tell one file from another, which may
 /// have grown or been written since: what it has of the planned pages is read. Without a generation (0) nothing else than
 /// its size and time tells that no other file has got the inode number.
-pub fn expect(entry: &PlanFileEntry, generation: Option<u32>) -> Expect {
+pub fn expect(entry: &PlanFileEntry, generation: Option<u32>, reader: Option<u32>) -> Expect {
     let known = entry.generation != 0;
     Expect {
         inode: Some(entry.inode),
         size: Some(entry.size).filter(|_| !known),
         mtime_ns: Some(entry.mtime_ns).filter(|_| !known),
         generation,
+        reader,
     }
 }
 
@@ -150,6 +151,8 @@ pub struct Files<'a> {
     mounts: &'a MountTable,
     /// For each device of the plan, a way past its directories, if that is how its files are opened.
     openers: &'a [Option<HandleOpener>],
+    /// Who has to be allowed to read them.
+    reader: Option<u32>,
     slots: Vec<Mutex<Slot>>,
     /// How many more files may be kept open.
     room: AtomicUsize,
@@ -160,12 +163,13 @@ impl<'a> Files<'a> {
     /// The files of a plan, none open; `openers` are by the plan's devices.
     ///
     /// At most half of the descriptors that this process may have are used to keep files open, `in_use` are left to
-    /// those being read from. The limit is not raised: the started program would inherit it.
+    /// those being read from. No file is opened that `reader` may not read. The limit is not raised: the started program would inherit it.
     pub fn new(
         plan: Plan<'a>,
         mounts: &'a MountTable,
         openers: &'a [Option<HandleOpener>],
         in_use: usize,
+        reader: Option<u32>,
     ) -> Files<'a> {
         let limit = descriptors();
         let room = limit.saturating_sub(in_use + OTHERS).min(limit / 2);
@@ -173,6 +177,7 @@ impl<'a> Files<'a> {
             plan,
             mounts,
             openers,
+            reader,
             slots: (0..plan.file_count()).map(|_| Mutex::default()).collect(),
             room: AtomicUsize::new(room),
             overlays: mounts.all().iter().any(|m| m.overlay.is_some()),
@@ -250,14 +255,14 @@ impl<'a> Files<'a> {
     /// `None` also for what has changed: its path tells how.
     fn open_by_handle(&self, entry: &PlanFileEntry) -> Option<PlannedFile> {
         let opener = self.openers.get(usize::from(entry.device))?.as_ref()?;
-        let expect = expect(entry, Some(entry.generation));
+        let expect = expect(entry, Some(entry.generation), self.reader);
         let opened = opener.open(self.mounts, entry.path.as_path(), &expect).ok()?;
         self.planned(entry, opened).ok()
     }
 
     fn accept(&self, entry: &PlanFileEntry, pin: BorrowedFd<'_>, stat: Stat) -> Result<PlannedFile, Reason> {
         // 0 stands for unknown.
-        let expect = expect(entry, Some(entry.generation).filter(|g| *g != 0));
+        let expect = expect(entry, Some(entry.generation).filter(|g| *g != 0), self.reader);
         self.planned(entry, open_pinned(pin, stat, &expect)?)
     }
 

@@ -20,6 +20,8 @@ pub struct Options {
     pub barrier_limit: Duration,
     /// [`crate::Replay::finish`] waits no longer than this, and at most twice this, for reads of which none ends.
     pub finish_limit: Duration,
+    /// The user whose start it is: no file is read that this user may not read. `None` where all may be, as at boot.
+    pub reader: Option<u32>,
     /// Whether paths may be looked up through io_uring, where the kernel has it and it helps. What becomes of them is
     /// the same.
     pub io_uring: bool,
@@ -46,6 +48,7 @@ impl Options {
             stop_at_reclaim: false,
             barrier_limit: Options::BARRIER_LIMIT,
             finish_limit: Options::FINISH_LIMIT,
+            reader: None,
             io_uring: true,
         }
     }

@@ -39,7 +39,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let mut in_use: Vec<usize> = works.iter().map(|w| most_open(&w.planned, options)).collect();
     in_use.sort_unstable_by(|a, b| b.cmp(a));
     let in_use = in_use.iter().take(MAX_DEVICES).sum();
-    let files = Files::new(plan, &mounts, &openers, in_use);
+    let files = Files::new(plan, &mounts, &openers, in_use, options.reader);
     shared.governor.begin();
     let serve = |work: &Work| serve(work, &files, &mounts, options, shared);
     let devices = side_by_side(works, &serve);

@@ -173,7 +173,7 @@ impl Sampler<'_> {
         if !data {
             return Some(Look::Pages(0, 0));
         }
-        let expect = expect(&entry, Some(entry.generation).filter(|g| *g != 0));
+        let expect = expect(&entry, Some(entry.generation).filter(|g| *g != 0), None);
         let opened = match open_pinned(std::os::fd::AsFd::as_fd(&pin), stat, &expect) {
             Ok(opened) if opened.stat.kind == Type::File => opened,
             _ => return Some(Look::Changed),

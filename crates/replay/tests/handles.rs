@@ -164,6 +164,7 @@ fn through(
         size: Some(found.len()),
         mtime_ns: Some(found.mtime() * 1_000_000_000 + found.mtime_nsec()),
         generation: Some(generation),
+        reader: None,
     };
     change(&mut expect);
     opener.open(&MountTable::read().unwrap(), named, &expect)

@@ -43,6 +43,12 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Whether a user may read it, by its owner and permissions. Who is in a group is not asked: what only a group may read, or an
+    /// access control list lets one user read, counts as closed.
+    pub fn may_be_read_by(&self, user: u32) -> bool {
+        user == 0 || self.mode & if user == self.owner { 0o400 } else { 0o004 } != 0
+    }
+
     /// Whether others than the owner and root may write it. Whom an access control list lets write, the bits of the group
     /// tell of (acl(5)); a symbolic link nobody writes.
     pub fn others_may_write(&self) -> bool {

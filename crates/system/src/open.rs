@@ -29,6 +29,8 @@ pub struct Expect {
     pub mtime_ns: Option<i64>,
     /// Inode generation.
     pub generation: Option<u32>,
+    /// A user who has to be allowed to read it ([`Stat::may_be_read_by`]).
+    pub reader: Option<u32>,
 }
 
 /// An open file or directory.
@@ -52,6 +54,9 @@ pub fn open_pinned(pin: BorrowedFd<'_>, stat: Stat, expect: &Expect) -> Result<O
         Type::Symlink => return Err(Skip::Symlink),
         Type::Special => return Err(Skip::Special),
         Type::File | Type::Directory => {}
+    }
+    if expect.reader.is_some_and(|user| !stat.may_be_read_by(user)) {
+        return Err(Skip::Denied);
     }
     let expected = [
         ("inode", expect.inode.is_none_or(|inode| inode == stat.inode)),
@@ -191,6 +196,29 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_opened_for_whom_its_permissions_let_read_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = directory();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "x").unwrap();
+        let mounts = MountTable::read().unwrap();
+        let owner = std::fs::metadata(&path).unwrap().uid();
+        let opens = |reader: u32, mode: u32| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let expect = Expect {
+                reader: Some(reader),
+                ..Expect::default()
+            };
+            open_checked(&mounts, &path, &expect).map(drop)
+        };
+        let other = owner + 4711;
+        assert_eq!(opens(owner, 0o600), Ok(()));
+        assert_eq!(opens(other, 0o644), Ok(()));
+        assert_eq!(opens(other, 0o640), Err(Skip::Denied));
+        assert_eq!(opens(other, 0o600), Err(Skip::Denied));
+    }
+
+    #[test]
     fn a_file_that_changed_is_refused_by_what_changed() {
         let dir = directory();
         let path = dir.path().join("file");
@@ -202,6 +230,7 @@ mod tests {
             size: Some(1),
             mtime_ns: Some(stat.mtime_ns),
             generation: Some(files::generation(open(&path).unwrap().fd.as_fd())),
+            reader: None,
         };
         let check = |expect: Expect| open_checked(&mounts, &path, &expect).map(|_| ());
         assert_eq!(check(same), Ok(()));

@@ -247,7 +247,7 @@ impl Judge {
             self.state.count(|counts| counts.bypassed += 1);
             return None;
         }
-        let (mode, replaying) = self.begin(&key, &prepared, origin);
+        let (mode, replaying) = self.begin((&key, uid), &prepared, origin);
         self.state.count(|counts| {
             counts.recorded += 1;
             counts.replayed += u64::from(mode == Mode::Replay);
@@ -306,7 +306,12 @@ impl Judge {
     }
 
     /// Begins the replay, if that was decided.
-    fn begin(&self, key: &Key, prepared: &Prepared, origin: Instant) -> (Mode, Option<(Replay, PlanFile)>) {
+    fn begin(
+        &self,
+        (key, uid): (&Key, u32),
+        prepared: &Prepared,
+        origin: Instant,
+    ) -> (Mode, Option<(Replay, PlanFile)>) {
         let (Decision::Replay, Some(plan)) = (&prepared.decision, &prepared.plan) else {
             return (prepared.decision.mode(), None);
         };
@@ -316,7 +321,11 @@ impl Judge {
         }
         // Its threads are not to come before others.
         let _ = set_nice(0);
-        let replay = Replay::start(PlanFile(plan.0.clone()), headstart_replay::Options::new(origin));
+        let options = headstart_replay::Options {
+            reader: reader_of(key, uid),
+            ..headstart_replay::Options::new(origin)
+        };
+        let replay = Replay::start(PlanFile(plan.0.clone()), options);
         let _ = set_nice(NICE);
         match replay {
             Ok(replay) => (Mode::Replay, Some((replay, PlanFile(plan.0.clone())))),
@@ -347,13 +356,22 @@ impl Active {
     }
 }
 
+/// The least user id that is a person's, and not the system's (decision 9).
+const ORDINARY_USERS: u32 = 1000;
+
 /// The key of a user's starts. What root's starts read is read ahead for root alone, and what a user's read for that user: so nobody
-/// has a file read that is another's. A service is the same whoever it runs as, for process 1 alone starts it.
+/// has a file read that is another's. A service of the system's is the same whoever it runs as; but an ordinary user's process may have
+/// got into its control group, as a job of cron's has, and may have process 1 for a parent.
 fn key_of_user(key: Key, uid: u32) -> Option<Key> {
-    if uid == 0 || !key.as_str().starts_with('/') {
+    if uid == 0 || !key.as_str().starts_with('/') && uid < ORDINARY_USERS {
         return Some(key);
     }
     Key::new(format!("{key} of user {uid}")).ok()
+}
+
+/// Who has to be allowed to read what is read ahead for a start: its user, unless all that its key's starts read is the system's.
+fn reader_of(key: &Key, uid: u32) -> Option<u32> {
+    (uid != 0 && key.as_str().ends_with(&format!(" of user {uid}"))).then_some(uid)
 }
 
 /// Now, nanoseconds of CLOCK_MONOTONIC.
@@ -369,4 +387,27 @@ fn instant_of(time_ns: u64) -> Instant {
     let ago = Duration::from_nanos(monotonic_ns().saturating_sub(time_ns));
     let now = Instant::now();
     now.checked_sub(ago).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_users_starts_are_that_users_and_read_what_that_user_may() {
+        let of = |text: &str, uid| key_of_user(Key::new(text).unwrap(), uid).unwrap();
+        for (text, uid, key, reader) in [
+            ("/usr/bin/x", 0, "/usr/bin/x", None),
+            ("/usr/bin/x", 1000, "/usr/bin/x of user 1000", Some(1000)),
+            ("/usr/bin/x", 33, "/usr/bin/x of user 33", Some(33)),
+            ("postgresql.service", 110, "postgresql.service", None),
+            // A job that cron has started, and left behind.
+            ("cron.service", 1000, "cron.service of user 1000", Some(1000)),
+        ] {
+            let found = of(text, uid);
+            assert_eq!((found.as_str(), reader_of(&found, uid)), (key, reader));
+        }
+        let operation = crate::key::of_operation(1000, "load").unwrap();
+        assert_eq!(reader_of(&operation, 1000), Some(1000));
+    }
 }
