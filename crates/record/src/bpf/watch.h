@@ -97,14 +97,25 @@ __noinline u64 what_it_does(u64 h)
 	return h;
 }
 
-/* Takes a slot for a start and gives its number; 0: all are taken. */
-static __always_inline u32 take_slot(void)
+/*
+ * Slots that starts of programs of which nothing is known may take: the others are left to those that are known, however many new
+ * ones somebody starts.
+ */
+#define SLOTS_OF_UNKNOWN (SLOTS / 4 * 3)
+
+/*
+ * Takes one of the first `most` slots for a start and gives its number; 0: all of them are taken. A function that the verifier looks
+ * at by itself: amid the branches of watch_exec the loop would be too many states.
+ */
+__noinline u32 take_slot(u32 most)
 {
 	u32 generation = __sync_fetch_and_add(&starts.generation, 1) & 0x3ffffff;
 
 	for (u32 i = 0; i < SLOTS; i++) {
 		u32 number = (generation + 1) * SLOTS + i;
 
+		if (i >= most)
+			break;
 		if (*(volatile u32 *)&starts.numbers[i])
 			continue;
 		if (!__sync_val_compare_and_swap(&starts.numbers[i], 0, number)) {
@@ -155,6 +166,7 @@ __noinline int watch_exec(u64 address)
 	u32 tgid = current_tgid(), namespace = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum), number;
 	u64 *of = bpf_map_lookup_elem(&listed, &tgid), *until;
 	u64 executable, program, mark, before = 0;
+	u32 most = SLOTS_OF_UNKNOWN;
 
 	if (stopped || (of && *of == OURS))
 		return LEAVE;
@@ -188,6 +200,8 @@ __noinline int watch_exec(u64 address)
 		bpf_map_update_elem(&listed, &tgid, &program, BPF_ANY);
 		return LEAVE;
 	}
+	if (until && !*until)
+		most = SLOTS;
 	if (!until) {
 		if (*(volatile s32 *)&starts.unknown_left <= 0) {
 			__sync_fetch_and_add(&starts.without_turn, 1);
@@ -195,7 +209,7 @@ __noinline int watch_exec(u64 address)
 		}
 		__sync_fetch_and_add(&starts.unknown_left, -1);
 	}
-	number = take_slot();
+	number = take_slot(most);
 	if (!number) {
 		__sync_fetch_and_add(&starts.without_slot, 1);
 		return LEAVE;
