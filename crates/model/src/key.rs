@@ -24,6 +24,13 @@ pub enum KeyError {
     Control(String),
 }
 
+/// Keys are in the order of their texts, and equal where those are.
+impl std::borrow::Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        self.as_str()
+    }
+}
+
 impl Key {
     /// A key of the given text.
     pub fn new(name: impl Into<String>) -> Result<Key, KeyError> {

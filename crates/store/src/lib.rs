@@ -43,5 +43,5 @@ pub use keydir::{KeyDir, KeyLock, Loaded, Turns};
 pub use limits::Limits;
 pub use log::Log;
 pub use place::{ENVIRONMENT, default_root};
-pub use store::Store;
+pub use store::{KnownKeys, Store};
 pub use users::UserStarts;

@@ -5,6 +5,10 @@ use crate::keydir::{KeyDir, directory_name};
 use crate::{Limits, Log, StoreError};
 use headstart_model::Key;
 use rustix::fs::Access;
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::fs::DirEntry;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -15,6 +19,31 @@ const STRAY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Debug)]
 pub struct Store {
     root: PathBuf,
+}
+
+/// The keys of a state directory, as they were when somebody looked.
+#[derive(Clone, Debug, Default)]
+pub struct KnownKeys {
+    by_directory: HashMap<OsString, Key>,
+    by_key: BTreeSet<Key>,
+}
+
+impl KnownKeys {
+    /// Those that come behind one, or all of them, in order.
+    pub fn behind<'a>(&'a self, after: Option<&'a str>) -> impl Iterator<Item = &'a Key> + 'a {
+        let from = match after {
+            Some(after) => Bound::Excluded(after),
+            None => Bound::Unbounded,
+        };
+        self.by_key.range::<str, _>((from, Bound::Unbounded))
+    }
+}
+
+/// The key that a directory is of; `None` for one without a readable key, which is a leftover and goes by its age.
+fn key_in(entry: &DirEntry) -> Option<Key> {
+    let text = file::read_bounded(&entry.path().join("key"), headstart_model::key::MAX_KEY as u64);
+    let key = Key::new(String::from_utf8(text.ok()??).ok()?).ok()?;
+    (directory_name(&key).as_str() == entry.file_name()).then_some(key)
 }
 
 impl Store {
@@ -47,26 +76,32 @@ impl Store {
 
     /// The keys of which something is kept, in order.
     pub fn keys(&self) -> Result<Vec<Key>, StoreError> {
+        let mut known = KnownKeys::default();
+        self.look_for_keys(&mut known)?;
+        Ok(known.by_key.into_iter().collect())
+    }
+
+    /// Brings what is known up to date: only keys that are new are read.
+    pub fn look_for_keys(&self, known: &mut KnownKeys) -> Result<(), StoreError> {
         let path = self.root.join("keys");
+        let mut before = std::mem::take(known);
         let entries = match std::fs::read_dir(&path) {
             Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(StoreError::io("list", &path, e)),
         };
-        let mut keys = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|e| StoreError::io("list", &path, e))?;
-            // A directory without a readable key is a leftover; it goes by its age.
-            let text = file::read_bounded(&entry.path().join("key"), headstart_model::key::MAX_KEY as u64);
-            let Ok(Some(text)) = text else { continue };
-            let Ok(text) = String::from_utf8(text) else {
-                continue;
+            let key = match before.by_directory.remove(&entry.file_name()) {
+                Some(key) => Some(key),
+                None => key_in(&entry),
             };
-            let key = Key::new(text).ok();
-            keys.extend(key.filter(|key| directory_name(key).as_str() == entry.file_name()));
+            if let Some(key) = key {
+                known.by_key.insert(key.clone());
+                known.by_directory.insert(entry.file_name(), key);
+            }
         }
-        keys.sort();
-        Ok(keys)
+        Ok(())
     }
 
     /// Removes what exceeds the limits on all keys together: keys not started for long, then, oldest key first,

@@ -5,21 +5,27 @@ use headstart_learn::verdict::start::{WARM, resident};
 use headstart_learn::verdict::{Verdict, compare};
 use headstart_model::outcome::Mode;
 use headstart_model::{Key, Outcome};
-use headstart_store::{KeyDir, Store, StoreError};
+use headstart_store::{KeyDir, KnownKeys, Store, StoreError};
+use std::sync::{Mutex, PoisonError};
 
 /// The key of boots: `headstart boot` is for them.
 const BOOT: &str = "boot";
 
 /// The programs of a state directory.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Apps {
     store: Store,
+    /// Its keys when they were last listed: a list comes in many pages.
+    known: Mutex<KnownKeys>,
 }
 
 impl Apps {
     /// Those of a state directory.
     pub fn of(store: Store) -> Apps {
-        Apps { store }
+        Apps {
+            store,
+            known: Mutex::default(),
+        }
     }
 
     /// As [`crate::service::Service::apps`].
@@ -29,8 +35,10 @@ impl Apps {
         after: Option<&str>,
         most: usize,
     ) -> Result<Vec<App>, ServiceError> {
-        let keys = self.store.keys().map_err(failed)?;
-        let behind = |key: &&Key| after.is_none_or(|after| key.as_str() > after) && key.as_str() != BOOT;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        self.store.look_for_keys(&mut known).map_err(failed)?;
+        let may_be_told =
+            |key: &&Key| key.as_str() != BOOT && user.is_none_or(|uid| may_be_of_user(key.as_str(), uid));
         let of_key = |key: &Key| {
             let kept = self.store.key(key);
             match user {
@@ -38,7 +46,12 @@ impl Apps {
                 Some(uid) => app_of_user(&kept, uid),
             }
         };
-        Ok(keys.iter().filter(behind).filter_map(of_key).take(most).collect())
+        Ok(known
+            .behind(after)
+            .filter(may_be_told)
+            .filter_map(of_key)
+            .take(most)
+            .collect())
     }
 
     /// As [`crate::service::Service::app`].
@@ -105,6 +118,12 @@ pub fn app(kept: &KeyDir) -> App {
         }),
         bypassed: kept.bypass().map(|bypass| bypass.why),
     }
+}
+
+/// Whether a user may have started a key, by its text: one's own keys name the user, and what is not in a directory is a service. So who
+/// asks does not have what is kept of all others read.
+fn may_be_of_user(key: &str, uid: u32) -> bool {
+    !key.starts_with('/') || key.ends_with(&format!(" of user {uid}"))
 }
 
 /// What a user may know of a key; nothing if the user has not started it.
@@ -190,6 +209,7 @@ pub(crate) mod tests {
         apps.set_enabled(&key, false).unwrap();
         assert!(!apps.app(&key).unwrap().enabled);
         apps.forget(&key).unwrap();
+        assert_eq!(apps.list(None, None, 9).unwrap(), []);
         let unknown = ServiceError::UnknownKey(key.to_string());
         assert_eq!(apps.app(&key), Err(unknown.clone()));
         assert_eq!(apps.forget(&key), Err(unknown));
@@ -197,8 +217,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_user_is_told_of_own_starts_only() {
-        let (_dir, store, key) = with_starts(&[(Mode::Record, 9), (Mode::Replay, 2)]);
+        let (_dir, store, _) = with_starts(&[(Mode::Record, 9), (Mode::Replay, 2)]);
         let apps = Apps::of(store.clone());
+        let key = Key::new("/usr/bin/x of user 1000").unwrap();
+        add_start(&store.key(&key), 1, Mode::Record, 9);
         store.key(&key).lock().unwrap().add_user(1000, 7).unwrap();
         assert_eq!(apps.list(Some(1001), None, 9).unwrap(), []);
         let own = App {
