@@ -73,6 +73,7 @@ impl Boot<'_> {
             budget: self.last.memory_needed.map(|needed| self.need.budget(needed)),
             alone: self.last.alone,
             control_every: self.config.boot.control_every,
+            tidies: true,
         };
         let it = Finished {
             store: self.store,

@@ -61,6 +61,8 @@ pub struct Rules {
     pub alone: Option<Alone>,
     /// One in so many goes without a replay, or re-evaluates where starts are bypassed; with 0 all are replayed.
     pub control_every: u32,
+    /// Whether all keys are looked at, for what is too old or too much. Who finishes many starts does that for them together.
+    pub tidies: bool,
 }
 
 impl Rules {
@@ -73,6 +75,7 @@ impl Rules {
             budget: None,
             alone: None,
             control_every,
+            tidies: true,
         }
     }
 }
@@ -287,8 +290,10 @@ fn conclude(
     }
     let (limits, now) = (Limits::default(), SystemTime::now());
     lock.trim(&limits, now, witness.as_deref());
-    if let Err(error) = store.tidy(&limits, now) {
-        notes.tell(error.to_string());
+    if rules.tidies {
+        if let Err(error) = store.tidy(&limits, now) {
+            notes.tell(error.to_string());
+        }
     }
     Ok(())
 }

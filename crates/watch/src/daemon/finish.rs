@@ -12,14 +12,14 @@ use headstart_replay::Replay;
 use headstart_session::Notes;
 use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{Finished, Replayed, Rules, work};
-use headstart_store::Store;
+use headstart_store::{Limits, Store};
 use headstart_system::limits::give_back_memory;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// So many starts wait to be finished. A finish takes some tenths of a second; what comes faster teaches nothing.
 const QUEUE: usize = 16;
@@ -30,6 +30,9 @@ const BYTES: usize = 48 << 20;
 /// The state directory is tidied when nothing was finished for so long, and this often while something is: all keys are looked at.
 const QUIET: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(60);
+
+/// It is tidied at once when it has grown by so much, bytes: with [`retain::MOST_BYTES`] that makes 64 MiB.
+const GROWN: u64 = (64 << 20) - retain::MOST_BYTES;
 
 /// A start that has ended.
 pub(super) struct Ended {
@@ -128,6 +131,7 @@ impl Finishing {
         self.tidy();
         let mut tidied = Instant::now();
         let mut is_tidy = true;
+        let mut grown = 0;
         loop {
             let received = queue.recv_timeout(QUIET);
             let is_quiet = matches!(received, Err(RecvTimeoutError::Timeout));
@@ -139,16 +143,20 @@ impl Finishing {
                     if self.shared.ending.load(Ordering::Relaxed) {
                         self.shared.state.count(|counts| counts.unfinished += 1);
                     } else {
+                        let kept = self.store.key(&ended.key);
+                        let before = kept.last_used_and_size().1;
                         self.finish(*ended);
+                        grown += kept.last_used_and_size().1.saturating_sub(before);
                         is_tidy = false;
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            if !is_tidy && (is_quiet || tidied.elapsed() >= TIDY_EVERY) {
+            let is_due = is_quiet || grown >= GROWN || tidied.elapsed() >= TIDY_EVERY;
+            if !is_tidy && is_due {
                 self.tidy();
-                (tidied, is_tidy) = (Instant::now(), true);
+                (tidied, is_tidy, grown) = (Instant::now(), true, 0);
             }
         }
     }
@@ -172,7 +180,9 @@ impl Finishing {
     /// Keeps the state directory within its bounds, and tells those who watch machines.
     fn tidy(&mut self) {
         let mut notes = Notes::default();
-        if let Err(error) = retain::within(&self.store, retain::MOST_BYTES) {
+        let tidied = self.store.tidy(&Limits::default(), SystemTime::now());
+        let within = tidied.and_then(|()| retain::within(&self.store, retain::MOST_BYTES));
+        if let Err(error) = within {
             notes.tell(error.to_string());
         }
         if let Some(directory) = &self.metrics {
@@ -205,7 +215,10 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         recorded: ended.recorded.trace(),
         replayed,
         ended: ended.ended,
-        rules: Rules::of_programs(control_every),
+        rules: Rules {
+            tidies: false,
+            ..Rules::of_programs(control_every)
+        },
     };
     work(finished, notes)?;
     Ok(store
