@@ -45,7 +45,7 @@ const NICE: i32 = -15;
 
 /// All that the daemon may take, bytes, if whatever has a bound of its own took more than that: some 200 MiB with all of them
 /// reached. An allocation beyond it ends the daemon, and the service manager starts it anew.
-const MEMORY: u64 = 512 << 20;
+pub(crate) const MEMORY: u64 = 512 << 20;
 
 /// What a start must wait for devices at least to be worth learning, as a rule, milliseconds: a replay costs 30 ms of processors, and
 /// saves at best half of what is waited for (`SAVED` of session's bypass).

@@ -76,6 +76,13 @@ mod tests {
     }
 
     #[test]
+    fn the_service_may_take_as_much_memory_as_it_allows_itself() {
+        let [(_, service), _] = units();
+        let line = format!("\nLimitDATA={}M\n", crate::daemon::MEMORY >> 20);
+        assert!(service.contains(&line));
+    }
+
+    #[test]
     fn whether_it_runs_is_seen_without_asking_it() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("socket");
