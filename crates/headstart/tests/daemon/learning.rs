@@ -1,0 +1,110 @@
+//! What is learned of starts, and what is done for the next one.
+
+use crate::common::Case;
+use crate::harness::*;
+use headstart_model::Key;
+use headstart_model::outcome::Mode;
+use headstart_store::Store;
+use serde_json::json;
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+#[test]
+fn the_second_slow_start_is_read_ahead_and_another_instance_is_not() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one", "other"]);
+    let daemon = Daemon::start(&case);
+    let one = key(&fs, "one");
+    assert!(command(&fs, "one").status().unwrap().success());
+    let first = &kept(&case, &one, 1)[0];
+    assert_eq!((first.mode, first.status), (Mode::Record, Some(0)));
+    assert_eq!(first.not_learned, None);
+    fs.remount_cold().unwrap();
+    assert!(command(&fs, "one").status().unwrap().success());
+    let second = &kept(&case, &one, 2)[1];
+    assert_eq!(second.mode, Mode::Replay);
+    let sum = |pages: fn(&headstart_model::outcome::StageOutcome) -> u64| {
+        second.stages.iter().map(pages).sum::<u64>()
+    };
+    let all = 20 * 256;
+    assert!(sum(|s| s.issued_pages) >= all, "{second:?}");
+    // On so fast a disk some are used before they have come.
+    assert!(
+        sum(|s| s.used_pages) + sum(|s| s.late_pages) >= all * 95 / 100,
+        "{second:?}"
+    );
+    assert!(sum(|s| s.missed_pages) <= all / 20, "{second:?}");
+    // One that goes on running, and another instance that would have to read all of it again.
+    fs.remount_cold().unwrap();
+    let mut runs = command(&fs, "one")
+        .arg("-")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert_eq!(kept(&case, &one, 3)[2].mode, Mode::Replay);
+    evict(&files(&fs, "one"));
+    assert!(command(&fs, "one").status().unwrap().success());
+    // What is finished is finished in its turn.
+    assert!(command(&fs, "other").status().unwrap().success());
+    kept(&case, &key(&fs, "other"), 1);
+    assert_eq!(
+        outcomes(&case, &one).len(),
+        3,
+        "of the other instance nothing is kept"
+    );
+    drop(runs.stdin.take());
+    assert!(runs.wait().unwrap().success());
+    let said = daemon.stop();
+    assert!(!said.contains("of programs that ran already: 0;"), "{said}");
+}
+
+#[test]
+fn a_program_that_does_not_wait_is_not_learned() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one", "other"]);
+    assert!(command(&fs, "one").status().unwrap().success());
+    let daemon = Daemon::start(&case);
+    for _ in 0..3 {
+        assert!(command(&fs, "one").status().unwrap().success());
+    }
+    // One that has to read, so that what ended before has been judged.
+    evict(&files(&fs, "other"));
+    assert!(command(&fs, "other").status().unwrap().success());
+    kept(&case, &key(&fs, "other"), 1);
+    assert!(!Store::new(case.state()).key(&key(&fs, "one")).exists());
+    daemon.stop();
+}
+
+#[test]
+fn an_operation_is_learned_and_read_ahead_like_a_start() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let disk = disk(&["one"]);
+    let (daemon, mut control) = Daemon::start_with_control(&case);
+    let key = Key::new("operation load of user 0").unwrap();
+    for (turn, mode) in [Mode::Record, Mode::Replay].into_iter().enumerate() {
+        evict(&files(&disk, "one"));
+        let begun = call(&mut control, "BeginOperation", json!({ "name": "load" }));
+        // It is begun soon.
+        std::thread::sleep(Duration::from_millis(300));
+        for file in files(&disk, "one") {
+            assert_eq!(fs::read(file).unwrap().len(), 1 << 20);
+        }
+        call(&mut control, "EndOperation", json!({ "id": begun["id"] }));
+        let last = &kept(&case, &key, turn + 1)[turn];
+        assert_eq!((last.mode, &last.not_learned), (mode, &None));
+    }
+    let trace = last_trace(&case, &key);
+    let pages: u64 = trace.uses.iter().map(|one| u64::from(one.pages)).sum();
+    assert!(pages >= 20 * 256, "{pages}");
+    daemon.stop();
+}

@@ -1,0 +1,277 @@
+//! More at once than the daemon can serve.
+
+use crate::common::{Case, eventually, is_root};
+use crate::harness::*;
+use headstart_model::Key;
+use headstart_model::outcome::Mode;
+use headstart_store::Store;
+use serde_json::json;
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_storm_of_executions_leaves_it_as_it_was() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one"]);
+    let daemon = Daemon::start(&case);
+    // Programs without a name in any directory, and many that have one.
+    let memory = rustix::fs::memfd_create("program", rustix::fs::MemfdFlags::empty()).unwrap();
+    File::from(memory.try_clone().unwrap())
+        .write_all(&fs::read("/bin/true").unwrap())
+        .unwrap();
+    let path = format!(
+        "/proc/{}/fd/{}",
+        std::process::id(),
+        std::os::fd::AsRawFd::as_raw_fd(&memory)
+    );
+    for _ in 0..100 {
+        assert!(Command::new(&path).status().unwrap().success());
+    }
+    let programs = case.path("programs");
+    fs::create_dir(&programs).unwrap();
+    let script = "i=0; while [ $i -lt 300 ]; do cp /bin/true $1/$i; $1/$i; $1/$i; rm $1/$i; i=$((i+1)); done; \
+                  while [ $i -lt 2000 ]; do /bin/true; i=$((i+1)); done";
+    let mut storms: Vec<Child> = (0..4)
+        .map(|turn| {
+            let own = programs.join(turn.to_string());
+            fs::create_dir(&own).unwrap();
+            Command::new("sh")
+                .args(["-c", script, "storm"])
+                .arg(&own)
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for storm in &mut storms {
+        assert!(storm.wait().unwrap().success());
+    }
+    assert!(daemon.memory() < 64 << 10, "{} KiB", daemon.memory());
+    // Slots and turns are there again.
+    let one = key(&fs, "one");
+    eventually("a start is recorded again", || {
+        evict(&files(&fs, "one"));
+        assert!(command(&fs, "one").status().unwrap().success());
+        std::thread::sleep(Duration::from_millis(100));
+        !outcomes(&case, &one).is_empty()
+    });
+    daemon.stop();
+}
+
+/// A program that ends at once, and is as small as one can be, so that little but executions takes time.
+fn tiny(path: &Path) {
+    // exit(0) for x86-64, behind the headers of an executable of one segment.
+    #[cfg(target_arch = "x86_64")]
+    {
+        let code = [0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
+        let (base, headers) = (0x40_0000u64, 120u64);
+        let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+        elf.resize(16, 0);
+        let words: [&[u8]; 8] = [
+            &2u16.to_le_bytes(),
+            &62u16.to_le_bytes(),
+            &1u32.to_le_bytes(),
+            &(base + headers).to_le_bytes(),
+            &64u64.to_le_bytes(),
+            &[0; 12],
+            &[64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[1, 0, 0, 0, 5, 0, 0, 0],
+        ];
+        elf.extend(words.concat());
+        for word in [
+            0,
+            base,
+            base,
+            headers + code.len() as u64,
+            headers + code.len() as u64,
+            4096,
+        ] {
+            elf.extend(word.to_le_bytes());
+        }
+        elf.extend(code);
+        fs::write(path, elf).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    fs::copy("/bin/true", path).unwrap();
+}
+
+/// Executes these by turns from several threads until the value is dropped.
+struct Storm {
+    done: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<u64>>,
+}
+
+impl Storm {
+    fn begin(programs: &[PathBuf]) -> Storm {
+        let done = Arc::new(AtomicBool::new(false));
+        let thread = |turn: usize| {
+            let (done, programs) = (Arc::clone(&done), programs.to_vec());
+            std::thread::spawn(move || {
+                let mut executions = 0;
+                for program in programs.iter().cycle().skip(turn * 7) {
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    assert!(Command::new(program).status().unwrap().success());
+                    executions += 1;
+                }
+                executions
+            })
+        };
+        let threads = (0..4).map(thread).collect();
+        Storm { done, threads }
+    }
+
+    /// Ends it; gives how many executions there were.
+    fn end(self) -> u64 {
+        self.done.store(true, Ordering::Relaxed);
+        self.threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    }
+}
+
+/// A group of processes that may not be more than so many; they are ended with the value.
+struct Bounded(PathBuf);
+
+impl Bounded {
+    fn new(most: u32) -> Bounded {
+        // The hierarchy of that controller, or the one of all.
+        let hierarchies = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"];
+        let made = hierarchies.iter().find_map(|hierarchy| {
+            let group = Path::new(hierarchy).join(format!("headstart-test-{}", std::process::id()));
+            fs::create_dir(&group).ok()?;
+            let bounded = Bounded(group);
+            fs::write(bounded.0.join("pids.max"), most.to_string()).ok()?;
+            Some(bounded)
+        });
+        made.expect("a control group with the controller pids: this test needs one")
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let text = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+}
+
+impl Drop for Bounded {
+    fn drop(&mut self) {
+        // None may be made any more, or those that come would outrun the signals.
+        let _ = fs::write(self.0.join("pids.max"), "0");
+        let until = Instant::now() + Duration::from_secs(30);
+        while !self.processes().is_empty() && Instant::now() < until {
+            for pid in self.processes() {
+                let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A state directory with so many programs that nobody starts.
+fn know_many(case: &Case, count: usize) {
+    let store = Store::new(case.state());
+    for number in 0..count {
+        let key = Key::new(format!("/usr/bin/program-{number:05}")).unwrap();
+        let directory = store.key(&key).path().to_owned();
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("key"), key.as_str()).unwrap();
+    }
+}
+
+#[test]
+fn a_storm_beside_a_fork_bomb_and_thousands_of_keys_is_lived_through() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let keys = rounds(1000, 10_000) as usize;
+    let case = Case::new();
+    let fs = disk(&["one"]);
+    know_many(&case, keys);
+    let (daemon, mut control) = Daemon::start_with_control(&case);
+    start_until_kept(&case, &fs, "one");
+    let programs: Vec<PathBuf> = (0..64).map(|n| case.path(&format!("program-{n}"))).collect();
+    for program in &programs {
+        tiny(program);
+    }
+    // One in no directory any more: its descriptor is what is left.
+    let gone = case.path("gone");
+    tiny(&gone);
+    let held = File::open(&gone).unwrap();
+    fs::remove_file(&gone).unwrap();
+    let by_descriptor = format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd());
+    let all: Vec<PathBuf> = programs.into_iter().chain([by_descriptor.into()]).collect();
+    let bomb = case.write("bomb", "#!/bin/sh\n$0 & $0 &\n");
+    fs::set_permissions(&bomb, Permissions::from_mode(0o755)).unwrap();
+    let group = Bounded::new(48);
+    let mut fuse = Command::new("sh");
+    fuse.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$1\" 2>/dev/null"]);
+    fuse.arg(&group.0).arg(&bomb);
+    let storm = Storm::begin(&all);
+    run(fuse);
+    let until = Instant::now() + Duration::from_secs(rounds(2, 10));
+    let mut most = 0;
+    while Instant::now() < until {
+        most = most.max(daemon.memory());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(group);
+    let executions = storm.end();
+    assert!(most < 64 << 10, "{most} KiB");
+    println!("{executions} executions, and at most {most} KiB");
+    // All programs are listed, page by page, and slots are there again.
+    let (mut listed, mut after) = (0, json!(null));
+    loop {
+        let page = call(&mut control, "List", json!({ "after": after }));
+        listed += page["apps"].as_array().unwrap().len();
+        after = page["next"].clone();
+        if after.is_null() {
+            break;
+        }
+    }
+    assert!(listed > keys, "{listed}");
+    assert_eq!(start_until_kept(&case, &fs, "one").mode, Mode::Replay);
+    daemon.stop();
+}
+
+#[test]
+fn no_start_of_a_known_program_is_missed_in_a_storm() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one"]);
+    let daemon = Daemon::start(&case);
+    start_until_kept(&case, &fs, "one");
+    let one = key(&fs, "one");
+    let before = outcomes(&case, &one).len();
+    let programs: Vec<PathBuf> = (0..64).map(|n| case.path(&format!("program-{n}"))).collect();
+    for program in &programs {
+        tiny(program);
+    }
+    let storm = Storm::begin(&programs);
+    for turn in 1..=rounds(5, 100) as usize {
+        evict(&files(&fs, "one"));
+        run(command(&fs, "one"));
+        let last = kept(&case, &one, before + turn).pop().unwrap();
+        assert_eq!(last.mode, Mode::Replay);
+    }
+    let executions = storm.end();
+    assert!(executions > 0);
+    println!("{executions} executions beside");
+    daemon.stop();
+}

@@ -1,0 +1,86 @@
+//! Programs that start at the same time.
+
+use crate::common::Case;
+use crate::harness::*;
+use headstart_model::Key;
+use headstart_model::profile::Entry;
+use headstart_store::Store;
+use headstart_system::testing::LoopFs;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+/// Pages of a profile whose paths begin like this, and those of all on the same file system.
+fn pages(entries: &[Entry], disk: &str, prefix: &str) -> (u64, u64) {
+    let all = |entry: &&Entry| entry.path.to_string().starts_with(disk);
+    let of = |entry: &Entry| {
+        entry
+            .ranges
+            .iter()
+            .map(|range| u64::from(range.pages))
+            .sum::<u64>()
+    };
+    let own = |entry: &&Entry| entry.path.to_string().starts_with(prefix);
+    let on_disk = || entries.iter().filter(all);
+    (on_disk().filter(own).map(of).sum(), on_disk().map(of).sum())
+}
+
+/// A script's key names its interpreter, too.
+fn key_of(fs: &LoopFs, name: &str) -> Key {
+    match name.starts_with("script") {
+        false => key(fs, name),
+        true => {
+            let shell = fs::canonicalize("/bin/sh").unwrap();
+            Key::new(format!("{} {}", shell.display(), key(fs, name))).unwrap()
+        }
+    }
+}
+
+#[test]
+fn each_of_two_programs_that_start_together_learns_its_own_pages() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one", "two", "script-a", "script-b"]);
+    let point = fs.mount_point();
+    // Two scripts, which start the same programs, twenty times each.
+    for name in ["script-a", "script-b"] {
+        let path = point.join(name);
+        let text = format!(
+            "#!/bin/sh\nfor file in {}-*; do /bin/cat $file; done\n",
+            path.display()
+        );
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let daemon = Daemon::start(&case);
+    for pair in [["one", "two"], ["script-a", "script-b"]] {
+        for round in 1..=rounds(4, 20) as usize {
+            fs.remount_cold().unwrap();
+            let children = pair.map(|name| match name.starts_with("script") {
+                false => command(&fs, name).spawn().unwrap(),
+                true => Command::new(point.join(name))
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .spawn()
+                    .unwrap(),
+            });
+            for mut child in children {
+                assert!(child.wait().unwrap().success());
+            }
+            for name in pair {
+                kept(&case, &key_of(&fs, name), round);
+            }
+        }
+        for name in pair {
+            let profile = Store::new(case.state()).key(&key_of(&fs, name)).profile();
+            let profile = profile.or_tell(|line| panic!("{line}")).unwrap();
+            let prefix = point.join(name).to_string_lossy().into_owned();
+            let (own, all) = pages(&profile.entries, &point.to_string_lossy(), &prefix);
+            assert!(own >= 20 * 256, "{name}: {own} of its own pages are known");
+            assert!(own * 100 >= all * 98, "{name}: {own} of {all} pages are its own");
+        }
+    }
+    daemon.stop();
+}

@@ -1,0 +1,376 @@
+//! What a user who is not root cannot do by way of the daemon.
+
+use crate::common::{Case, eventually, finish, is_root};
+use crate::harness::*;
+use headstart_model::Key;
+use headstart_model::outcome::Mode;
+use headstart_store::Store;
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A start of a program by nobody, from the second of its files on.
+fn theirs(fs: &headstart_system::testing::LoopFs, name: &str) -> Command {
+    let mut command = Command::new(fs.mount_point().join(name));
+    command.args(&files(fs, name)[1..]);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    by_nobody(command)
+}
+
+#[test]
+fn what_root_reads_is_not_read_for_another_user() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    let private = fs.mount_point().join("one-00");
+    fs::set_permissions(&private, PermissionsExt::from_mode(0o600)).unwrap();
+    let_all_into(&fs.mount_point());
+    let daemon = Daemon::start(&case);
+    let one = key(&fs, "one");
+    run(command(&fs, "one"));
+    kept(&case, &one, 1);
+    fs.remount_cold().unwrap();
+    run(theirs(&fs, "one"));
+    let of_nobody = key_of_nobody(&fs, "one");
+    assert_eq!(kept(&case, &of_nobody, 1)[0].mode, Mode::Record);
+    assert_eq!(resident(&[private]), 0);
+    let users = Store::new(case.state()).key(&of_nobody).users();
+    assert_eq!((users.len(), users[0].uid), (1, NOBODY));
+    daemon.stop();
+}
+
+#[test]
+fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    let_all_into(&fs.mount_point());
+    let daemon = Daemon::start(&case);
+    let all = files(&fs, "one");
+    let owned = |by: u32| {
+        fs::set_permissions(&all[0], PermissionsExt::from_mode(0o600)).unwrap();
+        chown(&all[0], Some(by), None).unwrap();
+    };
+    let of_nobody = key_of_nobody(&fs, "one");
+    for turn in 1..=2 {
+        fs.remount_cold().unwrap();
+        let mut first = theirs(&fs, "one");
+        first.arg(&all[0]);
+        run(first);
+        kept(&case, &of_nobody, turn);
+    }
+    // What is the user's own is read, whoever else may.
+    owned(NOBODY);
+    fs.remount_cold().unwrap();
+    run(theirs(&fs, "one"));
+    assert_eq!(kept(&case, &of_nobody, 3)[2].mode, Mode::Replay);
+    assert_eq!(resident(&all[..1]), 256);
+    // The same file, which is another's by now.
+    owned(0);
+    fs.remount_cold().unwrap();
+    run(theirs(&fs, "one"));
+    assert_eq!(kept(&case, &of_nobody, 4)[3].mode, Mode::Replay);
+    assert_eq!(resident(&all[..1]), 0);
+    daemon.stop();
+}
+
+/// Calls methods one after the other and prints each reply.
+const CALLS: &str = "
+import json, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(30)
+s.connect(sys.argv[1])
+for call in sys.argv[2:]:
+    s.sendall(call.encode() + b'\\0')
+    reply = b''
+    while not reply.endswith(b'\\0'):
+        got = s.recv(4096)
+        assert got, reply
+        reply += got
+    print(json.dumps(json.loads(reply[:-1])))
+";
+
+/// A script of Python's, by nobody, with the socket for its first argument.
+fn script(case: &Case, script: &str) -> Command {
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).arg(case.path("control"));
+    by_nobody(python)
+}
+
+/// Lets everybody connect.
+fn open_control(case: &Case) {
+    let control = case.path("control");
+    let_all_into(control.parent().unwrap());
+    fs::set_permissions(control, PermissionsExt::from_mode(0o666)).unwrap();
+}
+
+fn method(name: &str, parameters: &Value) -> String {
+    json!({ "method": format!("headstart.Control.{name}"), "parameters": parameters }).to_string()
+}
+
+#[test]
+fn what_others_run_is_not_told_and_cannot_be_changed() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one", "other"]);
+    let_all_into(&fs.mount_point());
+    let (daemon, mut control) = Daemon::start_with_control(&case);
+    open_control(&case);
+    let (roots, own) = (key(&fs, "one"), key_of_nobody(&fs, "other"));
+    start_until_kept(&case, &fs, "one");
+    evict(&files(&fs, "other"));
+    run(theirs(&fs, "other"));
+    kept(&case, &own, 1);
+    let began = call(&mut control, "BeginOperation", json!({ "name": "load" }))["id"].clone();
+    let mut asks = script(&case, CALLS);
+    asks.arg(method("List", &json!({})));
+    let unknown = Key::new("/usr/bin/never-started").unwrap();
+    let ways = ["Show", "Forget", "ReadNow"];
+    for key in [&roots, &unknown] {
+        for way in ways {
+            asks.arg(method(way, &json!({ "key": key })));
+        }
+        asks.arg(method("SetEnabled", &json!({ "key": key, "enabled": false })));
+    }
+    asks.arg(method("EndOperation", &json!({ "id": began })));
+    asks.arg(method("EndOperation", &json!({ "id": 4711 })));
+    asks.arg(method(
+        "BeginOperation",
+        &json!({ "name": "x", "pid": std::process::id() }),
+    ));
+    asks.arg(method(
+        "BeginOperation",
+        &json!({ "name": "x", "pid": 4_000_000 }),
+    ));
+    let ran = finish(asks, b"");
+    assert_eq!(ran.code(), 0, "{}", ran.err);
+    let replies: Vec<Value> = ran
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let apps = replies[0]["parameters"]["apps"].as_array().unwrap();
+    assert_eq!(apps.len(), 1, "{apps:?}");
+    assert_eq!(apps[0]["key"], own.as_str());
+    for field in ["secondsSaved", "verdict", "bypassed"] {
+        assert!(apps[0].get(field).is_none_or(Value::is_null), "{apps:?}");
+    }
+    let [.., of_root, of_nothing, roots_process, no_process] = &replies[..] else {
+        panic!("{replies:?}")
+    };
+    // Of what is there one learns no more than of what is not.
+    for (one, other) in replies[1..5].iter().zip(&replies[5..9]) {
+        assert_eq!(one["error"], "org.varlink.service.PermissionDenied");
+        assert_eq!(one, other);
+    }
+    assert_eq!(of_root["error"], "headstart.Control.UnknownOperation");
+    assert_eq!(of_root["error"], of_nothing["error"]);
+    assert_eq!(roots_process["error"], "headstart.Control.NotYourProcess");
+    assert_eq!(roots_process["error"], no_process["error"]);
+    // Nothing has come of it, and none of the files tells either.
+    let shown = call(&mut control, "Show", json!({ "key": roots }));
+    assert_eq!(shown["app"]["enabled"], true);
+    call(&mut control, "EndOperation", json!({ "id": began }));
+    assert_eq!(
+        fs::metadata(case.state()).unwrap().permissions().mode() & 0o077,
+        0
+    );
+    daemon.stop();
+}
+
+/// Says what no client would, keeps as many connections as it gets, and then tries as often as it is told to.
+const HOSTILE: &str = "
+import json, random, resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+random.seed(4711)
+info = json.dumps({'method': 'org.varlink.service.GetInfo'}).encode()
+def call(parameters, name='BeginOperation'):
+    return json.dumps({'method': 'headstart.Control.' + name, 'parameters': parameters}).encode() + b'\\0'
+said = [
+    b'\\0', b'\\0' * 60000, random.randbytes(60000), b'[' * 60000 + b'\\0', b'{\"a\":' * 12000 + b'\\0', b'x' * (1 << 20),
+    b'\\xff\\xfe\\0', b'null\\0', b'[]\\0', b'{}\\0', b'{\"method\":7}\\0', b'{\"method\":\"' + b'.' * 60000 + b'\"}\\0',
+    call({'name': 'x' * 60000}), call({'name': '../../etc'}), call({'name': 'a', 'pid': -1}), call({'name': 'a', 'pid': 1e308}),
+    call({'name': 'a', 'pid': 1 << 63}), call({'name': ['a']}), call([], 'List'), call({'after': '\\u0000'}, 'List'),
+    call({'after': 'x' * 65000}, 'List'), call({'id': 1 << 64}, 'EndOperation'), (info + b'\\0') * 800, info[:-3],
+    call({'name': 'a'}) * 200,
+]
+held = []
+for turn in range(int(sys.argv[2])):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(30)
+    try:
+        s.connect(sys.argv[1])
+        s.settimeout(0.01)
+        s.sendall(said[turn % len(said)])
+        if turn % 3 == 0:
+            s.recv(100)
+    except OSError:
+        pass
+    held.append(s)
+    if len(held) > 900:
+        held.pop(random.randrange(len(held))).close()
+print('done', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn hostile_messages_and_thousands_of_connections_do_not_end_it() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one"]);
+    let (daemon, mut control) = Daemon::start_with_control(&case);
+    open_control(&case);
+    start_until_kept(&case, &fs, "one");
+    let mut hostile = script(&case, HOSTILE);
+    hostile
+        .arg(rounds(2000, 20_000).to_string())
+        .stdin(Stdio::piped());
+    let (mut hostile, mut lines) = crate::common::start(hostile);
+    assert_eq!(lines.next().unwrap().unwrap(), "done");
+    // While all that a user may have open is: who is connected, and who comes, are served, and starts are noticed.
+    let listed = call(&mut control, "List", json!({}));
+    assert_eq!(listed["apps"][0]["key"], key(&fs, "one").as_str());
+    let mut another = std::os::unix::net::UnixStream::connect(case.path("control")).unwrap();
+    assert_eq!(call(&mut another, "List", json!({})), listed);
+    assert!(daemon.memory() < 64 << 10, "{} KiB", daemon.memory());
+    assert_eq!(start_until_kept(&case, &fs, "one").mode, Mode::Replay);
+    drop(hostile.stdin.take());
+    assert!(hostile.wait().unwrap().success());
+    daemon.stop();
+}
+
+/// Processes that end with the value.
+struct Crowd(Vec<Child>);
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn who_takes_all_there_is_keeps_no_other_user_from_anything() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one"]);
+    let point = fs.mount_point();
+    let_all_into(&point);
+    let daemon = Daemon::start(&case);
+    start_until_kept(&case, &fs, "one");
+    // More programs than can be recorded at a time, each of them for two seconds.
+    let programs: Vec<_> = (0..60).map(|n| point.join(format!("program-{n}"))).collect();
+    for program in &programs {
+        fs::copy("/bin/sleep", program).unwrap();
+    }
+    let sleeping = |program: &std::path::PathBuf| {
+        let mut command = Command::new(program);
+        command.arg("1000");
+        by_nobody(command).spawn().unwrap()
+    };
+    evict(&files(&fs, "one"));
+    let crowd = Crowd(programs.iter().map(sleeping).collect());
+    // `finish` bounds how long these may take.
+    assert_eq!(finish(command(&fs, "one"), b"").code(), 0);
+    let mut many = Command::new("sh");
+    many.args(["-c", "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i+1)); done"]);
+    assert_eq!(finish(many, b"").code(), 0);
+    drop(crowd);
+    let one = key(&fs, "one");
+    eventually("the start beside the crowd is kept", || {
+        outcomes(&case, &one).len() == 2
+    });
+    assert_eq!(outcomes(&case, &one)[1].mode, Mode::Replay);
+    let said = daemon.stop();
+    assert!(!said.contains("for too many at once: 0,"), "{said}");
+}
+
+/// The bytes of all files below a directory.
+fn bytes(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let of = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(facts) if facts.is_dir() => bytes(&entry.path()),
+        facts => facts.map_or(0, |facts| facts.len()),
+    };
+    entries.map(of).sum()
+}
+
+#[test]
+fn what_is_kept_of_a_users_programs_does_not_fill_the_disk() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one", "two"]);
+    let_all_into(&fs.mount_point());
+    let daemon = Daemon::start(&case);
+    // As many starts as it takes: what each leaves is as large as it may be.
+    let store = Store::new(case.state());
+    for number in 0..70 {
+        let kept = store.key(&Key::new(format!("operation {number} of user {NOBODY}")).unwrap());
+        let lock = kept.lock().unwrap();
+        lock.add_user(NOBODY, number).unwrap();
+        fs::write(kept.path().join(format!("{number:020}.trace")), vec![7; 1 << 20]).unwrap();
+    }
+    assert!(bytes(&case.state()) > 64 << 20);
+    run(theirs(&fs, "one"));
+    eventually("what is kept is within its bounds", || {
+        bytes(&case.state()) <= 64 << 20
+    });
+    // What was learned last is worth as little, and is there still or again.
+    evict(&files(&fs, "two"));
+    run(theirs(&fs, "two"));
+    kept(&case, &key_of_nobody(&fs, "two"), 1);
+    assert!(bytes(&case.state()) <= 64 << 20);
+    daemon.stop();
+}
+
+#[test]
+fn what_grew_since_is_read_ahead_no_further_than_it_was_used() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    fs::copy("/usr/bin/head", fs.mount_point().join("one")).unwrap();
+    let all = files(&fs, "one");
+    for file in &all {
+        chown(file, Some(NOBODY), None).unwrap();
+    }
+    let_all_into(&fs.mount_point());
+    let daemon = Daemon::start(&case);
+    let of_nobody = key_of_nobody(&fs, "one");
+    for turn in 1..=4 {
+        fs.remount_cold().unwrap();
+        if turn == 2 {
+            for file in &all {
+                let mut more = File::options().append(true).open(file).unwrap();
+                std::io::Write::write_all(&mut more, &vec![9; 9 << 20]).unwrap();
+            }
+            fs.remount_cold().unwrap();
+        }
+        let mut part = Command::new(fs.mount_point().join("one"));
+        part.args(["-q", "-c", "65536"]).args(&all).stdout(Stdio::null());
+        run(by_nobody(part));
+        kept(&case, &of_nobody, turn);
+    }
+    assert_eq!(outcomes(&case, &of_nobody)[3].mode, Mode::Replay);
+    // 200 MiB are there. A start without a replay has the kernel read some more than it uses, too.
+    let pages = resident(&all);
+    assert!((20 * 16..20 * 256).contains(&pages), "{pages}");
+    daemon.stop();
+}
