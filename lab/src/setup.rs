@@ -34,6 +34,13 @@ pub struct Setup {
     /// On the host before each start, on its fresh cold mount; timed and counted with the start. Not for machines that boot.
     #[serde(default)]
     pub prepare: Vec<Vec<String>>,
+    /// A service that runs beside each start, and beside those that are learned from: begun before it, untimed, until it says that it is
+    /// ready (sd_notify(3)), and ended after it. Not for machines that boot.
+    #[serde(default)]
+    pub beside: Vec<String>,
+    /// On the host, untimed, after each start that is learned from, while `beside` runs: ends when that has learned.
+    #[serde(default)]
+    pub learned: Vec<Vec<String>>,
     /// The start. Machines that boot have no other than the boot itself.
     #[serde(default = "program")]
     pub start: Vec<String>,
@@ -183,6 +190,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("none", include_str!("../setups/none.toml")),
     ("warm", include_str!("../setups/warm.toml")),
     ("headstart", include_str!("../setups/headstart.toml")),
+    ("daemon", include_str!("../setups/daemon.toml")),
     ("before", include_str!("../setups/before.toml")),
     ("list", include_str!("../setups/list.toml")),
     ("list-before", include_str!("../setups/list-before.toml")),
@@ -294,9 +302,11 @@ impl Setup {
             .iter()
             .chain(recorded)
             .chain(&self.learn)
-            .chain(&self.prepare);
+            .chain(&self.prepare)
+            .chain(&self.learned);
+        let beside = Some(&self.beside).filter(|beside| !beside.is_empty());
         let floor = Some(&self.floor).filter(|floor| !floor.is_empty());
-        hooks.chain([&self.start]).chain(floor)
+        hooks.chain([&self.start]).chain(floor).chain(beside)
     }
 
     /// Writes its own files into `directory`.

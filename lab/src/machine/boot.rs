@@ -81,6 +81,7 @@ impl Booting {
         }
         let refused = [
             ("prepare", !setup.prepare.is_empty()),
+            ("beside", !setup.beside.is_empty()),
             ("start", setup.start != ["{program}"]),
             (
                 "record with commands",

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{WaitOptions, set_child_subreaper, wait};
 
+use super::service::{Service, only_child_is};
 use super::{Machine, Measured, Place, Spec, Stage};
 use crate::disk::{Attached, Counters, Entry, Options, Writes};
 use crate::image::{self, Fs, Recipe};
 use crate::model::Model;
 use crate::mounts;
 use crate::registry::{Guard, Item, Registry, start_time};
-use crate::setup::{Cache, Setup};
+use crate::setup::{Cache, Names, Setup};
 use crate::tools;
 
 /// A run that takes longer is ended and fails, unless the experiment says otherwise.
@@ -29,6 +30,8 @@ const WARM_BYTES: u64 = 1 << 20;
 pub struct Chroot {
     /// The mount of the run before, for setups whose cache is kept. Taken away before the disk.
     kept: Option<Mounted>,
+    /// What runs beside a start.
+    beside: Option<Service>,
     /// `None` only while one is exchanged for another, or after that failed.
     disk: Option<Attached>,
     /// Where the writes of the attached disk are kept.
@@ -69,6 +72,7 @@ impl Chroot {
         tools::require(&["mount", "umount", "losetup", "fincore", "blockdev", "chroot"])?;
         let mut machine = Chroot {
             kept: None,
+            beside: None,
             disk: None,
             delta: None,
             options: Options {
@@ -211,7 +215,7 @@ impl Chroot {
         let stalled_seconds = stalled.and_then(|before| Some(self::stalled()? - before));
         let counted = self.disk()?.counters()?;
         drop(timer);
-        settle(self.limit)?;
+        settle(self.limit, self.beside.as_ref().map(Service::pid))?;
         drop(guard);
         if !status.success() {
             bail!(
@@ -320,8 +324,48 @@ impl Chroot {
         Ok(machine)
     }
 
+    /// Starts what is to run beside the start.
+    fn begin_beside(&mut self, setup: &Setup, place: &Place, names: &Names) -> Result<()> {
+        if !setup.beside.is_empty() {
+            let output = File::options().append(true).open(&self.output)?;
+            let words = names.fill(&setup.beside)?;
+            let service = Service::begin(&words, &place.beside("notify"), &output, &self.registry)?;
+            self.beside = Some(service);
+        }
+        Ok(())
+    }
+
+    /// The stages of one run, and the disk's request log of them; what is learned is waited for after them.
+    fn stages(
+        &mut self,
+        setup: &Setup,
+        names: &Names,
+        command: &[String],
+        learned: &[Vec<String>],
+    ) -> Result<(Vec<Stage>, Vec<Entry>)> {
+        self.take_log();
+        let mut stages = Vec::new();
+        for template in &setup.prepare {
+            stages.push(self.stage("prepare", &names.fill(template)?)?);
+        }
+        stages.push(self.stage("start", &names.fill(command)?)?);
+        self.check_product()?;
+        let requests = self.take_log();
+        for template in learned {
+            self.stage("learned", &names.fill(template)?)?;
+        }
+        Ok((stages, requests))
+    }
+
     /// Prepares, starts, and takes down one run on a fresh mount.
-    fn start(&mut self, setup: &Setup, place: &Place, command: &[String], keep: bool) -> Result<Measured> {
+    fn start(
+        &mut self,
+        setup: &Setup,
+        place: &Place,
+        command: &[String],
+        learned: &[Vec<String>],
+    ) -> Result<Measured> {
+        let keep = setup.keep;
         let names = place.names(&self.root(), self.program());
         // Only a setup with bytes of its own pays for an exchange of disks.
         let delta = Some(place.delta()).filter(|path| keep || path.exists());
@@ -358,14 +402,11 @@ impl Chroot {
             // The bytes behind the disk went with the rest; what they cost to read is not the model's.
             self.disk()?.warm_backing()?;
         }
-        self.take_log();
-        let mut stages = Vec::new();
-        for template in &setup.prepare {
-            stages.push(self.stage("prepare", &names.fill(template)?)?);
-        }
-        stages.push(self.stage("start", &names.fill(command)?)?);
-        self.check_product()?;
-        let requests = self.take_log();
+        self.begin_beside(setup, place, &names)?;
+        let started = self.stages(setup, &names, command, learned);
+        // Also where that failed: the mount is not to be taken away under it.
+        self.beside = None;
+        let (stages, requests) = started?;
         let read: u64 = stages.iter().map(|stage| stage.bytes).sum();
         // What a tool reads by itself is its own; a bare start has been rehearsed.
         let bare = setup.prepare.is_empty() && setup.start == ["{program}"];
@@ -418,11 +459,11 @@ impl Machine for Chroot {
             prepare: Vec::new(),
             ..setup.clone()
         };
-        self.start(&cold, place, command.unwrap_or(&setup.start), setup.keep)
+        self.start(&cold, place, command.unwrap_or(&setup.start), &setup.learned)
     }
 
     fn run(&mut self, setup: &Setup, place: &Place) -> Result<Measured> {
-        self.start(setup, place, &setup.start, setup.keep)
+        self.start(setup, place, &setup.start, &[])
     }
 
     fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
@@ -449,12 +490,13 @@ pub(super) fn stalled() -> Option<f64> {
 }
 
 /// Waits, untimed, until what the command left running in the background has ended: a tool may learn then, and the
-/// mount must not be taken away under it.
-fn settle(patience: Duration) -> Result<()> {
+/// mount must not be taken away under it. What runs `beside` goes on.
+fn settle(patience: Duration, beside: Option<u32>) -> Result<()> {
     let limit = Instant::now() + patience;
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) => continue,
+            Ok(None) if beside.is_some_and(only_child_is) => return Ok(()),
             Ok(None) if Instant::now() < limit => std::thread::sleep(Duration::from_millis(2)),
             Ok(None) => bail!("the command left something running for {} s", patience.as_secs()),
             // No child is left.

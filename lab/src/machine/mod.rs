@@ -12,6 +12,7 @@ mod console;
 mod container;
 mod qmp;
 mod running;
+mod service;
 mod vm;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,148 @@
+//! What a setup has running beside a start (`beside`): a service that says when it is ready, and is ended after the start.
+
+use std::fs::File;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::registry::{Guard, Item, Registry, start_time};
+use crate::tools;
+
+/// A service has to be ready within this time, and to have ended; else it has failed, or is killed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A service that runs; ended when dropped.
+#[derive(Debug)]
+pub(super) struct Service {
+    child: Child,
+    _group: Guard,
+}
+
+impl Service {
+    /// Starts it, and waits until it says that it is ready. The socket by which it says so is made at `socket`.
+    pub(super) fn begin(
+        words: &[String],
+        socket: &Path,
+        output: &File,
+        registry: &Registry,
+    ) -> Result<Service> {
+        let (program, arguments) = words.split_first().context("an empty command")?;
+        // Of a service before.
+        let _ = std::fs::remove_file(socket);
+        let hears = UnixDatagram::bind(socket).with_context(|| format!("creating {}", socket.display()))?;
+        hears.set_read_timeout(Some(Duration::from_millis(20)))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("NOTIFY_SOCKET", socket)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?)
+            .process_group(0)
+            .current_dir("/")
+            .spawn()
+            .map_err(|error| tools::explain(program, &error))?;
+        let pid = child.id() as i32;
+        let start = start_time(pid).unwrap_or_default();
+        let mut service = Service {
+            child,
+            _group: registry.guard(Item::Group { pid, start })?,
+        };
+        service.wait_ready(&hears).with_context(|| words.join(" "))?;
+        Ok(service)
+    }
+
+    fn wait_ready(&mut self, hears: &UnixDatagram) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        let mut heard = [0; 1024];
+        while Instant::now() < until {
+            if let Ok(length) = hears.recv(&mut heard) {
+                if heard[..length]
+                    .split(|byte| *byte == b'\n')
+                    .any(|line| line == b"READY=1")
+                {
+                    return Ok(());
+                }
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the service ended with {status} and was never ready");
+            }
+        }
+        bail!("the service was not ready within {} s", PATIENCE.as_secs())
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let until = Instant::now() + PATIENCE;
+        // What does not end is killed, and with it what it has started: the guard does that.
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() >= until {
+                let _ = self.child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Whether this process has no child but that one.
+pub(super) fn only_child_is(pid: u32) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let of_thread = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children"));
+    let children: String = threads.filter_map(|thread| of_thread(thread).ok()).collect();
+    children
+        .split_ascii_whitespace()
+        .all(|child| child == pid.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(script: &str) -> Result<Service> {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = Registry::open(dir.path()).unwrap();
+        let output = File::create(dir.path().join("output")).unwrap();
+        let words = ["python3", "-c", script].map(String::from);
+        Service::begin(&words, &dir.path().join("notify"), &output, &registry)
+    }
+
+    const READY: &str = "
+import os, socket, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.sendto(b'STATUS=x\\nREADY=1', os.environ['NOTIFY_SOCKET'])
+time.sleep(1000)
+";
+
+    #[test]
+    fn a_service_runs_until_it_is_dropped() {
+        let service = service(READY).unwrap();
+        let process = format!("/proc/{}", service.pid());
+        assert!(Path::new(&process).exists());
+        drop(service);
+        assert!(!Path::new(&process).exists());
+    }
+
+    #[test]
+    fn one_that_ends_before_it_is_ready_has_failed() {
+        let error = format!("{:#}", service("exit(3)").unwrap_err());
+        assert!(error.contains("never ready") && error.contains("3"), "{error}");
+    }
+}
