@@ -239,10 +239,13 @@ fn hostile_messages_and_thousands_of_connections_do_not_end_it() {
     let (mut hostile, mut lines) = crate::common::start(hostile);
     assert_eq!(lines.next().unwrap().unwrap(), "done");
     // While all that a user may have open is: who is connected, and who comes, are served, and starts are noticed.
-    let listed = call(&mut control, "List", json!({}));
-    assert_eq!(listed["apps"][0]["key"], key(&fs, "one").as_str());
+    let shown = call(&mut control, "Show", json!({ "key": key(&fs, "one") }));
+    assert_eq!(shown["app"]["key"], key(&fs, "one").as_str());
     let mut another = std::os::unix::net::UnixStream::connect(case.path("control")).unwrap();
-    assert_eq!(call(&mut another, "List", json!({})), listed);
+    assert_eq!(
+        call(&mut another, "Show", json!({ "key": key(&fs, "one") })),
+        shown
+    );
     assert!(daemon.memory() < 64 << 10, "{} KiB", daemon.memory());
     assert_eq!(start_until_kept(&case, &fs, "one").mode, Mode::Replay);
     drop(hostile.stdin.take());
