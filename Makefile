@@ -54,6 +54,7 @@ install-files:
 	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/
 	install -m 644 target/generated/man/*.8 $(DESTDIR)/usr/share/man/man8/
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system target/generated/systemd/*.service target/generated/systemd/*.socket
+	install -D -m 644 packaging/systemd/50-headstart.preset $(DESTDIR)/usr/lib/systemd/system-preset/50-headstart.preset
 	install -D -m 755 packaging/initramfs-tools/scripts/local-bottom/headstart \
 		$(DESTDIR)/usr/share/initramfs-tools/scripts/local-bottom/headstart
 	install -D -m 755 packaging/dracut/90headstart/module-setup.sh $(DESTDIR)/usr/lib/dracut/modules.d/90headstart/module-setup.sh
