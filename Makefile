@@ -20,7 +20,7 @@ BUILD_PACKAGES := clang llvm gcc libc6-dev make pkg-config libelf-dev zlib1g-dev
 TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount util-linux attr python3 mandoc fio \
 	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium blktrace \
 	cargo-fmt:rustfmt cargo-clippy:rust-clippy
-PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm python3
+PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm rpmlint python3
 KERNEL_PACKAGES := qemu-system-x86 busybox-static cpio jq kmod xz-utils blktrace
 
 deps: deps-build deps-test
