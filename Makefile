@@ -62,6 +62,7 @@ install-files:
 	install -D -m 644 target/generated/completions/headstart.bash $(DESTDIR)/usr/share/bash-completion/completions/headstart
 	install -D -m 644 target/generated/completions/_headstart $(DESTDIR)/usr/share/zsh/vendor-completions/_headstart
 	install -D -m 644 target/generated/completions/headstart.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/headstart.fish
+	install -D -m 755 packaging/examples/golden-image $(DESTDIR)/usr/share/doc/headstart/examples/golden-image
 	[ -e $(DESTDIR)/etc/headstart/headstart.toml ] || \
 		install -D -m 644 packaging/headstart.toml $(DESTDIR)/etc/headstart/headstart.toml
 
@@ -98,7 +99,7 @@ lint: deps-build deps-test
 	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- $(DENY)
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
-	shellcheck .ci/run fuzz/run lab/measure packaging/check packaging/deb packaging/debian-deps \
+	shellcheck .ci/run fuzz/run lab/measure packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image \
 		packaging/rpm tests/audit tests/acceptance/run tests/debian13/run tests/debian13/inside tests/kernels/run tests/packages/run tests/packages/repack
 	shellcheck -s sh packaging/debian/headstart.p*
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh

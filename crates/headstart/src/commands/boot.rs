@@ -20,6 +20,10 @@ use std::path::PathBuf;
 /// re-evaluates that; `boot status` says so, and why. On the kernel command line headstart=off bypasses one boot,
 /// headstart=record only records it, and headstart=on has it read ahead in any case.
 ///
+/// Who builds an image enables boots in it by `boot enable --root DIR`. What is learned travels in the image: one that is captured after
+/// three boots is read ahead at the first boot of whatever machine is started from it, whose disk is measured anew then.
+/// /usr/share/doc/headstart/examples/golden-image makes such an image.
+///
 /// From Linux 6.12 on the kernel itself can see what comes before headstart runs, with these two words on its command line:
 /// trace_instance=headstart,filemap:*,task:task_newtask,sched:sched_process_exec,sched:sched_process_exit trace_buf_size=32M
 #[derive(Debug, clap::Args)]
