@@ -84,6 +84,19 @@ pub fn words(line: &[&str]) -> Vec<String> {
 impl Boots {
     /// The machine of a recipe (a name or a file), on a disk model, with headstart enabled and every boot read ahead.
     pub fn new(recipe: &str, disk: &str, registry: &Registry) -> Result<Boots> {
+        let mut boots = Boots::bare(recipe, disk, registry)?;
+        boots.install(&[
+            "install -D -m 755 {headstart} {root}/usr/sbin/headstart",
+            "{headstart} boot enable --root {root}",
+            "mkdir -p {root}/etc/headstart",
+        ])?;
+        boots.shell("printf '[boot]\\ncontrol_every = 0\\n' >$R/etc/headstart/headstart.toml")?;
+        boots.at_end("served", SERVED)?;
+        Ok(boots)
+    }
+
+    /// The same without headstart: [`at_end`](Boots::at_end) is to tell when a boot has come to its end.
+    pub fn bare(recipe: &str, disk: &str, registry: &Registry) -> Result<Boots> {
         let base = paths::base()?;
         let recipe = Recipe::load(recipe)?;
         let kind = recipe.boot.as_ref().context("a recipe that boots")?.machine;
@@ -109,7 +122,7 @@ impl Boots {
             workload: name,
         };
         let copy = directory.path().join("copy");
-        let mut boots = Boots {
+        Ok(Boots {
             machine,
             spec,
             place,
@@ -117,19 +130,23 @@ impl Boots {
             console,
             copy,
             _directory: directory,
-        };
-        boots.install(&[
-            "install -D -m 755 {headstart} {root}/usr/sbin/headstart",
-            "{headstart} boot enable --root {root}",
-            "mkdir -p {root}/etc/headstart",
-        ])?;
-        boots.shell("printf '[boot]\\ncontrol_every = 0\\n' >$R/etc/headstart/headstart.toml")?;
-        let unit = format!("cat >$R/etc/systemd/system/served.service <<'END'\n{SERVED}END\n");
-        let wants = "$R/etc/systemd/system/multi-user.target.wants";
-        boots.shell(&format!(
-            "{unit}mkdir -p {wants}; ln -s ../served.service {wants}/served.service"
-        ))?;
-        Ok(boots)
+        })
+    }
+
+    /// Adds a unit of this name to the boot's end.
+    pub fn at_end(&mut self, name: &str, unit: &str) -> Result<()> {
+        let system = "$R/etc/systemd/system";
+        let wants = format!("{system}/multi-user.target.wants");
+        self.shell(&format!(
+            "cat >{system}/{name}.service <<'END'\n{unit}END\nmkdir -p {wants}; ln -s ../{name}.service {wants}/{name}.service"
+        ))
+    }
+
+    /// Copies a file or directory of the image, named from its root, to a place of the host that is not there yet; what it holds stays.
+    pub fn copy_out(&mut self, path: &str, to: &Path) -> Result<()> {
+        let copy = words(&["cp", "-a", &format!("{{root}}{path}"), &to.to_string_lossy()]);
+        self.machine.look(&self.place, &[copy])?;
+        Ok(())
     }
 
     /// Has the disk follow another model from now on; what it holds stays.
@@ -185,10 +202,9 @@ impl Boots {
     /// The state directory as it is on the disk now, after the journal's recovery; the disk itself stays as it is.
     pub fn state(&mut self) -> Result<State> {
         let _ = fs::remove_dir_all(&self.copy);
-        let to = self.copy.to_string_lossy().into_owned();
-        let copy = words(&["cp", "-a", "{root}/var/lib/headstart", &to]);
-        self.machine.look(&self.place, &[copy])?;
-        whole(&self.copy)
+        let copy = self.copy.clone();
+        self.copy_out("/var/lib/headstart", &copy)?;
+        whole(&copy)
     }
 }
 
