@@ -4,11 +4,22 @@
 JOBS ?= 2
 CARGO := cargo
 # What is installed stands alone: no library of its own kind to find at boot. See .cargo/config.toml.
-ARCH := $(shell uname -m)
-BIN := target/$(ARCH)-unknown-linux-gnu/release/headstart
+# The machine to build for, by its own name or Debian's: make deb ARCH=arm64.
+ARCH ?= $(shell uname -m)
+MACHINE := $(patsubst arm64,aarch64,$(patsubst amd64,x86_64,$(ARCH)))
+DEBIAN := $(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(MACHINE)))
+TRIPLE := $(MACHINE)-unknown-linux-gnu
+STATIC := target/$(TRIPLE)/release
+BIN := $(STATIC)/headstart
+# Where crates were fetched to stays out of the program.
+REMAPPED := --config "target.$(TRIPLE).rustflags=['--remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo']"
+CROSS := $(filter-out $(shell uname -m),$(MACHINE))
+# Found in the order of .cargo/config.toml, a library would be this machine's.
+FOR_MACHINE := $(if $(CROSS),LIBBPF_SYS_LIBRARY_PATH=/usr/lib/$(MACHINE)-linux-gnu)
+export ARCH
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-build deps-test deps-kernels deps-packages build build-lab build-static check lint man install-files deb rpm test-packages test test-all test-kernels \
+.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages build build-lab build-static check lint man install-files deb rpm test-packages test test-all test-kernels \
 	test-debian13 audit fuzz fuzz-structured demo bench measure install clean
 
 all: build
@@ -28,6 +39,12 @@ deps: deps-build deps-test
 deps-build deps-test deps-kernels deps-packages:
 	@packaging/debian-deps $(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
 
+# What building for the other machine takes. Debian's Rust has its library in a package, rustup's fetches its own.
+deps-cross: deps-build
+	@packaging/debian-deps gcc-$(MACHINE)-linux-gnu libelf-dev:$(DEBIAN) zlib1g-dev:$(DEBIAN)
+	@[ -d "$$(rustc --print target-libdir --target $(TRIPLE))" ] || { \
+		if command -v rustup >/dev/null; then rustup target add $(TRIPLE); else packaging/debian-deps libstd-rust-dev:$(DEBIAN); fi; }
+
 # ---- building -------------------------------------------------------------------------------------------------------
 build: build-lab build-static
 
@@ -35,8 +52,12 @@ build-lab: deps-build
 	$(CARGO) build -j$(JOBS) --release --locked -p headstart-lab
 
 # What is shipped. STATIC_OPTIONS are further options of cargo, which override those of .cargo/config.toml.
-build-static: deps-build
-	$(CARGO) static -j$(JOBS) --locked -p headstart $(STATIC_OPTIONS)
+# Cargo says where it made headstart-init, the program that is in it.
+build-static: deps-build $(if $(CROSS),deps-cross)
+	mkdir -p target/$(TRIPLE)
+	$(FOR_MACHINE) $(CARGO) static -j$(JOBS) --locked --target $(TRIPLE) -p headstart $(REMAPPED) $(STATIC_OPTIONS) \
+		--message-format=json-render-diagnostics >$(STATIC).messages || { rm -f $(STATIC).messages; exit 1; }
+	init=$$(sed -n 's|.*headstart-boot.*"out_dir":"\([^"]*\)".*|\1/headstart-init|p' $(STATIC).messages) && cp "$$init" $(STATIC)/headstart-init
 
 # What is installed beside the program is made of the program's own definitions, by an example of its crate.
 man: deps-build
@@ -48,7 +69,7 @@ install: build-static man install-files
 # What is built already, below DESTDIR.
 install-files:
 	install -D -m 755 $(BIN) $(DESTDIR)/usr/sbin/headstart
-	for program in target/generated/sbin/*; do [ ! -e $$program ] || install -m 755 $$program $(DESTDIR)/usr/sbin/; done
+	install -m 755 $(STATIC)/headstart-init $(DESTDIR)/usr/sbin/headstart-init
 	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5 $(DESTDIR)/usr/share/man/man8
 	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/
 	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/
@@ -67,7 +88,8 @@ install-files:
 		install -D -m 644 packaging/headstart.toml $(DESTDIR)/etc/headstart/headstart.toml
 
 # ---- packages -------------------------------------------------------------------------------------------------------
-# target/deb/headstart_VERSION_ARCH.deb and target/rpm/headstart-VERSION-1.ARCH.rpm. VERSION is for tests of upgrades.
+# target/deb/headstart_VERSION_ARCH.deb, for another machine with ARCH=arm64 (or amd64), and target/rpm/headstart-VERSION-1.ARCH.rpm.
+# VERSION is for tests of upgrades.
 deb: deps-packages build-static man
 	packaging/licences target/generated/copyright target/generated/THIRD-PARTY
 	packaging/deb $(VERSION)

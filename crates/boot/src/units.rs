@@ -1,6 +1,6 @@
 //! The units of boots and the hooks of initramfs generators, as packages install them and as `boot enable` writes them.
 
-pub use crate::program::PROGRAM;
+use crate::program::PROGRAM;
 use std::path::{Path, PathBuf};
 
 pub(crate) const UNIT: &str = include_str!("../../../packaging/systemd/headstart-boot.service");

@@ -1,11 +1,10 @@
-//! Makes what packages install beside the program: man pages and shell completions, of the same definitions as `--help`, the units, and
-//! the program that those of boots ask. `cargo run -p headstart --example generate -- DIR` makes DIR/man, DIR/completions, DIR/systemd
-//! and, for x86-64 and aarch64, DIR/sbin.
+//! Makes what packages install beside the programs: man pages and shell completions, of the same definitions as `--help`, and the units.
+//! `cargo run -p headstart --example generate -- DIR` makes DIR/man, DIR/completions and DIR/systemd.
 
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
-use headstart_boot::units::{PROGRAM, units as all_units};
+use headstart_boot::units::units as all_units;
 use headstart_command::Cli;
 use headstart_watch::units::units as units_of_daemon;
 use std::fs;
@@ -45,9 +44,6 @@ fn main() -> Result<()> {
     }
     for (name, text) in units_of_daemon() {
         write(units.join(name), text.as_bytes())?;
-    }
-    if !PROGRAM.is_empty() {
-        write(make("sbin")?.join("headstart-init"), PROGRAM)?;
     }
     Ok(())
 }
