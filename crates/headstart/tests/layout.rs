@@ -72,6 +72,7 @@ impl Disk {
                 mtime_ns: facts.mtime() * 1_000_000_000 + facts.mtime_nsec(),
                 generation: headstart_system::files::generation(file.as_fd()),
             }),
+            tail: None,
             ranges: vec![WeightedRange {
                 start: 0,
                 pages: BYTES.div_ceil(4096) as u32,
@@ -108,7 +109,7 @@ impl Disk {
 
     fn free(&self) -> u64 {
         rustix::fs::sync();
-        rustix::fs::statvfs(&self.fs.mount_point()).unwrap().f_bfree
+        rustix::fs::statvfs(self.fs.mount_point()).unwrap().f_bfree
     }
 
     fn check(&mut self) {

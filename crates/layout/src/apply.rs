@@ -150,8 +150,8 @@ impl Work<'_> {
             }
         }
         let mounts = MountTable::read()?;
-        let mount_point = device.mount_point.as_path().to_owned();
-        let volume = match Volume::open(&mounts, &mount_point, &device.node.as_path().to_owned()) {
+        let mount_point = device.mount_point.as_path();
+        let volume = match Volume::open(&mounts, mount_point, device.node.as_path()) {
             Ok(volume) => volume,
             Err(why) => return Ok(Some(why)),
         };
@@ -230,14 +230,15 @@ impl Work<'_> {
         volume: &Volume,
         donor: &Donor,
     ) -> Result<Result<Moved, String>, Halt> {
-        let path = item.facts.path.as_path().to_owned();
+        let path = item.facts.path.as_path();
         let expect = Expect {
             inode: Some(item.facts.inode),
             size: Some(item.facts.size),
             mtime_ns: Some(item.facts.mtime_ns),
             generation: (item.facts.generation != 0).then_some(item.facts.generation),
+            ..Expect::default()
         };
-        let file = match Movable::open(mounts, &path, &expect) {
+        let file = match Movable::open(mounts, path, &expect) {
             Ok(file) => file,
             Err(why) => return Ok(Err(why)),
         };
@@ -308,8 +309,8 @@ impl Work<'_> {
                 inode: Some(item.facts.inode),
                 ..Expect::default()
             };
-            let path = item.facts.path.as_path().to_owned();
-            let Ok(opened) = headstart_system::open::open_checked(mounts, &path, &expect) else {
+            let path = item.facts.path.as_path();
+            let Ok(opened) = headstart_system::open::open_checked(mounts, path, &expect) else {
                 continue;
             };
             let extents = headstart_system::extents::extents(opened.fd.as_fd())?;

@@ -310,6 +310,7 @@ mod tests {
                 mtime_ns: 7,
                 generation: 0,
             }),
+            tail: None,
             ranges: pages
                 .iter()
                 .map(|(start, pages)| WeightedRange {

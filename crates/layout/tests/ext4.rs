@@ -117,6 +117,7 @@ impl Disk {
                     mtime_ns: facts.mtime() * 1_000_000_000 + facts.mtime_nsec(),
                     generation: headstart_system::files::generation(file.as_fd()),
                 }),
+                tail: None,
                 ranges: vec![WeightedRange {
                     start: 0,
                     pages: facts.len().div_ceil(PAGE) as u32,
@@ -378,7 +379,7 @@ fn a_full_file_system_is_left_as_it_is() {
     }
     let mut disk = Disk::new(&[], 64 << 20);
     let filler = disk.at().join("filler");
-    let free = rustix::fs::statvfs(&disk.at()).unwrap();
+    let free = rustix::fs::statvfs(disk.at()).unwrap();
     let bytes = (free.f_bavail * free.f_frsize).saturating_sub(2 << 20);
     fs::write(&filler, vec![3; bytes as usize]).unwrap();
     let kept = disk.apply(FORCE);

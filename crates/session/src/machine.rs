@@ -164,8 +164,46 @@ fn measure(unknown: &[DeviceIdentity], store: &Store, tell: &mut dyn FnMut(Strin
     new
 }
 
+/// A device that somebody asks for.
+pub struct Known {
+    /// The path that leads to it.
+    pub path: FilePath,
+    /// The device.
+    pub device: headstart_model::machine::Device,
+    /// Whether its cost was measured.
+    pub measured: bool,
+    /// What its cost is guessed from.
+    pub reason: String,
+}
+
+/// The devices of the root directory and of the state directory, or of what is to hold it; each once.
+pub fn of_root_and_state(store: &Store) -> Vec<Known> {
+    let state = store.root().ancestors().find(|path| path.exists());
+    let mut found: Vec<Known> = Vec::new();
+    for path in [Some(FilePath::from("/")), state.map(FilePath::from)]
+        .into_iter()
+        .flatten()
+    {
+        let Ok(Some((device, measured, reason))) = device_of(&path, store) else {
+            continue;
+        };
+        if found
+            .iter()
+            .all(|known| known.device.mount_point != device.mount_point)
+        {
+            found.push(Known {
+                path,
+                device,
+                measured,
+                reason,
+            });
+        }
+    }
+    found
+}
+
 /// The device that a path is on, and whether its cost was measured.
-pub fn device_of(
+fn device_of(
     path: &FilePath,
     store: &Store,
 ) -> Result<Option<(headstart_model::machine::Device, bool, String)>> {

@@ -2,12 +2,11 @@
 
 use crate::context::Output;
 use anyhow::{Result, bail};
-use headstart_model::FilePath;
 use headstart_model::machine::Cost;
 use headstart_model::trace::Backend;
 use headstart_report::human::{bytes, duration};
 use headstart_report::table::{Table, facts, section};
-use headstart_session::machine::device_of;
+use headstart_session::machine::{Known, of_root_and_state};
 use headstart_store::Store;
 use headstart_system::container;
 use headstart_system::features::Available;
@@ -198,36 +197,19 @@ pub(super) fn look(store: &Store) -> Report {
     }
 }
 
-/// The devices of the root directory and of the state directory, or of what is to hold it.
 fn devices(store: &Store) -> Vec<DeviceCheck> {
-    let state = store
-        .root()
-        .ancestors()
-        .find(|path| path.exists())
-        .map(FilePath::from);
-    let mut found: Vec<DeviceCheck> = Vec::new();
-    for path in [Some(FilePath::from("/")), state].into_iter().flatten() {
-        let Ok(Some((device, measured, reason))) = device_of(&path, store) else {
-            continue;
-        };
-        if found
-            .iter()
-            .all(|known| known.mount_point != device.mount_point.to_string())
-        {
-            found.push(DeviceCheck {
-                path: path.to_string(),
-                mount_point: device.mount_point.to_string(),
-                fstype: device.fstype,
-                node: device.node.to_string(),
-                cost: device.cost,
-                measured,
-                reason,
-                metadata_by_block: device.metadata_by_block,
-                request_limit: device.request_limit,
-            });
-        }
-    }
-    found
+    let check = |known: Known| DeviceCheck {
+        path: known.path.to_string(),
+        mount_point: known.device.mount_point.to_string(),
+        fstype: known.device.fstype,
+        node: known.device.node.to_string(),
+        cost: known.device.cost,
+        measured: known.measured,
+        reason: known.reason,
+        metadata_by_block: known.device.metadata_by_block,
+        request_limit: known.device.request_limit,
+    };
+    of_root_and_state(store).into_iter().map(check).collect()
 }
 
 fn text(report: &Report) -> String {

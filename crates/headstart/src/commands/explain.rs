@@ -9,10 +9,7 @@ use headstart_report::explain::{Explanation, Known, Now, explain, text};
 use headstart_session::complain;
 use headstart_session::keys::known;
 use headstart_store::Store;
-use headstart_system::files;
-use headstart_system::mounts::MountTable;
-use headstart_system::open::{Expect, open_checked};
-use std::os::fd::AsFd;
+use headstart_system::files::generation_at;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -87,21 +84,12 @@ fn now(path: &Path) -> Now {
                 .saturating_mul(1_000_000_000)
                 .saturating_add(facts.mtime_nsec()),
             inode: facts.ino(),
-            generation: generation(path),
+            generation: generation_at(path),
         },
         Ok(facts) if facts.is_dir() => Now::Directory,
         Ok(facts) if facts.is_symlink() => Now::Unknown("a symbolic link".into()),
         Ok(_) => Now::Special,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Now::Missing,
         Err(error) => Now::Unknown(error.to_string()),
-    }
-}
-
-/// The inode generation of a regular file, 0 where it cannot be found out.
-fn generation(path: &Path) -> u32 {
-    let opened = MountTable::read().map(|mounts| open_checked(&mounts, path, &Expect::default()));
-    match opened {
-        Ok(Ok(opened)) => files::generation(opened.fd.as_fd()),
-        _ => 0,
     }
 }
