@@ -20,6 +20,9 @@ After=multi-user.target systemd-logind.service
 ExecStart=/bin/sh -c "flock /run/headstart/boot.lock true; sh /root/guide/next; echo headstart has served this boot >/dev/console"
 "#;
 
+/// The guide is of machines, and the test in a container: there the daemon is left out, unless it is told not to be.
+const DROP_IN: &str = "[Unit]\nConditionVirtualization=\n";
+
 /// A command of the guide, and the words below it.
 #[derive(Debug, PartialEq)]
 struct Command {
@@ -143,6 +146,15 @@ fn every_command_of_the_guide_prints_what_stands_below_it() -> Result<()> {
     ])?;
     boots.at_end("guide", UNIT)?;
     let directory = tempfile::tempdir()?;
+    let drop_in = directory.path().join("drop-in");
+    fs::write(&drop_in, DROP_IN)?;
+    for unit in ["headstartd.service", "headstartd.socket"] {
+        let of = format!("{{root}}/etc/systemd/system/{unit}.d");
+        boots.install(&[
+            &format!("mkdir {of}"),
+            &format!("cp {} {of}/here.conf", drop_in.display()),
+        ])?;
+    }
     let mut wrong = String::new();
     for (number, boot) in all.split(|command| command.line == REBOOT).enumerate() {
         let mut script = String::from("exec </dev/null; export LC_ALL=C.UTF-8\n");
