@@ -1,11 +1,8 @@
 //! Facts of one file, from statx(2) and the generation ioctl.
 
-use crate::mounts::MountTable;
-use crate::open::{Expect, open_checked};
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,15 +97,6 @@ impl From<Statx> for Stat {
 /// The inode generation of an open file, 0 where the file system tells none.
 pub fn generation(fd: BorrowedFd<'_>) -> u32 {
     crate::sys::generation(fd).unwrap_or(0)
-}
-
-/// The inode generation of the file or directory at a path, 0 where it cannot be found out.
-pub fn generation_at(path: &Path) -> u32 {
-    let opened = MountTable::read().map(|mounts| open_checked(&mounts, path, &Expect::default()));
-    match opened {
-        Ok(Ok(opened)) => generation(opened.fd.as_fd()),
-        _ => 0,
-    }
 }
 
 /// Seconds and nanoseconds as nanoseconds since 1970, saturating (an i64 reaches from 1677 to 2262).

@@ -48,6 +48,15 @@ pub fn open_checked(mounts: &MountTable, path: &Path, expect: &Expect) -> Result
     open_pinned(pin.as_fd(), stat, expect)
 }
 
+/// The inode generation of the file or directory at a path, 0 where it cannot be found out.
+pub fn generation_at(path: &Path) -> u32 {
+    let opened = MountTable::read().map(|mounts| open_checked(&mounts, path, &Expect::default()));
+    match opened {
+        Ok(Ok(opened)) => files::generation(opened.fd.as_fd()),
+        _ => 0,
+    }
+}
+
 /// [`open_checked`] from where something is pinned already, whatever it is.
 pub fn open_pinned(pin: BorrowedFd<'_>, stat: Stat, expect: &Expect) -> Result<Opened, Skip> {
     match stat.kind {

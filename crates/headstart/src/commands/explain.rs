@@ -9,7 +9,7 @@ use headstart_report::explain::{Explanation, Known, Now, explain, text};
 use headstart_session::complain;
 use headstart_session::keys::known;
 use headstart_store::Store;
-use headstart_system::files::generation_at;
+use headstart_system::open::generation_at;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
