@@ -266,6 +266,19 @@ fn the_start_is_released_when_the_first_requests_are_in() {
     }
 }
 
+/// What was read so far. The kernel counts a read when it is over, and a replay does not wait for its last ones.
+fn reads_when_quiet(disk: &Mounted) -> u64 {
+    let mut before = disk.reads();
+    loop {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = disk.reads();
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+}
+
 #[test]
 fn what_is_in_memory_does_not_hold_the_start() {
     const FILES: u64 = 2000;
@@ -282,20 +295,15 @@ fn what_is_in_memory_does_not_hold_the_start() {
         }
         hold(&mut plan, 0);
         start(&plan).finish();
-        // The kernel counts a read when it is over, and the replay does not wait for its last ones.
-        let mut before = disk.reads();
-        loop {
-            std::thread::sleep(Duration::from_millis(100));
-            let now = disk.reads();
-            if now == before {
-                break;
-            }
-            before = now;
-        }
-        let replay = start(&plan);
-        replay.wait_released();
-        replay.finish();
-        assert_eq!(disk.reads(), before, "{fstype}: it was not in memory");
+        // The kernel may take a page from memory at any time: what leaves it between two replays is read again.
+        let nothing_read = (0..5).any(|_| {
+            let before = reads_when_quiet(&disk);
+            let replay = start(&plan);
+            replay.wait_released();
+            replay.finish();
+            reads_when_quiet(&disk) == before
+        });
+        assert!(nothing_read, "{fstype}: it was not in memory");
     }
 }
 
