@@ -132,7 +132,6 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         "/sys/",
         "/dev/",
         "/run/",
-        "/var/log/",
         "/tmp/",
         "/var/lib/headstart/",
     ];
