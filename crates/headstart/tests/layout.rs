@@ -118,18 +118,7 @@ impl Disk {
             let found = fs::read(path(&self.fs.mount_point(), number)).unwrap();
             assert!(found == contents(number), "file {number}");
         }
-        self.fs.unmount();
-        let checked = Command::new("/sbin/e2fsck")
-            .arg("-fn")
-            .arg(self.fs.image())
-            .output()
-            .unwrap();
-        assert!(
-            checked.status.success(),
-            "{}",
-            String::from_utf8_lossy(&checked.stdout)
-        );
-        self.fs.remount_cold().unwrap();
+        self.fs.check().unwrap();
     }
 }
 

@@ -33,6 +33,10 @@ const LEAST_MEMORY: u64 = 32 << 20;
 /// So many files, or so many bytes, are moved before they are written and compared.
 const BATCH_FILES: usize = 64;
 const BATCH_BYTES: u64 = 32 << 20;
+/// What the room is called that has the old contents of files which are not what they were.
+const RESCUE: &str = "headstart-layout-rescue";
+/// So many keys are named in what is kept.
+const NAMED: usize = 20;
 /// So often a move is tried again.
 const ATTEMPTS: u32 = 5;
 /// Bytes that are read at once to compare.
@@ -78,7 +82,10 @@ pub fn apply(
     }
     kernel_is_safe().map_err(anyhow::Error::msg)?;
     let turn = Turn::take(store)?;
-    let names: Vec<String> = keys.iter().map(|key| key.key().to_string()).collect();
+    let mut names: Vec<String> = keys.iter().take(NAMED).map(|key| key.key().to_string()).collect();
+    if keys.len() > NAMED {
+        names.push(format!("and {} more", keys.len() - NAMED));
+    }
     // Where it is refused the work is done all the same.
     let _ = set_nice(19);
     let _ = set_io(Priority::Idle);
@@ -188,19 +195,31 @@ impl Work<'_> {
                 Ok(Err(why)) => self.leave(why),
                 Err(halt) => {
                     // What was moved before is compared all the same.
-                    self.compare(&mut moved)?;
+                    self.compare(&mut moved, &volume, &donor)?;
                     return Err(halt);
                 }
             }
             from += item.bytes();
             if moved.is_full() {
-                self.compare(&mut moved)?;
+                self.compare(&mut moved, &volume, &donor)?;
             }
         }
-        self.compare(&mut moved)?;
+        self.compare(&mut moved, &volume, &donor)?;
+        if let Some(halt) = self.halt() {
+            return Err(halt);
+        }
         let after = self.measure(&mounts)?;
         self.note(|kept| kept.after = after);
         Ok(None)
+    }
+
+    /// Why it ends here, if it does.
+    fn halt(&self) -> Option<Halt> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Some(Halt::Asked);
+        }
+        let short = memory().is_ok_and(|memory| memory.available < LEAST_MEMORY);
+        short.then_some(Halt::NoMemory)
     }
 
     fn note(&mut self, change: impl FnOnce(&mut Kept)) {
@@ -248,14 +267,16 @@ impl Work<'_> {
         if moves.is_empty() {
             return Ok(Err("no whole page of it lies in one piece".into()));
         }
+        // Written and so protected from writes, a page that a program has mapped tells of its next write by the file's time.
+        file.file().sync_data()?;
         let before = sums(&file, &moves)?;
         let mut done = Vec::new();
         for one in &moves {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(Halt::Asked);
-            }
-            if memory().is_ok_and(|memory| memory.available < LEAST_MEMORY) {
-                return Err(Halt::NoMemory);
+            match self.halt() {
+                Some(halt) if done.is_empty() => return Err(halt),
+                // What was moved of it is compared first.
+                Some(_) => break,
+                None => {}
             }
             match attempt(&file, volume, donor, one) {
                 Ok(()) => done.push(*one),
@@ -274,14 +295,21 @@ impl Work<'_> {
         }))
     }
 
-    /// Writes what was moved to the device, reads it back from there, and compares. The donor still has the old places.
-    fn compare(&mut self, batch: &mut Batch) -> Result<(), Halt> {
+    /// Writes what was moved to the device, reads it back from there, and compares. The donor still has the old places; where the
+    /// contents differ it stays as a file, for it has what they were.
+    fn compare(&mut self, batch: &mut Batch, volume: &Volume, donor: &Donor) -> Result<(), Halt> {
         // The first of them commits what was moved of all.
         for moved in &batch.files {
             moved.file.file().sync_all()?;
         }
         for moved in batch.files.drain(..) {
-            match moved.compare()? {
+            let compared = moved.compare().map_err(|error| match donor.keep(volume, RESCUE) {
+                Ok(()) => error.context(format!(
+                    "what was moved is also in {RESCUE} at the root of its file system"
+                )),
+                Err(failed) => error.context(format!("{RESCUE} cannot be kept: {failed}")),
+            });
+            match compared? {
                 Ok(bytes) => self.note(|kept| {
                     kept.files += 1;
                     kept.bytes += bytes;

@@ -8,6 +8,8 @@ use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
 use headstart_model::{Key, Profile};
 use headstart_session::machine::{Costs, Measure, snapshot};
 use headstart_store::{KeyDir, Store};
+use headstart_system::ext4::moving::Volume;
+use headstart_system::mounts::MountTable;
 use headstart_system::testing::{LoopFs, Spec, can_mount};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -177,18 +179,7 @@ impl Disk {
             let found = fs::read(path(&self.at(), number)).unwrap();
             assert!(found == contents(number, size(number)), "file {number}");
         }
-        self.fs.unmount();
-        let checked = Command::new("/sbin/e2fsck")
-            .arg("-fn")
-            .arg(self.fs.image())
-            .output()
-            .unwrap();
-        assert!(
-            checked.status.success(),
-            "{}",
-            String::from_utf8_lossy(&checked.stdout)
-        );
-        self.fs.remount_cold().unwrap();
+        self.fs.check().unwrap();
     }
 }
 
@@ -414,4 +405,22 @@ fn a_second_mover_is_refused_and_a_killed_one_is_told() {
         "left":{}}]"#;
     fs::write(state.path().join("layout.json"), kept).unwrap();
     assert_eq!(status(&store).unwrap()[0].state, State::Interrupted);
+}
+
+/// Where contents are not what they were, the room stays as a file; that takes a faulty kernel or disk, so only the keeping is tested.
+#[test]
+fn room_that_is_kept_is_a_file_for_root_alone() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(&[], 768 << 20);
+    let mounts = MountTable::read().unwrap();
+    let volume = Volume::open(&mounts, &disk.at(), &disk.fs.node()).unwrap();
+    let donor = volume.donor(1 << 20).unwrap();
+    donor.keep(&volume, "rescue").unwrap();
+    assert!(donor.keep(&volume, "rescue").is_err(), "nothing is written over");
+    drop((donor, volume));
+    let kept = fs::metadata(disk.at().join("rescue")).unwrap();
+    assert_eq!((kept.len(), kept.mode() & 0o777, kept.uid()), (1 << 20, 0o600, 0));
+    disk.check();
 }

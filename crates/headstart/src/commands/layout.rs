@@ -75,7 +75,12 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         progress.tell(&underway(kept));
     })?;
     drop(progress);
-    for key in &keys {
+    let planned = if moved.iter().any(|kept| kept.files > 0) {
+        &keys[..]
+    } else {
+        &[]
+    };
+    for key in planned {
         plan_again(store, key, tell)?;
     }
     of.output_form.print(&moved, || kept_text(&moved, now_unix_ns()))

@@ -163,6 +163,15 @@ pub struct Donor {
 }
 
 impl Donor {
+    /// Gives it a name at the root of its file system, so that it stays: an ordinary file that root alone may read. Fails if there
+    /// is something of that name.
+    pub fn keep(&self, volume: &Volume, name: &str) -> io::Result<()> {
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = rustix::fs::AtFlags::SYMLINK_FOLLOW;
+        rustix::fs::linkat(rustix::fs::CWD, own, &volume.root, name, flags)?;
+        Ok(rustix::fs::fsync(&self.file)?)
+    }
+
     /// Where it is, by offset in the donor.
     pub fn room(&self) -> &[Extent] {
         &self.room

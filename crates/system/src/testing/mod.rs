@@ -171,6 +171,13 @@ impl LoopFs {
         self.device = None;
     }
 
+    /// Unmounts an ext2/3/4, has it checked, and mounts it cold; what is wrong with it is the error.
+    pub fn check(&mut self) -> io::Result<()> {
+        self.unmount();
+        run(Command::new("/sbin/e2fsck").arg("-fn").arg(self.image()))?;
+        self.remount_cold()
+    }
+
     /// What was read from the device until now.
     pub fn reads(&self) -> Reads {
         let name = self.node().file_name().map(OsStr::to_owned).unwrap_or_default();
