@@ -5,10 +5,11 @@
 //! Whatever fails, each file is whole, in its old or its new place.
 
 use crate::kept::{Kept, State, Turn};
+use crate::moves::{Move, moves};
 use crate::order::{Item, Order, Prediction, unless_worthwhile};
 use anyhow::{Context, Result};
-use headstart_model::machine::{Extent, Machine};
-use headstart_model::{FilePath, PageRange};
+use headstart_model::FilePath;
+use headstart_model::machine::Machine;
 use headstart_session::now_unix_ns;
 use headstart_store::{KeyDir, Store};
 use headstart_system::ext4::moving::{Donor, Movable, Volume, kernel_is_safe};
@@ -263,7 +264,7 @@ impl Work<'_> {
         };
         let extents = file.extents()?;
         let page = u64::from(self.machine.page_size);
-        let moves = moves(item, &extents, donor.room(), from, page);
+        let moves = moves(&item.ranges, item.facts.size, &extents, donor.room(), from, page);
         if moves.is_empty() {
             return Ok(Err("no whole page of it lies in one piece".into()));
         }
@@ -290,6 +291,7 @@ impl Work<'_> {
         Ok(Ok(Moved {
             path: item.facts.path.clone(),
             file,
+            whole: done.len() == moves.len(),
             moves: done,
             before,
         }))
@@ -310,10 +312,17 @@ impl Work<'_> {
                 Err(failed) => error.context(format!("{RESCUE} cannot be kept: {failed}")),
             });
             match compared? {
-                Ok(bytes) => self.note(|kept| {
-                    kept.files += 1;
-                    kept.bytes += bytes;
-                }),
+                Ok(bytes) => {
+                    self.note(|kept| {
+                        kept.files += u64::from(moved.whole);
+                        kept.bytes += bytes;
+                    });
+                    if !moved.whole {
+                        self.leave(
+                            "a part of it stays: the kernel does not move it, or the work was stopped".into(),
+                        );
+                    }
+                }
                 Err(why) => self.leave(why),
             }
         }
@@ -363,7 +372,7 @@ fn attempt(file: &Movable, volume: &Volume, donor: &Donor, one: &Move) -> io::Re
                 file.file().sync_all()?;
                 forget(file, &rest);
                 std::thread::sleep(Duration::from_millis(1 << busy));
-                let moved = lies(&file.extents()?, &rest);
+                let moved = rest.done(&file.extents()?);
                 if moved >= rest.length {
                     return Ok(());
                 }
@@ -377,18 +386,6 @@ fn attempt(file: &Movable, volume: &Volume, donor: &Donor, one: &Move) -> io::Re
             other => return other,
         }
     }
-}
-
-/// So many bytes of a move, from its start on, lie where it takes them, by the extents of the file.
-fn lies(extents: &[Extent], one: &Move) -> u64 {
-    let found = extents.iter().find(|extent| {
-        extent.logical <= one.start
-            && one.start < extent.logical + extent.length
-            && extent.physical + (one.start - extent.logical) == one.physical
-    });
-    found.map_or(0, |extent| {
-        (extent.logical + extent.length - one.start).min(one.length)
-    })
 }
 
 /// What is read next comes from the device, but for pages that a program has mapped.
@@ -424,6 +421,8 @@ struct Moved {
     path: FilePath,
     file: Movable,
     moves: Vec<Move>,
+    /// Whether these are all that were to be made.
+    whole: bool,
     /// Checksums of the data before, of these moves and those that were not made.
     before: Vec<[u8; 32]>,
 }
@@ -446,71 +445,11 @@ impl Moved {
             self.path
         );
         let now = self.file.extents()?;
-        Ok(match self.moves.iter().all(|one| lies(&now, one) == one.length) {
+        Ok(match self.moves.iter().all(|one| one.done(&now) == one.length) {
             true => Ok(bytes),
             false => Err("it does not lie where it was moved to".into()),
         })
     }
-}
-
-/// One extent, or the part of it that fits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Move {
-    /// Offset in the file.
-    start: u64,
-    /// Offset in the donor.
-    to: u64,
-    /// Bytes.
-    length: u64,
-    /// Where it lies on the device then.
-    physical: u64,
-}
-
-/// The moves of a file's ranges to the donor's offset `from` and after it. A page that lies in two extents stays, as do holes;
-/// what is behind them keeps its place in the order.
-fn moves(item: &Item, extents: &[Extent], room: &[Extent], from: u64, page: u64) -> Vec<Move> {
-    let end_of_file = item.facts.size.next_multiple_of(page);
-    let mut moves = Vec::new();
-    let mut base = from;
-    for range in &item.ranges {
-        for extent in extents {
-            let extent_end = extent.logical.saturating_add(extent.length);
-            // The last block of a file may end before its last page does.
-            let end = if extent_end >= item.facts.size {
-                end_of_file
-            } else {
-                extent_end / page * page
-            };
-            let part = PageRange {
-                start: range.start.max(extent.logical.next_multiple_of(page)),
-                end: range.end.min(end),
-            };
-            if part.start >= part.end {
-                continue;
-            }
-            let to = base + (part.start - range.start);
-            for piece in room {
-                let start = to.max(piece.logical);
-                let end = (to + part.pages()).min(piece.logical + piece.length);
-                // Pieces of the room begin and end anywhere in a page where blocks are smaller.
-                let (start, end) = (start.next_multiple_of(page), end / page * page);
-                if start < end {
-                    let in_file = part.start + (start - to);
-                    let length = (end - start).min(extent_end.saturating_sub(in_file));
-                    if length > 0 {
-                        moves.push(Move {
-                            start: in_file,
-                            to: start,
-                            length,
-                            physical: piece.physical + (start - piece.logical),
-                        });
-                    }
-                }
-            }
-        }
-        base += range.pages();
-    }
-    moves
 }
 
 /// A checksum of the data of each move.

@@ -7,6 +7,7 @@
 mod apply;
 mod kept;
 mod keys;
+mod moves;
 mod order;
 mod show;
 
