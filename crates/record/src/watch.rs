@@ -505,14 +505,18 @@ impl Starts {
     fn begin(&mut self, seen: StartSeen, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
         let exec = seen.exec;
         let slot = slot_of(seen.number);
-        // What a recorded start executed while nobody had answered yet is part of it, though the kernel did not know.
+        // What a recorded start executed while nobody had answered yet is part of it, though the kernel did not know; unless it is apart.
         let owner = self.part_of[slot_of(seen.before)];
-        if let Some(recording) = self.slots[owner].as_mut().filter(|r| r.has(seen.before)) {
-            recording.parts.push(seen.number);
-            recording.builder.push(Event::Exec(exec));
-            self.part_of[slot] = owner;
-            self.control.record(seen.number);
-            return;
+        match self.slots[owner].as_mut().filter(|r| r.has(seen.before)) {
+            Some(recording) if seen.apart => recording.is_left_by(exec.pid, exec.time_ns),
+            Some(recording) => {
+                recording.parts.push(seen.number);
+                recording.builder.push(Event::Exec(exec));
+                self.part_of[slot] = owner;
+                self.control.record(seen.number);
+                return;
+            }
+            None => {}
         }
         let noticed = Noticed {
             number: seen.number,
@@ -584,6 +588,14 @@ impl Recording {
     /// Whether this is its number, or that of a part of it.
     fn has(&self, number: u32) -> bool {
         number != 0 && (self.number == number || self.parts.contains(&number))
+    }
+
+    /// A process of it is of another start from now on.
+    fn is_left_by(&mut self, pid: u32, time_ns: u64) {
+        if pid == self.pid {
+            self.status = Some(0);
+        }
+        self.builder.push(Event::Exit { time_ns, pid });
     }
 
     fn has_ended(&mut self, now: Instant) -> Option<EndReason> {

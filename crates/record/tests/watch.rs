@@ -9,6 +9,8 @@ use headstart_record::{Answer, Noticed, Recorded, Standing, Watch};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -158,6 +160,82 @@ fn a_start_is_recorded_from_its_first_instant_to_the_end_of_its_tree() {
     let executables: Vec<String> = trace.processes.iter().map(|p| p.executable.to_string()).collect();
     assert_eq!(executables[0], shell.to_string_lossy());
     assert!(executables[1].ends_with("/cat"), "{executables:?}");
+}
+
+/// A control group of the unified hierarchy; it goes with the value.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> Group {
+        // The only hierarchy, or that beside those of version 1.
+        let unified = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+        let root = unified
+            .map(Path::new)
+            .into_iter()
+            .find(|root| root.join("cgroup.controllers").exists());
+        let root = root.expect("the unified hierarchy of control groups: this test needs it");
+        let group = root.join(format!("headstart-test-{}", std::process::id()));
+        fs::create_dir(&group).unwrap();
+        Group(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A process that has ended may be on its way out.
+        let begun = Instant::now();
+        while fs::remove_dir(&self.0).is_err() && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn what_is_executed_in_another_control_group_is_a_start_of_its_own() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (shell, one, two) = (disk.join("sh"), program(&disk, "one"), program(&disk, "two"));
+    fs::copy("/bin/sh", &shell).unwrap();
+    let (a, b, c) = (file(&disk, "a", 40), file(&disk, "b", 20), file(&disk, "c", 7));
+    let mut watched = Watched::below(&disk);
+    let group = Group::new();
+    // As `systemd-run --scope` does, and whoever logs somebody in.
+    let script = format!(
+        "cat {a}; read line; (echo 0 >{group}/cgroup.procs; exec {one} {b}); {two} {c}; exit 0",
+        a = a.display(),
+        b = b.display(),
+        c = c.display(),
+        one = one.display(),
+        two = two.display(),
+        group = group.0.display(),
+    );
+    let mut child = Command::new(&shell)
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    watched.for_a_while();
+    assert_eq!(watched.watch.recorded(), 1);
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    watched.until_ended(2);
+    let noticed: Vec<&Path> = watched
+        .noticed
+        .iter()
+        .map(|noticed| Path::new(std::ffi::OsStr::from_bytes(noticed.path.as_ref().unwrap())))
+        .collect();
+    assert_eq!(noticed, [&*shell, &*one]);
+    for trace in watched.traces() {
+        let whose = trace.processes[0].executable.to_string();
+        let seen = [&a, &b, &c].map(|path| of_file(&trace, path));
+        match whose == one.to_string_lossy() {
+            true => assert_eq!(seen, [0, 20, 0], "{whose}"),
+            false => assert_eq!(seen, [40, 0, 7], "{whose}"),
+        }
+    }
 }
 
 #[test]
@@ -411,4 +489,42 @@ fn more_starts_than_there_are_slots_are_counted_and_all_slots_are_given_again() 
         assert!((1..=32).contains(&watched.ended.len()), "{}", watched.ended.len());
         assert_eq!(watched.watch.recorded(), 0);
     }
+}
+
+#[test]
+fn one_user_leaves_slots_to_the_others() {
+    if !can_record() {
+        return;
+    }
+    let (lab, disk, _) = Lab::with_disk("ext4");
+    for dir in [&lab.dir, &disk] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let (one, a) = (program(&disk, "one"), file(&disk, "a", 4));
+    let mut watched = Watched::below(&disk);
+    assert!(start(&one, &[&a]).wait().unwrap().success());
+    watched.until_ended(1);
+    let program = watched.noticed[0].program;
+    watched.watch.set_standing(program, Standing::Known).unwrap();
+    (watched.noticed, watched.ended) = Default::default();
+    // Nobody drains meanwhile.
+    let nobodys = || {
+        Command::new(&one)
+            .arg(&a)
+            .stdout(Stdio::null())
+            .uid(65534)
+            .gid(65534)
+            .spawn()
+            .unwrap()
+    };
+    let children: Vec<_> = (0..50).map(|_| nobodys()).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let mut child = start(&one, &[&a]);
+    assert!(child.wait().unwrap().success());
+    watched.for_a_while();
+    let pids: Vec<u32> = watched.noticed.iter().map(|noticed| noticed.pid).collect();
+    assert!(pids.contains(&child.id()), "{} others", pids.len());
+    assert!(pids.len() <= 25, "{}", pids.len());
 }

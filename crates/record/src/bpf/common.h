@@ -71,6 +71,10 @@ struct {
 	u32 numbers[SLOTS];
 	/* By slot, whether user space has said that it is recorded. Until then what it executes is asked about, too. */
 	u32 answered[SLOTS];
+	/* By slot, the control group in which the start began; 0: whichever it is in. */
+	u64 cgroups[SLOTS];
+	/* By slot, whose start it is: a user's number. */
+	u32 users[SLOTS];
 } starts SEC(".data.starts") = {};
 
 #define ENDED (~0U)

@@ -139,7 +139,9 @@ struct record_start {
 	u64 executable; /* the same for whatever the executable is given to do */
 	u64 cgroup;
 	u32 start; /* its number, of which the lowest bits are its slot */
-	u32 before; /* the start that the process belonged to, and about which nothing was answered yet; 0: none */
+	u32 before; /* the start that the process belonged to; 0: none */
+	u32 apart; /* not 0: the process has left that start; 0: about that one nothing was answered yet */
+	u32 unused;
 	struct place place;
 };
 

@@ -3,7 +3,8 @@
  * Scope watch: which executions begin a start. A process of a start that is recorded stays with it, and so do those that
  * it forks; any other execution takes a slot and is a start of its own, unless a standing says that it is not worth one.
  * What a process executes before user space has answered is told as a start, too, and of which one it was: a program that
- * only starts another has no start, and the other must not be lost with it.
+ * only starts another has no start, and the other must not be lost with it. What it executes in another control group than
+ * the start's is a start of its own: a service or a desktop has started a program apart (systemd-run --scope, a login).
  */
 #ifndef WATCH_H
 #define WATCH_H
@@ -99,18 +100,37 @@ __noinline u64 what_it_does(u64 h)
 
 /*
  * Slots that starts of programs of which nothing is known may take: the others are left to those that are known, however many new
- * ones somebody starts.
+ * ones somebody starts. And slots that starts of one user may take, who is not root: the others are left to other users.
  */
 #define SLOTS_OF_UNKNOWN (SLOTS / 4 * 3)
+#define SLOTS_OF_A_USER (SLOTS / 4 * 3)
+
+/* 1 for 0, and 0 for all else: without a branch, each of which would be twice as many states in a loop. */
+static __always_inline u64 is_zero(u32 x)
+{
+	return ((u64)x - 1) >> 63;
+}
+
+/* The slots that starts of a user have. */
+__noinline u32 slots_of(u32 user)
+{
+	u64 taken = 0;
+
+	for (u32 i = 0; i < SLOTS; i++)
+		taken += is_zero(*(volatile u32 *)&starts.users[i] ^ user) & ~is_zero(*(volatile u32 *)&starts.numbers[i]);
+	return taken;
+}
 
 /*
- * Takes one of the first `most` slots for a start and gives its number; 0: all of them are taken. A function that the verifier looks
- * at by itself: amid the branches of watch_exec the loop would be too many states.
+ * Takes one of the first `most` slots for a start of a user and gives its number; 0: all of them are taken. A function that the verifier
+ * looks at by itself: amid the branches of watch_exec the loop would be too many states.
  */
-__noinline u32 take_slot(u32 most)
+__noinline u32 take_slot(u32 most, u32 user)
 {
 	u32 generation = __sync_fetch_and_add(&starts.generation, 1) & 0x3ffffff;
 
+	if (user && slots_of(user) >= SLOTS_OF_A_USER)
+		return 0;
 	for (u32 i = 0; i < SLOTS; i++) {
 		u32 number = (generation + 1) * SLOTS + i;
 
@@ -120,6 +140,7 @@ __noinline u32 take_slot(u32 most)
 			continue;
 		if (!__sync_val_compare_and_swap(&starts.numbers[i], 0, number)) {
 			__sync_fetch_and_add(&starts.active, 1);
+			*(volatile u32 *)&starts.users[i] = user;
 			return number;
 		}
 	}
@@ -133,7 +154,7 @@ static __always_inline void give_back(u32 number)
 }
 
 /* Tells of a start, and wakes who waits for one. In the upper half of its number is that of the one before. */
-__noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers)
+__noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers, u32 apart)
 {
 	const struct file *file = (const void *)address;
 	struct scratch *s = take_scratch();
@@ -151,6 +172,8 @@ __noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers)
 	r->cgroup = bpf_get_current_cgroup_id();
 	r->start = numbers;
 	r->before = numbers >> 32;
+	r->apart = apart;
+	r->unused = 0;
 	at += place(&r->place, s, at, (u64)BPF_CORE_READ(file, f_path.dentry), (u64)BPF_CORE_READ(file, f_path.mnt));
 	if (at <= sizeof(s->bytes))
 		error = bpf_ringbuf_output(&ring, s->bytes, at, BPF_RB_FORCE_WAKEUP);
@@ -165,8 +188,9 @@ __noinline int watch_exec(u64 address)
 	const struct inode *inode = BPF_CORE_READ((const struct file *)address, f_path.dentry, d_inode);
 	u32 tgid = current_tgid(), namespace = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum), number;
 	u64 *of = bpf_map_lookup_elem(&listed, &tgid), *until;
-	u64 executable, program, mark, before = 0;
-	u32 most = SLOTS_OF_UNKNOWN;
+	u64 executable, program, mark, before = 0, cgroup = bpf_get_current_cgroup_id();
+	u32 most = SLOTS_OF_UNKNOWN, apart = 0;
+	bool foreign = namespace != starts.namespaces[0] && namespace != starts.namespaces[1];
 
 	if (stopped || (of && *of == OURS))
 		return LEAVE;
@@ -177,14 +201,18 @@ __noinline int watch_exec(u64 address)
 		return LEAVE;
 	}
 	if (of && is_recorded(*of)) {
-		if (*(volatile u32 *)&starts.answered[*of & (SLOTS - 1)])
+		u32 slot = *of & (SLOTS - 1);
+		u64 began_in = *(volatile u64 *)&starts.cgroups[slot];
+
+		apart = !foreign && began_in && began_in != cgroup;
+		if (!apart && *(volatile u32 *)&starts.answered[slot])
 			return JOINED;
 		before = *of;
 	}
 	/* What is in no directory any more nobody starts again. */
 	if (!BPF_CORE_READ(inode, i_nlink) || !current_number())
 		return LEAVE;
-	if (namespace != starts.namespaces[0] && namespace != starts.namespaces[1]) {
+	if (foreign) {
 		__sync_fetch_and_add(&starts.foreign, 1);
 		return LEAVE;
 	}
@@ -209,14 +237,15 @@ __noinline int watch_exec(u64 address)
 		}
 		__sync_fetch_and_add(&starts.unknown_left, -1);
 	}
-	number = take_slot(most);
+	number = take_slot(most, bpf_get_current_uid_gid());
 	if (!number) {
 		__sync_fetch_and_add(&starts.without_slot, 1);
 		return LEAVE;
 	}
 	mark = number;
-	if (bpf_map_update_elem(&listed, &tgid, &mark, BPF_ANY) || 
-	    send_start(address, program, executable, before << 32 | number)) {
+	*(volatile u64 *)&starts.cgroups[number & (SLOTS - 1)] = cgroup;
+	if (bpf_map_update_elem(&listed, &tgid, &mark, BPF_ANY) ||
+	    send_start(address, program, executable, before << 32 | number, apart)) {
 		give_back(number);
 		__sync_fetch_and_add(&starts.without_slot, 1);
 		return LEAVE;

@@ -161,6 +161,9 @@ const WITHOUT_TURN: usize = 6;
 const FOREIGN: usize = 7;
 const NUMBERS: usize = 8;
 const ANSWERED: usize = NUMBERS + SLOTS;
+/// Two words each.
+const CGROUPS: usize = ANSWERED + SLOTS;
+const USERS: usize = CGROUPS + 2 * SLOTS;
 
 impl Control {
     fn word(&self, index: usize) -> &AtomicU32 {
@@ -186,6 +189,11 @@ impl Control {
         };
         let slot = (0..SLOTS).find(take)?;
         self.word(ACTIVE).fetch_add(1, Ordering::Relaxed);
+        for half in 0..2 {
+            self.word(CGROUPS + 2 * slot + half).store(0, Ordering::Relaxed);
+        }
+        // Whoever asks for operations has a bound of its own.
+        self.word(USERS + slot).store(0, Ordering::Relaxed);
         self.record(number(slot));
         Some(number(slot))
     }

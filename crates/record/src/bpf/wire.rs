@@ -153,8 +153,10 @@ pub(crate) enum Watched {
 /// A start has begun: a process runs an executable.
 pub(crate) struct StartSeen {
     pub number: u32,
-    /// The start that the process belonged to, and about which nothing was answered then; 0 if there is none.
+    /// The start that the process belonged to; 0 if there is none.
     pub before: u32,
+    /// Whether the process has left that start; if not, nothing was answered about that one then.
+    pub apart: bool,
     pub program: u64,
     pub executable: u64,
     pub cgroup: u64,
@@ -169,6 +171,8 @@ struct StartRecord {
     cgroup: u64,
     start: u32,
     before: u32,
+    apart: u32,
+    _unused: u32,
     place: PlaceRecord,
 }
 
@@ -182,6 +186,7 @@ pub(super) fn decode_watched(record: &[u8]) -> Option<Watched> {
             Watched::Start(StartSeen {
                 number: r.start,
                 before: r.before,
+                apart: r.apart != 0,
                 program: r.program,
                 executable: r.executable,
                 cgroup: r.cgroup,

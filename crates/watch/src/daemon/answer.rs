@@ -35,6 +35,9 @@ const GONE: Duration = Duration::from_secs(1);
 /// So many starts are read ahead at a time. Each has some threads of its own, and a device that serves more serves none well.
 const REPLAYS: usize = 8;
 
+/// And so many of one user, who is not root: the others are left to other users.
+const REPLAYS_OF_A_USER: usize = 6;
+
 /// What is known of the machine's programs, and what is done for those that start.
 pub(super) struct Answering {
     pub(super) watch: Watch,
@@ -315,8 +318,9 @@ impl Judge {
         let (Decision::Replay, Some(plan)) = (&prepared.decision, &prepared.plan) else {
             return (prepared.decision.mode(), None);
         };
-        let replays = self.active.values().filter(|active| active.replays()).count();
-        if replays >= REPLAYS {
+        let under_way = || self.active.values().filter(|active| active.replays());
+        let theirs = under_way().filter(|active| active.uid == uid).count();
+        if under_way().count() >= REPLAYS || uid != 0 && theirs >= REPLAYS_OF_A_USER {
             return (Mode::Control, None);
         }
         // Its threads are not to come before others.
