@@ -19,7 +19,7 @@ FOR_MACHINE := $(if $(CROSS),LIBBPF_SYS_LIBRARY_PATH=/usr/lib/$(MACHINE)-linux-g
 export ARCH
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages build build-lab build-static check lint man install-files deb rpm test-packages test-packages-vm test test-all test-kernels \
+.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 build build-lab build-static check lint man install-files deb rpm test-packages test-packages-vm test-arm64 test-reproducible test test-all test-kernels \
 	test-debian13 audit fuzz fuzz-structured demo bench measure install clean
 
 all: build
@@ -34,10 +34,12 @@ TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount
 PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm rpmlint python3
 KERNEL_PACKAGES := qemu-system-x86 qemu-utils ovmf mtools fdisk busybox-static cpio jq kmod xz-utils blktrace
 
+ARM64_PACKAGES := qemu-system-arm qemu-efi-aarch64 qemu-user-static binfmt-support
+
 deps: deps-build deps-test
 
-deps-build deps-test deps-kernels deps-packages:
-	@packaging/debian-deps $(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
+deps-build deps-test deps-kernels deps-packages deps-arm64:
+	@packaging/debian-deps $(if $(filter deps-arm64,$@),$(ARM64_PACKAGES))$(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
 
 # What building for the other machine takes. Debian's Rust has its library in a package, rustup's fetches its own.
 deps-cross: deps-build
@@ -105,9 +107,19 @@ test-packages: deps-test deb rpm
 	packaging/check
 	tests/packages/run $(SUITES)
 
-# What the .deb does in virtual machines of the SUITES that boot by GRUB: some half an hour each. Not in test-all yet: see CONTRIBUTING.md.
+# Whether another build of the same commit, in another directory, gives the same packages, bit by bit.
+test-reproducible: deps-packages deb rpm
+	tests/packages/twice
+
+# What the .deb does in virtual machines, some quarter of an hour each: MACHINES is a list, see tests/packages/disk. Not in test-all yet: see
+# CONTRIBUTING.md. Those with another processor take as long again.
+MACHINES ?= bookworm trixie bookworm+guarded+var trixie+guarded+var bookworm+luks trixie+luks bookworm+dracut trixie+dracut+systemd-boot
 test-packages-vm: deps-test deps-kernels deb
-	tests/packages/vm $(SUITES)
+	tests/packages/vm $(MACHINES)
+
+test-arm64: deps-test deps-kernels deps-arm64
+	$(MAKE) deb ARCH=arm64
+	tests/packages/vm trixie+arm64
 
 # ---- proving --------------------------------------------------------------------------------------------------------
 # A test that cannot be made here, for want of root or of a kernel feature, fails and names what is missing;
@@ -127,7 +139,7 @@ lint: deps-build deps-test
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
 	shellcheck .ci/run fuzz/run lab/measure packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image \
 		packaging/rpm tests/audit tests/acceptance/run tests/debian13/run tests/debian13/inside tests/kernels/run tests/packages/run tests/packages/repack \
-		tests/packages/disk tests/packages/vm
+		tests/packages/disk tests/packages/vm tests/packages/twice
 	shellcheck -s sh packaging/debian/headstart.p* tests/packages/guest
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
 	mandoc -T lint -W warning docs/man/*.[58]
@@ -137,7 +149,7 @@ test: check build
 
 # What takes longer too: 200 kills, thirty starts, six minutes of each fuzzer, all kernels, and the tests on Debian 13.
 test-all: export HEADSTART_TESTS_LONG = 1
-test-all: test test-kernels test-packages
+test-all: test test-kernels test-packages test-reproducible
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run --ignored
 	$(CARGO) test -j$(JOBS) --locked -p headstart-report --test export -- --ignored
 	fuzz/run 360
