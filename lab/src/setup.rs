@@ -191,6 +191,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("warm", include_str!("../setups/warm.toml")),
     ("headstart", include_str!("../setups/headstart.toml")),
     ("daemon", include_str!("../setups/daemon.toml")),
+    ("daemon-hold", include_str!("../setups/daemon-hold.toml")),
     ("before", include_str!("../setups/before.toml")),
     ("list", include_str!("../setups/list.toml")),
     ("list-before", include_str!("../setups/list-before.toml")),

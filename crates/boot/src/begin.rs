@@ -8,11 +8,10 @@ use crate::decision;
 use crate::last::Place;
 use crate::replays::Replays;
 use crate::this_boot::RUN;
-use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
 use headstart_session::decide::Decision;
-use headstart_session::plan_of;
+use headstart_session::{plan_of, waits_on_one_head};
 use headstart_store::{Store, StoreError};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -108,19 +107,9 @@ fn cannot_take(error: &StoreError) -> String {
 }
 
 /// The longest that anybody waits for a replay of this plan: three minutes only where a device for which the plan has the boot wait was
-/// measured as one head. What the plan itself says may be a guess.
+/// measured as one head.
 fn longest(store: &Store, plan: &PlanFile) -> Duration {
-    let Ok(plan) = plan.plan() else {
-        return LONGEST_ELSEWHERE;
-    };
-    let is_one_head = |uuid: &[u8; 16]| {
-        let stored = store.device_cost(uuid);
-        stored.is_some_and(|stored| stored.cost.class == DeviceClass::Disk)
-    };
-    let mut waited_for = (0..plan.device_count())
-        .filter_map(|index| plan.device(index))
-        .filter(|device| device.hold > 0);
-    match waited_for.any(|device| is_one_head(&device.uuid)) {
+    match waits_on_one_head(store, plan) {
         true => LONGEST_ON_ONE_HEAD,
         false => LONGEST_ELSEWHERE,
     }
@@ -135,7 +124,7 @@ fn read_only(error: &StoreError) -> bool {
 mod tests {
     use super::*;
     use headstart_model::Key;
-    use headstart_model::machine::Cost;
+    use headstart_model::machine::{Cost, DeviceClass};
     use headstart_model::plan::{PlanDevice, PlanDraft};
     use headstart_store::DeviceCost;
 

@@ -3,9 +3,10 @@
 use crate::Purpose;
 use crate::bypass::{self, alone_ns};
 use crate::decide::{Decision, Known, Warmth, decide};
+use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Resident;
 use headstart_model::plan::PlanFile;
-use headstart_store::{KeyDir, Loaded};
+use headstart_store::{KeyDir, Loaded, Store};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// What is done for a start, and with what.
@@ -107,6 +108,18 @@ fn look(file: &PlanFile) -> (Option<Resident>, Option<Warmth>) {
         resident_pages: if is_cold { 0 } else { sample.resident_pages },
     };
     (Some(resident), (looked_at > 0).then_some(warmth))
+}
+
+/// Whether a start is to wait for a replay of this plan on a device that was measured as one head. What the plan itself says of a device
+/// may be a guess.
+pub fn waits_on_one_head(store: &Store, plan: &PlanFile) -> bool {
+    let Ok(plan) = plan.plan() else { return false };
+    let is_one_head = |uuid: &[u8; 16]| {
+        let stored = store.device_cost(uuid);
+        stored.is_some_and(|stored| stored.cost.class == DeviceClass::Disk)
+    };
+    let mut devices = (0..plan.device_count()).filter_map(|index| plan.device(index));
+    devices.any(|device| device.hold > 0 && is_one_head(&device.uuid))
 }
 
 /// The plan, if it reads anything. That memory has no room for what it would read is told.

@@ -1,6 +1,7 @@
 //! Bounds that a background process sets itself, so that it is the one that fails when something asks too much of it.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::io;
 
 /// Memory of a process that records, learns or plans, bytes. The largest trace, profile and plan that their formats allow
@@ -21,6 +22,15 @@ pub fn bound_memory(bytes: u64) -> io::Result<()> {
         maximum: lower(now.maximum),
     };
     Ok(setrlimit(Resource::Data, bound)?)
+}
+
+/// Gives up CAP_SYS_ADMIN, if this thread has it, and for the threads that it makes: a process that has done what needs it.
+pub fn give_up_administration() -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {
+        set.remove(CapabilitySet::SYS_ADMIN);
+    }
+    Ok(set_capabilities(None, sets)?)
 }
 
 /// Gives back to the kernel what memory the allocator keeps for later (malloc_trim(3)): a service that works now and then

@@ -10,6 +10,7 @@
 
 mod answer;
 mod finish;
+mod hold;
 mod notify;
 mod process;
 mod retain;
@@ -26,6 +27,7 @@ use headstart_session::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
 use headstart_system::priority::set_nice;
+use hold::Guard;
 use notify::Manager;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::OwnedFd;
@@ -47,6 +49,9 @@ const NICE: i32 = -15;
 /// reached. An allocation beyond it ends the daemon, and the service manager starts it anew.
 pub(crate) const MEMORY: u64 = 512 << 20;
 
+/// It begins to serve after this time at the latest, whatever is still to be found out of programs that are to be held.
+const ASKED_ABOUT_WITHIN: Duration = Duration::from_secs(2);
+
 /// What a start must wait for devices at least to be worth learning, as a rule, milliseconds: a replay costs 30 ms of processors, and
 /// saves at best half of what is waited for (`SAVED` of session's bypass).
 pub const LEAST_WAIT_MS: u64 = 50;
@@ -61,6 +66,8 @@ pub struct Options {
     pub least_wait: Duration,
     /// The directory that sums are told in, for who watches machines ([`crate::metrics`]).
     pub metrics: Option<PathBuf>,
+    /// Whether a cold start waits, on a disk with one head, until its replay is ahead of it.
+    pub hold: bool,
     /// Where those who ask are listened to; `None` if nobody is.
     pub control: Option<UnixListener>,
 }
@@ -71,12 +78,19 @@ pub struct Options {
 enum Woken {
     Start = 1,
     Told = 2,
+    Asked = 3,
 }
 
 /// Attaches, and serves until it is told to end (SIGTERM, SIGINT).
 ///
 /// Fails where starts cannot be noticed, and says why.
 pub fn run(mut options: Options) -> Result<()> {
+    // Before this process has a second thread.
+    let guard = options.hold.then(Guard::start);
+    let mut guard = guard.transpose().unwrap_or_else(|error| {
+        log(&format!("starts on disks with one head are not held: {error}"));
+        None
+    });
     let watch = Watch::start()?;
     if let Err(error) = bound_memory(MEMORY) {
         log(&format!("the memory of this process is not bounded: {error}"));
@@ -95,12 +109,18 @@ pub fn run(mut options: Options) -> Result<()> {
     if let Err(error) = options.store.make() {
         log(&format!("nothing new is kept: {error}"));
     }
+    options.hold = guard.is_some();
+    if let Some(guard) = &mut guard {
+        for file in hold::of_all(&options.store, ASKED_ABOUT_WITHIN) {
+            guard.ask_about(file);
+        }
+    }
     let state = Arc::new(State::new(options.store.clone(), Arc::clone(&wake)));
     let finisher = Finisher::start(&options, Arc::clone(&state))?;
     let control = options.control.take();
     let control = control.map(|listener| Control::serve(listener, Arc::clone(&state) as Arc<dyn Service>));
     let control = control.transpose()?;
-    let mut answering = Answering::new(watch, options, Arc::clone(&state), finisher);
+    let mut answering = Answering::new(watch, guard, options, Arc::clone(&state), finisher);
     if let Err(error) = set_nice(NICE) {
         log(&format!("starts are answered no sooner than others run: {error}"));
     }
@@ -166,7 +186,11 @@ fn answer_until(
     let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(&waiting, answering.watch.wait_on(), on(Woken::Start), edge)?;
     epoll::add(&waiting, wake.as_fd(), on(Woken::Told), epoll::EventFlags::IN)?;
-    let mut events = Vec::with_capacity(2);
+    if let Some(guard) = answering.guard() {
+        // Once it is gone its end is closed, and nothing wakes by it any more.
+        epoll::add(&waiting, guard.wait_on(), on(Woken::Asked), epoll::EventFlags::IN)?;
+    }
+    let mut events = Vec::with_capacity(3);
     while !stop.load(Ordering::Relaxed) {
         manager.alive();
         let wait = [answering.wait_at_most(), manager.alive_every()];

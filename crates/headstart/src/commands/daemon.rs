@@ -32,22 +32,23 @@ pub struct Args {
     /// Keep a file of sums in this directory, for the textfile collector of Prometheus [default: as headstart.toml has it].
     #[arg(long, value_name = "DIR")]
     metrics: Option<PathBuf>,
+    /// On a disk with one head, let a cold start wait until its replay is ahead of it, 2 s at most [default: as headstart.toml has it].
+    #[arg(long)]
+    hold: bool,
     /// Do not serve the socket by which `headstart apps` and `headstart op` ask.
     #[arg(long)]
     no_control: bool,
 }
 
 pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
-    let control = match args.no_control {
-        true => None,
-        false => Some(control::listen().context("cannot serve the control socket")?),
-    };
+    let control = (!args.no_control).then(control::listen).transpose();
     let configured = config::read(Path::new(FILE), &mut |line| complain(&line));
     daemon::run(daemon::Options {
         store: store(state)?,
         control_every: args.control_every.unwrap_or(configured.control_every),
         least_wait: Duration::from_millis(args.least_wait),
         metrics: args.metrics.or(configured.metrics),
-        control,
+        hold: args.hold || configured.hold,
+        control: control.context("cannot serve the control socket")?,
     })
 }

@@ -6,6 +6,7 @@
 mod common;
 mod failing;
 mod harness;
+mod holding;
 mod learning;
 mod storms;
 mod together;

@@ -1,6 +1,7 @@
 //! The thread that answers: what is done for each start, as it begins.
 
 use super::finish::{Ended, Finisher};
+use super::hold::{Asked as AboutToStart, Guard};
 use super::process::{Process, tree_of};
 use super::running::Running;
 use super::state::{Asked, State};
@@ -14,7 +15,7 @@ use headstart_record::{Answer, Noticed, Program, Recorded, Standing, Watch};
 use headstart_replay::Replay;
 use headstart_session::decide::Decision;
 use headstart_session::notes::log;
-use headstart_session::{Prepared, Purpose, now_unix_ns, prepare};
+use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
 use headstart_store::Store;
 use headstart_system::priority::set_nice;
 use rustix::time::{ClockId, clock_gettime};
@@ -38,11 +39,19 @@ const REPLAYS: usize = 8;
 /// And so many of one user, who is not root: the others are left to other users.
 const REPLAYS_OF_A_USER: usize = 6;
 
+/// How often it is looked whether one that is held has waited long enough.
+const LOOK_AT_HELD_EVERY: Duration = Duration::from_millis(2);
+
+/// One that was held is noticed within this time after it began to wait, or it was no start.
+const NOTICED: Duration = Duration::from_secs(5);
+
 /// What is known of the machine's programs, and what is done for those that start.
 pub(super) struct Answering {
     pub(super) watch: Watch,
     judge: Judge,
     finisher: Finisher,
+    /// Who holds starts, where they are held.
+    guard: Option<Guard>,
 }
 
 struct Judge {
@@ -54,6 +63,8 @@ struct Judge {
     state: Arc<State>,
     /// Starts that are recorded, by number.
     active: HashMap<u32, Active>,
+    /// Starts that were held and have not been noticed yet.
+    held: Vec<Held>,
     running: Running,
     /// What was found out while the watch was busy, and is to be told it.
     standings: Vec<(Program, Standing)>,
@@ -80,13 +91,31 @@ struct Active {
     warm: bool,
     replaying: Option<(Replay, PlanFile)>,
     origin_unix_ns: u64,
+    /// How long it was held before it began.
+    held: Duration,
+}
+
+/// A start that is about to begin.
+struct Held {
+    pid: u32,
+    since: Instant,
+    /// By what number the guard has it, while it waits.
+    waits: Option<u64>,
+    active: Active,
 }
 
 impl Answering {
-    pub(super) fn new(watch: Watch, options: Options, state: Arc<State>, finisher: Finisher) -> Answering {
+    pub(super) fn new(
+        watch: Watch,
+        guard: Option<Guard>,
+        options: Options,
+        state: Arc<State>,
+        finisher: Finisher,
+    ) -> Answering {
         Answering {
             watch,
             finisher,
+            guard,
             judge: Judge {
                 own: std::env::current_exe()
                     .ok()
@@ -96,6 +125,7 @@ impl Answering {
                 least_wait: options.least_wait,
                 state,
                 active: HashMap::new(),
+                held: Vec::new(),
                 running: Running::default(),
                 standings: Vec::new(),
             },
@@ -104,11 +134,19 @@ impl Answering {
 
     /// How soon there is something to do even if nothing happens.
     pub(super) fn wait_at_most(&self) -> Option<Duration> {
-        self.watch.wait_at_most()
+        let waits = self.judge.held.iter().any(|held| held.waits.is_some());
+        let look = waits.then_some(LOOK_AT_HELD_EVERY);
+        self.watch.wait_at_most().into_iter().chain(look).min()
+    }
+
+    /// Who holds starts, where they are held.
+    pub(super) fn guard(&self) -> Option<&Guard> {
+        self.guard.as_ref()
     }
 
     /// Answers what has begun, and has finished what has ended.
     pub(super) fn work(&mut self) -> Result<()> {
+        self.hold();
         let judge = &mut self.judge;
         let ended = self.watch.drain(&mut |start| judge.answer(start))?;
         for recorded in ended {
@@ -131,6 +169,33 @@ impl Answering {
         Ok(())
     }
 
+    /// Holds who is about to start a program that is to be held, and lets go who has waited long enough.
+    fn hold(&mut self) {
+        let to_ask_about = self.judge.state.to_ask_about();
+        let Some(guard) = &mut self.guard else { return };
+        for file in to_ask_about {
+            guard.ask_about(file);
+        }
+        while let Some(asked) = guard.next() {
+            match self.judge.about_to_start(&asked) {
+                true => guard.hold(asked.id),
+                false => guard.leave(asked.id),
+            }
+        }
+        self.judge.held.retain_mut(|held| {
+            if !held.active.replays_before_it() {
+                if let Some(id) = held.waits.take() {
+                    guard.let_go(id);
+                }
+            }
+            // Else its replay goes on by itself.
+            held.since.elapsed() < NOTICED
+        });
+        if guard.is_gone() {
+            self.guard = None;
+        }
+    }
+
     /// Begins or ends an operation.
     fn do_as_asked(&mut self, asked: Asked) -> Result<()> {
         let (operation, key, uid, pid) = match asked {
@@ -150,7 +215,7 @@ impl Answering {
                 return Ok(());
             }
         };
-        let Some(mut active) = self.judge.decide(key, uid, monotonic_ns()) else {
+        let Some(mut active) = self.judge.decide(key, uid, Instant::now()) else {
             self.judge.state.operation_is_over(operation);
             return Ok(());
         };
@@ -195,13 +260,16 @@ impl Answering {
             warm: active.warm,
             replaying: active.replaying,
             origin_unix_ns: active.origin_unix_ns,
-            ended: status.map(|status| (Some(status), recorded.took)),
+            // Whoever started it has waited for both.
+            ended: status.map(|status| (Some(status), active.held + recorded.took)),
             recorded,
         });
     }
 
     /// Nothing is recorded any more, nor finished but what is being finished.
     pub(super) fn end(self) {
+        // Nobody waits for what comes now.
+        drop(self.guard);
         for active in self.judge.active.into_values() {
             if let Some((replay, _)) = active.replaying {
                 replay.stop();
@@ -222,7 +290,9 @@ impl Judge {
         let Some(Whose { key, uid, program }) = self.whose(start) else {
             return Answer::Leave;
         };
-        let Some(mut active) = self.decide(key, uid, start.time_ns) else {
+        let began = instant_of(start.time_ns);
+        let held = self.was_held(start.pid, &key, began);
+        let Some(mut active) = held.or_else(|| self.decide(key, uid, began)) else {
             self.ignore(program, WARM);
             return Answer::Leave;
         };
@@ -236,12 +306,11 @@ impl Judge {
     }
 
     /// What is done for a start, begun; `None` if that is nothing.
-    fn decide(&mut self, key: Key, uid: u32, time_ns: u64) -> Option<Active> {
-        if self.active.values().any(|active| active.key == key) || self.running.runs(&key) {
+    fn decide(&mut self, key: Key, uid: u32, origin: Instant) -> Option<Active> {
+        if self.is_under_way(&key) {
             self.state.count(|counts| counts.running += 1);
             return None;
         }
-        let origin = instant_of(time_ns);
         let prepared = match self.store.key(&key).exists() {
             true => self.prepare(&key),
             false => Prepared::new(Decision::Record),
@@ -250,12 +319,29 @@ impl Judge {
             self.state.count(|counts| counts.bypassed += 1);
             return None;
         }
-        let (mode, replaying) = self.begin((&key, uid), &prepared, origin);
+        let active = self.active_of(key, uid, &prepared, origin);
+        self.count(&active);
+        Some(active)
+    }
+
+    /// Whether a start of it has begun, or it runs.
+    fn is_under_way(&mut self, key: &Key) -> bool {
+        self.active.values().any(|active| active.key == *key)
+            || self.held.iter().any(|held| held.active.key == *key)
+            || self.running.runs(key)
+    }
+
+    fn count(&self, active: &Active) {
         self.state.count(|counts| {
             counts.recorded += 1;
-            counts.replayed += u64::from(mode == Mode::Replay);
+            counts.replayed += u64::from(active.mode == Mode::Replay);
+            counts.held += u64::from(active.held > Duration::ZERO);
         });
-        Some(Active {
+    }
+
+    fn active_of(&self, key: Key, uid: u32, prepared: &Prepared, origin: Instant) -> Active {
+        let (mode, replaying) = self.begin((&key, uid), prepared, origin);
+        Active {
             key,
             uid,
             program: None,
@@ -265,7 +351,49 @@ impl Judge {
             warm: prepared.warm,
             replaying,
             origin_unix_ns: now_unix_ns().saturating_sub(origin.elapsed().as_nanos() as u64),
-        })
+            held: Duration::ZERO,
+        }
+    }
+
+    /// Begins to read ahead for who is about to start; whether it is to wait.
+    fn about_to_start(&mut self, asked: &AboutToStart) -> bool {
+        let origin = Instant::now();
+        let whose = Process::before(asked.pid, &asked.program)
+            .into_iter()
+            .filter_map(|process| Some((key_of_user(process.key()?, process.uid)?, process.uid)));
+        let known = whose.into_iter().find(|(key, _)| self.store.key(key).exists());
+        let Some((key, uid)) = known.filter(|(key, _)| !self.is_under_way(key)) else {
+            return false;
+        };
+        let prepared = self.prepare(&key);
+        let is_one_head = |plan: &PlanFile| waits_on_one_head(&self.store, plan);
+        if prepared.decision != Decision::Replay || !prepared.plan.as_ref().is_some_and(is_one_head) {
+            return false;
+        }
+        let active = self.active_of(key, uid, &prepared, origin);
+        if !active.replays_before_it() {
+            return false;
+        }
+        self.held.push(Held {
+            pid: asked.pid,
+            since: origin,
+            waits: Some(asked.id),
+            active,
+        });
+        true
+    }
+
+    /// The start that this process was held for, begun now.
+    fn was_held(&mut self, pid: u32, key: &Key, began: Instant) -> Option<Active> {
+        let is_it = |held: &Held| held.pid == pid && held.active.key == *key;
+        let at = self.held.iter().position(is_it)?;
+        let held = self.held.swap_remove(at);
+        let active = Active {
+            held: began.saturating_duration_since(held.since),
+            ..held.active
+        };
+        self.count(&active);
+        Some(active)
     }
 
     /// Whose start it is; `None` if nothing is to be done for it.
@@ -318,9 +446,11 @@ impl Judge {
         let (Decision::Replay, Some(plan)) = (&prepared.decision, &prepared.plan) else {
             return (prepared.decision.mode(), None);
         };
-        let under_way = || self.active.values().filter(|active| active.replays());
-        let theirs = under_way().filter(|active| active.uid == uid).count();
-        if under_way().count() >= REPLAYS || uid != 0 && theirs >= REPLAYS_OF_A_USER {
+        let held = self.held.iter().map(|held| &held.active);
+        let all = self.active.values().chain(held);
+        let replays: Vec<&Active> = all.filter(|active| active.replays()).collect();
+        let theirs = replays.iter().filter(|active| active.uid == uid).count();
+        if replays.len() >= REPLAYS || uid != 0 && theirs >= REPLAYS_OF_A_USER {
             return (Mode::Control, None);
         }
         // Its threads are not to come before others.
@@ -351,6 +481,13 @@ impl Active {
     /// What the trace calls the command: arguments may hold secrets, and the key tells what of them matters.
     fn command(&self) -> Vec<String> {
         vec![self.key.to_string()]
+    }
+
+    /// Whether it is still too soon to begin.
+    fn replays_before_it(&self) -> bool {
+        self.replaying
+            .as_ref()
+            .is_some_and(|(replay, _)| replay.barrier_up())
     }
 
     fn replays(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The thread that finishes starts: one after the other, after everybody else.
 
 use super::state::State;
-use super::{Options, retain};
+use super::{Options, hold, retain};
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
 use headstart_model::Key;
@@ -77,6 +77,7 @@ impl Finisher {
             control_every: options.control_every,
             metrics: options.metrics.clone(),
             sums: Metrics::default(),
+            holds: options.hold,
             shared: Arc::clone(&shared),
         };
         let thread = std::thread::Builder::new()
@@ -123,6 +124,8 @@ struct Finishing {
     control_every: u32,
     metrics: Option<PathBuf>,
     sums: Metrics,
+    /// Whether starts are held that are to be.
+    holds: bool,
     shared: Arc<Shared>,
 }
 
@@ -167,7 +170,13 @@ impl Finishing {
         let deadline = Deadline::begin(deadline::FINISH);
         let mut notes = Notes::default();
         match finish(&self.store, self.control_every, ended, &mut notes) {
-            Ok(()) => self.shared.state.count(|counts| counts.finished += 1),
+            Ok(()) => {
+                self.shared.state.count(|counts| counts.finished += 1);
+                let file = self.holds.then(|| hold::of_key(&self.store, &key)).flatten();
+                if file.is_some() {
+                    self.shared.state.ask_about(file);
+                }
+            }
             Err(error) => {
                 self.shared.state.count(|counts| counts.unfinished += 1);
                 notes.tell(format!("{key}: {error:#}"));

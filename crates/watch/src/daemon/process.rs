@@ -2,6 +2,7 @@
 
 use crate::key::{self, Exec, MOST_ARGUMENTS, MOST_BYTES};
 use headstart_model::Key;
+use headstart_system::executions::asked_by;
 use headstart_system::process::ProcessStat;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -44,6 +45,29 @@ impl Process {
             cwd: std::fs::read_link(format!("/proc/{pid}/cwd")).ok(),
             uid,
         })
+    }
+
+    /// What the process with this number may be about to become, which waits to execute a file of this program: the program with these arguments, or with
+    /// the script that it has named. Nothing where its paths may be others than this process's.
+    pub(super) fn before(pid: u32, program: &Path) -> Vec<Process> {
+        let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+        let is_here = space("self").is_some_and(|own| space(&pid.to_string()) == Some(own));
+        let uid = std::fs::metadata(format!("/proc/{pid}")).map(|it| it.uid());
+        let (true, Ok(uid), Some(asked)) = (is_here, uid, asked_by(pid, MOST_ARGUMENTS, MOST_BYTES)) else {
+            return Vec::new();
+        };
+        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
+        let name = program.file_name().unwrap_or_default().as_bytes().to_vec();
+        let rest = asked.arguments.iter().skip(1).cloned();
+        let by_script = [name, asked.file].into_iter().chain(rest).collect();
+        let becomes = |argv| Process {
+            executable: program.to_owned(),
+            argv,
+            cgroup: None,
+            cwd: cwd.clone(),
+            uid,
+        };
+        vec![becomes(asked.arguments), becomes(by_script)]
     }
 
     /// Whose start it is.

@@ -1,6 +1,7 @@
 //! What all threads of the daemon share: what was counted, which operations are under way; and what is done for those who ask
 //! by the socket.
 
+use super::hold::ToAskAbout;
 use super::rouse;
 use crate::apps::Apps;
 use crate::key::of_operation;
@@ -34,6 +35,8 @@ pub struct Counts {
     pub recorded: u64,
     /// Of these, those with a replay.
     pub replayed: u64,
+    /// Of these, those that waited until it was ahead of them.
+    pub held: u64,
     /// Starts of known programs that found in memory what they read, or whose replays do not pay.
     pub bypassed: u64,
     /// Starts of programs that ran already.
@@ -55,10 +58,16 @@ impl Display for Counts {
         } = self.not_told;
         write!(
             f,
-            "starts recorded: {}, with a replay: {}; bypassed: {}, of programs that ran already: {}; kept: {}, not kept: {}; \
+            "starts recorded: {}, with a replay: {}, held: {}; bypassed: {}, of programs that ran already: {}; kept: {}, not kept: {}; \
              left out, for too many at once: {without_slot}, of too many new programs: {without_turn}, in another mount \
              namespace: {foreign}",
-            self.recorded, self.replayed, self.bypassed, self.running, self.finished, self.unfinished
+            self.recorded,
+            self.replayed,
+            self.held,
+            self.bypassed,
+            self.running,
+            self.finished,
+            self.unfinished
         )
     }
 }
@@ -105,6 +114,7 @@ struct Inner {
     counts: Counts,
     reading: Vec<Replay>,
     asked: Vec<Asked>,
+    to_ask_about: Vec<ToAskAbout>,
     /// By their numbers.
     operations: HashMap<u64, Operation>,
     last_operation: u64,
@@ -140,6 +150,17 @@ impl State {
     /// What the thread that answers is to do.
     pub(super) fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.lock().asked)
+    }
+
+    /// Files that are executed when programs start that are to be held.
+    pub(super) fn to_ask_about(&self) -> Vec<ToAskAbout> {
+        std::mem::take(&mut self.lock().to_ask_about)
+    }
+
+    /// These, too.
+    pub(super) fn ask_about(&self, files: impl IntoIterator<Item = ToAskAbout>) {
+        self.lock().to_ask_about.extend(files);
+        rouse(&self.wake);
     }
 
     /// An operation has come to its end, or could not be begun.

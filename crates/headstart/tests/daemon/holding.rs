@@ -1,0 +1,174 @@
+//! Starts that are held on one head, and that nobody waits for a daemon that cannot hold them or does not let them go.
+
+use crate::common::{Case, binary, children, eventually, finish, is_root, process_state, signal};
+use crate::harness::*;
+use headstart_model::machine::{Cost, DeviceClass};
+use headstart_model::outcome::Mode;
+use headstart_model::path::FilePath;
+use headstart_store::{DeviceCost, Store};
+use headstart_system::snapshot::device_at;
+use headstart_system::testing::LoopFs;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What is taken for a disk with one head, by what was measured of it.
+fn one_head(case: &Case, names: &[&str]) -> LoopFs {
+    let fs = disk(names);
+    let point = FilePath::new(fs.mount_point().to_str().unwrap());
+    let uuid = device_at(&point, &Default::default()).unwrap().unwrap().uuid;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let measured = DeviceCost {
+        cost: Cost {
+            class: DeviceClass::Disk,
+            bandwidth: 1e8,
+            latency: 1e-2,
+            depth: 1,
+        },
+        device: String::new(),
+        measured_unix_ns: now.as_nanos() as u64,
+    };
+    let store = Store::new(case.state());
+    store.make().unwrap();
+    store.save_device_cost(&uuid, &measured).unwrap();
+    fs
+}
+
+fn holding(case: &Case) -> Daemon {
+    Daemon::start_by(case, Command::new(binary()), &["--no-control", "--hold"])
+}
+
+/// A daemon that holds a program, which has started once before.
+fn holding_one(case: &Case) -> (LoopFs, Daemon) {
+    let fs = one_head(case, &["one"]);
+    let daemon = Daemon::start(case);
+    start_until_kept(case, &fs, "one");
+    daemon.stop();
+    (fs, holding(case))
+}
+
+fn held(said: &str) -> u64 {
+    let after = said.split(", held: ").nth(1).unwrap_or_else(|| panic!("{said}"));
+    after.split(';').next().unwrap().parse().unwrap()
+}
+
+fn guard(daemon: &Daemon) -> u32 {
+    let all = children(daemon.child.id());
+    assert_eq!(all.len(), 1);
+    all[0]
+}
+
+#[test]
+fn a_cold_start_on_one_head_is_held_and_a_warm_one_is_not() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let (fs, daemon) = holding_one(&case);
+    let last = start_until_kept(&case, &fs, "one");
+    assert_eq!((last.mode, last.not_learned), (Mode::Replay, None));
+    // Warm, by root and by somebody of whose starts nothing is known, over and over.
+    let_all_into(&fs.mount_point());
+    for _ in 0..20 {
+        run(command(&fs, "one"));
+        run(by_nobody(command(&fs, "one")));
+    }
+    let guard = guard(&daemon);
+    let said = daemon.stop();
+    assert!(held(&said) >= 1, "{said}");
+    let starts = finished(&case, &key(&fs, "one"));
+    assert!(held(&said) < starts, "{said}");
+    eventually("the guard ends with the daemon", || {
+        process_state(guard).is_none()
+    });
+    run(command(&fs, "one"));
+}
+
+#[test]
+fn a_daemon_or_a_guard_that_is_stopped_or_killed_lets_every_execution_go() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let (fs, mut daemon) = holding_one(&case);
+    // `finish` bounds how long a start may take.
+    let starts = || {
+        evict(&files(&fs, "one"));
+        assert_eq!(finish(command(&fs, "one"), b"").code(), 0);
+    };
+    starts();
+    signal(daemon.child.id(), 19);
+    starts();
+    // Both, and nobody is left but the kernel.
+    let of_first = guard(&daemon);
+    signal(of_first, 19);
+    starts();
+    eventually("the guard is ended", || process_state(of_first) == Some('Z'));
+    starts();
+    signal(daemon.child.id(), 18);
+    start_until_kept(&case, &fs, "one");
+    let said = daemon.stop();
+    assert_eq!(said.matches("that holds starts has ended").count(), 1, "{said}");
+    for stopped in [false, true] {
+        daemon = holding(&case);
+        let guard = guard(&daemon);
+        if stopped {
+            signal(guard, 19);
+        }
+        daemon.child.kill().unwrap();
+        daemon.child.wait().unwrap();
+        starts();
+        eventually("the guard ends", || {
+            matches!(process_state(guard), None | Some('Z'))
+        });
+        drop(daemon);
+    }
+    is_whole(&case);
+}
+
+#[test]
+fn who_may_not_hold_starts_says_so_once_and_reads_ahead_all_the_same() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let (fs, daemon) = holding_one(&case);
+    daemon.stop();
+    let mut without = Command::new("setpriv");
+    without.arg("--bounding-set=-sys_admin").arg(binary());
+    let daemon = Daemon::start_by(&case, without, &["--no-control", "--hold"]);
+    for _ in 0..2 {
+        assert_eq!(start_until_kept(&case, &fs, "one").mode, Mode::Replay);
+    }
+    let said = daemon.stop();
+    assert_eq!(said.matches("are not held").count(), 1, "{said}");
+    assert!(said.contains("CAP_SYS_ADMIN") && held(&said) == 0, "{said}");
+}
+
+#[test]
+fn who_executes_a_program_over_and_over_keeps_nobody_from_executing_it() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let (fs, daemon) = holding_one(&case);
+    let_all_into(&fs.mount_point());
+    let program = fs.mount_point().join("one");
+    let storm = |_| {
+        let mut storm = Command::new("sh");
+        storm
+            .args(["-c", "while :; do \"$0\" /dev/null; done"])
+            .arg(&program);
+        by_nobody(storm).spawn().unwrap()
+    };
+    let mut storms: Vec<_> = (0..3).map(storm).collect();
+    for _ in 0..20 {
+        evict(&files(&fs, "one"));
+        assert_eq!(finish(command(&fs, "one"), b"").code(), 0);
+    }
+    for storm in &mut storms {
+        assert!(storm.try_wait().unwrap().is_none(), "it could not execute it");
+        storm.kill().unwrap();
+        storm.wait().unwrap();
+    }
+    assert!(!daemon.stop().contains("that holds starts has ended"));
+}

@@ -1,0 +1,380 @@
+//! Being asked by the kernel before somebody executes a file (fanotify(7), `FAN_OPEN_EXEC_PERM`): whoever executes it waits for the
+//! answer. And a switch that ends the process that is to answer and does not: with it ends whatever waits for it.
+
+use crate::files::{self, Stat};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// Files that are asked about before they are executed. When it is closed, also by the end of its process, whatever waits goes on.
+pub struct Executions(OwnedFd);
+
+/// Somebody who waits to be allowed to execute a file.
+pub struct Execution {
+    /// Its process; 0 if that is in no pid namespace that can be seen from here.
+    pub pid: u32,
+    file: OwnedFd,
+}
+
+impl Execution {
+    /// What is executed.
+    pub fn stat(&self) -> io::Result<Stat> {
+        files::stat(self.file.as_fd())
+    }
+}
+
+impl Executions {
+    /// Needs CAP_SYS_ADMIN.
+    pub fn new() -> io::Result<Executions> {
+        const HOW: libc::c_uint = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+        const OPENED: libc::c_int = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
+        // SAFETY: takes two numbers.
+        let group = unsafe { libc::fanotify_init(HOW, OPENED as libc::c_uint) };
+        if group < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor, and nobody else knows of it.
+        Ok(Executions(unsafe { OwnedFd::from_raw_fd(group) }))
+    }
+
+    /// From now on whoever executes this inode waits for an answer. A kernel without permission events says `EINVAL`, a security
+    /// module `EACCES` or `EPERM`.
+    pub fn ask_about(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.mark(libc::FAN_MARK_ADD, file.as_raw_fd())
+    }
+
+    /// Nobody is asked about any more who executes something from now on.
+    pub fn ask_about_nothing(&self) -> io::Result<()> {
+        self.mark(libc::FAN_MARK_FLUSH, libc::AT_FDCWD)
+    }
+
+    fn mark(&self, how: libc::c_uint, file: libc::c_int) -> io::Result<()> {
+        let mask = libc::FAN_OPEN_EXEC_PERM;
+        // SAFETY: numbers, and no path: the descriptor itself is meant.
+        let marked = unsafe { libc::fanotify_mark(self.0.as_raw_fd(), how, mask, file, std::ptr::null()) };
+        match marked {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// The next one that waits; `None` if there is none now.
+    pub fn next(&self) -> io::Result<Option<Execution>> {
+        loop {
+            let mut event = libc::fanotify_event_metadata {
+                event_len: 0,
+                vers: 0,
+                reserved: 0,
+                metadata_len: 0,
+                mask: 0,
+                fd: libc::FAN_NOFD,
+                pid: 0,
+            };
+            let room = size_of_val(&event);
+            // SAFETY: the kernel writes one event of this length, or nothing.
+            let got = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut event).cast(), room) };
+            if got < 0 {
+                let error = io::Error::last_os_error();
+                return match error.kind() {
+                    io::ErrorKind::WouldBlock => Ok(None),
+                    io::ErrorKind::Interrupted => continue,
+                    _ => Err(error),
+                };
+            }
+            if got as usize != room || event.vers != libc::FANOTIFY_METADATA_VERSION {
+                return Err(io::Error::other("fanotify tells of events in another way"));
+            }
+            // Without a descriptor it tells that more came than are kept: those went on without being asked about.
+            if event.fd >= 0 {
+                return Ok(Some(Execution {
+                    pid: u32::try_from(event.pid).unwrap_or(0),
+                    // SAFETY: the kernel has just made this descriptor, and nobody else knows of it.
+                    file: unsafe { OwnedFd::from_raw_fd(event.fd) },
+                }));
+            }
+        }
+    }
+
+    /// Lets it go on.
+    pub fn allow(&self, execution: Execution) {
+        let response = libc::fanotify_response {
+            fd: execution.file.as_raw_fd(),
+            response: libc::FAN_ALLOW,
+        };
+        // SAFETY: reads the structure. It fails only for what does not wait any more, as who was killed.
+        unsafe {
+            libc::write(
+                self.0.as_raw_fd(),
+                (&raw const response).cast(),
+                size_of_val(&response),
+            )
+        };
+    }
+}
+
+impl AsFd for Executions {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Ends this process (SIGKILL) when it was not [set](DeadMansSwitch::set) again in time: a timer in the kernel, so also if the process is stopped
+/// or frozen (by a cgroup of version 2).
+pub struct DeadMansSwitch(libc::c_int);
+
+impl DeadMansSwitch {
+    /// Not set yet. A forked child does not have it.
+    pub fn new() -> io::Result<DeadMansSwitch> {
+        // SAFETY: a structure of numbers.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_SIGNAL;
+        event.sigev_signo = libc::SIGKILL;
+        let mut timer: libc::c_int = 0;
+        // SAFETY: reads the event and writes the timer's number, which has this size in the kernel.
+        let made = unsafe {
+            libc::syscall(
+                libc::SYS_timer_create,
+                libc::CLOCK_MONOTONIC,
+                &raw const event,
+                &raw mut timer,
+            )
+        };
+        match made {
+            0 => Ok(DeadMansSwitch(timer)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// In so long it ends the process, unless it is set anew before; with `None` never.
+    pub fn set(&self, after: Option<Duration>) -> io::Result<()> {
+        let zero = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // A time of 0 would unset it.
+        let value = after.map_or(zero, |after| libc::timespec {
+            tv_sec: after.as_secs() as libc::time_t,
+            tv_nsec: (after.subsec_nanos() as libc::c_long).max(1),
+        });
+        let spec = libc::itimerspec {
+            it_interval: zero,
+            it_value: value,
+        };
+        let none: *mut libc::itimerspec = std::ptr::null_mut();
+        // SAFETY: reads the times.
+        let set = unsafe { libc::syscall(libc::SYS_timer_settime, self.0, 0, &raw const spec, none) };
+        match set {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// What a process has asked the kernel to execute, while it waits for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The file, as it was named.
+    pub file: Vec<u8>,
+    /// The first of its arguments.
+    pub arguments: Vec<Vec<u8>>,
+}
+
+/// What a process of 64 bits is executing, as long as that waits: its first `most` arguments, each of at most `most_bytes`. `None` where that cannot be told, also
+/// if it would have to be read from somewhere: nobody waits for the memory of others.
+pub fn asked_by(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
+    let mut line = String::new();
+    File::open(format!("/proc/{pid}/syscall"))
+        .ok()?
+        .take(512)
+        .read_to_string(&mut line)
+        .ok()?;
+    let mut fields = line.split_ascii_whitespace();
+    let call: libc::c_long = fields.next()?.parse().ok()?;
+    let mut fields = match call {
+        libc::SYS_execve => fields,
+        libc::SYS_execveat => {
+            fields.next();
+            fields
+        }
+        _ => return None,
+    };
+    let mut address = || u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok();
+    let (file, argv) = (address()?, address()?);
+    let memory = Memory {
+        bytes: File::open(format!("/proc/{pid}/mem")).ok()?,
+        present: File::open(format!("/proc/{pid}/pagemap")).ok()?,
+    };
+    let mut asked = Asked {
+        file: memory.text(file, most_bytes)?,
+        arguments: Vec::new(),
+    };
+    // No pointer may lie in two pages.
+    if argv % 8 != 0 {
+        return None;
+    }
+    for index in 0..most as u64 {
+        let mut pointer = [0; 8];
+        memory.read(argv.checked_add(index * 8)?, &mut pointer)?;
+        match u64::from_ne_bytes(pointer) {
+            0 => break,
+            pointer => asked.arguments.push(memory.text(pointer, most_bytes)?),
+        }
+    }
+    Some(asked)
+}
+
+/// Another process's memory, as far as it is in memory.
+struct Memory {
+    bytes: File,
+    /// A number of 64 bits for each page, the highest of which tells whether it is there (proc_pid_pagemap(5)).
+    present: File,
+}
+
+impl Memory {
+    /// Reads what lies within one page.
+    fn read(&self, address: u64, bytes: &mut [u8]) -> Option<()> {
+        let page = rustix::param::page_size() as u64;
+        let mut entry = [0; 8];
+        self.present
+            .read_exact_at(&mut entry, (address / page).checked_mul(8)?)
+            .ok()?;
+        if u64::from_ne_bytes(entry) >> 63 == 0 {
+            return None;
+        }
+        self.bytes.read_exact_at(bytes, address).ok()
+    }
+
+    /// A text that ends with NUL, or its first bytes.
+    fn text(&self, mut address: u64, most: usize) -> Option<Vec<u8>> {
+        let page = rustix::param::page_size() as u64;
+        let mut text = Vec::new();
+        while text.len() < most {
+            let part = (page - address % page).min((most - text.len()) as u64);
+            let mut bytes = vec![0; part as usize];
+            self.read(address, &mut bytes)?;
+            if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+                text.extend(&bytes[..end]);
+                return Some(text);
+            }
+            text.extend(bytes);
+            address = address.checked_add(part)?;
+        }
+        Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::BufRead;
+    use std::path::Path;
+    use std::process::{Child, Command, Stdio};
+    use std::time::Instant;
+
+    const FILE: &str = "HEADSTART_TEST_EXECUTIONS";
+    const SWITCH: &str = "HEADSTART_TEST_SWITCH";
+
+    /// Asks about a file, and stops before anybody is answered.
+    #[test]
+    #[ignore = "run by other tests in a process of its own"]
+    fn in_a_child() {
+        let file = File::open(std::env::var_os(FILE).unwrap()).unwrap();
+        let executions = Executions::new().unwrap();
+        executions.ask_about(file.as_fd()).unwrap();
+        let switch = DeadMansSwitch::new().unwrap();
+        if std::env::var_os(SWITCH).is_some() {
+            switch.set(Some(Duration::from_millis(500))).unwrap();
+        }
+        eprintln!("asks");
+        std::thread::sleep(Duration::from_secs(600));
+        drop(executions);
+    }
+
+    fn asking(file: &Path, switch: bool) -> Child {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args([
+            "--exact",
+            "executions::tests::in_a_child",
+            "--ignored",
+            "--nocapture",
+        ]);
+        child.env(FILE, file).stdout(Stdio::null()).stderr(Stdio::piped());
+        if switch {
+            child.env(SWITCH, "1");
+        }
+        let mut child = child.spawn().unwrap();
+        let mut lines = io::BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "asks"));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        child
+    }
+
+    fn program(dir: &Path, name: &str) -> std::path::PathBuf {
+        let path = dir.join(name);
+        std::fs::copy("/bin/true", &path).unwrap();
+        path
+    }
+
+    #[track_caller]
+    fn eventually(mut holds: impl FnMut() -> bool) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !holds() {
+            assert!(Instant::now() < until, "it waits for ever");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn who_asks_and_is_stopped_delays_nobody_for_ever_by_its_switch_alone() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let [with, without] = ["with", "without"].map(|name| program(dir.path(), name));
+        let mut askers = [asking(&with, true), asking(&without, false)];
+        let [with, without] = [with, without]
+            .map(|path| std::thread::spawn(move || Command::new(path).status().unwrap().success()));
+        eventually(|| with.is_finished());
+        assert!(with.join().unwrap());
+        assert!(!without.is_finished(), "it was not asked about at all");
+        for asker in &mut askers {
+            // The one with a switch is gone.
+            let _ = asker.kill();
+            asker.wait().unwrap();
+        }
+        assert!(without.join().unwrap());
+    }
+
+    #[test]
+    fn who_waits_is_told_with_what_it_executes() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = program(dir.path(), "program");
+        let file = File::open(&path).unwrap();
+        let executions = Executions::new().unwrap();
+        executions.ask_about(file.as_fd()).unwrap();
+        let long = "x".repeat(10_000);
+        let mut command = Command::new(&path);
+        command.args(["one", "", &long]);
+        let begun = std::thread::spawn(move || command.status().unwrap().success());
+        let mut next = None;
+        eventually(|| {
+            next = executions.next().unwrap();
+            next.is_some()
+        });
+        let execution = next.unwrap();
+        assert_eq!(execution.stat().unwrap(), files::stat(file.as_fd()).unwrap());
+        let asked = asked_by(execution.pid, 4, 5000).unwrap();
+        assert_eq!(asked.file, path.as_os_str().as_encoded_bytes());
+        let told: Vec<&[u8]> = asked.arguments.iter().map(Vec::as_slice).collect();
+        let expected: [&[u8]; 4] = [&asked.file, b"one", b"", &long.as_bytes()[..5000]];
+        assert_eq!(told, expected);
+        assert_eq!(asked_by(execution.pid, 2, 5000).unwrap().arguments.len(), 2);
+        executions.allow(execution);
+        assert!(begun.join().unwrap());
+        // Nobody that executes nothing has asked for anything, nor this very thread.
+        assert_eq!(asked_by(std::process::id(), 4, 100), None);
+        executions.ask_about_nothing().unwrap();
+        assert!(Command::new(&path).status().unwrap().success());
+        assert!(executions.next().unwrap().is_none());
+    }
+}

@@ -1,0 +1,112 @@
+//! Which file is executed when a known program starts.
+
+use super::{Inode, inode_of};
+use headstart_model::Key;
+use headstart_system::files::Type;
+use headstart_system::mounts::MountTable;
+use headstart_system::open::{Expect, Opened, open_checked};
+use rustix::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// What a machine executes all day: where their script can be asked about, they are not.
+const SHELLS: [&str; 6] = ["ash", "bash", "busybox", "dash", "sh", "zsh"];
+
+/// Who executes it becomes somebody else, and is not held.
+const OTHERS_RIGHTS: u32 = 0o6000;
+
+const EXECUTABLE: u32 = 0o111;
+
+/// A file that is executed when a known program starts.
+pub(in crate::daemon) struct ToAskAbout {
+    pub(super) file: OwnedFd,
+    pub(super) inode: Inode,
+    /// The program: what executes the file, if that is a script, else the file itself.
+    pub(super) program: PathBuf,
+}
+
+/// The file whose execution begins a start of this key, as far as the key tells: of a script that may be executed itself it is the script.
+pub(super) fn of_key(key: &Key, mounts: &MountTable) -> Option<ToAskAbout> {
+    let text = key.as_str();
+    let program = text.rfind(" of user ").map_or(text, |at| &text[..at]);
+    let mut words = program.split(' ');
+    let program = PathBuf::from(words.next()?);
+    let script = words
+        .find(|word| word.starts_with('/'))
+        .and_then(|word| open(mounts, Path::new(word)));
+    let opened = match script {
+        Some(script) if script.stat.mode & EXECUTABLE != 0 && names_interpreter(&script) => script,
+        Some(_) if SHELLS.iter().any(|shell| program.ends_with(shell)) => return None,
+        _ => open(mounts, &program)?,
+    };
+    let mode = opened.stat.mode;
+    let is_own = std::env::current_exe().is_ok_and(|own| own == program);
+    (mode & EXECUTABLE != 0 && mode & OTHERS_RIGHTS == 0 && !is_own).then(|| ToAskAbout {
+        inode: inode_of(&opened.stat),
+        file: opened.fd,
+        program,
+    })
+}
+
+fn open(mounts: &MountTable, path: &Path) -> Option<Opened> {
+    let opened = open_checked(mounts, path, &Expect::default()).ok()?;
+    (opened.stat.kind == Type::File).then_some(opened)
+}
+
+fn names_interpreter(script: &Opened) -> bool {
+    let mut begin = [0; 2];
+    rustix::io::pread(&script.fd, &mut begin, 0) == Ok(2) && begin == *b"#!"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_script_is_asked_about_itself_and_a_shell_for_no_script() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let make = |name: &str, text: &str, mode: u32| {
+            let path = root.join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            path.to_string_lossy().into_owned()
+        };
+        let program = make("python3", "x", 0o755);
+        let dash = make("dash", "x", 0o755);
+        let script = make("script", "#!/bin/python3\n", 0o755);
+        let module = make("module.py", "import x\n", 0o644);
+        let closed = make("closed", "#!/bin/python3\n", 0o644);
+        let setuid = make("setuid", "x", 0o4755);
+        let mounts = MountTable::read().unwrap();
+        let inode = |path: &str| {
+            open(&mounts, Path::new(path))
+                .map(|it| inode_of(&it.stat))
+                .unwrap()
+        };
+        for (key, file) in [
+            (program.clone(), Some(&program)),
+            (format!("{program} of user 1000"), Some(&program)),
+            (format!("{program} {script} of user 1000"), Some(&script)),
+            (format!("{program} {module}"), Some(&program)),
+            (format!("{program} {closed}"), Some(&program)),
+            (format!("{dash} {script}"), Some(&script)),
+            (format!("{dash} {module}"), None),
+            // As in a chroot, where it is elsewhere.
+            (format!("{dash} /nowhere/script"), Some(&dash)),
+            (setuid, None),
+            (module.clone(), None),
+            (root.to_string_lossy().into_owned(), None),
+            ("postgresql.service".into(), None),
+            ("operation load of user 0".into(), None),
+        ] {
+            let found = of_key(&Key::new(key.clone()).unwrap(), &mounts);
+            let expected = file.map(|file| inode(file));
+            assert_eq!(found.as_ref().map(|found| found.inode), expected, "{key}");
+            if let Some(found) = found {
+                assert!(key.starts_with(found.program.to_str().unwrap()));
+            }
+        }
+    }
+}
