@@ -249,8 +249,22 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
             stand_back();
         }
     };
+    // Nor does it before its first request is over where the start is under way already: on busy processors each turn that it waited for would be
+    // some milliseconds. The threads that help it give way from their beginning.
+    let this = std::thread::current().id();
+    let behind = AtomicBool::new(until > 0);
+    let ahead = |over: usize| {
+        if over > 0 && std::thread::current().id() == this && !behind.swap(true, Ordering::Relaxed) {
+            stand_back();
+        }
+    };
+    let begun = |queue: &Queue, over: usize| {
+        if !queue.requests.is_empty() {
+            ahead(over);
+        }
+    };
     if until == 0 {
-        release();
+        barrier.release();
     }
     let is_metadata = |state: &RequestState| state.request.kind == RequestKind::Metadata;
     let passes = [&work.passes.metadata, &work.passes.data];
@@ -264,12 +278,12 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
         arrived: &shared.arrived,
         origin: options.origin,
     };
-    worker.serve(&work.passes.metadata, &|_| ());
+    worker.serve(&work.passes.metadata, &|over| begun(&work.passes.metadata, over));
     let mut resolver = resolver(work, &device, options);
     if let Some(resolver) = &mut resolver {
         ring::look_up(resolver, &work.passes.look_ups, &worker, mounts);
     }
-    worker.serve(&work.passes.look_ups, &|_| ());
+    worker.serve(&work.passes.look_ups, &|over| begun(&work.passes.look_ups, over));
     if work.barrier_data == 0 {
         release();
     }
@@ -281,6 +295,7 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
         }
     }
     worker.serve(&work.passes.data, &|over| {
+        begun(&work.passes.data, over);
         if over >= work.barrier_data {
             release();
         }

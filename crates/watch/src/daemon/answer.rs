@@ -1,11 +1,11 @@
 //! The thread that answers: what is done for each start, as it begins.
 
+use super::Options;
 use super::finish::{Ended, Finisher};
 use super::hold::{Asked as AboutToStart, Guard};
 use super::process::{Process, tree_of};
 use super::running::Running;
 use super::state::{Asked, State};
-use super::{NICE, Options};
 use anyhow::Result;
 use headstart_model::Key;
 use headstart_model::outcome::{Mode, Resident};
@@ -17,7 +17,6 @@ use headstart_session::decide::Decision;
 use headstart_session::notes::log;
 use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
 use headstart_store::Store;
-use headstart_system::priority::set_nice;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
@@ -453,15 +452,12 @@ impl Judge {
         if replays.len() >= REPLAYS || uid != 0 && theirs >= REPLAYS_OF_A_USER {
             return (Mode::Control, None);
         }
-        // Its threads are not to come before others.
-        let _ = set_nice(0);
+        // Its threads come before others until they have begun to read.
         let options = headstart_replay::Options {
             reader: reader_of(key, uid),
             ..headstart_replay::Options::new(origin)
         };
-        let replay = Replay::start(PlanFile(plan.0.clone()), options);
-        let _ = set_nice(NICE);
-        match replay {
+        match Replay::start(PlanFile(plan.0.clone()), options) {
             Ok(replay) => (Mode::Replay, Some((replay, PlanFile(plan.0.clone())))),
             Err(error) => {
                 log(&format!("{key}: not replaying: {error}"));
