@@ -216,6 +216,7 @@ mod tests {
             bridged: 0,
             deadline_us: 0,
             from_end: false,
+            follows: false,
         };
         let draft = PlanDraft {
             key: Key::new("boot").unwrap(),

@@ -70,6 +70,12 @@ impl Cost {
     pub fn bridge(&self) -> u64 {
         (self.bandwidth * self.latency / f64::from(self.depth.max(1))) as u64
     }
+
+    /// Whether it matters where data lies, in pages of `page` bytes: on a disk, for its head has to get there; elsewhere
+    /// where a request costs more than the bytes of a page, for what lies together is one request.
+    pub fn place_matters(&self, page: u64) -> bool {
+        self.class == DeviceClass::Disk || self.bridge() >= page
+    }
 }
 
 /// What a path leads to.

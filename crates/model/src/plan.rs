@@ -116,6 +116,9 @@ pub struct Request {
     /// Of data: whether the bytes are meant from the file's end. `offset` is where they are in a file of the planned size;
     /// they move by as many pages as the file has grown or shrunk since.
     pub from_end: bool,
+    /// Of data: whether it lies right behind what the request for data before it reads on the same device. Both are asked for
+    /// at once, for then they are one request to the device.
+    pub follows: bool,
 }
 
 impl Request {
@@ -131,6 +134,7 @@ impl Request {
             bridged: 0,
             deadline_us: 0,
             from_end: false,
+            follows: false,
         }
     }
 }
@@ -221,9 +225,14 @@ pub(crate) struct RequestRecord {
     pub length: U64,
     pub bridged: U64,
     pub deadline_us: U32,
-    /// 1 for [`Request::from_end`], else 0.
-    pub from_end: U32,
+    /// [`FROM_END`] and [`FOLLOWS`].
+    pub marks: U32,
 }
+
+/// The bit of [`Request::from_end`] in a file.
+pub(crate) const FROM_END: u32 = 1;
+/// The bit of [`Request::follows`].
+pub(crate) const FOLLOWS: u32 = 2;
 
 /// The numbers of device classes in a file.
 pub(crate) const CLASSES: [DeviceClass; 3] = [DeviceClass::Disk, DeviceClass::Flash, DeviceClass::Network];
@@ -345,7 +354,8 @@ impl<'a> Plan<'a> {
             length: record.length.get(),
             bridged: record.bridged.get(),
             deadline_us: record.deadline_us.get(),
-            from_end: record.from_end.get() == 1,
+            from_end: record.marks.get() & FROM_END != 0,
+            follows: record.marks.get() & FOLLOWS != 0,
         })
     }
 

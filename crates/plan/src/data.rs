@@ -61,11 +61,13 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
                     bridged: piece.bridged,
                     deadline_us: deadline_us(first),
                     from_end,
+                    follows: false,
                 },
                 physical: piece.physical,
                 level: level(&facts.path),
                 turn: Turn::Sweep,
                 pass: 0,
+                lead: None,
             });
         }
     }

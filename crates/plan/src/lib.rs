@@ -6,6 +6,7 @@ mod data;
 mod deadlines;
 pub mod floor;
 mod metadata;
+mod neighbours;
 mod order;
 mod request;
 mod schedule;

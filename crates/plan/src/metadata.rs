@@ -73,11 +73,13 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
                 bridged: (range.pages() - asked) * page,
                 deadline_us,
                 from_end: false,
+                follows: false,
             },
             physical: Some(range.start * page),
             level: 0,
             turn,
             pass: 0,
+            lead: None,
         };
         let wanted: PageSet = first.iter().map(|(range, _)| *range).collect();
         let bridged = wanted.bridged(bridge_pages(device, page));
@@ -217,6 +219,7 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
                 bridged: 0,
                 deadline_us: deadlines.get(&facts.path),
                 from_end: false,
+                follows: false,
             },
             physical: None,
             level: level(&facts.path),
@@ -226,6 +229,7 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
                 Turn::LookUps
             },
             pass: 0,
+            lead: None,
         });
     }
     result

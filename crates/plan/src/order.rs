@@ -1,5 +1,6 @@
 //! The order of issue, and the line where the memory budget cuts.
 
+use crate::neighbours;
 use crate::request::{Ordered, Turn};
 use crate::schedule::{Start, schedule};
 use headstart_model::machine::{DeviceClass, Machine};
@@ -17,7 +18,7 @@ pub(crate) struct Order {
 ///
 /// Turn after turn ([`Turn`]). The sweep goes by stage, and inside a stage by deadline; on a disk by address, in as many
 /// passes as its [`schedule`] has for this start, whatever the stage: what is needed later goes along only where that
-/// costs nothing. Look-ups go from the root downwards, so that directories are there
+/// costs nothing; elsewhere neighbours go together where that pays ([`neighbours`]). Look-ups go from the root downwards, so that directories are there
 /// before what lies in them.
 pub(crate) fn order(
     requests: &mut Vec<Ordered>,
@@ -55,6 +56,7 @@ pub(crate) fn order(
             request.pass = pass;
         }
     }
+    neighbours::gather(requests, machine, start);
     requests.sort_by_key(|r| {
         let class = machine
             .devices
@@ -63,7 +65,8 @@ pub(crate) fn order(
         let looked_up = matches!(r.turn, Turn::LookUps | Turn::After);
         let by_address = class == Some(DeviceClass::Disk) || r.request.kind == RequestKind::Metadata;
         let place = (r.physical.is_none(), r.physical.unwrap_or(0));
-        let by_time = (false, u64::from(r.request.deadline_us));
+        let (deadline_us, lead) = r.lead.unwrap_or((r.request.deadline_us, 0));
+        let by_time = (false, u64::from(deadline_us));
         let sweep = r.turn == Turn::Sweep && class == Some(DeviceClass::Disk);
         let stage = if sweep { 0 } else { r.request.stage };
         let level = if looked_up { r.level } else { usize::from(r.pass) };
@@ -73,10 +76,18 @@ pub(crate) fn order(
             stage,
             level,
             first,
-            r.request.deadline_us,
+            (
+                lead,
+                if lead == 0 {
+                    u64::from(r.request.deadline_us)
+                } else {
+                    place.1
+                },
+            ),
             (r.request.file, r.request.offset),
         )
     });
+    neighbours::mark(requests, machine);
     requests.extend(beyond);
     Order {
         cut: fits as u32,

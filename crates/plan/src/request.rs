@@ -22,6 +22,8 @@ pub(crate) struct Ordered {
     pub(crate) turn: Turn,
     /// The pass of its device that it is read in, where the sweep is done in several.
     pub(crate) pass: u16,
+    /// Of data that is asked for together with what lies beside it: when the first of all is needed, and where it lies.
+    pub(crate) lead: Option<crate::neighbours::Lead>,
 }
 
 /// What is issued in which part of a replay, one part after the other.

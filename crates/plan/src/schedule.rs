@@ -47,6 +47,18 @@ impl Start {
     fn compute_ns(&self) -> u64 {
         self.cpu_ns.min(self.timeline_ns)
     }
+
+    /// The seconds that it computes.
+    pub fn seconds(&self) -> f64 {
+        self.compute_ns() as f64 * 1e-9
+    }
+
+    /// What makes a need's time (microseconds) the seconds after which the start that waits for nothing may have it. What the
+    /// start waited for when its times were recorded is in them, so of a timeline longer than its CPU time they are taken
+    /// as shares.
+    pub fn scale(&self) -> f64 {
+        self.compute_ns() as f64 / self.timeline_ns.max(1) as f64 * HASTE * 1e-6
+    }
 }
 
 /// How the data of one device is read.
@@ -86,7 +98,7 @@ pub(crate) fn schedule(requests: &[&Ordered], cost: &Cost, start: Option<Start>)
         by_address,
         cost,
         begun: time(&reading, cost),
-        cpu: start.compute_ns() as f64 * 1e-9,
+        cpu: start.seconds(),
         before: before.len(),
         requests: data,
     };
@@ -111,10 +123,9 @@ pub(crate) fn schedule(requests: &[&Ordered], cost: &Cost, start: Option<Start>)
     best.schedule
 }
 
-/// When the start needs each request, in seconds since it was let go. What it waited for when its times were recorded
-/// is in them, so of a timeline longer than its CPU time they are taken as shares.
+/// When the start needs each request, in seconds since it was let go.
 fn needed(data: &[&Ordered], start: &Start) -> Vec<f64> {
-    let scale = start.compute_ns() as f64 / start.timeline_ns.max(1) as f64 * HASTE * 1e-6;
+    let scale = start.scale();
     data.iter()
         .map(|r| f64::from(r.request.deadline_us) * scale)
         .collect()
@@ -252,6 +263,7 @@ mod tests {
             level: 0,
             turn,
             pass: 0,
+            lead: None,
         }
     }
 

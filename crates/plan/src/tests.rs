@@ -113,7 +113,7 @@ pub(crate) fn make(profile: &Profile, machine: &Machine) -> PlanDraft {
 }
 
 /// (path, first page, pages) of the data requests in issue order.
-fn data(draft: &PlanDraft) -> Vec<(String, u64, u64)> {
+pub(crate) fn data(draft: &PlanDraft) -> Vec<(String, u64, u64)> {
     let requests = draft.requests.iter().filter(|r| r.kind == RequestKind::Data);
     requests
         .map(|r| {

@@ -10,6 +10,7 @@ use headstart_system::device::{DeviceFacts, request_limit};
 use headstart_system::ext4::Superblock;
 use headstart_system::files::{Type, stat};
 use headstart_system::mounts::{Mount, MountTable};
+use headstart_system::read_ahead::MOST_RANGES;
 use headstart_system::residency;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
@@ -70,12 +71,17 @@ impl Shape {
             threads => threads * self.window,
         }
     }
-}
 
-/// The most files that requests in flight on a device have open: each request's, and what opening one takes.
-pub fn most_open(planned: &PlanDevice, options: &Options) -> usize {
-    let shape = Shape::new(planned.cost.class, planned.cost.depth, options.depth, 0, 1);
-    (shape.threads * (shape.window + 2)) as usize
+    /// The most files that are open only because they are read from, where each asks for `each` at once: what is in
+    /// flight, what is asked for next, and what opening one takes.
+    pub fn most_open(self, each: usize) -> usize {
+        self.threads as usize * ((self.window as usize + 1) * each + 1)
+    }
+
+    /// As how many may be open at once for each that is in flight, of so many in all; at least 1.
+    pub fn each_open(self, all: usize) -> usize {
+        (all / self.most_open(1)).clamp(1, MOST_RANGES)
+    }
 }
 
 /// The block device of a file system.
@@ -221,6 +227,21 @@ mod tests {
         assert_eq!(shape(DeviceClass::Network, 1, None).threads, 2);
         let exact = Shape { threads: 16, ..flash };
         assert_eq!(shape(DeviceClass::Network, 128, Some(16)), exact);
+    }
+
+    #[test]
+    fn what_may_be_open_is_shared_out() {
+        for (class, depth) in [
+            (DeviceClass::Disk, 1),
+            (DeviceClass::Flash, 16),
+            (DeviceClass::Network, 256),
+        ] {
+            let shape = Shape::new(class, depth, None, 128 << 10, 4096);
+            assert_eq!(shape.each_open(0), 1);
+            assert_eq!(shape.each_open(1 << 20), MOST_RANGES);
+            let each = shape.each_open(450);
+            assert!(each == 1 || shape.most_open(each) <= 450, "{shape:?}: {each}");
+        }
     }
 
     #[test]

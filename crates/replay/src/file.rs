@@ -145,6 +145,11 @@ pub fn descriptors() -> usize {
     limit.min(1 << 16) as usize
 }
 
+/// How many of them may be open only because they are read from, at best: half are for those that are kept open.
+pub fn descriptors_in_use() -> usize {
+    (descriptors() / 2).saturating_sub(OTHERS)
+}
+
 /// All files of a plan.
 pub struct Files<'a> {
     plan: Plan<'a>,
@@ -196,6 +201,11 @@ impl<'a> Files<'a> {
     /// Whether nobody has tried to open it, or it is closed again.
     pub fn vacant(&self, index: u32) -> bool {
         self.slot(index).is_ok_and(|slot| slot.known().is_none())
+    }
+
+    /// Whether it is kept open to the end.
+    pub fn keeps(&self, index: u32) -> bool {
+        self.slot(index).is_ok_and(|slot| slot.kept.is_some())
     }
 
     /// Opens the file of that index from where it was pinned, unless somebody else has.

@@ -22,8 +22,8 @@ pub struct Options {
     pub finish_limit: Duration,
     /// The user whose start it is: no file is read that this user may not read. `None` where all may be, as at boot.
     pub reader: Option<u32>,
-    /// Whether paths may be looked up through io_uring, where the kernel has it and it helps. What becomes of them is
-    /// the same.
+    /// Whether paths may be looked up, and neighbours asked for, through io_uring, where the kernel has it and it helps.
+    /// What becomes of them is the same.
     pub io_uring: bool,
 }
 

@@ -1,7 +1,9 @@
 //! Requests of one device in their order, taken by threads one part after the other, with a bounded number in flight.
 //!
-//! A part is one `fadvise(WILLNEED)` of at most the device's request limit. It has arrived when its last page that was
-//! absent can be read; a thread waits for that with a one-byte pread before it has more than its window in flight.
+//! A part is one `fadvise(WILLNEED)` of at most the device's request limit. Parts that lie one behind the other on the
+//! device are asked for at once ([`ReadAhead`]), as many as together keep that limit, and count as one in flight; without
+//! io_uring each has a call of its own. A part has arrived when its last page that was absent can be read; a thread waits
+//! for that with a one-byte pread before it has more than its window in flight.
 //! The pread finds the page under way and waits; should the page be gone, `FADV_RANDOM` on the descriptor keeps the
 //! kernel from reading more than that one.
 
@@ -11,6 +13,7 @@ use crate::governor::Governor;
 use crate::request::{Prepared, Reason, RequestState, absent, bytes_now};
 use headstart_model::PageRange;
 use headstart_model::plan::RequestKind;
+use headstart_system::read_ahead::{MOST_BYTES, MOST_RANGES, ReadAhead};
 use headstart_system::{priority, residency};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -60,9 +63,27 @@ impl Queue {
         self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next part, of at most `chunk` bytes, ending at a multiple of `page` unless it is the last.
-    fn take(&self, chunk: u64, page: u64) -> Option<Part> {
+    /// The next parts that lie one behind the other, together of at most `chunk` bytes; none at the end.
+    fn take(&self, chunk: u64, page: u64) -> Vec<Part> {
         let mut cursor = self.cursor();
+        let mut parts = Vec::new();
+        let mut left = chunk;
+        while parts.len() < MOST_RANGES && left >= page {
+            let follows = |state: &RequestState| state.request.follows && cursor.offset == 0;
+            if !parts.is_empty() && !self.requests.get(cursor.index).is_some_and(follows) {
+                break;
+            }
+            let Some(part) = self.take_one(&mut cursor, left, page) else {
+                break;
+            };
+            left = left.saturating_sub((part.end - part.start).next_multiple_of(page));
+            parts.push(part);
+        }
+        parts
+    }
+
+    /// The next part, of at most `chunk` bytes, ending at a multiple of `page` unless it is the last.
+    fn take_one(&self, cursor: &mut Cursor, chunk: u64, page: u64) -> Option<Part> {
         let index = cursor.index;
         let request = &self.requests.get(index)?.request;
         let start = cursor.offset.max(request.offset);
@@ -105,6 +126,10 @@ pub struct Worker<'a> {
     pub arrived: &'a AtomicU64,
     /// What times count from.
     pub origin: Instant,
+    /// Whether io_uring may be used.
+    pub io_uring: bool,
+    /// Of parts asked for together so many may have files open that are not kept open anyway: see [`Shape::most_open`].
+    pub most_open: usize,
 }
 
 /// What is read from.
@@ -137,6 +162,19 @@ struct InFlight<'a> {
     source: Source<'a>,
     /// What was asked for.
     pages: PageRange,
+}
+
+impl InFlight<'_> {
+    /// Its first byte and how many.
+    fn bytes(&self) -> (u64, u64) {
+        let page = rustix::param::page_size() as u64;
+        (self.pages.start * page, self.pages.pages() * page)
+    }
+}
+
+/// The request of the first part in flight.
+fn front(flying: &VecDeque<Vec<InFlight<'_>>>) -> Option<usize> {
+    Some(flying.front()?.first()?.index)
 }
 
 impl<'a> Worker<'a> {
@@ -174,68 +212,148 @@ impl<'a> Worker<'a> {
 
     fn work(&self, queue: &Queue, window: u32, chunk: u64, under_way: &dyn Fn(usize)) {
         let page = rustix::param::page_size() as u64;
-        let mut flying: VecDeque<InFlight<'_>> = VecDeque::with_capacity(window as usize);
+        let mut flying: VecDeque<Vec<InFlight<'_>>> = VecDeque::with_capacity(window as usize);
+        // Made when it is first needed.
+        let mut ring = None;
         while self.governor.go_on() {
-            let Some(part) = queue.take(chunk, page) else {
+            let mut parts = queue.take(chunk, page).into_iter().peekable();
+            if parts.peek().is_none() {
                 break;
-            };
-            let first = |flying: &VecDeque<InFlight<'_>>| flying.front().map_or(part.index, |f| f.index);
-            under_way(first(&flying));
-            let state = &queue.requests[part.index];
-            let Ok(prepared) = state.prepared.get_or_init(|| self.prepare(state)) else {
-                queue.leave(part.index);
-                continue;
-            };
-            // By whole pages: only what is meant from the end of a file moves.
-            let moved = |byte: u64| (byte - state.request.offset).saturating_add(prepared.start);
-            if moved(part.start) >= prepared.end {
-                queue.leave(part.index);
-                continue;
             }
-            let wanted = PageRange {
-                start: moved(part.start) / page,
-                end: moved(part.end).min(prepared.end).div_ceil(page),
-            };
-            let Some(missing) = hull(&prepared.absent, wanted) else {
-                self.done(state, true);
-                continue;
-            };
-            let Ok(source) = self.source(state) else {
-                self.done(state, false);
-                queue.leave(part.index);
-                continue;
-            };
-            if flying.len() >= window as usize {
-                if let Some(oldest) = flying.pop_front() {
-                    self.land(oldest);
-                    under_way(first(&flying));
+            while let Some(part) = parts.peek() {
+                under_way(front(&flying).unwrap_or(part.index));
+                let together = self.possible(queue, &mut parts);
+                if together.is_empty() {
+                    continue;
+                }
+                if flying.len() >= window as usize {
+                    if let Some(oldest) = flying.pop_front() {
+                        self.land(oldest);
+                        under_way(front(&flying).unwrap_or(together[0].index));
+                    }
+                }
+                let asked = self.ask(&mut ring, together);
+                if !asked.is_empty() {
+                    flying.push_back(asked);
                 }
             }
-            let asked =
-                residency::fadvise_willneed(source.fd(), missing.start * page, missing.pages() * page);
-            if asked.is_err() {
-                self.done(state, false);
-                continue;
-            }
-            flying.push_back(InFlight {
-                index: part.index,
-                state,
-                source,
-                pages: missing,
-            });
         }
         while let Some(oldest) = flying.pop_front() {
-            under_way(oldest.index);
+            under_way(oldest[0].index);
             self.land(oldest);
         }
         under_way(usize::MAX);
     }
 
-    /// Waits for a part. What the kernel left out of it (it gives up quietly where it finds no page to read into) is
-    /// asked for once more.
-    fn land(&self, part: InFlight<'_>) {
+    /// Takes parts that are asked for together, up to as many as may have files open for themselves: those of them that are
+    /// possible, and of which something is not in memory. The others are over then.
+    fn possible<'b>(&self, queue: &'b Queue, parts: &mut impl Iterator<Item = Part>) -> Vec<InFlight<'b>>
+    where
+        'a: 'b,
+    {
+        let mut together = Vec::new();
+        let mut open = 0;
+        while open < self.most_open {
+            let Some(part) = parts.next() else { break };
+            if let Some(one) = self.look(queue, part) {
+                let kept = one.state.request.kind == RequestKind::Metadata
+                    || self.files.keeps(one.state.request.file);
+                open += usize::from(!kept);
+                together.push(one);
+            }
+        }
+        together
+    }
+
+    /// Looks at a part; `None` if it is over by that.
+    fn look<'b>(&self, queue: &'b Queue, part: Part) -> Option<InFlight<'b>>
+    where
+        'a: 'b,
+    {
         let page = rustix::param::page_size() as u64;
-        let (offset, length) = (part.pages.start * page, part.pages.pages() * page);
+        let state = &queue.requests[part.index];
+        let Ok(prepared) = state.prepared.get_or_init(|| self.prepare(state)) else {
+            queue.leave(part.index);
+            return None;
+        };
+        // By whole pages: only what is meant from the end of a file moves.
+        let moved = |byte: u64| (byte - state.request.offset).saturating_add(prepared.start);
+        if moved(part.start) >= prepared.end {
+            queue.leave(part.index);
+            return None;
+        }
+        let wanted = PageRange {
+            start: moved(part.start) / page,
+            end: moved(part.end).min(prepared.end).div_ceil(page),
+        };
+        let Some(pages) = hull(&prepared.absent, wanted) else {
+            self.done(state, true);
+            return None;
+        };
+        let Ok(source) = self.source(state) else {
+            self.done(state, false);
+            queue.leave(part.index);
+            return None;
+        };
+        Some(InFlight {
+            index: part.index,
+            state,
+            source,
+            pages,
+        })
+    }
+
+    /// Asks for parts, all at once where that can be had; returns those that were asked for, the others are over.
+    fn ask<'b>(
+        &self,
+        ring: &mut Option<Option<ReadAhead>>,
+        mut parts: Vec<InFlight<'b>>,
+    ) -> Vec<InFlight<'b>> {
+        let mut begun = vec![false; parts.len()];
+        let ranges = || -> Option<Vec<_>> {
+            let range = |part: &InFlight<'b>| {
+                let (offset, length) = part.bytes();
+                Some((offset, u32::try_from(length).ok().filter(|l| *l <= MOST_BYTES)?))
+            };
+            parts.iter().map(range).collect()
+        };
+        if parts.len() > 1 {
+            let made = ring.get_or_insert_with(|| self.io_uring.then(ReadAhead::new)?.ok());
+            if let (Some(ring), Some(ranges)) = (made, ranges()) {
+                let fds = parts.iter().map(|part| part.source.fd());
+                let ranges: Vec<_> = fds
+                    .zip(ranges)
+                    .map(|(fd, (at, length))| (fd, at, length))
+                    .collect();
+                let mut otherwise = Vec::new();
+                if ring.start(&ranges, |place| otherwise.push(place)).is_ok() {
+                    begun.fill(true);
+                    otherwise.into_iter().for_each(|place| begun[place] = false);
+                }
+            }
+        }
+        let mut begun = begun.into_iter();
+        parts.retain(|part| {
+            let (offset, length) = part.bytes();
+            let asked = begun.next() == Some(true)
+                || residency::fadvise_willneed(part.source.fd(), offset, length).is_ok();
+            if !asked {
+                self.done(part.state, false);
+            }
+            asked
+        });
+        parts
+    }
+
+    /// Waits for parts that were asked for together. What the kernel left out of them (it gives up quietly where it finds
+    /// no page to read into) is asked for once more.
+    fn land(&self, parts: Vec<InFlight<'_>>) {
+        parts.into_iter().for_each(|part| self.land_one(part));
+    }
+
+    fn land_one(&self, part: InFlight<'_>) {
+        let page = rustix::param::page_size() as u64;
+        let (offset, length) = part.bytes();
         let fd = part.source.fd();
         let wait = || rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut [0u8], offset + length - page));
         let mut arrived = wait().is_ok();
@@ -375,6 +493,24 @@ mod tests {
         RequestState::new(0, request)
     }
 
+    /// All parts as they are taken, one list after the other; requests are left at parts of which that is said.
+    fn taken(queue: &Queue, chunk: u64, leave: impl Fn(&Part) -> bool) -> Vec<Vec<(usize, u64, u64)>> {
+        let take = || Some(queue.take(chunk, 4096)).filter(|parts| !parts.is_empty());
+        let lists = std::iter::from_fn(take).inspect(|parts| {
+            parts
+                .iter()
+                .filter(|part| leave(part))
+                .for_each(|part| queue.leave(part.index));
+        });
+        let list = |parts: Vec<Part>| {
+            parts
+                .iter()
+                .map(|part| (part.index, part.start, part.end))
+                .collect()
+        };
+        lists.map(list).collect()
+    }
+
     #[test]
     fn requests_are_taken_in_order_and_in_parts() {
         let queue = Queue::new(vec![
@@ -383,23 +519,41 @@ mod tests {
             request(100, 5),
             request(0, 9000),
         ]);
-        let mut taken = Vec::new();
-        while let Some(part) = queue.take(8192, 4096) {
-            taken.push((part.index, part.start, part.end));
-            if part.index == 3 {
-                queue.leave(3);
-            }
-        }
+        let taken = taken(&queue, 8192, |part| part.index == 3);
         assert_eq!(
             taken,
             [
-                (0, 4096, 12288),
-                (0, 12288, 14096),
-                (1, 0, 0),
-                (2, 100, 105),
-                (3, 0, 8192)
+                [(0, 4096, 12288)],
+                [(0, 12288, 14096)],
+                [(1, 0, 0)],
+                [(2, 100, 105)],
+                [(3, 0, 8192)]
             ]
         );
+    }
+
+    #[test]
+    fn what_follows_is_taken_along_up_to_what_one_call_serves() {
+        let behind = |length| {
+            let mut state = request(0, length);
+            state.request.follows = true;
+            state
+        };
+        // The first follows nothing, whatever a plan says.
+        let lengths = [4096, 5000, 20_000, 4096];
+        let queue = Queue::new(lengths.map(behind).into_iter().chain([request(0, 1)]).collect());
+        assert_eq!(
+            taken(&queue, 16384, |_| false),
+            [
+                vec![(0, 0, 4096), (1, 0, 5000), (2, 0, 4096)],
+                vec![(2, 4096, 20_000)],
+                vec![(3, 0, 4096)],
+                vec![(4, 0, 1)]
+            ]
+        );
+        let many = Queue::new((0..2 * MOST_RANGES).map(|_| behind(1)).collect());
+        let sizes: Vec<usize> = taken(&many, 1 << 20, |_| false).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [MOST_RANGES, MOST_RANGES]);
     }
 
     #[test]
@@ -407,7 +561,7 @@ mod tests {
         let queue = Queue::new(vec![request(0, 8192), request(0, 8192)]);
         queue.take(8192, 4096);
         queue.leave(0);
-        assert_eq!(queue.take(8192, 4096).map(|p| p.index), Some(1));
+        assert_eq!(queue.take(8192, 4096)[0].index, 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The threads of a replay: one per device, which brings its own.
 
-use crate::device::{Device, Shape, most_open};
-use crate::file::{Files, descriptors};
+use crate::device::{Device, Shape};
+use crate::file::{Files, descriptors, descriptors_in_use};
 use crate::options::Options;
 use crate::queue::{Queue, Worker, stand_back};
 use crate::request::{Reason, RequestState};
@@ -10,7 +10,7 @@ use crate::work::{Passes, Work};
 use crate::{ahead, report, ring};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::{ReplayReport, Skipped};
-use headstart_model::plan::{Plan, PlanFile, RequestKind};
+use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
 use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::MountTable;
 use headstart_system::path_resolver::PathResolver;
@@ -36,12 +36,17 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let works = shared
         .works
         .get_or_init(|| share_out(plan, &openers, options, &mut skipped));
-    let mut in_use: Vec<usize> = works.iter().map(|w| most_open(&w.planned, options)).collect();
+    let each = descriptors_in_use() / works.len().clamp(1, MAX_DEVICES);
+    let most_open = |shape: Shape| shape.most_open(shape.each_open(each));
+    let mut in_use: Vec<usize> = works
+        .iter()
+        .map(|w| most_open(shape(&w.planned, options)))
+        .collect();
     in_use.sort_unstable_by(|a, b| b.cmp(a));
     let in_use = in_use.iter().take(MAX_DEVICES).sum();
     let files = Files::new(plan, &mounts, &openers, in_use, options.reader);
     shared.governor.begin();
-    let serve = |work: &Work| serve(work, &files, &mounts, options, shared);
+    let serve = |work: &Work| serve(work, &files, &mounts, options, shared, each);
     let devices = side_by_side(works, &serve);
     let replay_ns = options.origin.elapsed().as_nanos() as u64;
     let memory_pressure = shared.governor.memory_pressure();
@@ -217,7 +222,7 @@ fn share_out(
     let work = |(index, requests): (usize, Passes<Vec<RequestState>>)| {
         let empty = requests.metadata.is_empty() && requests.look_ups.is_empty() && requests.data.is_empty();
         let planned = plan.device(index).filter(|_| !empty)?;
-        let shape = Shape::new(planned.cost.class, planned.cost.depth, options.depth, 0, 1);
+        let shape = shape(&planned, options);
         let inode = |file| plan.file(file as usize).map_or(0, |file| file.inode);
         let look_ups = ahead::look_ups(requests.look_ups, inode, shape.threads);
         let mut metadata = requests.metadata;
@@ -239,7 +244,20 @@ fn share_out(
     queues.into_iter().enumerate().filter_map(work).collect()
 }
 
-fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options, shared: &Shared) -> Device {
+/// How a device is asked, but for how much at once: that is known once it was looked at.
+fn shape(planned: &PlanDevice, options: &Options) -> Shape {
+    Shape::new(planned.cost.class, planned.cost.depth, options.depth, 0, 1)
+}
+
+/// Serves a device, on which `open` files may be open only because they are read from.
+fn serve(
+    work: &Work,
+    files: &Files<'_>,
+    mounts: &MountTable,
+    options: &Options,
+    shared: &Shared,
+    open: usize,
+) -> Device {
     // The barrier is released once, when the requests before it are over, or none can be any more.
     let until = work.planned.hold as usize;
     let barrier = Barrier::new(shared, usize::from(until > 0));
@@ -277,6 +295,8 @@ fn serve(work: &Work, files: &Files<'_>, mounts: &MountTable, options: &Options,
         over: &shared.over,
         arrived: &shared.arrived,
         origin: options.origin,
+        io_uring: options.io_uring,
+        most_open: device.shape.each_open(open),
     };
     worker.serve(&work.passes.metadata, &|over| begun(&work.passes.metadata, over));
     let mut resolver = resolver(work, &device, options);

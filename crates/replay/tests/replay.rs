@@ -310,11 +310,13 @@ fn what_is_in_memory_does_not_hold_the_start() {
 #[test]
 fn what_does_not_fit_the_plan_is_skipped_and_counted() {
     for (depth, io_uring) in WAYS {
-        skipped_and_counted(depth, io_uring);
+        skipped_and_counted(depth, io_uring, false);
     }
+    skipped_and_counted(8, true, true);
 }
 
-fn skipped_and_counted(depth: u32, io_uring: bool) {
+/// `follow`: as if all that is read lay together, which a plan may say of anything.
+fn skipped_and_counted(depth: u32, io_uring: bool, follow: bool) {
     let disk = Mounted::ext4(64, |root| {
         for name in ["good", "grown", "touched", "replaced", "directory-now", "short"] {
             file(root, name, 4);
@@ -377,6 +379,8 @@ fn skipped_and_counted(depth: u32, io_uring: bool) {
     let mut generation = planned("good");
     generation.generation = 12345;
     add(&mut plan, Data, generation, 0, PAGE); // changed
+    let data = plan.requests.iter_mut().filter(|r| r.kind == Data);
+    data.for_each(|request| request.follows = follow);
 
     file(&root, "grown", 5);
     std::fs::File::options()
@@ -586,21 +590,28 @@ fn stop_is_prompt() {
 #[test]
 fn more_files_than_descriptors_are_replayed() {
     const FILES: u64 = 700;
-    let disk = Mounted::ext4(64, |root| {
+    let mut disk = Mounted::ext4(64, |root| {
         (0..FILES).for_each(|n| file(root, &format!("f{n}"), 1))
     });
-    let root = disk.root();
-    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 16)]);
-    for n in 0..FILES {
-        add(&mut plan, Data, entry(&root.join(format!("f{n}"))), 0, PAGE);
+    // Also where many are asked for at once.
+    for follow in [false, true] {
+        disk.cool();
+        let root = disk.root();
+        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 16)]);
+        for n in 0..FILES {
+            add(&mut plan, Data, entry(&root.join(format!("f{n}"))), 0, PAGE);
+        }
+        plan.requests
+            .iter_mut()
+            .for_each(|request| request.follows = follow);
+        plan.devices.push(disk.planned(DeviceClass::Disk, 1));
+        std::fs::write(disk.beside().join("plan"), plan.to_bytes().unwrap()).unwrap();
+        let report = child("descriptors", &disk.beside().join("plan"));
+        assert_eq!(
+            report,
+            format!("{FILES} issued, {FILES} pages, 0 skipped, 0 denied")
+        );
     }
-    plan.devices.push(disk.planned(DeviceClass::Disk, 1));
-    std::fs::write(disk.beside().join("plan"), plan.to_bytes().unwrap()).unwrap();
-    let report = child("descriptors", &disk.beside().join("plan"));
-    assert_eq!(
-        report,
-        format!("{FILES} issued, {FILES} pages, 0 skipped, 0 denied")
-    );
 }
 
 #[test]

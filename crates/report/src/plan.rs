@@ -84,6 +84,8 @@ pub struct RequestView {
     pub deadline_us: u32,
     /// Whether the bytes move with the end of the file.
     pub from_end: bool,
+    /// Whether it lies behind what the request before it reads, and is asked for together with it.
+    pub follows: bool,
 }
 
 /// A kind's name.
@@ -108,6 +110,7 @@ impl From<&Request> for RequestView {
             bridged: request.bridged,
             deadline_us: request.deadline_us,
             from_end: request.from_end,
+            follows: request.follows,
         }
     }
 }

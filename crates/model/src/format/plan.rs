@@ -4,8 +4,8 @@ use super::{Container, FormatError, Kind, Writer, is_page_size, refused, stage_n
 use crate::Key;
 use crate::limits::{self, bounded};
 use crate::plan::{
-    CLASSES, DeviceRecord, FileRecord, HeadRecord, NO_FILE, Plan, PlanDraft, PlanFile, RequestKind,
-    RequestRecord, TextRecord,
+    CLASSES, DeviceRecord, FOLLOWS, FROM_END, FileRecord, HeadRecord, NO_FILE, Plan, PlanDraft, PlanFile,
+    RequestKind, RequestRecord, TextRecord,
 };
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -81,7 +81,7 @@ impl PlanDraft {
                 length: U64::new(r.length),
                 bridged: U64::new(r.bridged),
                 deadline_us: U32::new(r.deadline_us),
-                from_end: U32::new(r.from_end.into()),
+                marks: U32::new(u32::from(r.from_end) * FROM_END | u32::from(r.follows) * FOLLOWS),
             })
             .collect();
         let head = HeadRecord {
@@ -211,6 +211,10 @@ fn check(plan: &Plan<'_>) -> Result<(), String> {
             _ => (file as usize) < plan.files.len(),
         };
         let reads = matches!(kind, RequestKind::Metadata | RequestKind::Data);
+        let marks = match kind {
+            RequestKind::Data => FROM_END | FOLLOWS,
+            _ => 0,
+        };
         let fits = names_file
             && usize::from(request.stage) < plan.stages.len()
             && usize::from(request.device.get()) < plan.devices.len()
@@ -220,7 +224,7 @@ fn check(plan: &Plan<'_>) -> Result<(), String> {
                 .checked_add(request.length.get())
                 .is_some_and(|end| end <= i64::MAX as u64)
             && (request.length.get() > 0) == reads
-            && request.from_end.get() <= u32::from(*kind == RequestKind::Data)
+            && request.marks.get() & !marks == 0
             && request.bridged.get() <= request.length.get();
         if !fits {
             return Err(format!("request {index}"));

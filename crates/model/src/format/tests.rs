@@ -340,6 +340,7 @@ fn draft() -> impl Strategy<Value = PlanDraft> {
                     bridged: if reads { u64::from(length / 2) } else { 0 },
                     deadline_us,
                     from_end: kind == RequestKind::Data && length % 2 == 1,
+                    follows: kind == RequestKind::Data && length % 3 == 1,
                 }
             })
             .collect(),

@@ -1,0 +1,232 @@
+//! What lies together on a device is asked for together.
+//!
+//! Where a request costs more than the bytes of a page ([`worthwhile`]), files that lie one behind the other are best read
+//! by one request, and the replay makes one of those that stand one behind the other in the plan ([`Request::follows`]).
+//! They stand in the order in which the start needs them; a neighbour that it needs later is taken along, so that more
+//! become one. That brings forward what is needed later, and so delays what is needed in between by the time its bytes
+//! take. How much later it may be needed is found by trying: the cost model tells when the start would end.
+//!
+//! A disk's plan is in address order anyway, and what is near passes under its head.
+//!
+//! [`Request::follows`]: headstart_model::plan::Request::follows
+
+use crate::request::{Ordered, Turn};
+use crate::schedule::Start;
+use headstart_model::machine::{Cost, Device, DeviceClass, Machine};
+use headstart_model::plan::RequestKind;
+
+/// The most bytes that are one request: as many as the replay asks for at once where many requests are served at once.
+const LARGEST: u64 = 512 << 10;
+/// What is needed later by these shares of the time that the start takes may be taken along.
+const LATER: [f64; 6] = [0.0, 0.01, 0.03, 0.1, 0.3, 1.0];
+
+/// The request that takes a later one along: when that is needed, and where it lies.
+pub(crate) type Lead = (u32, u64);
+
+/// Whether requests cost so much on a device that it pays to make one of several.
+fn worthwhile(device: &Device, page: u64) -> bool {
+    device.cost.class != DeviceClass::Disk && device.cost.place_matters(page)
+}
+
+/// Says of each request of the sweep with which it is asked for, where that pays: see [`Ordered::lead`].
+pub(crate) fn gather(requests: &mut [Ordered], machine: &Machine, start: Option<Start>) {
+    let page = u64::from(machine.page_size);
+    for (index, device) in machine.devices.iter().enumerate() {
+        if !worthwhile(device, page) {
+            continue;
+        }
+        let of_device = |r: &&mut Ordered| usize::from(r.request.device) == index && is_data(r);
+        let mut data: Vec<&mut Ordered> = requests.iter_mut().filter(of_device).collect();
+        data.sort_by_key(|r| {
+            (
+                r.request.stage,
+                r.physical.is_none(),
+                r.physical,
+                r.request.deadline_us,
+            )
+        });
+        let attempts = LATER
+            .iter()
+            .map(|share| attempt(&data, &device.cost, start, *share, page));
+        // Of equals the first, which brings the least forward.
+        let Some(best) = attempts.reduce(|best, next| if next.end < best.end { next } else { best }) else {
+            continue;
+        };
+        for (request, lead) in data.iter_mut().zip(best.leads) {
+            request.lead = Some(lead);
+        }
+    }
+}
+
+/// Marks what follows the request of its device before it, of requests in issue order.
+pub(crate) fn mark(requests: &mut [Ordered], machine: &Machine) {
+    let page = u64::from(machine.page_size);
+    let pays = machine.devices.iter().map(|device| worthwhile(device, page));
+    // Of each device on which it pays, the last so far.
+    let mut last: Vec<Option<Option<usize>>> = pays.map(|pays| pays.then_some(None)).collect();
+    for at in 0..requests.len() {
+        let request = &requests[at];
+        let device = last.get_mut(usize::from(request.request.device));
+        let Some(Some(before)) = device.filter(|_| is_data(request)) else {
+            continue;
+        };
+        let before = before.replace(at);
+        requests[at].request.follows =
+            before.is_some_and(|before| touch(&requests[before], &requests[at], page));
+    }
+}
+
+fn is_data(request: &Ordered) -> bool {
+    request.turn == Turn::Sweep && request.request.kind == RequestKind::Data
+}
+
+/// Whether the second lies right behind the first; the last page of a file may be in use in part only.
+fn touch(first: &Ordered, second: &Ordered, page: u64) -> bool {
+    let (Some(first_at), Some(second_at)) = (first.physical, second.physical) else {
+        return false;
+    };
+    let end = first_at.saturating_add(first.request.length);
+    (end..=end.saturating_add(page - 1) / page.max(1) * page).contains(&second_at)
+}
+
+/// Which requests are asked for together, and when the start then ends.
+struct Attempt {
+    end: f64,
+    leads: Vec<Lead>,
+}
+
+/// Takes along what is needed later by up to this share of the start's time, of requests by stage and address.
+fn attempt(requests: &[&mut Ordered], cost: &Cost, start: Option<Start>, share: f64, page: u64) -> Attempt {
+    let last_us = requests.iter().map(|r| r.request.deadline_us).max().unwrap_or(0);
+    let (scale, takes) = match start {
+        Some(start) => (start.scale(), start.seconds()),
+        // Of a start of which no more is known, as if it used its processors until its last need.
+        None => (1e-6, f64::from(last_us) * 1e-6),
+    };
+    // Groups, each by the places of its first and behind its last, and when the first of it is needed.
+    let mut groups: Vec<(usize, usize, u32)> = Vec::new();
+    let (mut bytes, mut last_need) = (0, 0);
+    for (at, request) in requests.iter().enumerate() {
+        let (length, need) = (request.request.length, request.request.deadline_us);
+        if let Some((from, to, first_need)) = groups.last_mut() {
+            let joined = (need.min(*first_need), need.max(last_need));
+            let near = f64::from(joined.1 - joined.0) * scale <= share * takes;
+            let fits = bytes + length <= LARGEST && request.request.stage == requests[*from].request.stage;
+            if fits && near && touch(requests[at - 1], request, page) {
+                (*to, *first_need, last_need, bytes) = (at + 1, joined.0, joined.1, bytes + length);
+                continue;
+            }
+        }
+        (bytes, last_need) = (length, need);
+        groups.push((at, at + 1, need));
+    }
+    let lead = |(from, _, need): &(usize, usize, u32)| (*need, requests[*from].physical.unwrap_or(u64::MAX));
+    let mut leads = vec![(0, 0); requests.len()];
+    for group in &groups {
+        leads[group.0..group.1].fill(lead(group));
+    }
+    groups.sort_by_key(|group| (requests[group.0].request.stage, lead(group)));
+    let each = cost.latency / f64::from(cost.depth.max(1));
+    let (mut issued, mut read, mut behind, mut done) = (0.0, 0.0, 0.0, 0.0);
+    let mut before = None;
+    for (from, to, first_need) in groups {
+        let length: u64 = requests[from..to].iter().map(|r| r.request.length).sum();
+        // What stands one behind the other anyway is one request, too.
+        let follows = before.is_some_and(|before: usize| touch(requests[before], requests[from], page));
+        issued += each * (length.div_ceil(LARGEST).max(1) - u64::from(follows)) as f64;
+        read += length as f64 / cost.bandwidth;
+        done = f64::max(issued + cost.latency, read);
+        behind = f64::max(behind, done - f64::from(first_need) * scale);
+        before = Some(to - 1);
+    }
+    Attempt {
+        end: f64::max(done, behind + takes),
+        leads,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::{PAGE, data, entry, facts, flash, make, profile};
+    use headstart_model::machine::{DeviceClass, Machine};
+    use headstart_model::plan::PlanDraft;
+
+    /// Files of two pages each at these blocks, of which the start needs all in this order, a millisecond between one and
+    /// the next; a request costs as much as so many pages.
+    fn planned(blocks: &[u64], pages: u64) -> PlanDraft {
+        let name = |n: usize| format!("/m/{n:02}");
+        let files = blocks.iter().enumerate();
+        let mut machine = flash(
+            files
+                .clone()
+                .map(|(n, block)| facts(&name(n), &[(0, *block, 2)], &[]))
+                .collect(),
+        );
+        cost(&mut machine, pages);
+        let entries = files.map(|(n, _)| entry(&name(n), &[(0, 2, n as u64)]));
+        make(&profile(entries.collect()), &machine)
+    }
+
+    fn cost(machine: &mut Machine, pages: u64) {
+        let cost = &mut machine.devices[0].cost;
+        let seconds = (pages * PAGE) as f64 / cost.bandwidth * f64::from(cost.depth) * 1.001;
+        // A plan keeps nanoseconds.
+        cost.latency = (seconds * 1e9).round() / 1e9;
+    }
+
+    fn follows(draft: &PlanDraft) -> Vec<bool> {
+        let data = draft
+            .requests
+            .iter()
+            .filter(|r| r.kind == headstart_model::plan::RequestKind::Data);
+        data.map(|r| r.follows).collect()
+    }
+
+    fn names(draft: &PlanDraft) -> Vec<String> {
+        data(draft).into_iter().map(|(path, ..)| path).collect()
+    }
+
+    #[test]
+    fn neighbours_needed_one_after_the_other_are_asked_for_together() {
+        let draft = planned(&[100, 102, 104, 300, 302, 200], 4);
+        assert_eq!(follows(&draft), [false, true, true, false, true, false]);
+        assert!(names(&draft).is_sorted(), "in the order of their need");
+    }
+
+    #[test]
+    fn where_requests_cost_less_than_a_page_nothing_is_changed() {
+        let draft = planned(&[100, 104, 102, 300], 0);
+        assert_eq!(follows(&draft), [false; 4]);
+        assert!(names(&draft).is_sorted());
+    }
+
+    #[test]
+    fn a_neighbour_that_is_needed_later_is_taken_along() {
+        // A hundred requests of 400 pages' time each: the start waits for nothing else.
+        let blocks: Vec<u64> = (0..100).map(|n| 100 + n * 37 % 100 * 2).collect();
+        let draft = planned(&blocks, 400);
+        // 128 pages are one request at most.
+        let alone = follows(&draft).into_iter().filter(|follows| !follows).count();
+        assert!(alone <= 4, "{alone}");
+    }
+
+    #[test]
+    fn what_is_needed_much_later_waits_where_the_device_keeps_up() {
+        // Between needs passes a millisecond, and a request takes 0.16.
+        let blocks: Vec<u64> = (0..100).map(|n| 100 + n * 37 % 100 * 2).collect();
+        let draft = planned(&blocks, 4);
+        assert!(names(&draft).is_sorted(), "{:?}", names(&draft));
+    }
+
+    #[test]
+    fn one_head_is_not_concerned() {
+        let mut machine = flash(vec![
+            facts("/m/a", &[(0, 100, 2)], &[]),
+            facts("/m/b", &[(0, 102, 2)], &[]),
+        ]);
+        cost(&mut machine, 400);
+        machine.devices[0].cost.class = DeviceClass::Disk;
+        let entries = ["/m/a", "/m/b"].map(|name| entry(name, &[(0, 2, 0)]));
+        assert_eq!(follows(&make(&profile(entries.to_vec()), &machine)), [false; 2]);
+    }
+}
