@@ -177,7 +177,7 @@ fn it_says_what_it_would_do_and_what_it_did() {
         .map(|it| it.1)
         .collect();
     assert_eq!((names.len(), names[0], names[39]), (40, "039", "000"), "{shown}");
-    // A loop device has no head.
+    // A loop device has no head, and its requests cost little.
     let planned = disk.run(&["plan", "test"]);
     assert!(
         planned.contains("nothing is moved: it has no head that moves"),

@@ -2,7 +2,8 @@
 //! one go. [`plan`] says what that would bring, [`apply()`] does it on a mounted ext4 while the files are in use, and
 //! [`status()`] tells of the last time.
 //!
-//! It pays where a head moves. Elsewhere each file takes a request of its own wherever it lies, so nothing is moved.
+//! It pays where a head moves, and where requests are what costs: a replay makes one of those for files that lie one behind the
+//! other. Elsewhere nothing is moved.
 
 mod apply;
 mod kept;

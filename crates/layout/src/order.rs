@@ -1,6 +1,6 @@
 //! Which data is moved, in which order, and what that brings by the cost model. No file is touched.
 
-use headstart_model::machine::{Cost, DeviceClass, Extent, FileFacts, Found, Machine};
+use headstart_model::machine::{Cost, Extent, FileFacts, Found, Machine};
 use headstart_model::profile::{Entry, Version};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use headstart_plan::sweep_seconds;
@@ -163,8 +163,8 @@ fn judge(order: &mut Order, machine: &Machine) {
         length: u64::MAX,
     }];
     order.after = order.predict(&together, &device.cost);
-    order.declined = if device.cost.class != DeviceClass::Disk {
-        Some("it has no head that moves: where a file lies does not matter there".into())
+    order.declined = if !device.cost.place_matters(u64::from(machine.page_size)) {
+        Some("it has no head that moves, and a request costs next to nothing: where a file lies does not matter there".into())
     } else if device.fstype != "ext4" {
         Some(format!(
             "files are moved on ext4 only, and this is {}",
@@ -292,7 +292,7 @@ pub(crate) fn prediction(bytes: &PageSet, cost: &Cost) -> Prediction {
 mod tests {
     use super::*;
     use headstart_model::Key;
-    use headstart_model::machine::Device;
+    use headstart_model::machine::{Device, DeviceClass};
     use headstart_model::profile::{Need, Policy, WeightedRange};
 
     const PAGE: u64 = 4096;
@@ -430,13 +430,18 @@ mod tests {
     #[test]
     fn nothing_is_moved_where_it_does_not_pay() {
         let (entries, files) = scattered();
-        let flash = plan(
-            &[profile("a", entries.clone())],
-            &machine(files.clone(), DeviceClass::Flash, "ext4"),
-        );
-        assert!(flash[0].declined.as_ref().unwrap().contains("no head"));
+        let mut flash = machine(files.clone(), DeviceClass::Flash, "ext4");
+        let declined = |machine| {
+            plan(&[profile("a", entries.clone())], machine)[0]
+                .declined
+                .clone()
+        };
+        assert_eq!(declined(&flash), None, "a request takes as long as a megabyte");
+        flash.devices[0].cost.depth = 256;
+        flash.devices[0].cost.latency = 100e-6;
+        assert!(declined(&flash).unwrap().contains("no head"));
         let xfs = plan(
-            &[profile("a", entries)],
+            &[profile("a", entries.clone())],
             &machine(files, DeviceClass::Disk, "xfs"),
         );
         assert!(xfs[0].declined.as_ref().unwrap().contains("xfs"));

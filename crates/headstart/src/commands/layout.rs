@@ -10,10 +10,10 @@ use headstart_store::Store;
 
 /// Move what starts read together on disk, in the order they read it.
 ///
-/// On a disk with a moving head a start takes as long as the head jumps. Files are moved while they are in use: their contents
-/// stay, and a crash leaves each in its old or in its new place. It is done on ext4, and only where the cost model says that it
-/// is worth it. What cannot be moved (running programs, files with several names, encrypted and immutable ones) stays where it
-/// is and is told.
+/// A start takes as long as a disk's head jumps, or elsewhere as its requests take: what lies together is one. Files are moved
+/// while they are in use: their contents stay, and a crash leaves each in its old or in its new place. It is done on ext4, and
+/// only where the cost model says that it is worth it. What cannot be moved (running programs, files with several names,
+/// encrypted and immutable ones) stays where it is and is told.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
