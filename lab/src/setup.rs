@@ -190,6 +190,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("none", include_str!("../setups/none.toml")),
     ("warm", include_str!("../setups/warm.toml")),
     ("headstart", include_str!("../setups/headstart.toml")),
+    ("layout", include_str!("../setups/layout.toml")),
     ("daemon", include_str!("../setups/daemon.toml")),
     ("daemon-hold", include_str!("../setups/daemon-hold.toml")),
     ("before", include_str!("../setups/before.toml")),
@@ -209,6 +210,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
         "boot-headstart-init",
         include_str!("../setups/boot-headstart-init.toml"),
     ),
+    ("boot-layout", include_str!("../setups/boot-layout.toml")),
     (
         "boot-headstart-1",
         include_str!("../setups/boot-headstart-1.toml"),
