@@ -431,7 +431,7 @@ mod tests {
     fn nothing_is_moved_where_it_does_not_pay() {
         let (entries, files) = scattered();
         let mut flash = machine(files.clone(), DeviceClass::Flash, "ext4");
-        let declined = |machine| {
+        let declined = |machine: &Machine| {
             plan(&[profile("a", entries.clone())], machine)[0]
                 .declined
                 .clone()

@@ -81,7 +81,7 @@ impl PlanDraft {
                 length: U64::new(r.length),
                 bridged: U64::new(r.bridged),
                 deadline_us: U32::new(r.deadline_us),
-                marks: U32::new(u32::from(r.from_end) * FROM_END | u32::from(r.follows) * FOLLOWS),
+                marks: U32::new((u32::from(r.from_end) * FROM_END) | (u32::from(r.follows) * FOLLOWS)),
             })
             .collect();
         let head = HeadRecord {
