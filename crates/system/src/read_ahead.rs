@@ -124,7 +124,6 @@ impl Drop for Nowhere {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::residency::resident;
     use crate::testing::{LoopFs, Spec, can_mount};
     use rustix::fs::{Advice, fadvise};
     use std::fs::File;
