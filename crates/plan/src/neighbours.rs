@@ -11,7 +11,7 @@
 //!
 //! [`Request::follows`]: headstart_model::plan::Request::follows
 
-use crate::request::{Ordered, Turn};
+use crate::request::{Lead, Ordered, Turn};
 use crate::schedule::Start;
 use headstart_model::machine::{Cost, Device, DeviceClass, Machine};
 use headstart_model::plan::RequestKind;
@@ -20,9 +20,6 @@ use headstart_model::plan::RequestKind;
 const LARGEST: u64 = 512 << 10;
 /// What is needed later by these shares of the time that the start takes may be taken along.
 const LATER: [f64; 6] = [0.0, 0.01, 0.03, 0.1, 0.3, 1.0];
-
-/// The request that takes a later one along: when that is needed, and where it lies.
-pub(crate) type Lead = (u32, u64);
 
 /// Whether requests cost so much on a device that it pays to make one of several.
 fn worthwhile(device: &Device, page: u64) -> bool {

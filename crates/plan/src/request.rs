@@ -7,6 +7,9 @@ use headstart_model::profile::Entry;
 use headstart_model::{FilePath, PageRange};
 use std::collections::HashMap;
 
+/// The request that takes a later one along: when that is needed, and where it lies.
+pub(crate) type Lead = (u32, u64);
+
 /// A metadata page that the file system had to read in some earlier start: by mount point, because device numbers
 /// change.
 pub type RecordedMetadata = (FilePath, PageRange);
@@ -23,7 +26,7 @@ pub(crate) struct Ordered {
     /// The pass of its device that it is read in, where the sweep is done in several.
     pub(crate) pass: u16,
     /// Of data that is asked for together with what lies beside it: when the first of all is needed, and where it lies.
-    pub(crate) lead: Option<crate::neighbours::Lead>,
+    pub(crate) lead: Option<Lead>,
 }
 
 /// What is issued in which part of a replay, one part after the other.
