@@ -68,17 +68,22 @@ fn a_program_that_does_not_wait_is_not_learned() {
         return;
     }
     let case = Case::new();
-    let fs = disk(&["one", "other"]);
-    assert!(command(&fs, "one").status().unwrap().success());
+    // The kernel may have taken a page of one from memory, but not of each.
+    let warm = ["one", "two", "three"];
+    let fs = disk(&["one", "two", "three", "other"]);
+    let start = |name: &str| assert!(command(&fs, name).status().unwrap().success());
+    warm.into_iter().for_each(start);
     let daemon = Daemon::start(&case);
     for _ in 0..3 {
-        assert!(command(&fs, "one").status().unwrap().success());
+        warm.into_iter().for_each(start);
     }
     // One that has to read, so that what ended before has been judged.
     evict(&files(&fs, "other"));
-    assert!(command(&fs, "other").status().unwrap().success());
+    start("other");
     kept(&case, &key(&fs, "other"), 1);
-    assert!(!Store::new(case.state()).key(&key(&fs, "one")).exists());
+    let is_learned = |name: &&str| Store::new(case.state()).key(&key(&fs, name)).exists();
+    let learned: Vec<&str> = warm.into_iter().filter(is_learned).collect();
+    assert!(learned.len() < warm.len(), "{learned:?}");
     daemon.stop();
 }
 
