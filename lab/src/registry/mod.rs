@@ -248,15 +248,20 @@ mod tests {
     use std::process::Command;
 
     fn dead_record(base: &Path, items: Vec<Item>) {
-        fs::create_dir_all(base.join("registry")).unwrap();
         // No process has start time 0 except those of the boot: this owner is dead.
+        dead_since(base, 0, items);
+    }
+
+    /// The record of a lab that was process 1 and has begun then, and is dead.
+    fn dead_since(base: &Path, start: u64, items: Vec<Item>) {
+        fs::create_dir_all(base.join("registry")).unwrap();
         let record = Record {
             pid: 1,
-            start: 0,
+            start,
             items: (0..).zip(items).collect(),
         };
         fs::write(
-            base.join("registry/1-0.json"),
+            base.join(format!("registry/1-{start}.json")),
             serde_json::to_vec(&record).unwrap(),
         )
         .unwrap();
@@ -335,9 +340,11 @@ mod tests {
     #[test]
     fn clean_ends_what_a_dead_lab_had_only_just_started() {
         let base = tempfile::tempdir().unwrap();
-        dead_record(base.path(), Vec::new());
+        // Not when those of other tests have begun: they would end this process while it has the badge.
+        let start = u64::MAX;
+        dead_since(base.path(), start, Vec::new());
         // Children of other tests shall not inherit it.
-        let badge = process::badge(1, 0, MemfdFlags::CLOEXEC).unwrap();
+        let badge = process::badge(1, start, MemfdFlags::CLOEXEC).unwrap();
         let mut child = Command::new("sleep").arg("600").stdin(badge).spawn().unwrap();
         assert_eq!(clean(base.path()).unwrap(), Cleaned::default());
         assert!(!child.wait().unwrap().success());
