@@ -133,6 +133,11 @@ impl Booting {
         })
     }
 
+    /// Gives up the disk until it is needed again: there is room for one that is attached.
+    pub fn detach(&mut self) {
+        self.disk = None;
+    }
+
     /// Has a picture of the screen taken at the last mark of every run (virtual machines with a display).
     pub(super) fn take_screenshot(&mut self, file: &Path) -> Result<()> {
         if !self.boot.display {

@@ -39,6 +39,8 @@ fn learned(recipe: &str, disk: &str, count: usize, registry: &Registry) -> Resul
     for _ in 0..count {
         boots.boot().context("a boot to learn from")?;
     }
+    // The other machine's turn.
+    boots.machine.detach();
     Ok(boots)
 }
 
@@ -47,7 +49,9 @@ fn boot(boots: &mut Boots, cache: Cache, words: &[&str]) -> Result<f64> {
     let mut setup = boots.setup.clone();
     setup.cache = cache;
     setup.kernel = words.iter().map(|word| (*word).to_owned()).collect();
-    let measured = boots.machine.run(&setup, &boots.place)?;
+    let measured = boots.machine.run(&setup, &boots.place);
+    boots.machine.detach();
+    let measured = measured?;
     let up = measured.marks.iter().find(|mark| mark.name == "multi-user");
     Ok(up.context("the mark multi-user")?.seconds)
 }
