@@ -2,9 +2,10 @@
 //! be read from it.
 
 use crate::options::Options;
+use crate::pace::Pace;
 use crate::request::{Reason, absent};
 use headstart_model::PageRange;
-use headstart_model::machine::DeviceClass;
+use headstart_model::machine::{Cost, DeviceClass};
 use headstart_model::plan::PlanDevice;
 use headstart_system::device::{DeviceFacts, request_limit};
 use headstart_system::ext4::Superblock;
@@ -16,6 +17,7 @@ use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// The most threads for one device. A deeper queue is reached by each having several requests in flight.
 const MAX_THREADS: u32 = 32;
@@ -28,6 +30,9 @@ const DISK_DEPTH: std::ops::RangeInclusive<u32> = 4..=8;
 /// a thread wakes up to send the next. On a busy machine that made 2,000 reads of 4 ms, 16 at once, take 1.1 times the
 /// ideal instead of 1.25; what the program itself asks for waits a fifth of a read longer.
 const SPARE: u32 = 4;
+/// Requests at once for a device that answers later than its plan says: what a volume over a network was found to serve. Fewer leave the latency to
+/// be waited for, more only wait at the device.
+const LATE_DEPTH: u32 = 16;
 /// Where many requests are served at once, larger ones are cut to this, so that one file's data also comes in
 /// parallel; at 500 MB/s its transfer takes 1 ms, and a request's own cost no longer counts.
 const PARALLEL_CHUNK: u64 = 512 << 10;
@@ -64,11 +69,29 @@ impl Shape {
         }
     }
 
+    /// As it becomes where answers come later than planned: on a disk, whose head is its order, as it is.
+    fn late(self, class: DeviceClass) -> Shape {
+        let deep = Shape::new(class, LATE_DEPTH, None, 0, 1);
+        match class {
+            DeviceClass::Disk => self,
+            _ if deep.at_once() <= self.at_once() => self,
+            _ => Shape {
+                chunk: self.chunk,
+                ..deep
+            },
+        }
+    }
+
+    /// Requests in flight.
+    pub fn at_once(self) -> u32 {
+        self.threads * self.window
+    }
+
     /// Look-ups in flight: on a disk one.
     pub fn in_flight(self) -> u32 {
         match self.threads {
             1 => 1,
-            threads => threads * self.window,
+            _ => self.at_once(),
         }
     }
 
@@ -127,8 +150,9 @@ impl Block {
 
 /// A device as it is now.
 pub struct Device {
-    /// How to ask it.
-    pub shape: Shape,
+    /// How to ask it, and if it answers later than planned.
+    shapes: [Shape; 2],
+    pace: Pace,
     /// Its node, or why its metadata is not read.
     pub block: Result<Block, Reason>,
 }
@@ -153,16 +177,38 @@ impl Device {
                 _ => Reason::Changed,
             }),
         };
+        let page = rustix::param::page_size() as u64;
         Device {
-            shape: Shape::new(
-                planned.cost.class,
-                planned.cost.depth,
-                options.depth,
-                limit,
-                rustix::param::page_size() as u64,
-            ),
+            shapes: Device::shapes(planned, options, limit, page),
+            pace: Pace::new(planned.cost),
             block,
         }
+    }
+
+    /// How one is asked as planned, and if it answers later than that.
+    fn shapes(planned: &PlanDevice, options: &Options, limit: u32, page: u64) -> [Shape; 2] {
+        let Cost { class, depth, .. } = planned.cost;
+        let shape = Shape::new(class, depth, options.depth, limit, page);
+        let late = match options.depth {
+            Some(_) => shape,
+            None => shape.late(class),
+        };
+        [shape, late]
+    }
+
+    /// How a planned device may come to be asked, but for how much at once: that is known once it was looked at.
+    pub fn planned(planned: &PlanDevice, options: &Options) -> [Shape; 2] {
+        Device::shapes(planned, options, 0, 1)
+    }
+
+    /// How to ask it, as far as is known by now.
+    pub fn shape(&self) -> Shape {
+        self.shapes[usize::from(self.pace.is_late())]
+    }
+
+    /// A read of so many bytes was waited for.
+    pub fn waited(&self, bytes: u64, time: Duration) {
+        self.pace.waited(bytes, time);
     }
 }
 
@@ -227,6 +273,42 @@ mod tests {
         assert_eq!(shape(DeviceClass::Network, 1, None).threads, 2);
         let exact = Shape { threads: 16, ..flash };
         assert_eq!(shape(DeviceClass::Network, 128, Some(16)), exact);
+    }
+
+    #[test]
+    fn what_answers_late_is_asked_for_more_at_once() {
+        let late = |class, depth| {
+            let shape = Shape::new(class, depth, None, 128 << 10, 4096);
+            (shape, shape.late(class))
+        };
+        let (shape, became) = late(DeviceClass::Flash, 1);
+        assert_eq!((shape.at_once(), became.at_once()), (2, 20));
+        assert_eq!(became.chunk, shape.chunk);
+        for (class, depth) in [(DeviceClass::Network, 64), (DeviceClass::Disk, 1)] {
+            let (shape, became) = late(class, depth);
+            assert_eq!(shape, became);
+        }
+        // A device is one from the answer on that makes it so; one that is asked as a user wants it stays so.
+        let planned = PlanDevice::new(
+            "/".into(),
+            headstart_model::machine::Cost {
+                class: DeviceClass::Flash,
+                bandwidth: 500e6,
+                latency: 161e-6,
+                depth: 1,
+            },
+        );
+        for (depth, becomes) in [(None, 20), (Some(3), 3)] {
+            let options = Options {
+                depth,
+                ..Options::new(std::time::Instant::now())
+            };
+            let device = Device::look(&planned, &MountTable::default(), &options, false);
+            let asked = device.shape();
+            assert_eq!(asked.at_once(), depth.unwrap_or(2));
+            (0..3).for_each(|_| device.waited(4096, Duration::from_millis(33)));
+            assert_eq!(device.shape().at_once(), becomes);
+        }
     }
 
     #[test]

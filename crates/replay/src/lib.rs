@@ -14,6 +14,7 @@ mod device;
 mod file;
 mod governor;
 mod options;
+mod pace;
 mod queue;
 mod report;
 mod request;

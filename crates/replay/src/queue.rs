@@ -128,8 +128,8 @@ pub struct Worker<'a> {
     pub origin: Instant,
     /// Whether io_uring may be used.
     pub io_uring: bool,
-    /// Of parts asked for together so many may have files open that are not kept open anyway: see [`Shape::most_open`].
-    pub most_open: usize,
+    /// So many files may be open that are not kept open anyway: see [`Shape::each_open`].
+    pub open: usize,
 }
 
 /// What is read from.
@@ -181,20 +181,16 @@ impl<'a> Worker<'a> {
     /// Serves a queue to its end, or until stopped, with the device's number of threads. `over` is told, ever again, how
     /// many requests from the first on are over.
     pub fn serve(&self, queue: &Queue, over: &(dyn Fn(usize) + Sync)) {
-        let Shape {
-            threads,
-            window,
-            chunk,
-        } = self.device.shape;
+        let Shape { threads, chunk, .. } = self.device.shape();
         let parts = |state: &RequestState| state.request.length.div_ceil(chunk).max(1);
         let useful = queue.requests.iter().map(parts).fold(0, u64::saturating_add);
-        let threads = useful.min(threads.into());
+        let useful = useful.min(threads.into());
         // The first request that each thread has under way; it never is less far than that.
-        let fronts: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
+        let fronts: Vec<AtomicUsize> = (0..useful).map(|_| AtomicUsize::new(0)).collect();
         let next = AtomicUsize::new(0);
-        together(threads, || {
+        together(useful, || {
             let own = next.fetch_add(1, Ordering::Relaxed);
-            self.work(queue, window, chunk, &|front| {
+            self.work(queue, threads, chunk, &|front| {
                 if let Some(own) = fronts.get(own) {
                     own.store(front, Ordering::Relaxed);
                 }
@@ -210,9 +206,14 @@ impl<'a> Worker<'a> {
         (self.origin.elapsed().as_nanos() as u64).max(1)
     }
 
-    fn work(&self, queue: &Queue, window: u32, chunk: u64, under_way: &dyn Fn(usize)) {
+    /// How many requests one of so many threads has in flight, by what is known of the device now.
+    fn window(&self, threads: u32) -> usize {
+        self.device.shape().at_once().div_ceil(threads.max(1)) as usize
+    }
+
+    fn work(&self, queue: &Queue, threads: u32, chunk: u64, under_way: &dyn Fn(usize)) {
         let page = rustix::param::page_size() as u64;
-        let mut flying: VecDeque<Vec<InFlight<'_>>> = VecDeque::with_capacity(window as usize);
+        let mut flying: VecDeque<Vec<InFlight<'_>>> = VecDeque::new();
         // Made when it is first needed.
         let mut ring = None;
         while self.governor.go_on() {
@@ -226,7 +227,7 @@ impl<'a> Worker<'a> {
                 if together.is_empty() {
                     continue;
                 }
-                if flying.len() >= window as usize {
+                if flying.len() >= self.window(threads) {
                     if let Some(oldest) = flying.pop_front() {
                         self.land(oldest);
                         under_way(front(&flying).unwrap_or(together[0].index));
@@ -253,7 +254,7 @@ impl<'a> Worker<'a> {
     {
         let mut together = Vec::new();
         let mut open = 0;
-        while open < self.most_open {
+        while open < self.device.shape().each_open(self.open) {
             let Some(part) = parts.next() else { break };
             if let Some(one) = self.look(queue, part) {
                 let kept = one.state.request.kind == RequestKind::Metadata
@@ -356,7 +357,9 @@ impl<'a> Worker<'a> {
         let (offset, length) = part.bytes();
         let fd = part.source.fd();
         let wait = || rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut [0u8], offset + length - page));
+        let begun = Instant::now();
         let mut arrived = wait().is_ok();
+        self.device.waited(length, begun.elapsed());
         let complete = match (&part.source, &self.device.block) {
             (Source::Block(_), Ok(block)) => block.complete(part.pages).is_ok(),
             _ => true,

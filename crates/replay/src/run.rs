@@ -10,7 +10,7 @@ use crate::work::{Passes, Work};
 use crate::{ahead, report, ring};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::{ReplayReport, Skipped};
-use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
+use headstart_model::plan::{Plan, PlanFile, RequestKind};
 use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::MountTable;
 use headstart_system::path_resolver::PathResolver;
@@ -40,7 +40,12 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let most_open = |shape: Shape| shape.most_open(shape.each_open(each));
     let mut in_use: Vec<usize> = works
         .iter()
-        .map(|w| most_open(shape(&w.planned, options)))
+        .flat_map(|work| {
+            Device::planned(&work.planned, options)
+                .map(most_open)
+                .into_iter()
+                .max()
+        })
         .collect();
     in_use.sort_unstable_by(|a, b| b.cmp(a));
     let in_use = in_use.iter().take(MAX_DEVICES).sum();
@@ -222,7 +227,7 @@ fn share_out(
     let work = |(index, requests): (usize, Passes<Vec<RequestState>>)| {
         let empty = requests.metadata.is_empty() && requests.look_ups.is_empty() && requests.data.is_empty();
         let planned = plan.device(index).filter(|_| !empty)?;
-        let shape = shape(&planned, options);
+        let [shape, _] = Device::planned(&planned, options);
         let inode = |file| plan.file(file as usize).map_or(0, |file| file.inode);
         let look_ups = ahead::look_ups(requests.look_ups, inode, shape.threads);
         let mut metadata = requests.metadata;
@@ -242,11 +247,6 @@ fn share_out(
         })
     };
     queues.into_iter().enumerate().filter_map(work).collect()
-}
-
-/// How a device is asked, but for how much at once: that is known once it was looked at.
-fn shape(planned: &PlanDevice, options: &Options) -> Shape {
-    Shape::new(planned.cost.class, planned.cost.depth, options.depth, 0, 1)
 }
 
 /// Serves a device, on which `open` files may be open only because they are read from.
@@ -296,7 +296,7 @@ fn serve(
         arrived: &shared.arrived,
         origin: options.origin,
         io_uring: options.io_uring,
-        most_open: device.shape.each_open(open),
+        open,
     };
     worker.serve(&work.passes.metadata, &|over| begun(&work.passes.metadata, over));
     let mut resolver = resolver(work, &device, options);
@@ -308,7 +308,7 @@ fn serve(
         release();
     }
     if device.block.is_err() {
-        let (data, threads) = (&work.passes.data, device.shape.threads);
+        let (data, threads) = (&work.passes.data, device.shape().threads);
         match &mut resolver {
             Some(resolver) => ring::open(resolver, data, files, &shared.governor, mounts),
             None => ahead::open(data, files, threads, &shared.governor),
@@ -328,8 +328,8 @@ fn serve(
 fn resolver(work: &Work, device: &Device, options: &Options) -> Option<PathResolver> {
     let look_ups = !work.passes.look_ups.requests.is_empty() || device.block.is_err();
     // Each takes a descriptor. Half of them are for files that are kept open, and a plan may have several devices.
-    let in_flight = device.shape.in_flight().min(descriptors() as u32 / 8);
-    if !options.io_uring || !look_ups || in_flight <= device.shape.threads {
+    let in_flight = device.shape().in_flight().min(descriptors() as u32 / 8);
+    if !options.io_uring || !look_ups || in_flight <= device.shape().threads {
         return None;
     }
     // Where the kernel has none, or not for us, the threads do it.
