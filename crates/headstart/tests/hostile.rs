@@ -107,6 +107,7 @@ fn entry(path: &FilePath) -> Entry {
         }),
         ranges: vec![range],
         tail: None,
+        touches: None,
     }
 }
 

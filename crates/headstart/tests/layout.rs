@@ -73,6 +73,7 @@ impl Disk {
                 generation: headstart_system::files::generation(file.as_fd()),
             }),
             tail: None,
+            touches: None,
             ranges: vec![WeightedRange {
                 start: 0,
                 pages: BYTES.div_ceil(4096) as u32,

@@ -311,6 +311,7 @@ mod tests {
                 generation: 0,
             }),
             tail: None,
+            touches: None,
             ranges: pages
                 .iter()
                 .map(|(start, pages)| WeightedRange {

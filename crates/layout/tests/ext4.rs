@@ -120,6 +120,7 @@ impl Disk {
                     generation: headstart_system::files::generation(file.as_fd()),
                 }),
                 tail: None,
+                touches: None,
                 ranges: vec![WeightedRange {
                     start: 0,
                     pages: facts.len().div_ceil(PAGE) as u32,

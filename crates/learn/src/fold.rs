@@ -4,6 +4,7 @@
 //! where `v` is 1 if the run needed it and 0 if not: the share of the decayed votes. Where a run cannot tell, the weight
 //! stays.
 
+use crate::exact;
 use crate::run::{PathUse, Run};
 use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{
@@ -110,11 +111,12 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
         .collect();
     let stage = |time: u64| -> u16 { places[usize::from(run.stage(time))] };
     let page_size = u64::from(profile.page_size);
+    let tells = run.tells;
     let mut seen: BTreeMap<&FilePath, &PathUse> = run.paths.iter().collect();
     let mut entries = Vec::with_capacity(profile.entries.len() + seen.len());
     for entry in std::mem::take(&mut profile.entries) {
         let used = seen.remove(&entry.path);
-        entries.push(merge(entry, used, &votes, &stage, page_size));
+        entries.push(merge(entry, used, &votes, &stage, (page_size, tells)));
     }
     for (path, used) in seen {
         let blank = Entry {
@@ -127,8 +129,9 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
             version: None,
             ranges: Vec::new(),
             tail: None,
+            touches: None,
         };
-        entries.push(merge(blank, Some(used), &votes, &stage, page_size));
+        entries.push(merge(blank, Some(used), &votes, &stage, (page_size, tells)));
     }
     for entry in &mut entries {
         entry.ranges.retain(|r| r.weight > forget);
@@ -148,6 +151,9 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
     profile.timeline_ns = timeline_ns;
     profile.mass = votes.total;
     profile.runs = profile.runs.saturating_add(1);
+    if tells && exact::is_exact(run.paths.values()) {
+        profile.exact_at = profile.runs;
+    }
 }
 
 /// Whether the run saw at least half of the paths that most runs need: one that fails at once, or only prints its
@@ -219,7 +225,7 @@ fn merge(
     used: Option<&PathUse>,
     votes: &Votes,
     stage: &dyn Fn(u64) -> u16,
-    page_size: u64,
+    (page_size, tells): (u64, bool),
 ) -> Entry {
     let known = entry.weight > 0.0;
     let time = votes.time(known.then_some(entry.first_use_ns), used.map(|u| u.first_use_ns));
@@ -255,6 +261,11 @@ fn merge(
         _ => {}
     }
     if used.version.is_some() {
+        let known = entry.touches.take().filter(|_| since == Since::Same);
+        // What is in such pages moves.
+        if entry.tail.is_none() {
+            entry.touches = exact::touches(known, used, tells);
+        }
         entry.version = used.version;
         entry.overlay = used.overlay.clone();
     }

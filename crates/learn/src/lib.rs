@@ -1,12 +1,14 @@
 //! Traces and outcomes become knowledge: [`learn`] merges runs into a profile, [`review`] says what a replay was worth,
 //! [`verdict`] whether replays pay. Pure: no system call, no clock.
 
+mod exact;
 mod fold;
 mod review;
 mod run;
 mod service;
 pub mod verdict;
 
+pub use exact::exact_is_due;
 pub use review::{Reviewed, review};
 pub use service::{Served, ahead, served};
 

@@ -6,7 +6,7 @@
 
 use crate::DEFAULT_EXCLUDE;
 use crate::run::{has_pages, pages_of};
-use headstart_model::outcome::{Mode, Outcome, ReplayReport, StageOutcome};
+use headstart_model::outcome::{Mode, Outcome, Precision, ReplayReport, StageOutcome};
 use headstart_model::plan::{Plan, RequestKind};
 use headstart_model::trace::{EndReason, UseKind};
 use headstart_model::{FilePath, GrowingSet, Key, PageRange, PageSet, Profile, Trace};
@@ -49,6 +49,8 @@ struct FileJoin {
     /// Each used page once, ascending, with the time of its first use by the replay's clock.
     first_uses: Vec<(PageRange, u64)>,
     used: GrowingSet,
+    /// Of the used, those that were surely touched or read.
+    touched: GrowingSet,
     /// Of the used, those that a plan should have asked for.
     learned: GrowingSet,
 }
@@ -81,7 +83,8 @@ pub fn review(reviewed: &Reviewed<'_>) -> Outcome {
     let mut files = HashMap::new();
     issued(plan, report, &mut outcome.stages, &mut files);
     used(trace, reviewed.trace_began_ns, &mut files);
-    count(&files, &wanted(reviewed.profile), &mut outcome.stages);
+    let precision = count(&files, &wanted(reviewed.profile), &mut outcome.stages);
+    outcome.precision = Some(precision);
     outcome
 }
 
@@ -161,6 +164,9 @@ fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJo
         };
         let fresh = join.used.insert(pages);
         join.first_uses.extend(fresh.into_iter().map(|r| (r, time_ns)));
+        if matches!(used.kind, UseKind::Read | UseKind::Fault) {
+            join.touched.insert(pages);
+        }
         // What was mapped around a fault need not have been touched: nobody missed it.
         if learned && used.kind != UseKind::Around {
             join.learned.insert(pages);
@@ -185,13 +191,14 @@ fn wanted(profile: Option<&Profile>) -> Option<HashMap<&FilePath, PageSet>> {
     Some(wanted)
 }
 
-/// Counts what became of each request's pages, and what no request asked for.
+/// Counts what became of each request's pages, and what no request asked for. Returns how sure that is.
 fn count(
     files: &HashMap<FilePath, FileJoin>,
     wanted: &Option<HashMap<&FilePath, PageSet>>,
     stages: &mut [StageOutcome],
-) {
+) -> Precision {
     let nothing = PageSet::new();
+    let mut precision = Precision::default();
     for (path, join) in files {
         let asked_for: PageSet = join.asked.iter().map(|a| a.pages).collect();
         if let Some(first) = stages.first_mut() {
@@ -199,6 +206,14 @@ fn count(
         }
         let wanted = wanted.as_ref().map(|w| w.get(path).unwrap_or(&nothing));
         let used = join.used.pages();
+        let touched = join.touched.pages();
+        let around = used.difference(&touched).intersection(&asked_for);
+        precision.uncertain_pages += match wanted {
+            Some(wanted) => around.intersection(wanted).pages(),
+            None => around.pages(),
+        };
+        let could_ask = asked_for.union(&join.learned.pages());
+        precision.needed_pages += touched.intersection(&could_ask).pages();
         for asked in &join.asked {
             let stage = &mut stages[asked.stage];
             for (pages, time_ns) in overlapping(&join.first_uses, asked.pages) {
@@ -219,6 +234,7 @@ fn count(
             stage.wasted_pages += unused.difference(&holes).difference(&asked.resident).pages();
         }
     }
+    precision
 }
 
 /// The parts of ascending, disjoint ranges that lie in `within`.

@@ -2,8 +2,8 @@
 
 use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
-use headstart_model::trace::{File, FileState, LookupKind, Use, UseKind};
-use headstart_model::{FilePath, GrowingSet, PageRange, Trace};
+use headstart_model::trace::{Evidence, File, FileState, LookupKind, Use, UseKind};
+use headstart_model::{FilePath, GrowingSet, PageRange, PageSet, Trace};
 use std::collections::BTreeMap;
 
 /// A trace by path.
@@ -18,6 +18,8 @@ pub(crate) struct Run {
     pub elapsed_ns: u64,
     /// When the first use was, in the trace's time; all times here count from it.
     began_ns: u64,
+    /// Whether it tells of pages that they were not touched.
+    pub tells: bool,
 }
 
 /// What a path was needed for in one run.
@@ -30,10 +32,32 @@ pub(crate) struct PathUse {
     pub pages: Vec<(PageRange, u64)>,
     /// Pages of which it is not known whether they were needed; some are among `pages` all the same.
     pub perhaps: GrowingSet,
+    /// Pages that were surely touched or read.
+    pub touched: GrowingSet,
+}
+
+impl PathUse {
+    /// The pages that were touched, with their windows.
+    #[inline(never)]
+    pub fn window_pages(&self) -> PageSet {
+        self.pages.iter().map(|(range, _)| *range).collect()
+    }
 }
 
 /// Bytes that the kernel maps around a fault at once, if they are in memory (its `fault_around_bytes`).
 const FAULT_AROUND: u64 = 64 << 10;
+
+/// The first kernel that maps all of a large folio at the fault of one page (finish_fault in its mm/memory.c): there the absence
+/// of a fault says nothing.
+const MAPS_FOLIOS: (u32, u32) = (6, 18);
+
+/// Whether a trace tells of each fault which page it was for, and of each page that was mapped without one.
+pub(crate) fn tells(trace: &Trace) -> bool {
+    let mut numbers = trace.meta.kernel.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|text| text.parse::<u32>().ok());
+    let version = number().zip(number());
+    trace.meta.evidence != Evidence::Adds && version.is_some_and(|version| version < MAPS_FOLIOS)
+}
 
 /// When the first use or look-up was.
 fn began(trace: &Trace) -> u64 {
@@ -158,6 +182,7 @@ impl Run {
             cpu_ns: trace.end.cpu_ns,
             elapsed_ns: trace.end.elapsed_ns.saturating_sub(began_ns),
             began_ns,
+            tells: tells(trace),
         };
         for mark in &trace.marks {
             // More than a plan can have are not told apart.
@@ -191,6 +216,7 @@ impl Run {
             version: None,
             pages: Vec::new(),
             perhaps: GrowingSet::default(),
+            touched: GrowingSet::default(),
         });
         // A directory is opened to be listed: listing says more.
         used.need = match (used.need, need) {
@@ -217,10 +243,14 @@ impl Run {
             }
             let file = &trace.files[index];
             let (fresh, perhaps) = match windows.said(used, file) {
+                // Nobody knows which of these was touched.
+                Said::Needed(pages) if used.kind == UseKind::Map => (seen[index].insert(pages), Some(pages)),
                 Said::Needed(pages) => (seen[index].insert(pages), None),
                 Said::Perhaps(pages) => (Vec::new(), Some(pages)),
             };
-            if fresh.is_empty() && perhaps.is_none() {
+            let pages = pages_of(used, file, windows.page_size);
+            let touched = matches!(used.kind, UseKind::Read | UseKind::Fault).then_some(pages);
+            if fresh.is_empty() && perhaps.is_none() && touched.is_none() {
                 continue;
             }
             let path = self.need(&file.path, Need::Open, used.time_ns);
@@ -234,6 +264,9 @@ impl Run {
             path.pages.extend(fresh.into_iter().map(|range| (range, time_ns)));
             if let Some(perhaps) = perhaps {
                 path.perhaps.insert(perhaps);
+            }
+            if let Some(touched) = touched {
+                path.touched.insert(touched);
             }
         }
         for path in self.paths.values_mut() {

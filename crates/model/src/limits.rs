@@ -111,6 +111,8 @@ limits! {
     TAIL = 384 * KIB, Profile, "bytes of TAIL, decoded", "what its lists can take";
     TAILS = 4 * KIB, Profile, "files that change", "a boot writes some hundreds";
     TAIL_RANGES = 16 * KIB, Profile, "ranges from the end", "four for each file";
+    TCHS = 3 * MIB, Profile, "bytes of TCHS, decoded", "what its lists can take";
+    TOUCH_RANGES = 192 * KIB, Profile, "ranges of touches", "half as many again as of all entries";
     ENTRY_BYTES = 7 * MIB, Profile, "bytes of all paths", "112 for each entry";
 
     DEVICES = 64, Plan, "devices", "each has threads of its own in a replay; a start reads from one to three";

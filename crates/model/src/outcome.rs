@@ -34,8 +34,20 @@ pub struct Outcome {
     /// Why the trace of this start taught nothing; `None` if it did.
     pub not_learned: Option<String>,
     /// From the start's first instant until the replay issued its first request; `None` without a replay, and in files
-    /// that were written before this was told. The last value of a file: [`Outcome::from_bytes`].
+    /// that were written before this was told. With what follows the last values of a file: [`Outcome::from_bytes`].
     pub first_request_ns: Option<u64>,
+    /// How sure it is what the start needed; `None` without a replay, and in files that were written before this was told.
+    pub precision: Option<Precision>,
+}
+
+/// What a start surely needed, and what nobody can tell of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Precision {
+    /// Pages that it read or touched, each once, of the files that a plan may ask for.
+    pub needed_pages: u64,
+    /// Pages that were asked for, not to bridge, and only mapped around a touched one: they may be needed, and are not counted
+    /// as wasted.
+    pub uncertain_pages: u64,
 }
 
 impl Outcome {
@@ -56,6 +68,7 @@ impl Outcome {
             memory_pressure: None,
             not_learned: None,
             first_request_ns: None,
+            precision: None,
         }
     }
 

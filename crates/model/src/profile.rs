@@ -23,6 +23,9 @@ pub struct Profile {
     pub timeline_ns: u64,
     /// When it last learned, nanoseconds since 1970.
     pub updated_unix_ns: u64,
+    /// Number of runs when it last learned from one that told of nearly each mapped page whether it was touched, or was to; 0
+    /// where it never did.
+    pub exact_at: u32,
     /// How runs are merged, and so which weights count.
     pub policy: Policy,
     /// Names of the stages, in order; entries refer to them by index.
@@ -42,6 +45,7 @@ impl Profile {
             cpu_ns: None,
             timeline_ns: 0,
             updated_unix_ns: 0,
+            exact_at: 0,
             policy,
             stages: vec!["start".into()],
             entries: Vec::new(),
@@ -71,6 +75,19 @@ pub struct Entry {
     /// Of a file that was seen to change in place (a log, a database): its last [`TAIL_PAGES`] pages once more, counted
     /// from its end, where 0 is the last page. `None` for other files.
     pub tail: Option<Vec<WeightedRange>>,
+    /// Which of its pages were touched, as far as runs told of this version of the file; `None` where none did.
+    pub touches: Option<Touches>,
+}
+
+/// Which pages of the windows that the kernel may map at once were touched, as far as that could be seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Touches {
+    /// Touched or read in some run.
+    pub touched: PageSet,
+    /// Not touched in one run that could tell, nor in any other.
+    pub once: PageSet,
+    /// Not touched in two runs or more that could tell, nor in any other: they are not needed.
+    pub unused: PageSet,
 }
 
 /// How far from a file's end pages are counted from there: what a start reads of the end of a file that grows (the last
@@ -218,8 +235,19 @@ impl FromStr for Policy {
 }
 
 impl Entry {
-    /// The pages with at least the given weight, counted from the beginning.
+    /// The pages with at least the given weight, counted from the beginning, without those that are known not to be needed.
     pub fn pages(&self, threshold: f32) -> PageSet {
+        let voted = self.voted(threshold);
+        match &self.touches {
+            Some(touches) => voted.difference(&touches.unused),
+            None => voted,
+        }
+    }
+
+    /// The pages with at least the given weight, counted from the beginning, with all that the kernel may map with a touched
+    /// one.
+    #[inline(never)]
+    pub fn voted(&self, threshold: f32) -> PageSet {
         self.ranges
             .iter()
             .filter(|r| r.weight >= threshold)

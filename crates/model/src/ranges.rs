@@ -28,7 +28,8 @@ impl PageRange {
 }
 
 /// A set of pages: ranges in ascending order, none empty, none touching the next.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct PageSet {
     ranges: Vec<PageRange>,
 }
@@ -134,16 +135,19 @@ impl PageSet {
     }
 
     /// Pages of either set.
+    #[inline(never)]
     pub fn union(&self, other: &PageSet) -> PageSet {
         at_least(&[self, other], 1)
     }
 
     /// Pages of both sets.
+    #[inline(never)]
     pub fn intersection(&self, other: &PageSet) -> PageSet {
         at_least(&[self, other], 2)
     }
 
     /// Pages of this set that are not in `other`.
+    #[inline(never)]
     pub fn difference(&self, other: &PageSet) -> PageSet {
         let mut result = PageSet::new();
         let mut cuts = other.ranges.iter().peekable();

@@ -73,6 +73,7 @@ pub fn entry(path: &str) -> Entry {
         version: Some(VERSION),
         ranges: Vec::new(),
         tail: None,
+        touches: None,
     }
 }
 

@@ -21,10 +21,10 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
             continue;
         };
         let Some(device) = facts.device else { continue };
-        let least = if replaced(entry, facts) {
-            threshold.max(CERTAIN)
+        let pages = if replaced(entry, facts) {
+            entry.voted(threshold.max(CERTAIN))
         } else {
-            threshold
+            entry.pages(threshold)
         };
         let Some(cost) = machine.devices.get(device as usize).map(|d| d.cost) else {
             continue;
@@ -36,7 +36,7 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
             false => PageSet::new(),
         };
         let of = |pages: &PageSet| pieces(pages, facts, page, cost.bridge());
-        let (pieces, last) = (of(&entry.pages(least)), of(&last));
+        let (pieces, last) = (of(&pages), of(&last));
         if pieces.is_empty() && last.is_empty() {
             continue;
         }

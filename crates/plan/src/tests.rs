@@ -23,6 +23,7 @@ pub(crate) fn entry(path: &str, ranges: &[(u64, u32, u64)]) -> Entry {
         version: (!ranges.is_empty()).then_some(version),
         ranges: ranges.iter().map(range).collect(),
         tail: None,
+        touches: None,
         ..testing::entry(path)
     }
 }

@@ -102,6 +102,7 @@ mod tests {
                     stage: 0,
                 }],
                 tail: None,
+                touches: None,
             }],
             ..Profile::new(key.clone(), 4096, Policy::Decay)
         }

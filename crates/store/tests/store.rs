@@ -30,6 +30,7 @@ fn profile(runs: u32, entries: usize) -> Profile {
                 version: None,
                 ranges: Vec::new(),
                 tail: None,
+                touches: None,
             })
             .collect(),
         ..Profile::new(key(), 4096, Policy::Decay)

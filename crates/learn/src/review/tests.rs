@@ -96,6 +96,10 @@ impl Case {
     }
 
     fn stages(&self) -> Vec<StageOutcome> {
+        self.outcome().stages
+    }
+
+    fn outcome(&self) -> Outcome {
         let file = self.plan_file();
         let plan = file.plan().unwrap();
         review(&Reviewed {
@@ -107,7 +111,6 @@ impl Case {
             trace_began_ns: self.trace_began_ns,
             not_learned: None,
         })
-        .stages
     }
 
     fn start(&self) -> StageOutcome {
@@ -165,6 +168,7 @@ fn profile(path: &str, overlay: Option<&str>, ranges: &[(u64, u32, f32)]) -> Pro
                 })
                 .collect(),
             tail: None,
+            touches: None,
         }],
         ..Profile::new(Key::new("k").unwrap(), PAGE as u32, Policy::Decay)
     }
@@ -258,6 +262,22 @@ fn a_page_mapped_around_a_fault_is_used_but_never_missed() {
     assert_eq!(counts(&case.start()), [9, 0, 7, 1]);
     case.trace.files[0].size = 44 * PAGE - 1;
     assert_eq!(counts(&case.start()), [5, 0, 11, 0], "within the file");
+}
+
+#[test]
+fn what_was_only_mapped_around_a_touch_is_in_doubt_unless_it_was_to_bridge() {
+    let uses = [(0, 16, Around), (3, 1, Fault), (40, 2, Read), (90, 1, Fault)];
+    let mut case = case(&[(0, 16, 0, 0, &[]), (40, 4, 0, 0, &[])], &uses);
+    let precision = |needed_pages, uncertain_pages| {
+        Some(Precision {
+            needed_pages,
+            uncertain_pages,
+        })
+    };
+    assert_eq!(case.outcome().precision, precision(4, 15));
+    case.profile = Some(profile("/f", None, &[(2, 2, 1.0), (40, 4, 1.0)]));
+    assert_eq!(case.outcome().precision, precision(4, 1));
+    assert_eq!(case.start().bridged_pages, 14);
 }
 
 #[test]

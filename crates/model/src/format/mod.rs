@@ -59,7 +59,9 @@ impl Kind {
         match self {
             // 1: ACTV and AHED.
             Kind::Trace => 1,
-            Kind::Profile | Kind::Plan | Kind::Outcome => 0,
+            // 1: TCHS.
+            Kind::Profile => 1,
+            Kind::Plan | Kind::Outcome => 0,
         }
     }
 

@@ -3,8 +3,8 @@
 use super::values::Values;
 use super::{Container, FormatError, Kind, Writer, addressable, is_page_size, refused, stage_name};
 use crate::limits::{self, bounded};
-use crate::profile::{Entry, TAIL_PAGES, WeightedRange};
-use crate::{Key, Profile};
+use crate::profile::{Entry, TAIL_PAGES, Touches, WeightedRange};
+use crate::{Key, PageRange, PageSet, Profile};
 
 impl Profile {
     /// The profile as a file. What a reader would refuse is an error; [`Profile::fit`] makes one fit.
@@ -40,6 +40,13 @@ impl Profile {
         if !tails.is_empty() {
             file.value(b"TAIL", &tails, limits::TAIL)?;
         }
+        if self.exact_at > 0 || self.entries.iter().any(|entry| entry.touches.is_some()) {
+            let touches: Vec<_> = (0u32..)
+                .zip(&self.entries)
+                .filter_map(|(index, entry)| Some((index, entry.touches.as_ref()?)))
+                .collect();
+            file.value(b"TCHS", &(self.exact_at, touches), limits::TCHS)?;
+        }
         file.finish()
     }
 
@@ -53,6 +60,10 @@ impl Profile {
         if file.has(b"TAIL") {
             file.values(b"TAIL", limits::TAIL, |values| read_tails(values, &mut entries))?;
         }
+        let mut exact_at = 0;
+        if file.has(b"TCHS") {
+            exact_at = file.values(b"TCHS", limits::TCHS, |values| read_touches(values, &mut entries))?;
+        }
         let profile = Profile {
             key,
             page_size,
@@ -61,6 +72,7 @@ impl Profile {
             cpu_ns,
             timeline_ns,
             updated_unix_ns,
+            exact_at,
             policy,
             stages,
             entries,
@@ -85,7 +97,7 @@ impl Profile {
         let weight = |w: f32| (0.0..=1.0).contains(&w);
         let mut last = None;
         let (mut ranges, mut bytes) = (0, 0);
-        let (mut tails, mut tail_ranges) = (0, 0);
+        let (mut tails, mut tail_ranges, mut touches) = (0, 0, 0);
         for entry in &self.entries {
             let path = &entry.path;
             for path in [Some(path), entry.overlay.as_ref()].into_iter().flatten() {
@@ -127,6 +139,8 @@ impl Profile {
                     end = range.range().end;
                 }
             }
+            touches += entry.touches.as_ref().map_or(0, ranges_of);
+            bounded("ranges of touches", touches, limits::TOUCH_RANGES)?;
             if tail.last().is_some_and(|range| range.range().end > TAIL_PAGES) {
                 return Err(format!("the pages from the end of {path:?}"));
             }
@@ -141,6 +155,7 @@ impl Profile {
         let ranges: usize = self.entries.iter().map(|entry| entry.ranges.len()).sum();
         let before = self.entries.len();
         self.fit_tails();
+        self.fit_touches();
         if before <= limits::ENTRIES && bytes <= limits::ENTRY_BYTES && ranges <= limits::RANGES {
             return 0;
         }
@@ -172,6 +187,17 @@ impl Profile {
 }
 
 impl Profile {
+    /// Forgets which pages were touched where a file has no room for that: all are read ahead.
+    fn fit_touches(&mut self) {
+        let mut left = limits::TOUCH_RANGES;
+        for entry in &mut self.entries {
+            match left.checked_sub(entry.touches.as_ref().map_or(0, ranges_of)) {
+                Some(rest) => left = rest,
+                None => entry.touches = None,
+            }
+        }
+    }
+
     /// Drops what a file may not have of ranges counted from the end: those of the files with the least weight.
     fn fit_tails(&mut self) {
         let length = |entry: &Entry| entry.tail.as_ref().map_or(0, Vec::len);
@@ -224,6 +250,35 @@ fn read_tails(values: &mut Values<'_>, entries: &mut [Entry]) -> Result<(), Stri
     Ok(())
 }
 
+/// How many ranges say which pages were touched.
+fn ranges_of(it: &Touches) -> usize {
+    let sets = [&it.touched, &it.once, &it.unused];
+    sets.iter().map(|set| set.ranges().len()).sum()
+}
+
+/// Gives entries their touches; returns [`Profile::exact_at`].
+fn read_touches(values: &mut Values<'_>, entries: &mut [Entry]) -> Result<u32, String> {
+    let runs = values.one()?;
+    let count = values.count("files with touches", entries.len())?;
+    let mut left = limits::TOUCH_RANGES;
+    for _ in 0..count {
+        let index: u32 = values.one()?;
+        let mut set = || -> Result<PageSet, String> {
+            let ranges: Vec<PageRange> = values.list("ranges of touches", left)?;
+            left -= ranges.len();
+            Ok(ranges.into_iter().collect())
+        };
+        let touches = Touches {
+            touched: set()?,
+            once: set()?,
+            unused: set()?,
+        };
+        let entry = entries.get_mut(index as usize);
+        entry.ok_or_else(|| format!("there is no entry {index}"))?.touches = Some(touches);
+    }
+    Ok(runs)
+}
+
 /// What the paths of an entry count for.
 fn path_bytes(entry: &Entry) -> usize {
     entry.path.as_bytes().len() + entry.overlay.as_ref().map_or(0, |path| path.as_bytes().len())
@@ -247,6 +302,7 @@ fn read_entries(values: &mut Values<'_>) -> Result<Vec<Entry>, String> {
             version,
             ranges,
             tail: None,
+            touches: None,
         };
         bytes += path_bytes(&entry);
         bounded("bytes of paths", bytes, limits::ENTRY_BYTES)?;

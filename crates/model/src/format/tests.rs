@@ -4,9 +4,9 @@ use super::Kind;
 use super::container::{FormatError, Writer};
 use crate::activity::{self, Activity, ThreadState};
 use crate::machine::{Cost, DeviceClass};
-use crate::outcome::{Mode, Resident, Skipped, StageOutcome};
+use crate::outcome::{Mode, Precision, Resident, Skipped, StageOutcome};
 use crate::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
-use crate::profile::{Entry, Need, Policy, Version, WeightedRange};
+use crate::profile::{Entry, Need, Policy, Touches, Version, WeightedRange};
 use crate::testing::Forged;
 use crate::trace::*;
 use crate::{FilePath, Key, Outcome, PageRange, Profile, Trace, limits, testing};
@@ -241,7 +241,10 @@ fn active() -> impl Strategy<Value = Trace> {
 fn profile() -> impl Strategy<Value = Profile> {
     let ranges = prop::collection::vec((1u64..9, 1u32..9, 0.0f32..=1.0), 0..20);
     let tail = prop::option::of((0u64..60, 1u32..=4, 0.0f32..=1.0));
-    let entries = prop::collection::btree_map(path(), (ranges, tail, 0.0f32..=1.0, any::<i64>()), 0..10);
+    let set = || prop::collection::vec((0u64..99, 1u64..9), 0..9);
+    let touches = prop::option::of((set(), set(), set()));
+    let extra = (tail, touches);
+    let entries = prop::collection::btree_map(path(), (ranges, extra, 0.0f32..=1.0, any::<i64>()), 0..10);
     (entries, any::<u64>()).prop_map(|(entries, n)| Profile {
         key: Key::new("/usr/bin/soffice").unwrap(),
         page_size: 4096,
@@ -250,11 +253,18 @@ fn profile() -> impl Strategy<Value = Profile> {
         cpu_ns: Some(n),
         timeline_ns: n,
         updated_unix_ns: n,
+        exact_at: (n % 3) as u32,
         policy: Policy::KOfN { k: 2, n: 3 },
         stages: vec!["start".into()],
         entries: entries
             .into_iter()
-            .map(|(path, (ranges, tail, weight, t))| {
+            .map(|(path, (ranges, (tail, touches), weight, t))| {
+                let set = |ranges: Vec<(u64, u64)>| {
+                    let ranges = ranges.into_iter();
+                    ranges
+                        .map(|(start, pages)| PageRange::new(start, pages))
+                        .collect()
+                };
                 let mut start = 0;
                 let ranges = ranges.into_iter().map(|(gap, pages, weight)| {
                     start += gap;
@@ -289,6 +299,11 @@ fn profile() -> impl Strategy<Value = Profile> {
                             first_use_ns: n,
                             stage: 0,
                         }]
+                    }),
+                    touches: touches.map(|(touched, once, unused)| Touches {
+                        touched: set(touched),
+                        once: set(once),
+                        unused: set(unused),
                     }),
                 }
             })
@@ -373,6 +388,10 @@ fn outcome() -> Outcome {
         memory_pressure: Some(0.5),
         not_learned: None,
         first_request_ns: Some(7),
+        precision: Some(Precision {
+            needed_pages: 300,
+            uncertain_pages: 7,
+        }),
     }
 }
 
@@ -442,13 +461,16 @@ fn an_outcome_of_the_version_before_is_old_not_damaged() {
 fn an_outcome_that_ends_before_its_last_value_has_none() {
     let without = Outcome {
         first_request_ns: None,
+        precision: None,
         ..outcome()
     };
     let mut values = postcard::to_stdvec(&without).unwrap();
-    assert_eq!(values.pop(), Some(0), "an option that is none");
-    let mut file = Writer::new(Kind::Outcome);
-    file.compressed(b"OUTC", &values, limits::OUTCOME_FILE).unwrap();
-    assert_eq!(Outcome::from_bytes(&file.finish().unwrap()).unwrap(), without);
+    for value in ["precision", "first_request_ns"] {
+        assert_eq!(values.pop(), Some(0), "{value} is an option that is none");
+        let mut file = Writer::new(Kind::Outcome);
+        file.compressed(b"OUTC", &values, limits::OUTCOME_FILE).unwrap();
+        assert_eq!(Outcome::from_bytes(&file.finish().unwrap()).unwrap(), without);
+    }
 }
 
 #[test]
@@ -689,6 +711,7 @@ fn pages_beyond_any_file_are_refused() {
                 stage: 0,
             }],
             tail: None,
+            touches: None,
         }];
         Profile::from_bytes(&profile.forged().unwrap()).is_ok()
     };
@@ -914,4 +937,63 @@ fn a_profile_that_is_too_large_keeps_what_weighs_most() {
         Profile::from_bytes(&profile.to_bytes().unwrap()).unwrap(),
         profile
     );
+}
+
+#[test]
+fn touches_come_back_and_older_readers_skip_them() {
+    let set = |ranges: &[(u64, u64)]| ranges.iter().map(|(s, n)| PageRange::new(*s, *n)).collect();
+    let entry = |path: &str| testing::entry(path);
+    let with = Profile {
+        exact_at: 2,
+        entries: vec![
+            entry("/a"),
+            Entry {
+                touches: Some(Touches {
+                    touched: set(&[(0, 3)]),
+                    once: set(&[(3, 4)]),
+                    unused: set(&[(8, 1), (20, 12)]),
+                }),
+                ..entry("/b")
+            },
+        ],
+        ..testing::profile(Vec::new())
+    };
+    let bytes = with.to_bytes().unwrap();
+    assert_eq!(Profile::from_bytes(&bytes).unwrap(), with);
+    // A reader of the version before finds the profile as it knows it.
+    let file = super::Container::new(Kind::Profile, &bytes).unwrap();
+    let mut old = Writer::new(Kind::Profile);
+    for tag in file.tags() {
+        let renamed = if tag == *b"TCHS" { *b"NEW!" } else { tag };
+        old.raw(&renamed, &file.section(&tag, usize::MAX).unwrap());
+    }
+    let without = Profile {
+        exact_at: 0,
+        entries: vec![entry("/a"), entry("/b")],
+        ..with
+    };
+    assert_eq!(Profile::from_bytes(&old.finish().unwrap()).unwrap(), without);
+}
+
+#[test]
+fn more_touches_than_a_profile_may_have_are_refused_and_made_to_fit() {
+    let many = |count: usize| (0..count as u64).map(|n| PageRange::new(2 * n, 1)).collect();
+    let entry = |path: &str, count| Entry {
+        touches: Some(Touches {
+            unused: many(count),
+            ..Touches::default()
+        }),
+        ..testing::entry(path)
+    };
+    let mut profile = testing::profile(vec![entry("/a", limits::TOUCH_RANGES), entry("/b", 1)]);
+    let refused = Profile::from_bytes(&profile.forged().unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("ranges of touches"), "{refused}");
+    assert_eq!(profile.fit(), 0, "no entry is dropped for them");
+    assert_eq!(
+        Profile::from_bytes(&profile.to_bytes().unwrap()).unwrap(),
+        profile
+    );
+    assert!(profile.entries[0].touches.is_some() && profile.entries[1].touches.is_none());
 }
