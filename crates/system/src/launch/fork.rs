@@ -175,22 +175,50 @@ pub fn background(log: Option<File>, work: impl FnOnce(UnixStream) -> i32) -> io
     std::process::exit(status)
 }
 
+/// Forks a process that makes system calls, with these descriptors and no other, in a session of its own and deaf to signals, and
+/// ends. Also from a process of several threads: another may hold any lock in the moment of the fork, so `work` may not allocate
+/// memory, print or panic.
+pub(crate) fn fork_for_system_calls(keep: [i32; 2], work: impl FnOnce()) -> io::Result<rustix::process::Pid> {
+    // Before the fork: there is no moment in which the new process hears one.
+    let deaf = signals::Deaf::begin()?;
+    // SAFETY: the child calls only what may be called after a fork in a process of several threads (signal-safety(7)).
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            std::mem::forget(deaf);
+            // SAFETY: setsid has no arguments; it cannot fail in a process just forked.
+            unsafe { libc::setsid() };
+            let [low, high] = [keep[0].min(keep[1]), keep[0].max(keep[1])];
+            close_range(0, low - 1);
+            close_range(low + 1, high - 1);
+            close_range(high + 1, i32::MAX);
+            work();
+            exit_now(0)
+        }
+        pid => {
+            rustix::process::Pid::from_raw(pid).ok_or_else(|| io::Error::other("no process has the number 0"))
+        }
+    }
+}
+
 /// Closes every descriptor from 3 on but one.
 fn close_all_but(keep: i32) {
-    let range = |first: u32, last: u32| {
-        if first > last {
-            return;
+    close_range(3, keep - 1);
+    close_range(keep + 1, i32::MAX);
+}
+
+/// Closes the descriptors from the first to the last.
+fn close_range(first: i32, last: i32) {
+    if first > last {
+        return;
+    }
+    // SAFETY: nothing in this process uses these descriptors any more: it was just forked.
+    let refused = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0;
+    if refused {
+        // Before Linux 5.9, or forbidden: one by one, as far as the usual limits go.
+        for fd in first..=last.min(65_535) {
+            // SAFETY: as above.
+            unsafe { libc::close(fd) };
         }
-        // SAFETY: nothing in this process uses these descriptors any more; see `background`.
-        let refused = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0;
-        if refused {
-            // Before Linux 5.9, or forbidden: one by one, as far as the usual limits go.
-            for fd in first..=last.min(65_535) {
-                // SAFETY: as above.
-                unsafe { libc::close(fd as i32) };
-            }
-        }
-    };
-    range(3, keep as u32 - 1);
-    range(keep as u32 + 1, u32::MAX);
+    }
 }

@@ -11,6 +11,7 @@ mod ready;
 mod signals;
 mod wait;
 
+pub(crate) use fork::fork_for_system_calls;
 pub use fork::{Child, background, exec};
 pub use ready::ReadyPipe;
 pub use signals::{Received, Signals, survive_file_limit};

@@ -171,6 +171,21 @@ pub(super) fn unblock_all() {
     let _ = set_mask(libc::SIG_SETMASK, &set(|_| {}));
 }
 
+/// While it lives this thread, and what it forks, hears no signal that can be blocked.
+pub(super) struct Deaf(libc::sigset_t);
+
+impl Deaf {
+    pub(super) fn begin() -> io::Result<Deaf> {
+        set_mask(libc::SIG_BLOCK, &all()).map(Deaf)
+    }
+}
+
+impl Drop for Deaf {
+    fn drop(&mut self) {
+        let _ = set_mask(libc::SIG_SETMASK, &self.0);
+    }
+}
+
 /// Sends a signal to this process with its default action and unblocked, and blocks it again if the process lives on.
 pub(super) fn take_oneself(signal: i32) {
     let only = set(|set| {
