@@ -42,6 +42,8 @@ pub struct Boot<'a> {
     pub own_begin_ns: u64,
     /// When nobody had to wait for anything but the replay any more, nanoseconds of CLOCK_MONOTONIC.
     pub free_ns: u64,
+    /// Whether the kernel mapped nothing around a fault while it was recorded.
+    pub exact: bool,
 }
 
 impl Boot<'_> {

@@ -82,6 +82,7 @@ impl Boot<'_> {
             mode,
             resident_before: None,
             warm: false,
+            exact: self.exact,
             recorded,
             reason,
             replayed,

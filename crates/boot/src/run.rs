@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use headstart_record::{Options, RecordError, Recorder};
 use headstart_session::{Notes, now_unix_ns};
 use headstart_store::Store;
+use headstart_system::fault_around::NoFaultAround;
 use headstart_system::launch::Signals;
 use headstart_system::limits;
 use rustix::fs::{FlockOperation, flock};
@@ -83,6 +84,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters) -> Result<()> {
         }
         .unwrap_or_else(monotonic_ns),
         free_ns: 0,
+        exact: false,
     };
     // Attaching the recorder takes the processor, reading the plan the disk.
     let options = options(boot.config.boot.chart);
@@ -93,7 +95,10 @@ pub fn run(store: &Store, place: Place, waiters: Waiters) -> Result<()> {
     boot.tell_of(&recording);
     boot.free_ns = monotonic_ns();
     let mut end = End::new(origin);
+    let exact = boot.map_nothing_around_faults();
+    boot.exact = exact.is_some();
     let why = boot.watch(&mut recording, &mut end);
+    drop(exact);
     boot.tell_of_early(&recording);
     boot.finish(recording.into_inner(), why, &end);
     boot.arm(why.is_none(), &mut end);
@@ -144,6 +149,14 @@ impl Boot<'_> {
         }
         self.last.notes = self.notes.all().to_vec();
         self.last.keep_in_run();
+    }
+
+    /// Where it is this boot's turn, for as long as a boot is recorded: before whoever waits for it goes on.
+    fn map_nothing_around_faults(&self) -> Option<NoFaultAround> {
+        let replays = self.plan.is_some() || self.replays.is_some();
+        let is_due = replays && self.kept.turns().exact_due;
+        // Where it cannot be, the boot is recorded as others are.
+        is_due.then(|| NoFaultAround::begin(end::LIMIT).ok()).flatten()
     }
 
     /// Notes what came of a trace instance of the kernel command line.

@@ -166,7 +166,7 @@ mod tests {
     fn turns(replays_since_control: u32) -> Turns {
         Turns {
             replays_since_control,
-            in_doubt: false,
+            ..Turns::default()
         }
     }
 
@@ -218,6 +218,7 @@ mod tests {
         let doubtful = |replays_since_control| Turns {
             replays_since_control,
             in_doubt: true,
+            ..Turns::default()
         };
         let after = |replays, control_every| {
             decide(&Known {

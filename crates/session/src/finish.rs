@@ -8,7 +8,7 @@ use crate::now_unix_ns;
 use crate::replan;
 use anyhow::Result;
 use headstart_learn::verdict;
-use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, learn, review};
+use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, review};
 use headstart_model::outcome::{Mode, Outcome, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
@@ -35,6 +35,8 @@ pub struct Finished<'a> {
     pub resident_before: Option<Resident>,
     /// Whether it was warm: all that its plan reads was in memory.
     pub warm: bool,
+    /// Whether the kernel mapped nothing around a fault for a part of it.
+    pub exact: bool,
     /// Its trace, or why there is none.
     pub recorded: Result<Trace, RecordError>,
     /// How it ended.
@@ -103,6 +105,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         mode,
         resident_before,
         warm,
+        exact,
         recorded,
         reason,
         replayed,
@@ -119,7 +122,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
                 ..without_trace(key, mode, replayed.as_ref(), ended, origin_unix_ns, why)
             };
             keep(&lock, &outcome, warm)?;
-            conclude(store, &lock, None, &rules, notes)?;
+            conclude(store, &lock, None, &rules, None, notes)?;
             return Ok(outcome);
         }
     };
@@ -155,8 +158,14 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could not be explained.
     lock.add_trace(&trace)?;
     keep(&lock, &outcome, warm)?;
+    let mut exact_due = None;
     match learned {
-        Ok(profile) => {
+        Ok(mut profile) => {
+            if exact {
+                // Also where it did not tell all: the next try has its time.
+                profile.exact_at = profile.runs;
+            }
+            exact_due = Some(exact_is_due(&profile, &trace));
             lock.save_profile(&profile)?;
             let costs = Costs {
                 store,
@@ -181,7 +190,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         }
         Err(why) => notes.tell(format!("{key}: nothing is learned: {why}")),
     }
-    conclude(store, &lock, witness, &rules, notes)?;
+    conclude(store, &lock, witness, &rules, exact_due, notes)?;
     Ok(outcome)
 }
 
@@ -267,6 +276,7 @@ fn conclude(
     lock: &KeyLock,
     witness: Option<PathBuf>,
     rules: &Rules,
+    exact_due: Option<bool>,
     notes: &mut Notes,
 ) -> Result<()> {
     let outcomes = lock.dir().outcomes(|line| notes.tell(line));
@@ -284,9 +294,14 @@ fn conclude(
     });
     let found = found.map(|found| bypass::again(found, lock.dir().bypass().as_ref(), rules.control_every));
     lock.save_bypass(found.as_ref())?;
-    let (turns, in_doubt) = (lock.dir().turns(), verdict::in_doubt(&outcomes));
-    if turns.in_doubt != in_doubt {
-        lock.save_turns(&Turns { in_doubt, ..turns })?;
+    let turns = lock.dir().turns();
+    let next = Turns {
+        in_doubt: verdict::in_doubt(&outcomes),
+        exact_due: exact_due.unwrap_or(turns.exact_due),
+        ..turns
+    };
+    if next != turns {
+        lock.save_turns(&next)?;
     }
     let (limits, now) = (Limits::default(), SystemTime::now());
     lock.trim(&limits, now, witness.as_deref());

@@ -7,6 +7,7 @@ use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Resident;
 use headstart_model::plan::PlanFile;
 use headstart_store::{KeyDir, Loaded, Store};
+use headstart_system::fault_around;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// What is done for a start, and with what.
@@ -19,6 +20,8 @@ pub struct Prepared {
     pub resident: Option<Resident>,
     /// Whether all that the plan reads was in memory.
     pub warm: bool,
+    /// Whether it is to be recorded while the kernel maps nothing around a fault.
+    pub exact: bool,
     /// What there is to tell of it, for the log.
     pub lines: Vec<String>,
 }
@@ -31,6 +34,7 @@ impl Prepared {
             plan: None,
             resident: None,
             warm: false,
+            exact: false,
             lines: Vec::new(),
         }
     }
@@ -71,18 +75,31 @@ pub fn prepare(purpose: &Purpose) -> Prepared {
         }
     }
     let mut lines = Vec::new();
+    match fault_around::mend() {
+        Ok(None) => {}
+        Ok(Some(bytes)) => lines.push(format!(
+            "the kernel maps {bytes} bytes around a fault again, which a headstart that was killed had changed"
+        )),
+        Err(error) => lines.push(format!(
+            "the kernel still maps one page around a fault, as a headstart that was killed left it (fault_around_bytes in debugfs): {error}"
+        )),
+    }
     let plan = plan_of(&kept, &mut |line| lines.push(line));
     let (resident, warmth) = plan.as_ref().map(look).unwrap_or_default();
+    let exact_due = known.turns.exact_due;
     let decision = decide(&Known {
         has_plan: plan.is_some(),
         warmth,
         ..known
     });
+    let warm = warmth.is_some_and(|warmth| warmth.is_warm());
     Prepared {
+        // A start to compare others with is as all starts are.
+        exact: exact_due && (decision == Decision::Replay || warm && decision == Decision::Control),
         decision,
         plan,
         resident,
-        warm: warmth.is_some_and(|warmth| warmth.is_warm()),
+        warm,
         lines,
     }
 }

@@ -15,6 +15,7 @@ use headstart_model::plan::PlanFile;
 use headstart_model::trace::EndReason;
 use headstart_record::{RecordError, Recorder};
 use headstart_replay::{Options, Replay};
+use headstart_system::fault_around::NoFaultAround;
 use headstart_system::limits::{self, bound_memory};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -36,6 +37,9 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
     let mut record = job.record;
     record.replayed = replaying.is_some();
     let mut recorder = Recorder::start(&record);
+    // Before the command's first instruction. Where it cannot be, the start is recorded as others are.
+    let exact = prepared.exact && recorder.is_ok();
+    let exact = exact.then(|| NoFaultAround::begin(record.limit).ok()).flatten();
     let pid = match receive(&stream) {
         Ok(Message::Command(pid)) => pid,
         // The supervisor is gone, and the command with it or on its own.
@@ -61,6 +65,8 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
     let _ = send(&answer, Message::Ready(notes.take()));
     let watch = Watch::begin(stream);
     let (recorded, reason, _deadline) = record_to_the_end(recorder, &watch);
+    let was_exact = exact.is_some();
+    drop(exact);
     if watch.fate() == Fate::NotStarted {
         let _ = send(&answer, Message::Done(String::new()));
         return 0;
@@ -81,6 +87,7 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
                 mode,
                 resident_before: prepared.resident,
                 warm: prepared.warm,
+                exact: was_exact,
                 recorded,
                 reason,
                 replayed,

@@ -54,6 +54,9 @@ pub struct Turns {
     /// Starts with a replay look slower than those without: every other start is a control run.
     #[serde(default)]
     pub in_doubt: bool,
+    /// The next start with a replay, or warm one, is to be recorded while the kernel maps nothing around a fault.
+    #[serde(default)]
+    pub exact_due: bool,
 }
 
 /// The name of a key's directory: a hash that tells keys apart, and a part for people.

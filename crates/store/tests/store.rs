@@ -114,6 +114,7 @@ fn what_is_saved_is_found_again_by_its_key_only() {
     lock.save_turns(&Turns {
         replays_since_control: 4,
         in_doubt: true,
+        exact_due: true,
     })
     .unwrap();
     lock.add_trace(&trace(5, 0)).unwrap();

@@ -17,6 +17,7 @@ use headstart_session::decide::Decision;
 use headstart_session::notes::log;
 use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
 use headstart_store::Store;
+use headstart_system::fault_around::NoFaultAround;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
@@ -37,6 +38,9 @@ const REPLAYS: usize = 8;
 
 /// And so many of one user, who is not root: the others are left to other users.
 const REPLAYS_OF_A_USER: usize = 6;
+
+/// No start is recorded for longer than that.
+const EXACT: Duration = Duration::from_secs(35);
 
 /// How often it is looked whether one that is held has waited long enough.
 const LOOK_AT_HELD_EVERY: Duration = Duration::from_millis(2);
@@ -90,6 +94,8 @@ struct Active {
     warm: bool,
     replaying: Option<(Replay, PlanFile)>,
     origin_unix_ns: u64,
+    /// While it is recorded the kernel maps nothing around a fault.
+    exact: Option<NoFaultAround>,
     /// How long it was held before it began.
     held: Duration,
 }
@@ -251,7 +257,10 @@ impl Answering {
             EndReason::Exit(status) => Some(status),
             _ => None,
         };
+        let exact = active.exact.is_some();
+        drop(active.exact);
         self.finisher.finish(Ended {
+            exact,
             key: active.key,
             uid: active.uid,
             mode: active.mode,
@@ -349,6 +358,8 @@ impl Judge {
             resident: prepared.resident,
             warm: prepared.warm,
             replaying,
+            // What was mapped by now with others stays unknown.
+            exact: prepared.exact.then(|| NoFaultAround::begin(EXACT).ok()).flatten(),
             origin_unix_ns: now_unix_ns().saturating_sub(origin.elapsed().as_nanos() as u64),
             held: Duration::ZERO,
         }

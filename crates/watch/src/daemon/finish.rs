@@ -42,6 +42,7 @@ pub(super) struct Ended {
     pub(super) mode: Mode,
     pub(super) resident: Option<Resident>,
     pub(super) warm: bool,
+    pub(super) exact: bool,
     pub(super) replaying: Option<(Replay, PlanFile)>,
     pub(super) origin_unix_ns: u64,
     /// The status, and how long it took, if its processes have ended.
@@ -220,6 +221,7 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         mode: ended.mode,
         resident_before: ended.resident,
         warm: ended.warm,
+        exact: ended.exact,
         reason: ended.recorded.reason,
         recorded: ended.recorded.trace(),
         replayed,
