@@ -5,7 +5,7 @@ use crate::plan::RequestView;
 use crate::table::facts;
 use headstart_model::plan::{Plan, RequestKind};
 use headstart_model::profile::{Entry, Version};
-use headstart_model::{FilePath, Profile};
+use headstart_model::{FilePath, PageSet, Profile};
 use serde::Serialize;
 
 /// What is at the path now.
@@ -280,6 +280,16 @@ pub fn text(it: &Explanation) -> String {
             lines.push((
                 "pages",
                 format!("and {more} lighter weights: --json has them all"),
+            ));
+        }
+        if let Some(touches) = &entry.touches {
+            let voted = entry.voted(it.threshold);
+            let of = |set: &PageSet| voted.intersection(set).pages();
+            let (touched, unused) = (of(&touches.touched), of(&touches.unused));
+            let rest = voted.pages().saturating_sub(touched + unused);
+            lines.push((
+                "touched",
+                format!("{touched} pages; not needed are {unused} that the kernel maps with them; not known is it of {rest}"),
             ));
         }
     }

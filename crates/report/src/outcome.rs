@@ -4,6 +4,7 @@ use crate::human::{bytes, date, duration, percent, status};
 use crate::table::{Table, facts, section};
 use headstart_model::Outcome;
 use headstart_model::outcome::{Mode, Resident, Skipped, StageOutcome};
+use serde::Serialize;
 
 /// A mode for people.
 pub fn mode(mode: Mode) -> &'static str {
@@ -125,8 +126,53 @@ pub fn text(outcome: &Outcome) -> String {
             percent(sum.used_pages, needed),
             percent(sum.wasted_pages, sum.issued_pages)
         );
+        if let Some(over_read) = OverRead::of(outcome) {
+            out += &format!("Over-read: {}.\n", over_read.share());
+        }
     }
     out
+}
+
+/// What a replay read beyond what its start needed, holes that are bridged on purpose apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct OverRead {
+    /// When the start began, nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// Pages that the start surely read or touched.
+    pub needed_pages: u64,
+    /// Pages that it surely did not.
+    pub wasted_pages: u64,
+    /// Pages that were mapped around a touched one, of which nobody can tell.
+    pub uncertain_pages: u64,
+}
+
+impl OverRead {
+    /// That of an outcome; `None` without a replay, and where it was not told.
+    pub fn of(outcome: &Outcome) -> Option<OverRead> {
+        let precision = outcome.precision?;
+        Some(OverRead {
+            started_unix_ns: outcome.started_unix_ns,
+            needed_pages: precision.needed_pages,
+            wasted_pages: total(outcome).wasted_pages,
+            uncertain_pages: precision.uncertain_pages,
+        })
+    }
+
+    /// Whether so little is uncertain that the rest tells how exactly was planned.
+    pub fn is_exact(&self) -> bool {
+        self.uncertain_pages.saturating_mul(20) <= self.needed_pages
+    }
+
+    /// For people.
+    pub fn share(&self) -> String {
+        let share = |pages| percent(pages, self.needed_pages);
+        let surely = share(self.wasted_pages);
+        let most = match self.uncertain_pages {
+            0 => String::new(),
+            uncertain => format!(", at most {}", share(self.wasted_pages.saturating_add(uncertain))),
+        };
+        format!("{surely} of what it needs{most}, bridged holes apart")
+    }
 }
 
 /// How much of what the start was expected to need was in memory before it.

@@ -1,7 +1,7 @@
 //! What is known of keys, and whether prefetching pays: starts with a replay against control runs without.
 
 use crate::human::{ago, bytes, duration, pages, printable};
-use crate::outcome::mode;
+use crate::outcome::{OverRead, mode};
 use crate::table::{Table, Tint, section};
 use headstart_learn::verdict::start::{LeftOut, WARM, resident};
 use headstart_learn::verdict::{Comparison, ENOUGH_WITH, ENOUGH_WITHOUT, Group, Verdict};
@@ -257,6 +257,16 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
         ("verdict", verdict(&status.comparison)),
     ];
     lines.extend(gained(status).map(|gained| ("gains", gained)));
+    let exact = status
+        .outcomes
+        .iter()
+        .rev()
+        .filter_map(OverRead::of)
+        .find(OverRead::is_exact);
+    lines.extend(exact.map(|it| {
+        let when = ago(it.started_unix_ns, now_unix_ns);
+        ("over-read", format!("{}, by the start {when}", it.share()))
+    }));
     lines.extend(status.floor.map(|floor| ("floor", floor.text(now_unix_ns))));
     lines.extend(left_out(&status.comparison.left_out).map(|starts| ("not compared", starts)));
     lines.extend((!status.enabled).then(|| ("disabled", DISABLED.to_string())));
