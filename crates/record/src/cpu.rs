@@ -102,22 +102,23 @@ struct Tree {
 
 impl Tree {
     /// The sum; `of` says what can be seen of a process, also of one that has ended, until it is waited for.
+    ///
+    /// Parents are looked at before their children: a child that is waited for in between is then missed until the next look.
+    /// The other way round it would count twice, as itself and as a part of its parent.
     fn look(&mut self, living: impl Iterator<Item = u32>, of: impl Fn(u32) -> Option<Stat>) -> u64 {
         let mut gone: HashMap<u32, Stat> = HashMap::new();
-        self.seen.retain(|pid, before| match of(*pid) {
-            Some(now) if now.began == before.began => {
-                *before = now;
-                true
-            }
-            _ => {
-                gone.insert(*pid, *before);
-                false
-            }
-        });
-        for pid in living {
-            if !self.seen.contains_key(&pid) {
-                self.seen.extend(of(pid).map(|stat| (pid, stat)));
-            }
+        let mut before: Vec<(u32, Stat)> = self.seen.drain().collect();
+        before.sort_unstable_by_key(|(pid, stat)| (stat.began, *pid));
+        for (pid, before) in before {
+            match of(pid).filter(|now| now.began == before.began) {
+                Some(now) => self.seen.insert(pid, now),
+                None => gone.insert(pid, before),
+            };
+        }
+        let mut new: Vec<u32> = living.filter(|pid| !self.seen.contains_key(pid)).collect();
+        new.sort_unstable();
+        for pid in new {
+            self.seen.extend(of(pid).map(|stat| (pid, stat)));
         }
         for stat in gone.values() {
             let mut parent = stat.parent;
@@ -223,6 +224,30 @@ mod tests {
             37
         );
         assert_eq!(look(&mut tree, &[], &[]), 37, "the root");
+    }
+
+    #[test]
+    fn what_is_waited_for_amid_a_look_never_counts_twice() {
+        use std::cell::Cell;
+        for waited_after in 0..4 {
+            // A parent and its children 11, 12 and 13, of which it waits for all after so many have been looked at.
+            let left = Cell::new(None);
+            let of = |pid: u32| {
+                let waited = left.get() == Some(0);
+                left.set(left.get().map(|left: u32| left.saturating_sub(1)));
+                match pid {
+                    10 => stat(1, if waited { 95 } else { 5 }),
+                    _ if waited => None,
+                    _ => stat(10, 30),
+                }
+            };
+            let mut tree = Tree::default();
+            assert_eq!(tree.look(10..14, of), 95);
+            left.set(Some(waited_after));
+            let amid = tree.look([10].into_iter(), of);
+            assert!(amid <= 95, "{amid} of 95, waited for after {waited_after} looks");
+            assert_eq!(tree.look([10].into_iter(), of), 95);
+        }
     }
 
     #[test]
