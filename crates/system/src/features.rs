@@ -53,6 +53,11 @@ pub struct Features {
     pub capabilities: Vec<String>,
 }
 
+/// Whether cachestat(2) is there.
+pub fn cachestat() -> Available {
+    system_call(crate::sys::SYS_CACHESTAT, "6.5")
+}
+
 /// Looks.
 pub fn features() -> Features {
     let name = rustix::system::uname();
@@ -64,7 +69,7 @@ pub fn features() -> Features {
         kernel: name.release().to_string_lossy().into_owned(),
         machine: name.machine().to_string_lossy().into_owned(),
         openat2: system_call(libc::SYS_openat2, "5.6"),
-        cachestat: system_call(crate::sys::SYS_CACHESTAT, "6.5"),
+        cachestat: cachestat(),
         io_uring: io_uring(),
         psi: Available::when(
             std::fs::read("/proc/pressure/memory").is_ok(),

@@ -4,9 +4,11 @@
 //! The kernel joins reads of different files only if one task asks for them under one plug, and a call of fadvise(2) has
 //! one of its own. An io_uring has one for all that it is given at once, so there each range is a read that may not wait
 //! (`RWF_NOWAIT`): it begins to read the range into the page cache, exactly as fadvise does on a descriptor with
-//! `FADV_RANDOM`, and ends. All is done by the calling thread, in its name and at its priority; when the call returns
+//! `FADV_RANDOM`, and ends. So does Linux 6.12; on 6.1 such a read begins nothing (`kiocb_set_rw_flags` forbids it any
+//! reading), so each range is looked at. All is done by the calling thread, in its name and at its priority; when the call returns
 //! nothing is left in the ring. Nothing is copied either: the reads are given a place where nothing can be written.
 
+use crate::{features, residency};
 use io_uring::{IoUring, opcode, types};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::ffi::c_void;
@@ -34,11 +36,10 @@ pub struct ReadAhead {
 
 impl ReadAhead {
     /// Fails where io_uring is missing, switched off or forbidden (`kernel.io_uring_disabled`, a container's seccomp
-    /// filter), and before Linux 5.13.
+    /// filter), and before Linux 6.5, where cachestat(2) is missing, which tells whether a read was begun.
     pub fn new() -> io::Result<ReadAhead> {
         let ring = IoUring::new(MOST_RANGES as u32)?;
-        // Before 5.9 a read that may not wait begins nothing; this came with 5.13.
-        if !ring.params().is_feature_resource_tagging() {
+        if !features::cachestat().yes() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(ReadAhead {
@@ -47,8 +48,9 @@ impl ReadAhead {
         })
     }
 
-    /// Starts reading the ranges into the page cache; of those that were not asked for, as their file system does not let
-    /// reads be told not to wait or their first page is in memory, `otherwise` is told the places in the list. As with fadvise the kernel
+    /// Starts reading the ranges into the page cache; of those that were not asked for, or of which it cannot be told
+    /// (cachestat(2) looks at an overlay's own file), `otherwise` is told the places in the list: the kernel or the file
+    /// system begins nothing for reads that may not wait, or the first page is in memory. As with fadvise the kernel
     /// leaves out what is beyond the device's request limit, and what it finds no page for.
     ///
     /// Neighbours join only if each follows the one that lies before it on the device. The descriptors have to have
@@ -81,8 +83,11 @@ impl ReadAhead {
             for done in ring.completion() {
                 left = left.saturating_sub(1);
                 let place = done.user_data();
+                let Some(range) = usize::try_from(place).ok().and_then(|place| ranges.get(place)) else {
+                    continue;
+                };
                 // It would have to wait for what it has begun. One that found its first page begins nothing.
-                if place != NOTHING && done.result() != -libc::EAGAIN {
+                if done.result() != -libc::EAGAIN || !begun(range) {
                     otherwise(place as usize);
                 }
             }
@@ -90,6 +95,11 @@ impl ReadAhead {
         self.ring = Some(ring);
         Ok(())
     }
+}
+
+/// Whether there is a page of it, on its way or in memory.
+fn begun((fd, offset, length): &Range<'_>) -> bool {
+    residency::cachestat(fd, *offset, u64::from(*length)).is_ok_and(|counts| counts.cache > 0)
 }
 
 /// Addresses that nothing else has and that nobody can write to or read from.
@@ -136,10 +146,10 @@ mod tests {
     /// None where there is no io_uring to be had.
     fn ring() -> Option<ReadAhead> {
         let made = ReadAhead::new();
-        let available = crate::features::features().io_uring;
+        let (ring, cachestat) = (features::features().io_uring, features::cachestat());
         assert!(
-            made.is_ok() || !available.yes(),
-            "{available:?}: {:?}",
+            made.is_ok() || !ring.yes() || !cachestat.yes(),
+            "{ring:?}, {cachestat:?}: {:?}",
             made.err()
         );
         made.ok()
