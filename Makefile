@@ -34,7 +34,7 @@ TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount
 PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm rpmlint python3
 KERNEL_PACKAGES := qemu-system-x86 qemu-utils ovmf mtools fdisk busybox-static cpio jq kmod xz-utils blktrace
 
-ARM64_PACKAGES := qemu-system-arm qemu-efi-aarch64 qemu-user-static binfmt-support
+ARM64_PACKAGES := qemu-system-arm qemu-efi-aarch64 qemu-user-static binfmt-support arch-test
 
 deps: deps-build deps-test
 
