@@ -5,8 +5,10 @@
 mod common;
 
 use common::{Case, Holding, can_record, eventually, is_root, process_state, signal, workers};
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 
 /// Lets any user run headstart in the directory of the case, by the name `./headstart`.
 fn for_anybody(case: &Case) {
@@ -68,6 +70,58 @@ fn audit_02_a_trace_whose_recorder_came_late_is_not_written() {
         !case.path("done").exists(),
         "record does not start what it cannot record"
     );
+}
+
+/// Every file below a directory, but for locks and logs.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else if !path.ends_with("lock") && !path.ends_with("log") {
+            found.insert(path.clone(), std::fs::read(path).unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+fn what_a_newer_headstart_has_kept_is_left_as_it_is() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let data = case.write("data", vec![7; 1 << 20]);
+    let script = format!("cat {} >/dev/null; echo done", data.display());
+    assert_eq!(case.run("k", &["sh", "-c", &script]).code(), 0);
+    let keys = std::fs::read_dir(case.state().join("keys")).unwrap();
+    let key = keys.flatten().next().unwrap().path();
+    for file in ["profile", "plan"] {
+        let (path, written) = (key.join(file), std::fs::read(key.join(file)).unwrap());
+        let mut newer = written.clone();
+        // The major version, see headstart-format(5).
+        newer[8] += 1;
+        std::fs::write(&path, newer).unwrap();
+        let before = contents(&case.state());
+        let ran = case.run("k", &["sh", "-c", &script]);
+        assert_eq!((ran.code(), ran.out.as_str()), (0, "done\n"));
+        assert!(ran.err.contains("use a newer headstart"), "{}", ran.err);
+        assert_eq!(case.headstart(&["status"]).code(), 0);
+        let after = contents(&case.state());
+        let changed: Vec<_> = before
+            .iter()
+            .filter(|(path, it)| after.get(*path) != Some(it))
+            .collect();
+        assert!(
+            changed.is_empty() && before.len() == after.len(),
+            "{changed:?} {after:?}"
+        );
+        std::fs::write(&path, written).unwrap();
+    }
+    // By the headstart that has written it, it is used and learned on.
+    assert_eq!(case.run("k", &["sh", "-c", &script]).code(), 0);
+    assert_eq!(case.json(&["status", "k", "--json"])["profile"]["runs"], 2);
 }
 
 #[test]

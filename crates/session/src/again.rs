@@ -9,6 +9,10 @@ use headstart_store::{KeyDir, Store};
 /// Plans anew what is known of a key. Its memory budget stays; nothing happens where nothing was learned yet.
 pub fn plan_again(store: &Store, kept: &KeyDir, tell: &mut dyn FnMut(String)) -> Result<()> {
     let lock = kept.lock()?;
+    if let Some(why) = lock.dir().newer() {
+        tell(why);
+        return Ok(());
+    }
     let Some(profile) = lock.dir().profile().or_tell(&mut *tell) else {
         return Ok(());
     };

@@ -113,6 +113,17 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         rules,
     } = it;
     let lock = store.key(key).lock()?;
+    if let Some(why) = lock.dir().newer() {
+        notes.tell(why.clone());
+        return Ok(without_trace(
+            key,
+            mode,
+            replayed.as_ref(),
+            ended,
+            origin_unix_ns,
+            why,
+        ));
+    }
     let mut trace = match recorded {
         Ok(trace) => trace,
         Err(error) => {

@@ -98,8 +98,45 @@ pub fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, StoreErr
     Ok(read_open(path, limit)?.map(|(bytes, _)| bytes))
 }
 
+/// The first `most` bytes of a regular file, or all where it has fewer; `None` if nothing is there. Never blocks on a FIFO.
+pub(crate) fn read_head(path: &Path, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    let Some((file, _)) = open_regular(path)? else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::new();
+    file.take(most)
+        .read_to_end(&mut bytes)
+        .map_err(|e| StoreError::io("read", path, e))?;
+    Ok(Some(bytes))
+}
+
 /// Like [`read_bounded`], with the file that was read: as long as it is open, no other has its inode.
 pub(crate) fn read_open(path: &Path, limit: u64) -> Result<Option<(Vec<u8>, File)>, StoreError> {
+    let Some((file, length)) = open_regular(path)? else {
+        return Ok(None);
+    };
+    let too_large = |size| StoreError::TooLarge {
+        path: path.to_owned(),
+        size,
+        limit,
+    };
+    if length > limit {
+        return Err(too_large(length));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    (&file)
+        .take(limit + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| StoreError::io("read", path, e))?;
+    // It may have grown meanwhile.
+    if bytes.len() as u64 > limit {
+        return Err(too_large(bytes.len() as u64));
+    }
+    Ok(Some((bytes, file)))
+}
+
+/// A regular file, open to be read, and its length; `None` if nothing is there.
+fn open_regular(path: &Path) -> Result<Option<(File, u64)>, StoreError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
         Ok(fd) => fd,
@@ -111,24 +148,7 @@ pub(crate) fn read_open(path: &Path, limit: u64) -> Result<Option<(Vec<u8>, File
     if !facts.is_file() {
         return Err(StoreError::NotRegular(path.to_owned()));
     }
-    let too_large = |size| StoreError::TooLarge {
-        path: path.to_owned(),
-        size,
-        limit,
-    };
-    if facts.len() > limit {
-        return Err(too_large(facts.len()));
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(facts.len()).unwrap_or(0));
-    (&file)
-        .take(limit + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| StoreError::io("read", path, e))?;
-    // It may have grown meanwhile.
-    if bytes.len() as u64 > limit {
-        return Err(too_large(bytes.len() as u64));
-    }
-    Ok(Some((bytes, file)))
+    Ok(Some((file, facts.len())))
 }
 
 /// Makes a directory and those above it, 0700 for those it makes.

@@ -2,7 +2,7 @@
 
 use crate::file::{self, read_bounded, write_whole};
 use crate::{Limits, StoreError};
-use headstart_model::format::{FormatError, MAX_FILE};
+use headstart_model::format::{Container, FormatError, Kind, MAX_FILE};
 use headstart_model::plan::{PlanDraft, PlanFile};
 use headstart_model::{Key, Outcome, Profile, Trace};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
@@ -98,6 +98,19 @@ impl KeyDir {
     /// Whether anything is kept of the key.
     pub fn exists(&self) -> bool {
         self.path.join("key").exists()
+    }
+
+    /// Why what is kept is to be left as it is: a newer headstart has written the profile or the plan, and still wants them.
+    pub fn newer(&self) -> Option<String> {
+        let of = |name: &str, kind| {
+            let path = self.path.join(name);
+            let head = file::read_head(&path, 64).ok().flatten()?;
+            match Container::new(kind, &head) {
+                Err(e @ FormatError::Version { .. }) => Some(format!("{}: {e}", path.display())),
+                _ => None,
+            }
+        };
+        of("profile", Kind::Profile).or_else(|| of("plan", Kind::Plan))
     }
 
     fn load<T>(&self, path: &Path, decode: impl FnOnce(Vec<u8>) -> Result<T, FormatError>) -> Loaded<T> {

@@ -196,6 +196,19 @@ fn a_file_of_a_newer_version_stays() {
     std::fs::write(&path, bytes).unwrap();
     assert!(matches!(lock.dir().profile(), Loaded::Damaged(m) if m.contains("newer headstart")));
     assert!(path.exists());
+    assert!(
+        lock.dir()
+            .newer()
+            .is_some_and(|why| why.contains("newer headstart"))
+    );
+    lock.save_profile(&profile(1, 1)).unwrap();
+    assert_eq!(lock.dir().newer(), None);
+    std::fs::write(lock.dir().path().join("plan"), b"HSPLAN\0\0\xff\xff").unwrap();
+    assert_eq!(lock.dir().newer(), None, "a header that is cut says nothing");
+    let mut cut = b"HSPLAN\0\0\xff\xff".to_vec();
+    cut.resize(40, 0);
+    std::fs::write(lock.dir().path().join("plan"), cut).unwrap();
+    assert!(lock.dir().newer().is_some_and(|why| why.contains("plan")));
 }
 
 #[test]
