@@ -180,25 +180,47 @@ const DISABLED: &str = "nothing is done for its starts, until `headstart apps en
 /// Replays that are shown by their gain, at most.
 const GAINS: usize = 16;
 
-/// What the last replays of cold starts gained, oldest first: shares of the median without a replay, below 0 for losses. None
-/// where there is nothing to compare with.
-pub fn gains(status: &KeyStatus) -> Vec<f64> {
-    let Some(base) = status.comparison.without.median_ns.filter(|base| *base > 0) else {
-        return Vec::new();
+/// What gains are shares of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// The median of the control runs.
+    Controls,
+    /// The starts before the first replay, as long as there is no control run. They may have done more: a first start makes a
+    /// program's files. So they are shown, and no verdict rests on them.
+    First,
+}
+
+/// What the last replays of cold starts gained, oldest first: shares of the time without a replay, below 0 for losses, and what
+/// that is. None where there is nothing to compare with.
+pub fn gains(status: &KeyStatus) -> (Vec<f64>, Against) {
+    let is_cold = |outcome: &&Outcome| resident(outcome).is_some_and(|resident| resident < WARM);
+    let cold = |mode: Mode| {
+        status
+            .outcomes
+            .iter()
+            .filter(is_cold)
+            .filter(move |it| it.mode == mode)
     };
-    let cold = |outcome: &&Outcome| {
-        outcome.mode == Mode::Replay && resident(outcome).is_some_and(|resident| resident < WARM)
+    let (base, against) = match status.comparison.without.median_ns {
+        Some(base) => (base, Against::Controls),
+        None => {
+            let whole = cold(Mode::Record).filter(|outcome| outcome.not_learned.is_none());
+            (
+                whole.map(|outcome| outcome.elapsed_ns).min().unwrap_or(0),
+                Against::First,
+            )
+        }
     };
-    let mut gains: Vec<f64> = status
-        .outcomes
-        .iter()
+    if base == 0 {
+        return (Vec::new(), against);
+    }
+    let mut gains: Vec<f64> = cold(Mode::Replay)
         .rev()
-        .filter(cold)
         .take(GAINS)
         .map(|outcome| 1.0 - outcome.elapsed_ns as f64 / base as f64)
         .collect();
     gains.reverse();
-    gains
+    (gains, against)
 }
 
 /// Shares as bars: the lowest for nothing and less, the highest for everything.
@@ -210,13 +232,24 @@ pub fn sparkline(shares: &[f64]) -> String {
 
 /// The gains in words; `None` if there are none.
 fn gained(status: &KeyStatus) -> Option<String> {
-    let gains = gains(status);
+    let (gains, against) = gains(status);
     let last = gains.last()?;
     let bars = sparkline(&gains);
+    let against = match against {
+        Against::Controls => "",
+        Against::First => " of the first start, when nothing was known",
+    };
     Some(format!(
-        "{bars} of cold starts with a replay, the last {:.0} %",
+        "{bars} of cold starts with a replay, the last {:.0} %{against}",
         100.0 * last
     ))
+}
+
+/// What boots gain, in sentences.
+pub fn gained_by_boots(status: &KeyStatus) -> String {
+    let verdict = verdict(&status.comparison);
+    let gained = gained(status).map_or(String::new(), |gained| format!(" Saved: {gained}."));
+    format!("Boots that are read ahead, against those that are not: {verdict}.{gained}")
 }
 
 fn tint(verdict: Verdict) -> Option<Tint> {
@@ -414,12 +447,25 @@ mod tests {
     #[test]
     fn gains_are_those_of_replays_of_cold_starts() {
         let mut it = status();
-        let shares: Vec<String> = gains(&it).iter().map(|gain| format!("{gain:.2}")).collect();
-        assert_eq!(shares, ["-0.20", "0.50", "0.98"]);
-        assert_eq!(sparkline(&gains(&it)), "▁▅█");
+        let shares =
+            |it: &KeyStatus| -> Vec<String> { gains(it).0.iter().map(|gain| format!("{gain:.2}")).collect() };
+        assert_eq!(shares(&it), ["-0.20", "0.50", "0.98"]);
+        assert_eq!(sparkline(&gains(&it).0), "▁▅█");
         assert_eq!(sparkline(&[0.0, 0.124, 0.126, 1.0, 7.0, f64::NAN]), "▁▁▂██▁");
         it.comparison.without.median_ns = None;
-        assert_eq!(gains(&it), []);
+        assert_eq!(gains(&it), (Vec::new(), Against::First));
+        assert_eq!(gained(&it), None);
+        // Until there is a control run, the start before the first replay is what there is.
+        it.outcomes[1].mode = Mode::Record;
+        assert_eq!(shares(&it), ["-0.33", "0.44", "0.98"]);
+        assert!(
+            gained(&it).is_some_and(
+                |said| said.ends_with("the last 98 % of the first start, when nothing was known")
+            )
+        );
+        assert!(gained_by_boots(&it).contains(" Saved: ▁▄█ of cold starts"));
+        it.outcomes[1].not_learned = Some("it was cut short".into());
+        assert_eq!(gained(&it), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 use headstart_report::human::{bytes, duration, pages, percent};
 use headstart_report::outcome::{skipped, total};
-use headstart_report::status::{KeyStatus, verdict};
+use headstart_report::status::{KeyStatus, gained_by_boots};
 use headstart_report::table::sentences;
 use headstart_store::{KeyDir, Store};
 use rustix::fs::{Access, access};
@@ -122,11 +122,7 @@ fn text(status: &BootStatus) -> String {
     if let Some(outcome) = status.known.outcomes.iter().rfind(replay) {
         lines.extend(of_replay(outcome, page_size));
     }
-    let gained = verdict(&status.known.comparison);
-    lines.push((
-        "gained",
-        format!("Boots that are read ahead, against those that are not: {gained}."),
-    ));
+    lines.push(("gained", gained_by_boots(&status.known)));
     let next = match &status.next_not_replayed {
         None => "The next boot is read ahead.".into(),
         Some(why) => format!("The next boot is not read ahead: {why}."),
