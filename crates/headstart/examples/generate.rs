@@ -26,10 +26,7 @@ fn main() -> Result<()> {
     let plain = command.clone();
     command.build();
     page(&command, "headstart", &pages)?;
-    for sub in command
-        .get_subcommands()
-        .filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
-    {
+    for sub in command.get_subcommands().filter(|sub| is_told(sub)) {
         page(sub, &format!("headstart-{}", sub.get_name()), &pages)?;
     }
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
@@ -51,16 +48,58 @@ fn main() -> Result<()> {
 fn page(command: &Command, name: &str, directory: &Path) -> Result<()> {
     let path = directory.join(format!("{name}.1"));
     let mut text = Vec::new();
+    let subs: Vec<&Command> = command.get_subcommands().filter(|sub| is_told(sub)).collect();
     // The page's own name; a static string, as clap wants one.
-    let command = command.clone().name(String::leak(name.to_string()) as &str);
-    let man = clap_mangen::Man::new(command)
+    let named = command.clone().name(String::leak(name.to_string()) as &str);
+    let man = clap_mangen::Man::new(named)
         .title(name.to_uppercase())
         .source(concat!("headstart ", env!("CARGO_PKG_VERSION")))
         .manual("headstart");
-    man.render(&mut text)
+    let rendered = if name == "headstart" || subs.is_empty() {
+        man.render(&mut text)
+    } else {
+        // They have no pages of their own.
+        man.render_title(&mut text)
+            .and_then(|()| man.render_name_section(&mut text))
+            .and_then(|()| man.render_synopsis_section(&mut text))
+            .and_then(|()| man.render_description_section(&mut text))
+            .and_then(|()| man.render_options_section(&mut text))
+            .and_then(|()| subs.iter().try_for_each(|sub| section(sub, &mut text)))
+    };
+    rendered
         .and_then(|()| text.write_all(END.as_bytes()))
         .and_then(|()| fs::write(&path, text))
         .with_context(|| path.display().to_string())
+}
+
+fn is_told(sub: &Command) -> bool {
+    !sub.is_hide_set() && sub.get_name() != "help"
+}
+
+/// What a subcommand of a subcommand does, as a section: how it is called, what for, and the options that are its own.
+fn section(sub: &Command, text: &mut Vec<u8>) -> std::io::Result<()> {
+    let own = sub.clone().mut_args(|arg| {
+        let common = ["state", "help"].contains(&arg.get_id().as_str());
+        let hidden = common || arg.is_hide_set();
+        arg.hide(hidden)
+    });
+    let man = clap_mangen::Man::new(own);
+    let (mut synopsis, mut description, mut options) = (Vec::new(), Vec::new(), Vec::new());
+    man.render_synopsis_section(&mut synopsis)?;
+    man.render_description_section(&mut description)?;
+    man.render_options_section(&mut options)?;
+    writeln!(text, ".SH {}", sub.get_name().to_uppercase())?;
+    for (number, part) in [synopsis, description, options].iter().enumerate() {
+        let lines = String::from_utf8_lossy(part);
+        // Without the heading, and what stands before it.
+        let body = lines
+            .split_once("\n.SH ")
+            .and_then(|(_, rest)| rest.split_once('\n'));
+        if let Some((_, body)) = body.filter(|(_, body)| !body.trim().is_empty()) {
+            write!(text, "{}{body}", if number == 1 { ".PP\n" } else { "" })?;
+        }
+    }
+    Ok(())
 }
 
 /// The sections that all pages end with.
