@@ -19,7 +19,7 @@ FOR_MACHINE := $(if $(CROSS),LIBBPF_SYS_LIBRARY_PATH=/usr/lib/$(MACHINE)-linux-g
 export ARCH
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 build build-lab build-static check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-arm64 test-reproducible test test-all test-kernels \
+.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 build build-lab build-static check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-arm64 test-reproducible test test-all test-kernels \
 	test-debian13 audit fuzz fuzz-structured demo bench measure install clean
 
 all: build
@@ -61,9 +61,12 @@ build-static: deps-build $(if $(CROSS),deps-cross)
 		--message-format=json-render-diagnostics >$(STATIC).messages || { rm -f $(STATIC).messages; exit 1; }
 	init=$$(sed -n 's|.*headstart-boot.*"out_dir":"\([^"]*\)".*|\1/headstart-init|p' $(STATIC).messages) && cp "$$init" $(STATIC)/headstart-init
 
-# What is installed beside the program is made of the program's own definitions, by an example of its crate.
+# What is installed beside the program is made of the program's own definitions, by an example of its crate. Where all tests are compiled
+# anyway, SELECTED=--workspace takes what they were compiled from: of the one crate its libraries would have other features, and be others.
+SELECTED ?= -p headstart
 man: deps-build
-	$(CARGO) run -q -j$(JOBS) --locked -p headstart --example generate -- target/generated
+	$(CARGO) build -q -j$(JOBS) --locked $(SELECTED) --example generate
+	target/debug/examples/generate target/generated
 	cp docs/man/*.[58] target/generated/man/
 
 install: build-static man install-files
@@ -107,20 +110,24 @@ test-packages: deps-test deb rpm
 	packaging/check
 	tests/packages/run $(SUITES)
 
-# Whether another build of the same commit, in another directory, gives the same packages, bit by bit. Nothing may be uncommitted.
+# Whether another build of the same commit, in another directory, gives the same packages, bit by bit: as much as is committed.
 test-reproducible: deps-packages deb rpm
 	tests/packages/twice
 
-# What the .deb does in virtual machines, some quarter of an hour each: MACHINES is a list, see tests/packages/disk. Not in test-all yet: see
-# CONTRIBUTING.md. Those with another processor take as long again.
+# What the .deb does in virtual machines, some quarter of an hour each: MACHINES is a list, see tests/packages/disk. So not in test-all.
 MACHINES ?= bookworm trixie bookworm+guarded+var trixie+guarded+var bookworm+luks trixie+luks bookworm+dracut trixie+dracut+systemd-boot
 test-packages-vm: deps-test deps-kernels deb
 	tests/packages/vm $(MACHINES)
 
-# dpkg killed so often on each of those machines, half a minute to a minute each: it boots, and is mended.
+# dpkg killed so often on a machine of each Debian, and as often at work on a full disk, half a minute to a minute each: it boots, and is mended.
 KILLS ?= 50
+FULL ?= 8
 test-packages-kills: deps-test deps-kernels deps-packages deb
-	KILLS=$(KILLS) tests/packages/kills
+	KILLS=$(KILLS) FULL=$(FULL) tests/packages/kills
+
+# The recipe for image builders: what it makes is read ahead at the first boot of another machine.
+test-image: deps-test deps-packages deb
+	tests/packages/image
 
 test-arm64: deps-test deps-kernels deps-arm64
 	$(MAKE) deb ARCH=arm64
@@ -148,12 +155,12 @@ lint: deps-build deps-test
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
 	mandoc -T lint -W warning docs/man/*.[58]
 
-test: check build
+test: check build-static
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run
 
-# What takes longer too: 200 kills, thirty starts, six minutes of each fuzzer, all kernels, and the tests on Debian 13.
+# What takes longer too: 200 kills, thirty starts, six minutes of each fuzzer, all kernels, another build of the packages, and the tests on Debian 13.
 test-all: export HEADSTART_TESTS_LONG = 1
-test-all: test test-kernels test-packages
+test-all: test test-kernels test-packages test-image test-reproducible
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run --ignored
 	$(CARGO) test -j$(JOBS) --locked -p headstart-report --test export -- --ignored
 	fuzz/run 360
@@ -162,10 +169,10 @@ test-all: test test-kernels test-packages
 	tests/debian13/run cargo test -j$(JOBS) --locked --workspace --no-run
 
 # What reproduces each fault of the audit; its first, that headstart did not build on Debian 13, is reproduced by building there.
-audit: build test-debian13
+audit: build-static test-debian13
 	HEADSTART_BIN=$(abspath $(BIN)) tests/audit
 
-test-kernels: build deps-kernels
+test-kernels: build-static deps-kernels
 	HEADSTART=$(abspath $(BIN)) tests/kernels/run $(KERNEL)
 
 # Debian 13 is the one whose own Rust serves: the static binary is built in a minimal root of it, with its packages, and run there.

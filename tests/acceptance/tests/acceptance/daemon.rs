@@ -9,11 +9,11 @@ use headstart_lab::registry::Registry;
 const UNITS: [(&str, &str); 2] = [
     (
         "headstartd.service",
-        include_str!("../../../packaging/systemd/headstartd.service"),
+        include_str!("../../../../packaging/systemd/headstartd.service"),
     ),
     (
         "headstartd.socket",
-        include_str!("../../../packaging/systemd/headstartd.socket"),
+        include_str!("../../../../packaging/systemd/headstartd.socket"),
     ),
 ];
 

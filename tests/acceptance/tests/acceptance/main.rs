@@ -1,0 +1,13 @@
+//! Whole programs and machines that boot, on private cold mounts. One program, so that it is linked once.
+
+mod boot;
+mod chart;
+mod daemon;
+mod golden;
+mod guide;
+mod hostile;
+mod kill;
+mod learning;
+mod reads;
+mod recall;
+mod size;
