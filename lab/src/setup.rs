@@ -194,6 +194,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("daemon", include_str!("../setups/daemon.toml")),
     ("daemon-hold", include_str!("../setups/daemon-hold.toml")),
     ("before", include_str!("../setups/before.toml")),
+    ("replay-first", include_str!("../setups/replay-first.toml")),
     ("list", include_str!("../setups/list.toml")),
     ("list-before", include_str!("../setups/list-before.toml")),
     ("vmtouch", include_str!("../setups/vmtouch.toml")),
