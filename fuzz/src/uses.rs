@@ -243,10 +243,7 @@ fn profile(bytes: &[u8], memory: &PeakAlloc) {
         let learned = learn(Some(it), &[few], &options()).expect("it teaches");
         learned.to_bytes().expect("what was learned can be written");
     });
-    let options = PlanOptions {
-        budget: None,
-        now_unix_ns: 0,
-    };
+    let options = PlanOptions::new(0);
     with("planning a profile", &|it| {
         let machine = crate::machine(&wanted(&it));
         let file = plan(&it, &machine, &[], &options).to_bytes();

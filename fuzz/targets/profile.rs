@@ -15,10 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
             // Compared as text: a weight or a share that is not a number differs from itself.
             let again = Profile::from_bytes(&written).expect("what was written can be read");
             assert_eq!(format!("{again:?}"), format!("{read:?}"));
-            let options = PlanOptions {
-                budget: None,
-                now_unix_ns: 0,
-            };
+            let options = PlanOptions::new(0);
             let empty = Machine {
                 page_size: 4096,
                 ..Machine::default()

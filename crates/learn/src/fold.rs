@@ -149,6 +149,9 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
         (before, now) => now.or(before),
     };
     profile.timeline_ns = timeline_ns;
+    if newer {
+        profile.waited_ns = run.waited_ns;
+    }
     profile.mass = votes.total;
     profile.runs = profile.runs.saturating_add(1);
     if tells && exact::is_exact(run.paths.values()) {

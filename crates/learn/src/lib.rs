@@ -3,12 +3,14 @@
 
 mod exact;
 mod fold;
+mod pace;
 mod review;
 mod run;
 mod service;
 pub mod verdict;
 
 pub use exact::exact_is_due;
+pub use pace::pace_of_late;
 pub use review::{Reviewed, review};
 pub use service::{Served, ahead, served};
 

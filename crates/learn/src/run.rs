@@ -16,6 +16,10 @@ pub(crate) struct Run {
     pub cpu_ns: Option<u64>,
     /// From its first use to its end: a start may have been held before.
     pub elapsed_ns: u64,
+    /// Of that, what it waited for; see [`Profile::waited_ns`].
+    ///
+    /// [`Profile::waited_ns`]: headstart_model::Profile::waited_ns
+    pub waited_ns: u64,
     /// When the first use was, in the trace's time; all times here count from it.
     began_ns: u64,
     /// Whether it tells of pages that they were not touched.
@@ -57,13 +61,6 @@ pub(crate) fn tells(trace: &Trace) -> bool {
     let mut number = || numbers.next().and_then(|text| text.parse::<u32>().ok());
     let version = number().zip(number());
     trace.meta.evidence != Evidence::Adds && version.is_some_and(|version| version < MAPS_FOLIOS)
-}
-
-/// When the first use or look-up was.
-fn began(trace: &Trace) -> u64 {
-    let uses = trace.uses.iter().map(|u| u.time_ns);
-    let lookups = trace.lookups.iter().map(|l| l.time_ns);
-    uses.chain(lookups).min().unwrap_or(0)
 }
 
 fn below(path: &FilePath, prefix: &FilePath) -> bool {
@@ -175,12 +172,15 @@ impl Windows {
 
 impl Run {
     pub fn of(trace: &Trace, exclude: &[FilePath]) -> Run {
-        let began_ns = began(trace);
+        let began_ns = trace.began_ns();
+        let (cpu_ns, elapsed_ns) = (trace.end.cpu_ns, trace.end.elapsed_ns.saturating_sub(began_ns));
+        let beyond_cpu_ns = cpu_ns.map_or(0, |cpu_ns| elapsed_ns.saturating_sub(cpu_ns));
         let mut run = Run {
             paths: BTreeMap::new(),
             stages: vec![("start".into(), 0)],
-            cpu_ns: trace.end.cpu_ns,
-            elapsed_ns: trace.end.elapsed_ns.saturating_sub(began_ns),
+            cpu_ns,
+            elapsed_ns,
+            waited_ns: trace.end.blocked_ns.unwrap_or(beyond_cpu_ns).min(elapsed_ns),
             began_ns,
             tells: tells(trace),
         };

@@ -430,6 +430,22 @@ fn a_slower_start_stretches_the_timeline_and_every_time_on_it() {
 }
 
 #[test]
+fn how_long_a_start_waited_is_kept_with_its_times() {
+    let waited = |blocked_ms: Option<u64>, elapsed_ms| {
+        let mut trace = start(elapsed_ms, 500, &USUAL);
+        trace.end.blocked_ns = blocked_ms.map(|ms| ms * 1_000_000);
+        trace
+    };
+    let of = |traces: &[Trace]| learned(Policy::Decay, traces).waited_ns / 1_000_000;
+    assert_eq!(of(&[waited(Some(1500), 2000)]), 1500);
+    assert_eq!(of(&[waited(Some(9000), 2000)]), 2000, "several threads at once");
+    assert_eq!(of(&[waited(None, 2000)]), 1500, "what it did not compute");
+    // The times are those of the faster one, and so is what it waited.
+    assert_eq!(of(&[waited(Some(1500), 2000), waited(Some(100), 1200)]), 100);
+    assert_eq!(of(&[waited(Some(100), 1200), waited(Some(1500), 2000)]), 100);
+}
+
+#[test]
 fn a_program_that_became_another_gets_times_of_its_own() {
     let new = start(800, 100, &[("/x", 0), ("/y", 700)]);
     let mut runs = vec![start(2000, 500, &USUAL); 3];

@@ -38,6 +38,9 @@ pub struct Outcome {
     pub first_request_ns: Option<u64>,
     /// How sure it is what the start needed; `None` without a replay, and in files that were written before this was told.
     pub precision: Option<Precision>,
+    /// How long the replay took on the device that it read from for longest, as a multiple of what the cost model says of it: of one head
+    /// in the same order, elsewhere in the best. `None` where little was read, and in files that were written before this was told.
+    pub pace: Option<f32>,
 }
 
 /// What a start surely needed, and what nobody can tell of.
@@ -69,6 +72,7 @@ impl Outcome {
             not_learned: None,
             first_request_ns: None,
             precision: None,
+            pace: None,
         }
     }
 

@@ -21,6 +21,9 @@ pub struct Profile {
     pub cpu_ns: Option<u64>,
     /// How long the start took whose times the entries have: the fastest of late, which waited least for reads.
     pub timeline_ns: u64,
+    /// How much of that its threads, added up, waited for block devices, not more than all of it. So much sooner it may need what it
+    /// needs where nothing has to be waited for. Without a record of it, what it took beyond its CPU time.
+    pub waited_ns: u64,
     /// When it last learned, nanoseconds since 1970.
     pub updated_unix_ns: u64,
     /// Number of runs when it last learned from one that told of nearly each mapped page whether it was touched, or was to; 0
@@ -44,6 +47,7 @@ impl Profile {
             mass: 0.0,
             cpu_ns: None,
             timeline_ns: 0,
+            waited_ns: 0,
             updated_unix_ns: 0,
             exact_at: 0,
             policy,

@@ -310,6 +310,13 @@ impl Trace {
         self.uses.len() + self.lookups.len() + self.metadata.len()
     }
 
+    /// When the first use or look-up was: a start may have been held before.
+    pub fn began_ns(&self) -> u64 {
+        let uses = self.uses.iter().map(|used| used.time_ns);
+        let lookups = self.lookups.iter().map(|lookup| lookup.time_ns);
+        uses.chain(lookups).min().unwrap_or(0)
+    }
+
     /// How much of [`ROWS`](crate::limits::ROWS) it takes without its activity: twice its processes, files, uses, look-ups
     /// and metadata misses.
     pub fn rows(&self) -> usize {

@@ -11,11 +11,11 @@
 //! Only what was surely used counts: of pages that were mapped around a touched one nobody knows whether they were, and of
 //! a large directory one block is read. So the floor may be too low, and is not too high.
 
-use crate::data::pieces;
+use crate::data::{Piece, pieces};
 use crate::deadlines::Deadlines;
 use headstart_model::floor::{Above, Floor};
 use headstart_model::machine::{Cost, DeviceClass, FileFacts, Found, Machine};
-use headstart_model::plan::{Plan, RequestKind};
+use headstart_model::plan::{Plan, Request, RequestKind};
 use headstart_model::trace::{EndReason, UseKind};
 use headstart_model::{FilePath, Outcome, PageRange, PageSet, Profile, Trace};
 use std::collections::{BTreeMap, HashMap};
@@ -240,51 +240,72 @@ fn is_sure(kind: UseKind) -> bool {
     }
 }
 
-/// What a plan reads, where it lies.
-fn planned(plan: &Plan<'_>, machine: &Machine) -> BTreeMap<u32, PageSet> {
-    let page = u64::from(machine.page_size.max(1));
-    let facts: HashMap<&FilePath, &FileFacts> = machine.files.iter().map(|f| (&f.path, f)).collect();
-    let mounts: HashMap<&[u8], u32> = machine
-        .devices
-        .iter()
-        .zip(0..)
-        .map(|(device, index)| (device.mount_point.as_bytes(), index))
-        .collect();
-    let of_plan: Vec<Option<u32>> = (0..plan.device_count())
-        .map(|index| mounts.get(plan.device(index)?.mount_point.as_bytes()).copied())
-        .collect();
-    let mut ranges = Vec::new();
-    for request in plan.requests().take(plan.cut()) {
-        let device = of_plan.get(usize::from(request.device)).copied().flatten();
+/// Where what a plan reads lies on this machine.
+pub(crate) struct Places<'a> {
+    page: u64,
+    plan: &'a Plan<'a>,
+    facts: HashMap<&'a FilePath, &'a FileFacts>,
+    /// The machine's number of each device of the plan.
+    devices: Vec<Option<u32>>,
+}
+
+impl<'a> Places<'a> {
+    pub fn of(plan: &'a Plan<'a>, machine: &'a Machine) -> Places<'a> {
+        let mounts: HashMap<&[u8], u32> = machine
+            .devices
+            .iter()
+            .zip(0..)
+            .map(|(device, index)| (device.mount_point.as_bytes(), index))
+            .collect();
+        Places {
+            page: u64::from(machine.page_size.max(1)),
+            plan,
+            facts: machine.files.iter().map(|f| (&f.path, f)).collect(),
+            devices: (0..plan.device_count())
+                .map(|index| mounts.get(plan.device(index)?.mount_point.as_bytes()).copied())
+                .collect(),
+        }
+    }
+
+    /// The bytes of a request, and of which device they are. Those of which nobody knows where they lie are left out.
+    pub fn of_request(&self, request: &Request) -> Vec<(u32, Bytes)> {
         let bytes = PageRange {
             start: request.offset,
             end: request.offset.saturating_add(request.length),
         };
         match request.kind {
             RequestKind::Metadata => {
-                ranges.extend(device.map(|device| (device, bytes)));
+                let device = self.devices.get(usize::from(request.device)).copied().flatten();
+                device.map(|device| (device, bytes)).into_iter().collect()
             }
-            RequestKind::Data => {
-                let path = plan.path(request.file as usize).map(FilePath::from);
-                let Some(facts) = path.and_then(|path| facts.get(&path).copied()) else {
-                    continue;
-                };
-                let Some(device) = facts.device else { continue };
-                let pages = PageRange {
-                    start: bytes.start / page,
-                    end: bytes.end.div_ceil(page),
-                };
-                for piece in pieces(&PageSet::from_iter([pages]), facts, page, 0) {
-                    if let Some(at) = piece.physical {
-                        let end = at + (piece.end - piece.start);
-                        ranges.push((device, PageRange { start: at, end }));
-                    }
-                }
-            }
-            RequestKind::Stat | RequestKind::List => {}
+            RequestKind::Data => self.of_data(request.file, bytes).unwrap_or_default(),
+            RequestKind::Stat | RequestKind::List => Vec::new(),
         }
     }
-    sets(ranges.into_iter())
+
+    fn of_data(&self, file: u32, bytes: Bytes) -> Option<Vec<(u32, Bytes)>> {
+        let path = FilePath::from(self.plan.path(file as usize)?);
+        let facts = self.facts.get(&path)?;
+        let device = facts.device?;
+        let pages = PageRange {
+            start: bytes.start / self.page,
+            end: bytes.end.div_ceil(self.page),
+        };
+        let pieces = pieces(&PageSet::from_iter([pages]), facts, self.page, 0);
+        let place = |piece: &Piece| {
+            let at = piece.physical?;
+            let end = at + (piece.end - piece.start);
+            Some((device, PageRange { start: at, end }))
+        };
+        Some(pieces.iter().filter_map(place).collect())
+    }
+}
+
+/// What a plan reads, where it lies.
+fn planned(plan: &Plan<'_>, machine: &Machine) -> BTreeMap<u32, PageSet> {
+    let places = Places::of(plan, machine);
+    let requests = plan.requests().take(plan.cut());
+    sets(requests.flat_map(|request| places.of_request(&request)))
 }
 
 /// The devices' best time for these bytes, all devices at once, nanoseconds.

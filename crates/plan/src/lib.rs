@@ -8,6 +8,7 @@ pub mod floor;
 mod metadata;
 mod neighbours;
 mod order;
+mod pace;
 mod request;
 mod schedule;
 mod users;
@@ -15,12 +16,13 @@ mod users;
 use headstart_model::limits;
 use headstart_model::machine::Machine;
 use headstart_model::plan::{MAX_STAGES, PlanDevice, PlanDraft};
-use headstart_model::profile::Need;
+use headstart_model::profile::{Need, Policy};
 use headstart_model::{FilePath, PageRange, Profile, Trace};
 use request::Files;
 use std::collections::HashMap;
 
 pub use floor::sweep_seconds;
+pub use pace::pace;
 pub use request::RecordedMetadata;
 
 /// How to plan.
@@ -30,6 +32,19 @@ pub struct PlanOptions {
     pub budget: Option<u64>,
     /// Now, nanoseconds since 1970.
     pub now_unix_ns: u64,
+    /// How many times as long as by the cost model the key's replays took of late ([`pace`]); 1 where none has told.
+    pub pace: f64,
+}
+
+impl PlanOptions {
+    /// Those of a key of which no more is known.
+    pub fn new(now_unix_ns: u64) -> PlanOptions {
+        PlanOptions {
+            budget: None,
+            now_unix_ns,
+            pace: 1.0,
+        }
+    }
 }
 
 /// The share of the available memory that a replay may fill if nothing else is said. Half: what a start reads it also
@@ -112,6 +127,12 @@ pub fn plan(
     let start = profile.cpu_ns.map(|cpu_ns| schedule::Start {
         cpu_ns,
         timeline_ns: profile.timeline_ns,
+        // At a boot many tasks wait at once, and nobody knows for how much of it the boot did.
+        waited_ns: match profile.policy {
+            Policy::Boot => 0,
+            _ => profile.waited_ns,
+        },
+        pace: options.pace,
     });
     let order = order::order(&mut requests, machine, budget, start);
     PlanDraft {

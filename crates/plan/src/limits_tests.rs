@@ -44,10 +44,7 @@ fn audit_12_a_machine_with_many_devices_has_a_plan_that_can_be_read() {
         })
         .collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
-    let options = PlanOptions {
-        budget: None,
-        now_unix_ns: 0,
-    };
+    let options = PlanOptions::new(0);
     let draft = plan(&testing::profile(entries), &machine, &[], &options);
     assert_eq!(draft.devices.len(), limits::DEVICES);
     assert_eq!(draft.requests.len(), limits::DEVICES);

@@ -33,6 +33,11 @@ const LONG_JUMP: f64 = 3.0;
 /// only as long as it computes, and teaches that.
 const HASTE: f64 = 0.75;
 
+/// How many times as long as by the cost model a replay may be reckoned to take: less is a cost that was measured of a busy device, more
+/// is a device that served others meanwhile.
+const FASTEST: f64 = 0.75;
+const SLOWEST: f64 = 4.0;
+
 /// A start as far as the schedule is concerned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
@@ -40,6 +45,10 @@ pub(crate) struct Start {
     pub cpu_ns: u64,
     /// What it took when the deadlines were recorded.
     pub timeline_ns: u64,
+    /// What of that it waited for devices.
+    pub waited_ns: u64,
+    /// How many times as long as by the cost model its replays take on one head.
+    pub pace: f64,
 }
 
 impl Start {
@@ -58,6 +67,21 @@ impl Start {
     /// as shares.
     pub fn scale(&self) -> f64 {
         self.compute_ns() as f64 / self.timeline_ns.max(1) as f64 * HASTE * 1e-6
+    }
+
+    /// The seconds after which the start has this need (microseconds) at the earliest, if it waits for nothing. When it waited is not
+    /// known: it may have been before each need. So whoever reads by itself beside its replay is held longer the next time, until all
+    /// has been read at most, and shows then when it needs what.
+    fn earliest(&self, need_us: u32) -> f64 {
+        let running_ns = self.timeline_ns.saturating_sub(self.waited_ns);
+        let need_ns = (u64::from(need_us) * 1000).saturating_sub(self.waited_ns);
+        let share = self.cpu_ns.min(running_ns) as f64 / running_ns.max(1) as f64;
+        need_ns as f64 * share * HASTE * 1e-9
+    }
+
+    /// What makes the cost model's seconds those of its replays.
+    fn pace(&self) -> f64 {
+        self.pace.clamp(FASTEST, SLOWEST)
     }
 }
 
@@ -95,9 +119,14 @@ pub(crate) fn schedule(requests: &[&Ordered], cost: &Cost, start: Option<Start>)
     by_address.sort_by_key(|i| (data[*i].physical.is_none(), data[*i].physical));
     let sweep = Sweep {
         needed: needed(&data, &start),
+        earliest: data
+            .iter()
+            .map(|r| start.earliest(r.request.deadline_us))
+            .collect(),
         by_address,
         cost,
-        begun: time(&reading, cost),
+        pace: start.pace(),
+        begun: time(&reading, cost) * start.pace(),
         cpu: start.seconds(),
         before: before.len(),
         requests: data,
@@ -114,7 +143,7 @@ pub(crate) fn schedule(requests: &[&Ordered], cost: &Cost, start: Option<Start>)
         };
         let next = times.iter().filter(|time| !begins.contains(time)).map(with);
         match next.min_by(|a, b| a.0.end.total_cmp(&b.0.end)) {
-            Some((attempt, more)) if attempt.end + cost.latency < best.end => {
+            Some((attempt, more)) if attempt.end + cost.latency * sweep.pace < best.end => {
                 (best, begins) = (attempt, more);
             }
             _ => break,
@@ -136,19 +165,22 @@ fn time(requests: &[&Ordered], cost: &Cost) -> f64 {
     let mut sorted: Vec<&&Ordered> = requests.iter().collect();
     sorted.sort_by_key(|r| r.physical);
     let mut head = None;
-    sorted.iter().map(|r| step(r, &mut head, cost)).sum()
+    sorted
+        .iter()
+        .map(|r| step(r.physical, r.request.length, &mut head, cost))
+        .sum()
 }
 
-/// The seconds of one request with the head where the last one left it.
-fn step(request: &Ordered, head: &mut Option<u64>, cost: &Cost) -> f64 {
-    let length = request.request.length as f64 / cost.bandwidth;
-    let Some(at) = request.physical else {
+/// The seconds of one request of so many bytes with the head where the last one left it.
+pub(crate) fn step(physical: Option<u64>, bytes: u64, head: &mut Option<u64>, cost: &Cost) -> f64 {
+    let length = bytes as f64 / cost.bandwidth;
+    let Some(at) = physical else {
         return cost.latency + length;
     };
     let gap = head
         .and_then(|head| at.checked_sub(head))
         .map(|gap| gap as f64 / cost.bandwidth);
-    *head = Some(at + request.request.length);
+    *head = Some(at.saturating_add(bytes));
     // What is near ahead passes under the head.
     gap.unwrap_or(f64::INFINITY).min(cost.latency) + length
 }
@@ -158,9 +190,13 @@ struct Sweep<'a> {
     requests: Vec<&'a Ordered>,
     /// The requests as the head passes them; those of unknown address last.
     by_address: Vec<usize>,
-    /// When the start needs each, seconds since it was let go.
+    /// When the start needs each, seconds since it was let go: what the passes go by.
     needed: Vec<f64>,
+    /// When it does at the earliest: how long it is held goes by that.
+    earliest: Vec<f64>,
     cost: &'a Cost,
+    /// How many times as long as by the cost model it takes.
+    pace: f64,
     /// When the sweep begins, seconds since the replay's first instant.
     begun: f64,
     /// The seconds that the start computes.
@@ -187,19 +223,24 @@ impl Sweep<'_> {
             self.take_along(&mut passes, pass);
         }
         // When each is done, and so how far the start must stay behind.
-        let (mut now, mut head, mut behind) = (self.begun, None, self.begun);
+        let (mut now, mut head) = (self.begun, None);
+        let (mut behind, mut held) = (self.begun, self.begun);
         let mut done = Vec::with_capacity(passes.len());
         for pass in 0..count {
             if pass > 0 {
-                now += self.cost.latency * LONG_JUMP;
+                now += self.cost.latency * LONG_JUMP * self.pace;
             }
             for index in self.by_address.iter().filter(|i| passes[**i] == pass) {
-                now += step(self.requests[*index], &mut head, self.cost);
+                let Ordered {
+                    request, physical, ..
+                } = self.requests[*index];
+                now += step(*physical, request.length, &mut head, self.cost) * self.pace;
                 behind = f64::max(behind, now - self.needed[*index]);
+                held = f64::max(held, now - self.earliest[*index]);
                 done.push(now);
             }
         }
-        let held = done.partition_point(|at| *at <= behind);
+        let held = done.partition_point(|at| *at <= held);
         Attempt {
             end: now.max(behind + self.cpu),
             schedule: Schedule {
@@ -274,6 +315,8 @@ mod tests {
             cpu_ms.map(|ms| Start {
                 cpu_ns: ms * 1_000_000,
                 timeline_ns: ms * 1_000_000,
+                waited_ns: 0,
+                pace: 1.0,
             }),
         )
     }
@@ -330,11 +373,40 @@ mod tests {
         assert!(far.chunks(2).all(|two| two[0] < two[1]), "{far:?}");
     }
 
+    /// 50 files at any place, each needed 40 ms after the one before it, by a start of two seconds.
+    fn held(waited_ms: u64, pace: f64) -> u32 {
+        let files: Vec<_> = (0..50)
+            .map(|i| request(Turn::Sweep, (i * 37 % 50) * 100, 1, i as u32 * 40))
+            .collect();
+        let start = Start {
+            cpu_ns: 2_000_000_000,
+            timeline_ns: 2_000_000_000,
+            waited_ns: waited_ms * 1_000_000,
+            pace,
+        };
+        schedule(&files.iter().collect::<Vec<_>>(), &DISK, Some(start)).hold
+    }
+
+    #[test]
+    fn a_start_that_waited_for_its_reads_is_held_longer_until_all_is_read_at_most() {
+        let held = [0, 500, 1000, 2000].map(|waited_ms| held(waited_ms, 1.0));
+        assert!(held.is_sorted() && held[0] < held[2], "{held:?}");
+        assert_eq!(held[3], 50);
+    }
+
+    #[test]
+    fn a_start_whose_replays_take_longer_than_the_model_says_is_held_longer() {
+        let held = [1.0, 2.0, 4.0].map(|pace| held(0, pace));
+        assert!(held[0] < held[1] && held[1] < held[2], "{held:?}");
+    }
+
     #[test]
     fn threads_that_use_more_than_the_time_that_passes_do_not_lengthen_a_start() {
         let start = |cpu_ns| Start {
             cpu_ns,
             timeline_ns: 1_000_000_000,
+            waited_ns: 0,
+            pace: 1.0,
         };
         assert_eq!(start(3_000_000_000).compute_ns(), 1_000_000_000);
         assert_eq!(start(300_000_000).compute_ns(), 300_000_000);

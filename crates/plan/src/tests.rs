@@ -95,15 +95,7 @@ pub(crate) fn flash(files: Vec<FileFacts>) -> Machine {
 }
 
 pub(crate) fn make(profile: &Profile, machine: &Machine) -> PlanDraft {
-    let draft = plan(
-        profile,
-        machine,
-        &[],
-        &PlanOptions {
-            budget: None,
-            now_unix_ns: 0,
-        },
-    );
+    let draft = plan(profile, machine, &[], &PlanOptions::new(0));
     let bytes = draft.to_bytes().unwrap();
     assert_eq!(
         PlanFile(bytes).plan().unwrap().to_draft().unwrap(),
@@ -257,15 +249,7 @@ fn metadata_goes_first_and_shared_blocks_once() {
         ("/m".into(), PageRange::new(90, 1)),
         ("/other".into(), PageRange::new(91, 1)),
     ];
-    let draft = plan(
-        &profile,
-        &flash(files),
-        &recorded,
-        &PlanOptions {
-            budget: None,
-            now_unix_ns: 0,
-        },
-    );
+    let draft = plan(&profile, &flash(files), &recorded, &PlanOptions::new(0));
     let requests: Vec<_> = draft
         .requests
         .iter()
@@ -370,10 +354,7 @@ fn what_was_recorded_but_nobody_is_known_to_need_is_read_amid_the_data() {
         &profile,
         &machine(DeviceClass::Disk, 50e-6, 1, files),
         &recorded,
-        &PlanOptions {
-            budget: None,
-            now_unix_ns: 0,
-        },
+        &PlanOptions::new(0),
     );
     let last = draft.requests.iter().rfind(|r| r.kind == RequestKind::Metadata);
     assert_eq!(last.map(|r| (r.offset / PAGE, r.deadline_us)), Some((7000, 0)));
@@ -446,7 +427,7 @@ fn a_small_budget_keeps_what_is_needed_first() {
     let disk = machine(DeviceClass::Disk, 1e-9, 1, files);
     let options = PlanOptions {
         budget: Some(15 * PAGE),
-        now_unix_ns: 0,
+        ..PlanOptions::new(0)
     };
     let draft = plan(&profile, &disk, &[], &options);
     assert_eq!((draft.cut, draft.budget), (1, 15 * PAGE));
@@ -516,7 +497,7 @@ fn large_recorded_ranges_are_planned_as_ranges() {
     ];
     let options = PlanOptions {
         budget: Some(u64::MAX),
-        now_unix_ns: 0,
+        ..PlanOptions::new(0)
     };
     let draft = plan(&profile, &flash(files), &recorded, &options);
     let metadata = draft.requests.iter().filter(|r| r.kind == RequestKind::Metadata);

@@ -3,6 +3,7 @@
 use crate::machine::{self, Costs, Measure};
 use crate::{now_unix_ns, replan};
 use anyhow::Result;
+use headstart_learn::pace_of_late;
 use headstart_plan::{PlanOptions, plan, recorded_metadata};
 use headstart_store::{KeyDir, Store};
 
@@ -34,7 +35,8 @@ pub fn plan_again(store: &Store, kept: &KeyDir, tell: &mut dyn FnMut(String)) ->
     let facts = machine::snapshot(&profile, &costs, tell)?;
     let options = PlanOptions {
         budget,
-        now_unix_ns: now_unix_ns(),
+        pace: pace_of_late(&lock.dir().outcomes(&mut *tell)),
+        ..PlanOptions::new(now_unix_ns())
     };
     let mut notes = crate::Notes::default();
     replan::save(

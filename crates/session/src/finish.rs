@@ -8,13 +8,15 @@ use crate::now_unix_ns;
 use crate::replan;
 use anyhow::Result;
 use headstart_learn::verdict;
-use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, review};
+use headstart_learn::{
+    DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, pace_of_late, review,
+};
 use headstart_model::outcome::{Mode, Outcome, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
 use headstart_model::{FilePath, Key, Profile, Trace};
-use headstart_plan::{PlanOptions, RecordedMetadata, plan, recorded_metadata};
+use headstart_plan::{PlanOptions, RecordedMetadata, pace, plan, recorded_metadata};
 use headstart_record::RecordError;
 use headstart_store::{KeyLock, Limits, Store, Turns};
 use headstart_system::priority::{Priority, set_io, set_nice};
@@ -166,36 +168,43 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         outcome.status = status;
     }
     let (metadata, witness) = metadata(&lock, &trace, notes);
+    let costs = Costs {
+        store,
+        class: None,
+        // It re-evaluates whether starts are to be bypassed.
+        measure: match lock.dir().bypass() {
+            Some(_) => Measure::All,
+            None => Measure::Unknown,
+        },
+    };
+    let learned = learned.map(|profile| {
+        let facts = machine::snapshot(&profile, &costs, &mut |line| notes.tell(line));
+        (profile, facts)
+    });
+    if let (Some((plan, report)), Ok((_, Ok(facts)))) = (&opened, &learned) {
+        outcome.pace = pace(plan, report, facts);
+    }
     // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could not be explained.
     lock.add_trace(&trace)?;
     keep(&lock, &outcome, warm)?;
     let mut exact_due = None;
     match learned {
-        Ok(mut profile) => {
+        Ok((mut profile, facts)) => {
             if exact {
                 // Also where it did not tell all: the next try has its time.
                 profile.exact_at = profile.runs;
             }
             exact_due = Some(exact_is_due(&profile, &trace));
             lock.save_profile(&profile)?;
-            let costs = Costs {
-                store,
-                class: None,
-                // It re-evaluates whether starts are to be bypassed.
-                measure: match lock.dir().bypass() {
-                    Some(_) => Measure::All,
-                    None => Measure::Unknown,
-                },
-            };
-            let facts = machine::snapshot(&profile, &costs, &mut |line| notes.tell(line))?;
             let options = PlanOptions {
                 budget: rules.budget,
-                now_unix_ns: now_unix_ns(),
+                pace: pace_of_late(&lock.dir().outcomes(|line| notes.tell(line))),
+                ..PlanOptions::new(now_unix_ns())
             };
             replan::save(
                 &lock,
                 &profile,
-                &plan(&profile, &facts, &metadata, &options),
+                &plan(&profile, &facts?, &metadata, &options),
                 notes,
             )?;
         }

@@ -82,7 +82,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     let machine = machine::snapshot(&profile, &costs, &mut |line| complain(&line))?;
     let options = PlanOptions {
         budget: args.memory,
-        now_unix_ns: now_unix_ns(),
+        ..PlanOptions::new(now_unix_ns())
     };
     let draft = headstart_plan::plan(&profile, &machine, &metadata, &options);
     let file = PlanFile(

@@ -59,8 +59,8 @@ impl Kind {
         match self {
             // 1: ACTV and AHED.
             Kind::Trace => 1,
-            // 1: TCHS.
-            Kind::Profile => 1,
+            // 1: TCHS. 2: WAIT.
+            Kind::Profile => 2,
             Kind::Plan | Kind::Outcome => 0,
         }
     }

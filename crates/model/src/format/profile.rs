@@ -40,6 +40,9 @@ impl Profile {
         if !tails.is_empty() {
             file.value(b"TAIL", &tails, limits::TAIL)?;
         }
+        if self.waited_ns > 0 {
+            file.value(b"WAIT", &self.waited_ns, limits::HEAD)?;
+        }
         if self.exact_at > 0 || self.entries.iter().any(|entry| entry.touches.is_some()) {
             let touches: Vec<_> = (0u32..)
                 .zip(&self.entries)
@@ -60,6 +63,10 @@ impl Profile {
         if file.has(b"TAIL") {
             file.values(b"TAIL", limits::TAIL, |values| read_tails(values, &mut entries))?;
         }
+        let waited_ns = match file.has(b"WAIT") {
+            true => file.values(b"WAIT", limits::HEAD, |values| values.one())?,
+            false => 0,
+        };
         let mut exact_at = 0;
         if file.has(b"TCHS") {
             exact_at = file.values(b"TCHS", limits::TCHS, |values| read_touches(values, &mut entries))?;
@@ -71,6 +78,7 @@ impl Profile {
             mass,
             cpu_ns,
             timeline_ns,
+            waited_ns,
             updated_unix_ns,
             exact_at,
             policy,

@@ -254,6 +254,7 @@ fn profile() -> impl Strategy<Value = Profile> {
         timeline_ns: n,
         updated_unix_ns: n,
         exact_at: (n % 3) as u32,
+        waited_ns: n % 5,
         policy: Policy::KOfN { k: 2, n: 3 },
         stages: vec!["start".into()],
         entries: entries
@@ -392,6 +393,7 @@ fn outcome() -> Outcome {
             needed_pages: 300,
             uncertain_pages: 7,
         }),
+        pace: Some(1.5),
     }
 }
 
@@ -462,10 +464,11 @@ fn an_outcome_that_ends_before_its_last_value_has_none() {
     let without = Outcome {
         first_request_ns: None,
         precision: None,
+        pace: None,
         ..outcome()
     };
     let mut values = postcard::to_stdvec(&without).unwrap();
-    for value in ["precision", "first_request_ns"] {
+    for value in ["pace", "precision", "first_request_ns"] {
         assert_eq!(values.pop(), Some(0), "{value} is an option that is none");
         let mut file = Writer::new(Kind::Outcome);
         file.compressed(b"OUTC", &values, limits::OUTCOME_FILE).unwrap();
@@ -940,10 +943,11 @@ fn a_profile_that_is_too_large_keeps_what_weighs_most() {
 }
 
 #[test]
-fn touches_come_back_and_older_readers_skip_them() {
+fn touches_and_waiting_come_back_and_older_readers_skip_them() {
     let set = |ranges: &[(u64, u64)]| ranges.iter().map(|(s, n)| PageRange::new(*s, *n)).collect();
     let entry = |path: &str| testing::entry(path);
     let with = Profile {
+        waited_ns: 7,
         exact_at: 2,
         entries: vec![
             entry("/a"),
@@ -964,10 +968,15 @@ fn touches_come_back_and_older_readers_skip_them() {
     let file = super::Container::new(Kind::Profile, &bytes).unwrap();
     let mut old = Writer::new(Kind::Profile);
     for tag in file.tags() {
-        let renamed = if tag == *b"TCHS" { *b"NEW!" } else { tag };
+        let renamed = match &tag {
+            b"TCHS" => *b"NEW!",
+            b"WAIT" => *b"NEW2",
+            _ => tag,
+        };
         old.raw(&renamed, &file.section(&tag, usize::MAX).unwrap());
     }
     let without = Profile {
+        waited_ns: 0,
         exact_at: 0,
         entries: vec![entry("/a"), entry("/b")],
         ..with
