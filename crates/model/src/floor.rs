@@ -17,8 +17,8 @@ pub struct Floor {
     pub warm_ns: u64,
     /// Bytes used.
     pub bytes: u64,
-    /// Whether the start recorded had waited for devices, so that its times are taken in proportion to its processors' time.
-    pub scaled: bool,
+    /// Whether the start recorded had waited for devices, so that its times only say when something was needed at the latest.
+    pub waited: bool,
 }
 
 /// Where a start's time above its floor went, by the cost model. The parts add up to the time above it. Nanoseconds.

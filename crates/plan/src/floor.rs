@@ -8,6 +8,9 @@
 //! address order, from the first of them on; elsewhere the larger of the time the bytes take and the time the requests
 //! take, all of them asked for at once and joined over the holes that make that least.
 //!
+//! A start may have been held, and may have waited for its reads. So times count from its first use, a warm start takes what is left
+//! without the time that its threads waited, and what was used at some time was used by a warm start not later.
+//!
 //! Only what was surely used counts: of pages that were mapped around a touched one nobody knows whether they were, and of
 //! a large directory one block is read. So the floor may be too low, and is not too high.
 
@@ -24,9 +27,8 @@ use std::collections::{BTreeMap, HashMap};
 /// higher by what one step of the device takes, never lower.
 const MOMENTS: usize = 128;
 
-/// A start that waited for block devices for a larger share of its time was not warm: its times say when something was
-/// needed only in proportion to its processors' time.
-const WARM: f64 = 0.05;
+/// A start that waited for block devices for a smaller share of its time was as good as warm.
+const WARM: f64 = 0.01;
 
 /// Bytes of a device, `[start, end)`.
 type Bytes = PageRange;
@@ -40,13 +42,13 @@ struct Needed {
 
 /// The floor of the start that a trace tells of, on this machine; `profile` is what was learned from that trace alone.
 pub fn floor(trace: &Trace, profile: &Profile, machine: &Machine) -> Floor {
-    let (warm_ns, scale) = computing(trace);
+    let (took_ns, warm_ns) = computing(trace);
     let mut needed = needed(trace, profile, machine);
     needed.sort_by_key(|need| need.time_ns);
     let mut best = Floor {
         floor_ns: warm_ns,
         warm_ns,
-        scaled: scale < 1.0,
+        waited: (took_ns - warm_ns) as f64 > WARM * took_ns as f64,
         ..Floor::default()
     };
     let mut so_far = BTreeMap::<u32, PageSet>::new();
@@ -65,8 +67,8 @@ pub fn floor(trace: &Trace, profile: &Profile, machine: &Machine) -> Floor {
         }
         from = to;
         let read_ns = best_time(&so_far, machine);
-        let moment_ns = (last.time_ns as f64 * scale) as u64;
-        let floor_ns = read_ns + warm_ns.saturating_sub(moment_ns);
+        let moment_ns = last.time_ns.min(warm_ns);
+        let floor_ns = read_ns.saturating_add(warm_ns - moment_ns);
         if floor_ns > best.floor_ns {
             best = Floor {
                 floor_ns,
@@ -139,25 +141,29 @@ pub fn above(
     })
 }
 
-/// What the start takes where it waits for nothing, nanoseconds, and by what its times are multiplied to be those of such a
-/// start.
-fn computing(trace: &Trace) -> (u64, f64) {
+/// How long the start took from its first use on, and how long it takes at least where it waits for nothing; nanoseconds.
+fn computing(trace: &Trace) -> (u64, u64) {
     let last_use = trace.uses.last().map_or(0, |used| used.time_ns);
     // What a recording waited for quiet is no part of the start.
-    let took_ns = match trace.end.reason {
+    let end_ns = match trace.end.reason {
         EndReason::Exit(_) | EndReason::Interrupted => trace.end.elapsed_ns,
         EndReason::Quiet | EndReason::Limit => last_use,
     };
-    let waited = trace.end.blocked_ns.unwrap_or(u64::MAX) as f64 > WARM * took_ns as f64;
-    match trace.end.cpu_ns {
-        Some(cpu_ns) if waited && cpu_ns < took_ns => (cpu_ns, cpu_ns as f64 / took_ns as f64),
-        _ => (took_ns, 1.0),
-    }
+    // Nor is what it waited for at a barrier.
+    let took_ns = end_ns.saturating_sub(trace.began_ns());
+    let warm_ns = match (trace.end.blocked_ns, trace.end.cpu_ns) {
+        // Threads that wait at the same time count each, so it is less at most.
+        (Some(blocked_ns), _) => took_ns.saturating_sub(blocked_ns),
+        (None, Some(cpu_ns)) => cpu_ns.min(took_ns),
+        (None, None) => took_ns,
+    };
+    (took_ns, warm_ns)
 }
 
 /// What the start surely used, where it lies.
 fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Needed> {
     let page = u64::from(machine.page_size.max(1));
+    let began_ns = trace.began_ns();
     let facts: HashMap<&FilePath, &FileFacts> = machine.files.iter().map(|f| (&f.path, f)).collect();
     let mut needed = Vec::new();
     // A trace may be of another machine, with other pages, and of anybody.
@@ -180,7 +186,7 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Needed> {
             // What lies nobody knows where is left out: the floor is not too high for it.
             let Some(at) = piece.physical else { continue };
             needed.push(Needed {
-                time_ns: used.time_ns,
+                time_ns: used.time_ns.saturating_sub(began_ns),
                 device,
                 bytes: PageRange {
                     start: at,

@@ -59,8 +59,8 @@ pub fn text(shown: &Shown) -> String {
             format!(
                 "{}{}",
                 duration(floor.warm_ns),
-                match floor.scaled {
-                    true => ", processors' time: the start recorded waited for its devices",
+                match floor.waited {
+                    true => ", less what the start recorded waited for its devices",
                     false => "",
                 }
             ),
@@ -126,7 +126,7 @@ mod tests {
                 read_all_ns: 950 * MS,
                 warm_ns: 400 * MS,
                 bytes: 50 << 20,
-                scaled: false,
+                waited: false,
             },
             above,
             devices: vec![ShownDevice {

@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 use headstart_learn::verdict::start::{WARM, resident};
 use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, learn};
 use headstart_model::floor::{Above, Floor};
-use headstart_model::machine::{Cost, Device};
+use headstart_model::machine::{Cost, Device, Machine};
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
-use headstart_model::{FilePath, Key, Outcome, Trace};
+use headstart_model::{FilePath, Key, Outcome, Profile, Trace};
 use headstart_plan::floor::{above, floor};
 use headstart_store::KeyDir;
 
@@ -63,8 +63,12 @@ pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Opti
     found
 }
 
+/// Of starts that used less than this share of the bytes none is the same as another.
+const ALIKE: f64 = 0.9;
+
 /// The floor of the start; `every` is what all devices are taken to cost, instead of what is known of them. `of` is where the
-/// start's key is kept, whose plan tells what a replay of it read.
+/// start's key is kept: its plan tells what a replay of it read, and the least floor of the starts whose traces are kept there is that
+/// of each of them, because they differ in what else the machine had to do.
 pub fn of_start(
     start: &Kept,
     of: Option<&KeyDir>,
@@ -72,30 +76,75 @@ pub fn of_start(
     every: Option<Cost>,
     tell: &mut dyn FnMut(String),
 ) -> Result<Found> {
-    let options = LearnOptions {
-        key: Key::new("floor")?,
-        policy: Policy::Union,
-        now_unix_ns: start.trace.meta.started_unix_ns,
-        exclude: DEFAULT_EXCLUDE.map(FilePath::from).to_vec(),
+    let outcomes = of.map_or_else(Vec::new, |kept| kept.outcomes(&mut *tell));
+    let paces = outcomes.iter().filter_map(|outcome| outcome.pace);
+    // Where a replay was faster than by what its device is known to cost, so is the device.
+    let faster = paces
+        .map(f64::from)
+        .filter(|pace| *pace > 0.0)
+        .fold(1.0, f64::min);
+    let reckon = |trace: &Trace, tell: &mut dyn FnMut(String)| -> Result<Reckoned> {
+        let options = LearnOptions {
+            key: Key::new("floor")?,
+            policy: Policy::Union,
+            now_unix_ns: trace.meta.started_unix_ns,
+            exclude: DEFAULT_EXCLUDE.map(FilePath::from).to_vec(),
+        };
+        let profile = learn(None, std::slice::from_ref(trace), &options)
+            .context("the floor of this start is not known")?;
+        let mut machine = machine::snapshot(&profile, costs, tell)?;
+        for device in &mut machine.devices {
+            device.cost.latency *= faster;
+            device.cost.bandwidth /= faster;
+            device.cost = every.unwrap_or(device.cost);
+        }
+        Ok(Reckoned {
+            floor: floor(trace, &profile, &machine),
+            profile,
+            machine,
+        })
     };
-    let profile = learn(None, std::slice::from_ref(&start.trace), &options)
-        .context("the floor of this start is not known")?;
-    let mut machine = machine::snapshot(&profile, costs, tell)?;
-    if let Some(cost) = every {
-        machine.devices.iter_mut().for_each(|device| device.cost = cost);
+    let own = reckon(&start.trace, tell)?;
+    let mut least = own.floor;
+    for path in of.map_or_else(Vec::new, KeyDir::traces) {
+        let trace = of.and_then(|kept| kept.trace(&path).or_tell(&mut *tell));
+        let same = |trace: &Trace| trace.unfit().is_none() && trace.end.reason == start.trace.end.reason;
+        let Some(trace) = trace.filter(same) else { continue };
+        // That of the start itself is known.
+        if trace.meta.started_unix_ns == start.trace.meta.started_unix_ns {
+            continue;
+        }
+        match reckon(&trace, tell) {
+            Ok(Reckoned { floor, .. }) if floor.bytes as f64 >= ALIKE * own.floor.bytes as f64 => {
+                if floor.floor_ns < least.floor_ns {
+                    least = floor;
+                }
+            }
+            _ => {}
+        }
     }
-    let floor = floor(&start.trace, &profile, &machine);
     let file = of.and_then(|kept| kept.plan().or_tell(tell));
     let plan = file.as_ref().and_then(|file| file.plan().ok());
     // What was in memory needed no device, and what another device would have taken is not known.
     let cold = |outcome: &&Outcome| every.is_none() && resident(outcome).is_none_or(|share| share < WARM);
     let outcome = start.outcome.as_ref().filter(cold);
+    let of_own = Floor {
+        floor_ns: least.floor_ns,
+        ..own.floor
+    };
     let above = outcome
         .zip(plan)
-        .and_then(|(outcome, plan)| above(&floor, &start.trace, &profile, &machine, &plan, outcome));
+        .and_then(|(outcome, plan)| above(&of_own, &start.trace, &own.profile, &own.machine, &plan, outcome));
     Ok(Found {
-        floor,
+        floor: least,
         above,
-        devices: machine.devices,
+        devices: own.machine.devices,
     })
+}
+
+/// The floor by one trace, and what it is of.
+struct Reckoned {
+    floor: Floor,
+    profile: Profile,
+    machine: Machine,
 }

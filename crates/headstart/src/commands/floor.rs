@@ -21,8 +21,8 @@ use std::path::Path;
 /// time), in a replay that took longer than the devices' best time for what it read (order), in reading what was not used
 /// (over-read), in what was used and not read ahead (reads left), and the rest, in which computing waited.
 ///
-/// A start that waited for its devices while it was recorded says only in proportion when it needed what: a trace of a
-/// warm start gives the sharper floor.
+/// A start that waited for its devices while it was recorded only says when it needed what at the latest: a trace of a warm
+/// start gives the sharper floor. Of a key it is the least of the floors of the starts whose traces are kept.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A trace; or a key, for its last start with a replay.

@@ -129,15 +129,36 @@ fn metadata_counts_and_of_a_large_directory_one_block() {
 }
 
 #[test]
-fn a_start_that_waited_says_when_only_in_proportion() {
-    let (mut trace, profile, files) = start(4000, &[(0, 0), (100_000, 2000)]);
+fn of_a_start_that_waited_its_times_are_the_latest() {
+    let (mut trace, profile, files) = start(4000, &[(0, 0), (100_000, 300), (200_000, 2000)]);
     trace.end.blocked_ns = Some(3000 * MS);
     trace.end.cpu_ns = Some(400 * MS);
+    let found = floor(&trace, &profile, &machine(DISK, files.clone()));
+    assert!(found.waited);
+    assert_eq!(found.warm_ns, 1000 * MS);
+    // The second page was used after 300 ms at the latest, the third at the end, as far as anybody knows.
+    let read = 5 * MS + 2 * PAGE * 10;
+    assert_eq!((found.moment_ns, found.floor_ns), (0, 1000 * MS + PAGE * 10));
+    trace.end.blocked_ns = None;
+    let found = floor(&trace, &profile, &machine(DISK, files.clone()));
+    assert_eq!(found.warm_ns, 400 * MS, "what it computed");
+    // Threads waited for longer than the start took: it takes what is read.
+    trace.end.blocked_ns = Some(9000 * MS);
     let found = floor(&trace, &profile, &machine(DISK, files));
-    assert!(found.scaled);
-    assert_eq!(found.warm_ns, 400 * MS);
-    // What comes at half of it: 200 ms are left then, 400 after the first page.
-    assert_eq!((found.moment_ns, found.floor_ns), (0, 400 * MS + PAGE * 10));
+    assert_eq!((found.warm_ns, found.floor_ns), (0, read + 5 * MS + PAGE * 10));
+}
+
+#[test]
+fn what_a_start_was_held_for_is_no_part_of_it() {
+    let reads = [(0, 0), (100_000, 100), (200_000, 300)];
+    let (trace, profile, files) = start(400, &reads);
+    let held = reads.map(|(at, ms)| (at, ms + 2000));
+    let (later, ..) = start(2400, &held);
+    let machine = machine(DISK, files);
+    assert_eq!(
+        floor(&trace, &profile, &machine),
+        floor(&later, &profile, &machine)
+    );
 }
 
 #[test]
@@ -186,9 +207,18 @@ fn the_parts_above_add_up() {
     assert!(parts.parts().iter().all(|(_, ns)| *ns == 0), "{parts:?}");
 }
 
-/// When a start ends that reads its pages in this order ahead, nanoseconds: the device reads one after the other, and the start
-/// waits for what it needs.
-fn simulate(warm_ms: u64, reads: &[(u64, u64)], order: &[usize], cost: &Cost) -> f64 {
+/// A start that reads its pages in some order ahead: the device reads one after the other, and the start, which is held for some
+/// time, waits for what it needs. Nanoseconds.
+struct Simulated {
+    /// When it ends.
+    end: f64,
+    /// When it needs each page for the first time: then it begins to wait for it.
+    uses: Vec<f64>,
+    /// How long it waits, that it is held left out.
+    waited: f64,
+}
+
+fn simulate(warm_ms: u64, reads: &[(u64, u64)], order: &[usize], cost: &Cost, held_ms: u64) -> Simulated {
     let (mut now, mut head, mut done) = (0.0, None, vec![0.0; reads.len()]);
     for index in order {
         let at = reads[*index].0 * PAGE;
@@ -202,27 +232,51 @@ fn simulate(warm_ms: u64, reads: &[(u64, u64)], order: &[usize], cost: &Cost) ->
     }
     let mut needs: Vec<usize> = (0..reads.len()).collect();
     needs.sort_by_key(|index| reads[*index].1);
-    let (mut clock, mut since) = (0.0, 0.0);
+    let (mut clock, mut since, mut waited) = (held_ms as f64 * 1e-3, 0.0, 0.0);
+    let mut uses = vec![0.0; reads.len()];
     for index in needs {
         let at = reads[index].1 as f64 * 1e-3;
-        clock = f64::max(clock + at - since, done[index]);
+        clock += at - since;
+        uses[index] = clock * 1e9;
+        waited += f64::max(done[index] - clock, 0.0) * 1e9;
+        clock = f64::max(clock, done[index]);
         since = at;
     }
-    (clock + warm_ms as f64 * 1e-3 - since) * 1e9
+    Simulated {
+        end: (clock + warm_ms as f64 * 1e-3 - since) * 1e9,
+        uses,
+        waited,
+    }
 }
 
 proptest! {
+    /// Neither of the floor by a warm start, nor of that by the trace of a start which was held and had to wait.
     #[test]
     fn no_order_of_reads_beats_the_floor(
         places in prop::collection::btree_set(0u64..20_000, 1..12),
         times in prop::collection::vec(0u64..100, 12),
         order in Just((0..12usize).collect::<Vec<_>>()).prop_shuffle(),
+        recorded in Just((0..12usize).collect::<Vec<_>>()).prop_shuffle(),
+        held_ms in 0u64..100,
     ) {
         let reads: Vec<(u64, u64)> = places.into_iter().zip(times).collect();
-        let order: Vec<usize> = order.into_iter().filter(|index| *index < reads.len()).collect();
+        let of = |order: Vec<usize>| -> Vec<usize> {
+            order.into_iter().filter(|index| *index < reads.len()).collect()
+        };
         let (trace, profile, files) = start(100, &reads);
-        let found = floor(&trace, &profile, &machine(DISK, files));
-        let ended = simulate(100, &reads, &order, &DISK);
+        let machine = machine(DISK, files);
+        let found = floor(&trace, &profile, &machine);
+        let ended = simulate(100, &reads, &of(order), &DISK, 0).end;
+        prop_assert!(found.floor_ns as f64 <= ended + 10.0, "{found:?} {ended}");
+        let other = simulate(100, &reads, &of(recorded), &DISK, held_ms);
+        let mut trace = trace;
+        for used in &mut trace.uses {
+            used.time_ns = other.uses[used.file as usize] as u64;
+        }
+        trace.uses.sort_by_key(|used| used.time_ns);
+        trace.end.elapsed_ns = other.end as u64;
+        trace.end.blocked_ns = Some(other.waited as u64);
+        let found = floor(&trace, &profile, &machine);
         prop_assert!(found.floor_ns as f64 <= ended + 10.0, "{found:?} {ended}");
     }
 }
