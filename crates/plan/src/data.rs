@@ -1,8 +1,11 @@
 //! Pages of files become ranges of bytes, cut where the file lies in pieces on the device, joined over holes that are
 //! cheaper to read than to jump.
 
-use crate::request::{Files, Ordered, Turn, by_path, deadline_us, facts_of, level, plan_stage};
-use headstart_model::machine::{Extent, FileFacts, Found, Machine};
+use crate::parts::parts;
+use crate::request::{
+    Files, Ordered, Piece, Turn, by_path, deadline_us, facts_of, first_use, level, plan_stage,
+};
+use headstart_model::machine::{DeviceClass, Extent, FileFacts, Found, Machine};
 use headstart_model::plan::{Request, RequestKind};
 use headstart_model::profile::{Entry, Version};
 use headstart_model::{PageRange, PageSet, Profile};
@@ -36,7 +39,13 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
             false => PageSet::new(),
         };
         let of = |pages: &PageSet| pieces(pages, facts, page, cost.bridge());
-        let (pieces, last) = (of(&pages), of(&last));
+        let (mut pieces, last) = (of(&pages), of(&last));
+        if cost.class != DeviceClass::Disk {
+            let parts = pieces
+                .into_iter()
+                .flat_map(|piece| parts(piece, &pages, entry, page));
+            pieces = parts.collect();
+        }
         if pieces.is_empty() && last.is_empty() {
             continue;
         }
@@ -92,33 +101,6 @@ fn replaced(entry: &Entry, facts: &FileFacts) -> bool {
 /// Whether the file at the path is the one that was learned, and known to change.
 fn written(entry: &Entry, facts: &FileFacts) -> bool {
     entry.tail.is_some() && !replaced(entry, facts)
-}
-
-/// The first use and the stage of a run of pages; of pages that are meant from the end, where the file has `from_end` pages.
-fn first_use(entry: &Entry, pages: PageRange, from_end: Option<u64>) -> (u64, u16) {
-    let (ranges, pages) = match from_end {
-        None => (&entry.ranges, pages),
-        Some(end) => (
-            entry.tail.as_ref().unwrap_or(&entry.ranges),
-            headstart_model::profile::from_end(pages, end),
-        ),
-    };
-    let first = ranges.partition_point(|r| r.range().end <= pages.start);
-    ranges[first..]
-        .iter()
-        .take_while(|r| r.start < pages.end)
-        .map(|r| (r.first_use_ns, r.stage))
-        .min()
-        .unwrap_or((entry.first_use_ns, entry.stage))
-}
-
-/// Bytes of a file that one request reads.
-pub(crate) struct Piece {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    /// Where it lies on the device, bytes.
-    pub(crate) physical: Option<u64>,
-    bridged: u64,
 }
 
 /// The pieces that these pages lie in, joined over holes of up to `bridge` bytes.

@@ -14,8 +14,9 @@
 //! Only what was surely used counts: of pages that were mapped around a touched one nobody knows whether they were, and of
 //! a large directory one block is read. So the floor may be too low, and is not too high.
 
-use crate::data::{Piece, pieces};
+use crate::data::pieces;
 use crate::deadlines::Deadlines;
+use crate::request::Piece;
 use headstart_model::floor::{Above, Floor};
 use headstart_model::machine::{Cost, DeviceClass, FileFacts, Found, Machine};
 use headstart_model::plan::{Plan, Request, RequestKind};

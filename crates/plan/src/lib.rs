@@ -9,6 +9,7 @@ mod metadata;
 mod neighbours;
 mod order;
 mod pace;
+mod parts;
 mod request;
 mod schedule;
 mod users;

@@ -110,3 +110,31 @@ pub(crate) fn plan_stage(stage: u16) -> u8 {
 pub(crate) fn deadline_us(first_use_ns: u64) -> u32 {
     u32::try_from(first_use_ns / 1000).unwrap_or(u32::MAX)
 }
+
+/// The first use and the stage of a run of pages; of pages that are meant from the end, where the file has `from_end` pages.
+pub(crate) fn first_use(entry: &Entry, pages: PageRange, from_end: Option<u64>) -> (u64, u16) {
+    let (ranges, pages) = match from_end {
+        None => (&entry.ranges, pages),
+        Some(end) => (
+            entry.tail.as_ref().unwrap_or(&entry.ranges),
+            headstart_model::profile::from_end(pages, end),
+        ),
+    };
+    let first = ranges.partition_point(|r| r.range().end <= pages.start);
+    ranges[first..]
+        .iter()
+        .take_while(|r| r.start < pages.end)
+        .map(|r| (r.first_use_ns, r.stage))
+        .min()
+        .unwrap_or((entry.first_use_ns, entry.stage))
+}
+
+/// Bytes of a file that one request reads.
+pub(crate) struct Piece {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Where it lies on the device, bytes.
+    pub(crate) physical: Option<u64>,
+    /// Of these, bytes of holes.
+    pub(crate) bridged: u64,
+}
