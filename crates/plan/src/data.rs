@@ -7,7 +7,7 @@ use crate::request::{
 };
 use headstart_model::machine::{DeviceClass, Extent, FileFacts, Found, Machine};
 use headstart_model::plan::{Request, RequestKind};
-use headstart_model::profile::{Entry, Version};
+use headstart_model::profile::{Entry, TAIL_PAGES, Version};
 use headstart_model::{PageRange, PageSet, Profile};
 
 /// Of a file that was replaced since it was learned, only pages this certain are read: an update moves contents, but
@@ -33,6 +33,10 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
             continue;
         };
         let page = u64::from(machine.page_size);
+        let appended = appended(entry, facts, &pages, page);
+        let (pages, facts) = appended
+            .as_ref()
+            .map_or((pages, facts), |(pages, facts)| (pages.clone(), facts));
         // The ends of another file are others.
         let last = match written(entry, facts) {
             true => entry.last_pages(threshold, facts.size.div_ceil(page)),
@@ -101,6 +105,29 @@ fn replaced(entry: &Entry, facts: &FileFacts) -> bool {
 /// Whether the file at the path is the one that was learned, and known to change.
 fn written(entry: &Entry, facts: &FileFacts) -> bool {
     entry.tail.is_some() && !replaced(entry, facts)
+}
+
+/// The pages with those behind them, and the facts with a place for these, of a file that is read up to where it is written and has
+/// room behind that, as journals have: by the next start more of the room is written, and that is read too. What is not written by
+/// then is read from no device.
+fn appended(entry: &Entry, facts: &FileFacts, pages: &PageSet, page: u64) -> Option<(PageSet, FileFacts)> {
+    let last = facts.extents.last()?;
+    let written_end = last.logical.saturating_add(last.length);
+    let from = pages.ranges().last()?.end;
+    let near = (written_end / page).abs_diff(from) <= TAIL_PAGES;
+    if !written(entry, facts) || written_end >= facts.size || !near {
+        return None;
+    }
+    let to = (from + TAIL_PAGES).min(facts.size.div_ceil(page));
+    let more = PageRange {
+        start: from,
+        end: to.max(from),
+    };
+    let mut facts = facts.clone();
+    if let Some(last) = facts.extents.last_mut() {
+        last.length = last.length.max((to * page).saturating_sub(last.logical));
+    }
+    Some((pages.union(&PageSet::from_iter([more])), facts))
 }
 
 /// The pieces that these pages lie in, joined over holes of up to `bridge` bytes.

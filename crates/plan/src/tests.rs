@@ -539,3 +539,28 @@ fn the_last_stage_of_a_plan_stands_for_those_beyond_it() {
     stages.sort_unstable();
     assert_eq!(stages, [0, 255, 255, 255]);
 }
+
+#[test]
+fn of_a_journal_what_will_be_written_behind_its_last_page_is_read_too() {
+    // Of 1,000 pages 100 are written, and the start reads the first and the last 30 of them.
+    let planned = |entry: Entry, written: u64| {
+        let files = vec![facts("/m/journal", &[(0, 500, written)], &[])];
+        data(&make(&profile(vec![entry]), &flash(files)))
+    };
+    let journal = |tail| Entry {
+        tail,
+        ..entry("/m/journal", &[(0, 2, 0), (70, 30, 0)])
+    };
+    assert_eq!(
+        planned(journal(Some(Vec::new())), 100),
+        expect(&[("/m/journal", 0, 2), ("/m/journal", 70, 30 + 64)])
+    );
+    // One that never changed, one that is full, and one that is not read up to where it is written.
+    for (tail, written) in [(None, 100), (Some(Vec::new()), 1000), (Some(Vec::new()), 170)] {
+        assert_eq!(
+            planned(journal(tail.clone()), written),
+            expect(&[("/m/journal", 0, 2), ("/m/journal", 70, 30)]),
+            "{tail:?} {written}"
+        );
+    }
+}
