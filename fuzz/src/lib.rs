@@ -5,6 +5,7 @@ use headstart_model::machine::{Cost, Device, DeviceClass, Extent, FileFacts, Fou
 use headstart_plan::Want;
 
 pub mod random;
+pub mod seeds;
 pub mod structured;
 pub mod uses;
 

@@ -1,5 +1,5 @@
-//! Writes a small sound file of each kind into DIR/KIND/seed, and the same with nothing compressed, for the fuzzers to
-//! begin from: few changes of a compressed section leave anything to decode. The target `structured` begins from all.
+//! A small sound file of each kind as DIR/KIND/seed, and the same with nothing compressed, for the fuzzers to begin from: few changes
+//! of a compressed section leave anything to decode. The target `structured` begins from all, and writes them, for it uses all kinds.
 
 use headstart_model::format::{Container, Kind, Writer};
 use headstart_model::outcome::{Mode, Resident, StageOutcome};
@@ -104,8 +104,18 @@ fn unpacked(kind: Kind, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(plain.finish()?)
 }
 
-fn main() -> Result<()> {
-    let dir = std::env::args().nth(1).ok_or("usage: seeds DIR")?;
+/// Where the environment names a directory for them, writes the seeds there and ends the process.
+pub fn write_if_asked() {
+    if let Some(dir) = std::env::var_os("HEADSTART_FUZZ_SEEDS") {
+        let written = write(Path::new(&dir));
+        if let Err(error) = &written {
+            eprintln!("the seeds cannot be written: {error}");
+        }
+        std::process::exit(i32::from(written.is_err()));
+    }
+}
+
+fn write(dir: &Path) -> Result<()> {
     for (name, bytes) in [
         ("trace", a_trace()?),
         ("profile", a_profile()?),
@@ -114,8 +124,8 @@ fn main() -> Result<()> {
     ] {
         let kind = Kind::of(&bytes).ok_or("a seed has no magic")?;
         for (at, file) in [
-            (Path::new(&dir).join(name), "seed".to_string()),
-            (Path::new(&dir).join("structured"), name.to_string()),
+            (dir.join(name), "seed".to_string()),
+            (dir.join("structured"), name.to_string()),
         ] {
             std::fs::create_dir_all(&at)?;
             std::fs::write(at.join(&file), &bytes)?;

@@ -2,14 +2,14 @@
 #![no_main]
 
 use headstart_fuzz::random::Random;
-use headstart_fuzz::{structured, uses};
+use headstart_fuzz::{seeds, structured, uses};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-fuzz_target!(|bytes: &[u8]| uses::all(bytes, &MEMORY));
+fuzz_target!(init: seeds::write_if_asked(), |bytes: &[u8]| uses::all(bytes, &MEMORY));
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     let mut change = |buffer: &mut [u8], size: usize| {
