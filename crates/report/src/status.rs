@@ -193,28 +193,23 @@ pub enum Against {
 /// What the last replays of cold starts gained, oldest first: shares of the time without a replay, below 0 for losses, and what
 /// that is. None where there is nothing to compare with.
 pub fn gains(status: &KeyStatus) -> (Vec<f64>, Against) {
-    let is_cold = |outcome: &&Outcome| resident(outcome).is_some_and(|resident| resident < WARM);
-    let cold = |mode: Mode| {
-        status
-            .outcomes
-            .iter()
-            .filter(is_cold)
-            .filter(move |it| it.mode == mode)
-    };
+    let of = |mode: Mode| status.outcomes.iter().filter(move |it| it.mode == mode);
     let (base, against) = match status.comparison.without.median_ns {
         Some(base) => (base, Against::Controls),
         None => {
-            let whole = cold(Mode::Record).filter(|outcome| outcome.not_learned.is_none());
-            (
-                whole.map(|outcome| outcome.elapsed_ns).min().unwrap_or(0),
-                Against::First,
-            )
+            // Of a first start mostly nobody knows what was in memory before it.
+            let counts = |it: &&Outcome| {
+                it.not_learned.is_none() && resident(it).is_none_or(|resident| resident < WARM)
+            };
+            let first = of(Mode::Record).filter(counts).map(|it| it.elapsed_ns).min();
+            (first.unwrap_or(0), Against::First)
         }
     };
     if base == 0 {
         return (Vec::new(), against);
     }
-    let mut gains: Vec<f64> = cold(Mode::Replay)
+    let mut gains: Vec<f64> = of(Mode::Replay)
+        .filter(|it| resident(it).is_some_and(|resident| resident < WARM))
         .rev()
         .take(GAINS)
         .map(|outcome| 1.0 - outcome.elapsed_ns as f64 / base as f64)
@@ -464,6 +459,8 @@ mod tests {
             )
         );
         assert!(gained_by_boots(&it).contains(" Saved: ▁▄█ of cold starts"));
+        it.outcomes[1].resident_before = None;
+        assert_eq!(shares(&it), ["-0.33", "0.44", "0.98"], "nobody looked");
         it.outcomes[1].not_learned = Some("it was cut short".into());
         assert_eq!(gained(&it), None);
     }
