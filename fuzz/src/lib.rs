@@ -1,7 +1,7 @@
 //! What the fuzzers share: files with their checksums made right, for these would stop nearly every mutation at the
 //! door, and a machine to plan for.
 
-use headstart_model::machine::{Cost, Device, DeviceClass, Extent, FileFacts, Found, Machine};
+use headstart_model::machine::{Cost, Device, DeviceClass, Extent, FileFacts, FirstTouch, Found, Machine};
 use headstart_plan::Want;
 
 pub mod random;
@@ -24,6 +24,11 @@ pub fn machine(wanted: &[Want]) -> Machine {
             latency: 5e-3,
             depth,
         },
+        first_touch: metadata_by_block.then_some(FirstTouch {
+            granule: 512 << 10,
+            latency: 33e-3,
+            depth: 10,
+        }),
         request_limit: 128 << 10,
         metadata_by_block,
     };

@@ -17,6 +17,7 @@ use common::{attached, kill_and_clean, root, scratch};
 use headstart_lab::disk::{Attached, Options, Served, Writes};
 use headstart_lab::model::{Model, Op};
 use headstart_lab::registry::Registry;
+use headstart_system::device::{ProbeOptions, probe_node};
 
 const MIB: u64 = 1 << 20;
 
@@ -138,6 +139,38 @@ fn flash4ms_delays_reads_and_keeps_the_bytes() {
 
     drop(disk);
     assert_eq!(attached(scratch.path()), [""; 0]);
+}
+
+#[test]
+fn a_volume_that_is_filled_as_it_is_read_is_told_from_all_others() {
+    if !root() {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("large");
+    File::create(&image).unwrap().set_len(512 * MIB).unwrap();
+    let registry = Registry::open(scratch.path()).unwrap();
+    let measured = |model: &str| {
+        let disk = Attached::new(&options(scratch.path(), &image, model), &registry).unwrap();
+        let found = probe_node(disk.device(), &ProbeOptions::default()).unwrap();
+        (found.first_touch, found.cost)
+    };
+    let (lazy, cost) = measured("lazy");
+    let first_touch = lazy.expect("it has granules");
+    assert_eq!(first_touch.granule, 512 << 10);
+    assert!(first_touch.latency > 0.03, "{first_touch:?}");
+    // What was read before is a volume like any other.
+    assert!(cost.latency < 0.01, "{cost:?}");
+    for model in [
+        "cloud",
+        "flash4ms",
+        "disk7200",
+        "cdrom24x",
+        "usb2-stick",
+        "network-share",
+    ] {
+        assert_eq!(measured(model).0, None, "{model}");
+    }
 }
 
 #[test]

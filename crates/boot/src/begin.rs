@@ -153,6 +153,7 @@ mod tests {
         for (uuid, class) in [(1, DeviceClass::Disk), (2, DeviceClass::Flash)] {
             let stored = DeviceCost {
                 cost: cost(class),
+                first_touch: None,
                 device: String::new(),
                 measured_unix_ns: 1,
             };

@@ -365,6 +365,7 @@ mod tests {
                     latency: 0.01,
                     depth: 1,
                 },
+                first_touch: None,
                 request_limit: 128 << 10,
                 metadata_by_block: true,
             }],

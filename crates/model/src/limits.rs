@@ -119,6 +119,8 @@ limits! {
     DEPTH = 256, Plan, "requests at once", "no device that was measured gains beyond 64";
     REQUESTS = 128 * KIB, Plan, "requests", "fifty times those of a desktop's boot";
     PLAN_FILES = 64 * KIB, Plan, "files", "as entries of a profile";
+    TOUCHES = 16 * KIB, Plan, "granules of lazily filled volumes", "of 512 KiB each they are 8 GiB";
+    GRANULE = 64 * MIB, Plan, "bytes of a granule", "a power of two; those of 512 KiB are known";
     TEXT = 8 * MIB, Plan, "bytes of TEXT, and of all texts, each as often as a record refers to it", "as paths of a profile";
 
     OUTCOME_FILE = 256 * KIB, Outcome, "bytes of an outcome's file, and of OUTC, decoded", "a key, some numbers, and stages of at most 400 bytes each";

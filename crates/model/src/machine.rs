@@ -1,6 +1,6 @@
 //! The facts about a machine that a plan is made from: a snapshot, taken by `system`, read by `plan`.
 
-use crate::FilePath;
+use crate::{FilePath, limits};
 
 /// What a profile's paths are on this machine, now.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +30,10 @@ pub struct Device {
     pub fstype: String,
     /// The file system's UUID; zeros where unknown.
     pub uuid: [u8; 16],
-    /// What it costs to read.
+    /// What it costs to read; what was read before, where it is filled as it is read.
     pub cost: Cost,
+    /// What the first read of a place costs beyond that.
+    pub first_touch: Option<FirstTouch>,
     /// The largest read the kernel serves from one prefetch call: max(read_ahead_kb, max_sectors_kb), bytes.
     pub request_limit: u32,
     /// Whether the file system finds metadata that was read through the block device, and the node can be read.
@@ -71,10 +73,51 @@ impl Cost {
         (self.bandwidth * self.latency / f64::from(self.depth.max(1))) as u64
     }
 
+    /// The most bytes asked for at once where many requests are served at once, so that one file's data also comes in
+    /// parallel: 512 KiB, whose transfer takes 1 ms at 500 MB/s; where a request takes longer than its bytes, as many as are
+    /// transferred meanwhile, up to [`Cost::LARGEST_PIECE`]. A power of two.
+    pub fn piece(&self) -> u64 {
+        let meanwhile = (self.bandwidth * self.latency) as u64;
+        let bytes = meanwhile.clamp(Cost::SMALLEST_PIECE, Cost::LARGEST_PIECE);
+        1 << bytes.ilog2()
+    }
+
+    const SMALLEST_PIECE: u64 = 512 << 10;
+    /// What a disk's driver takes at most by default is 1,280 KiB.
+    const LARGEST_PIECE: u64 = 1 << 20;
+
     /// Whether it matters where data lies, in pages of `page` bytes: on a disk, for its head has to get there; elsewhere
     /// where a request costs more than the bytes of a page, for what lies together is one request.
     pub fn place_matters(&self, page: u64) -> bool {
         self.class == DeviceClass::Disk || self.bridge() >= page
+    }
+}
+
+/// What the first read of a place costs on a volume that is filled as it is read, from a snapshot elsewhere: whatever of a
+/// granule is read first, all of it is fetched, and what is read of it from then on costs what reads cost.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct FirstTouch {
+    /// Bytes of a granule, a power of two. The first begins where the device does.
+    pub granule: u64,
+    /// Seconds of a fetch.
+    pub latency: f64,
+    /// Granules that are fetched at once.
+    pub depth: u32,
+}
+
+impl FirstTouch {
+    /// Seconds in which so many granules are fetched, all of them asked for at once.
+    pub fn seconds(&self, granules: u64) -> f64 {
+        granules.div_ceil(u64::from(self.depth.max(1))) as f64 * self.latency
+    }
+
+    /// Whether these are numbers that a device can have, by what is known of pages of so many bytes.
+    pub fn makes_sense(&self, page: u64) -> bool {
+        self.granule.is_power_of_two()
+            && (page..=limits::GRANULE as u64).contains(&self.granule)
+            && (1..=limits::DEPTH as u32).contains(&self.depth)
+            && self.latency.is_finite()
+            && self.latency > 0.0
     }
 }
 
@@ -157,5 +200,25 @@ mod tests {
             depth: 1,
         };
         assert_eq!(disk.bridge(), 600_000);
+    }
+
+    #[test]
+    fn more_is_asked_for_at_once_where_a_request_takes_longer_than_its_bytes() {
+        let piece = |bandwidth, latency| {
+            let cost = Cost {
+                class: DeviceClass::Network,
+                bandwidth,
+                latency,
+                depth: 16,
+            };
+            cost.piece()
+        };
+        assert_eq!(piece(490e6, 4e-3), 1 << 20);
+        assert_eq!(piece(125e6, 7e-4), 512 << 10);
+        assert_eq!(piece(125e6, 3.3e-2), 1 << 20);
+        // Whatever a plan says.
+        for (bandwidth, latency) in [(0.0, 0.0), (1e300, 1e300), (f64::NAN, 1.0), (1e9, -1.0)] {
+            assert!([512 << 10, 1 << 20].contains(&piece(bandwidth, latency)));
+        }
     }
 }

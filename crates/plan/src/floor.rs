@@ -6,7 +6,8 @@
 //!
 //! The best time is of the cost model ([`Cost`]) and takes the bytes where they lie: of one head the time of a pass in
 //! address order, from the first of them on; elsewhere the larger of the time the bytes take and the time the requests
-//! take, all of them asked for at once and joined over the holes that make that least.
+//! take, all of them asked for at once and joined over the holes that make that least. Where a device is filled as it is
+//! read, it is no less than the fetches of all granules take.
 //!
 //! A start may have been held, and may have waited for its reads. So times count from its first use, a warm start takes what is left
 //! without the time that its threads waited, and what was used at some time was used by a warm start not later.
@@ -318,11 +319,23 @@ fn planned(plan: &Plan<'_>, machine: &Machine) -> BTreeMap<u32, PageSet> {
 /// The devices' best time for these bytes, all devices at once, nanoseconds.
 fn best_time(bytes: &BTreeMap<u32, PageSet>, machine: &Machine) -> u64 {
     let of_device = |(device, set): (&u32, &PageSet)| {
-        let cost = machine.devices.get(*device as usize)?.cost;
-        Some(sweep_seconds(set, &cost))
+        let device = machine.devices.get(*device as usize)?;
+        let fetches = device
+            .first_touch
+            .map_or(0.0, |first| first.seconds(granules(set, first.granule)));
+        Some(sweep_seconds(set, &device.cost).max(fetches))
     };
     let longest = bytes.iter().filter_map(of_device).fold(0.0, f64::max);
     (longest * 1e9) as u64
+}
+
+/// In how many granules of so many bytes these bytes lie.
+fn granules(set: &PageSet, granule: u64) -> u64 {
+    let in_granules = set.ranges().iter().map(|range| PageRange {
+        start: range.start / granule.max(1),
+        end: range.end.div_ceil(granule.max(1)),
+    });
+    in_granules.collect::<PageSet>().pages()
 }
 
 /// A device's best time for these bytes of it, seconds: of one head in one pass in address order, elsewhere all asked for at

@@ -15,6 +15,7 @@ fn audit_12_a_machine_with_many_devices_has_a_plan_that_can_be_read() {
         fstype: "xfs".into(),
         uuid: [1; 16],
         cost: testing::FLASH,
+        first_touch: None,
         request_limit: 128 << 10,
         metadata_by_block: false,
     };

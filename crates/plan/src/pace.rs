@@ -99,6 +99,7 @@ mod tests {
                 fstype: "ext4".into(),
                 uuid: [1; 16],
                 cost,
+                first_touch: None,
                 request_limit: 128 << 10,
                 metadata_by_block: true,
             }],

@@ -82,6 +82,7 @@ fn machine(class: DeviceClass, latency: f64, depth: u32, files: Vec<FileFacts>) 
                 latency,
                 depth,
             },
+            first_touch: None,
             request_limit: 128 << 10,
             metadata_by_block: true,
         }],

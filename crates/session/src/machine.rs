@@ -1,7 +1,7 @@
 //! The facts of this machine for a profile, with what its devices cost: measured once, kept, else guessed.
 
 use anyhow::{Context, Result};
-use headstart_model::machine::{Cost, DeviceClass, Machine};
+use headstart_model::machine::{Cost, DeviceClass, FirstTouch, Machine};
 use headstart_model::profile::Need;
 use headstart_model::{FilePath, Profile};
 use headstart_plan::Want;
@@ -15,6 +15,8 @@ use std::time::Duration;
 /// A measurement older than this is made again when the device is idle. A volume of a cloud may be given another speed and
 /// keeps its name; a second of reading in three months is nothing.
 const COST_AGE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+/// So old is that of a volume that is filled as it is read, for then it is filled.
+const FILLING_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 /// So far a clock may have been ahead without a measurement's time being a mistake.
 const CLOCK_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -58,19 +60,19 @@ fn wanted(profile: &Profile) -> Vec<Wanted> {
 pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(String)) -> Result<Machine> {
     let wanted = wanted(profile);
     let unknown: RefCell<Vec<DeviceIdentity>> = RefCell::default();
-    let cost = |identity: &DeviceIdentity, measure: Measure| -> Option<Cost> {
+    let cost = |identity: &DeviceIdentity, measure: Measure| -> Option<(Cost, Option<FirstTouch>)> {
         let known = known(costs.store, identity);
         let due = match (&known, measure) {
             (_, Measure::Nothing) => false,
             (None, _) | (_, Measure::All) => true,
             (Some(known), Measure::Unknown) => is_old(known, crate::now_unix_ns()) && is_idle(identity),
         };
-        let stored = known.map(|known| known.cost);
+        let stored = known.map(|known| (known.cost, known.first_touch));
         if let Some(class) = costs.class {
             return Some(
                 stored
-                    .filter(|cost| cost.class == class)
-                    .unwrap_or_else(|| default_cost(class)),
+                    .filter(|(cost, _)| cost.class == class)
+                    .unwrap_or_else(|| (default_cost(class), None)),
             );
         }
         if due {
@@ -115,7 +117,11 @@ fn is_old(stored: &DeviceCost, now_unix_ns: u64) -> bool {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let ahead = stored.measured_unix_ns.saturating_sub(now_unix_ns) > nanoseconds(CLOCK_AHEAD);
     let age = now_unix_ns.saturating_sub(stored.measured_unix_ns);
-    stored.device.is_empty() || ahead || age > nanoseconds(COST_AGE)
+    let old = match stored.first_touch {
+        Some(_) => FILLING_AGE,
+        None => COST_AGE,
+    };
+    stored.device.is_empty() || ahead || age > nanoseconds(old)
 }
 
 fn is_idle(identity: &DeviceIdentity) -> bool {
@@ -144,6 +150,7 @@ fn measure(unknown: &[DeviceIdentity], store: &Store, tell: &mut dyn FnMut(Strin
             Ok(measured) => {
                 let stored = DeviceCost {
                     cost: measured.cost,
+                    first_touch: measured.first_touch,
                     device: device(identity),
                     measured_unix_ns: seed,
                 };
@@ -209,7 +216,7 @@ fn device_of(
 ) -> Result<Option<(headstart_model::machine::Device, bool, String)>> {
     let measured = RefCell::new((false, String::new()));
     let cost = |identity: &DeviceIdentity| {
-        let stored = known(store, identity).map(|stored| stored.cost);
+        let stored = known(store, identity).map(|stored| (stored.cost, stored.first_touch));
         *measured.borrow_mut() = (stored.is_some(), identity.guess.reason.clone());
         stored
     };
@@ -249,6 +256,7 @@ mod tests {
     fn cost(device: String, measured_unix_ns: u64) -> DeviceCost {
         DeviceCost {
             cost: default_cost(DeviceClass::Disk),
+            first_touch: None,
             device,
             measured_unix_ns,
         }
@@ -276,5 +284,13 @@ mod tests {
         assert!(at(19_900), "a hundred days");
         assert!(at(20_100), "the clock was wrong then");
         assert!(is_old(&cost(String::new(), now), now), "of which device?");
+        let mut filling = cost("disk".into(), now - day / 2);
+        filling.first_touch = Some(FirstTouch {
+            granule: 512 << 10,
+            latency: 33e-3,
+            depth: 10,
+        });
+        assert!(!is_old(&filling, now));
+        assert!(is_old(&filling, now + day), "it may be filled by then");
     }
 }

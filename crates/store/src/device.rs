@@ -2,7 +2,7 @@
 
 use crate::file;
 use crate::{Store, StoreError};
-use headstart_model::machine::Cost;
+use headstart_model::machine::{Cost, FirstTouch};
 use serde::{Deserialize, Serialize};
 
 /// What a device was measured to cost.
@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct DeviceCost {
     /// The cost.
     pub cost: Cost,
+    /// What a first touch costs beyond that, where it is filled as it is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_touch: Option<FirstTouch>,
     /// Which device it was measured on: a file system may move to another. Empty where an older headstart did not say.
     #[serde(default)]
     pub device: String,
@@ -19,6 +22,8 @@ pub struct DeviceCost {
 
 /// More than any such file has.
 const MAX: u64 = 4096;
+/// The smallest pages of any machine.
+const PAGE: u64 = 4096;
 
 impl Store {
     fn device_file(&self, uuid: &[u8; 16]) -> std::path::PathBuf {
@@ -37,7 +42,13 @@ impl Store {
                 depth,
                 class: _,
             } = stored.cost;
-            bandwidth.is_finite() && bandwidth > 0.0 && latency.is_finite() && latency >= 0.0 && depth > 0
+            let first_touch = stored.first_touch.is_none_or(|it| it.makes_sense(PAGE));
+            bandwidth.is_finite()
+                && bandwidth > 0.0
+                && latency.is_finite()
+                && latency >= 0.0
+                && depth > 0
+                && first_touch
         };
         let stored = serde_json::from_slice(&bytes).ok().filter(sane);
         if stored.is_none() {
@@ -77,6 +88,11 @@ mod tests {
         };
         let stored = DeviceCost {
             cost,
+            first_touch: Some(FirstTouch {
+                granule: 512 << 10,
+                latency: 33e-3,
+                depth: 10,
+            }),
             device: "disk 1".into(),
             measured_unix_ns: 7,
         };
@@ -84,11 +100,12 @@ mod tests {
         store.save_device_cost(&[1; 16], &stored).unwrap();
         assert_eq!(store.device_cost(&[1; 16]), Some(stored.clone()));
         assert_eq!(store.device_cost(&[2; 16]), None);
-        std::fs::write(
-            store.device_file(&[1; 16]),
-            r#"{"cost":{"class":"disk","bandwidth":-1}}"#,
-        )
-        .unwrap();
-        assert_eq!(store.device_cost(&[1; 16]), None);
+        let text = std::fs::read_to_string(store.device_file(&[1; 16])).unwrap();
+        let odd = text.replace("524288", "524289");
+        assert_ne!(odd, text);
+        for nonsense in [r#"{"cost":{"class":"disk","bandwidth":-1}}"#, &odd] {
+            std::fs::write(store.device_file(&[1; 16]), nonsense).unwrap();
+            assert_eq!(store.device_cost(&[1; 16]), None);
+        }
     }
 }

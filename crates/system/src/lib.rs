@@ -8,6 +8,7 @@
 pub mod blocked;
 pub mod container;
 pub mod device;
+pub mod direct;
 pub mod executions;
 pub mod ext4;
 pub mod extents;

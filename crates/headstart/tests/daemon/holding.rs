@@ -29,6 +29,7 @@ fn one_head(case: &Case, names: &[&str]) -> LoopFs {
             latency: 1e-2,
             depth: 1,
         },
+        first_touch: None,
         device: DeviceFacts::of_mount(mount).unwrap().identity(),
         measured_unix_ns: now.as_nanos() as u64,
     };

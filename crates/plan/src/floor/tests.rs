@@ -21,6 +21,7 @@ fn machine(cost: Cost, files: Vec<FileFacts>) -> Machine {
             fstype: "ext4".into(),
             uuid: [1; 16],
             cost,
+            first_touch: None,
             request_limit: 128 << 10,
             metadata_by_block: true,
         }],

@@ -3,6 +3,7 @@
 
 mod classify;
 mod cost;
+mod first_touch;
 mod probe;
 
 pub use classify::{Samples, classify};

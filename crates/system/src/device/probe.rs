@@ -1,24 +1,28 @@
 //! A short measurement of a block device, to correct what it says of itself: rotational flags lie in virtual machines
-//! and on loop devices.
+//! and on loop devices. First it is seen whether it is filled as it is read ([`first_touch`]): then what a fetch costs is
+//! measured apart, and all else where it was read before.
 //!
 //! Reads go past the page cache (`O_DIRECT`), 4 KiB at random places alone, then at growing depth, near each other,
 //! and 1 MiB blocks in order. Places are spread over the device by a fixed sequence, so that two probes read the same.
 
 use super::classify::{Samples, classify, enough, looks_like_one_head};
+use super::first_touch;
+use crate::direct::{Aligned, Direct};
 use crate::priority::{nice, set_nice};
-use headstart_model::machine::Cost;
-use rustix::fs::{Mode, OFlags};
-use std::os::fd::{AsFd, OwnedFd};
+use headstart_model::machine::{Cost, FirstTouch};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of a random read, and what O_DIRECT buffers are aligned to.
-const BLOCK: u64 = 4096;
+/// Bytes of a random read.
+const BLOCK: u64 = crate::direct::BLOCK;
 /// Bytes of a sequential read.
 const LARGE: u64 = 1 << 20;
 /// The depths that are tried.
 const DEPTHS: [u32; 4] = [4, 8, 16, 32];
+/// How many granules of a lazily filled volume are fetched at once to see how many it fetches: with four times as many in all
+/// that are some 110 MiB of 512 KiB granules, none of which is read but for a page.
+const FETCHES: [u32; 3] = [8, 16, 32];
 /// Near reads stay within this distance, under the head of a disk's neighbouring tracks.
 const NEAR: u64 = 4 << 20;
 /// A depth that does not bring this much more than the one before ends the search: a deep queue at one head takes a
@@ -30,7 +34,7 @@ const NICE: i32 = -10;
 /// How much a probe may take.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeOptions {
-    /// Time, to be exceeded by the reads under way at most.
+    /// Time, to be exceeded by the reads under way at most; where a device is filled as it is read, as much again.
     pub time: Duration,
     /// Bytes read at most.
     pub bytes: u64,
@@ -51,8 +55,10 @@ impl Default for ProbeOptions {
 /// What a probe found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// The cost, class included.
+    /// The cost, class included; of what was read before, where it is filled as it is read.
     pub cost: Cost,
+    /// What a first touch costs beyond that.
+    pub first_touch: Option<FirstTouch>,
     /// What it rests on.
     pub samples: Samples,
 }
@@ -99,15 +105,17 @@ pub fn probe(facts: &super::DeviceFacts, options: &ProbeOptions) -> Result<Measu
 
 /// Measures the block device, or for tests the file, at `node`.
 pub fn probe_node(node: &Path, options: &ProbeOptions) -> Result<Measured, ProbeError> {
-    let open = |source: rustix::io::Errno| ProbeError::Open {
+    let open = |source| ProbeError::Open {
         node: node.into(),
-        source: source.into(),
+        source,
     };
-    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let fd = rustix::fs::open(node, flags, Mode::empty()).map_err(open)?;
-    let size = match crate::sys::device_size(fd.as_fd()) {
+    let device = Direct::open(node).map_err(open)?;
+    let size = match crate::sys::device_size(device.fd()) {
         Ok(size) => size,
-        Err(_) => rustix::fs::fstat(&fd).map_err(open)?.st_size.max(0) as u64,
+        Err(_) => rustix::fs::fstat(device.fd())
+            .map_err(|e| open(e.into()))?
+            .st_size
+            .max(0) as u64,
     };
     if size < 2 * NEAR {
         return Err(ProbeError::Small {
@@ -116,7 +124,7 @@ pub fn probe_node(node: &Path, options: &ProbeOptions) -> Result<Measured, Probe
         });
     }
     let probe = Probe {
-        fd,
+        device,
         size,
         left: AtomicU64::new(options.bytes),
     };
@@ -153,7 +161,7 @@ impl Drop for ComesFirst {
 }
 
 struct Probe {
-    fd: OwnedFd,
+    device: Direct,
     size: u64,
     /// Bytes that may still be read.
     left: AtomicU64,
@@ -161,36 +169,96 @@ struct Probe {
 
 impl Probe {
     fn run(&self, options: &ProbeOptions) -> std::io::Result<Measured> {
+        // The first read may wake the device up.
+        self.read(mix(options.seed, 0) % (self.size / BLOCK) * BLOCK, BLOCK as usize)?;
+        let mut buffer = Aligned::new(BLOCK as usize);
+        let timed = |offset| {
+            let before = Instant::now();
+            self.device.read(offset, &mut buffer)?;
+            Ok(before.elapsed().as_secs_f64())
+        };
+        let place = |n| mix(options.seed ^ 0xf1, n);
+        let found = first_touch::look(timed, place, self.size, options.time * 15 / 100)?;
+        match found {
+            None => self.measure(options),
+            Some(found) => self.measure_filling(options, found),
+        }
+    }
+
+    /// What a fetch costs on a volume that is filled as it is read, and what reads cost where it was read before.
+    fn measure_filling(
+        &self,
+        options: &ProbeOptions,
+        first: first_touch::Found,
+    ) -> std::io::Result<Measured> {
+        // A way through all granules that comes to each once.
+        let granules = (self.size / first.granule).max(1);
+        let start = mix(options.seed, 11) % granules;
+        let step = (granules * 3 / 8..)
+            .find(|step| coprime(*step, granules))
+            .unwrap_or(1);
+        let fetched = AtomicU64::new(0);
+        let granule = |n: u64| (start + n % granules * step) % granules * first.granule;
+        let untouched = |_: u64| granule(fetched.fetch_add(1, Ordering::Relaxed));
+        let mut rate = 0.0;
+        for depth in FETCHES {
+            let time = options.time * 25 / 100;
+            let bytes = self.parallel(depth, time, u64::from(depth) * 4, BLOCK, untouched)?;
+            let before = rate;
+            rate = f64::max(before, bytes / BLOCK as f64);
+            if rate < WORTH * before {
+                break;
+            }
+        }
+        let first_touch = FirstTouch {
+            granule: first.granule,
+            latency: first.latency,
+            // As many as make that rate.
+            depth: (rate * first.latency).round().clamp(1.0, 256.0) as u32,
+        };
+        let fetched = fetched.into_inner().clamp(1, granules);
+        let touched = |n: u64| {
+            let inside = mix(options.seed ^ 0x77, n) % (first.granule / BLOCK) * BLOCK;
+            granule(mix(options.seed, n) % fetched) + inside
+        };
+        let (far, quick) = self.alone(1, 48, options.time * 10 / 100, touched)?;
+        let by_depth = self.by_depth(far, options.time * 10 / 100, touched)?;
+        let depth = enough(&by_depth);
+        // Pieces that are there, each whole.
+        let large = first.granule.min(LARGE);
+        let pieces = |n: u64| granule(n % fetched);
+        let time = options.time * 20 / 100;
+        let samples = Samples {
+            far,
+            quick,
+            near: quick,
+            bandwidth: self.parallel(depth.clamp(2, 8), time, u64::MAX, large, pieces)?,
+            by_depth,
+        };
+        Ok(Measured {
+            cost: classify(&samples),
+            first_touch: Some(first_touch),
+            samples,
+        })
+    }
+
+    fn measure(&self, options: &ProbeOptions) -> std::io::Result<Measured> {
         let far = |n: u64| mix(options.seed, n) % (self.size / BLOCK) * BLOCK;
         let base = mix(options.seed, u64::MAX) % ((self.size - NEAR) / BLOCK) * BLOCK;
         let near = |n: u64| base + mix(options.seed ^ 0x55, n) % (NEAR / BLOCK) * BLOCK;
 
-        let end = Instant::now() + options.time;
+        let end = Instant::now() + options.time * 85 / 100;
         let share =
             |percent: u32| (options.time * percent / 100).min(end.saturating_duration_since(Instant::now()));
-        // The first read may wake the device up.
-        self.read(far(0), BLOCK as usize)?;
         let (alone, quick) = self.alone(1, 48, share(18), far)?;
         let (_, near) = self.alone(1000, 32, share(10), near)?;
         let mut samples = Samples {
             far: alone,
             quick,
             near,
-            by_depth: vec![(1, 1.0 / alone)],
+            by_depth: self.by_depth(alone, share(10), far)?,
             bandwidth: 0.0,
         };
-        for (step, depth) in DEPTHS.into_iter().enumerate() {
-            let first = 10_000 * (step as u64 + 1);
-            let bytes = self.parallel(depth, share(10), u64::from(depth) * 24, BLOCK, |n| far(first + n))?;
-            let (rate, before) = (
-                bytes / BLOCK as f64,
-                samples.by_depth.last().map_or(0.0, |(_, rate)| *rate),
-            );
-            samples.by_depth.push((depth, rate));
-            if rate < WORTH * before {
-                break;
-            }
-        }
         let depth = enough(&samples.by_depth);
         let start = mix(options.seed, 7) % (self.size / LARGE) * LARGE;
         let ordered = |n: u64| (start + n * LARGE) % (self.size / LARGE * LARGE);
@@ -205,8 +273,29 @@ impl Probe {
         samples.bandwidth = self.parallel(readers, share(20), u64::MAX, LARGE, |n| ordered(n + 1))?;
         Ok(Measured {
             cost: classify(&samples),
+            first_touch: None,
             samples,
         })
+    }
+
+    /// Random reads a second by depth, each for `time`, until a deeper queue brings nothing; `alone` is the seconds of one.
+    fn by_depth(
+        &self,
+        alone: f64,
+        time: Duration,
+        at: impl Fn(u64) -> u64 + Sync,
+    ) -> std::io::Result<Vec<(u32, f64)>> {
+        let mut rates = vec![(1, 1.0 / alone)];
+        for (step, depth) in DEPTHS.into_iter().enumerate() {
+            let first = 10_000 * (step as u64 + 1);
+            let bytes = self.parallel(depth, time, u64::from(depth) * 24, BLOCK, |n| at(first + n))?;
+            let (rate, before) = (bytes / BLOCK as f64, rates.last().map_or(0.0, |(_, rate)| *rate));
+            rates.push((depth, rate));
+            if rate < WORTH * before {
+                break;
+            }
+        }
+        Ok(rates)
     }
 
     /// Median and lower quartile, seconds, of single reads.
@@ -250,7 +339,7 @@ impl Probe {
                 if n >= count || (!self.take(length) && n > 0) {
                     break;
                 }
-                let bytes = self.read_into(at(n), buffer.bytes())?;
+                let bytes = self.device.read(at(n), &mut buffer)?;
                 done.fetch_add(bytes as u64, Ordering::Relaxed);
             }
             Ok(())
@@ -274,31 +363,16 @@ impl Probe {
     }
 
     fn read(&self, offset: u64, length: usize) -> std::io::Result<usize> {
-        self.read_into(offset, Aligned::new(length).bytes())
-    }
-
-    fn read_into(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
-        Ok(rustix::io::pread(&self.fd, buffer, offset)?)
+        self.device.read(offset, &mut Aligned::new(length))
     }
 }
 
-/// A buffer at a multiple of [`BLOCK`], as direct reads want it.
-struct Aligned {
-    bytes: Vec<u8>,
-    start: usize,
-    length: usize,
-}
-
-impl Aligned {
-    fn new(length: usize) -> Aligned {
-        let bytes = vec![0; length + BLOCK as usize];
-        let start = bytes.as_ptr().align_offset(BLOCK as usize);
-        Aligned { bytes, start, length }
+/// Whether the two have no common divisor but 1.
+fn coprime(mut a: u64, mut b: u64) -> bool {
+    while b > 0 {
+        (a, b) = (b, a % b);
     }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + self.length]
-    }
+    a == 1
 }
 
 /// A fixed pseudo-random sequence (SplitMix64, Steele et al. 2014).

@@ -109,6 +109,8 @@ impl<'a> DeviceTable<'a> {
             mount_point: mount.mount_point.clone(),
             guess,
         };
+        let (cost, first_touch) =
+            (self.options.costs)(&identity).unwrap_or_else(|| (default_cost(identity.guess.class), None));
         let device = Device {
             major: mount.major,
             minor: mount.minor,
@@ -116,12 +118,18 @@ impl<'a> DeviceTable<'a> {
             mount_point: identity.mount_point.clone(),
             fstype: identity.fstype.clone(),
             uuid,
-            cost: (self.options.costs)(&identity).unwrap_or_else(|| default_cost(identity.guess.class)),
+            cost,
+            first_touch: first_touch.filter(|_| has_addresses(&identity.fstype)),
             request_limit: limit,
             metadata_by_block: ext4.is_some(),
         };
         (device, ext4)
     }
+}
+
+/// Whether where this file system says that a file lies is where it lies on the device: btrfs has addresses of its own.
+fn has_addresses(fstype: &str) -> bool {
+    matches!(fstype, "ext2" | "ext3" | "ext4" | "xfs")
 }
 
 /// Whether the file system looks for its metadata in the block device's page cache: the ext4 driver does, which serves

@@ -12,7 +12,7 @@ mod walk;
 
 use devices::DeviceTable;
 use headstart_model::FilePath;
-use headstart_model::machine::{Cost, Device, FileFacts, Found, Machine};
+use headstart_model::machine::{Cost, Device, FileFacts, FirstTouch, Found, Machine};
 use std::collections::HashSet;
 use std::io;
 use walk::{Node, Walk};
@@ -39,8 +39,8 @@ pub enum Need {
     Data,
 }
 
-/// What a device costs, if that was measured before.
-pub type Costs<'a> = dyn Fn(&DeviceIdentity) -> Option<Cost> + 'a;
+/// What a device costs, and what a first touch costs beyond that, if it was measured before.
+pub type Costs<'a> = dyn Fn(&DeviceIdentity) -> Option<(Cost, Option<FirstTouch>)> + 'a;
 
 /// How a snapshot is taken.
 pub struct Options<'a> {
