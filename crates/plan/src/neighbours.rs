@@ -16,8 +16,6 @@ use crate::schedule::Start;
 use headstart_model::machine::{Cost, Device, DeviceClass, Machine};
 use headstart_model::plan::RequestKind;
 
-/// The most bytes that are one request: as many as the replay asks for at once where many requests are served at once.
-const LARGEST: u64 = 512 << 10;
 /// What is needed later by these shares of the time that the start takes may be taken along.
 const LATER: [f64; 6] = [0.0, 0.01, 0.03, 0.1, 0.3, 1.0];
 
@@ -100,6 +98,8 @@ struct Attempt {
 
 /// Takes along what is needed later by up to this share of the start's time, of requests by stage and address.
 fn attempt(requests: &[&mut Ordered], cost: &Cost, start: Option<Start>, share: f64, page: u64) -> Attempt {
+    // As many bytes as the replay asks for at once.
+    let largest = cost.piece();
     let last_us = requests.iter().map(|r| r.request.deadline_us).max().unwrap_or(0);
     let (scale, takes) = match start {
         Some(start) => (start.scale(), start.seconds()),
@@ -114,7 +114,7 @@ fn attempt(requests: &[&mut Ordered], cost: &Cost, start: Option<Start>, share: 
         if let Some((from, to, first_need)) = groups.last_mut() {
             let joined = (need.min(*first_need), need.max(last_need));
             let near = f64::from(joined.1 - joined.0) * scale <= share * takes;
-            let fits = bytes + length <= LARGEST && request.request.stage == requests[*from].request.stage;
+            let fits = bytes + length <= largest && request.request.stage == requests[*from].request.stage;
             if fits && near && touch(requests[at - 1], request, page) {
                 (*to, *first_need, last_need, bytes) = (at + 1, joined.0, joined.1, bytes + length);
                 continue;
@@ -136,7 +136,7 @@ fn attempt(requests: &[&mut Ordered], cost: &Cost, start: Option<Start>, share: 
         let length: u64 = requests[from..to].iter().map(|r| r.request.length).sum();
         // What stands one behind the other anyway is one request, too.
         let follows = before.is_some_and(|before: usize| touch(requests[before], requests[from], page));
-        issued += each * (length.div_ceil(LARGEST).max(1) - u64::from(follows)) as f64;
+        issued += each * (length.div_ceil(largest).max(1) - u64::from(follows)) as f64;
         read += length as f64 / cost.bandwidth;
         done = f64::max(issued + cost.latency, read);
         behind = f64::max(behind, done - f64::from(first_need) * scale);

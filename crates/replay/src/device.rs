@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// The most threads for one device. A deeper queue is reached by each having several requests in flight.
-const MAX_THREADS: u32 = 32;
+pub const MAX_THREADS: u32 = 32;
 /// The deepest queue, the plan's format allows no more either.
 const MAX_DEPTH: u32 = 256;
 /// A disk's queue: one request under the head, the next ones so near that it does not miss their place. On a modelled
@@ -29,13 +29,10 @@ const DISK_DEPTH: std::ops::RangeInclusive<u32> = 4..=8;
 /// Elsewhere there is one request more for every so many that the device serves at once: it waits at the device while
 /// a thread wakes up to send the next. On a busy machine that made 2,000 reads of 4 ms, 16 at once, take 1.1 times the
 /// ideal instead of 1.25; what the program itself asks for waits a fifth of a read longer.
-const SPARE: u32 = 4;
+pub const SPARE: u32 = 4;
 /// Requests at once for a device that answers later than its plan says: what a volume over a network was found to serve. Fewer leave the latency to
 /// be waited for, more only wait at the device.
 const LATE_DEPTH: u32 = 16;
-/// Where many requests are served at once, larger ones are cut to this, so that one file's data also comes in
-/// parallel; at 500 MB/s its transfer takes 1 ms, and a request's own cost no longer counts.
-const PARALLEL_CHUNK: u64 = 512 << 10;
 
 /// How a device is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +57,7 @@ impl Shape {
         let (threads, chunk) = match class {
             // One stream: two would make the head jump between them.
             DeviceClass::Disk => (1, u64::from(limit)),
-            _ => (depth.min(MAX_THREADS), u64::from(limit).min(PARALLEL_CHUNK)),
+            _ => (depth.min(MAX_THREADS), u64::from(limit)),
         };
         Shape {
             threads,
@@ -188,6 +185,10 @@ impl Device {
     /// How one is asked as planned, and if it answers later than that.
     fn shapes(planned: &PlanDevice, options: &Options, limit: u32, page: u64) -> [Shape; 2] {
         let Cost { class, depth, .. } = planned.cost;
+        let limit = match class {
+            DeviceClass::Disk => limit,
+            _ => limit.min(planned.cost.piece() as u32),
+        };
         let shape = Shape::new(class, depth, options.depth, limit, page);
         let late = match options.depth {
             Some(_) => shape,
@@ -329,7 +330,7 @@ mod tests {
     #[test]
     fn calls_are_whole_pages_and_not_too_large() {
         let chunk = |limit| Shape::new(DeviceClass::Flash, 1, None, limit, 4096).chunk;
-        assert_eq!(chunk(2560 << 10), PARALLEL_CHUNK);
+        assert_eq!(chunk(2560 << 10), 2560 << 10);
         assert_eq!(chunk(10_000), 8192);
         assert_eq!(chunk(1), 4096);
     }
