@@ -2,8 +2,9 @@
 //! of a compressed section leave anything to decode. The target `structured` begins from all, and writes them, for it uses all kinds.
 
 use headstart_model::format::{Container, Kind, Writer};
+use headstart_model::machine::FirstTouch;
 use headstart_model::outcome::{Mode, Resident, StageOutcome};
-use headstart_model::plan::{NO_FILE, Request, RequestKind};
+use headstart_model::plan::{Fill, NO_FILE, Request, RequestKind, Touch};
 use headstart_model::profile::Entry;
 use headstart_model::testing::{
     DISK, activity, draft, entry, file, key, lookup, planned, profile, range, trace, used,
@@ -76,7 +77,17 @@ fn a_plan() -> Result<Vec<u8>> {
         Request::new(RequestKind::Stat, 0, 0),
         Request::new(RequestKind::Data, 0, 4904),
     ];
-    Ok(draft(DISK, vec![planned("/usr/bin/true")], requests).to_bytes()?)
+    let mut it = draft(DISK, vec![planned("/usr/bin/true")], requests);
+    it.fills = vec![Fill {
+        device: 0,
+        first_touch: FirstTouch {
+            granule: 512 << 10,
+            latency: 0.033,
+            depth: 10,
+        },
+        touches: vec![Touch { offset: 0, request: 0 }],
+    }];
+    Ok(it.to_bytes()?)
 }
 
 fn an_outcome() -> Result<Vec<u8>> {

@@ -141,6 +141,12 @@ fn part(file: &PlanFile, devices: &[usize]) -> Result<(PlanFile, Vec<u32>)> {
     }
     draft.requests = requests;
     draft.cut = cut;
+    draft
+        .fills
+        .retain(|fill| devices.contains(&usize::from(fill.device)));
+    for touch in draft.fills.iter_mut().flat_map(|fill| &mut fill.touches) {
+        touch.request = numbers.partition_point(|number| *number < touch.request) as u32;
+    }
     Ok((PlanFile(draft.to_bytes()?), numbers))
 }
 
@@ -153,7 +159,9 @@ fn add(all: &mut ReplayReport, part: ReplayReport, requests: Option<&[u32]>) {
         memory_available,
         memory_pressure,
         stopped,
+        fetched,
     } = part;
+    all.fetched += fetched;
     all.replay_ns = all.replay_ns.max(replay_ns);
     all.issued.extend(issued.into_iter().filter_map(|mut one| {
         if let Some(numbers) = requests {
@@ -177,8 +185,8 @@ fn add(all: &mut ReplayReport, part: ReplayReport, requests: Option<&[u32]>) {
 mod tests {
     use super::*;
     use headstart_model::Key;
-    use headstart_model::machine::{Cost, DeviceClass};
-    use headstart_model::plan::{PlanDraft, PlanFileEntry, Request, RequestKind};
+    use headstart_model::machine::{Cost, DeviceClass, FirstTouch};
+    use headstart_model::plan::{Fill, PlanDraft, PlanFileEntry, Request, RequestKind, Touch};
 
     /// A file on each of two devices, the first of which is where `directory` is.
     fn plan(mounts: [&str; 2], files: [&std::path::Path; 2]) -> PlanFile {
@@ -228,8 +236,52 @@ mod tests {
             devices: mounts.map(device).to_vec(),
             files: files.into_iter().enumerate().map(file).collect(),
             requests: vec![request(1), request(0)],
+            fills: vec![Fill {
+                device: 0,
+                first_touch: FirstTouch {
+                    granule: 512 << 10,
+                    latency: 1.0,
+                    depth: 1,
+                },
+                touches: vec![Touch {
+                    offset: 0,
+                    request: 1,
+                }],
+            }],
         };
         PlanFile(draft.to_bytes().unwrap())
+    }
+
+    #[test]
+    fn a_part_of_a_plan_fetches_for_its_own_requests() {
+        let path = std::path::Path::new("/etc/passwd");
+        let whole = plan(["/", "/not/mounted"], [path, path]);
+        let fetched = |devices: &[usize]| {
+            let (file, numbers) = part(&whole, devices).unwrap();
+            let fills: Vec<Fill> = file.plan().unwrap().fills().collect();
+            (fills.into_iter().flat_map(|fill| fill.touches).collect(), numbers)
+        };
+        assert_eq!(
+            fetched(&[0]),
+            (
+                vec![Touch {
+                    offset: 0,
+                    request: 0
+                }],
+                vec![1]
+            )
+        );
+        assert_eq!(
+            fetched(&[0, 1]),
+            (
+                vec![Touch {
+                    offset: 0,
+                    request: 1
+                }],
+                vec![0, 1]
+            )
+        );
+        assert_eq!(fetched(&[1]), (Vec::new(), vec![0]));
     }
 
     #[test]

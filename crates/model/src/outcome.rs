@@ -228,6 +228,8 @@ pub struct ReplayReport {
     pub memory_pressure: Option<f32>,
     /// Why it stopped before its end, if it did.
     pub stopped: Option<String>,
+    /// Granules of lazily filled volumes that were there at its end because it had asked for them.
+    pub fetched: u64,
 }
 
 /// A request that was issued.

@@ -3,7 +3,7 @@
 //! A plan exists in two forms. [`PlanDraft`] owns its parts and is what `plan` makes. [`PlanFile`] holds the bytes of
 //! a file and gives [`Plan`], which reads the records in place: a replay begins without decoding anything.
 
-use crate::machine::{Cost, DeviceClass};
+use crate::machine::{Cost, DeviceClass, FirstTouch};
 use crate::{FilePath, Key};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -29,6 +29,8 @@ pub struct PlanDraft {
     pub files: Vec<PlanFileEntry>,
     /// Requests in issue order.
     pub requests: Vec<Request>,
+    /// What is fetched of lazily filled volumes before it is asked for, by device, each device at most once.
+    pub fills: Vec<Fill>,
 }
 
 impl PlanDraft {
@@ -44,8 +46,29 @@ impl PlanDraft {
             devices: Vec::new(),
             files: Vec::new(),
             requests: Vec::new(),
+            fills: Vec::new(),
         }
     }
+}
+
+/// What is fetched of a lazily filled volume before it is asked for: one read through the block device for each granule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fill {
+    /// Index of the device.
+    pub device: u16,
+    /// What a granule is, and what it costs.
+    pub first_touch: FirstTouch,
+    /// The granules, in the order of the requests that need them first.
+    pub touches: Vec<Touch>,
+}
+
+/// A granule of a lazily filled volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// Its first byte on the device.
+    pub offset: u64,
+    /// Index of the first request that needs it: none from there on is asked for before this granule is there.
+    pub request: u32,
 }
 
 /// A device of a plan.
@@ -229,6 +252,36 @@ pub(crate) struct RequestRecord {
     pub marks: U32,
 }
 
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct FillRecord {
+    pub device: U16,
+    pub zero: U16,
+    pub depth: U32,
+    pub granule: U64,
+    pub latency_ns: U64,
+    /// How many of the touches are this device's: those behind the touches of the records before.
+    pub touches: U64,
+}
+
+impl FillRecord {
+    pub(crate) fn first_touch(&self) -> FirstTouch {
+        FirstTouch {
+            granule: self.granule.get(),
+            latency: self.latency_ns.get() as f64 / 1e9,
+            depth: self.depth.get(),
+        }
+    }
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct TouchRecord {
+    pub offset: U64,
+    pub request: U32,
+    pub zero: U32,
+}
+
 /// The bit of [`Request::from_end`] in a file.
 pub(crate) const FROM_END: u32 = 1;
 /// The bit of [`Request::follows`].
@@ -249,6 +302,8 @@ pub struct Plan<'a> {
     pub(crate) devices: &'a [DeviceRecord],
     pub(crate) files: &'a [FileRecord],
     pub(crate) requests: &'a [RequestRecord],
+    pub(crate) fills: &'a [FillRecord],
+    pub(crate) touches: &'a [TouchRecord],
     pub(crate) text: &'a [u8],
 }
 
@@ -359,6 +414,27 @@ impl<'a> Plan<'a> {
         })
     }
 
+    /// What is fetched of lazily filled volumes.
+    pub fn fills(&self) -> impl ExactSizeIterator<Item = Fill> + 'a {
+        let mut left = self.touches;
+        self.fills.iter().map(move |record| {
+            let count = usize::try_from(record.touches.get()).unwrap_or(usize::MAX);
+            let (own, others) = left.split_at(count.min(left.len()));
+            left = others;
+            Fill {
+                device: record.device.get(),
+                first_touch: record.first_touch(),
+                touches: own
+                    .iter()
+                    .map(|touch| Touch {
+                        offset: touch.offset.get(),
+                        request: touch.request.get(),
+                    })
+                    .collect(),
+            }
+        })
+    }
+
     /// The plan with parts of its own.
     pub fn to_draft(&self) -> Result<PlanDraft, crate::key::KeyError> {
         Ok(PlanDraft {
@@ -371,6 +447,7 @@ impl<'a> Plan<'a> {
             devices: (0..self.device_count()).filter_map(|i| self.device(i)).collect(),
             files: (0..self.file_count()).filter_map(|i| self.file(i)).collect(),
             requests: self.requests().collect(),
+            fills: self.fills().collect(),
         })
     }
 }

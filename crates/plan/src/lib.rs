@@ -4,6 +4,7 @@
 
 mod data;
 mod deadlines;
+mod fill;
 pub mod floor;
 mod metadata;
 mod neighbours;
@@ -136,6 +137,7 @@ pub fn plan(
         pace: options.pace,
     });
     let order = order::order(&mut requests, machine, budget, start);
+    let fills = fill::fills(&requests[..requests.len().min(order.cut as usize)], machine);
     PlanDraft {
         key: profile.key.clone(),
         page_size: machine.page_size,
@@ -158,6 +160,7 @@ pub fn plan(
             .collect(),
         files: files.entries,
         requests: requests.into_iter().map(|r| r.request).collect(),
+        fills,
     }
 }
 

@@ -7,8 +7,9 @@
 
 use crate::file::Files;
 use crate::governor::Governor;
-use crate::queue::{Queue, together};
+use crate::queue::Queue;
 use crate::request::RequestState;
+use crate::threads::together;
 use headstart_model::plan::RequestKind;
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicUsize, Ordering};

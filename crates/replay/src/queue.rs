@@ -9,24 +9,19 @@
 
 use crate::device::{Device, Shape};
 use crate::file::{Files, PlannedFile};
+use crate::fill::Filling;
 use crate::governor::Governor;
 use crate::request::{Prepared, Reason, RequestState, absent, bytes_now};
+use crate::threads::together;
 use headstart_model::PageRange;
 use headstart_model::plan::RequestKind;
 use headstart_system::read_ahead::{MOST_BYTES, MOST_RANGES, ReadAhead};
-use headstart_system::{priority, residency};
+use headstart_system::residency;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-
-/// Stack of a thread: it holds paths and a few buffers, directory entries are on the heap. Only what is touched is
-/// ever allocated.
-const STACK: usize = 256 << 10;
-/// The CPU priority of the threads. They use little, but late: a program that keeps all CPUs busy still gets three
-/// times their share each.
-const NICE: i32 = 5;
 
 /// Requests in issue order and how far they were taken.
 pub struct Queue {
@@ -128,6 +123,8 @@ pub struct Worker<'a> {
     pub origin: Instant,
     /// Whether io_uring may be used.
     pub io_uring: bool,
+    /// Fetches what is asked for, where the device is filled as it is read.
+    pub filling: Option<&'a Filling<'a>>,
     /// So many files may be open that are not kept open anyway: see [`Shape::each_open`].
     pub open: usize,
 }
@@ -217,10 +214,25 @@ impl<'a> Worker<'a> {
         // Made when it is first needed.
         let mut ring = None;
         while self.governor.go_on() {
-            let mut parts = queue.take(chunk, page).into_iter().peekable();
-            if parts.peek().is_none() {
+            let parts = queue.take(chunk, page);
+            let Some((first, last)) = parts.first().zip(parts.last()) else {
                 break;
+            };
+            if let Some(filling) = self.filling {
+                let last = queue.requests[last.index].index;
+                while !filling.is_ready(last) {
+                    under_way(front(&flying).unwrap_or(first.index));
+                    // What has arrived is told meanwhile.
+                    match flying.pop_front() {
+                        Some(oldest) => self.land(oldest),
+                        None => filling.wait(last, self.governor),
+                    }
+                    if !self.governor.go_on() {
+                        break;
+                    }
+                }
             }
+            let mut parts = parts.into_iter().peekable();
             while let Some(part) = parts.peek() {
                 under_way(front(&flying).unwrap_or(part.index));
                 let together = self.possible(queue, &mut parts);
@@ -448,28 +460,6 @@ impl<'a> Worker<'a> {
             _ => self.files.get(state.request.file).map(Source::File),
         }
     }
-}
-
-/// Runs `work` on the calling thread and `threads - 1` further ones. A thread that cannot be had is done without.
-pub fn together(threads: u64, work: impl Fn() + Sync) {
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            let thread = std::thread::Builder::new()
-                .name("headstart".into())
-                .stack_size(STACK);
-            let _ = thread.spawn_scoped(scope, || {
-                stand_back();
-                work();
-            });
-        }
-        work();
-    });
-}
-
-/// The calling thread gives way to others; without permission it does not.
-pub fn stand_back() {
-    let _ = priority::set_io(priority::Priority::BestEffortLow);
-    let _ = priority::set_nice(NICE);
 }
 
 /// From the first to the last page of `ranges` (ascending) within `wanted`; `None` if there is none.

@@ -2,10 +2,12 @@
 
 use crate::device::{Device, Shape};
 use crate::file::{Files, descriptors, descriptors_in_use};
+use crate::fill::Filling;
 use crate::options::Options;
-use crate::queue::{Queue, Worker, stand_back};
+use crate::queue::{Queue, Worker};
 use crate::request::{Reason, RequestState};
 use crate::shared::Shared;
+use crate::threads::stand_back;
 use crate::work::{Passes, Work};
 use crate::{ahead, report, ring};
 use headstart_model::machine::DeviceClass;
@@ -77,6 +79,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
         memory_available: shared.governor.memory_available(),
         memory_pressure,
         stopped: shared.governor.stopped().map(str::to_string),
+        fetched: shared.fetched.load(Ordering::Relaxed),
     }
 }
 
@@ -98,6 +101,7 @@ pub(crate) fn so_far(shared: &Shared) -> ReplayReport {
         memory_available: shared.governor.memory_available(),
         memory_pressure: shared.governor.memory_pressure(),
         stopped: None,
+        fetched: shared.fetched.load(Ordering::Relaxed),
     }
 }
 
@@ -224,7 +228,8 @@ fn share_out(
             }
         }
     }
-    let work = |(index, requests): (usize, Passes<Vec<RequestState>>)| {
+    let mut fills: Vec<_> = plan.fills().collect();
+    let mut work = |(index, requests): (usize, Passes<Vec<RequestState>>)| {
         let empty = requests.metadata.is_empty() && requests.look_ups.is_empty() && requests.data.is_empty();
         let planned = plan.device(index).filter(|_| !empty)?;
         let [shape, _] = Device::planned(&planned, options);
@@ -243,10 +248,14 @@ fn share_out(
         Some(Work {
             planned,
             passes,
+            fill: fills
+                .iter()
+                .position(|fill| usize::from(fill.device) == index)
+                .map(|at| fills.swap_remove(at)),
             barrier_data: counts[index].1,
         })
     };
-    queues.into_iter().enumerate().filter_map(work).collect()
+    queues.into_iter().enumerate().filter_map(&mut work).collect()
 }
 
 /// Serves a device, on which `open` files may be open only because they are read from.
@@ -257,6 +266,30 @@ fn serve(
     options: &Options,
     shared: &Shared,
     open: usize,
+) -> Device {
+    let fill = work.fill.as_ref();
+    let filling = fill.and_then(|fill| Filling::open(fill, &work.planned, mounts));
+    std::thread::scope(|scope| {
+        if let Some(filling) = &filling {
+            filling.begin(scope, &shared.governor, &shared.fetched);
+        }
+        let device = serve_passes(work, files, mounts, options, shared, (open, filling.as_ref()));
+        // What was asked for is there.
+        if let Some(filling) = &filling {
+            filling.end();
+        }
+        device
+    })
+}
+
+/// The passes of a device, one after the other.
+fn serve_passes(
+    work: &Work,
+    files: &Files<'_>,
+    mounts: &MountTable,
+    options: &Options,
+    shared: &Shared,
+    (open, filling): (usize, Option<&Filling<'_>>),
 ) -> Device {
     // The barrier is released once, when the requests before it are over, or none can be any more.
     let until = work.planned.hold as usize;
@@ -296,6 +329,7 @@ fn serve(
         arrived: &shared.arrived,
         origin: options.origin,
         io_uring: options.io_uring,
+        filling,
         open,
     };
     worker.serve(&work.passes.metadata, &|over| begun(&work.passes.metadata, over));

@@ -17,6 +17,8 @@ pub struct Shared {
     pub over: AtomicU64,
     /// Those of them that could be read.
     pub arrived: AtomicU64,
+    /// Granules of lazily filled volumes that were fetched.
+    pub fetched: AtomicU64,
     /// The requests, once they are shared out.
     pub works: OnceLock<Vec<Work>>,
 }
@@ -30,6 +32,7 @@ impl Shared {
             released: Condvar::new(),
             over: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
+            fetched: AtomicU64::new(0),
             works: OnceLock::new(),
         }
     }

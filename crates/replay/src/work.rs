@@ -2,7 +2,7 @@
 
 use crate::queue::Queue;
 use crate::request::RequestState;
-use headstart_model::plan::PlanDevice;
+use headstart_model::plan::{Fill, PlanDevice};
 
 /// The requests of one device, by pass.
 pub struct Work {
@@ -10,6 +10,8 @@ pub struct Work {
     pub planned: PlanDevice,
     /// Its requests.
     pub passes: Passes<Queue>,
+    /// What is fetched of it first.
+    pub fill: Option<Fill>,
     /// How many of the data's requests are before the barrier: what was planned behind them may go before them where
     /// files are opened by path after all.
     pub barrier_data: usize,

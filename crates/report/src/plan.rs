@@ -3,7 +3,7 @@
 use crate::Detail;
 use crate::human::{ago, bytes, duration, printable};
 use crate::table::{Table, Written, facts, section};
-use headstart_model::machine::Cost;
+use headstart_model::machine::{Cost, FirstTouch};
 use headstart_model::plan::{NO_FILE, Plan, Request, RequestKind};
 use serde::Serialize;
 use std::fmt;
@@ -44,6 +44,26 @@ pub struct DeviceView {
     pub request_limit: u32,
     /// Whether the start is held until its metadata is in.
     pub hold: u32,
+    /// What is fetched of it before it is asked for; null where it is not filled as it is read, or that does not pay.
+    pub fill: Option<FillView>,
+}
+
+/// What is fetched of a lazily filled volume.
+#[derive(Debug, Serialize)]
+pub struct FillView {
+    /// What a granule is, and what it costs.
+    #[serde(flatten)]
+    pub first_touch: FirstTouch,
+    /// How many granules.
+    pub granules: usize,
+}
+
+fn fill(plan: &Plan<'_>, device: usize) -> Option<FillView> {
+    let fill = plan.fills().find(|fill| usize::from(fill.device) == device)?;
+    Some(FillView {
+        first_touch: fill.first_touch,
+        granules: fill.touches.len(),
+    })
 }
 
 /// A file of a plan.
@@ -126,13 +146,14 @@ pub fn view(plan: &Plan<'_>) -> View {
         cut: plan.cut(),
         stages: plan.stages().collect(),
         devices: (0..plan.device_count())
-            .filter_map(|i| plan.device(i))
-            .map(|device| DeviceView {
+            .filter_map(|i| Some((i, plan.device(i)?)))
+            .map(|(index, device)| DeviceView {
                 mount_point: device.mount_point.to_string(),
                 uuid: hex(&device.uuid),
                 cost: device.cost,
                 request_limit: device.request_limit,
                 hold: device.hold,
+                fill: fill(plan, index),
             })
             .collect(),
         files: (0..plan.file_count())
@@ -217,6 +238,26 @@ pub fn text(plan: &Plan<'_>, detail: Detail, now_unix_ns: u64) -> impl fmt::Disp
         ]);
     }
     out += &section("Devices", &devices);
+    let mut fills = Table::new(&[
+        ">granules",
+        ">bytes each",
+        ">a fetch",
+        ">at once",
+        "fetched first of",
+    ])
+    .wrapped();
+    for (device, fill) in (0..plan.device_count()).filter_map(|i| Some((plan.device(i)?, fill(plan, i)?))) {
+        fills.row([
+            fill.granules.to_string(),
+            bytes(fill.first_touch.granule),
+            duration((fill.first_touch.latency * 1e9) as u64),
+            fill.first_touch.depth.to_string(),
+            device.mount_point.to_string(),
+        ]);
+    }
+    if plan.fills().len() > 0 {
+        out += &section("Filled as they are read", &fills);
+    }
     out += &section("Files by bytes", &files(plan, detail.top));
     Written(move |f: &mut fmt::Formatter<'_>| {
         f.write_str(&out)?;

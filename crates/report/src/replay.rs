@@ -28,6 +28,8 @@ pub struct View {
     pub resident_pages: u64,
     /// Data pages in memory at its end.
     pub arrived_pages: u64,
+    /// Granules of lazily filled volumes that were fetched.
+    pub fetched: u64,
     /// What was not issued.
     pub skipped: Skipped,
     /// Memory available when it began, bytes.
@@ -50,6 +52,7 @@ pub fn view(plan: &Plan<'_>, report: &ReplayReport) -> View {
         data_pages: 0,
         resident_pages: 0,
         arrived_pages: 0,
+        fetched: report.fetched,
         skipped: report.skipped,
         memory_available: report.memory_available,
         memory_pressure: report.memory_pressure,

@@ -171,6 +171,19 @@ impl Device {
             }
             *alone += transfer + requests(READ) * cost.latency;
         }
+        // Where it is filled as it is read, a start by itself waits for each granule.
+        let requests: Vec<Request> = plan.requests().collect();
+        for fill in plan.fills() {
+            let needed = fill
+                .touches
+                .iter()
+                .map(|touch| requests.get(touch.request as usize));
+            let granules = needed.flatten().filter(|request| used(request)).count() as u64;
+            if let Some((replay, alone)) = seconds.get_mut(usize::from(fill.device)) {
+                *replay = f64::max(*replay, fill.first_touch.seconds(granules));
+                *alone += granules as f64 * fill.first_touch.latency;
+            }
+        }
         let ns = |seconds: f64| (seconds * 1e9) as u64;
         Device {
             replay_ns: ns(seconds.iter().map(|(replay, _)| *replay).fold(0.0, f64::max)),
@@ -204,9 +217,9 @@ pub fn kernel() -> String {
 mod tests {
     use super::*;
     use headstart_model::Key;
-    use headstart_model::machine::Cost;
+    use headstart_model::machine::{Cost, FirstTouch};
     use headstart_model::outcome::Mode;
-    use headstart_model::plan::{PlanDevice, PlanDraft, PlanFile, PlanFileEntry, RequestKind};
+    use headstart_model::plan::{Fill, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, RequestKind, Touch};
 
     const MS: u64 = 1_000_000;
 
@@ -254,6 +267,34 @@ mod tests {
             assert!(!bypass.replay && bypass.every == 10 && bypass.kernel == kernel());
             bypass.why
         })
+    }
+
+    #[test]
+    fn a_start_by_itself_waits_for_each_granule_of_a_volume_that_is_filled_as_it_is_read() {
+        let file = container(DeviceClass::Flash, 125e6, 7e-4, 4);
+        let (before, mut draft) = (
+            alone_ns(&file.plan().unwrap()),
+            file.plan().unwrap().to_draft().unwrap(),
+        );
+        draft.fills = vec![Fill {
+            device: 0,
+            first_touch: FirstTouch {
+                granule: 512 << 10,
+                latency: 33e-3,
+                depth: 10,
+            },
+            touches: (0..100u32)
+                .map(|n| Touch {
+                    offset: u64::from(n) << 19,
+                    request: n,
+                })
+                .collect(),
+        }];
+        let file = PlanFile(draft.to_bytes().unwrap());
+        let plan = file.plan().unwrap();
+        assert!((3_299 * MS..=3_301 * MS).contains(&(alone_ns(&plan) - before)));
+        // Ten at once, of those that are needed until then: requests 0 to 50.
+        assert!((197 * MS..=199 * MS).contains(&Device::of(&plan, 50_000).replay_ns));
     }
 
     /// The container of docs/notes/2026-11-boots.md: seconds from the execution of process 1 on, costs as probed.

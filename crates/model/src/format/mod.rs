@@ -61,7 +61,9 @@ impl Kind {
             Kind::Trace => 1,
             // 1: TCHS. 2: WAIT.
             Kind::Profile => 2,
-            Kind::Plan | Kind::Outcome => 0,
+            // 1: FILL and TOUC.
+            Kind::Plan => 1,
+            Kind::Outcome => 0,
         }
     }
 

@@ -4,8 +4,8 @@ use super::{Container, FormatError, Kind, Writer, is_page_size, refused, stage_n
 use crate::Key;
 use crate::limits::{self, bounded};
 use crate::plan::{
-    CLASSES, DeviceRecord, FOLLOWS, FROM_END, FileRecord, HeadRecord, NO_FILE, Plan, PlanDraft, PlanFile,
-    RequestKind, RequestRecord, TextRecord,
+    CLASSES, DeviceRecord, FOLLOWS, FROM_END, FileRecord, FillRecord, HeadRecord, NO_FILE, Plan, PlanDraft,
+    PlanFile, RequestKind, RequestRecord, TextRecord, TouchRecord,
 };
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -98,7 +98,30 @@ impl PlanDraft {
         file.raw(b"FILE", files.as_bytes());
         file.raw(b"REQS", requests.as_bytes());
         file.raw(b"TEXT", &text);
+        if !self.fills.is_empty() {
+            let (fills, touches) = self.fill_records();
+            file.raw(b"FILL", fills.as_bytes());
+            file.raw(b"TOUC", touches.as_bytes());
+        }
         file.finish()
+    }
+
+    fn fill_records(&self) -> (Vec<FillRecord>, Vec<TouchRecord>) {
+        let fills = self.fills.iter().map(|fill| FillRecord {
+            device: U16::new(fill.device),
+            zero: U16::ZERO,
+            depth: U32::new(fill.first_touch.depth),
+            granule: U64::new(fill.first_touch.granule),
+            latency_ns: U64::new((fill.first_touch.latency * 1e9).round() as u64),
+            touches: U64::new(fill.touches.len() as u64),
+        });
+        let touches = self.fills.iter().flat_map(|fill| &fill.touches);
+        let touches = touches.map(|touch| TouchRecord {
+            offset: U64::new(touch.offset),
+            request: U32::new(touch.request),
+            zero: U32::ZERO,
+        });
+        (fills.collect(), touches.collect())
     }
 }
 
@@ -133,6 +156,14 @@ impl PlanFile {
             files: records(&file, b"FILE")?,
             requests: records(&file, b"REQS")?,
             text: file.raw(b"TEXT")?,
+            fills: match file.has(b"FILL") {
+                true => records(&file, b"FILL")?,
+                false => &[],
+            },
+            touches: match file.has(b"FILL") {
+                true => records(&file, b"TOUC")?,
+                false => &[],
+            },
         };
         check(&plan).map_err(|what| file.damaged(what))?;
         Ok(plan)
@@ -230,5 +261,49 @@ fn check(plan: &Plan<'_>) -> Result<(), String> {
             return Err(format!("request {index}"));
         }
     }
-    Ok(())
+    check_fills(plan)
+}
+
+/// Whether each device is filled at most once, each granule is one, and the request that needs it is one of its device's.
+fn check_fills(plan: &Plan<'_>) -> Result<(), String> {
+    bounded("lazily filled devices", plan.fills.len(), limits::DEVICES)?;
+    bounded(
+        "granules of lazily filled volumes",
+        plan.touches.len(),
+        limits::TOUCHES,
+    )?;
+    let mut left = plan.touches;
+    let mut before = None;
+    for (index, fill) in plan.fills.iter().enumerate() {
+        let (device, first_touch) = (fill.device.get(), fill.first_touch());
+        let count = usize::try_from(fill.touches.get()).ok();
+        let split = count.and_then(|count| left.split_at_checked(count));
+        let Some((own, others)) = split.filter(|_| {
+            usize::from(device) < plan.devices.len()
+                && before.is_none_or(|before| before < device)
+                && first_touch.makes_sense(plan.page_size().into())
+        }) else {
+            return Err(format!("fill {index}"));
+        };
+        let granule = first_touch.granule;
+        let mut last = 0;
+        for touch in own {
+            let request = touch.request.get();
+            let of_device = plan
+                .requests
+                .get(request as usize)
+                .is_some_and(|request| request.device.get() == device);
+            let at = touch.offset.get();
+            let end = at.checked_add(granule).filter(|end| *end <= i64::MAX as u64);
+            if !of_device || request < last || at % granule != 0 || end.is_none() {
+                return Err(format!("a granule of fill {index}"));
+            }
+            last = request;
+        }
+        (left, before) = (others, Some(device));
+    }
+    match left {
+        [] => Ok(()),
+        _ => Err("granules of no device".into()),
+    }
 }

@@ -1,11 +1,13 @@
 //! Round trips, and what happens to damaged files.
 
 use super::Kind;
-use super::container::{FormatError, Writer};
+use super::container::{Container, FormatError, Writer};
 use crate::activity::{self, Activity, ThreadState};
-use crate::machine::{Cost, DeviceClass};
+use crate::machine::{Cost, DeviceClass, FirstTouch};
 use crate::outcome::{Mode, Precision, Resident, Skipped, StageOutcome};
-use crate::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
+use crate::plan::{
+    Fill, NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind, Touch,
+};
 use crate::profile::{Entry, Need, Policy, Touches, Version, WeightedRange};
 use crate::testing::Forged;
 use crate::trace::*;
@@ -360,8 +362,31 @@ fn draft() -> impl Strategy<Value = PlanDraft> {
                 }
             })
             .collect(),
+        fills: Vec::new(),
     })
 }
+
+/// The plan, of which what its requests for metadata read is fetched first.
+fn filled(mut draft: PlanDraft) -> PlanDraft {
+    let metadata = draft.requests.iter().zip(0..);
+    let metadata = metadata.filter(|(request, _)| request.kind == RequestKind::Metadata);
+    let touches = metadata.map(|(request, number)| Touch {
+        offset: request.offset / GRANULE * GRANULE,
+        request: number,
+    });
+    draft.fills = vec![Fill {
+        device: 0,
+        first_touch: FirstTouch {
+            granule: GRANULE,
+            latency: 0.033,
+            depth: 10,
+        },
+        touches: touches.collect(),
+    }];
+    draft
+}
+
+const GRANULE: u64 = 512 << 10;
 
 fn outcome() -> Outcome {
     Outcome {
@@ -425,6 +450,9 @@ proptest! {
 
     #[test]
     fn plans_come_back(draft in draft()) {
+        let file = PlanFile(draft.to_bytes().unwrap());
+        prop_assert_eq!(file.plan().unwrap().to_draft().unwrap(), draft.clone());
+        let draft = filled(draft);
         let file = PlanFile(draft.to_bytes().unwrap());
         prop_assert_eq!(file.plan().unwrap().to_draft().unwrap(), draft);
     }
@@ -831,6 +859,77 @@ fn audit_05_no_reader_takes_a_path_with_another_spelling() {
         };
         plan(&|draft| draft.files[0].path = bad.clone());
         plan(&|draft| draft.devices[0].mount_point = bad.clone());
+    }
+}
+
+/// A plan of two requests for metadata, each of a granule of its own.
+fn fetching() -> PlanDraft {
+    let request = |number: u64| Request {
+        offset: number * GRANULE + 4096,
+        ..Request::new(RequestKind::Metadata, NO_FILE, 4096)
+    };
+    filled(testing::draft(
+        testing::DISK,
+        Vec::new(),
+        vec![request(7), request(2)],
+    ))
+}
+
+#[test]
+fn a_plan_fetches_few_granules_each_where_it_can_lie() {
+    let sound = fetching();
+    assert!(sound.to_bytes().is_ok());
+    let refused = |why: &str, change: &dyn Fn(&mut PlanDraft)| {
+        let mut draft = sound.clone();
+        change(&mut draft);
+        for error in [
+            draft.to_bytes().unwrap_err(),
+            PlanFile(draft.forged().unwrap()).plan().map(drop).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains(why), "{error} lacks {why:?}");
+        }
+    };
+    let granule = "a granule of fill 0";
+    refused("fill 0", &|draft| draft.fills[0].device = 1);
+    refused("fill 1", &|draft| draft.fills.push(draft.fills[0].clone()));
+    for bad in [0, 2048, GRANULE + 1, 2 * limits::GRANULE as u64] {
+        refused("fill 0", &|draft| draft.fills[0].first_touch.granule = bad);
+    }
+    refused("fill 0", &|draft| draft.fills[0].first_touch.depth = 0);
+    refused("fill 0", &|draft| draft.fills[0].first_touch.depth = 257);
+    refused("fill 0", &|draft| draft.fills[0].first_touch.latency = 0.0);
+    refused(granule, &|draft| draft.fills[0].touches[1].offset += 4096);
+    refused(granule, &|draft| {
+        draft.fills[0].touches[1].offset = 1 << 63;
+    });
+    refused(granule, &|draft| draft.fills[0].touches[1].request = 2);
+    refused(granule, &|draft| draft.fills[0].touches.reverse());
+    refused("it has more than 16384 granules", &|draft| {
+        let last = draft.fills[0].touches[1];
+        draft.fills[0].touches.resize(limits::TOUCHES + 1, last);
+    });
+}
+
+#[test]
+fn a_plan_says_as_many_granules_as_it_has() {
+    let bytes = fetching().to_bytes().unwrap();
+    let sound = Container::new(Kind::Plan, &bytes).unwrap();
+    let made = |count: u64| {
+        let mut file = Writer::new(Kind::Plan);
+        for tag in sound.tags() {
+            let mut section = sound.section(&tag, usize::MAX).unwrap();
+            if &tag == b"FILL" {
+                section[24..].copy_from_slice(&count.to_le_bytes());
+            }
+            file.raw(&tag, &section);
+        }
+        let file = PlanFile(file.finish().unwrap());
+        file.plan().map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(made(2), Ok(()));
+    for (count, why) in [(1, "granules of no device"), (3, "fill 0"), (u64::MAX, "fill 0")] {
+        let error = made(count).unwrap_err();
+        assert!(error.contains(why), "{error}");
     }
 }
 

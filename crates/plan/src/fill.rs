@@ -1,0 +1,264 @@
+//! What is fetched of a lazily filled volume before it is asked for.
+//!
+//! There the first read of a granule waits until all of it was fetched from elsewhere ([`FirstTouch`]), some at a time. Requests
+//! for files come at that one by one: several wait for the same granule, those for metadata for the last of theirs before the
+//! first file is opened, and the device fetches fewer at once than it could. So a replay reads one page of each granule
+//! through the block device, in the order in which the requests need them, and asks for files when theirs are there. Holes
+//! between what is needed of a granule cost nothing, however large: nothing of them is read.
+//!
+//! It is planned where the start is read earlier for it by half a fetch at least; both ways are gone through in time. What a
+//! device costs beyond the first touch decides all else, as elsewhere.
+
+use crate::request::{Ordered, Turn};
+use headstart_model::limits;
+use headstart_model::machine::{Cost, FirstTouch, Machine};
+use headstart_model::plan::{Fill, Touch};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::ops::RangeInclusive;
+
+/// What is fetched first for these requests, which are in issue order.
+pub(crate) fn fills(requests: &[Ordered], machine: &Machine) -> Vec<Fill> {
+    let mut left = limits::TOUCHES;
+    let mut fills = Vec::new();
+    for (device, facts) in machine.devices.iter().take(limits::DEVICES).enumerate() {
+        let page = u64::from(machine.page_size);
+        let Some(first_touch) = facts.first_touch.filter(|it| it.makes_sense(page)) else {
+            continue;
+        };
+        let device = device as u16;
+        let own: Vec<(u32, &Ordered)> = (0..)
+            .zip(requests)
+            .filter(|(_, request)| request.request.device == device && request.physical.is_some())
+            .collect();
+        let touches = touches(&own, first_touch.granule, left);
+        if touches.is_empty() || !pays(&own, &touches, &facts.cost, &first_touch) {
+            continue;
+        }
+        left -= touches.len();
+        fills.push(Fill {
+            device,
+            first_touch,
+            touches,
+        });
+    }
+    fills
+}
+
+/// The granules that a request reads in.
+fn granules(request: &Ordered, granule: u64) -> RangeInclusive<u64> {
+    let from = request.physical.unwrap_or(0);
+    let to = from.saturating_add(request.request.length.max(1) - 1);
+    from / granule..=to / granule
+}
+
+/// The granules of these requests, each once, `most` at most.
+fn touches(requests: &[(u32, &Ordered)], granule: u64, most: usize) -> Vec<Touch> {
+    let mut seen = HashSet::new();
+    let mut touches = Vec::new();
+    for (number, request) in requests {
+        for index in granules(request, granule) {
+            if touches.len() >= most {
+                return touches;
+            }
+            // No device reaches so far.
+            let addressable = index < i64::MAX as u64 / granule;
+            if addressable && seen.insert(index) {
+                touches.push(Touch {
+                    offset: index * granule,
+                    request: *number,
+                });
+            }
+        }
+    }
+    touches
+}
+
+/// Whether all is read earlier, by half a fetch at least, where these granules are asked for first.
+fn pays(requests: &[(u32, &Ordered)], touches: &[Touch], cost: &Cost, first_touch: &FirstTouch) -> bool {
+    let mut without = Volume::new(cost, first_touch);
+    let mut with = Volume::new(cost, first_touch);
+    for touch in touches {
+        with.fetch(touch.offset / first_touch.granule, 0);
+    }
+    without.read(requests) > with.read(requests) + with.fetch_ns / 2
+}
+
+fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+/// A lazily filled volume at some time, nanoseconds since the replay's first instant.
+struct Volume<'a> {
+    cost: &'a Cost,
+    granule: u64,
+    fetch_ns: u64,
+    /// When each of those that fetch is free.
+    fetching: BinaryHeap<Reverse<u64>>,
+    /// When a granule is there.
+    there: HashMap<u64, u64>,
+}
+
+impl<'a> Volume<'a> {
+    fn new(cost: &'a Cost, first_touch: &FirstTouch) -> Volume<'a> {
+        Volume {
+            cost,
+            granule: first_touch.granule,
+            fetch_ns: nanoseconds(first_touch.latency),
+            fetching: vec![Reverse(0); first_touch.depth.max(1) as usize].into(),
+            there: HashMap::new(),
+        }
+    }
+
+    /// When a granule that somebody needs at `now` is there.
+    fn fetch(&mut self, granule: u64, now: u64) -> u64 {
+        if let Some(there) = self.there.get(&granule) {
+            return *there;
+        }
+        let Reverse(free) = self.fetching.pop().unwrap_or_default();
+        let there = free.max(now).saturating_add(self.fetch_ns);
+        self.fetching.push(Reverse(there));
+        self.there.insert(granule, there);
+        there
+    }
+
+    /// When all of these are read: metadata first, then the others, as many at once as the device likes.
+    fn read(&mut self, requests: &[(u32, &Ordered)]) -> u64 {
+        let latency = nanoseconds(self.cost.latency);
+        let mut free: BinaryHeap<Reverse<u64>> =
+            vec![Reverse(0); self.cost.depth.clamp(1, limits::DEPTH as u32) as usize].into();
+        let (mut turn, mut begin, mut end) = (Turn::Metadata, 0, 0);
+        let (mut asked, mut link) = (0, 0);
+        for (_, request) in requests {
+            if request.turn != turn {
+                (turn, begin) = (request.turn, end);
+            }
+            // What follows is asked for with what it follows.
+            let slot = (!request.request.follows)
+                .then(|| free.pop())
+                .flatten()
+                .map(|Reverse(slot)| slot);
+            asked = slot.unwrap_or(asked).max(begin);
+            let there = granules(request, self.granule)
+                .take(limits::TOUCHES)
+                .map(|granule| self.fetch(granule, asked))
+                .max();
+            let first_byte = there.unwrap_or(0).max(asked).saturating_add(latency);
+            let transfer = nanoseconds(request.request.length as f64 / self.cost.bandwidth);
+            link = first_byte.max(link).saturating_add(transfer);
+            end = end.max(link);
+            if slot.is_some() {
+                free.push(Reverse(link));
+            }
+        }
+        end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::{PAGE, entry, facts, flash, make, profile};
+    use headstart_model::machine::{Cost, DeviceClass, FirstTouch, Machine};
+    use headstart_model::plan::{PlanDraft, RequestKind};
+
+    const GRANULE: u64 = 512 << 10;
+    /// Blocks of a granule.
+    const EACH: u64 = GRANULE / PAGE;
+
+    /// Files of two pages at these blocks, needed one after the other, on a volume that is filled as it is read.
+    fn volume(blocks: &[u64]) -> (Vec<headstart_model::profile::Entry>, Machine) {
+        let name = |n: usize| format!("/m/{n:04}");
+        let files = blocks.iter().enumerate();
+        let mut machine = flash(
+            files
+                .clone()
+                .map(|(n, block)| facts(&name(n), &[(0, *block, 2)], &[n as u64]))
+                .collect(),
+        );
+        let device = &mut machine.devices[0];
+        device.cost = Cost {
+            class: DeviceClass::Flash,
+            bandwidth: 125e6,
+            latency: 7e-4,
+            depth: 4,
+        };
+        device.first_touch = Some(FirstTouch {
+            granule: GRANULE,
+            latency: 33e-3,
+            depth: 10,
+        });
+        let entries = files.map(|(n, _)| entry(&name(n), &[(0, 2, n as u64)]));
+        (entries.collect(), machine)
+    }
+
+    fn planned(blocks: &[u64]) -> PlanDraft {
+        let (entries, machine) = volume(blocks);
+        make(&profile(entries), &machine)
+    }
+
+    #[test]
+    fn each_granule_is_fetched_once_in_the_order_of_need() {
+        // Four in each of sixty granules, the last first.
+        let blocks: Vec<u64> = (0..240).map(|n| (61 - n / 4) * EACH + n % 4 * 30).collect();
+        let draft = planned(&blocks);
+        let [fill] = &draft.fills[..] else {
+            panic!("{:?}", draft.fills)
+        };
+        let data = |number: u32| draft.requests[number as usize].kind == RequestKind::Data;
+        let first = fill.touches[0];
+        assert!(first.offset == 0 && first.request == 0, "where the metadata lies");
+        // The metadata reaches into the next.
+        let granules = fill.touches[2..].iter().map(|touch| touch.offset / GRANULE);
+        let expected: Vec<u64> = (2..=61).rev().collect();
+        assert_eq!(granules.collect::<Vec<_>>(), expected);
+        assert!(fill.touches[2..].iter().all(|touch| data(touch.request)));
+        let requests = fill.touches[2..].iter().map(|touch| touch.request);
+        assert!(requests.collect::<Vec<_>>().is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
+    fn what_reaches_over_several_granules_needs_them_all() {
+        let (mut entries, mut machine) = volume(&[1; 40]);
+        for (n, (entry_, facts_)) in entries.iter_mut().zip(&mut machine.files).enumerate() {
+            let name = format!("/m/{n:04}");
+            // From the last block of one to the first of the next but one.
+            *facts_ = facts(&name, &[(0, (4 * n as u64 + 1) * EACH - 1, EACH + 2)], &[]);
+            *entry_ = entry(&name, &[(0, EACH as u32 + 2, n as u64)]);
+        }
+        let draft = make(&profile(entries), &machine);
+        let granules = draft.fills[0].touches.iter().map(|touch| touch.offset / GRANULE);
+        let expected: Vec<u64> = (0..40).flat_map(|n| 4 * n..4 * n + 3).collect();
+        assert_eq!(granules.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn nothing_is_fetched_first_where_it_gains_nothing() {
+        // All in one granule, in which the metadata lies too.
+        assert_eq!(planned(&[10, 30, 50]).fills, []);
+        // The same files on a volume that was filled.
+        let blocks: Vec<u64> = (0..240).map(|n| (1 + n / 4) * EACH + n % 4 * 30).collect();
+        let (entries, mut machine) = volume(&blocks);
+        assert_eq!(make(&profile(entries.clone()), &machine).fills.len(), 1);
+        machine.devices[0].first_touch = None;
+        assert_eq!(make(&profile(entries), &machine).fills, []);
+    }
+
+    #[test]
+    fn a_forged_measurement_plans_nothing() {
+        let blocks: Vec<u64> = (0..240).map(|n| (1 + n / 4) * EACH).collect();
+        let (entries, mut machine) = volume(&blocks);
+        let sound = machine.devices[0].first_touch.unwrap();
+        for bad in [
+            FirstTouch { granule: 0, ..sound },
+            FirstTouch { granule: 3, ..sound },
+            FirstTouch { depth: 0, ..sound },
+            FirstTouch {
+                latency: f64::NAN,
+                ..sound
+            },
+        ] {
+            machine.devices[0].first_touch = Some(bad);
+            assert_eq!(make(&profile(entries.clone()), &machine).fills, []);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The threads of a replay: small, and behind those of the start.
+
+use headstart_system::priority;
+
+/// Stack of a thread: it holds paths and a few buffers, directory entries are on the heap. Only what is touched is
+/// ever allocated.
+pub const STACK: usize = 256 << 10;
+/// The CPU priority of the threads. They use little, but late: a program that keeps all CPUs busy still gets three
+/// times their share each.
+const NICE: i32 = 5;
+
+/// Runs `work` on the calling thread and `threads - 1` further ones. A thread that cannot be had is done without.
+pub fn together(threads: u64, work: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            let thread = std::thread::Builder::new()
+                .name("headstart".into())
+                .stack_size(STACK);
+            let _ = thread.spawn_scoped(scope, || {
+                stand_back();
+                work();
+            });
+        }
+        work();
+    });
+}
+
+/// The calling thread gives way to others; without permission it does not.
+pub fn stand_back() {
+    let _ = priority::set_io(priority::Priority::BestEffortLow);
+    let _ = priority::set_nice(NICE);
+}
