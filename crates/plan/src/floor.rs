@@ -21,7 +21,7 @@ use crate::request::Piece;
 use headstart_model::floor::{Above, Floor};
 use headstart_model::machine::{Cost, DeviceClass, FileFacts, Found, Machine};
 use headstart_model::plan::{Plan, Request, RequestKind};
-use headstart_model::trace::{EndReason, UseKind};
+use headstart_model::trace::{EndReason, Scope, UseKind};
 use headstart_model::{FilePath, Outcome, PageRange, PageSet, Profile, Trace};
 use std::collections::{BTreeMap, HashMap};
 
@@ -154,6 +154,10 @@ fn computing(trace: &Trace) -> (u64, u64) {
     // Nor is what it waited for at a barrier.
     let took_ns = end_ns.saturating_sub(trace.began_ns());
     let warm_ns = match (trace.end.blocked_ns, trace.end.cpu_ns) {
+        // At a boot so many tasks wait at once that what they wait for, added up, is longer than the boot.
+        (Some(blocked_ns), Some(cpu_ns)) if trace.meta.scope == Scope::System && blocked_ns > 0 => {
+            cpu_ns.min(took_ns)
+        }
         // Threads that wait at the same time count each, so it is less at most.
         (Some(blocked_ns), _) => took_ns.saturating_sub(blocked_ns),
         (None, Some(cpu_ns)) => cpu_ns.min(took_ns),

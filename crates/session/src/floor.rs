@@ -65,6 +65,9 @@ pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Opti
 
 /// Of starts that used less than this share of the bytes none is the same as another.
 const ALIKE: f64 = 0.9;
+/// A start whose threads, added up, waited for devices for more than this share of its time has a floor that says little: it may be as low as
+/// what it takes to read.
+const MOSTLY_WAITED: f64 = 0.25;
 
 /// The floor of the start; `every` is what all devices are taken to cost, instead of what is known of them. `of` is where the
 /// start's key is kept: its plan tells what a replay of it read, and the least floor of the starts whose traces are kept there is that
@@ -108,7 +111,13 @@ pub fn of_start(
     let mut least = own.floor;
     for path in of.map_or_else(Vec::new, KeyDir::traces) {
         let trace = of.and_then(|kept| kept.trace(&path).or_tell(&mut *tell));
-        let same = |trace: &Trace| trace.unfit().is_none() && trace.end.reason == start.trace.end.reason;
+        let same = |trace: &Trace| {
+            let end = &trace.end;
+            let most = MOSTLY_WAITED * end.elapsed_ns as f64;
+            trace.unfit().is_none()
+                && end.reason == start.trace.end.reason
+                && end.blocked_ns.is_none_or(|blocked_ns| blocked_ns as f64 <= most)
+        };
         let Some(trace) = trace.filter(same) else { continue };
         // That of the start itself is known.
         if trace.meta.started_unix_ns == start.trace.meta.started_unix_ns {

@@ -4,7 +4,7 @@ use headstart_model::machine::{ByteRange, Device};
 use headstart_model::outcome::Mode;
 use headstart_model::plan::Request;
 use headstart_model::testing::{self, DISK, FLASH, NETWORK, plan_file, used};
-use headstart_model::trace::EndReason;
+use headstart_model::trace::{EndReason, Scope};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -143,6 +143,12 @@ fn of_a_start_that_waited_its_times_are_the_latest() {
     trace.end.blocked_ns = None;
     let found = floor(&trace, &profile, &machine(DISK, files.clone()));
     assert_eq!(found.warm_ns, 400 * MS, "what it computed");
+    // Of a boot all tasks' waiting says nothing.
+    trace.end.blocked_ns = Some(9000 * MS);
+    trace.meta.scope = Scope::System;
+    let found = floor(&trace, &profile, &machine(DISK, files.clone()));
+    assert_eq!(found.warm_ns, 400 * MS);
+    trace.meta.scope = Scope::Tree;
     // Threads waited for longer than the start took: it takes what is read.
     trace.end.blocked_ns = Some(9000 * MS);
     let found = floor(&trace, &profile, &machine(DISK, files));
