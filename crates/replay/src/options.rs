@@ -9,6 +9,8 @@ pub struct Options {
     pub origin: Instant,
     /// Requests in flight per device, instead of what the plan says of it.
     pub depth: Option<u32>,
+    /// Whether the start is under way, and waits at no barrier: on one head more is asked for at once then.
+    pub beside: bool,
     /// The replay stops when less memory than this is available, bytes.
     pub stop_below: u64,
     /// The replay stops when some task waits for memory this share of the time, percent.
@@ -43,6 +45,7 @@ impl Options {
         Options {
             origin,
             depth: None,
+            beside: false,
             stop_below: Options::STOP_BELOW,
             stop_pressure: Options::STOP_PRESSURE,
             stop_at_reclaim: false,
