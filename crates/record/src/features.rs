@@ -91,6 +91,11 @@ pub fn features() -> Features {
             );
         }
     }
+    note(
+        "starts noticed by BPF",
+        ring && evidence.contains(&Evidence::Uses),
+        "what the daemon learns from; without: fanotify, and it reads ahead what `headstart run` has learned",
+    );
     let tracefs = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
     let tracefs = std::fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("tracefs"))
         || tracefs

@@ -1,15 +1,16 @@
 //! Being asked by the kernel before somebody executes a file (fanotify(7), `FAN_OPEN_EXEC_PERM`): whoever executes it waits for the
 //! answer. And a switch that ends the process that is to answer and does not: with it ends whatever waits for it.
 
+use crate::fanotify::Group;
 use crate::files::{self, Stat};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// Files that are asked about before they are executed. When it is closed, also by the end of its process, whatever waits goes on.
-pub struct Executions(OwnedFd);
+pub struct Executions(Group);
 
 /// Somebody who waits to be allowed to execute a file.
 pub struct Execution {
@@ -28,73 +29,30 @@ impl Execution {
 impl Executions {
     /// Needs CAP_SYS_ADMIN.
     pub fn new() -> io::Result<Executions> {
-        const HOW: libc::c_uint = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
-        const OPENED: libc::c_int = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
-        // SAFETY: takes two numbers.
-        let group = unsafe { libc::fanotify_init(HOW, OPENED as libc::c_uint) };
-        if group < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just made this descriptor, and nobody else knows of it.
-        Ok(Executions(unsafe { OwnedFd::from_raw_fd(group) }))
+        Ok(Executions(Group::new(libc::FAN_CLASS_CONTENT)?))
     }
 
     /// From now on whoever executes this inode waits for an answer. A kernel without permission events says `EINVAL`, a security
     /// module `EACCES` or `EPERM`.
     pub fn ask_about(&self, file: BorrowedFd<'_>) -> io::Result<()> {
-        self.mark(libc::FAN_MARK_ADD, file.as_raw_fd())
+        self.0
+            .mark(libc::FAN_MARK_ADD, libc::FAN_OPEN_EXEC_PERM, Some(file))
     }
 
     /// Nobody is asked about any more who executes something from now on.
     pub fn ask_about_nothing(&self) -> io::Result<()> {
-        self.mark(libc::FAN_MARK_FLUSH, libc::AT_FDCWD)
-    }
-
-    fn mark(&self, how: libc::c_uint, file: libc::c_int) -> io::Result<()> {
-        let mask = libc::FAN_OPEN_EXEC_PERM;
-        // SAFETY: numbers, and no path: the descriptor itself is meant.
-        let marked = unsafe { libc::fanotify_mark(self.0.as_raw_fd(), how, mask, file, std::ptr::null()) };
-        match marked {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        self.0.mark(libc::FAN_MARK_FLUSH, libc::FAN_OPEN_EXEC_PERM, None)
     }
 
     /// The next one that waits; `None` if there is none now.
     pub fn next(&self) -> io::Result<Option<Execution>> {
-        loop {
-            let mut event = libc::fanotify_event_metadata {
-                event_len: 0,
-                vers: 0,
-                reserved: 0,
-                metadata_len: 0,
-                mask: 0,
-                fd: libc::FAN_NOFD,
-                pid: 0,
-            };
-            let room = size_of_val(&event);
-            // SAFETY: the kernel writes one event of this length, or nothing.
-            let got = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut event).cast(), room) };
-            if got < 0 {
-                let error = io::Error::last_os_error();
-                return match error.kind() {
-                    io::ErrorKind::WouldBlock => Ok(None),
-                    io::ErrorKind::Interrupted => continue,
-                    _ => Err(error),
-                };
-            }
-            if got as usize != room || event.vers != libc::FANOTIFY_METADATA_VERSION {
-                return Err(io::Error::other("fanotify tells of events in another way"));
-            }
-            // Without a descriptor it tells that more came than are kept: those went on without being asked about.
-            if event.fd >= 0 {
-                return Ok(Some(Execution {
-                    pid: u32::try_from(event.pid).unwrap_or(0),
-                    // SAFETY: the kernel has just made this descriptor, and nobody else knows of it.
-                    file: unsafe { OwnedFd::from_raw_fd(event.fd) },
-                }));
+        // Without a file it tells that more came than are kept: those went on without being asked about.
+        while let Some(event) = self.0.next()? {
+            if let Some(file) = event.file {
+                return Ok(Some(Execution { pid: event.pid, file }));
             }
         }
+        Ok(None)
     }
 
     /// Lets it go on.
@@ -106,7 +64,7 @@ impl Executions {
         // SAFETY: reads the structure. It fails only for what does not wait any more, as who was killed.
         unsafe {
             libc::write(
-                self.0.as_raw_fd(),
+                self.0.as_fd().as_raw_fd(),
                 (&raw const response).cast(),
                 size_of_val(&response),
             )

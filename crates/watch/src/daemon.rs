@@ -6,11 +6,15 @@
 //!     └──what it does, by ring──▶  Watch ──it has ended──▶ finish: review, learn, plan, keep; at low priority
 //! ```
 //!
+//! Where BPF is not, fanotify(7) tells what is executed, and what is known of it is read ahead; nothing is recorded ([`by_fanotify`]).
+//!
 //! The answering thread comes before all ordinary processes, and does nothing that waits for a device but read the plan.
 
 mod answer;
+mod by_fanotify;
 mod finish;
 mod hold;
+mod judge;
 mod notify;
 mod process;
 mod retain;
@@ -21,6 +25,7 @@ use crate::control;
 use crate::service::Service;
 use answer::Answering;
 use anyhow::{Context as _, Result};
+use by_fanotify::ByFanotify;
 use finish::Finisher;
 use headstart_record::Watch;
 use headstart_session::notes::log;
@@ -30,13 +35,15 @@ use headstart_system::priority::set_nice;
 use hold::Guard;
 use notify::Manager;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use state::State;
+use std::fmt::{self, Display, Formatter};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -68,8 +75,64 @@ pub struct Options {
     pub metrics: Option<PathBuf>,
     /// Whether a cold start waits, on a disk with one head, until its replay is ahead of it.
     pub hold: bool,
+    /// What tells of starts.
+    pub notice: Notice,
     /// Where those who ask are listened to; `None` if nobody is.
     pub control: Option<UnixListener>,
+}
+
+/// What tells of starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Notice {
+    /// BPF, or fanotify(7) where that cannot.
+    #[default]
+    Any,
+    /// BPF alone: starts are recorded, too.
+    Bpf,
+    /// fanotify(7): nothing is recorded.
+    Fanotify,
+}
+
+impl Display for Notice {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Notice::Any => "any",
+            Notice::Bpf => "bpf",
+            Notice::Fanotify => "fanotify",
+        })
+    }
+}
+
+impl FromStr for Notice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Notice, String> {
+        let all = [Notice::Any, Notice::Bpf, Notice::Fanotify];
+        let is_it = |one: &Notice| one.to_string() == text;
+        all.into_iter()
+            .find(is_it)
+            .ok_or_else(|| "it is any, bpf or fanotify".into())
+    }
+}
+
+/// What the thread that answers does, whoever tells of starts.
+trait Noticing {
+    /// What becomes readable, edge by edge, when there is something to do.
+    fn wait_on(&self) -> Vec<BorrowedFd<'_>>;
+
+    /// How soon there is something to do even if nothing happens.
+    fn wait_at_most(&self) -> Option<Duration>;
+
+    /// Answers what has begun, and has finished what has ended.
+    fn work(&mut self) -> Result<()>;
+
+    /// Who holds starts, where they are held.
+    fn guard(&self) -> Option<&Guard> {
+        None
+    }
+
+    /// Nothing is recorded any more, nor finished but what is being finished.
+    fn end(self: Box<Self>);
 }
 
 /// What wakes the thread that answers.
@@ -85,13 +148,32 @@ enum Woken {
 ///
 /// Fails where starts cannot be noticed, and says why.
 pub fn run(mut options: Options) -> Result<()> {
+    let without_bpf = without_bpf(options.notice, options.hold)?;
+    options.hold &= without_bpf.is_none();
     // Before this process has a second thread.
     let guard = options.hold.then(Guard::start);
     let mut guard = guard.transpose().unwrap_or_else(|error| {
         log(&format!("starts on disks with one head are not held: {error}"));
         None
     });
-    let watch = Watch::start()?;
+    let watch = match without_bpf {
+        Some(why) => Err(why),
+        None => match Watch::start() {
+            Ok(watch) => Ok(watch),
+            Err(error) if options.notice == Notice::Any && guard.is_none() => Err(error.to_string()),
+            Err(error) => return Err(error.into()),
+        },
+    };
+    // Where nothing tells of starts, nothing else is said.
+    let watch = match watch {
+        Ok(watch) => Ok(watch),
+        Err(why) => match by_fanotify::listen() {
+            Ok(executed) => Err((why, executed)),
+            Err(error) => {
+                return Err(error.context(format!("starts cannot be noticed; not by BPF: {why}")));
+            }
+        },
+    };
     if let Err(error) = bound_memory(MEMORY) {
         log(&format!("the memory of this process is not bounded: {error}"));
     }
@@ -116,11 +198,24 @@ pub fn run(mut options: Options) -> Result<()> {
         }
     }
     let state = Arc::new(State::new(options.store.clone(), Arc::clone(&wake)));
-    let finisher = Finisher::start(&options, Arc::clone(&state))?;
     let control = options.control.take();
     let control = control.map(|listener| Control::serve(listener, Arc::clone(&state) as Arc<dyn Service>));
     let control = control.transpose()?;
-    let mut answering = Answering::new(watch, guard, options, Arc::clone(&state), finisher);
+    let mut noticing: Box<dyn Noticing> = match watch {
+        Ok(watch) => {
+            let finisher = Finisher::start(&options, Arc::clone(&state))?;
+            Box::new(Answering::new(watch, guard, options, state, finisher))
+        }
+        Err((why, executed)) => {
+            // Of what is not recorded nothing can be compared.
+            options.control_every = 0;
+            let noticing = ByFanotify::start(executed, options, state)?;
+            log(&format!(
+                "starts are noticed by fanotify(7), and only what `headstart run` has learned is read ahead: {why}"
+            ));
+            Box::new(noticing)
+        }
+    };
     if let Err(error) = set_nice(NICE) {
         log(&format!("starts are answered no sooner than others run: {error}"));
     }
@@ -128,11 +223,20 @@ pub fn run(mut options: Options) -> Result<()> {
     // What it took to attach.
     give_back_memory();
     manager.ready();
-    let result = answer_until(&mut answering, &stop, &wake, &manager);
+    let result = answer_until(noticing.as_mut(), &stop, &wake, &manager);
     manager.stopping();
     drop(control);
-    answering.end();
+    noticing.end();
     result
+}
+
+/// Why BPF is not to be tried, if it is not. Where starts are to be held that has to be known before the right is given up that fanotify(7) needs.
+fn without_bpf(notice: Notice, hold: bool) -> Result<Option<String>> {
+    match notice {
+        Notice::Fanotify => Ok(Some("as it was asked for".into())),
+        Notice::Any if hold => Ok(Watch::is_possible().err().map(|error| error.to_string())),
+        Notice::Any | Notice::Bpf => Ok(None),
+    }
 }
 
 /// The thread that answers those who ask by the socket, as long as this lives.
@@ -175,7 +279,7 @@ fn rouse(wake: &OwnedFd) {
 }
 
 fn answer_until(
-    answering: &mut Answering,
+    noticing: &mut dyn Noticing,
     stop: &AtomicBool,
     wake: &OwnedFd,
     manager: &Manager,
@@ -183,17 +287,19 @@ fn answer_until(
     let waiting = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let on = |woken: Woken| epoll::EventData::new_u64(woken as u64);
     // The ring is readable whenever it holds anything; only what was sent with a wake-up is to wake.
-    let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-    epoll::add(&waiting, answering.watch.wait_on(), on(Woken::Start), edge)?;
+    let edge = epoll::EventFlags::IN | epoll::EventFlags::PRI | epoll::EventFlags::ET;
+    for file in noticing.wait_on() {
+        epoll::add(&waiting, file, on(Woken::Start), edge)?;
+    }
     epoll::add(&waiting, wake.as_fd(), on(Woken::Told), epoll::EventFlags::IN)?;
-    if let Some(guard) = answering.guard() {
+    if let Some(guard) = noticing.guard() {
         // Once it is gone its end is closed, and nothing wakes by it any more.
         epoll::add(&waiting, guard.wait_on(), on(Woken::Asked), epoll::EventFlags::IN)?;
     }
     let mut events = Vec::with_capacity(3);
     while !stop.load(Ordering::Relaxed) {
         manager.alive();
-        let wait = [answering.wait_at_most(), manager.alive_every()];
+        let wait = [noticing.wait_at_most(), manager.alive_every()];
         let wait: Option<Timespec> = wait
             .into_iter()
             .flatten()
@@ -211,7 +317,7 @@ fn answer_until(
         let mut counter = [0u8; 8];
         // Whoever woke it has left word in the state; the counter only says so.
         let _ = rustix::io::read(wake, &mut counter);
-        answering.work()?;
+        noticing.work()?;
     }
     Ok(())
 }

@@ -1,29 +1,24 @@
 //! `headstart daemon`: the service that notices every start of a program.
 
 use anyhow::{Context as _, Result};
-use headstart_session::config::FILE;
-use headstart_session::{complain, store};
+use headstart_session::{complain, config::FILE, store};
 use headstart_watch::{config, control, daemon};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Notice every start of a program, learn those that wait for the disk, and read ahead for them from then on.
 ///
-/// A program is recorded as it starts for the first time. If it waited for devices for 50 ms or more, what it read is kept, and is read
-/// ahead when it starts the next time and does not find it in memory. Nobody configures anything. Programs that do not wait cost
-/// next to nothing: the kernel does not even tell of them, for an hour or until one of them has much to read.
+/// A program is recorded as it starts for the first time. If it waited for devices for 50 ms or more, what it read is kept, and is read ahead when it starts the next time and
+/// does not find it in memory. Nobody configures anything. Programs that do not wait cost next to nothing: the kernel does not even tell of them, for an hour or until one has much to read.
 ///
 /// A second instance of a program that runs is not read ahead, nor what `headstart run` starts, which does that itself. Programs in
 /// other mount namespaces (containers) are not recorded, nor those whose executable is in no directory any more.
 ///
-/// All is kept in the state directory, as by `headstart run`, at most 64 MiB: what has gained least goes first.
-///
-/// It needs root, and Linux 6.12 or later with BTF; it ends on SIGTERM. It tells a service manager when it is ready, and that it is alive
-/// (sd_notify(3)).
+/// All is kept in the state directory, as by `headstart run`, at most 64 MiB: what has gained least goes first. It needs root, and to record Linux 6.12 or later with BTF and BPF. Elsewhere fanotify(7) tells of starts, which needs CAP_SYS_ADMIN: then what `headstart run` has
+/// learned is read ahead, and nothing is learned. It ends on SIGTERM, and tells a service manager that it is ready and alive (sd_notify(3)).
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Do not read ahead at every Nth cold start of a program, to have something to compare with; 0 to read ahead at all [default: as
-    /// headstart.toml has it, or 10].
+    /// Do not read ahead at every Nth cold start of a program, to have something to compare with; 0 to read ahead at all [default: as headstart.toml has it, or 10].
     #[arg(long, value_name = "N")]
     control_every: Option<u32>,
     /// Learn programs whose start waits at least so long for devices, milliseconds, all its threads added up.
@@ -35,6 +30,9 @@ pub struct Args {
     /// On a disk with one head, let a cold start wait until its replay is ahead of it, 2 s at most [default: as headstart.toml has it].
     #[arg(long)]
     hold: bool,
+    /// What tells of starts: bpf, fanotify, or any, which is fanotify where BPF cannot.
+    #[arg(long, value_name = "HOW", default_value_t)]
+    notice: daemon::Notice,
     /// Do not serve the socket by which `headstart apps` and `headstart op` ask.
     #[arg(long)]
     no_control: bool,
@@ -49,6 +47,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         least_wait: Duration::from_millis(args.least_wait),
         metrics: args.metrics.or(configured.metrics),
         hold: args.hold || configured.hold,
+        notice: args.notice,
         control: control.context("cannot serve the control socket")?,
     })
 }

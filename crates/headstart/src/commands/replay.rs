@@ -37,6 +37,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     let plan = find(&args.what, store)?;
     let options = Options {
         depth: args.depth,
+        beside: !args.wait,
         ..Options::new(origin)
     };
     let copy = PlanFile(plan.0.clone());

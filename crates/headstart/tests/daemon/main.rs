@@ -1,7 +1,8 @@
-//! `headstart daemon`, on private file systems that are cold when they are to be. Needs root, loop devices, and Linux 6.12 with BPF.
+//! `headstart daemon`, on private file systems that are cold when they are to be. Needs root, loop devices, and Linux 6.12 with BPF; where BPF is not, it is done without.
 
 #![allow(clippy::unwrap_used)]
 
+mod by_fanotify;
 #[path = "../common/mod.rs"]
 mod common;
 mod failing;

@@ -48,8 +48,15 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Attaches. Programs of the mount namespace of this process, and of process 1, are noticed.
-    pub(crate) fn start() -> Result<(Programs, Arc<Control>, Later), RecordError> {
+    /// What the kernel tells of its types, if it tells of starts.
+    pub(crate) fn are_possible() -> Result<super::btf::Kernel, RecordError> {
+        if let Some((capability, what)) = super::missing::capability() {
+            return Err(RecordError::Capability {
+                backend: "BPF",
+                capability,
+                what,
+            });
+        }
         let kernel = running_kernel()?;
         if load::evidence(&kernel).first() != Some(&Evidence::Uses) {
             return Err(RecordError::Unsupported {
@@ -58,6 +65,19 @@ impl Programs {
                 way_out: "it needs Linux 6.12 or later; `headstart run` records with less",
             });
         }
+        if let Some(feature) = super::missing::lockdown() {
+            return Err(RecordError::Unsupported {
+                backend: "noticing starts",
+                feature,
+                way_out: "`headstart run` records with tracefs",
+            });
+        }
+        Ok(kernel)
+    }
+
+    /// Attaches. Programs of the mount namespace of this process, and of process 1, are noticed.
+    pub(crate) fn start() -> Result<(Programs, Arc<Control>, Later), RecordError> {
+        let kernel = Programs::are_possible()?;
         let plan = Plan {
             scope: Scope::Tree,
             evidence: Evidence::Uses,

@@ -50,10 +50,10 @@ impl Process {
     /// What the process with this number may be about to become, which waits to execute a file of this program: the program with these arguments, or with
     /// the script that it has named. Nothing where its paths may be others than this process's.
     pub(super) fn before(pid: u32, program: &Path) -> Vec<Process> {
-        let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
-        let is_here = space("self").is_some_and(|own| space(&pid.to_string()) == Some(own));
         let uid = std::fs::metadata(format!("/proc/{pid}")).map(|it| it.uid());
-        let (true, Ok(uid), Some(asked)) = (is_here, uid, asked_by(pid, MOST_ARGUMENTS, MOST_BYTES)) else {
+        let (true, Ok(uid), Some(asked)) =
+            (shares_mounts(pid), uid, asked_by(pid, MOST_ARGUMENTS, MOST_BYTES))
+        else {
             return Vec::new();
         };
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
@@ -94,6 +94,28 @@ impl Process {
             cwd: self.cwd.as_deref().map(Path::new),
         })
     }
+}
+
+/// Whether a process sees the same mounts as this one, as far as paths tell.
+pub(super) fn shares_mounts(pid: u32) -> bool {
+    let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    space("self").is_some_and(|own| space(&pid.to_string()) == Some(own))
+}
+
+/// Whether a process has this program among its ancestors, as far as those live.
+pub(super) fn is_started_by(pid: u32, program: &[u8]) -> bool {
+    let parent = |pid: &u32| {
+        ProcessStat::of(*pid)
+            .map(|stat| stat.parent)
+            .filter(|pid| *pid > 1)
+    };
+    let is_it = |pid: u32| {
+        let path = std::fs::read_link(format!("/proc/{pid}/exe"));
+        path.is_ok_and(|path| path.as_os_str().as_bytes() == program)
+    };
+    std::iter::successors(parent(&pid), parent)
+        .take(MOST_OF_TREE)
+        .any(is_it)
 }
 
 /// A process and the descendants that it has now, as far as they are few.

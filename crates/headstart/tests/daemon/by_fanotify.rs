@@ -1,0 +1,214 @@
+//! Where BPF is not: fanotify tells of starts, and what `headstart run` has learned is read ahead.
+
+use crate::common::{Case, eventually, is_root};
+use crate::harness::*;
+use headstart_store::Store;
+use headstart_system::testing::LoopFs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+
+fn noticing(case: &Case) -> Daemon {
+    let command = Command::new(crate::common::binary());
+    Daemon::start_by(case, command, &["--no-control", "--notice", "fanotify"])
+}
+
+/// `headstart run` of a program with its files, which are cold.
+fn learn(case: &Case, fs: &LoopFs, name: &str) {
+    evict(&files(fs, name));
+    let learned = command(fs, name);
+    let mut words = vec!["run", "--wait", "--"];
+    words.push(learned.get_program().to_str().unwrap());
+    words.extend(learned.get_args().map(|word| word.to_str().unwrap()));
+    let ran = case.headstart(&words);
+    assert_eq!(ran.code(), 0, "{}", ran.err);
+    assert!(Store::new(case.state()).key(&key(fs, name)).exists());
+}
+
+/// A start that reads nothing by itself, as long as it lives.
+struct Waiting(Child);
+
+impl Waiting {
+    fn start(mut command: Command) -> Waiting {
+        let (input, output) = (Stdio::piped(), Stdio::null());
+        Waiting(command.stdin(input).stdout(output).spawn().unwrap())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn waiting(fs: &LoopFs, name: &str) -> Command {
+    let mut command = Command::new(fs.mount_point().join(name));
+    command.arg("-");
+    command
+}
+
+const PAGES: u64 = 20 * 256;
+
+/// What it said last of its replays.
+#[track_caller]
+fn replays(said: &str) -> u64 {
+    let (_, behind) = said.split_once("with a replay: ").expect(said);
+    behind.split_once(',').unwrap().0.parse().unwrap()
+}
+
+#[test]
+fn what_run_has_learned_is_read_ahead_and_nothing_else_is_kept() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let daemon = noticing(&case);
+    // Both mounted, and learned, while it runs; the program was executed before it was known.
+    let mut fs = disk(&["one", "two"]);
+    run(command(&fs, "one"));
+    learn(&case, &fs, "one");
+    fs.remount_cold().unwrap();
+    assert_eq!(resident(&files(&fs, "one")), 0);
+    // Of others it is told once: it has had time to learn of this one then.
+    eventually("what is known is read ahead", || {
+        evict(&files(&fs, "one"));
+        let start = Waiting::start(waiting(&fs, "one"));
+        let read = (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            resident(&files(&fs, "one")) == PAGES
+        });
+        drop(start);
+        read
+    });
+    // Another instance of what runs is not read ahead for.
+    evict(&files(&fs, "one"));
+    let runs = Waiting::start(waiting(&fs, "one"));
+    eventually("it is read ahead", || resident(&files(&fs, "one")) == PAGES);
+    evict(&files(&fs, "one"));
+    let second = Waiting::start(waiting(&fs, "one"));
+    run(command(&fs, "two"));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(resident(&files(&fs, "one")), 0);
+    drop((runs, second));
+    assert_eq!(
+        outcomes(&case, &key(&fs, "one")).len(),
+        1,
+        "of what run has done alone"
+    );
+    assert!(!Store::new(case.state()).key(&key(&fs, "two")).exists());
+    let said = daemon.stop();
+    assert!(
+        said.contains("fanotify") && said.contains("starts recorded: 0"),
+        "{said}"
+    );
+    assert!(!said.contains("of programs that ran already: 0;"), "{said}");
+}
+
+#[test]
+fn a_script_is_known_by_its_own_name_however_it_is_started() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one"]);
+    let script = fs.mount_point().join("script");
+    let text = "#!/bin/sh\n[ -z \"$1\" ] || exec sleep 1000\ncat \"${0%/*}\"/one-* >/dev/null\n";
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let ran = case.headstart(&["run", "--wait", "--", script.to_str().unwrap()]);
+    assert_eq!(ran.code(), 0, "{}", ran.err);
+    let daemon = noticing(&case);
+    for by_shell in [false, true] {
+        evict(&files(&fs, "one"));
+        let mut command = Command::new(if by_shell {
+            "/bin/sh".as_ref()
+        } else {
+            script.as_path()
+        });
+        if by_shell {
+            command.arg(&script);
+        }
+        command.arg("waits");
+        let _start = Waiting::start(command);
+        eventually("what the script reads is read ahead", || {
+            resident(&files(&fs, "one")) == PAGES
+        });
+    }
+    let said = daemon.stop();
+    assert_eq!(replays(&said), 2, "{said}");
+}
+
+#[test]
+fn what_run_starts_is_not_read_ahead_for_twice() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    learn(&case, &fs, "one");
+    let daemon = noticing(&case);
+    for _ in 0..3 {
+        fs.remount_cold().unwrap();
+        learn(&case, &fs, "one");
+    }
+    let said = daemon.stop();
+    assert_eq!(replays(&said), 0, "{said}");
+}
+
+#[test]
+fn what_is_closed_to_a_user_is_not_read_ahead_for_that_user() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    let all = files(&fs, "one");
+    learn(&case, &fs, "one");
+    let (closed, open) = all.split_at(10);
+    for file in closed {
+        fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
+    }
+    let_all_into(&fs.mount_point());
+    fs.remount_cold().unwrap();
+    let daemon = noticing(&case);
+    let _start = Waiting::start(by_nobody(waiting(&fs, "one")));
+    eventually("what is open is read ahead", || resident(open) == PAGES / 2);
+    assert_eq!(replays(&daemon.stop()), 1);
+    assert_eq!(resident(closed), 0);
+}
+
+#[test]
+fn a_storm_of_executions_is_hardly_told_of_and_none_that_is_known_is_missed() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one"]);
+    learn(&case, &fs, "one");
+    let daemon = noticing(&case);
+    let programs: Vec<_> = (0..64).map(|n| case.path(&format!("program-{n}"))).collect();
+    for program in &programs {
+        fs::copy("/bin/true", program).unwrap();
+    }
+    let turns = rounds(3, 50);
+    for _ in 0..turns {
+        evict(&files(&fs, "one"));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for program in programs.iter().cycle().take(1000) {
+                        assert!(Command::new(program).status().unwrap().success());
+                    }
+                });
+            }
+            let _start = Waiting::start(waiting(&fs, "one"));
+            eventually("it is read ahead amid the storm", || {
+                resident(&files(&fs, "one")) == PAGES
+            });
+        });
+    }
+    assert!(daemon.memory() < 64 << 10, "{} KiB", daemon.memory());
+    let said = daemon.stop();
+    assert_eq!(replays(&said), turns, "{said}");
+}

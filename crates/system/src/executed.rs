@@ -1,0 +1,175 @@
+//! Being told by the kernel that somebody executes a file (fanotify(7), `FAN_OPEN_EXEC`), after the fact: nobody waits. It tells when
+//! a file is opened to be executed, so before the process is the new program; and of a program's interpreters, too.
+
+use crate::fanotify::Group;
+use crate::mounts::MountTable;
+use crate::open::open_root;
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+
+/// File systems whose executed files are told of, but for some of them.
+pub struct Executed(Group);
+
+/// A file that was opened to be executed.
+pub struct Opened {
+    /// By which process; 0 if that is in no pid namespace that can be seen from here.
+    pub pid: u32,
+    file: OwnedFd,
+}
+
+impl Opened {
+    /// Its path, as this process would name it.
+    pub fn path(&self) -> io::Result<Vec<u8>> {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+        Ok(path.into_os_string().into_vec())
+    }
+
+    /// The number of its file system, as stat(2) has it, and its own.
+    pub fn inode(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstat(&self.file)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+}
+
+/// What is told of next.
+pub enum Told {
+    /// This.
+    Opened(Opened),
+    /// More was executed than is kept, and some was not told of.
+    Overflow,
+}
+
+impl Executed {
+    /// Needs CAP_SYS_ADMIN.
+    pub fn new() -> io::Result<Executed> {
+        Ok(Executed(Group::new(libc::FAN_CLASS_NOTIF)?))
+    }
+
+    /// Tells of what is executed on each local file system that is mounted, in whichever mount namespace it is; also if it told of some already.
+    /// Gives on how many; fails where it can on none.
+    pub fn tell_of_all(&self, mounts: &MountTable) -> io::Result<usize> {
+        let how = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
+        let mut seen = HashSet::new();
+        let mut refused = io::Error::from(io::ErrorKind::NotFound);
+        for mount in mounts.all() {
+            if !mounts.is_local(mount) || seen.contains(&(mount.major, mount.minor)) {
+                continue;
+            }
+            // Where another is mounted over it, or where a file is mounted, it may be mounted elsewhere, too.
+            let Ok(root) = open_root(mounts, mount) else {
+                continue;
+            };
+            match self.0.mark(how, libc::FAN_OPEN_EXEC, Some(root.as_fd())) {
+                Ok(()) => {
+                    seen.insert((mount.major, mount.minor));
+                }
+                Err(error) => refused = error,
+            }
+        }
+        match seen.len() {
+            0 => Err(refused),
+            count => Ok(count),
+        }
+    }
+
+    /// Tells of this file no more, until all are told of again; also if it is written to.
+    pub fn leave(&self, opened: &Opened) -> io::Result<()> {
+        let how = libc::FAN_MARK_ADD | libc::FAN_MARK_IGNORED_MASK | libc::FAN_MARK_IGNORED_SURV_MODIFY;
+        let mark = |how| self.0.mark(how, libc::FAN_OPEN_EXEC, Some(opened.file.as_fd()));
+        // It does not keep the inode in memory: since 5.19.
+        mark(how | libc::FAN_MARK_EVICTABLE).or_else(|_| mark(how))
+    }
+
+    /// Tells of all files again.
+    pub fn leave_none(&self) -> io::Result<()> {
+        self.0.mark(libc::FAN_MARK_FLUSH, 0, None)
+    }
+
+    /// What is told of next; `None` if there is nothing now.
+    pub fn next(&self) -> io::Result<Option<Told>> {
+        Ok(self.0.next()?.map(|event| match event.file {
+            Some(file) => Told::Opened(Opened { pid: event.pid, file }),
+            None => Told::Overflow,
+        }))
+    }
+}
+
+impl AsFd for Executed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{LoopFs, Spec, can_mount};
+    use std::process::Command;
+
+    /// Paths of what this process's children have executed.
+    fn told(executed: &Executed) -> Vec<(u32, Opened)> {
+        let mut all = Vec::new();
+        while let Some(told) = executed.next().unwrap() {
+            match told {
+                Told::Opened(opened) => all.push((opened.pid, opened)),
+                Told::Overflow => panic!("an overflow"),
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn what_is_executed_on_a_file_system_is_told_of_unless_it_is_to_be_left() {
+        if !can_mount() {
+            return;
+        }
+        let fs = LoopFs::create(&Spec::new("ext4"), |root| {
+            std::fs::copy("/bin/true", root.join("one"))?;
+            std::fs::copy("/bin/true", root.join("two")).map(drop)
+        })
+        .unwrap();
+        let path = |name: &str| fs.mount_point().join(name);
+        let executed = Executed::new().unwrap();
+        assert!(executed.tell_of_all(&MountTable::read().unwrap()).unwrap() >= 1);
+        let told = |executed: &Executed| -> Vec<(u32, Opened)> {
+            let below = |opened: &Opened| {
+                opened
+                    .path()
+                    .unwrap()
+                    .starts_with(fs.mount_point().as_os_str().as_encoded_bytes())
+            };
+            told(executed)
+                .into_iter()
+                .filter(|(_, opened)| below(opened))
+                .collect()
+        };
+        let start = |name: &str| {
+            let mut child = Command::new(path(name)).spawn().unwrap();
+            assert!(child.wait().unwrap().success());
+            child.id()
+        };
+        // One that is read is not executed.
+        std::fs::read(path("two")).unwrap();
+        let pid = start("one");
+        let all = told(&executed);
+        assert_eq!(all.len(), 1);
+        let (by, opened) = &all[0];
+        assert_eq!(*by, pid);
+        assert_eq!(opened.path().unwrap(), path("one").as_os_str().as_encoded_bytes());
+        executed.leave(opened).unwrap();
+        start("one");
+        start("two");
+        let all = told(&executed);
+        assert_eq!(all.len(), 1);
+        assert_eq!(
+            all[0].1.path().unwrap(),
+            path("two").as_os_str().as_encoded_bytes()
+        );
+        drop(all);
+        executed.leave_none().unwrap();
+        start("one");
+        assert_eq!(told(&executed).len(), 1);
+    }
+}

@@ -1,0 +1,372 @@
+//! Where BPF is not: fanotify(7) tells that somebody executes a file. What is known of the program is read ahead; nothing is recorded,
+//! so nothing is learned but by `headstart run`.
+//!
+//! The kernel tells of all file systems, and of each file once: what is no known program's is to be left from then on, until another
+//! program is known. So a build is hardly told of, and what is executed a thousand times a second is told of once.
+
+use super::judge::Judge;
+use super::process::{Process, is_started_by, shares_mounts};
+use super::state::{Asked, State};
+use super::{Noticing, Options};
+use anyhow::{Context as _, Result};
+use headstart_model::Key;
+use headstart_session::notes::log;
+use headstart_store::KnownKeys;
+use headstart_system::executed::{Executed, Opened, Told};
+use headstart_system::mounts::MountTable;
+use headstart_system::process::ProcessStat;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd};
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// It is looked whether other programs are known so often at most, and at least: nothing is told of those that are left.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether a process has become what it executes.
+const BECOMES_EVERY: Duration = Duration::from_micros(500);
+
+/// A process that executes the program that it is already, and whose stack is where it was, has become it after this time: its stack is
+/// elsewhere each time but where addresses are not random.
+const SURELY: Duration = Duration::from_millis(3);
+
+/// One that has not become what it executes within this time does not, or its disk is too slow for anybody.
+const BECOMES_WITHIN: Duration = Duration::from_secs(5);
+
+/// So many are looked at at a time.
+const BEGINNING: usize = 256;
+
+/// So many files are left; with more it begins anew.
+const LEFT: usize = 4096;
+
+/// So many events are taken before it looks at all else again.
+const AT_A_TIME: usize = 256;
+
+/// What fanotify tells, and what is done for it.
+pub(super) struct ByFanotify {
+    executed: Executed,
+    mounts: Mounts,
+    judge: Judge,
+    known: Known,
+    beginning: Vec<Beginning>,
+    left: usize,
+    /// Whether there may be more to take.
+    more: bool,
+}
+
+/// A process that executes known programs, and is none of them yet.
+struct Beginning {
+    pid: u32,
+    since: Instant,
+    /// What it executes: the program, or a script and its interpreter.
+    files: Vec<(u64, u64)>,
+    /// What it was when it was first looked at: whether one of these, and where its stack began.
+    before: (bool, u64),
+}
+
+/// How far a process has got.
+enum Look {
+    Gone,
+    Executes,
+    /// It is one of the files; surely so, or maybe it was before.
+    Became(bool),
+}
+
+impl Beginning {
+    fn look(&self) -> Look {
+        let Some((is_one, stack)) = program_of(self.pid, &self.files) else {
+            return Look::Gone;
+        };
+        match (is_one && stack != 0, self.before) {
+            (false, _) => Look::Executes,
+            (true, (was_one, before)) => {
+                Look::Became(!was_one || stack != before || self.since.elapsed() >= SURELY)
+            }
+        }
+    }
+}
+
+/// Whether a process is one of these programs, and where its stack begins; `None` if it has ended.
+fn program_of(pid: u32, files: &[(u64, u64)]) -> Option<(bool, u64)> {
+    let stack = ProcessStat::of(pid)?.stack;
+    let program = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    Some((files.contains(&(program.dev(), program.ino())), stack))
+}
+
+/// Programs of which something is kept.
+#[derive(Default)]
+struct Known {
+    keys: KnownKeys,
+    /// The files that are executed when they start, and some that are not.
+    programs: HashSet<Vec<u8>>,
+    /// When the directory of them was changed last, if they are all known that it had then; and when it was looked at.
+    changed: Option<Option<SystemTime>>,
+    looked: Option<Instant>,
+}
+
+impl Known {
+    /// Whether they are others than before.
+    fn look(&mut self, judge: &Judge, now: Instant) -> bool {
+        if self.looked.is_some_and(|at| now.duration_since(at) < LOOK_EVERY) {
+            return false;
+        }
+        self.looked = Some(now);
+        let changed = judge.store.keys_changed();
+        if self.changed == Some(changed) {
+            return false;
+        }
+        // One that came a moment ago may not be whole, and another of the same moment would not be seen.
+        let is_settled = |at: SystemTime| at.elapsed().is_ok_and(|age| age > LOOK_EVERY);
+        self.changed = changed.is_none_or(is_settled).then_some(changed);
+        if let Err(error) = judge.store.look_for_keys(&mut self.keys) {
+            log(&error.to_string());
+            return false;
+        }
+        self.programs = self.keys.behind(None).flat_map(programs_of).collect();
+        true
+    }
+}
+
+/// The paths that may be meant by a key's first words: a path may hold blanks.
+fn programs_of(key: &Key) -> Vec<Vec<u8>> {
+    let text = key.as_str();
+    let ends = text.match_indices(' ').map(|(at, _)| at).chain([text.len()]);
+    match text.starts_with('/') {
+        true => ends.take(8).map(|end| text.as_bytes()[..end].to_vec()).collect(),
+        false => Vec::new(),
+    }
+}
+
+/// What tells that something was mounted. The kernel tells each descriptor once, so one is to be waited on and another to be looked at.
+struct Mounts {
+    wait_on: File,
+    look_at: File,
+}
+
+impl Mounts {
+    fn have_changed(&self) -> bool {
+        let mut file = [PollFd::new(&self.look_at, PollFlags::PRI)];
+        let changed = poll(&mut file, Some(&Timespec::default()));
+        changed.is_ok() && file[0].revents().intersects(PollFlags::PRI | PollFlags::ERR)
+    }
+}
+
+/// Has the kernel tell of nothing yet.
+pub(super) fn listen() -> Result<Executed> {
+    Executed::new().context("fanotify(7) needs CAP_SYS_ADMIN and Linux 5.0")
+}
+
+impl ByFanotify {
+    pub(super) fn start(executed: Executed, options: Options, state: Arc<State>) -> Result<ByFanotify> {
+        let mounts = || File::open("/proc/self/mountinfo").context("cannot read what is mounted");
+        let noticing = ByFanotify {
+            executed,
+            mounts: Mounts {
+                wait_on: mounts()?,
+                look_at: mounts()?,
+            },
+            judge: Judge::new(options, state),
+            known: Known::default(),
+            beginning: Vec::new(),
+            left: 0,
+            more: false,
+        };
+        noticing.look_at_mounts()?;
+        Ok(noticing)
+    }
+
+    fn look_at_mounts(&self) -> Result<()> {
+        let mounts = MountTable::read().context("cannot read what is mounted")?;
+        let told = self.executed.tell_of_all(&mounts);
+        told.context("the kernel does not tell what is executed (fanotify(7))")?;
+        Ok(())
+    }
+
+    /// What is executed on what is told of.
+    fn take(&mut self) -> Result<()> {
+        self.more = true;
+        for _ in 0..AT_A_TIME {
+            match self.executed.next().context("fanotify(7)")? {
+                Some(Told::Opened(opened)) => self.opened(&opened),
+                // Those that were not told of go on as if nobody were here.
+                Some(Told::Overflow) => {}
+                None => {
+                    self.more = false;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn opened(&mut self, opened: &Opened) {
+        let path = opened.path();
+        if !path.is_ok_and(|path| self.known.programs.contains(&path)) {
+            if self.left >= LEFT {
+                self.leave_none();
+            }
+            // Where that is refused it is told of each time.
+            if self.executed.leave(opened).is_ok() {
+                self.left += 1;
+            }
+            return;
+        }
+        let Ok(inode) = opened.inode() else { return };
+        if let Some(beginning) = self.beginning.iter_mut().find(|one| one.pid == opened.pid) {
+            if !beginning.files.contains(&inode) && beginning.files.len() < 8 {
+                beginning.files.push(inode);
+            }
+            return;
+        }
+        if opened.pid == 0 || self.beginning.len() >= BEGINNING {
+            return;
+        }
+        let files = vec![inode];
+        if let Some(before) = program_of(opened.pid, &files) {
+            self.beginning.push(Beginning {
+                pid: opened.pid,
+                since: Instant::now(),
+                files,
+                before,
+            });
+        }
+    }
+
+    fn leave_none(&mut self) {
+        if let Err(error) = self.executed.leave_none() {
+            log(&format!("fanotify(7): {error}"));
+        }
+        self.left = 0;
+    }
+
+    /// Reads ahead for those that have become what they execute.
+    fn begin(&mut self) {
+        let judge = &mut self.judge;
+        self.beginning.retain(|one| match one.look() {
+            Look::Gone => false,
+            Look::Executes => one.since.elapsed() < BECOMES_WITHIN,
+            Look::Became(surely) => !begun(judge, one, surely),
+        });
+    }
+
+    fn do_as_asked(&mut self) {
+        for asked in self.judge.state.asked() {
+            if let Asked::Begin {
+                operation, key, uid, ..
+            } = asked
+            {
+                self.judge.read_ahead(key, uid, Instant::now());
+                // It is not recorded, so there is nothing to end.
+                self.judge.state.operation_is_over(operation);
+            }
+        }
+    }
+}
+
+/// Reads ahead for a process, if something is known of it; false if it is not certain yet what it executes.
+fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
+    let Ok(path) = std::fs::read_link(format!("/proc/{}/exe", one.pid)) else {
+        return true;
+    };
+    let path = path.into_os_string().into_vec();
+    let Some(process) = Process::of(one.pid, &path) else {
+        return true;
+    };
+    let Some(key) = process.key() else { return surely };
+    if !surely && !process.is_plain(&key) {
+        return false;
+    }
+    let Some(key) = judge.known_key(key, process.uid) else {
+        return surely;
+    };
+    // What `headstart run` has started it reads ahead for itself.
+    if !shares_mounts(one.pid) || judge.own.as_ref().is_some_and(|own| is_started_by(one.pid, own)) {
+        return true;
+    }
+    judge.read_ahead(key.clone(), process.uid, one.since);
+    // It runs from now on, and another instance of it will find in memory what it needs.
+    if !judge.running.runs(&key) {
+        judge.running.add(&key, &[one.pid]);
+    }
+    true
+}
+
+impl Noticing for ByFanotify {
+    fn wait_on(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.executed.as_fd(), self.mounts.wait_on.as_fd()]
+    }
+
+    fn wait_at_most(&self) -> Option<Duration> {
+        Some(match self.beginning.is_empty() {
+            _ if self.more => Duration::ZERO,
+            true => LOOK_AT_LEAST_EVERY,
+            false => BECOMES_EVERY,
+        })
+    }
+
+    fn work(&mut self) -> Result<()> {
+        if self.mounts.have_changed() {
+            self.look_at_mounts()?;
+        }
+        if self.known.look(&self.judge, Instant::now()) {
+            self.leave_none();
+        }
+        // Those that are over have nobody wait for anything.
+        self.judge.active.retain(|_, active| active.replays());
+        self.take()?;
+        self.begin();
+        self.do_as_asked();
+        Ok(())
+    }
+
+    fn end(self: Box<Self>) {
+        log(&self.judge.end().counts().to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_that_is_executed_is_among_the_first_words_of_a_key() {
+        let of = |text: &str| -> Vec<String> {
+            let all = programs_of(&Key::new(text).unwrap());
+            all.into_iter()
+                .map(|path| String::from_utf8(path).unwrap())
+                .collect()
+        };
+        assert_eq!(of("/usr/bin/x"), ["/usr/bin/x"]);
+        assert_eq!(of("/usr/bin/python3 /srv/x of user 7")[0], "/usr/bin/python3");
+        assert!(of("/opt/my app/x y").contains(&"/opt/my app/x".to_string()));
+        assert!(of("postgresql.service").is_empty());
+    }
+
+    #[test]
+    fn a_process_that_ends_or_does_not_execute_is_told_from_one_that_does() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let program = std::fs::metadata(format!("/proc/{}/exe", child.id())).unwrap();
+        let mut one = Beginning {
+            pid: child.id(),
+            since: Instant::now(),
+            files: vec![(program.dev(), program.ino())],
+            before: (false, 0),
+        };
+        assert!(matches!(one.look(), Look::Became(true)));
+        // As if it had been so when it was looked at first.
+        one.before = program_of(one.pid, &one.files).unwrap();
+        one.since = Instant::now();
+        let soon = one.look();
+        assert!(matches!(soon, Look::Became(false)) || one.since.elapsed() >= SURELY);
+        one.files = vec![(0, 0)];
+        assert!(matches!(one.look(), Look::Executes));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(matches!(one.look(), Look::Gone));
+    }
+}

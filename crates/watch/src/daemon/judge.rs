@@ -1,0 +1,443 @@
+//! What is done for a start: whose it is, and what is known of it.
+
+use super::Options;
+use super::hold::Asked as AboutToStart;
+use super::process::Process;
+use super::running::Running;
+use super::state::State;
+use headstart_model::Key;
+use headstart_model::outcome::{Mode, Resident};
+use headstart_model::plan::PlanFile;
+use headstart_record::{Answer, Noticed, Program, Standing};
+use headstart_replay::Replay;
+use headstart_session::decide::Decision;
+use headstart_session::notes::log;
+use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
+use headstart_store::Store;
+use headstart_system::fault_around::NoFaultAround;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A program that was not worth it is not looked at for so long, unless it has much to read before.
+pub(super) const IGNORED: Duration = Duration::from_secs(3600);
+
+/// A known program that is started again within this time after it was warm is warm: nobody looks.
+const WARM: Duration = Duration::from_secs(5);
+
+/// The same for a program that had ended before it was looked at.
+const GONE: Duration = Duration::from_secs(1);
+
+/// So many starts are read ahead at a time. Each has some threads of its own, and a device that serves more serves none well.
+const REPLAYS: usize = 8;
+
+/// And so many of one user, who is not root: the others are left to other users.
+const REPLAYS_OF_A_USER: usize = 6;
+
+/// No start is recorded for longer than that.
+const EXACT: Duration = Duration::from_secs(35);
+
+/// What is known of the machine's programs, and of their starts.
+pub(super) struct Judge {
+    /// The path of this program.
+    pub(super) own: Option<Vec<u8>>,
+    pub(super) store: Store,
+    pub(super) control_every: u32,
+    pub(super) least_wait: Duration,
+    pub(super) state: Arc<State>,
+    /// Starts that are recorded, by number.
+    pub(super) active: HashMap<u32, Active>,
+    /// Starts that were held and have not been noticed yet.
+    pub(super) held: Vec<Held>,
+    pub(super) running: Running,
+    /// What was found out while the watch was busy, and is to be told it.
+    pub(super) standings: Vec<(Program, Standing)>,
+    /// How many starts were read ahead for without being recorded.
+    unrecorded: u32,
+}
+
+/// Whose start it is.
+pub(super) struct Whose {
+    pub(super) key: Key,
+    pub(super) uid: u32,
+    /// What standings about it are about, where that is known.
+    pub(super) program: Option<Program>,
+}
+
+/// A start that is recorded.
+pub(super) struct Active {
+    pub(super) key: Key,
+    pub(super) uid: u32,
+    /// What standings about it are about; `None` where that is not known, and of an operation.
+    pub(super) program: Option<Program>,
+    /// The operation that it is.
+    pub(super) operation: Option<u64>,
+    pub(super) mode: Mode,
+    pub(super) resident: Option<Resident>,
+    pub(super) warm: bool,
+    pub(super) replaying: Option<(Replay, PlanFile)>,
+    pub(super) origin_unix_ns: u64,
+    /// While it is recorded the kernel maps nothing around a fault.
+    pub(super) exact: Option<NoFaultAround>,
+    /// How long it was held before it began.
+    pub(super) held: Duration,
+}
+
+/// A start that is about to begin.
+pub(super) struct Held {
+    pub(super) pid: u32,
+    pub(super) since: Instant,
+    /// By what number the guard has it, while it waits.
+    pub(super) waits: Option<u64>,
+    pub(super) active: Active,
+}
+
+impl Judge {
+    pub(super) fn new(options: Options, state: Arc<State>) -> Judge {
+        Judge {
+            own: std::env::current_exe()
+                .ok()
+                .map(|path| path.into_os_string().into_vec()),
+            store: options.store,
+            control_every: options.control_every,
+            least_wait: options.least_wait,
+            state,
+            active: HashMap::new(),
+            held: Vec::new(),
+            running: Running::default(),
+            standings: Vec::new(),
+            unrecorded: 0,
+        }
+    }
+
+    /// Nothing more is read ahead.
+    pub(super) fn end(self) -> Arc<State> {
+        for active in self.active.into_values() {
+            if let Some((replay, _)) = active.replaying {
+                replay.stop();
+            }
+        }
+        self.state
+    }
+
+    pub(super) fn answer(&mut self, start: &Noticed) -> Answer {
+        if start.path.is_some() && start.path == self.own {
+            // Another headstart than this one, such as a newer one: what it starts it sees to itself.
+            return Answer::LeaveTree;
+        }
+        let Some(Whose { key, uid, program }) = self.whose(start) else {
+            return Answer::Leave;
+        };
+        let began = instant_of(start.time_ns);
+        let held = self.was_held(start.pid, &key, began);
+        let Some(mut active) = held.or_else(|| self.decide(key, uid, began)) else {
+            self.ignore(program, WARM);
+            return Answer::Leave;
+        };
+        active.program = program;
+        let answer = Answer::Record {
+            command: active.command(),
+            replayed: active.replaying.is_some(),
+        };
+        self.active.insert(start.number, active);
+        answer
+    }
+
+    /// What is done for a start, begun; `None` if that is nothing.
+    pub(super) fn decide(&mut self, key: Key, uid: u32, origin: Instant) -> Option<Active> {
+        if self.is_under_way(&key) {
+            self.state.count(|counts| counts.running += 1);
+            return None;
+        }
+        let prepared = match self.store.key(&key).exists() {
+            true => self.prepare(&key),
+            false => Prepared::new(Decision::Record),
+        };
+        if let Decision::Bypass(_) = prepared.decision {
+            self.state.count(|counts| counts.bypassed += 1);
+            return None;
+        }
+        let active = self.active_of((key, uid), &prepared, origin, false);
+        self.count(&active);
+        Some(active)
+    }
+
+    /// Whether a start of it has begun, or it runs.
+    pub(super) fn is_under_way(&mut self, key: &Key) -> bool {
+        self.active.values().any(|active| active.key == *key)
+            || self.held.iter().any(|held| held.active.key == *key)
+            || self.running.runs(key)
+    }
+
+    fn count(&self, active: &Active) {
+        self.state.count(|counts| {
+            counts.recorded += 1;
+            counts.replayed += u64::from(active.mode == Mode::Replay);
+            counts.held += u64::from(active.held > Duration::ZERO);
+        });
+    }
+
+    fn active_of(&self, (key, uid): (Key, u32), prepared: &Prepared, origin: Instant, waits: bool) -> Active {
+        let (mode, replaying) = self.begin((&key, uid), prepared, origin, waits);
+        Active {
+            mode,
+            replaying,
+            // What was mapped by now with others stays unknown.
+            exact: prepared.exact.then(|| NoFaultAround::begin(EXACT).ok()).flatten(),
+            ..Active::new(key, uid, prepared, origin)
+        }
+    }
+
+    /// Reads ahead for a start that is not recorded, if it is cold and has a plan.
+    pub(super) fn read_ahead(&mut self, key: Key, uid: u32, origin: Instant) {
+        if self.is_under_way(&key) {
+            self.state.count(|counts| counts.running += 1);
+            return;
+        }
+        let prepared = self.prepare(&key);
+        if let Decision::Bypass(_) = prepared.decision {
+            self.state.count(|counts| counts.bypassed += 1);
+        }
+        let (Mode::Replay, Some(replaying)) = self.begin((&key, uid), &prepared, origin, false) else {
+            return;
+        };
+        self.state.count(|counts| counts.replayed += 1);
+        self.unrecorded = self.unrecorded.wrapping_add(1);
+        let active = Active {
+            replaying: Some(replaying),
+            ..Active::new(key, uid, &prepared, origin)
+        };
+        self.active.insert(self.unrecorded, active);
+    }
+
+    /// The key of a user's start, if something is known of it. What nobody's start has taught, only `headstart run`, serves all: whoever could
+    /// have that run is the administrator.
+    pub(super) fn known_key(&self, key: Key, uid: u32) -> Option<Key> {
+        let for_all = |key: &Key| {
+            let kept = self.store.key(key);
+            key.as_str().starts_with('/') && kept.exists() && kept.users().is_empty()
+        };
+        let theirs = key_of_user(key.clone(), uid).filter(|key| self.store.key(key).exists());
+        let known = theirs.or_else(|| Some(key).filter(for_all))?;
+        self.store.key(&known).is_enabled().then_some(known)
+    }
+
+    /// Begins to read ahead for who is about to start; whether it is to wait.
+    pub(super) fn about_to_start(&mut self, asked: &AboutToStart) -> bool {
+        let origin = Instant::now();
+        let whose = Process::before(asked.pid, &asked.program)
+            .into_iter()
+            .filter_map(|process| Some((key_of_user(process.key()?, process.uid)?, process.uid)));
+        let known = whose.into_iter().find(|(key, _)| self.store.key(key).exists());
+        let Some((key, uid)) = known.filter(|(key, _)| !self.is_under_way(key)) else {
+            return false;
+        };
+        let prepared = self.prepare(&key);
+        let is_one_head = |plan: &PlanFile| waits_on_one_head(&self.store, plan);
+        if prepared.decision != Decision::Replay || !prepared.plan.as_ref().is_some_and(is_one_head) {
+            return false;
+        }
+        let active = self.active_of((key, uid), &prepared, origin, true);
+        if !active.replays_before_it() {
+            return false;
+        }
+        self.held.push(Held {
+            pid: asked.pid,
+            since: origin,
+            waits: Some(asked.id),
+            active,
+        });
+        true
+    }
+
+    /// The start that this process was held for, begun now.
+    fn was_held(&mut self, pid: u32, key: &Key, began: Instant) -> Option<Active> {
+        let is_it = |held: &Held| held.pid == pid && held.active.key == *key;
+        let at = self.held.iter().position(is_it)?;
+        let held = self.held.swap_remove(at);
+        let active = Active {
+            held: began.saturating_duration_since(held.since),
+            ..held.active
+        };
+        self.count(&active);
+        Some(active)
+    }
+
+    /// Whose start it is; `None` if nothing is to be done for it.
+    fn whose(&mut self, start: &Noticed) -> Option<Whose> {
+        let Some(path) = &start.path else {
+            // On a file system that this process does not see.
+            self.ignore(Some(start.program), IGNORED);
+            return None;
+        };
+        let Some(process) = Process::of(start.pid, path) else {
+            // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
+            self.ignore(Some(start.program), GONE);
+            return None;
+        };
+        let key = process.key();
+        let mut program = Some(start.program);
+        if start.program == start.executable && !key.as_ref().is_some_and(|key| process.is_plain(key)) {
+            self.standings.push((start.executable, Standing::ByArguments));
+            // What this execution is given to do the kernel has not told.
+            program = None;
+        }
+        let Some(key) = key.filter(|key| self.store.key(key).is_enabled()) else {
+            self.ignore(program, IGNORED);
+            return None;
+        };
+        let uid = process.uid;
+        let key = key_of_user(key, uid)?;
+        Some(Whose { key, uid, program })
+    }
+
+    pub(super) fn prepare(&self, key: &Key) -> Prepared {
+        let prepared = prepare(&Purpose::Loop {
+            store: self.store.clone(),
+            key: key.clone(),
+            control_every: self.control_every,
+        });
+        for line in &prepared.lines {
+            log(&format!("{key}: {line}"));
+        }
+        prepared
+    }
+
+    /// Begins the replay, if that was decided, for a start that waits for it or one that is under way.
+    fn begin(
+        &self,
+        (key, uid): (&Key, u32),
+        prepared: &Prepared,
+        origin: Instant,
+        waits: bool,
+    ) -> (Mode, Option<(Replay, PlanFile)>) {
+        let (Decision::Replay, Some(plan)) = (&prepared.decision, &prepared.plan) else {
+            return (prepared.decision.mode(), None);
+        };
+        let held = self.held.iter().map(|held| &held.active);
+        let all = self.active.values().chain(held);
+        let replays: Vec<&Active> = all.filter(|active| active.replays()).collect();
+        let theirs = replays.iter().filter(|active| active.uid == uid).count();
+        if replays.len() >= REPLAYS || uid != 0 && theirs >= REPLAYS_OF_A_USER {
+            return (Mode::Control, None);
+        }
+        // Its threads come before others until they have begun to read.
+        let options = headstart_replay::Options {
+            reader: reader_of(key, uid),
+            beside: !waits,
+            ..headstart_replay::Options::new(origin)
+        };
+        match Replay::start(PlanFile(plan.0.clone()), options) {
+            Ok(replay) => (Mode::Replay, Some((replay, PlanFile(plan.0.clone())))),
+            Err(error) => {
+                log(&format!("{key}: not replaying: {error}"));
+                (Mode::Record, None)
+            }
+        }
+    }
+
+    pub(super) fn ignore(&mut self, program: Option<Program>, how_long: Duration) {
+        let until = monotonic_ns().saturating_add(how_long.as_nanos() as u64);
+        let standing = |program| (program, Standing::IgnoredUntil(until));
+        self.standings.extend(program.map(standing));
+    }
+}
+
+impl Active {
+    /// Without a replay.
+    fn new(key: Key, uid: u32, prepared: &Prepared, origin: Instant) -> Active {
+        Active {
+            key,
+            uid,
+            program: None,
+            operation: None,
+            mode: prepared.decision.mode(),
+            resident: prepared.resident,
+            warm: prepared.warm,
+            replaying: None,
+            origin_unix_ns: now_unix_ns().saturating_sub(origin.elapsed().as_nanos() as u64),
+            exact: None,
+            held: Duration::ZERO,
+        }
+    }
+
+    /// What the trace calls the command: arguments may hold secrets, and the key tells what of them matters.
+    pub(super) fn command(&self) -> Vec<String> {
+        vec![self.key.to_string()]
+    }
+
+    /// Whether it is still too soon to begin.
+    pub(super) fn replays_before_it(&self) -> bool {
+        self.replaying
+            .as_ref()
+            .is_some_and(|(replay, _)| replay.barrier_up())
+    }
+
+    pub(super) fn replays(&self) -> bool {
+        self.replaying
+            .as_ref()
+            .is_some_and(|(replay, _)| !replay.is_finished())
+    }
+}
+
+/// The least user id that is a person's, and not the system's (decision 9).
+const ORDINARY_USERS: u32 = 1000;
+
+/// The key of a user's starts. What root's starts read is read ahead for root alone, and what a user's read for that user: so nobody
+/// has a file read that is another's. A service of the system's is the same whoever it runs as; but an ordinary user's process may have
+/// got into its control group, as a job of cron's has, and may have process 1 for a parent.
+fn key_of_user(key: Key, uid: u32) -> Option<Key> {
+    if uid == 0 || !key.as_str().starts_with('/') && uid < ORDINARY_USERS {
+        return Some(key);
+    }
+    Key::new(format!("{key} of user {uid}")).ok()
+}
+
+/// Who has to be allowed to read what is read ahead for a start: its user, unless all that its key's starts read is the system's.
+fn reader_of(key: &Key, uid: u32) -> Option<u32> {
+    let is_theirs = || key.as_str().ends_with(&format!(" of user {uid}"));
+    (uid != 0 && (key.as_str().starts_with('/') || is_theirs())).then_some(uid)
+}
+
+/// Now, nanoseconds of CLOCK_MONOTONIC.
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    (now.tv_sec as u64)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec as u64)
+}
+
+/// A time of CLOCK_MONOTONIC that has just passed.
+fn instant_of(time_ns: u64) -> Instant {
+    let ago = Duration::from_nanos(monotonic_ns().saturating_sub(time_ns));
+    let now = Instant::now();
+    now.checked_sub(ago).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_users_starts_are_that_users_and_read_what_that_user_may() {
+        let of = |text: &str, uid| key_of_user(Key::new(text).unwrap(), uid).unwrap();
+        for (text, uid, key, reader) in [
+            ("/usr/bin/x", 0, "/usr/bin/x", None),
+            ("/usr/bin/x", 1000, "/usr/bin/x of user 1000", Some(1000)),
+            ("/usr/bin/x", 33, "/usr/bin/x of user 33", Some(33)),
+            ("postgresql.service", 110, "postgresql.service", None),
+            // A job that cron has started, and left behind.
+            ("cron.service", 1000, "cron.service of user 1000", Some(1000)),
+        ] {
+            let found = of(text, uid);
+            assert_eq!((found.as_str(), reader_of(&found, uid)), (key, reader));
+        }
+        // What an administrator has learned for all.
+        let found = Key::new("/usr/bin/x").unwrap();
+        assert_eq!(reader_of(&found, 1000), Some(1000));
+        let operation = crate::key::of_operation(1000, "load").unwrap();
+        assert_eq!(reader_of(&operation, 1000), Some(1000));
+    }
+}
