@@ -277,6 +277,38 @@ fn a_daemon_that_is_stopped_delays_no_execution() {
 }
 
 #[test]
+fn a_machine_that_stood_still_amid_a_start_goes_on_where_it_was() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one"]);
+    let one = key(&fs, "one");
+    let daemon = Daemon::start(&case);
+    start_until_kept(&case, &fs, "one");
+    for turn in 0..rounds(2, 20) {
+        evict(&files(&fs, "one"));
+        let mut command = command(&fs, "one");
+        let before = finished(&case, &one);
+        let mut child = command.arg("-").stdin(Stdio::piped()).spawn().unwrap();
+        // As a virtual machine is suspended: all of them at once, wherever they are. The clock goes on without them.
+        std::thread::sleep(Duration::from_millis(turn * 5));
+        let both = [daemon.child.id(), child.id()];
+        both.iter().for_each(|pid| signal(*pid, 19));
+        std::thread::sleep(Duration::from_secs(3));
+        both.iter().for_each(|pid| signal(*pid, 18));
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+        is_whole(&case);
+        // It may have looked as if it had fallen quiet.
+        eventually("the start is finished", || finished(&case, &one) > before);
+    }
+    assert_eq!(start_until_kept(&case, &fs, "one").mode, Mode::Replay);
+    daemon.stop();
+    nothing_half_written(&case, &one);
+}
+
+#[test]
 fn without_the_right_to_it_says_why_in_one_line() {
     if !is_root() {
         return;

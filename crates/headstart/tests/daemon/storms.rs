@@ -9,6 +9,7 @@ use serde_json::json;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -68,42 +69,91 @@ fn a_storm_of_executions_leaves_it_as_it_was() {
     daemon.stop();
 }
 
-/// A program that ends at once, and is as small as one can be, so that little but executions takes time.
-fn tiny(path: &Path) {
-    // exit(0) for x86-64, behind the headers of an executable of one segment.
-    #[cfg(target_arch = "x86_64")]
-    {
-        let code = [0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
-        let (base, headers) = (0x40_0000u64, 120u64);
-        let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
-        elf.resize(16, 0);
-        let words: [&[u8]; 8] = [
-            &2u16.to_le_bytes(),
-            &62u16.to_le_bytes(),
-            &1u32.to_le_bytes(),
-            &(base + headers).to_le_bytes(),
-            &64u64.to_le_bytes(),
-            &[0; 12],
-            &[64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0],
-            &[1, 0, 0, 0, 5, 0, 0, 0],
-        ];
-        elf.extend(words.concat());
-        for word in [
-            0,
-            base,
-            base,
-            headers + code.len() as u64,
-            headers + code.len() as u64,
-            4096,
-        ] {
-            elf.extend(word.to_le_bytes());
-        }
-        elf.extend(code);
-        fs::write(path, elf).unwrap();
-        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+/// A program as small as one can be, so that little but executions takes time: these instructions of x86-64, behind the headers of an
+/// executable of one segment.
+#[cfg(target_arch = "x86_64")]
+fn assembled(path: &Path, code: &[u8]) {
+    let (base, headers) = (0x40_0000u64, 120u64);
+    let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+    elf.resize(16, 0);
+    let words: [&[u8]; 8] = [
+        &2u16.to_le_bytes(),
+        &62u16.to_le_bytes(),
+        &1u32.to_le_bytes(),
+        &(base + headers).to_le_bytes(),
+        &64u64.to_le_bytes(),
+        &[0; 12],
+        &[64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+        &[1, 0, 0, 0, 5, 0, 0, 0],
+    ];
+    elf.extend(words.concat());
+    let size = headers + code.len() as u64;
+    for word in [0, base, base, size, size, 4096] {
+        elf.extend(word.to_le_bytes());
     }
+    elf.extend(code);
+    fs::write(path, elf).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A program that ends at once.
+fn tiny(path: &Path) {
+    #[cfg(target_arch = "x86_64")]
+    assembled(path, &[0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05]); // exit(0)
     #[cfg(not(target_arch = "x86_64"))]
     fs::copy("/bin/true", path).unwrap();
+}
+
+/// What [`Chain`] executes with one argument of two bytes.
+const CHAINED: u64 = 254 * 254;
+
+/// A process that executes itself over and over, without a fork between, [`CHAINED`] times: so many in a second nobody else manages.
+struct Chain(Child);
+
+impl Chain {
+    fn begin(program: &Path) -> Chain {
+        #[cfg(target_arch = "x86_64")]
+        assembled(
+            program,
+            &[
+                0x48, 0x8b, 0x4c, 0x24, 0x10, // rcx = argv[1], whose bytes count down to 1
+                0xfe, 0x09, 0x80, 0x39, 0x01, 0x75,
+                0x0c, // its first; until that is 1, on to the execution
+                0xc6, 0x01, 0xff, 0xfe, 0x49, 0x01, // it begins anew, and the second counts
+                0x80, 0x79, 0x01, 0x01, 0x74, 0x13, // until that is 1, too
+                0x48, 0x8b, 0x7c, 0x24, 0x08, // argv[0]
+                0x48, 0x8d, 0x74, 0x24, 0x08, 0x31, 0xd2, // argv, and no environment
+                0xb8, 59, 0, 0, 0, 0x0f, 0x05, // execve
+                0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05, // exit(0)
+            ],
+        );
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let text = format!("#!/bin/sh\n[ $1 -gt {CHAINED} ] || exec \"$0\" $(($1 + 1))\n");
+            fs::write(program, text).unwrap();
+            fs::set_permissions(program, Permissions::from_mode(0o755)).unwrap();
+        }
+        let mut command = Command::new(program);
+        #[cfg(target_arch = "x86_64")]
+        command.arg(std::ffi::OsStr::from_bytes(b"\xff\xff"));
+        #[cfg(not(target_arch = "x86_64"))]
+        command.arg("1");
+        Chain(command.spawn().unwrap())
+    }
+
+    /// Whether it has come to its end, which must be a good one.
+    fn is_over(&mut self) -> bool {
+        let status = self.0.try_wait().unwrap();
+        assert!(status.is_none_or(|status| status.success()), "{status:?}");
+        status.is_some()
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Executes these by turns from four threads, each of which pauses so long after each, until it is ended.
@@ -224,16 +274,33 @@ fn a_storm_beside_a_fork_bomb_and_thousands_of_keys_is_lived_through() {
     fuse.arg(&group.0).arg(&bomb);
     let storm = Storm::begin(&all, Duration::ZERO);
     run(fuse);
-    let until = Instant::now() + Duration::from_secs(rounds(2, 10));
+    let begun = Instant::now();
+    let seconds = rounds(2, 10);
     let mut most = 0;
-    while Instant::now() < until {
-        most = most.max(daemon.memory());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let beside = |begun: Instant, most: &mut u64, goes_on: &mut dyn FnMut() -> bool| {
+        while goes_on() {
+            *most = (*most).max(daemon.memory());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        begun.elapsed().as_secs_f64()
+    };
+    let took = beside(begun, &mut most, &mut || begun.elapsed().as_secs() < seconds);
     drop(group);
     let executions = storm.end();
+    println!("{:.0} executions a second with forks", executions as f64 / took);
+    // Without forks there are more.
+    let begun = Instant::now();
+    for _ in 0..rounds(1, 6) {
+        let mut chains = [0, 1].map(|n| Chain::begin(&case.path(&format!("chain-{n}"))));
+        beside(begun, &mut most, &mut || !chains.iter_mut().all(Chain::is_over));
+    }
+    let executions = rounds(1, 6) * 2 * CHAINED;
+    let took = begun.elapsed().as_secs_f64();
+    println!(
+        "{:.0} a second without, for {took:.1} s; at most {most} KiB",
+        executions as f64 / took
+    );
     assert!(most < 64 << 10, "{most} KiB");
-    println!("{executions} executions, and at most {most} KiB");
     // All programs are listed, page by page, and slots are there again.
     let (mut listed, mut after) = (0, json!(null));
     loop {

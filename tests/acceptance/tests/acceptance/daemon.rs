@@ -17,7 +17,7 @@ const UNITS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Starts a program three times, cold each time, and tells on the console what came of it. The daemon finishes a start some seconds after its end.
+/// Starts a program three times, cold each time, the clock put back two years before the second and on by one before the third, and tells on the console what came of it. The daemon finishes a start some seconds after its end.
 const USED: &str = r#"[Unit]
 After=headstartd.service
 Before=multi-user.target
@@ -25,7 +25,7 @@ Before=multi-user.target
 Type=oneshot
 StandardOutput=file:/dev/console
 StandardError=file:/dev/console
-ExecStart=/bin/sh -c "for n in 1 2 3; do sync; echo 3 >/proc/sys/vm/drop_caches; systemd-analyze calendar daily >/dev/null; sleep 8; done; \
+ExecStart=/bin/sh -c "for n in 1 2 3; do [ $$n = 1 ] || date -s \"$$((3 * n - 8)) year\"; sync; echo 3 >/proc/sys/vm/drop_caches; systemd-analyze calendar daily >/dev/null; sleep 8; done; \
   headstart apps show /usr/bin/systemd-analyze | sed 's/^/app: /'; \
   varlinkctl call /run/headstart.socket org.varlink.service.GetInfo {} | sed 's/^/varlink: /'; \
   systemctl show headstartd -p ActiveState,NRestarts,Result | sed 's/^/unit: /'; \
@@ -68,11 +68,11 @@ fn the_units_learn_and_read_ahead_in_a_virtual_machine() -> Result<()> {
         line.split_once(" with a replay")
             .and_then(|(before, _)| before.rsplit(' ').next())
             .and_then(|number| number.parse::<u64>().ok())
-            .is_some_and(|number| number > 0)
+            .is_some_and(|number| number > 1)
     });
     ensure!(
         replays,
-        "a start of a known program is read ahead: {:?}",
+        "the second and third start are read ahead for, whatever the clock says: {:?}",
         told("app: ")
     );
     Ok(())
