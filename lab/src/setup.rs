@@ -193,6 +193,10 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("layout", include_str!("../setups/layout.toml")),
     ("daemon", include_str!("../setups/daemon.toml")),
     ("daemon-hold", include_str!("../setups/daemon-hold.toml")),
+    (
+        "daemon-no-pagein",
+        include_str!("../setups/daemon-no-pagein.toml"),
+    ),
     ("before", include_str!("../setups/before.toml")),
     ("replay-first", include_str!("../setups/replay-first.toml")),
     ("list", include_str!("../setups/list.toml")),
