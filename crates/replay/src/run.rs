@@ -16,6 +16,7 @@ use headstart_model::plan::{Plan, PlanFile, RequestKind};
 use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::MountTable;
 use headstart_system::path_resolver::PathResolver;
+use headstart_system::priority;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -303,10 +304,14 @@ fn serve_passes(
     // Nor does it before its first request is over where the start is under way already: on busy processors each turn that it waited for would be
     // some milliseconds. The threads that help it give way from their beginning.
     let this = std::thread::current().id();
-    let behind = AtomicBool::new(until > 0);
+    let behind = AtomicBool::new(false);
     let ahead = |over: usize| {
         if over > 0 && std::thread::current().id() == this && !behind.swap(true, Ordering::Relaxed) {
-            stand_back();
+            match until {
+                0 => stand_back(),
+                // What lasts for seconds is not to come before everybody.
+                _ => drop(priority::as_others()),
+            }
         }
     };
     let begun = |queue: &Queue, over: usize| {

@@ -28,5 +28,6 @@ pub fn together(threads: u64, work: impl Fn() + Sync) {
 /// The calling thread gives way to others; without permission it does not.
 pub fn stand_back() {
     let _ = priority::set_io(priority::Priority::BestEffortLow);
+    let _ = priority::as_others();
     let _ = priority::set_nice(NICE);
 }

@@ -3,6 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::io;
+use std::time::Duration;
 
 /// Memory of a process that records, learns or plans, bytes. The largest trace, profile and plan that their formats allow
 /// are read and made within it; with what the kernel keeps for a recording (ring, maps) it stays below 256 MiB.
@@ -22,6 +23,16 @@ pub fn bound_memory(bytes: u64) -> io::Result<()> {
         maximum: lower(now.maximum),
     };
     Ok(setrlimit(Resource::Data, bound)?)
+}
+
+/// A thread that comes before others ([`crate::priority::before_others`]) and has computed for so long without waiting for anything ends its process.
+pub fn bound_time_before_others(time: Duration) -> io::Result<()> {
+    let most = u64::try_from(time.as_micros()).ok();
+    let bound = Rlimit {
+        current: most,
+        maximum: most,
+    };
+    Ok(setrlimit(Resource::Rttime, bound)?)
 }
 
 /// Gives up CAP_SYS_ADMIN, if this thread has it, and for the threads that it makes: a process that has done what needs it.

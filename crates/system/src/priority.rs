@@ -39,6 +39,19 @@ pub fn nice() -> io::Result<i32> {
     Ok(rustix::process::getpriority_process(None)?)
 }
 
+/// The calling thread, and the threads and processes that it makes, come before all that are as others (SCHED_RR of sched(7), at the lowest of its
+/// priorities): as soon as there is something to do for them, whoever computes. Needs CAP_SYS_NICE or RLIMIT_RTPRIO.
+///
+/// Of a nice value a thread has its share, but no turn at once: the kernel lets another go on until the next tick, up to 10 ms.
+pub fn before_others() -> io::Result<()> {
+    crate::sys::sched_setscheduler(libc::SCHED_RR, 1)
+}
+
+/// The calling thread is as others again, with its nice value.
+pub fn as_others() -> io::Result<()> {
+    crate::sys::sched_setscheduler(libc::SCHED_OTHER, 0)
+}
+
 /// Sets the nice value of all threads that this process has; what cannot be set stays.
 pub fn set_nice_of_all_threads(nice: i32) {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
@@ -71,6 +84,26 @@ mod tests {
         .unwrap();
         assert_eq!(io_priority().unwrap(), before);
         assert_ne!(rustix::process::getpriority_process(None).unwrap(), 19);
+    }
+
+    #[test]
+    fn a_thread_comes_before_others_and_is_as_they_are_again() {
+        // Its policy, the 41st field of proc_pid_stat(5): 0 is that of others, 2 SCHED_RR.
+        let policy = || {
+            let line = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            let fields = line.rsplit_once(')').unwrap().1;
+            fields.split_ascii_whitespace().nth(41 - 3).unwrap().to_owned()
+        };
+        let seen = std::thread::spawn(move || {
+            before_others()?;
+            let (before, inherits) = (policy(), std::thread::spawn(policy).join().unwrap());
+            as_others()?;
+            Ok::<_, io::Error>((before, inherits, policy()))
+        });
+        match seen.join().unwrap() {
+            Ok((before, inherits, after)) => assert_eq!([&*before, &*inherits, &*after], ["2", "2", "0"]),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}"),
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The system calls that no crate wraps: ioctls, mincore, cachestat, ioprio_set.
+//! The system calls that no crate wraps: ioctls, mincore, cachestat, ioprio_set, sched_setscheduler.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -289,6 +289,15 @@ pub fn ioprio_get() -> io::Result<(i32, i32)> {
     // SAFETY: no pointer is passed.
     let value = check(unsafe { libc::syscall(libc::SYS_ioprio_get, 1, 0) })?;
     Ok(((value >> 13) as i32, (value & 0x1fff) as i32))
+}
+
+/// sched_setscheduler(2) for the calling thread.
+pub fn sched_setscheduler(policy: i32, priority: i32) -> io::Result<()> {
+    // The kernel's structure; C libraries have others, and some have no such function.
+    let parameter: libc::c_int = priority;
+    // SAFETY: the kernel reads one number; 0 is the calling thread.
+    check(unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameter) })?;
+    Ok(())
 }
 
 /// The error number a system call gives when called with arguments that cannot work: ENOSYS if the kernel lacks it.

@@ -13,6 +13,7 @@
 mod answer;
 mod by_fanotify;
 mod finish;
+mod first;
 mod hold;
 mod judge;
 mod notify;
@@ -27,11 +28,11 @@ use answer::Answering;
 use anyhow::{Context as _, Result};
 use by_fanotify::ByFanotify;
 use finish::Finisher;
+use first::First;
 use headstart_record::Watch;
 use headstart_session::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
-use headstart_system::priority::set_nice;
 use hold::Guard;
 use notify::Manager;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -47,7 +48,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The niceness of the thread that answers: before all ordinary processes, which a start waits with.
 const NICE: i32 = -15;
@@ -216,14 +217,12 @@ pub fn run(mut options: Options) -> Result<()> {
             Box::new(noticing)
         }
     };
-    if let Err(error) = set_nice(NICE) {
-        log(&format!("starts are answered no sooner than others run: {error}"));
-    }
+    let mut first = First::begin();
     let manager = Manager::of_environment();
     // What it took to attach.
     give_back_memory();
     manager.ready();
-    let result = answer_until(noticing.as_mut(), &stop, &wake, &manager);
+    let result = answer_until(noticing.as_mut(), &mut first, &stop, &wake, &manager);
     manager.stopping();
     drop(control);
     noticing.end();
@@ -280,6 +279,7 @@ fn rouse(wake: &OwnedFd) {
 
 fn answer_until(
     noticing: &mut dyn Noticing,
+    first: &mut First,
     stop: &AtomicBool,
     wake: &OwnedFd,
     manager: &Manager,
@@ -306,6 +306,7 @@ fn answer_until(
             .min()
             .and_then(|wait: Duration| wait.try_into().ok());
         events.clear();
+        let begun = Instant::now();
         match epoll::wait(
             &waiting,
             rustix::buffer::spare_capacity(&mut events),
@@ -314,6 +315,7 @@ fn answer_until(
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error).context("cannot wait for starts"),
         }
+        first.waited(begun.elapsed());
         let mut counter = [0u8; 8];
         // Whoever woke it has left word in the state; the counter only says so.
         let _ = rustix::io::read(wake, &mut counter);

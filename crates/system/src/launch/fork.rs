@@ -186,6 +186,8 @@ pub(crate) fn fork_for_system_calls(keep: [i32; 2], work: impl FnOnce()) -> io::
         -1 => Err(io::Error::last_os_error()),
         0 => {
             std::mem::forget(deaf);
+            // It has no hurry.
+            let _ = crate::priority::as_others();
             // SAFETY: setsid has no arguments; it cannot fail in a process just forked.
             unsafe { libc::setsid() };
             let [low, high] = [keep[0].min(keep[1]), keep[0].max(keep[1])];

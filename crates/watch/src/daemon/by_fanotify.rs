@@ -357,6 +357,10 @@ mod tests {
             files: vec![(program.dev(), program.ino())],
             before: (false, 0),
         };
+        // Who has started it is told of it before its stack is made.
+        while program_of(one.pid, &one.files).is_some_and(|(_, stack)| stack == 0) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         assert!(matches!(one.look(), Look::Became(true)));
         // As if it had been so when it was looked at first.
         one.before = program_of(one.pid, &one.files).unwrap();
