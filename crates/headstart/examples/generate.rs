@@ -42,6 +42,8 @@ fn main() -> Result<()> {
     for (name, text) in units_of_daemon() {
         write(units.join(name), text.as_bytes())?;
     }
+    let (name, text) = headstart_layout::waiting::UNIT;
+    write(units.join(name), text.as_bytes())?;
     Ok(())
 }
 

@@ -193,3 +193,49 @@ fn it_says_what_it_would_do_and_what_it_did() {
     assert_eq!(unknown.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("\"nobody\" is not known"));
 }
+
+#[test]
+fn a_program_that_runs_as_headstart_itself_is_moved_at_the_shutdown() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new();
+    let at = disk.fs.mount_point();
+    let program = at.join("headstart");
+    let stripped = Command::new("strip")
+        .arg("-o")
+        .arg(&program)
+        .arg(env!("CARGO_BIN_EXE_headstart"))
+        .status();
+    assert!(stripped.unwrap().success());
+    rustix::fs::sync();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command
+            .arg("--state")
+            .arg(disk.state.path())
+            .args(["layout", "apply", "--json"]);
+        let ran = command.args(words).output().unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap_or_default();
+        (json, String::from_utf8(ran.stderr).unwrap())
+    };
+    let place = || headstart_system::extents::extents(File::open(&program).unwrap()).unwrap()[0].physical;
+    let waiting = disk.state.path().join("layout.waiting");
+    let before = place();
+    let (json, told) = run(&["--force"]);
+    assert_eq!(json[0]["files"], FILES, "{json} {told}");
+    let why = "programs that run: moved at the next shutdown";
+    assert_eq!(json[0]["left"][why], 1, "{json}");
+    assert_eq!(place(), before, "it is where it was");
+    assert!(waiting.exists());
+    let (_, told) = run(&["--at-shutdown"]);
+    assert!(told.contains("the machine is not shutting down"), "{told}");
+    let (json, told) = run(&["--at-shutdown", "--force"]);
+    assert_eq!(json[0]["files"], 1, "{json} {told}");
+    assert_eq!(json[0]["left"], serde_json::json!({}), "{json}");
+    assert_ne!(place(), before);
+    assert!(!waiting.exists());
+    let (_, told) = run(&["--at-shutdown", "--force"]);
+    assert!(told.contains("no program waits to be moved"), "{told}");
+    disk.check();
+}

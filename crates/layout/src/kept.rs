@@ -1,7 +1,7 @@
 //! What is known of the last time that files were moved: kept in the state directory, so that [`status`] can tell also of one
 //! that was killed.
 
-use crate::order::Prediction;
+use crate::predict::Prediction;
 use anyhow::{Context, Result};
 use headstart_store::{Store, read_bounded, write_whole};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -9,10 +9,13 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The most bytes of the file that is kept.
 const MOST: u64 = 1 << 20;
+
+/// So many file systems are told of.
+const MOST_KEPT: usize = 100;
 
 /// How far it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +42,9 @@ pub struct Kept {
     pub keys: Vec<String>,
     /// Where the file system is mounted.
     pub mount_point: String,
+    /// Whether it was of programs, at a shutdown; each is told of beside the other.
+    #[serde(default)]
+    pub at_shutdown: bool,
     /// How far it came.
     pub state: State,
     /// What else there is to say of the state.
@@ -53,8 +59,23 @@ pub struct Kept {
     pub bytes: u64,
     /// Bytes that were to be moved.
     pub planned_bytes: u64,
+    /// The first and the last byte of the device between which what was to be moved lay before.
+    #[serde(default)]
+    pub from: Option<[u64; 2]>,
     /// Where the room begins that they were moved to, byte of the device; `None` before it was taken.
     pub to: Option<u64>,
+    /// In how many pieces that room is.
+    #[serde(default)]
+    pub pieces: u64,
+    /// Files that lay in their order already, and stayed.
+    #[serde(default)]
+    pub settled: u64,
+    /// Files that no start wants any more, and that were moved out of the room of an earlier time.
+    #[serde(default)]
+    pub evicted: u64,
+    /// When data was last moved on this file system, nanoseconds since 1970; 0 if it never was.
+    #[serde(default)]
+    pub moved_unix_ns: u64,
     /// What reading took before.
     pub before: Prediction,
     /// What it takes now.
@@ -67,6 +88,8 @@ pub struct Kept {
 pub(crate) struct Turn {
     _lock: OwnedFd,
     path: PathBuf,
+    /// What is kept of file systems, the last time of each.
+    others: Vec<Kept>,
 }
 
 impl Turn {
@@ -75,35 +98,52 @@ impl Turn {
         store.make()?;
         let lock = lock(store)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Turn {
-                _lock: lock,
-                path: path(store),
-            }),
+            Ok(()) => {}
             Err(Errno::WOULDBLOCK) => anyhow::bail!("another headstart is moving files: wait for its end"),
-            Err(error) => Err(error).context("cannot lock layout.lock"),
+            Err(error) => return Err(error).context("cannot lock layout.lock"),
         }
+        let path = path(store);
+        // What cannot be read is written anew.
+        let others = read(&path).unwrap_or_default();
+        Ok(Turn {
+            _lock: lock,
+            path,
+            others,
+        })
     }
 
-    /// Keeps what is known by now.
+    /// When data was last moved on the file system that is mounted there.
+    pub fn moved_unix_ns(&self, mount_point: &str) -> u64 {
+        let there = self.others.iter().filter(|one| one.mount_point == mount_point);
+        there.map(|one| one.moved_unix_ns).max().unwrap_or(0)
+    }
+
+    /// Keeps what is known by now; of other file systems what was known of them.
     pub fn keep(&self, all: &[Kept]) -> Result<()> {
-        Ok(write_whole(&self.path, &serde_json::to_vec(all)?)?)
+        let of = |one: &Kept| (one.mount_point.clone(), one.at_shutdown);
+        let is_new = |one: &&Kept| all.iter().any(|new| of(new) == of(one));
+        let others = self.others.iter().filter(|one| !is_new(one));
+        let most_recent: Vec<&Kept> = all.iter().chain(others).take(MOST_KEPT).collect();
+        Ok(write_whole(&self.path, &serde_json::to_vec(&most_recent)?)?)
     }
 }
 
 /// What was done the last time, one for each file system; empty if nothing ever was.
 pub fn status(store: &Store) -> Result<Vec<Kept>> {
-    let path = path(store);
-    let Some(bytes) = read_bounded(&path, MOST)? else {
-        return Ok(Vec::new());
-    };
-    let mut all: Vec<Kept> = serde_json::from_slice(&bytes)
-        .with_context(|| format!("{} is damaged: remove it", path.display()))?;
+    let mut all = read(&path(store))?;
     let runs = lock(store)
         .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK));
     for one in all.iter_mut().filter(|one| one.state == State::Underway && !runs) {
         one.state = State::Interrupted;
     }
     Ok(all)
+}
+
+fn read(path: &Path) -> Result<Vec<Kept>> {
+    let Some(bytes) = read_bounded(path, MOST)? else {
+        return Ok(Vec::new());
+    };
+    serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged: remove it", path.display()))
 }
 
 fn path(store: &Store) -> PathBuf {

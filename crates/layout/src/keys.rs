@@ -1,52 +1,146 @@
-//! The orders for what is known of some keys.
+//! What is done for some keys: their orders, and moving their files.
 
+use crate::apply::{Bounds, apply};
+use crate::kept::Kept;
 use crate::order::{Order, plan};
+use crate::own;
+use crate::survey::{WAITS, Which, survey};
+use crate::waiting::{self, Waiting};
 use anyhow::{Result, bail};
 use headstart_model::machine::Machine;
 use headstart_model::profile::Entry;
 use headstart_model::{FilePath, Profile};
 use headstart_session::keys::known;
 use headstart_session::machine::{Costs, Measure, snapshot};
+use headstart_session::plan_again;
 use headstart_store::{KeyDir, Store};
+use headstart_system::mounts::MountTable;
+use headstart_system::own_program;
 use std::collections::BTreeMap;
 
 /// What is kept of these keys; of all, if none is named.
-pub fn named(names: &[String], store: &Store) -> Result<Vec<KeyDir>> {
+fn named(names: &[String], store: &Store) -> Result<Vec<KeyDir>> {
     match names {
         [] => Ok(store.keys()?.iter().map(|key| store.key(key)).collect()),
         names => names.iter().map(|name| known(name, store)).collect(),
     }
 }
 
-/// The orders for these keys, and the machine that they are of.
-pub fn orders(store: &Store, keys: &[KeyDir], tell: &mut dyn FnMut(String)) -> Result<(Machine, Vec<Order>)> {
+/// The orders for these keys as files are now, and the machine that they are of. Nothing is moved.
+pub fn orders(
+    names: &[String],
+    store: &Store,
+    tell: &mut dyn FnMut(String),
+) -> Result<(Machine, Vec<Order>)> {
+    let (machine, mut orders) = planned(&named(names, store)?, store, tell)?;
+    let mounts = MountTable::read()?;
+    for order in &mut orders {
+        let before = order.clone();
+        if let Err(why) = survey(order, &machine, &mounts, Which::Others, false) {
+            *order = before;
+            order.declined.get_or_insert(why);
+        }
+    }
+    Ok((machine, orders))
+}
+
+/// Moves the files of these keys, and plans them anew. Programs that have to wait for a shutdown are remembered for it.
+pub fn apply_to(
+    names: &[String],
+    store: &Store,
+    mut bounds: Bounds,
+    tell: &mut dyn FnMut(String),
+    progress: &mut dyn FnMut(&Kept),
+) -> Result<Vec<Kept>> {
+    let mut names = names.to_vec();
+    let system = waiting::system();
+    if !bounds.force && matches!(&*system, "initializing" | "starting") {
+        bail!(
+            "the machine is still starting: nothing is moved before it is up (--force does it all the same)"
+        );
+    }
+    if bounds.at_shutdown {
+        if !bounds.force && system != "stopping" {
+            bail!(
+                "the machine is not shutting down: programs that run are not moved now (--force does it all the same)"
+            );
+        }
+        if names.is_empty() {
+            let Some(waiting) = waiting::waiting(store)? else {
+                bail!("no program waits to be moved");
+            };
+            names = waiting.keys;
+            bounds.force |= waiting.force;
+        }
+        // headstart is to be moved, too, and what runs cannot be.
+        own_program::run_from_memory();
+    }
+    let keys = named(&names, store)?;
+    let (machine, orders) = planned(&keys, store, tell)?;
+    let moved = apply(orders, &machine, &keys, store, bounds, progress)?;
+    if bounds.at_shutdown {
+        waiting::done(store, &moved)?;
+    } else if moved.iter().any(|kept| kept.left.contains_key(WAITS)) {
+        let waiting = Waiting {
+            keys: names,
+            force: bounds.force,
+        };
+        waiting::remember(store, &waiting, tell)?;
+    }
+    if moved.iter().any(|kept| kept.files > 0) {
+        for key in &keys {
+            plan_again(store, key, tell)?;
+        }
+    }
+    Ok(moved)
+}
+
+fn planned(keys: &[KeyDir], store: &Store, tell: &mut dyn FnMut(String)) -> Result<(Machine, Vec<Order>)> {
     let mut profiles = Vec::new();
     for key in keys {
         profiles.extend(key.profile().or_tell(&mut *tell));
     }
-    let Some(all) = together(&profiles) else {
+    let Some(first) = profiles.first() else {
         bail!("nothing was learned yet of what is to be moved: `headstart status` lists what was");
     };
+    let own = own::profile(keys, first.page_size);
+    let of_ours = |path: &FilePath| {
+        own.iter()
+            .flat_map(|own| &own.entries)
+            .any(|entry| entry.path == *path)
+    };
+    profiles.splice(0..0, own.clone());
+    let all = together(&profiles)?;
     let costs = Costs {
         store,
         class: None,
         measure: Measure::Unknown,
     };
     let machine = snapshot(&all, &costs, tell)?;
-    let orders = plan(&profiles, &machine);
+    let mut orders = plan(&profiles, &machine);
+    // Where there is nothing but headstart's own files, nothing is read ahead.
+    orders.retain(|order| order.items.iter().any(|item| !of_ours(&item.facts.path)));
     Ok((machine, orders))
 }
 
 /// One profile that names all files of all.
-fn together(profiles: &[Profile]) -> Option<Profile> {
+fn together(profiles: &[Profile]) -> Result<Profile> {
+    let Some(mut all) = profiles.first().cloned() else {
+        bail!("there is no profile");
+    };
     let mut entries = BTreeMap::<&FilePath, Entry>::new();
-    let mut all = profiles.first()?.clone();
-    for entry in profiles.iter().flat_map(|profile| &profile.entries) {
-        let known = entries.entry(&entry.path).or_insert_with(|| entry.clone());
-        if known.ranges.is_empty() {
-            *known = entry.clone();
+    for profile in profiles {
+        let threshold = profile.policy.threshold();
+        for entry in profile.entries.iter().filter(|entry| entry.weight >= threshold) {
+            let known = entries.entry(&entry.path).or_insert_with(|| entry.clone());
+            // Each profile has its own threshold; here all that is needed has the weight of what always is.
+            known.weight = 1.0;
+            if !entry.pages(threshold).is_empty() {
+                known.ranges.clone_from(&entry.ranges);
+                known.ranges.iter_mut().for_each(|range| range.weight = 1.0);
+            }
         }
     }
     all.entries = entries.into_values().collect();
-    Some(all)
+    Ok(all)
 }

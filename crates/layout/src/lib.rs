@@ -6,14 +6,27 @@
 //! other. Elsewhere nothing is moved.
 
 mod apply;
+mod evict;
 mod kept;
 mod keys;
 mod moves;
 mod order;
+mod own;
+mod pace;
+mod placed;
+mod predict;
+mod room;
+mod settle;
 mod show;
+mod survey;
+#[cfg(test)]
+mod testing;
+pub mod waiting;
+mod work;
 
 pub use apply::{Bounds, apply};
 pub use kept::{Kept, State, status};
-pub use keys::{named, orders};
-pub use order::{Item, Order, Prediction, plan};
-pub use show::{items_text, kept_text, order_text, underway};
+pub use keys::{apply_to, orders};
+pub use order::{Item, Order, plan};
+pub use predict::Prediction;
+pub use show::{ABOUT, items_text, kept_text, order_text, underway};

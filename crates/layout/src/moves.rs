@@ -1,13 +1,19 @@
 //! Which bytes of a file move where: pieces that lie in one piece before and after, for the kernel moves one extent a call.
 
-use headstart_model::PageRange;
+use crate::room::Piece;
 use headstart_model::machine::Extent;
+use headstart_model::{PageRange, PageSet};
+
+/// No more is moved by one call: who executes the file, or writes it, waits for its end.
+const MOST_AT_ONCE: u64 = 4 << 20;
 
 /// One extent, or the part of it that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     /// Offset in the file.
     pub start: u64,
+    /// Which donor takes it.
+    pub donor: usize,
     /// Offset in the donor.
     pub to: u64,
     /// Bytes.
@@ -30,19 +36,10 @@ impl Move {
     }
 }
 
-/// The moves of a file's `ranges` to the donor's offset `from` and after it, by the extents of a file of `size` bytes and those of the donor,
-/// its `room`. A page that lies in two extents stays, as do holes; what is behind them keeps its place in the order.
-pub(crate) fn moves(
-    ranges: &[PageRange],
-    size: u64,
-    extents: &[Extent],
-    room: &[Extent],
-    from: u64,
-    page: u64,
-) -> Vec<Move> {
+/// What of these ranges of a file of `size` bytes can be moved, by its extents: not the holes, and no page that lies in two of them.
+pub(crate) fn movable(ranges: &[PageRange], size: u64, extents: &[Extent], page: u64) -> Vec<PageRange> {
     let end_of_file = size.next_multiple_of(page);
-    let mut moves = Vec::new();
-    let mut base = from;
+    let mut parts = Vec::new();
     for range in ranges {
         for extent in extents {
             let extent_end = extent.logical.saturating_add(extent.length);
@@ -52,30 +49,41 @@ pub(crate) fn moves(
             } else {
                 extent_end / page * page
             };
-            let part = PageRange {
-                start: range.start.max(extent.logical.next_multiple_of(page)),
-                end: range.end.min(end),
-            };
-            if part.start >= part.end {
+            let start = range.start.max(extent.logical.next_multiple_of(page));
+            let end = range.end.min(end);
+            if start < end {
+                parts.push(PageRange { start, end });
+            }
+        }
+    }
+    parts.into_iter().collect::<PageSet>().ranges().to_vec()
+}
+
+/// The moves of a file's `ranges`, which are [`movable`], by its extents, to the room from the order's offset `from` on.
+pub(crate) fn moves(ranges: &[PageRange], extents: &[Extent], room: &[Piece], from: u64) -> Vec<Move> {
+    let mut moves = Vec::new();
+    let mut base = from;
+    for range in ranges {
+        for extent in extents {
+            let extent_end = extent.logical.saturating_add(extent.length);
+            let (start, end) = (range.start.max(extent.logical), range.end.min(extent_end));
+            if start >= end {
                 continue;
             }
-            let to = base + (part.start - range.start);
-            for piece in room {
-                let start = to.max(piece.logical);
-                let end = (to + part.pages()).min(piece.logical + piece.length);
-                // Pieces of the room begin and end anywhere in a page where blocks are smaller.
-                let (start, end) = (start.next_multiple_of(page), end / page * page);
-                if start < end {
-                    let in_file = part.start + (start - to);
-                    let length = (end - start).min(extent_end.saturating_sub(in_file));
-                    if length > 0 {
-                        moves.push(Move {
-                            start: in_file,
-                            to: start,
-                            length,
-                            physical: piece.physical + (start - piece.logical),
-                        });
-                    }
+            let (from, to) = (base + (start - range.start), base + (end - range.start));
+            let first = room.partition_point(|piece| piece.end() <= from);
+            for piece in room[first..].iter().take_while(|piece| piece.from < to) {
+                let (mut from, to) = (from.max(piece.from), to.min(piece.end()));
+                while from < to {
+                    let length = (to - from).min(MOST_AT_ONCE);
+                    moves.push(Move {
+                        start: range.start + (from - base),
+                        donor: piece.donor,
+                        to: piece.at + (from - piece.from),
+                        length,
+                        physical: piece.physical + (from - piece.from),
+                    });
+                    from += length;
                 }
             }
         }
@@ -103,82 +111,108 @@ mod tests {
         PageRange { start, end }
     }
 
-    /// Start, offset in the donor, and length of each move, KiB.
-    fn of(ranges: &[PageRange], size: u64, extents: &[Extent], room: &[Extent], from: u64) -> Vec<[u64; 3]> {
-        let moves = moves(ranges, size, extents, room, from, PAGE);
+    /// A piece of the room, KiB: offset in the order, donor, offset in it, byte of the device, length.
+    fn piece([from, donor, at, physical, length]: [u64; 5]) -> Piece {
+        Piece {
+            from: from * K,
+            donor: donor as usize,
+            at: at * K,
+            physical: physical * K,
+            length: length * K,
+        }
+    }
+
+    /// Start, donor, offset in the donor, and length of each move of what can be moved, KiB.
+    fn of(ranges: &[PageRange], size: u64, extents: &[Extent], room: &[Piece], from: u64) -> Vec<[u64; 4]> {
+        let moves = moves(&movable(ranges, size, extents, PAGE), extents, room, from);
         for one in &moves {
-            let piece = room
-                .iter()
-                .find(|piece| piece.logical <= one.to && one.to < piece.logical + piece.length);
+            let piece = room.iter().find(|piece| {
+                piece.donor == one.donor && piece.at <= one.to && one.to < piece.at + piece.length
+            });
             let piece = piece.expect("it goes to where there is room");
-            assert!(one.to + one.length <= piece.logical + piece.length.next_multiple_of(PAGE));
-            assert_eq!(one.physical, piece.physical + (one.to - piece.logical));
+            assert!(one.to + one.length <= piece.at + piece.length);
+            assert_eq!(one.physical, piece.physical + (one.to - piece.at));
         }
         moves
             .iter()
-            .map(|one| [one.start / K, one.to / K, one.length / K])
+            .map(|one| [one.start / K, one.donor as u64, one.to / K, one.length / K])
             .collect()
     }
 
     #[test]
     fn a_file_in_one_piece_is_one_move() {
-        let room = [extent(0, 500 * K, 100 * K)];
+        let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 40 * K)];
-        assert_eq!(of(&[range(0, 40 * K)], 40 * K, &extents, &room, 0), [[0, 0, 40]]);
+        assert_eq!(
+            of(&[range(0, 40 * K)], 40 * K, &extents, &room, 0),
+            [[0, 0, 0, 40]]
+        );
         // Behind what was moved before it.
         assert_eq!(
             of(&[range(0, 40 * K)], 40 * K, &extents, &room, 20 * K),
-            [[0, 20, 40]]
+            [[0, 0, 20, 40]]
         );
         // Some of it, one range behind the other.
         let two = [range(4 * K, 8 * K), range(20 * K, 32 * K)];
         assert_eq!(
             of(&two, 40 * K, &extents, &room, 20 * K),
-            [[4, 20, 4], [20, 24, 12]]
+            [[4, 0, 20, 4], [20, 0, 24, 12]]
         );
     }
 
     #[test]
-    fn what_is_behind_a_hole_keeps_its_place() {
-        let room = [extent(0, 500 * K, 100 * K)];
+    fn a_large_piece_is_several_moves_one_behind_the_other() {
+        let room = [piece([0, 0, 0, 500, 10 << 10])];
+        let extents = [extent(0, 9 * K, 10 << 20)];
+        let all = of(&[range(0, 10 << 20)], 10 << 20, &extents, &room, 0);
+        assert_eq!(
+            all,
+            [[0, 0, 0, 4096], [4096, 0, 4096, 4096], [8192, 0, 8192, 2048]]
+        );
+    }
+
+    #[test]
+    fn a_hole_takes_no_room() {
+        let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 8 * K), extent(16 * K, 60 * K, 8 * K)];
         assert_eq!(
             of(&[range(0, 24 * K)], 24 * K, &extents, &room, 0),
-            [[0, 0, 8], [16, 16, 8]]
+            [[0, 0, 0, 8], [16, 0, 8, 8]]
         );
     }
 
     #[test]
     fn a_page_in_two_extents_stays() {
         // Blocks of 1 KiB: the second page begins in one extent and ends in the next.
-        let room = [extent(0, 500 * K, 100 * K)];
+        let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 5 * K), extent(5 * K, 60 * K, 11 * K)];
         assert_eq!(
             of(&[range(0, 16 * K)], 16 * K, &extents, &room, 0),
-            [[0, 0, 4], [8, 8, 8]]
+            [[0, 0, 0, 4], [8, 0, 4, 8]]
         );
     }
 
     #[test]
-    fn a_page_for_which_the_room_is_in_two_pieces_stays() {
-        let room = [extent(0, 500 * K, 6 * K), extent(6 * K, 700 * K, 50 * K)];
+    fn a_file_goes_on_in_the_next_piece_of_the_room() {
+        let room = [piece([0, 1, 64, 500, 8]), piece([8, 0, 12, 700, 40])];
         let extents = [extent(0, 9 * K, 16 * K)];
         assert_eq!(
             of(&[range(0, 16 * K)], 16 * K, &extents, &room, 0),
-            [[0, 0, 4], [8, 8, 8]]
+            [[0, 1, 64, 8], [8, 0, 12, 8]]
         );
-        // And there is no more than there is.
-        let room = [extent(0, 500 * K, 10 * K)];
-        assert_eq!(of(&[range(0, 16 * K)], 16 * K, &extents, &room, 0), [[0, 0, 8]]);
+        assert_eq!(
+            of(&[range(0, 16 * K)], 16 * K, &extents, &room, 4 * K),
+            [[0, 1, 68, 4], [4, 0, 12, 12]]
+        );
     }
 
     #[test]
     fn the_last_page_moves_with_the_blocks_that_it_has() {
-        let room = [extent(0, 500 * K, 100 * K)];
+        let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 5 * K)];
         assert_eq!(
             of(&[range(0, 8 * K)], 5 * K - 100, &extents, &room, 0),
-            [[0, 0, 5]]
+            [[0, 0, 0, 5]]
         );
     }
 
@@ -186,6 +220,7 @@ mod tests {
     fn as_much_is_done_as_lies_where_it_was_to() {
         let one = Move {
             start: 4 * K,
+            donor: 0,
             to: 0,
             length: 12 * K,
             physical: 500 * K,

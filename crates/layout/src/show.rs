@@ -1,11 +1,29 @@
 //! What is told of an order and of what was done, as text.
 
 use crate::kept::{Kept, State};
-use crate::order::{Order, Prediction, on_device};
+use crate::order::Order;
+use crate::predict::{Prediction, on_device};
 use headstart_model::human::{ago, bytes, duration, printable};
 use headstart_model::machine::Machine;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+
+/// What `headstart layout` does, for its help and its page.
+pub const ABOUT: &str = "\
+Move what starts read together on disk, in the order they read it.
+
+A start takes as long as a disk's head jumps, or elsewhere as its requests take: what lies together is one. What headstart itself reads
+comes first, then what the keys need, in the order in which they are named and of its first use; a file that several need is \
+moved once. Of large files only what is needed is moved.
+
+It is done on a mounted file system while files are in use: their contents stay, and a crash leaves each in its old or in its new place. \
+What was moved is read back and compared. It is done only where the cost model says that it is worth it, and on flash, which \
+wears, once in 30 days at most. It is done at idle priority, and waits while others wait for the device or for memory.
+
+Who executes a program while it is moved waits for that long. Programs that run are moved at the next shutdown, for a few seconds at most: \
+headstart-layout.service does it, which `apply` starts when there are some. Files with several names, encrypted, immutable, or protected ones, swap files, and \
+what is kept inside an inode stay where they are, and are counted by reason. What no key needs any more, and was moved for one, \
+is moved out of the way when the files of all keys are.";
 
 /// What would be moved.
 pub fn order_text(orders: &[Order], machine: &Machine) -> String {
@@ -15,17 +33,22 @@ pub fn order_text(orders: &[Order], machine: &Machine) -> String {
         let at = at.map_or_else(String::new, |device| device.mount_point.to_string());
         let _ = writeln!(
             text,
-            "{}: {} of {} files in the order of their first use",
+            "{}: {} of {} files to be moved, in the order of their first use",
             printable(&at),
             bytes(order.bytes()),
             order.items.len()
         );
         let _ = writeln!(text, "  reading them now  {}", predicted(&order.before));
         let _ = writeln!(text, "  in that order     {}", predicted(&order.after));
+        settled(&mut text, order.settled.len() as u64);
         left(&mut text, &order.left);
         let _ = match &order.declined {
             Some(why) => writeln!(text, "  nothing is moved: {why}"),
-            None => writeln!(text, "  it is worth it: `headstart layout apply` moves them"),
+            None => writeln!(
+                text,
+                "  it is worth it: `headstart layout apply` moves them, which writes {}",
+                bytes(order.bytes())
+            ),
         };
     }
     if orders.is_empty() {
@@ -90,7 +113,12 @@ pub fn kept_text(all: &[Kept], now_unix_ns: u64) -> String {
             .why
             .as_ref()
             .map_or_else(String::new, |why| format!(": {}", printable(why)));
-        let _ = writeln!(text, "{}: {state}{why}", printable(&one.mount_point));
+        let what = if one.at_shutdown {
+            ", programs at the shutdown"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "{}{what}: {state}{why}", printable(&one.mount_point));
         let took = one.ended_unix_ns.saturating_sub(one.began_unix_ns);
         let took = match one.ended_unix_ns {
             0 => String::new(),
@@ -105,15 +133,30 @@ pub fn kept_text(all: &[Kept], now_unix_ns: u64) -> String {
         if one.files > 0 {
             let _ = writeln!(
                 text,
-                "  moved {} of {} in {} files, to byte {} of the device",
+                "  moved {} of {} in {} files, from {} to {} of the device, in {} piece{}",
                 bytes(one.bytes),
                 bytes(one.planned_bytes),
                 one.files,
-                one.to.unwrap_or(0)
+                one.from.map_or_else(String::new, |[first, last]| format!(
+                    "{}…{}",
+                    bytes(first),
+                    bytes(last)
+                )),
+                bytes(one.to.unwrap_or(0)),
+                one.pieces,
+                if one.pieces == 1 { "" } else { "s" },
             );
         }
         let _ = writeln!(text, "  reading before    {}", predicted(&one.before));
         let _ = writeln!(text, "  reading after     {}", predicted(&one.after));
+        settled(&mut text, one.settled);
+        if one.evicted > 0 {
+            let _ = writeln!(
+                text,
+                "  {} files that no start needs any more were moved out of the way",
+                one.evicted
+            );
+        }
         left(&mut text, &one.left);
     }
     if all.is_empty() {
@@ -126,6 +169,12 @@ fn predicted(prediction: &Prediction) -> String {
     let Prediction { jumps, time_ns } = prediction;
     let plural = if *jumps == 1 { "" } else { "s" };
     format!("{} with {jumps} jump{plural} of the head", duration(*time_ns))
+}
+
+fn settled(text: &mut String, files: u64) {
+    if files > 0 {
+        let _ = writeln!(text, "  {files} files lie in that order already, and stay");
+    }
 }
 
 fn left(text: &mut String, left: &BTreeMap<String, u64>) {

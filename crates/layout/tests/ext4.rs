@@ -8,14 +8,14 @@ use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
 use headstart_model::{Key, Profile};
 use headstart_session::machine::{Costs, Measure, snapshot};
 use headstart_store::{KeyDir, Store};
-use headstart_system::ext4::moving::Volume;
 use headstart_system::mounts::MountTable;
+use headstart_system::moving::volume::Volume;
 use headstart_system::testing::{LoopFs, Spec, can_mount};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,15 @@ const PAGE: u64 = 4096;
 const FORCE: Bounds = Bounds {
     force: true,
     rate: None,
+    at_shutdown: false,
 };
+/// As the shutdown does.
+const AT_SHUTDOWN: Bounds = Bounds {
+    at_shutdown: true,
+    ..FORCE
+};
+/// Why a program is not moved.
+const WAITS: &str = "programs that run: moved at the next shutdown";
 
 /// Contents that tell the file and the place in it.
 fn contents(number: u64, bytes: u64) -> Vec<u8> {
@@ -52,8 +60,8 @@ fn path(at: &Path, number: u64) -> PathBuf {
 }
 
 /// Files with room between them.
-fn scatter(at: &Path, gap: u64) -> std::io::Result<()> {
-    for number in 0..FILES {
+fn scatter(at: &Path, numbers: &[u64], gap: u64) -> std::io::Result<()> {
+    for &number in numbers {
         let file = File::create(path(at, number))?;
         let room = File::create(at.join(format!("gap{number}")))?;
         // Allocated at once, in this order. Without extents there is no such call, and nothing is moved there.
@@ -66,7 +74,7 @@ fn scatter(at: &Path, gap: u64) -> std::io::Result<()> {
         file.write_all_at(&contents(number, size(number)), 0)?;
     }
     rustix::fs::sync();
-    for number in 0..FILES {
+    for number in numbers {
         fs::remove_file(at.join(format!("gap{number}")))?;
     }
     Ok(())
@@ -84,7 +92,10 @@ impl Disk {
             ..Spec::new("ext4").mkfs(mkfs)
         };
         Disk {
-            fs: LoopFs::create(&spec, |at| scatter(at, size / 100)).unwrap(),
+            fs: LoopFs::create(&spec, |at| {
+                scatter(at, &(0..FILES).collect::<Vec<_>>(), size / 100)
+            })
+            .unwrap(),
             state: tempfile::tempdir_in("/var/tmp").unwrap(),
         }
     }
@@ -147,7 +158,10 @@ impl Disk {
     }
 
     fn apply(&self, bounds: Bounds) -> Kept {
-        let profile = self.profile();
+        self.apply_for(self.profile(), bounds)
+    }
+
+    fn apply_for(&self, profile: Profile, bounds: Bounds) -> Kept {
         let machine = self.machine(&profile);
         let orders = plan(&[profile], &machine);
         let all = apply(
@@ -159,7 +173,7 @@ impl Disk {
             &mut |_| {},
         )
         .unwrap();
-        assert_eq!(status(&self.store()).unwrap(), all);
+        assert_eq!(status(&self.store()).unwrap()[..1], all);
         let [kept] = <[Kept; 1]>::try_from(all).unwrap();
         kept
     }
@@ -246,25 +260,54 @@ fn what_cannot_be_moved_stays_and_says_why() {
         disk.check();
     }
     let mut disk = Disk::new(&[], 768 << 20);
+    disk.fs.unmount();
+    let tuned = Command::new("tune2fs")
+        .args(["-o", "journal_data"])
+        .arg(disk.fs.image())
+        .status();
+    assert!(tuned.unwrap().success());
+    disk.fs.remount_cold().unwrap();
+    let kept = disk.apply(FORCE);
+    assert_eq!((kept.state, kept.files), (State::Declined, 0), "{kept:?}");
+    assert!(kept.why.as_ref().unwrap().contains("data=journal"), "{kept:?}");
+    disk.check();
+
+    let mut disk = Disk::new(&["-O", "inline_data"], 768 << 20);
+    for number in (0..FILES).step_by(4) {
+        // Room that is allocated beforehand is never in the inode.
+        fs::remove_file(path(&disk.at(), number)).unwrap();
+        fs::write(path(&disk.at(), number), contents(number, size(number))).unwrap();
+    }
+    rustix::fs::sync();
+    let kept = disk.apply(FORCE);
+    // Every fourth has one byte.
+    assert_eq!(
+        kept.left["no data of its own on the device"],
+        FILES / 4,
+        "{kept:?}"
+    );
+    assert_eq!((kept.state, kept.files), (State::Complete, FILES - FILES / 4));
+    disk.check();
+
+    let mut disk = Disk::new(&[], 768 << 20);
     let at = disk.at();
     fs::hard_link(path(&at, 1), at.join("second name")).unwrap();
-    let chattr = |flag: &str| {
-        let done = Command::new("chattr")
-            .arg(flag)
-            .arg(path(&at, 2))
-            .status()
-            .unwrap();
-        assert!(done.success());
+    let chattr = |flag: &str, number: u64| {
+        let done = Command::new("chattr").arg(flag).arg(path(&at, number)).status();
+        assert!(done.unwrap().success());
     };
-    chattr("+i");
+    chattr("+i", 2);
+    chattr("+a", 7);
     // A page that is mapped and one of a program that runs: in use are both, only the second is refused.
     let reader = File::open(path(&at, 3)).unwrap();
     let kept = disk.apply(FORCE);
-    chattr("-i");
+    chattr("-i", 2);
+    chattr("-a", 7);
     assert_eq!(kept.state, State::Complete);
     assert_eq!(kept.left["it has several names"], 1);
     assert_eq!(kept.left["immutable"], 1);
-    assert_eq!(kept.files, FILES - 2);
+    assert_eq!(kept.left["append only"], 1);
+    assert_eq!(kept.files, FILES - 3);
     let mut byte = [0; 8];
     reader.read_exact_at(&mut byte, 0).unwrap();
     assert_eq!(byte, contents(3, 8)[..]);
@@ -274,13 +317,43 @@ fn what_cannot_be_moved_stays_and_says_why() {
 }
 
 #[test]
-fn a_program_that_runs_and_a_file_with_holes_are_stepped_around() {
+fn a_program_that_runs_is_moved_at_the_shutdown() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(&[], 768 << 20);
+    let at = disk.at();
+    let kept_of_five = fs::read(path(&at, 5)).unwrap();
+    fs::copy("/bin/sleep", path(&at, 5)).unwrap();
+    for number in [5, 9, 13] {
+        fs::set_permissions(path(&at, number), Permissions::from_mode(0o755)).unwrap();
+    }
+    let place = |disk: &Disk| disk.places()[(FILES - 1 - 5) as usize];
+    let before = place(&disk);
+    let mut child = Command::new(path(&at, 5)).arg("1000").spawn().unwrap();
+    let kept = disk.apply(FORCE);
+    let late = disk.apply(AT_SHUTDOWN);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(kept.state, State::Complete, "{kept:?}");
+    assert_eq!((kept.left[WAITS], kept.files), (1, FILES - 1), "{kept:?}");
+    assert_eq!((late.left[WAITS], late.files), (1, 0), "{late:?}");
+    assert_eq!(place(&disk), before, "not moved");
+    // When it has ended; the other two have their place.
+    let kept = disk.apply(AT_SHUTDOWN);
+    assert_eq!((kept.state, kept.files), (State::Complete, 1), "{kept:?}");
+    assert!(place(&disk) != before && kept.left.is_empty(), "{kept:?}");
+    fs::write(path(&at, 5), kept_of_five).unwrap();
+    disk.check();
+}
+
+#[test]
+fn the_data_of_a_file_with_holes_is_moved_and_the_holes_stay() {
     if !can_mount() {
         return;
     }
     let disk = Disk::new(&[], 768 << 20);
     let at = disk.at();
-    fs::copy("/bin/sleep", path(&at, 5)).unwrap();
     let sparse = File::create(path(&at, 6)).unwrap();
     let data = contents(6, 8 * PAGE);
     for chunk in [0, 5, 17] {
@@ -288,13 +361,18 @@ fn a_program_that_runs_and_a_file_with_holes_are_stepped_around() {
     }
     sparse.set_len(1 << 22).unwrap();
     sparse.sync_all().unwrap();
-    let mut child = Command::new(path(&at, 5)).arg("1000").spawn().unwrap();
     let kept = disk.apply(FORCE);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert_eq!(kept.state, State::Complete, "{kept:?}");
-    assert_eq!(kept.left["a program that runs"], 1, "{kept:?}");
-    assert_eq!(kept.files, FILES - 1);
+    assert_eq!((kept.state, kept.files), (State::Complete, FILES), "{kept:?}");
+    // The holes take no room: its data is one piece, and in one piece with what is used before it.
+    let extents = headstart_system::extents::extents(&sparse).unwrap();
+    assert_eq!(extents.len(), 3);
+    assert!(
+        extents
+            .windows(2)
+            .all(|two| two[1].physical == two[0].physical + two[0].length)
+    );
+    let before_it = disk.places()[(FILES - 1 - 7) as usize];
+    assert_eq!(extents[0].physical, before_it + size(7).next_multiple_of(PAGE));
     let found = fs::read(path(&at, 6)).unwrap();
     let mut expected = vec![0; 1 << 22];
     for chunk in [0, 5, 17] {
@@ -304,6 +382,92 @@ fn a_program_that_runs_and_a_file_with_holes_are_stepped_around() {
     assert!(found == expected);
     let blocks = fs::metadata(path(&at, 6)).unwrap().blocks();
     assert!(blocks * 512 < 1 << 20, "the holes are holes still: {blocks}");
+}
+
+#[test]
+fn what_lies_in_order_stays_and_what_changed_since_is_moved() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(&[], 768 << 20);
+    assert_eq!(disk.apply(FORCE).files, FILES);
+    // Written anew, as by an upgrade, each far from the others.
+    let changed: Vec<u64> = (0..37).filter(|number| number % 4 == 3).collect();
+    let new = disk.at().join("new");
+    fs::create_dir(&new).unwrap();
+    scatter(&new, &changed, 7 << 20).unwrap();
+    for number in changed {
+        fs::rename(path(&new, number), path(&disk.at(), number)).unwrap();
+    }
+    let before = disk.places();
+    let kept = disk.apply(Bounds::default());
+    assert_eq!(kept.state, State::Complete, "{kept:?}");
+    assert!(kept.settled >= 20 && kept.files >= 9, "{kept:?}");
+    assert_eq!(kept.files + kept.settled, FILES, "{kept:?}");
+    let stayed = before
+        .iter()
+        .zip(disk.places())
+        .filter(|(before, now)| **before == *now);
+    assert_eq!(stayed.count() as u64, kept.settled);
+    assert!(kept.after.time_ns < kept.before.time_ns, "{kept:?}");
+    disk.check();
+}
+
+#[test]
+fn of_room_in_pieces_the_best_is_taken_and_the_rest_given_back() {
+    if !can_mount() {
+        return;
+    }
+    // All is full but for every second one of many small files, and a few that are larger.
+    let mut disk = Disk::new(&[], 256 << 20);
+    let at = disk.at();
+    let mut fillers = Vec::new();
+    for number in 0.. {
+        let bytes = if number % 60 == 59 { 2 << 20 } else { 64 << 10 };
+        let filler = at.join(format!("filler{number}"));
+        let file = File::create(&filler).unwrap();
+        if rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes).is_err() {
+            break;
+        }
+        fillers.push(filler);
+    }
+    for filler in fillers.iter().skip(1).step_by(2) {
+        fs::remove_file(filler).unwrap();
+    }
+    rustix::fs::sync();
+    let free = |disk: &Disk| rustix::fs::statvfs(disk.at()).unwrap().f_bfree;
+    let before = free(&disk);
+    let kept = disk.apply(FORCE);
+    assert_eq!((kept.state, kept.files), (State::Complete, FILES), "{kept:?}");
+    // In holes of 64 KiB it would be more than a hundred.
+    let pieces = kept.planned_bytes.div_ceil(2 << 20) + 2;
+    assert!(kept.pieces <= pieces, "{kept:?}");
+    assert_eq!(free(&disk), before, "nothing is kept");
+    disk.check();
+}
+
+#[test]
+fn what_nobody_needs_any_more_is_moved_out_of_the_way() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(&[], 768 << 20);
+    assert_eq!(disk.apply(FORCE).files, FILES);
+    let before = disk.places();
+    // Every third file is needed no more.
+    let mut profile = disk.profile();
+    profile.entries.retain(|entry| entry.first_use_ns % 3 != 0);
+    let wanted = profile.entries.len() as u64;
+    let kept = disk.apply_for(profile, FORCE);
+    assert_eq!((kept.files, kept.evicted), (wanted, FILES - wanted), "{kept:?}");
+    let (first, last) = (before[0], before[before.len() - 1]);
+    let inside: Vec<u64> = disk
+        .places()
+        .into_iter()
+        .filter(|place| (first..=last).contains(place))
+        .collect();
+    assert_eq!(inside, Vec::<u64>::new(), "the room of the first time is free");
+    disk.check();
 }
 
 #[test]
@@ -416,7 +580,7 @@ fn room_that_is_kept_is_a_file_for_root_alone() {
     }
     let mut disk = Disk::new(&[], 768 << 20);
     let mounts = MountTable::read().unwrap();
-    let volume = Volume::open(&mounts, &disk.at(), &disk.fs.node()).unwrap();
+    let volume = Volume::open(&mounts, &disk.at(), &disk.fs.node(), "ext4").unwrap();
     let donor = volume.donor(1 << 20).unwrap();
     donor.keep(&volume, "rescue").unwrap();
     assert!(donor.keep(&volume, "rescue").is_err(), "nothing is written over");

@@ -4,8 +4,13 @@
 //! for at once they come in one sweep.
 
 use crate::residency;
+use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The device serves no more than this from one call, at least.
 const CHUNK: u64 = 128 << 10;
@@ -16,6 +21,36 @@ const MOST: u64 = 64 << 20;
 /// uses. Waits for nothing but the file's extent map. What cannot be asked for comes as it is needed.
 pub fn read_ahead() {
     let _ = File::open("/proc/self/exe").and_then(|program| ask_for(&program));
+}
+
+/// What `/proc/self/exe` leads to when this program runs from memory.
+const IN_MEMORY: &str = "/memfd:headstart (deleted)";
+
+/// Where this program's file is, also when it runs from memory; `None` if that cannot be told.
+pub fn path() -> Option<PathBuf> {
+    match std::fs::read_link("/proc/self/exe").ok()? {
+        copy if copy == Path::new(IN_MEMORY) => std::env::args_os().next().map(PathBuf::from),
+        file => Some(file),
+    }
+}
+
+/// Goes on from a copy of this program in memory, with the same arguments: its file is executed by nobody then. Returns where that
+/// was done already, or cannot be.
+pub fn run_from_memory() {
+    let program = std::fs::read_link("/proc/self/exe");
+    if let Some(program) = program.ok().filter(|program| program != Path::new(IN_MEMORY)) {
+        let _failed = execute_copy(&program);
+    }
+}
+
+fn execute_copy(program: &Path) -> io::Result<std::convert::Infallible> {
+    let copy = File::from(rustix::fs::memfd_create("headstart", MemfdFlags::CLOEXEC)?);
+    io::copy(&mut File::open("/proc/self/exe")?, &mut &copy)?;
+    // What is open for writing cannot be executed.
+    let executed = File::open(format!("/proc/self/fd/{}", copy.as_raw_fd()))?;
+    drop(copy);
+    let mut command = Command::new(format!("/proc/self/fd/{}", executed.as_raw_fd()));
+    Err(command.arg0(program).args(std::env::args_os().skip(1)).exec())
 }
 
 fn ask_for(program: &File) -> io::Result<()> {

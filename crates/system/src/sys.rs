@@ -1,5 +1,7 @@
 //! The system calls that no crate wraps: ioctls, mincore, cachestat, ioprio_set, sched_setscheduler.
 
+pub mod xfs;
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -209,6 +211,24 @@ pub fn ext4_move_extent(
     // SAFETY: the kernel reads and writes struct move_extent, which `request` is.
     check(unsafe { libc::ioctl(file.as_raw_fd(), EXT4_IOC_MOVE_EXT as _, &raw mut request) }.into())?;
     Ok(request.moved)
+}
+
+/// Whether anybody has a file open besides this descriptor, which is one for reading: else a lease could be had on it.
+pub fn is_open_elsewhere(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    /// `F_SETSIG`, linux/fcntl.h.
+    const F_SETSIG: libc::c_int = 10;
+    let lease = |kind: libc::c_int| {
+        // SAFETY: takes numbers.
+        check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) }.into())
+    };
+    // Should somebody open it in that instant, SIGIO would end this process; this signal does nothing.
+    // SAFETY: takes numbers.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) }.into())?;
+    match lease(libc::F_WRLCK) {
+        Ok(_) => lease(libc::F_UNLCK).map(|_| false),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Bytes of a block device.

@@ -13,7 +13,7 @@ pub use probe::{Measured, ProbeError, ProbeOptions, probe, probe_node};
 use crate::mounts::Mount;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a disk is looked at to see whether it is idle, and how many requests are nobody at work: a journal's commit.
 const IDLE: Duration = Duration::from_millis(100);
@@ -145,6 +145,20 @@ impl DeviceFacts {
         let Some((before, 0)) = look() else { return false };
         std::thread::sleep(IDLE);
         look().is_some_and(|(after, flying)| flying == 0 && after.saturating_sub(before) <= FEW)
+    }
+
+    /// The share of such a while from now on in which the disk had requests under way: those of others, if the caller makes none. `None` where it does
+    /// not tell.
+    pub fn busy_for(&self, look: Duration) -> Option<f64> {
+        // Documentation/block/stat.rst: the tenth number is the time in which requests were under way, ms.
+        let busy = || -> Option<u64> {
+            let text = std::fs::read_to_string(self.sysfs.join("stat")).ok()?;
+            text.split_ascii_whitespace().nth(9)?.parse().ok()
+        };
+        let (before, began) = (busy()?, Instant::now());
+        std::thread::sleep(look);
+        let busy = busy()?.saturating_sub(before) as f64 / 1000.0;
+        Some(busy / began.elapsed().as_secs_f64())
     }
 
     /// The largest read, in bytes, that the kernel serves from one fadvise(WILLNEED) or readahead call; it stops

@@ -11,7 +11,6 @@ mod directory;
 mod geometry;
 mod hash;
 mod inode;
-pub mod moving;
 mod owners;
 mod superblock;
 

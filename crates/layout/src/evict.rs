@@ -1,0 +1,104 @@
+//! Moving out of the room of an earlier time what no start wants any more.
+
+use crate::moves::movable;
+use crate::order::{Item, Order};
+use crate::placed::{Placed, PlacedFile};
+use headstart_model::PageRange;
+use headstart_model::machine::{Extent, FileFacts, Found};
+use headstart_system::mounts::MountTable;
+use headstart_system::moving::volume::{Volume, may_be_executed, runs};
+use headstart_system::open::{Expect, open_checked};
+use std::fs::File;
+
+/// What is in the way, in no order, and the files of it that stay, for they cannot be moved now.
+pub(crate) fn in_the_way(
+    placed: &Placed,
+    order: &Order,
+    volume: &Volume,
+    mounts: &MountTable,
+    page: u64,
+) -> (Order, Vec<PlacedFile>) {
+    let (mut items, mut stays) = (Vec::new(), Vec::new());
+    for file in placed.unwanted(order) {
+        match look(file, placed, order.device, volume, mounts, page) {
+            Look::Gone => {}
+            Look::Stays => stays.push(file.clone()),
+            Look::Out(item) => items.push(*item),
+        }
+    }
+    (Order::of(order.device, items), stays)
+}
+
+enum Look {
+    /// It is not there any more, or nothing of it in the room.
+    Gone,
+    /// It cannot be moved, or not now.
+    Stays,
+    Out(Box<Item>),
+}
+
+fn look(
+    file: &PlacedFile,
+    placed: &Placed,
+    device: u32,
+    volume: &Volume,
+    mounts: &MountTable,
+    page: u64,
+) -> Look {
+    let path = file.path.as_path();
+    let expect = Expect {
+        inode: Some(file.inode),
+        generation: (file.generation != 0).then_some(file.generation),
+        ..Expect::default()
+    };
+    let Ok(opened) = open_checked(mounts, path, &expect) else {
+        return Look::Gone;
+    };
+    let (stat, opened) = (opened.stat, File::from(opened.fd));
+    let extents = headstart_system::extents::extents(&opened).unwrap_or_default();
+    let inside = placed.inside(&extents);
+    if inside.is_empty() {
+        return Look::Gone;
+    }
+    let ranges = movable(&whole_pages(&inside, page), stat.size, &extents, page);
+    let may_move = volume.stays(&opened).is_ok_and(|why| why.is_none());
+    let in_use = || may_be_executed(path, stat.mode) && runs(&opened).unwrap_or(true);
+    if ranges.is_empty() || !may_move || in_use() {
+        return Look::Stays;
+    }
+    Look::Out(Box::new(item(file, device, &stat, extents, ranges)))
+}
+
+fn whole_pages(ranges: &[PageRange], page: u64) -> Vec<PageRange> {
+    let whole = ranges.iter().map(|range| PageRange {
+        start: range.start / page * page,
+        end: range.end.next_multiple_of(page),
+    });
+    whole.collect()
+}
+
+fn item(
+    file: &PlacedFile,
+    device: u32,
+    stat: &headstart_system::files::Stat,
+    extents: Vec<Extent>,
+    ranges: Vec<PageRange>,
+) -> Item {
+    Item {
+        facts: FileFacts {
+            path: file.path.clone(),
+            found: Found::File,
+            device: Some(device),
+            inode: file.inode,
+            generation: file.generation,
+            size: stat.size,
+            mtime_ns: stat.mtime_ns,
+            owner: stat.owner,
+            others_may_write: stat.others_may_write(),
+            extents,
+            metadata: Vec::new(),
+        },
+        ranges,
+        needed: [].into_iter().collect(),
+    }
+}

@@ -1,0 +1,106 @@
+//! What headstart itself reads before it can read anything ahead: it is placed before all else.
+
+use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
+use headstart_model::{FilePath, Key, Profile};
+use headstart_store::KeyDir;
+use headstart_system::open::{Expect, open_checked};
+use headstart_system::{files, mounts::MountTable, own_program};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// The program where packages install it, and what stands in the place of process 1, beside it.
+const PROGRAMS: [&str; 2] = ["headstart-init", "headstart"];
+const INSTALLED: &str = "/usr/sbin";
+/// Files of a key, in the order in which a start reads them: whether it is bypassed, whether the last boot finished, what it
+/// needs, where that is.
+const OF_A_KEY: [&str; 4] = ["bypass", "guard", "profile", "plan"];
+
+/// All that starts of these keys read of headstart, as a profile that needs each file whole. `None` if none of it is there.
+pub(crate) fn profile(keys: &[KeyDir], page: u32) -> Option<Profile> {
+    let program = own_program::path();
+    let beside = program.as_deref().and_then(Path::parent);
+    let directory = beside.filter(|path| path.join(PROGRAMS[1]).is_file());
+    let directory = directory.unwrap_or(Path::new(INSTALLED));
+    let programs = PROGRAMS.iter().map(|name| directory.join(name));
+    let kept = keys
+        .iter()
+        .flat_map(|key| OF_A_KEY.iter().map(|name| key.path().join(name)));
+    of_files(&programs.chain(kept).collect::<Vec<_>>(), page)
+}
+
+fn of_files(paths: &[PathBuf], page: u32) -> Option<Profile> {
+    let mounts = MountTable::read().ok()?;
+    let mut profile = Profile::new(Key::new("headstart").ok()?, page, Policy::Decay);
+    for (number, path) in paths.iter().enumerate() {
+        let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let Ok(opened) = open_checked(&mounts, &path, &Expect::default()) else {
+            continue;
+        };
+        let (stat, generation) = (opened.stat, files::generation(opened.fd.as_fd()));
+        let pages = u32::try_from(stat.size.div_ceil(u64::from(page))).unwrap_or(0);
+        if stat.kind != files::Type::File || pages == 0 {
+            continue;
+        }
+        let first_use_ns = number as u64;
+        let whole = WeightedRange {
+            start: 0,
+            pages,
+            weight: 1.0,
+            first_use_ns,
+            stage: 0,
+        };
+        profile.entries.push(Entry {
+            path: FilePath::from(path.as_path()),
+            overlay: None,
+            need: Need::Open,
+            weight: 1.0,
+            first_use_ns,
+            stage: 0,
+            version: Some(Version {
+                size: stat.size,
+                mtime_ns: stat.mtime_ns,
+                generation,
+            }),
+            tail: None,
+            touches: None,
+            ranges: vec![whole],
+        });
+    }
+    (!profile.entries.is_empty()).then_some(profile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_store::Store;
+
+    #[test]
+    fn of_headstart_its_programs_come_first_and_then_what_it_keeps() {
+        let state = tempfile::tempdir_in("/var/tmp").unwrap();
+        let key = Store::new(state.path()).key(&Key::new("boot").unwrap());
+        std::fs::create_dir_all(key.path()).unwrap();
+        let paths: Vec<PathBuf> = ["init", "headstart", "bypass", "guard", "profile", "plan"]
+            .map(|name| key.path().join(name))
+            .into();
+        for path in &paths {
+            std::fs::write(path, [7; 5000]).unwrap();
+        }
+        std::fs::remove_file(&paths[2]).unwrap();
+        std::fs::write(&paths[3], "").unwrap();
+        let profile = of_files(&paths, 4096).unwrap();
+        let found: Vec<_> = profile
+            .entries
+            .iter()
+            .map(|entry| entry.path.as_path().file_name().unwrap())
+            .collect();
+        assert_eq!(found, ["init", "headstart", "profile", "plan"]);
+        assert!(
+            profile
+                .entries
+                .windows(2)
+                .all(|two| two[0].first_use_ns < two[1].first_use_ns)
+        );
+        assert!(profile.entries.iter().all(|entry| entry.ranges[0].pages == 2));
+        assert!(of_files(&[key.path().join("nothing")], 4096).is_none());
+    }
+}

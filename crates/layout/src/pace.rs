@@ -1,0 +1,130 @@
+//! How fast files are moved, and when not: others come first.
+
+use headstart_system::device::DeviceFacts;
+use headstart_system::memory::{Resource, memory, pressure};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// With less memory than this nothing more is moved: what is moved goes through it.
+const LEAST_MEMORY: u64 = 32 << 20;
+/// So often it is looked whether others use the device. A look takes [`LOOK`], in which nothing is moved: what is under way then is of others.
+const EVERY: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(50);
+/// They do if the device is busy for this share of a look.
+const SHARE: f64 = 0.5;
+/// Of memory this share of the last ten seconds, percent, is too much.
+const MEMORY_10: f64 = 10.0;
+/// After so long it ends instead of waiting on.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Why it ended before all was moved.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// A signal.
+    Asked,
+    /// Too little memory.
+    NoMemory,
+    /// Others waited for the device or for memory all the time.
+    Pressed,
+    /// The time it had is over.
+    NoTime,
+    /// An error.
+    Failed(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Halt {
+    fn from(error: E) -> Halt {
+        Halt::Failed(error.into())
+    }
+}
+
+/// Keeps to the bounds of one time.
+pub(crate) struct Pace<'a> {
+    stop: &'a AtomicBool,
+    rate: Option<u64>,
+    deadline: Option<Instant>,
+    began: Instant,
+    bytes: u64,
+    looked: Instant,
+    /// The device that is moved on.
+    pub device: Option<DeviceFacts>,
+}
+
+impl<'a> Pace<'a> {
+    /// `rate` is bytes a second; `time` how long it may take.
+    pub fn new(stop: &'a AtomicBool, rate: Option<u64>, time: Option<Duration>) -> Pace<'a> {
+        let now = Instant::now();
+        Pace {
+            stop,
+            rate,
+            deadline: time.map(|time| now + time),
+            began: now,
+            bytes: 0,
+            looked: now,
+            device: None,
+        }
+    }
+
+    /// Why it ends here, if it does.
+    pub fn halt(&self) -> Option<Halt> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Some(Halt::Asked);
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Some(Halt::NoTime);
+        }
+        let short = memory().is_ok_and(|memory| memory.available < LEAST_MEMORY);
+        short.then_some(Halt::NoMemory)
+    }
+
+    /// Stands back after so many bytes were moved: for the rate, and as long as others wait. Nothing of ours may be on its way to the
+    /// device.
+    pub fn stand_back(&mut self, bytes: u64) -> Option<Halt> {
+        self.bytes += bytes;
+        if let Some(rate) = self.rate {
+            let due = Duration::from_secs_f64(self.bytes as f64 / rate.max(1) as f64);
+            while self.began.elapsed() < due && self.halt().is_none() {
+                let left = due.saturating_sub(self.began.elapsed());
+                std::thread::sleep(left.min(Duration::from_millis(100)));
+            }
+        }
+        if self.looked.elapsed() >= EVERY {
+            let began = Instant::now();
+            while self.others_wait() {
+                std::thread::sleep(LOOK);
+                if began.elapsed() > PATIENCE {
+                    return Some(Halt::Pressed);
+                }
+                if let Some(halt) = self.halt() {
+                    return Some(halt);
+                }
+            }
+            self.looked = Instant::now();
+        }
+        self.halt()
+    }
+
+    /// Looks whether others wait, for a moment.
+    fn others_wait(&self) -> bool {
+        let busy = self.device.as_ref().and_then(|device| device.busy_for(LOOK));
+        busy.is_some_and(|share| share > SHARE)
+            || pressure(Resource::Memory).is_some_and(|memory| memory.some_10 > MEMORY_10)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_ends_when_it_is_asked_to_and_when_its_time_is_over() {
+        let stop = AtomicBool::new(false);
+        assert!(Pace::new(&stop, None, None).halt().is_none());
+        let over = Pace::new(&stop, None, Some(Duration::ZERO)).halt();
+        assert!(matches!(over, Some(Halt::NoTime)), "{over:?}");
+        stop.store(true, Ordering::Relaxed);
+        // Also while it keeps to a rate: this one would take it hours.
+        let mut pace = Pace::new(&stop, Some(1), None);
+        assert!(matches!(pace.stand_back(1 << 20), Some(Halt::Asked)));
+    }
+}

@@ -1,0 +1,214 @@
+//! What was placed where, kept in the state directory: what no start wants any more is moved out of the way of what starts want, so that the room
+//! is free in one piece for the next time.
+
+use crate::order::{Item, Order};
+use crate::room::Room;
+use anyhow::Result;
+use headstart_model::machine::Extent;
+use headstart_model::{FilePath, PageRange, PageSet};
+use headstart_store::{Store, read_bounded, write_whole};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+/// The most bytes of the file.
+const MOST: u64 = 32 << 20;
+/// So many file systems are told of, and of each so many files and so many pieces of room.
+const MOST_VOLUMES: usize = 32;
+const MOST_FILES: usize = 100_000;
+const MOST_AREAS: usize = 10_000;
+
+/// What was placed on one file system.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Placed {
+    mount_point: String,
+    /// Bytes of the device, from and to.
+    areas: Vec<[u64; 2]>,
+    files: Vec<PlacedFile>,
+}
+
+/// A file that was placed there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PlacedFile {
+    pub path: FilePath,
+    pub inode: u64,
+    pub generation: u32,
+}
+
+/// What was placed on the file system mounted there; nothing where nothing is known.
+pub(crate) fn placed(store: &Store, mount_point: &str) -> Placed {
+    let all = read(store);
+    let found = all.into_iter().find(|placed| placed.mount_point == mount_point);
+    found.unwrap_or_else(|| Placed {
+        mount_point: mount_point.to_owned(),
+        ..Placed::default()
+    })
+}
+
+impl Placed {
+    /// The files that this order does not want.
+    pub fn unwanted(&self, order: &Order) -> Vec<&PlacedFile> {
+        let wanted: HashSet<u64> = wanted(order).map(|item| item.facts.inode).collect();
+        self.files
+            .iter()
+            .filter(|file| !wanted.contains(&file.inode))
+            .collect()
+    }
+
+    /// What of a file with these extents lies in the room of then, by offset in the file.
+    pub fn inside(&self, extents: &[Extent]) -> Vec<PageRange> {
+        let areas = self.areas();
+        let mut inside = Vec::new();
+        for extent in extents {
+            let on_device = PageRange {
+                start: extent.physical,
+                end: extent.physical.saturating_add(extent.length),
+            };
+            for part in areas.intersection(&[on_device].into_iter().collect()).ranges() {
+                let start = extent.logical + (part.start - extent.physical);
+                inside.push(PageRange {
+                    start,
+                    end: start + part.pages(),
+                });
+            }
+        }
+        inside
+    }
+
+    /// Where that room is.
+    pub fn areas(&self) -> PageSet {
+        let areas = self.areas.iter().filter(|[start, end]| start < end);
+        areas
+            .map(|[start, end]| PageRange {
+                start: *start,
+                end: *end,
+            })
+            .collect()
+    }
+
+    /// What is placed there now, by an order that was followed: what it wants, and what is left of the rest. Where files stayed in the room of
+    /// then, that still counts.
+    pub fn followed(&self, order: &Order, room: &Room, left: Vec<PlacedFile>) -> Placed {
+        let stays = !order.settled.is_empty() || !left.is_empty();
+        let new = room
+            .pieces
+            .iter()
+            .map(|piece| [piece.physical, piece.physical + piece.length]);
+        let areas = self.areas.iter().filter(|_| stays).copied().chain(new);
+        let files = wanted(order).map(|item| PlacedFile {
+            path: item.facts.path.clone(),
+            inode: item.facts.inode,
+            generation: item.facts.generation,
+        });
+        Placed {
+            mount_point: self.mount_point.clone(),
+            areas: areas.take(MOST_AREAS).collect(),
+            files: files.chain(left).take(MOST_FILES).collect(),
+        }
+    }
+
+    /// Keeps it.
+    pub fn keep(self, store: &Store) -> Result<()> {
+        let mut all = read(store);
+        all.retain(|placed| placed.mount_point != self.mount_point);
+        all.insert(0, self);
+        all.truncate(MOST_VOLUMES);
+        Ok(write_whole(&path(store), &serde_json::to_vec(&all)?)?)
+    }
+}
+
+/// Whether a place is in this room, or a part of it.
+pub(crate) fn is_in(areas: &PageSet, start: u64, length: u64) -> bool {
+    let ranges = areas.ranges();
+    let first = ranges.partition_point(|range| range.end <= start);
+    ranges
+        .get(first)
+        .is_some_and(|range| range.start < start.saturating_add(length))
+}
+
+fn wanted(order: &Order) -> impl Iterator<Item = &Item> {
+    order.items.iter().chain(&order.settled)
+}
+
+/// What cannot be read is not known: files stay in the way then, and nothing else.
+fn read(store: &Store) -> Vec<Placed> {
+    let bytes = read_bounded(&path(store), MOST).ok().flatten();
+    bytes
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .unwrap_or_default()
+}
+
+fn path(store: &Store) -> PathBuf {
+    store.root().join("layout.placed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::room::Piece;
+    use crate::testing::{facts, whole};
+
+    fn item(inode: u64) -> Item {
+        whole(facts(
+            &format!("/{inode}"),
+            inode,
+            4096,
+            &[(0, inode << 20, 4096)],
+        ))
+    }
+
+    fn room(at: u64) -> Room {
+        Room {
+            donors: Vec::new(),
+            pieces: vec![Piece {
+                from: 0,
+                donor: 0,
+                at: 0,
+                physical: at,
+                length: 8192,
+            }],
+        }
+    }
+
+    #[test]
+    fn what_is_not_wanted_any_more_is_known_by_its_inode() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path());
+        assert_eq!(
+            placed(&store, "/").unwanted(&Order::of(0, vec![])),
+            Vec::<&PlacedFile>::new()
+        );
+        let first = Order::of(0, vec![item(1), item(2), item(3)]);
+        let kept = placed(&store, "/").followed(&first, &room(1 << 30), vec![]);
+        kept.clone().keep(&store).unwrap();
+        assert_eq!(placed(&store, "/"), kept);
+        assert_eq!(placed(&store, "/other").files, []);
+        let mut second = Order::of(0, vec![item(2)]);
+        second.settled.push(item(3));
+        let unwanted = kept.unwanted(&second);
+        assert_eq!(unwanted.iter().map(|file| file.inode).collect::<Vec<_>>(), [1]);
+        // The room of the first time counts as long as something stays there.
+        let followed = kept.followed(&second, &room(1 << 31), vec![]);
+        assert_eq!(followed.areas.len(), 2);
+        second.settled.clear();
+        assert_eq!(kept.followed(&second, &room(1 << 31), vec![]).areas.len(), 1);
+    }
+
+    #[test]
+    fn of_a_file_only_what_lies_in_the_room_is_in_the_way() {
+        let order = Order::of(0, vec![item(1)]);
+        let placed = Placed::default().followed(&order, &room(100 << 20), vec![]);
+        let extents = facts("/f", 1, 16384, &[(0, 7, 4096), (4096, (100 << 20) + 4096, 12288)]).extents;
+        let inside = placed.inside(&extents);
+        assert_eq!(
+            inside,
+            [PageRange {
+                start: 4096,
+                end: 8192
+            }]
+        );
+        let is_in = |start, length| is_in(&placed.areas(), start, length);
+        assert!(is_in((100 << 20) + 8191, 1) && is_in(0, 1 << 30));
+        assert!(!is_in((100 << 20) + 8192, 4096) && !is_in(0, 100 << 20));
+    }
+}

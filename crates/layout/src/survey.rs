@@ -1,0 +1,110 @@
+//! Which files of an order can be moved as they are now: each is looked at, none is opened for writing.
+
+use crate::moves::movable;
+use crate::order::{Item, Order, judge};
+use crate::placed::Placed;
+use crate::settle::settle;
+use headstart_model::machine::{Extent, Machine};
+use headstart_system::mounts::MountTable;
+use headstart_system::moving::volume::{Volume, may_be_executed, runs};
+use headstart_system::open::{Expect, open_checked};
+use std::fs::File;
+use std::io;
+
+/// Why a program stays for now.
+pub(crate) const WAITS: &str = "programs that run: moved at the next shutdown";
+
+/// Which files an order is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Which<'a> {
+    /// All but programs that run.
+    Others,
+    /// What may be executed, as far as it was not placed before, when nothing runs any more.
+    Programs(&'a Placed),
+}
+
+/// What an order has to know of a file: the facts that it was made of.
+pub(crate) fn expect(item: &Item) -> Expect {
+    Expect {
+        inode: Some(item.facts.inode),
+        size: Some(item.facts.size),
+        mtime_ns: Some(item.facts.mtime_ns),
+        generation: (item.facts.generation != 0).then_some(item.facts.generation),
+        ..Expect::default()
+    }
+}
+
+/// Leaves of an order what can be moved, with where it lies now; counts the rest by reason. What lies in its order already stays,
+/// unless `all` are to be moved. The order is judged anew. `Err` says why nothing can be moved on that file system.
+pub(crate) fn survey(
+    order: &mut Order,
+    machine: &Machine,
+    mounts: &MountTable,
+    which: Which<'_>,
+    all: bool,
+) -> Result<Volume, String> {
+    let device = machine
+        .devices
+        .get(order.device as usize)
+        .ok_or("it is on no device")?;
+    let volume = Volume::open(
+        mounts,
+        device.mount_point.as_path(),
+        device.node.as_path(),
+        &device.fstype,
+    )?;
+    let page = u64::from(machine.page_size);
+    for mut item in std::mem::take(&mut order.items) {
+        match look(&item, mounts, &volume) {
+            Err(why) => order.leave(why),
+            Ok(looked) if !is_for(&looked, which) => {}
+            Ok(Looked { runs: true, .. }) if matches!(which, Which::Others) => order.leave(WAITS),
+            Ok(Looked { extents, .. }) => {
+                item.ranges = movable(&item.ranges, item.facts.size, &extents, page);
+                item.facts.extents = extents;
+                match item.ranges.is_empty() {
+                    true => order.leave("no whole page of it lies in one piece"),
+                    false => order.items.push(item),
+                }
+            }
+        }
+    }
+    match all {
+        true => judge(order, machine),
+        false => settle(order, machine),
+    }
+    Ok(volume)
+}
+
+/// What was seen of a file.
+struct Looked {
+    extents: Vec<Extent>,
+    executed: bool,
+    runs: bool,
+}
+
+fn is_for(looked: &Looked, which: Which<'_>) -> bool {
+    match which {
+        Which::Others => true,
+        Which::Programs(placed) => looked.executed && placed.inside(&looked.extents).is_empty(),
+    }
+}
+
+/// Looks at a file; or says why it stays.
+fn look(item: &Item, mounts: &MountTable, volume: &Volume) -> Result<Looked, String> {
+    let path = item.facts.path.as_path();
+    let opened = open_checked(mounts, path, &expect(item)).map_err(|skip| skip.to_string())?;
+    let executed = may_be_executed(path, opened.stat.mode);
+    let file = File::from(opened.fd);
+    let look = || -> io::Result<_> {
+        Ok(match volume.stays(&file)? {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(Looked {
+                extents: headstart_system::extents::extents(&file)?,
+                executed,
+                runs: executed && runs(&file)?,
+            }),
+        })
+    };
+    look().map_err(|error| error.to_string())?
+}

@@ -1,0 +1,68 @@
+//! Facts for tests.
+
+use crate::order::Item;
+use headstart_model::PageRange;
+use headstart_model::machine::{Cost, Device, DeviceClass, Extent, FileFacts, Found, Machine};
+
+pub(crate) const PAGE: u64 = 4096;
+
+pub(crate) fn facts(path: &str, inode: u64, size: u64, extents: &[(u64, u64, u64)]) -> FileFacts {
+    FileFacts {
+        path: path.into(),
+        found: Found::File,
+        device: Some(0),
+        inode,
+        generation: 0,
+        size,
+        mtime_ns: 7,
+        owner: 0,
+        others_may_write: false,
+        extents: extents
+            .iter()
+            .map(|(logical, physical, length)| Extent {
+                logical: *logical,
+                physical: *physical,
+                length: *length,
+            })
+            .collect(),
+        metadata: Vec::new(),
+    }
+}
+
+pub(crate) fn machine(files: Vec<FileFacts>, class: DeviceClass, fstype: &str) -> Machine {
+    Machine {
+        page_size: PAGE as u32,
+        memory_available: 1 << 30,
+        devices: vec![Device {
+            major: 8,
+            minor: 1,
+            node: "/dev/sda1".into(),
+            mount_point: "/".into(),
+            fstype: fstype.into(),
+            uuid: [1; 16],
+            cost: Cost {
+                class,
+                bandwidth: 100e6,
+                latency: 0.01,
+                depth: 1,
+            },
+            first_touch: None,
+            request_limit: 128 << 10,
+            metadata_by_block: true,
+        }],
+        files,
+    }
+}
+
+/// All of a file in one range.
+pub(crate) fn whole(facts: FileFacts) -> Item {
+    let range = PageRange {
+        start: 0,
+        end: facts.size,
+    };
+    Item {
+        ranges: vec![range],
+        needed: [range].into_iter().collect(),
+        facts,
+    }
+}

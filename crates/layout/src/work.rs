@@ -1,0 +1,324 @@
+//! Moving files into room that was taken, a batch at a time, one extent a call. After each batch what was moved is written, read back from the device
+//! and compared with what it was, and its extents are asked for. Whatever fails, each file is whole, in its old or its new place.
+
+use crate::kept::{Kept, Turn};
+use crate::moves::{Move, moves};
+use crate::order::{Item, Order};
+use crate::pace::{Halt, Pace};
+use crate::room::Room;
+use crate::survey::{WAITS, expect};
+use anyhow::Result;
+use headstart_model::FilePath;
+use headstart_system::mounts::MountTable;
+use headstart_system::moving::volume::{Donor, Movable, RUNS, Volume};
+use headstart_system::residency::{advise_dontneed, fadvise_willneed};
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// So many files, or so many bytes, are moved before they are written and compared.
+const BATCH_FILES: usize = 256;
+const BATCH_BYTES: u64 = 32 << 20;
+/// What the room is called that has the old contents of files which are not what they were.
+const RESCUE: &str = "headstart-layout-rescue";
+/// So often a move is tried again.
+const ATTEMPTS: u32 = 5;
+/// Bytes that are read at once to compare, and asked for at once.
+const READ: u64 = 128 << 10;
+
+/// One file system.
+pub(crate) struct Work<'a, 'b> {
+    pub turn: &'a Turn,
+    /// The last is of this file system.
+    pub all: &'a mut [Kept],
+    pub order: &'a Order,
+    pub mounts: &'a MountTable,
+    pub volume: &'a Volume,
+    pub room: &'a Room,
+    pub pace: &'a mut Pace<'b>,
+    pub tell: &'a mut dyn FnMut(&Kept),
+    /// What is moved is moved out of the way: it counts as that.
+    pub evicts: bool,
+}
+
+impl Work<'_, '_> {
+    /// Moves all, in order.
+    pub fn run(&mut self) -> Result<(), Halt> {
+        let items = &self.order.items;
+        let (mut from, mut first) = (0, 0);
+        while first < items.len() {
+            let count = batch(&items[first..]);
+            let ended = self.move_batch(&items[first..first + count], from);
+            self.turn.keep(self.all)?;
+            let moved = ended?;
+            // After the last there is nothing to stand back from.
+            if first + count < items.len() {
+                if let Some(halt) = self.pace.stand_back(moved) {
+                    return Err(halt);
+                }
+            }
+            from += items[first..first + count].iter().map(Item::bytes).sum::<u64>();
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// Moves some files to the order's offset `from` and after it, and compares them; the bytes that were moved.
+    fn move_batch(&mut self, items: &[Item], mut from: u64) -> Result<u64, Halt> {
+        let mut files = Vec::new();
+        for item in items {
+            let path = item.facts.path.as_path();
+            match Movable::open(self.volume, self.mounts, path, &expect(item)) {
+                Ok(file) => {
+                    let moves = moves(&item.ranges, &file.extents()?, &self.room.pieces, from);
+                    files.push((item, file, moves));
+                }
+                Err(why) if why == RUNS => self.leave(WAITS.to_owned()),
+                Err(why) => self.leave(why),
+            }
+            from += item.bytes();
+        }
+        ask_for(&files);
+        let mut moved = Vec::new();
+        let mut halted = None;
+        for (item, file, moves) in files {
+            halted = halted.or_else(|| self.pace.halt());
+            if halted.is_some() {
+                break;
+            }
+            match self.file(item, file, &moves) {
+                Ok(Ok(file)) => moved.push(file),
+                Ok(Err(why)) => self.leave(why),
+                // What was moved before is compared all the same.
+                Err(error) => halted = Some(Halt::Failed(error)),
+            }
+        }
+        let bytes = self.compare(moved)?;
+        match halted {
+            Some(halt) => Err(halt),
+            None => Ok(bytes),
+        }
+    }
+
+    /// Moves one file; or says why not.
+    fn file(&self, item: &Item, file: Movable, moves: &[Move]) -> Result<Result<Moved, String>> {
+        file.write_back()?;
+        let before = sums(&file, moves)?;
+        let mut done = Vec::new();
+        for one in moves {
+            if !done.is_empty() && self.pace.halt().is_some() {
+                // What was moved of it is compared.
+                break;
+            }
+            match attempt(&file, self.volume, &self.room.donors[one.donor], one) {
+                Ok(()) => done.push(*one),
+                // Somebody writes it, maps it, or the kernel knows a reason of its own: the file is whole.
+                Err(error) if done.is_empty() => {
+                    return Ok(Err(format!("the kernel does not move it: {error}")));
+                }
+                Err(_) => break,
+            }
+        }
+        Ok(Ok(Moved {
+            path: item.facts.path.clone(),
+            whole: done.len() == moves.len() && !moves.is_empty(),
+            file,
+            moves: done,
+            before,
+        }))
+    }
+
+    /// Writes what was moved to the device, reads it back from there, and compares; the bytes that were moved. The donors still have the old
+    /// places; where the contents differ they stay as files, for they have what they were.
+    fn compare(&mut self, moved: Vec<Moved>) -> Result<u64> {
+        if moved.is_empty() {
+            return Ok(0);
+        }
+        self.volume.sync()?;
+        for one in &moved {
+            let file = one.file.file()?;
+            for part in &one.moves {
+                // What is read next comes from the device, but for pages that a program has mapped.
+                let _ = advise_dontneed(&file, part.start, part.length);
+            }
+        }
+        let parts = moved
+            .iter()
+            .flat_map(|one| one.moves.iter().map(|part| (&one.file, part)));
+        ask_for_all(parts.collect());
+        let mut all = 0;
+        for one in moved {
+            match one.compare().map_err(|error| self.rescue(error))? {
+                Ok(bytes) => {
+                    all += bytes;
+                    let evicts = self.evicts;
+                    self.note(|kept| match evicts {
+                        true => kept.evicted += u64::from(one.whole),
+                        false => {
+                            kept.files += u64::from(one.whole);
+                            kept.bytes += bytes;
+                        }
+                    });
+                    if !one.whole {
+                        self.leave(
+                            "a part of it stays: the kernel does not move it, or the work was stopped".into(),
+                        );
+                    }
+                }
+                Err(why) => self.leave(why),
+            }
+        }
+        if let Some(kept) = self.all.last() {
+            (self.tell)(kept);
+        }
+        Ok(all)
+    }
+
+    /// Keeps the room as files; adds to the error where.
+    fn rescue(&self, error: anyhow::Error) -> anyhow::Error {
+        for (number, donor) in self.room.donors.iter().enumerate() {
+            let name = match number {
+                0 => RESCUE.to_owned(),
+                _ => format!("{RESCUE}-{number}"),
+            };
+            if let Err(failed) = donor.keep(self.volume, &name) {
+                return error.context(format!("{name} cannot be kept: {failed}"));
+            }
+        }
+        error.context(format!(
+            "what was moved is also in {RESCUE} at the root of its file system"
+        ))
+    }
+
+    fn note(&mut self, change: impl FnOnce(&mut Kept)) {
+        if let Some(kept) = self.all.last_mut() {
+            change(kept);
+        }
+    }
+
+    fn leave(&mut self, why: String) {
+        self.note(|kept| *kept.left.entry(why).or_default() += 1);
+    }
+}
+
+/// How many of these are one batch.
+fn batch(items: &[Item]) -> usize {
+    let mut bytes = 0;
+    let fit = items.iter().take(BATCH_FILES).take_while(|item| {
+        bytes += item.bytes();
+        bytes <= BATCH_BYTES
+    });
+    fit.count().max(1)
+}
+
+/// Has all that is moved of these files read from where it lies now, in the order of the device.
+fn ask_for(files: &[(&Item, Movable, Vec<Move>)]) {
+    let mut parts = Vec::new();
+    for (item, file, moves) in files {
+        for one in moves {
+            let at = crate::predict::on_device(&item.facts.extents, one.start, 1);
+            parts.push((at.first().map_or(0, |range| range.start), file, one));
+        }
+    }
+    parts.sort_unstable_by_key(|(at, _, one)| (*at, one.start));
+    ask_for_all(parts.into_iter().map(|(_, file, one)| (file, one)).collect());
+}
+
+fn ask_for_all(parts: Vec<(&Movable, &Move)>) {
+    for (file, one) in parts {
+        let Ok(file) = file.file() else { continue };
+        for chunk in 0..one.length.div_ceil(READ) {
+            let start = chunk * READ;
+            // What is not asked for is read when it is needed.
+            let _ = fadvise_willneed(&file, one.start + start, READ.min(one.length - start));
+        }
+    }
+}
+
+/// One move. The kernel does not move pages whose buffers are in use (EBUSY), as some are that were just read or written, and may
+/// have moved those before them: the rest is written, leaves memory, and is tried again.
+fn attempt(file: &Movable, volume: &Volume, donor: &Donor, one: &Move) -> io::Result<()> {
+    let mut rest = *one;
+    let mut busy = 0;
+    loop {
+        match file.move_to(volume, donor, rest.start, rest.to, rest.length) {
+            Err(error) if busy < ATTEMPTS && error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                busy += 1;
+                let contents = file.file()?;
+                contents.sync_all()?;
+                let _ = advise_dontneed(&contents, rest.start, rest.length);
+                drop(contents);
+                std::thread::sleep(Duration::from_millis(1 << busy));
+                let moved = rest.done(&file.extents()?);
+                if moved >= rest.length {
+                    return Ok(());
+                }
+                rest = Move {
+                    start: rest.start + moved,
+                    to: rest.to + moved,
+                    length: rest.length - moved,
+                    physical: rest.physical + moved,
+                    ..rest
+                };
+            }
+            other => return other,
+        }
+    }
+}
+
+/// A file that was moved.
+struct Moved {
+    path: FilePath,
+    file: Movable,
+    moves: Vec<Move>,
+    /// Whether these are all that were to be made.
+    whole: bool,
+    /// Checksums of the data before, of these moves and those that were not made.
+    before: Vec<[u8; 32]>,
+}
+
+impl Moved {
+    /// The bytes that were moved, or why it counts as one that stayed.
+    fn compare(&self) -> Result<Result<u64, String>> {
+        let after = sums(&self.file, &self.moves)?;
+        let bytes = self.moves.iter().map(|one| one.length).sum();
+        if !self.file.is_unchanged()? {
+            // Its writer goes on where it lies now.
+            return Ok(Ok(bytes));
+        }
+        anyhow::ensure!(
+            after == self.before[..after.len()],
+            "{}: its contents are not what they were: check the file system, and restore the file",
+            self.path
+        );
+        let now = self.file.extents()?;
+        Ok(match self.moves.iter().all(|one| one.done(&now) == one.length) {
+            true => Ok(bytes),
+            false => Err("it does not lie where it was moved to".into()),
+        })
+    }
+}
+
+/// A checksum of the data of each move.
+fn sums(file: &Movable, moves: &[Move]) -> Result<Vec<[u8; 32]>> {
+    let mut buffer = vec![0; READ as usize];
+    let mut sums = Vec::with_capacity(moves.len());
+    let file = file.file()?;
+    for one in moves {
+        let mut sum = Sha256::new();
+        let mut done = 0;
+        while done < one.length {
+            let most = (one.length - done).min(READ) as usize;
+            let read = file.read_at(&mut buffer[..most], one.start + done)?;
+            if read == 0 {
+                break;
+            }
+            sum.update(&buffer[..read]);
+            done += read as u64;
+        }
+        sums.push(sum.finalize().into());
+    }
+    Ok(sums)
+}

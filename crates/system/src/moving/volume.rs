@@ -1,0 +1,324 @@
+//! A mounted file system that files are moved on, and room on it.
+
+use super::ext4::Ext4;
+use super::mover::{Mover, reopen};
+use super::xfs::Xfs;
+use crate::executions::{DeadMansSwitch, Executions};
+use crate::extents::Mapper;
+use crate::files::Stat;
+use crate::mounts::MountTable;
+use crate::open::{self, Expect};
+use crate::residency;
+use crate::sys;
+use headstart_model::machine::Extent;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Why a program stays where it is.
+pub const RUNS: &str = "a program that runs";
+/// Nobody who executes a file waits longer for a move, whatever happens to this process.
+const MOST_WAIT: Duration = Duration::from_secs(10);
+
+/// Why files are moved on no file system of this type, as mounts name it; `None` where they are.
+pub fn unserved(fstype: &str) -> Option<String> {
+    match fstype {
+        "ext4" | "xfs" => None,
+        "btrfs" => Some(
+            "files are not moved on btrfs: what is moved there is a copy, which snapshots and reflinks no longer share"
+                .to_owned(),
+        ),
+        other => Some(format!("files are moved on ext4 and xfs only, and this is {other}")),
+    }
+}
+
+/// Whether somebody may execute a file of this name and mode. Shared libraries are mapped and not executed, also where they have the
+/// permission; the dynamic linker is both.
+pub fn may_be_executed(path: &Path, mode: u32) -> bool {
+    let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
+    let holds = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
+    mode & 0o111 != 0 && !(name.starts_with(b"lib") && holds(b".so"))
+}
+
+/// Whether anybody uses a file that may be executed; the descriptor is one for reading, and the only one of this process.
+pub fn runs(file: &File) -> io::Result<bool> {
+    sys::is_open_elsewhere(file.as_fd())
+}
+
+/// A mounted file system that files are moved on.
+pub struct Volume {
+    root: OwnedFd,
+    mover: Box<dyn Mover>,
+    switch: Option<DeadMansSwitch>,
+    /// Device and inode numbers of the swap files in use.
+    swaps: Vec<(u64, u64)>,
+}
+
+impl Volume {
+    /// The one at a mount point, on this device node; `Err` says why nothing can be moved there.
+    pub fn open(
+        mounts: &MountTable,
+        mount_point: &Path,
+        node: &Path,
+        fstype: &str,
+    ) -> Result<Volume, String> {
+        let mount = mounts
+            .lookup(mount_point.as_os_str().as_encoded_bytes())
+            .ok_or("it is not mounted any more")?;
+        let root = open::open_root(mounts, mount).map_err(|skip| skip.to_string())?;
+        let mover: Box<dyn Mover> = match fstype {
+            "ext4" => Box::new(Ext4::open(node, mount)?),
+            "xfs" => Box::new(Xfs::open(root.as_fd())?),
+            other => return Err(unserved(other).unwrap_or_default()),
+        };
+        let switch = DeadMansSwitch::new().ok();
+        Ok(Volume {
+            root,
+            mover,
+            switch,
+            swaps: swaps(),
+        })
+    }
+
+    /// Why a file stays where it is, as far as it tells without being opened for writing; `None` if it may be moved.
+    pub fn stays(&self, file: &File) -> io::Result<Option<&'static str>> {
+        let facts = file.metadata()?;
+        if !facts.is_file() {
+            return Ok(Some("no regular file"));
+        }
+        if self.swaps.contains(&(facts.dev(), facts.ino())) {
+            return Ok(Some("a swap file"));
+        }
+        if facts.nlink() > 1 {
+            return Ok(Some("it has several names"));
+        }
+        self.mover.stays(file)
+    }
+
+    /// Bytes of a block.
+    pub fn block(&self) -> u64 {
+        self.mover.block()
+    }
+
+    /// Whether a donor has to be filled from its beginning to its end.
+    pub fn fills_in_order(&self) -> bool {
+        self.mover.keeps_size()
+    }
+
+    /// Bytes that root may still fill.
+    pub fn free(&self) -> io::Result<u64> {
+        let found = rustix::fs::fstatvfs(&self.root)?;
+        Ok(found.f_bfree.saturating_mul(found.f_frsize))
+    }
+
+    /// All bytes of it.
+    pub fn size(&self) -> io::Result<u64> {
+        let found = rustix::fs::fstatvfs(&self.root)?;
+        Ok(found.f_blocks.saturating_mul(found.f_frsize))
+    }
+
+    /// Has all that was written and moved on it on the device, in one go for all files.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.root)?)
+    }
+
+    /// Takes `bytes` of its free room, in as few pieces as the allocator finds.
+    pub fn donor(&self, bytes: u64) -> io::Result<Donor> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.root, ".", flags, Mode::RUSR | Mode::WUSR)?;
+        let flags = match self.mover.keeps_size() {
+            true => FallocateFlags::KEEP_SIZE,
+            false => FallocateFlags::empty(),
+        };
+        rustix::fs::fallocate(&file, flags, 0, bytes)?;
+        let room = Mapper::new().allocated(file.as_fd())?;
+        Ok(Donor { file, room })
+    }
+}
+
+/// The swap files in use, as far as they can be told.
+fn swaps() -> Vec<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let paths = text
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().next());
+    // Spaces in a path are written \040; who has them there has a swap file that the kernel itself refuses to move.
+    paths
+        .filter_map(|path| std::fs::metadata(path).ok())
+        .filter(std::fs::Metadata::is_file)
+        .map(|facts| (facts.dev(), facts.ino()))
+        .collect()
+}
+
+/// Room that was taken.
+pub struct Donor {
+    file: OwnedFd,
+    room: Vec<Extent>,
+}
+
+impl Donor {
+    /// Gives it a name at the root of its file system, so that it stays: an ordinary file that root alone may read. Fails if there
+    /// is something of that name.
+    pub fn keep(&self, volume: &Volume, name: &str) -> io::Result<()> {
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = rustix::fs::AtFlags::SYMLINK_FOLLOW;
+        rustix::fs::linkat(rustix::fs::CWD, own, &volume.root, name, flags)?;
+        Ok(rustix::fs::fsync(&self.file)?)
+    }
+
+    /// Where it is, by offset in the donor.
+    pub fn room(&self) -> &[Extent] {
+        &self.room
+    }
+
+    /// Gives back `[start, start + length)` of it.
+    pub fn release(&self, start: u64, length: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(&self.file, flags, start, length)?)
+    }
+}
+
+/// A file whose data can be moved.
+pub struct Movable {
+    /// It cannot be read or written by this one.
+    pin: OwnedFd,
+    /// Open for writing; `None` where it may be executed, see [`Movable::unexecuted`].
+    file: Option<File>,
+    /// Its facts when it was opened.
+    pub stat: Stat,
+}
+
+impl Movable {
+    /// Opens one, if it still is what is expected; `Err` says why it stays where it is.
+    pub fn open(
+        volume: &Volume,
+        mounts: &MountTable,
+        path: &Path,
+        expect: &Expect,
+    ) -> Result<Movable, String> {
+        let (pin, stat) = open::pin(mounts, path).map_err(|skip| skip.to_string())?;
+        // Checks what is there and that it is what is expected, on the descriptor that is opened for writing below.
+        open::open_pinned(pin.as_fd(), stat, expect).map_err(|skip| skip.to_string())?;
+        let again = |flags| reopen(pin.as_fd(), flags).map_err(|error| error.to_string());
+        let reading = again(OFlags::RDONLY)?;
+        let facts = reading.metadata().map_err(|error| error.to_string())?;
+        if let Some(why) = volume.stays(&reading).map_err(|error| error.to_string())? {
+            return Err(why.to_owned());
+        }
+        if may_be_executed(path, stat.mode) {
+            let file = None;
+            return match runs(&reading).map_err(|error| error.to_string())? {
+                true => Err(RUNS.to_owned()),
+                false => Ok(Movable { pin, file, stat }),
+            };
+        }
+        drop(reading);
+        let file = volume.mover.open(volume.root.as_fd(), pin.as_fd());
+        let file = file.map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::TXTBSY) => RUNS.to_owned(),
+            Some(Errno::ROFS) => "on a file system that is mounted read-only".to_owned(),
+            Some(Errno::PERM) => "immutable".to_owned(),
+            _ => error.to_string(),
+        })?;
+        let file = Some(file);
+        Ok(Movable { pin, file, stat })
+    }
+
+    /// The file, to be read.
+    pub fn file(&self) -> io::Result<File> {
+        match &self.file {
+            Some(file) => file.try_clone(),
+            None => reopen(self.pin.as_fd(), OFlags::RDONLY),
+        }
+    }
+
+    /// Where its written data lies.
+    pub fn extents(&self) -> io::Result<Vec<Extent>> {
+        Mapper::new().extents(self.file()?.as_fd())
+    }
+
+    /// Has what was written to it on the device, so that pages which programs have mapped are protected from writes again: the next
+    /// write changes its time. Nothing is done for a file that nobody has written of late.
+    pub fn write_back(&self) -> io::Result<()> {
+        let file = self.file()?;
+        let counts = residency::cachestat(&file, 0, 0);
+        let is_clean = counts.is_ok_and(|counts| counts.dirty == 0 && counts.writeback == 0);
+        if is_clean { Ok(()) } else { file.sync_data() }
+    }
+
+    /// Whether its data and size are what they were when it was opened.
+    pub fn is_unchanged(&self) -> io::Result<bool> {
+        let now = crate::files::stat(&self.file()?)?;
+        Ok((now.size, now.mtime_ns) == (self.stat.size, self.stat.mtime_ns))
+    }
+
+    /// Moves the data at `[start, start + length)`, which lies in one extent, to the donor's `[to, to + length)`, which does
+    /// too; all are multiples of the page size, but that the last page of a file may end with its last block. One extent a
+    /// call: then a move is whole or was not begun. Who executes the file waits for its end.
+    pub fn move_to(
+        &self,
+        volume: &Volume,
+        donor: &Donor,
+        start: u64,
+        to: u64,
+        length: u64,
+    ) -> io::Result<()> {
+        let donor = donor.file.as_fd();
+        let act = |file: &File| volume.mover.move_extent(file, start, donor, to, length);
+        match &self.file {
+            Some(file) => act(file),
+            None => self.unexecuted(volume, act),
+        }
+    }
+
+    /// While a file is open for writing, the kernel refuses to execute it (ETXTBSY). So one that may be executed is open only while
+    /// `act` lasts, and who executes it meanwhile waits until that is over.
+    fn unexecuted(&self, volume: &Volume, act: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+        let reading = reopen(self.pin.as_fd(), OFlags::RDONLY)?;
+        let switch = volume.switch.as_ref();
+        let switch = switch.ok_or_else(|| io::Error::other("it may be executed, and there is no timer"))?;
+        switch.set(Some(MOST_WAIT))?;
+        let moved = Executions::new().and_then(|executions| {
+            executions.ask_about(reading.as_fd())?;
+            // Who was asked about before that has it open, and is not disturbed.
+            if sys::is_open_elsewhere(reading.as_fd())? {
+                return Err(io::Error::other(RUNS));
+            }
+            let file = volume.mover.open(volume.root.as_fd(), self.pin.as_fd())?;
+            let moved = act(&file);
+            drop(file);
+            // With it goes whoever waits.
+            drop(executions);
+            moved
+        });
+        switch.set(None)?;
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_scripts_and_the_dynamic_linker_are_executed_and_libraries_are_not() {
+        for (name, mode, executed) in [
+            ("/bin/bash", 0o100_755, true),
+            ("a-script.py", 0o100_711, true),
+            ("ld-linux-x86-64.so.2", 0o100_755, true),
+            ("libc.so.6", 0o100_755, false),
+            ("libm-2.36.so", 0o100_755, false),
+            ("library-tool", 0o100_755, true),
+            ("site.py", 0o100_644, false),
+        ] {
+            assert_eq!(may_be_executed(Path::new(name), mode), executed, "{name}");
+        }
+    }
+}
