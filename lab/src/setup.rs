@@ -216,6 +216,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
         include_str!("../setups/boot-headstart-init.toml"),
     ),
     ("boot-layout", include_str!("../setups/boot-layout.toml")),
+    ("boot-e4defrag", include_str!("../setups/boot-e4defrag.toml")),
     (
         "boot-headstart-1",
         include_str!("../setups/boot-headstart-1.toml"),

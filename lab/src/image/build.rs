@@ -48,7 +48,7 @@ pub fn build(recipe: &Recipe, fs: Fs, registry: &Registry, say: &dyn Fn(&str)) -
     let guard = registry.guard(Item::Scratch {
         path: partial.clone(),
     })?;
-    pack::pack(recipe, &root, fs, &partial, registry)?;
+    pack::pack(recipe, &root, fs, &partial, registry, say)?;
     fs::rename(&partial, &image).with_context(|| format!("naming {}", image.display()))?;
     guard.undo()?;
     Ok(image)

@@ -64,11 +64,26 @@ pub enum Fs {
     Erofs,
     /// Overlayfs: the ext4 image below, a tmpfs above.
     Overlay,
+    /// ext4 in use for years, 70 % full.
+    #[serde(rename = "ext4-aged-70")]
+    Aged70,
+    /// The same, 90 % full.
+    #[serde(rename = "ext4-aged-90")]
+    Aged90,
 }
 
 impl Fs {
     /// All of them.
-    pub const ALL: [Fs; 6] = [Fs::Ext4, Fs::Xfs, Fs::Btrfs, Fs::Squashfs, Fs::Erofs, Fs::Overlay];
+    pub const ALL: [Fs; 8] = [
+        Fs::Ext4,
+        Fs::Xfs,
+        Fs::Btrfs,
+        Fs::Squashfs,
+        Fs::Erofs,
+        Fs::Overlay,
+        Fs::Aged70,
+        Fs::Aged90,
+    ];
 
     /// The name on the command line and in tables.
     pub fn name(self) -> &'static str {
@@ -79,6 +94,16 @@ impl Fs {
             Fs::Squashfs => "squashfs",
             Fs::Erofs => "erofs",
             Fs::Overlay => "overlay",
+            Fs::Aged70 => "ext4-aged-70",
+            Fs::Aged90 => "ext4-aged-90",
+        }
+    }
+
+    /// The type of the file system on the device, as mount(8) is told.
+    pub fn fstype(self) -> &'static str {
+        match self {
+            Fs::Overlay | Fs::Aged70 | Fs::Aged90 => Fs::Ext4.name(),
+            other => other.name(),
         }
     }
 

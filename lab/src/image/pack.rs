@@ -15,6 +15,11 @@ use crate::{paths, tools};
 /// images.
 pub(super) const EPOCH: &str = "1735689600";
 
+/// What makes a file system look as if it had been used for years.
+const AGE: &str = include_str!("age.py");
+/// An aged file system has room for so many times what is installed, and some more: most of it is taken by other files.
+const AGED_SIZE: u64 = 4;
+
 /// The programs that packing into `fs` calls.
 pub(super) fn tools(fs: Fs) -> &'static [&'static str] {
     match fs {
@@ -23,11 +28,19 @@ pub(super) fn tools(fs: Fs) -> &'static [&'static str] {
         Fs::Btrfs => &["mkfs.btrfs", "mount", "cp"],
         Fs::Squashfs => &["mksquashfs"],
         Fs::Erofs => &["mkfs.erofs"],
+        Fs::Aged70 | Fs::Aged90 => &["mkfs.ext4", "mount", "cp", "python3", "e2fsck", "e2freefrag"],
     }
 }
 
-/// Writes the image of `root`.
-pub(super) fn pack(recipe: &Recipe, root: &Path, fs: Fs, image: &Path, registry: &Registry) -> Result<()> {
+/// Writes the image of `root`; `say` is told what is worth telling of it.
+pub(super) fn pack(
+    recipe: &Recipe,
+    root: &Path,
+    fs: Fs,
+    image: &Path,
+    registry: &Registry,
+    say: &dyn Fn(&str),
+) -> Result<()> {
     let uuid = recipe.uuid(fs);
     let usage = usage(root)?;
     let size = usage.bytes + usage.bytes / 8 + (64 << 20);
@@ -96,6 +109,31 @@ pub(super) fn pack(recipe: &Recipe, root: &Path, fs: Fs, image: &Path, registry:
                 .arg(root);
             tools::output(&mut command)?;
             round_up(image)
+        }
+        Fs::Aged70 | Fs::Aged90 => {
+            let full = if fs == Fs::Aged70 { "70" } else { "90" };
+            sparse(image, usage.bytes * AGED_SIZE + (512 << 20))?;
+            let inodes = (usage.files * 4 + 100_000).to_string();
+            let mut command = Command::new("mkfs.ext4");
+            command.args(["-q", "-F", "-b", "4096", "-m", "1", "-U", &uuid, "-N", &inodes]);
+            command.args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
+            tools::output(command.arg(image))?;
+            say(&format!(
+                "using {} for years, until it is {full} % full",
+                recipe.name
+            ));
+            let told = mounted(image, registry, |target| {
+                let mut command = Command::new("python3");
+                command.args(["-c", AGE]).arg(target).arg(root).args([full, "17"]);
+                tools::output_of("age.py", &mut command)
+            })?;
+            say(String::from_utf8_lossy(&told.stdout).trim());
+            tools::run("e2fsck", [Path::new("-fn"), image])?;
+            let free = tools::run("e2freefrag", [image])?;
+            for line in free.lines().filter(|line| line.contains("free extent")) {
+                say(line);
+            }
+            Ok(())
         }
     }
 }
@@ -183,6 +221,16 @@ fn round_up(image: &Path) -> Result<()> {
 
 /// Copies `root` into the mounted image, as an installer would.
 fn fill(image: &Path, root: &Path, registry: &Registry) -> Result<()> {
+    let mut source = root.as_os_str().to_owned();
+    source.push("/.");
+    mounted(image, registry, |target| {
+        tools::run("cp", ["-a".as_ref(), source.as_os_str(), target.as_os_str()])
+    })?;
+    Ok(())
+}
+
+/// Does something to the mounted image.
+fn mounted<T>(image: &Path, registry: &Registry, act: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     let target = paths::base()?.join("fill");
     fs::create_dir_all(&target)?;
     let guard = registry.guard(Item::Mount {
@@ -192,10 +240,9 @@ fn fill(image: &Path, root: &Path, registry: &Registry) -> Result<()> {
         "mount",
         [Path::new("-o"), Path::new("loop,noatime"), image, &target],
     )?;
-    let mut source = root.as_os_str().to_owned();
-    source.push("/.");
-    tools::run("cp", ["-a".as_ref(), source.as_os_str(), target.as_os_str()])?;
-    guard.undo()
+    let done = act(&target)?;
+    guard.undo()?;
+    Ok(done)
 }
 
 #[cfg(test)]
@@ -229,7 +276,7 @@ mod tests {
             }
             [Fs::Ext4, Fs::Squashfs, Fs::Erofs].map(|fs| {
                 let image = scratch.path().join(format!("{name}.{fs}"));
-                pack(&recipe, &root, fs, &image, &registry).unwrap();
+                pack(&recipe, &root, fs, &image, &registry, &|_| {}).unwrap();
                 (fs, fs::read(&image).unwrap())
             })
         };

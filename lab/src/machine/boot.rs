@@ -68,7 +68,7 @@ impl Booting {
         let bootable: &[Fs] = match spec.kind {
             // What the recipe's /etc/fstab says.
             Kind::Vm => &[Fs::Ext4],
-            _ => &[Fs::Ext4, Fs::Xfs, Fs::Btrfs],
+            _ => &[Fs::Ext4, Fs::Xfs, Fs::Btrfs, Fs::Aged70, Fs::Aged90],
         };
         if !bootable.contains(&spec.fs) {
             let names: Vec<&str> = bootable.iter().map(|fs| fs.name()).collect();
@@ -185,7 +185,7 @@ impl Booting {
         let root = self.spec.base.join("mnt");
         fs::create_dir_all(&root).with_context(|| format!("creating {}", root.display()))?;
         let guard = self.registry.guard(Item::Mount { target: root.clone() })?;
-        let words = ["-t", self.spec.fs.name(), "-o", options].map(Path::new);
+        let words = ["-t", self.spec.fs.fstype(), "-o", options].map(Path::new);
         tools::run("mount", words.into_iter().chain([self.disk()?.device(), &root]))?;
         Ok(Mounted {
             root,

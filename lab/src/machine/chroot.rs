@@ -170,9 +170,9 @@ impl Chroot {
                 )?;
             }
             Fs::Squashfs | Fs::Erofs => {
-                mount(&root, &["-t", self.fs.name(), "-o", "ro,noatime"], device)?;
+                mount(&root, &["-t", self.fs.fstype(), "-o", "ro,noatime"], device)?;
             }
-            _ => mount(&root, &["-t", self.fs.name(), "-o", "rw,noatime"], device)?,
+            _ => mount(&root, &["-t", self.fs.fstype(), "-o", "rw,noatime"], device)?,
         }
         mount(&root.join("proc"), &["-t", "proc"], Path::new("proc"))?;
         mount(&root.join("dev"), &["--bind"], Path::new("/dev"))?;

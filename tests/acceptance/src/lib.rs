@@ -5,6 +5,7 @@
 
 pub mod boots;
 pub mod hostile;
+pub mod layout;
 
 use anyhow::{Context, Result, bail};
 use headstart_lab::image::{self, Fs, Recipe};

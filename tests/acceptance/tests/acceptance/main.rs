@@ -7,6 +7,7 @@ mod golden;
 mod guide;
 mod hostile;
 mod kill;
+mod layout;
 mod learning;
 mod reads;
 mod recall;

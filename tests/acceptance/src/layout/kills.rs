@@ -1,0 +1,57 @@
+//! `layout apply`, killed at any moment.
+
+use super::{Case, Image, SHAPES, Use, knobs, start, status};
+use anyhow::{Context, Result, ensure};
+use std::time::{Duration, Instant};
+
+/// Kills it so often. After each kill the file system is clean, every file what it was, no donor and no changed knob left, and
+/// `layout status` tells of it. Returns what came of it.
+pub fn run(kills: usize, seed: u64) -> Result<String> {
+    let case = Case {
+        size: 512 << 20,
+        full: 50,
+        shape: &SHAPES[0],
+        seed,
+    };
+    let mut image = Image::new(&case)?;
+    image.learn(Use::Random)?;
+    let begun = Instant::now();
+    let said = image.apply()?;
+    let whole = begun.elapsed();
+    ensure!(said.state == "complete", "one that nobody killed: {said:?}");
+    let (mut amid, mut ended, mut moved) = (0, 0, 0);
+    for kill in 1..=kills {
+        image.learn(Use::Random)?;
+        let before = knobs(&image.fs.node())?;
+        let mut child = start(image.state())?;
+        let after = whole.mul_f64(image.random.below(1100) as f64 / 1000.0);
+        std::thread::sleep(after.max(Duration::from_millis(1)));
+        child.kill()?;
+        child.wait()?;
+        let told = status(image.state())?;
+        let state = told.as_ref().map_or("none", |said| &said.state);
+        match state {
+            "interrupted" => amid += 1,
+            "complete" => ended += 1,
+            state => anyhow::bail!("kill {kill}: status tells {state}: {told:?}"),
+        }
+        moved += usize::from(state == "interrupted" && told.is_some_and(|said| said.files > 0));
+        ensure!(
+            before == knobs(&image.fs.node())?,
+            "kill {kill}: a knob is not as it was"
+        );
+        image
+            .check()
+            .with_context(|| format!("after kill {kill}, at {after:?}"))?;
+    }
+    ensure!(amid > 0, "no kill came while files were moved");
+    image.learn(Use::Random)?;
+    let said = image.apply().context("after the last kill")?;
+    ensure!(said.state == "complete", "after the last kill: {said:?}");
+    image.check().context("after the last kill")?;
+    Ok(format!(
+        "{kills} kills of what takes {whole:?}: {amid} amid the work ({moved} of them when it had told of files), {ended} before it began or after its end; clean after each, {} files \
+         as they were, no donor, no changed knob",
+        image.files.len()
+    ))
+}
