@@ -20,18 +20,12 @@ use commands::{
 };
 use headstart_session::{complain, store};
 use headstart_system::launch::survive_file_limit;
-use headstart_system::own_program;
 use std::process::ExitCode;
 
 /// The program: parses the command line, does what it says, and says how it ended.
 pub fn main() -> ExitCode {
     // A log or a terminal's file that is full is an error to be told, not this process's end.
     survive_file_limit();
-    // A command waits for it; what comes before process 1 asks for all of it by itself (`crates/boot/init`).
-    if std::env::args_os().nth(1).is_some_and(|word| word == "run") {
-        own_program::read_ahead();
-    }
-    // Who starts it by --init has done that.
     if std::env::args_os().skip(1).eq(["boot", "run"]) && !headstart_boot::early::begin() {
         return ExitCode::SUCCESS;
     }

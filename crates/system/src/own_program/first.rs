@@ -1,0 +1,334 @@
+//! What headstart begins with: its own file, asked for in one go, and what leads to its state, before anything else is touched of either.
+//!
+//! A cold program comes as it is needed: a major fault for each window of 128 KiB, and each waits for the one before. Until `main` of a
+//! static program they are thirty, most of them for relocations. So this is what it begins with, where somebody waits for it
+//! (`headstart run`, `headstart boot run`): `build.rs` of the command has the linker take `headstart_first` for the first instruction, and it goes on to the C library's.
+//!
+//! Nothing is relocated then and no library has begun: what runs here may use neither. It needs one page, and what it asks for comes in one
+//! sweep.
+
+use core::arch::{asm, global_asm};
+use core::mem::MaybeUninit;
+
+/// The device serves no more than this from one call, at least.
+const CHUNK: usize = 128 << 10;
+/// A file that is larger was not made to be installed, and is left to come as it is needed.
+const MOST: usize = 64 << 20;
+/// Its pages where they are smallest.
+const MOST_PAGES: usize = MOST / 4096;
+
+// At the entry the stack pointer points to the number of arguments, and one register holds what is to be called at the end. All that runs
+// here, and the words that it knows, lie together: each other page would be another read.
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".pushsection .text.headstart_first, \"ax\", @progbits",
+    ".globl headstart_first",
+    ".type headstart_first, @function",
+    "headstart_first:",
+    "mov rbx, rdx",
+    "mov rbp, rsp",
+    "mov rdi, rsp",
+    "lea rsi, [rip + 2f]",
+    "and rsp, -16",
+    "call {begin}",
+    "mov rsp, rbp",
+    "mov rdx, rbx",
+    "xor ebp, ebp",
+    "jmp _start",
+    "2:",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0\"",
+    ".popsection",
+    begin = sym begin,
+);
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".pushsection .text.headstart_first, \"ax\", %progbits",
+    ".globl headstart_first",
+    ".type headstart_first, %function",
+    "headstart_first:",
+    "mov x19, x0",
+    "mov x0, sp",
+    "adr x1, 2f",
+    "bl {begin}",
+    "mov x0, x19",
+    "mov x29, xzr",
+    "mov x30, xzr",
+    "b _start",
+    "2:",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0\"",
+    ".balign 4",
+    ".popsection",
+    begin = sym begin,
+);
+
+// Where those words begin.
+const SELF: usize = 0;
+const STATE: usize = SELF + 15;
+const STARTS: usize = STATE + 19;
+const VARIABLE: usize = STARTS + 9;
+const OPTION_WITH_VALUE: usize = VARIABLE + 17;
+const OPTION: usize = OPTION_WITH_VALUE + 9;
+const RUN: usize = OPTION + 8;
+const END_OF_OPTIONS: usize = RUN + 4;
+
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub const CLOSE: usize = 3;
+    pub const LSEEK: usize = 8;
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
+    pub const MINCORE: usize = 27;
+    pub const FADVISE: usize = 221;
+    pub const OPENAT: usize = 257;
+}
+#[cfg(target_arch = "aarch64")]
+mod number {
+    pub const OPENAT: usize = 56;
+    pub const CLOSE: usize = 57;
+    pub const LSEEK: usize = 62;
+    pub const MUNMAP: usize = 215;
+    pub const MMAP: usize = 222;
+    pub const FADVISE: usize = 223;
+    pub const MINCORE: usize = 232;
+}
+
+/// A system call; its result, or an error as a negative number.
+///
+/// # Safety
+/// As the call with these arguments.
+#[inline(always)]
+unsafe fn call(number: usize, a: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel changes the registers named and no others; the rest is the caller's duty.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a[0] => result,
+            in("x1") a[1], in("x2") a[2], in("x3") a[3], in("x4") a[4], in("x5") a[5],
+            options(nostack),
+        );
+    }
+    result
+}
+
+const O_CLOEXEC: usize = libc::O_CLOEXEC as usize;
+const O_PATH: usize = libc::O_PATH as usize;
+const O_NONBLOCK: usize = libc::O_NONBLOCK as usize;
+const AT_FDCWD: usize = libc::AT_FDCWD as usize;
+const PAGE_SIZE: usize = libc::AT_PAGESZ as usize;
+
+/// What is done first.
+///
+/// # Safety
+/// `stack` is the stack pointer at the entry of a process, `words` are those above.
+#[unsafe(link_section = ".text.headstart_first")]
+unsafe extern "C" fn begin(stack: *const usize, words: *const u8) {
+    // SAFETY: their number, the arguments, a null pointer, the environment, a null pointer, pairs of words that end with a zero: the
+    // layout of every process.
+    unsafe {
+        let count = *stack;
+        let arguments: *const *const u8 = stack.add(1).cast();
+        let mut at: *const *const u8 = arguments.add(count + 1);
+        let mut state = words.add(STATE);
+        while !(*at).is_null() {
+            if let Some(value) = value_of(*at, words.add(VARIABLE)) {
+                state = value;
+            }
+            at = at.add(1);
+        }
+        let mut waited_for = false;
+        let mut number = 1;
+        while number < count && !is(*arguments.add(number), words.add(END_OF_OPTIONS)) {
+            let word = *arguments.add(number);
+            number += 1;
+            if is(word, words.add(RUN)) {
+                waited_for = true;
+            } else if is(word, words.add(OPTION)) && number < count {
+                state = *arguments.add(number);
+                number += 1;
+            } else if let Some(value) = value_of(word, words.add(OPTION_WITH_VALUE)) {
+                state = value;
+            }
+        }
+        if !waited_for {
+            return;
+        }
+        let mut pairs: *const usize = at.add(1).cast();
+        while *pairs != PAGE_SIZE {
+            if *pairs == 0 {
+                return;
+            }
+            pairs = pairs.add(2);
+        }
+        let Some(program) = open(AT_FDCWD, words.add(SELF), O_CLOEXEC) else {
+            return;
+        };
+        let asked = ask_for(program, *pairs.add(1));
+        close(program);
+        // While that comes: the directories that lead to what is known of the start.
+        if !asked {
+            return;
+        }
+        if let Some(state) = open(AT_FDCWD, state, O_PATH | O_CLOEXEC) {
+            // Nothing of that name is there; to know that the directory has to be read.
+            open(state, words.add(STARTS), O_PATH | O_CLOEXEC).map(|it| close(it));
+            close(state);
+        }
+    }
+}
+
+/// Whether a string is this one.
+///
+/// # Safety
+/// Both end with a null character.
+#[inline(always)]
+unsafe fn is(string: *const u8, text: *const u8) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { value_of(string, text).is_some_and(|rest| *rest == 0) }
+}
+
+/// What follows `name` in a string that begins so.
+///
+/// # Safety
+/// Both end with a null character.
+#[inline(always)]
+unsafe fn value_of(mut string: *const u8, mut name: *const u8) -> Option<*const u8> {
+    // SAFETY: neither is read beyond its end, for what comes before is the same in both.
+    unsafe {
+        while *name != 0 {
+            if *string != *name {
+                return None;
+            }
+            (string, name) = (string.add(1), name.add(1));
+        }
+    }
+    Some(string)
+}
+
+/// Opens a file; `None` if that cannot be.
+///
+/// # Safety
+/// `path` is a string that ends with a null character.
+#[inline(always)]
+unsafe fn open(directory: usize, path: *const u8, flags: usize) -> Option<usize> {
+    // SAFETY: see above.
+    let file = unsafe {
+        call(
+            number::OPENAT,
+            [directory, path as usize, flags | O_NONBLOCK, 0, 0, 0],
+        )
+    };
+    usize::try_from(file).ok()
+}
+
+#[inline(always)]
+fn close(descriptor: usize) {
+    // SAFETY: one of this process's own, and not used any more.
+    unsafe { call(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]) };
+}
+
+/// Asks for all of a program, unless half of it is in memory: then it was used of late, and what is missing is what nobody uses. Whether
+/// it did. Waits for nothing but the file's extent map. What cannot be asked for comes as it is needed.
+#[unsafe(link_section = ".text.headstart_first")]
+pub(super) fn ask_for(program: usize, page: usize) -> bool {
+    // SAFETY: only asks where the end is.
+    let end = unsafe { call(number::LSEEK, [program, 0, libc::SEEK_END as usize, 0, 0, 0]) };
+    let size = usize::try_from(end).unwrap_or(0);
+    if size == 0 || size > MOST || page < 4096 {
+        return false;
+    }
+    let mut there = MaybeUninit::<[u8; MOST_PAGES]>::uninit();
+    let answer = there.as_mut_ptr().cast::<u8>();
+    let (read, shared) = (libc::PROT_READ as usize, libc::MAP_SHARED as usize);
+    // SAFETY: maps it anywhere, has as many bytes written as it has pages, and unmaps it: nothing else is there.
+    let resident = unsafe {
+        let map = call(number::MMAP, [0, size, read, shared, program, 0]);
+        let Ok(map) = usize::try_from(map) else {
+            return false;
+        };
+        let told = call(number::MINCORE, [map, size, answer as usize, 0, 0, 0]);
+        call(number::MUNMAP, [map, size, 0, 0, 0, 0]);
+        let mut resident = 0;
+        let mut at = 0;
+        // Where the kernel does not tell, nothing is in memory.
+        while told == 0 && at * page < size {
+            resident += usize::from(*answer.add(at) & 1);
+            at += 1;
+        }
+        resident
+    };
+    if 2 * resident * page >= size {
+        return false;
+    }
+    let mut offset = 0;
+    while offset < size {
+        // SAFETY: an advice.
+        unsafe {
+            call(
+                number::FADVISE,
+                [program, offset, CHUNK, libc::POSIX_FADV_WILLNEED as usize, 0, 0],
+            )
+        };
+        offset += CHUNK;
+    }
+    true
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::residency;
+    use crate::testing::{LoopFs, Spec, can_mount, wait_resident};
+    use std::fs::{self, File};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_cold_program_is_asked_for_whole_and_one_in_use_is_left() {
+        if !can_mount() {
+            return;
+        }
+        const SIZE: u64 = 6 << 20;
+        let page = rustix::param::page_size();
+        let mut disk = LoopFs::create(&Spec::new("ext4"), |root| {
+            fs::write(root.join("program"), vec![7; SIZE as usize])?;
+            File::create(root.join("large"))?.set_len(MOST as u64 + 1)
+        })
+        .unwrap();
+        let open = |disk: &LoopFs, name: &str| File::open(disk.mount_point().join(name)).unwrap();
+        let resident = |file: &File| residency::resident_pages(file, 0, SIZE).unwrap();
+        let ask_for = |file: &File| super::ask_for(file.as_raw_fd() as usize, page);
+        let program = open(&disk, "program");
+        assert_eq!(resident(&program), 0);
+        assert!(ask_for(&program));
+        wait_resident(&program, SIZE).unwrap();
+        assert_eq!(resident(&program), SIZE / page as u64);
+
+        let large = open(&disk, "large");
+        assert!(!ask_for(&large));
+        assert_eq!(resident(&large), 0, "it was not made to be installed");
+
+        drop((program, large));
+        disk.remount_cold().unwrap();
+        let program = open(&disk, "program");
+        for chunk in 0..SIZE / 2 / CHUNK as u64 {
+            residency::fadvise_willneed(&program, chunk * CHUNK as u64, CHUNK as u64).unwrap();
+        }
+        let before = resident(&program);
+        assert_eq!(before, SIZE / 2 / page as u64);
+        assert!(!ask_for(&program));
+        assert_eq!(resident(&program), before, "what is missing is what nobody uses");
+    }
+}
