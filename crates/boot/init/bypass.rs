@@ -8,6 +8,8 @@ use core::mem::MaybeUninit;
 /// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is bypassed. From the directory that the
 /// program is started in: the root itself, or in an initramfs the one that follows.
 const BYPASS: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/bypass";
+/// What is needed first of boots that are read ahead (`headstart_store::Start`): where it is, none is bypassed.
+pub const START: &CStr = c"var/lib/headstart/starts/4509beb0ab401d71-boot";
 const PLAN: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/plan";
 /// Where all of that is kept.
 const STATE: &CStr = c"var/lib/headstart";
@@ -33,6 +35,10 @@ type Room = MaybeUninit<[u8; 6 * TEXT]>;
 /// Whether this boot is bypassed, and nobody has decided otherwise: headstart itself knows what is configured, and what the kernel
 /// command line says, which `is_said` tells.
 pub fn is_bypassed(is_said: impl FnOnce() -> bool) -> bool {
+    // The directory of the key is looked up while headstart comes.
+    if open(START).map(close).is_some() {
+        return false;
+    }
     let mut room = Room::uninit();
     let mut lines = read(BYPASS, &mut room).iter().copied();
     let Some(every) = decimal(&mut lines) else {

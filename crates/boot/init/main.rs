@@ -7,6 +7,11 @@
 //! finds a child that it did not start; systemd puts it into `init.scope`.
 //! Where an initramfs has started headstart already, it waits for the word of that one.
 //!
+//! As one of systemd's generators (systemd.generator(7); a link of `headstart boot enable`) it does the same: process 1 waits for those
+//! before it reads any unit. The child goes back to the mounts of process 1, for systemd 254 and later shows generators a copy of them in
+//! which nothing can be written, and the generator waits in the place of process 1, but not as long as systemd would. It says nothing, and
+//! leaves no unit. Once systemd has begun, at a reload, it does nothing.
+//!
 //! `headstart-init --decide` is what the unit and an initramfs ask, in the root's directory, before headstart is read: it fails where this boot is bypassed.
 //! By `headstart-init --wait` `headstart-barrier.service` waits as process 1 does.
 //!
@@ -26,11 +31,23 @@ use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 use core::ptr::null;
+use wait::Wait;
 
 /// Left by a headstart that was started in an initramfs: a pipe by which it releases process 1.
 const RUNS_ALREADY: &CStr = c"/run/headstart/init";
 /// The same for units that begin when the root has become writable.
 const BARRIER: &CStr = c"/run/headstart/barrier";
+/// What is there when there is nothing for a generator to begin: another headstart serves this boot, or found it bypassed; systemd listens
+/// already, and so has read its units before, in an initramfs or this boot; or this is an initramfs.
+const NOT_FOR_GENERATORS: [&CStr; 4] = [
+    c"/run/headstart/boot.lock",
+    c"/run/headstart/bypassed",
+    c"/run/systemd/private",
+    c"/etc/initrd-release",
+];
+/// The mounts of process 1.
+const MOUNTS_OF_PROCESS_1: &CStr = c"/proc/1/ns/mnt";
+const ROOT_OF_PROCESS_1: &CStr = c"/proc/1/root";
 /// The word by which it asks to wait on; any other releases.
 const WAIT_ON: u8 = b'w';
 /// Words that are read at once: a writer who has sent many is caught up with.
@@ -42,11 +59,10 @@ const MOST_AHEAD: usize = 64 << 20;
 
 /// Where the kernel looks for an init.
 const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"];
-/// What headstart asks for first.
-const ASKED_FIRST: [&CStr; 3] = [
-    c"/var/lib/headstart/keys/4509beb0ab401d71-boot/plan",
+/// What headstart asks for first, and what it then writes.
+const ASKED_FIRST: [&CStr; 2] = [
+    bypass::START,
     c"/var/lib/headstart/keys/4509beb0ab401d71-boot/guard",
-    c"/var/lib/headstart/keys/4509beb0ab401d71-boot/turns",
 ];
 
 /// Where headstart is installed.
@@ -69,20 +85,25 @@ mod number {
     pub const EXIT: usize = 60;
     pub const UNAME: usize = 63;
     pub const FCNTL: usize = 72;
+    pub const FCHDIR: usize = 81;
     pub const SETSID: usize = 112;
     pub const STATFS: usize = 137;
+    pub const CHROOT: usize = 161;
     pub const MOUNT: usize = 165;
     pub const FADVISE: usize = 221;
     pub const CLOCK_GETTIME: usize = 228;
     pub const OPENAT: usize = 257;
     pub const PPOLL: usize = 271;
     pub const PIPE2: usize = 293;
+    pub const SETNS: usize = 308;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
     pub const FCNTL: usize = 25;
     pub const MOUNT: usize = 40;
     pub const STATFS: usize = 43;
+    pub const FCHDIR: usize = 50;
+    pub const CHROOT: usize = 51;
     pub const OPENAT: usize = 56;
     pub const CLOSE: usize = 57;
     pub const PIPE2: usize = 59;
@@ -98,14 +119,17 @@ mod number {
     pub const CLONE: usize = 220;
     pub const EXECVE: usize = 221;
     pub const FADVISE: usize = 223;
+    pub const SETNS: usize = 268;
 }
 
 const AT_FDCWD: usize = -100isize as usize;
 const O_NOCTTY: usize = 0o400;
 const O_NONBLOCK: usize = 0o4000;
 const O_CLOEXEC: usize = 0o2000000;
+const O_PATH: usize = 0o10000000;
 const EAGAIN: isize = -11;
 const F_SETFD: usize = 2;
+const CLONE_NEWNS: usize = 0x20000;
 const CLOCK_MONOTONIC: usize = 1;
 const SEEK_END: usize = 2;
 const POSIX_FADV_WILLNEED: usize = 3;
@@ -218,7 +242,17 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
         }
         // SAFETY: the same.
         if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--wait\0") } {
-            wait_at(BARRIER);
+            wait_at(BARRIER, Wait::begin);
+            end(0);
+        }
+        // SAFETY: the same. Three directories are what generators are given.
+        if unsafe { *stack == 4 && bypass::begins_with(*arguments.add(1), b"/") } {
+            if !NOT_FOR_GENERATORS.into_iter().any(is_there)
+                && !wait_at(RUNS_ALREADY, Wait::of_generator)
+                && !bypass::is_bypassed(bypass::is_said)
+            {
+                begin(environment, Wait::of_generator, join_process_1);
+            }
             end(0);
         }
         tell(
@@ -229,8 +263,8 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     // SAFETY: the kernel's lists.
     let is_said =
         || unsafe { bypass::is_said_to_process_1([arguments.cast_const(), environment.cast_const()]) };
-    if !wait_at(RUNS_ALREADY) && !bypass::is_bypassed(is_said) {
-        begin(environment);
+    if !wait_at(RUNS_ALREADY, Wait::begin) && !bypass::is_bypassed(is_said) {
+        begin(environment, Wait::begin, || {});
     }
     for init in INITS {
         // SAFETY: the lists are the kernel's; the first argument's place is there even where there is none. It is the
@@ -247,24 +281,33 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
 }
 
 /// Whether a headstart that runs has left a pipe there; its word has then been waited for.
-fn wait_at(path: &CStr) -> bool {
+fn wait_at(path: &CStr, limit: fn(i64) -> Wait) -> bool {
     let Some(pipe) = open(path) else {
         return false;
     };
-    wait(pipe);
+    wait(pipe, limit);
     true
+}
+
+/// Whether there is something of this name.
+fn is_there(path: &CStr) -> bool {
+    // Also a socket, which cannot be opened otherwise.
+    open_as(path, O_PATH | O_CLOEXEC).map(close).is_some()
 }
 
 /// Opens a file to be read, never waiting for anybody who would write; `None` if that cannot be.
 fn open(path: &CStr) -> Option<i32> {
-    let flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    open_as(path, O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+}
+
+fn open_as(path: &CStr, flags: usize) -> Option<i32> {
     // SAFETY: a string.
     let file = unsafe { call(number::OPENAT, [AT_FDCWD, path.as_ptr() as usize, flags, 0, 0]) };
     i32::try_from(file).ok().filter(|file| *file >= 0)
 }
 
 /// Starts headstart and waits for its word. Where something of that cannot be, the boot goes on without.
-fn begin(environment: *const *const c_char) {
+fn begin(environment: *const *const c_char, limit: fn(i64) -> Wait, first: fn()) {
     let mut pipe = [0i32; 2];
     let flags = O_NONBLOCK | O_CLOEXEC;
     // SAFETY: a place for two descriptors.
@@ -275,16 +318,36 @@ fn begin(environment: *const *const c_char) {
     match unsafe { call(number::CLONE, [SIGCHLD, 0, 0, 0, 0]) } {
         0 => {
             close(pipe[0]);
+            first();
             child(pipe[1], environment);
             end(0)
         }
         child => {
             close(pipe[1]);
             if child > 0 {
-                wait(pipe[0]);
+                wait(pipe[0], limit);
             }
         }
     }
+}
+
+/// Enters the mounts and the root of process 1. Where that is not allowed, systemd was not allowed to make others either.
+fn join_process_1() {
+    let (Some(mounts), Some(root)) = (
+        open(MOUNTS_OF_PROCESS_1),
+        open_as(ROOT_OF_PROCESS_1, O_PATH | O_CLOEXEC),
+    ) else {
+        return;
+    };
+    // SAFETY: descriptors of this process's own, which has one thread, and a string.
+    unsafe {
+        if call(number::SETNS, [mounts as usize, CLONE_NEWNS, 0, 0, 0]) == 0 {
+            call(number::FCHDIR, [root as usize, 0, 0, 0, 0]);
+            call(number::CHROOT, [c".".as_ptr() as usize, 0, 0, 0, 0]);
+        }
+    }
+    close(mounts);
+    close(root);
 }
 
 fn close(descriptor: i32) {
@@ -292,14 +355,14 @@ fn close(descriptor: i32) {
     unsafe { call(number::CLOSE, [descriptor as usize, 0, 0, 0, 0]) };
 }
 
-/// Waits for the word that releases, the end of who could give it, or as long as [`wait::Wait`] says, and closes the pipe, which does
+/// Waits for the word that releases, the end of who could give it, or as long as [`Wait`] says, and closes the pipe, which does
 /// not block. Process 1 gets no signal that it does not ask for.
-fn wait(pipe: i32) {
+fn wait(pipe: i32, limit: fn(i64) -> Wait) {
     let Some(begun_ms) = now_ms() else {
         close(pipe);
         return;
     };
-    let wait = wait::Wait::begin(begun_ms);
+    let wait = limit(begun_ms);
     while let Some(patience_ms) = now_ms().and_then(|now_ms| wait.patience_ms(now_ms)) {
         let mut words = MaybeUninit::<[u8; WORDS]>::uninit();
         let arguments = [pipe as usize, words.as_mut_ptr() as usize, WORDS, 0, 0];
@@ -370,15 +433,14 @@ fn child(tell: i32, environment: *const *const c_char) {
             break;
         }
     }
-    // On its way from the disk while headstart comes from there.
-    for path in ASKED_FIRST {
-        read(path);
-    }
     for command in COMMANDS {
         if !read(command) {
             continue;
         }
-        // Looked up while that comes.
+        // While that comes: what is asked of a disk one after the other.
+        for path in ASKED_FIRST {
+            read(path);
+        }
         bypass::look_up_configuration();
         let arguments: [*const c_char; 6] = [
             command.as_ptr(),

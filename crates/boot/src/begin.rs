@@ -11,7 +11,7 @@ use crate::this_boot::RUN;
 use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
 use headstart_session::decide::Decision;
-use headstart_session::{plan_of, waits_on_one_head};
+use headstart_session::{First, waits_on_one_head};
 use headstart_store::{Store, StoreError};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -24,8 +24,9 @@ const FROM_INITRAMFS_TO_INIT: Duration = Duration::from_secs(2);
 impl Boot<'_> {
     /// Decides what is done for this boot, and begins to read ahead.
     pub fn begin(&mut self) {
-        let plan = plan_of(&self.kept, &mut |line| self.notes.tell(line));
-        let decision = decision::of_boot(&self.kept, self.wish, &self.config, plan.is_some());
+        let mut first = First::of(&self.kept);
+        let plan = first.plan(&mut |line| self.notes.tell(line));
+        let decision = decision::of_boot(&first, self.wish, &self.config, plan.is_some());
         // A replay says so when it begins.
         self.last.mode = Some(match &decision {
             Decision::Replay => Mode::Record,
@@ -40,7 +41,7 @@ impl Boot<'_> {
                 self.not_replayed("the kernel command line says headstart=record".into());
             }
             Some(_) if decision != Decision::Replay => {
-                let why = self.kept.bypass().map(|bypass| bypass.why);
+                let why = first.bypass.map(|bypass| bypass.why);
                 self.not_replayed(why.map_or_else(
                     || "it was a control run, to compare with".into(),
                     |why| format!("boots are bypassed, and this one was to re-evaluate that: {why}"),
@@ -50,7 +51,7 @@ impl Boot<'_> {
                 self.plan = Some(plan);
                 let within = match self.last.from {
                     Place::Initramfs => FROM_INITRAMFS_TO_INIT,
-                    Place::Init | Place::Unit => Duration::ZERO,
+                    Place::Init | Place::Generator | Place::Unit => Duration::ZERO,
                 };
                 match make_root_writable(|| self.barrier.process_1_waits(within)) {
                     Ok(made) => self.last.made_writable = made,

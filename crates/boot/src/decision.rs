@@ -5,7 +5,8 @@ use crate::config::{self, Config};
 use crate::last::Place;
 use crate::program::room::Room;
 use crate::this_boot;
-use headstart_session::bypass::{kernel, machine};
+use headstart_session::First;
+use headstart_session::bypass::kernel;
 use headstart_session::decide::{Decision, Known, decide};
 use headstart_store::{KeyDir, Store};
 use rustix::fs::statfs;
@@ -28,7 +29,10 @@ pub fn is_bypassed(store: &Store, place: Place) -> bool {
     if in_vain && wish == Wish::Usual && config.boot.control_every != 0 {
         return true;
     }
-    matches!(of_boot(&kept, wish, &config, true), Decision::Bypass(_))
+    matches!(
+        of_boot(&First::of(&kept), wish, &config, true),
+        Decision::Bypass(_)
+    )
 }
 
 /// Why it is in vain to record a boot, if nothing is known of boots: what it would teach could not be kept. To begin costs what it costs
@@ -54,7 +58,7 @@ pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
 }
 
 /// What is done for this boot. What somebody has decided on the kernel command line overrules what was learned.
-pub fn of_boot(kept: &KeyDir, wish: Wish, config: &Config, has_plan: bool) -> Decision {
+pub fn of_boot(first: &First, wish: Wish, config: &Config, has_plan: bool) -> Decision {
     match wish {
         Wish::Record if has_plan => return Decision::Control,
         Wish::Record => return Decision::Record,
@@ -63,10 +67,10 @@ pub fn of_boot(kept: &KeyDir, wish: Wish, config: &Config, has_plan: bool) -> De
     decide(&Known {
         // Boots are switched off by `boot disable`.
         enabled: true,
-        bypass: kept.bypass().as_ref(),
+        bypass: first.bypass.as_ref(),
         kernel: &kernel(),
-        machine: &machine(),
-        turns: kept.turns(),
+        machine: &first.machine(),
+        turns: first.turns,
         control_every: if wish == Wish::Usual {
             config.boot.control_every
         } else {
@@ -104,12 +108,14 @@ mod tests {
         let kept = Store::new("/var/lib/headstart").key(&this_boot::key().unwrap());
         let dir = kept.path().strip_prefix("/").unwrap().to_str().unwrap();
         let is_in = |text: &[u8], path: &str| text.windows(path.len()).any(|part| part == path.as_bytes());
-        for file in ["bypass", "plan", "guard", "turns"] {
-            let path = format!("{dir}/{file}");
-            assert!(PROGRAM.is_empty() || is_in(PROGRAM, &path), "{path}");
+        let start = dir.replace("/keys/", "/starts/");
+        let files = ["bypass", "plan", "guard"].map(|file| format!("{dir}/{file}"));
+        for path in files.iter().chain([&start]) {
+            assert!(PROGRAM.is_empty() || is_in(PROGRAM, path), "{path}");
         }
         for hook in HOOKS {
-            assert!(is_in(hook.as_bytes(), &format!("kept=./{dir} ")), "{dir}: {hook}");
+            let asks = format!(" ./{start} ./{dir}/guard\n");
+            assert!(is_in(hook.as_bytes(), &asks), "{asks}: {hook}");
         }
     }
 }

@@ -41,5 +41,8 @@ mod tests {
         assert_eq!(wait.patience_ms(205_000), None);
         assert_eq!(wait.patience_ms(i64::MAX), None);
         assert_eq!(Wait::begin(i64::MAX).patience_ms(i64::MAX), None, "no overflow");
+        let generator = Wait::of_generator(5_000);
+        assert_eq!(generator.patience_ms(64_000), Some(1_000));
+        assert_eq!(generator.patience_ms(65_000), None, "before systemd ends it");
     }
 }

@@ -45,6 +45,7 @@ pub fn plan_again(store: &Store, kept: &KeyDir, tell: &mut dyn FnMut(String)) ->
         &plan(&profile, &facts, &metadata, &options),
         &mut notes,
     )?;
+    lock.save_start()?;
     for line in notes.take().lines() {
         tell(line.to_owned());
     }

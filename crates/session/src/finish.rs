@@ -323,6 +323,10 @@ fn conclude(
     if next != turns {
         lock.save_turns(&next)?;
     }
+    if let Err(error) = lock.save_start() {
+        // The next start reads the files that it is a copy of.
+        notes.tell(error.to_string());
+    }
     let (limits, now) = (Limits::default(), SystemTime::now());
     lock.trim(&limits, now, witness.as_deref());
     if rules.tidies {

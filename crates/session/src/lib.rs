@@ -38,7 +38,7 @@ mod worker;
 
 pub use again::plan_again;
 pub use notes::{Notes, complain};
-pub use prepare::{Prepared, plan_of, prepare, waits_on_one_head};
+pub use prepare::{First, Prepared, plan_of, prepare, waits_on_one_head};
 pub use state::{now_unix_ns, store};
 pub use supervisor::{Ending, become_command, start};
 

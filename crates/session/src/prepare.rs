@@ -6,7 +6,7 @@ use crate::decide::{Decision, Known, Warmth, decide};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Resident;
 use headstart_model::plan::PlanFile;
-use headstart_store::{KeyDir, Loaded, Store};
+use headstart_store::{Bypass, KeyDir, Loaded, Store, Turns};
 use headstart_system::fault_around;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -54,14 +54,14 @@ pub fn prepare(purpose: &Purpose) -> Prepared {
     else {
         return Prepared::new(Decision::Record);
     };
-    let kept = store.key(key);
-    let bypass = kept.bypass();
+    let mut first = First::of(&store.key(key));
+    let (machine, bypass) = (first.machine(), first.bypass.take());
     let known = Known {
-        enabled: kept.is_enabled(),
+        enabled: first.enabled,
         bypass: bypass.as_ref(),
         kernel: &bypass::kernel(),
-        machine: &bypass::machine(),
-        turns: kept.turns(),
+        machine: &machine,
+        turns: first.turns,
         control_every: *control_every,
         has_plan: true,
         warmth: None,
@@ -84,7 +84,7 @@ pub fn prepare(purpose: &Purpose) -> Prepared {
             "the kernel still maps one page around a fault, as a headstart that was killed left it (fault_around_bytes in debugfs): {error}"
         )),
     }
-    let plan = plan_of(&kept, &mut |line| lines.push(line));
+    let plan = first.plan(&mut |line| lines.push(line));
     let (resident, warmth) = plan.as_ref().map(look).unwrap_or_default();
     let exact_due = known.turns.exact_due;
     let decision = decide(&Known {
@@ -139,16 +139,69 @@ pub fn waits_on_one_head(store: &Store, plan: &PlanFile) -> bool {
     devices.any(|device| device.hold > 0 && is_one_head(&device.uuid))
 }
 
+/// What is asked of a key before its start: of one file where that says all (`headstart_store::Start`), else of the files of its directory.
+pub struct First {
+    kept: KeyDir,
+    plan: Option<PlanFile>,
+    /// Whether anything is done for its starts.
+    pub enabled: bool,
+    /// Its bypass, if its starts are bypassed.
+    pub bypass: Option<Bypass>,
+    /// Where it stands between control runs.
+    pub turns: Turns,
+}
+
+impl First {
+    /// Reads that; the plan only where it comes with the rest.
+    pub fn of(kept: &KeyDir) -> First {
+        let kept = kept.clone();
+        match kept.start() {
+            Some(start) => First {
+                plan: Some(start.plan),
+                enabled: true,
+                bypass: None,
+                turns: start.turns,
+                kept,
+            },
+            None => First {
+                plan: None,
+                enabled: kept.is_enabled(),
+                bypass: kept.bypass(),
+                turns: kept.turns(),
+                kept,
+            },
+        }
+    }
+
+    /// This machine, where that decides: a bypass holds for one.
+    pub fn machine(&self) -> String {
+        self.bypass
+            .as_ref()
+            .map_or_else(String::new, |_| bypass::machine())
+    }
+
+    /// The plan, as [`plan_of`].
+    pub fn plan(&mut self, tell: &mut dyn FnMut(String)) -> Option<PlanFile> {
+        match self.plan.take() {
+            Some(file) => that_reads(file, tell),
+            None => plan_of(&self.kept, tell),
+        }
+    }
+}
+
 /// The plan, if it reads anything. That memory has no room for what it would read is told.
 pub fn plan_of(kept: &KeyDir, tell: &mut dyn FnMut(String)) -> Option<PlanFile> {
-    let file = match kept.plan() {
-        Loaded::Some(file) => file,
-        Loaded::None => return None,
+    match kept.plan() {
+        Loaded::Some(file) => that_reads(file, tell),
+        Loaded::None => None,
         Loaded::Damaged(line) => {
             tell(line);
-            return None;
+            None
         }
-    };
+    }
+}
+
+fn that_reads(file: PlanFile, tell: &mut dyn FnMut(String)) -> Option<PlanFile> {
     let plan = file.plan().ok()?;
     let (cut, requests) = (plan.cut(), plan.requests().count());
     if cut == 0 && requests > 0 {

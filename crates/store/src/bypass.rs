@@ -68,7 +68,9 @@ impl KeyLock {
         self.remove(OLD_FILE)?;
         match bypass {
             Some(bypass) if self.dir().bypass().as_ref() == Some(bypass) => Ok(()),
-            Some(bypass) => self.write(FILE, bypass.to_text().as_bytes()),
+            Some(bypass) => self
+                .drop_start()
+                .and_then(|()| self.write(FILE, bypass.to_text().as_bytes())),
             None => self.remove(FILE),
         }
     }

@@ -20,7 +20,7 @@ impl KeyLock {
     pub fn set_enabled(&self, on: bool) -> Result<(), StoreError> {
         match on {
             true => self.remove(FILE),
-            false => self.write(FILE, b""),
+            false => self.drop_start().and_then(|()| self.write(FILE, b"")),
         }
     }
 }

@@ -1,15 +1,21 @@
 //! Whole files: written all or not at all, read with a bound.
 
 use crate::StoreError;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, RenameFlags};
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the names of temporary files begin with.
 pub(crate) const TEMPORARY: &str = ".tmp-";
+
+/// Less than any device's request limit, beyond which an advice is cut off silently.
+const CHUNK: usize = 128 << 10;
+/// What the first read of a file brings in any case, bytes.
+const ONE_READ: u64 = 8192;
 
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
@@ -122,6 +128,10 @@ pub(crate) fn read_open(path: &Path, limit: u64) -> Result<Option<(Vec<u8>, File
     };
     if length > limit {
         return Err(too_large(length));
+    }
+    // In one go where it is cold: read piece by piece it comes in windows that wait for one another. Advice that is not taken does no harm.
+    for offset in (0..length).step_by(CHUNK).skip_while(|_| length <= ONE_READ) {
+        let _ = rustix::fs::fadvise(&file, offset, NonZeroU64::new(CHUNK as u64), Advice::WillNeed);
     }
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
     (&file)

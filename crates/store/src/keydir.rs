@@ -1,7 +1,7 @@
 //! What is kept of one key.
 
 use crate::file::{self, read_bounded, write_whole};
-use crate::{Limits, StoreError};
+use crate::{Limits, StoreError, start};
 use headstart_model::format::{Container, FormatError, Kind, MAX_FILE};
 use headstart_model::plan::{PlanDraft, PlanFile};
 use headstart_model::{Key, Outcome, Profile, Trace};
@@ -224,7 +224,7 @@ impl KeyDir {
                 used = used.max(facts.modified().unwrap_or(used));
             }
         }
-        (used, size)
+        (used, size + start::size(&self.path))
     }
 
     /// Makes the directory if need be and waits until nobody else writes there.
@@ -400,6 +400,7 @@ impl KeyLock {
 
     /// Removes everything. The directory is renamed first, so that no reader finds half of it.
     fn forget(self) -> Result<(), StoreError> {
+        self.drop_start()?;
         let path = &self.dir.path;
         let gone = path.with_file_name(format!("{}{}", file::TEMPORARY, std::process::id()));
         // Of an earlier process of the same number that was killed here.

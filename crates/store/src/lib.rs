@@ -13,6 +13,7 @@
 //!     users                   who has started it, and how often
 //!     lock                    held by whoever writes here
 //!     guard, last.json        of boots: the boot-failure guard, and what the last one had to say
+//!   starts/<hash>-<readable>  of a key whose starts are replayed: plan and turns once more, in one piece, to be read first
 //!   devices/<uuid>.json       what reads cost, measured
 //!   log                       what background work had to say
 //! ```
@@ -32,6 +33,7 @@ mod keydir;
 mod limits;
 mod log;
 mod place;
+mod start;
 mod store;
 mod users;
 
@@ -43,5 +45,6 @@ pub use keydir::{KeyDir, KeyLock, Loaded, Turns};
 pub use limits::Limits;
 pub use log::Log;
 pub use place::{ENVIRONMENT, default_root};
+pub use start::Start;
 pub use store::{KnownKeys, Store};
 pub use users::UserStarts;

@@ -2,7 +2,7 @@
 
 use crate::file;
 use crate::keydir::{KeyDir, directory_name};
-use crate::{Limits, Log, StoreError};
+use crate::{Limits, Log, StoreError, start};
 use headstart_model::Key;
 use rustix::fs::Access;
 use std::collections::{BTreeSet, HashMap};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// Nobody takes so long to write a file.
-const STRAY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const STRAY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A state directory. Making the value touches nothing; directories are made when something is written.
 #[derive(Clone, Debug)]
@@ -156,7 +156,7 @@ impl Store {
     /// Removes what a kill left outside of any key: directories that were being forgotten or made, temporary files of
     /// devices. Those younger than a day may be in use.
     fn remove_strays(&self, now: SystemTime) {
-        for part in ["keys", "devices"] {
+        for part in ["keys", "devices", start::DIRECTORY] {
             for entry in std::fs::read_dir(self.root.join(part))
                 .into_iter()
                 .flatten()
@@ -164,7 +164,11 @@ impl Store {
             {
                 let path = entry.path();
                 let temporary = entry.file_name().to_string_lossy().starts_with(file::TEMPORARY);
-                let nobodys = part == "keys" && !path.join("key").exists();
+                let nobodys = match part {
+                    "keys" => !path.join("key").exists(),
+                    "devices" => false,
+                    _ => !self.root.join("keys").join(entry.file_name()).exists(),
+                };
                 let modified = std::fs::symlink_metadata(&path).and_then(|m| m.modified());
                 let old = modified.is_ok_and(|m| now.duration_since(m).unwrap_or(Duration::ZERO) > STRAY_AGE);
                 if old && (temporary || nobodys) {

@@ -235,6 +235,14 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned();
+    if path.parent().is_some_and(|parent| parent.ends_with("starts")) {
+        if !name.starts_with(".tmp-") {
+            // A plan, and what the store puts behind it.
+            let length = bytes.len().checked_sub(12).context("it is cut off")?;
+            PlanFile(bytes.get(..length).unwrap_or_default().to_vec()).plan()?;
+        }
+        return Ok(());
+    }
     match name.as_str() {
         "profile" => {
             Profile::from_bytes(&bytes)?;

@@ -9,6 +9,7 @@ mod hostile;
 mod kill;
 mod layout;
 mod learning;
+mod own;
 mod reads;
 mod recall;
 mod size;

@@ -1,0 +1,146 @@
+//! What headstart itself has read before it asks for anything of a start, where its program and its state are as cold as all else.
+
+use anyhow::{Context, Result};
+use headstart_acceptance::Case;
+use headstart_lab::disk::Entry;
+use headstart_lab::image::Fs;
+use headstart_lab::machine::{Machine, Place};
+use headstart_lab::model::Op;
+use headstart_system::extents::extents;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::path::Path;
+
+/// Where a file lies on the device, in bytes, by where it lies in the file.
+struct Lies(Vec<(Range<u64>, u64)>);
+
+impl Lies {
+    fn of(path: &Path) -> Result<Lies> {
+        let file = File::open(path).with_context(|| path.display().to_string())?;
+        let all = extents(&file)?;
+        let one = |it: &headstart_system::extents::Extent| (it.physical..it.physical + it.length, it.logical);
+        Ok(Lies(all.iter().map(one).collect()))
+    }
+
+    /// Whether a read has a byte of it.
+    fn is_read(&self, entry: &Entry) -> bool {
+        let end = entry.offset + entry.length;
+        self.0
+            .iter()
+            .any(|(at, _)| entry.offset < at.end && end > at.start)
+    }
+
+    /// Where the byte `logical` of the file is on the device.
+    fn byte(&self, logical: u64) -> Option<u64> {
+        let (at, start) = self
+            .0
+            .iter()
+            .find(|(at, start)| (*start..start + (at.end - at.start)).contains(&logical))?;
+        Some(at.start + logical - start)
+    }
+}
+
+/// Where the first instruction of a program is in its file.
+fn first_instruction(program: &Path) -> Result<u64> {
+    let bytes = fs::read(program)?;
+    let number = |at: usize, length: usize| -> Result<u64> {
+        let field = bytes.get(at..at + length).context("no ELF file")?;
+        Ok(field
+            .iter()
+            .rev()
+            .fold(0, |all, byte| all << 8 | u64::from(*byte)))
+    };
+    // e_entry, e_phoff, e_phentsize, e_phnum; p_type, p_offset, p_vaddr, p_filesz (elf(5)).
+    let entry = number(24, 8)?;
+    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    for at in (0..count).map(|index| (table + index * size) as usize) {
+        let (kind, offset, address, length) = (
+            number(at, 4)?,
+            number(at + 8, 8)?,
+            number(at + 16, 8)?,
+            number(at + 32, 8)?,
+        );
+        if kind == 1 && (address..address + length).contains(&entry) {
+            return Ok(entry - address + offset);
+        }
+    }
+    anyhow::bail!("{} has no first instruction", program.display())
+}
+
+#[test]
+fn at_most_three_reads_that_wait_for_one_another_come_before_the_first_request() -> Result<()> {
+    let disk = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../lab/experiments/disks/60ms.toml"
+    );
+    let mut case = Case::on(disk, "python", Fs::Ext4)?;
+    let root = case.machine.root();
+    let (program, state) = (root.join("usr/sbin/headstart"), root.join("var/lib/headstart"));
+    let headstart = headstart_acceptance::headstart()?;
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mut run = [
+        "--state",
+        &text(&state),
+        "run",
+        "--wait",
+        "--control-every",
+        "0",
+        "--name",
+        "k",
+        "--",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    run.insert(0, text(&program));
+    run.extend(case.machine.program());
+    let directory = tempfile::tempdir()?;
+    let place = Place {
+        state: directory.path().join("own"),
+        headstart: headstart.clone(),
+        workload: "python".into(),
+    };
+    let copy = ["install", "-D", "-m", "755", &text(&headstart), &text(&program)].map(str::to_owned);
+    Machine::install(&mut case.machine, &place, &[copy.to_vec(), run.clone()])?;
+
+    let mounted = case.machine.fresh()?;
+    let start = fs::read_dir(state.join("starts"))?
+        .next()
+        .context("no start was kept")??;
+    let (own, needed) = (Lies::of(&program)?, Lies::of(&start.path())?);
+    let entry = own
+        .byte(first_instruction(&program)?)
+        .context("the program is not there")?;
+    let library = fs::canonicalize(root.join("usr/lib/x86_64-linux-gnu/libc.so.6"))?;
+    let library = Lies::of(&library)?;
+    drop(mounted);
+
+    let _mounted = case.machine.fresh()?;
+    case.machine.take_log();
+    case.machine.stage("start", &run)?;
+    let log = case.machine.take_log();
+    let reads: Vec<&Entry> = log.iter().filter(|entry| entry.op == Op::Read).collect();
+    let first = reads
+        .iter()
+        .position(|read| read.offset <= entry && entry < read.offset + read.length)
+        .context("the program was not cold")?;
+    let asked = reads
+        .iter()
+        .position(|read| library.is_read(read))
+        .context("nothing was read ahead")?;
+    let before = reads
+        .get(first + 1..asked)
+        .context("a library was read before the program")?;
+    for read in before.iter().filter(|read| read.depth == 1) {
+        let whose = match (own.is_read(read), needed.is_read(read)) {
+            (true, _) => "headstart",
+            (_, true) => "what it needs first",
+            _ => "directories and inodes",
+        };
+        println!("{whose}: {} bytes at {}", read.length, read.offset);
+    }
+    assert!(before.iter().any(|read| own.is_read(read)) && before.iter().any(|read| needed.is_read(read)));
+    // What nothing else is in flight with. The last is the replay's own first: the metadata that it reads at once.
+    let waits = before.iter().filter(|read| read.depth == 1).count();
+    assert!(waits <= 3 + 1, "{waits}");
+    Ok(())
+}
