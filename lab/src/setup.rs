@@ -204,6 +204,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("vmtouch", include_str!("../setups/vmtouch.toml")),
     ("e4defrag", include_str!("../setups/e4defrag.toml")),
     ("no-pagein", include_str!("../setups/no-pagein.toml")),
+    ("headstart-own", include_str!("../setups/headstart-own.toml")),
     (
         "headstart-no-pagein",
         include_str!("../setups/headstart-no-pagein.toml"),
@@ -214,6 +215,14 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     (
         "boot-headstart-init",
         include_str!("../setups/boot-headstart-init.toml"),
+    ),
+    (
+        "boot-headstart-generator",
+        include_str!("../setups/boot-headstart-generator.toml"),
+    ),
+    (
+        "boot-headstart-unit",
+        include_str!("../setups/boot-headstart-unit.toml"),
     ),
     ("boot-layout", include_str!("../setups/boot-layout.toml")),
     ("boot-e4defrag", include_str!("../setups/boot-e4defrag.toml")),

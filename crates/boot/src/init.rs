@@ -2,7 +2,7 @@
 //! is in `crates/boot/init`.
 
 use crate::last::Place;
-use crate::waiters::Waiters;
+use crate::waiters::{Waiters, is_process_1_waiting};
 use anyhow::{Context, Result};
 use headstart_store::Store;
 use headstart_system::launch::ReadyPipe;
@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, mount};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-/// Serves this boot as the child of process 1, which waits for a word in the pipe of this number. Mounts what is not there
+/// Serves this boot as the child of process 1, or of a generator of systemd, which waits for a word in the pipe of this number. Mounts what is not there
 /// yet of `/proc`, `/sys`, `/dev` and `/run`, as systemd would, which keeps what it finds.
 pub fn run(store: &Store, pipe: i32) -> Result<()> {
     let ready = ReadyPipe::inherited(pipe).context("--init")?;
@@ -32,7 +32,11 @@ pub fn run(store: &Store, pipe: i32) -> Result<()> {
         }
     }
     away_from_console();
-    crate::run::run(store, Place::Init, Waiters::Process1(ready))
+    let place = match is_process_1_waiting() {
+        true => Place::Init,
+        false => Place::Generator,
+    };
+    crate::run::run(store, place, Waiters::Process1(ready))
 }
 
 /// Whether something is mounted at a directory of the root.

@@ -23,6 +23,8 @@ const LOCAL: &str = "etc/systemd/system";
 const WANTS: &str = "etc/systemd/system/sysinit.target.wants";
 const STATE: &str = "var/lib/headstart";
 const REAL_INIT: &str = "/sbin/init";
+/// Where systemd looks for generators.
+const GENERATOR: &str = "usr/lib/systemd/system-generators/headstart-boot";
 
 fn local(name: &str) -> PathBuf {
     Path::new(LOCAL).join(name)
@@ -70,6 +72,11 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     if HAS_PROGRAM {
         write(INIT.into(), PROGRAM, 0o755)?;
     }
+    if can_be_init(other) {
+        image.make_directory("usr/lib/systemd/system-generators", 0o755)?;
+        image.link(Path::new("/").join(INIT), GENERATOR)?;
+        changed.push(image.named(GENERATOR));
+    }
     changed.push(image.named(wanted()));
     Ok(changed)
 }
@@ -80,6 +87,8 @@ pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     let image = Image::open(other)?;
     let mut changed = Vec::new();
     let mut written = vec![
+        // First: it would lead to the real init.
+        PathBuf::from(GENERATOR),
         wanted(),
         local(NAME),
         local(BARRIER_NAME),
@@ -111,8 +120,27 @@ fn has_init(image: &Image) -> bool {
     image.kind_itself(INIT) == Some(FileType::RegularFile)
 }
 
-/// Whether headstart can begin before process 1 without an initramfs: that program looks for it where packages put it.
-pub fn can_be_init(other: Option<&Path>) -> bool {
+/// Where headstart begins.
+pub enum Way {
+    /// In the initramfs, once this command has made it anew; until then as a generator, where that is.
+    Initramfs(&'static str),
+    /// As a generator of systemd, before it reads its units.
+    Generator,
+    /// With the first unit.
+    Unit,
+}
+
+/// The earliest of those that there are.
+pub fn way(other: Option<&Path>) -> Way {
+    match remake_initramfs(other) {
+        Some(command) => Way::Initramfs(command),
+        None if can_be_init(other) => Way::Generator,
+        None => Way::Unit,
+    }
+}
+
+/// Whether headstart can begin before process 1, or as a generator: the program that does it looks for headstart where packages put it.
+fn can_be_init(other: Option<&Path>) -> bool {
     Image::open(other).is_ok_and(|image| {
         let command = command(&image, other.is_some());
         has_init(&image) && command.is_ok_and(|command| PLACES.contains(&command.as_str()))
@@ -152,7 +180,7 @@ fn command(image: &Image, is_other: bool) -> Result<String> {
 }
 
 /// The command that makes the initramfs anew, where one would begin there.
-pub fn remake_initramfs(other: Option<&Path>) -> Option<&'static str> {
+fn remake_initramfs(other: Option<&Path>) -> Option<&'static str> {
     let image = Image::open(other).ok()?;
     if image.has_file("usr/sbin/update-initramfs") {
         Some("update-initramfs -u")
@@ -199,7 +227,16 @@ mod tests {
         let init = dir.path().join(INIT);
         assert_eq!(fs::read(&init).unwrap(), PROGRAM);
         assert!(dir.path().join(local(BARRIER_NAME)).exists() && unit.contains(BARRIER_NAME));
-        assert_eq!(disable(root).unwrap().len(), 4);
+        let generator = dir.path().join(GENERATOR);
+        assert_eq!(
+            fs::read_link(&generator).unwrap(),
+            Path::new("/usr/sbin/headstart-init")
+        );
+        assert_eq!(disable(root).unwrap().len(), 5);
+        assert!(
+            fs::symlink_metadata(&generator).is_err(),
+            "it would lead to the real init"
+        );
         assert_eq!(
             fs::read_link(&init).unwrap(),
             Path::new(REAL_INIT),
@@ -231,7 +268,7 @@ mod tests {
             assert_eq!(mode & 0o777, 0o755, "{}", hook.path);
         }
         assert_eq!(remake_initramfs(root), Some("update-initramfs -u"));
-        assert_eq!(disable(root).unwrap().len(), 7);
+        assert_eq!(disable(root).unwrap().len(), 8);
         assert!(HOOKS.iter().all(|hook| !dir.path().join(hook.file()).exists()));
     }
 

@@ -15,6 +15,8 @@ pub enum Place {
     Initramfs,
     /// In place of process 1, before the real init ([`crate::init`]).
     Init,
+    /// As a generator of systemd, before it has read its units.
+    Generator,
     /// The first unit of sysinit.
     #[default]
     Unit,

@@ -80,7 +80,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters) -> Result<()> {
         own_begin_ns: match place {
             // It has read itself while it waited there.
             Place::Initramfs => None,
-            Place::Init | Place::Unit => own_begin_ns(),
+            Place::Init | Place::Generator | Place::Unit => own_begin_ns(),
         }
         .unwrap_or_else(monotonic_ns),
         free_ns: 0,

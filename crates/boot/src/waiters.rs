@@ -73,7 +73,7 @@ impl Waiters {
         self.wait_on();
         let begun = Instant::now();
         loop {
-            if has_name(Path::new(PROCESS_1_NAME), WAITING_NAME) {
+            if is_process_1_waiting() {
                 return true;
             }
             if begun.elapsed() >= within {
@@ -82,6 +82,11 @@ impl Waiters {
             std::thread::sleep(LOOK_EVERY);
         }
     }
+}
+
+/// Whether process 1 is `headstart-init` still, by its name.
+pub fn is_process_1_waiting() -> bool {
+    has_name(Path::new(PROCESS_1_NAME), WAITING_NAME)
 }
 
 /// Whether a process has this name, by its `comm` file (proc_pid_comm(5)).

@@ -4,6 +4,7 @@ use super::{boot_status, mark};
 use crate::context::Output;
 use anyhow::{Result, bail};
 use clap::Subcommand;
+use headstart_boot::install::Way;
 use headstart_boot::waiters::waiters;
 use headstart_boot::{init, install, key, next_root, run as process, state_below};
 use headstart_model::trace::Backend;
@@ -84,15 +85,16 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             let changed = install::enable(place.root.as_deref())?;
             let mut sentence =
                 "Enabled: the next boot is recorded, those after it are read ahead.".to_owned();
-            if let Some(command) = install::remake_initramfs(place.root.as_deref()) {
-                sentence += &format!(
-                    "\nThat begins when the root is mounted, once the initramfs is made anew: {command}"
-                );
-            } else if install::can_be_init(place.root.as_deref()) {
-                sentence += "\nThat begins with the first unit of systemd; where nothing runs before the real init, before \
-                             that one with\ninit=/usr/sbin/headstart-init on the kernel command line, or with it as a \
-                             container's command.";
-            }
+            sentence += &match install::way(place.root.as_deref()) {
+                Way::Initramfs(command) => {
+                    format!("\nThat begins when the root is mounted, once the initramfs is made anew: {command}")
+                }
+                Way::Generator => "\nThat begins as a generator of systemd, before it reads its units; still earlier, before \
+                                   systemd itself,\nwith init=/usr/sbin/headstart-init on the kernel command line, or with it \
+                                   as a container's command."
+                    .into(),
+                Way::Unit => "\nThat begins with the first unit of systemd.".into(),
+            };
             let recorder = || headstart_record::features().chosen.map(|(backend, _)| backend);
             let here = container::manager().filter(|_| place.root.is_none());
             if let Some(it) = here.filter(|_| recorder() != Some(Backend::Bpf)) {

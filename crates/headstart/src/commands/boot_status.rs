@@ -145,6 +145,7 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
     let place = match last.from {
         Place::Initramfs => "from the initramfs on",
         Place::Init => "from before process 1 on",
+        Place::Generator => "from before systemd's units on, as a generator of systemd",
         Place::Unit => "from the first unit on",
     };
     let writable = match last.made_writable {

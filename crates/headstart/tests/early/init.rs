@@ -7,6 +7,7 @@ use headstart_boot::cmdline::Wish;
 use headstart_boot::config::Config;
 use headstart_boot::decision::of_boot;
 use headstart_model::Key;
+use headstart_session::First;
 use headstart_session::bypass::machine;
 use headstart_session::decide::Decision;
 use headstart_store::{Bypass, Store};
@@ -339,7 +340,7 @@ fn headstart_init_bypasses_the_boots_that_headstart_would() {
                 why: "no gain".into(),
             };
             kept.lock().unwrap().save_bypass(Some(&bypass)).unwrap();
-            let decision = of_boot(&kept, Wish::Usual, &Config::default(), true);
+            let decision = of_boot(&First::of(&kept), Wish::Usual, &Config::default(), true);
             let bypassed = matches!(decision, Decision::Bypass(_));
             assert_eq!(ask(root, &[]), Some(bypassed.into()), "{bypass:?}: {decision:?}");
             both[usize::from(bypassed)] += 1;

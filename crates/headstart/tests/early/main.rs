@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod generator;
 mod init;
 mod initramfs;
 mod root;
