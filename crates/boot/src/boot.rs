@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::last::Last;
 use crate::memory::Need;
 use crate::replays::Replays;
+use crate::spent::Spent;
 use headstart_model::Key;
 use headstart_model::plan::PlanFile;
 use headstart_session::Notes;
@@ -42,6 +43,8 @@ pub struct Boot<'a> {
     pub own_begin_ns: u64,
     /// When nobody had to wait for anything but the replay any more, nanoseconds of CLOCK_MONOTONIC.
     pub free_ns: u64,
+    /// What this process has taken of processors.
+    pub spent: Spent,
     /// Whether the kernel mapped nothing around a fault while it was recorded.
     pub exact: bool,
 }

@@ -1,5 +1,6 @@
 //! What a boot had to say: kept in /run while it lasts, and beside the profile for the next.
 
+use crate::spent::Spent;
 use crate::this_boot::{RUN, make_run};
 use headstart_model::outcome::Mode;
 use headstart_session::bypass::Alone;
@@ -51,6 +52,8 @@ pub struct Last {
     /// The most memory that boots have lately needed for themselves, bytes; `None` while that is not known.
     #[serde(default)]
     pub memory_needed: Option<u64>,
+    /// What headstart itself took of processors; `None` while it lasts.
+    pub spent: Option<Spent>,
     /// How the last boot went that was recorded without a replay; `None` while there was none.
     pub alone: Option<Alone>,
     /// Whether the boot-failure guard was armed again, so that the next boot may be read ahead.
@@ -64,6 +67,11 @@ fn in_run() -> PathBuf {
 }
 
 impl Last {
+    /// What headstart itself took of processors, for people.
+    pub fn spent(&self) -> Option<String> {
+        self.spent.as_ref().map(Spent::text)
+    }
+
     /// Keeps it for as long as the machine runs. Where there is not even that, nobody can be told.
     pub fn keep_in_run(&self) {
         if let Ok(json) = serde_json::to_vec_pretty(self) {

@@ -40,6 +40,7 @@ mod recording;
 mod replays;
 pub mod run;
 mod sessions;
+mod spent;
 mod stages;
 mod this_boot;
 pub mod units;

@@ -10,6 +10,7 @@ use crate::marks::{monotonic_ns, own_begin_ns};
 use crate::memory::Need;
 use crate::recording::Recording;
 use crate::replays::Replays;
+use crate::spent::{self, Spent};
 use crate::this_boot::{RUN, boot_id, key, make_run};
 use crate::waiters::Waiters;
 use anyhow::{Context, Result};
@@ -84,14 +85,10 @@ pub fn run(store: &Store, place: Place, waiters: Waiters) -> Result<()> {
         }
         .unwrap_or_else(monotonic_ns),
         free_ns: 0,
+        spent: Spent::default(),
         exact: false,
     };
-    // Attaching the recorder takes the processor, reading the plan the disk.
-    let options = options(boot.config.boot.chart);
-    let attach = std::thread::Builder::new().spawn(move || Recorder::start(&options));
-    boot.begin();
-    let attached = attach.ok().and_then(|thread| thread.join().ok());
-    let mut recording = Recording::new(attached.unwrap_or(Err(RecordError::ThreadGone)));
+    let mut recording = boot.begin_and_attach();
     boot.tell_of(&recording);
     boot.free_ns = monotonic_ns();
     let mut end = End::new(origin);
@@ -99,8 +96,11 @@ pub fn run(store: &Store, place: Place, waiters: Waiters) -> Result<()> {
     boot.exact = exact.is_some();
     let why = boot.watch(&mut recording, &mut end);
     drop(exact);
+    boot.spent_so_far();
     boot.tell_of_early(&recording);
     boot.finish(recording.into_inner(), why, &end);
+    boot.spent.until_now(|spent| &mut spent.finish_ns);
+    boot.last.spent = Some(boot.spent);
     boot.arm(why.is_none(), &mut end);
     boot.last.keep_in_run();
     boot.keep_last();
@@ -133,6 +133,43 @@ fn options(activity: bool) -> Options {
 }
 
 impl Boot<'_> {
+    /// Begins to read ahead and attaches the recorder: at once where there are two processors, for reading the plan takes the disk, and
+    /// attaching a processor. One processor begins with what keeps the disk busy meanwhile; nobody goes on before both.
+    fn begin_and_attach(&mut self) -> Recording {
+        let options = options(self.config.boot.chart);
+        let attach = move || {
+            let before_ns = spent::of_thread();
+            let recorder = Recorder::start(&options);
+            (recorder, spent::of_thread().saturating_sub(before_ns))
+        };
+        let one_processor = std::thread::available_parallelism().is_ok_and(|number| number.get() == 1);
+        let (recorder, attach_ns) = if one_processor {
+            self.begin();
+            self.spent.until_now(|spent| &mut spent.begin_ns);
+            attach()
+        } else {
+            let thread = std::thread::Builder::new().spawn(attach);
+            self.begin();
+            let attached = thread.ok().and_then(|thread| thread.join().ok());
+            attached.unwrap_or((Err(RecordError::ThreadGone), 0))
+        };
+        self.spent.attach_ns = attach_ns;
+        match one_processor {
+            true => self.spent.until_now(|spent| &mut spent.replay_ns),
+            false => self.spent.until_now(|spent| &mut spent.begin_ns),
+        }
+        Recording::new(recorder)
+    }
+
+    /// Notes what was spent until now: on a replay, should one go on.
+    fn spent_so_far(&mut self) {
+        let replays = self.replays.as_ref().is_some_and(|replays| !replays.are_over());
+        match replays {
+            true => self.spent.until_now(|spent| &mut spent.replay_ns),
+            false => self.spent.until_now(|spent| &mut spent.record_ns),
+        }
+    }
+
     /// Notes what records, and keeps what is known so far.
     fn tell_of(&mut self, recording: &Recording) {
         match recording.get() {
@@ -198,6 +235,7 @@ impl Boot<'_> {
             if recording.look(&options(self.config.boot.chart)) {
                 self.tell_of(recording);
             }
+            self.spent_so_far();
             self.begin_where_mounted();
             if self.plan.is_some() {
                 self.take_guard();

@@ -164,6 +164,7 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
         false => format!(": {stages}"),
     };
     lines.push(("took", format!("{took}{stages}.")));
+    lines.extend(last.spent().map(|text| ("processors", text)));
     let ended = match (&last.ended, &last.not_learned) {
         (None, _) => "It has not ended yet.".into(),
         (Some(how), None) => format!("Its recording ended, for {how}, and headstart learned from it."),

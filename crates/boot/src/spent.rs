@@ -1,0 +1,86 @@
+//! The processors' time that headstart itself takes in a boot, by part: what others do not have meanwhile, where processors are what is short.
+
+use crate::marks::clock_ns;
+use headstart_model::human::duration;
+use rustix::time::ClockId;
+use serde::{Deserialize, Serialize};
+
+/// Processors' time by part, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spent {
+    /// From its first instruction until the replay has begun: reading itself and what it needs first, deciding.
+    pub begin_ns: u64,
+    /// Attaching the recorder.
+    pub attach_ns: u64,
+    /// Until the replay was over, the recording of that time included.
+    pub replay_ns: u64,
+    /// Recording from then on.
+    pub record_ns: u64,
+    /// What waited for the boot's end: review, learning, planning.
+    pub finish_ns: u64,
+}
+
+/// That of all of this process's threads so far.
+pub fn of_process() -> u64 {
+    clock_ns(ClockId::ProcessCPUTime)
+}
+
+/// That of the thread that asks.
+pub fn of_thread() -> u64 {
+    clock_ns(ClockId::ThreadCPUTime)
+}
+
+impl Spent {
+    /// All until the boot's end.
+    fn before_end_ns(&self) -> u64 {
+        [self.begin_ns, self.attach_ns, self.replay_ns, self.record_ns]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Gives what has been spent by now, and is in no part yet, to one.
+    pub fn until_now(&mut self, part: fn(&mut Spent) -> &mut u64) {
+        let known = self.before_end_ns().saturating_add(self.finish_ns);
+        let part = part(self);
+        *part = part.saturating_add(of_process().saturating_sub(known));
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        format!(
+            "Until the boot's end headstart took {} of processors: {} to begin, {} to attach the recorder, {} while it read ahead, {} while it \
+             only recorded; and {} after it.",
+            duration(self.before_end_ns()),
+            duration(self.begin_ns),
+            duration(self.attach_ns),
+            duration(self.replay_ns),
+            duration(self.record_ns),
+            duration(self.finish_ns)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_are_all_that_was_spent() {
+        let mut spent = Spent {
+            attach_ns: of_thread().min(of_process() / 2),
+            ..Spent::default()
+        };
+        spent.until_now(|spent| &mut spent.begin_ns);
+        let begun = spent.begin_ns;
+        let mut sum = 0u64;
+        // Longer than any clock's step.
+        while of_process() < spent.before_end_ns() + 2_000_000 {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        spent.until_now(|spent| &mut spent.record_ns);
+        spent.until_now(|spent| &mut spent.finish_ns);
+        assert!(spent.record_ns >= 2_000_000 && spent.begin_ns == begun && spent.replay_ns == 0);
+        assert!(spent.before_end_ns() + spent.finish_ns <= of_process());
+    }
+}
