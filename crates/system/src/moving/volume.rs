@@ -208,7 +208,6 @@ impl Movable {
         open::open_pinned(pin.as_fd(), stat, expect).map_err(|skip| skip.to_string())?;
         let again = |flags| reopen(pin.as_fd(), flags).map_err(|error| error.to_string());
         let reading = again(OFlags::RDONLY)?;
-        let facts = reading.metadata().map_err(|error| error.to_string())?;
         if let Some(why) = volume.stays(&reading).map_err(|error| error.to_string())? {
             return Err(why.to_owned());
         }

@@ -18,7 +18,7 @@ impl Lies {
     fn of(path: &Path) -> Result<Lies> {
         let file = File::open(path).with_context(|| path.display().to_string())?;
         let all = extents(&file)?;
-        let one = |it: &headstart_system::extents::Extent| (it.physical..it.physical + it.length, it.logical);
+        let one = |it: &headstart_model::machine::Extent| (it.physical..it.physical + it.length, it.logical);
         Ok(Lies(all.iter().map(one).collect()))
     }
 
