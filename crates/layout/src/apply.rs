@@ -32,9 +32,6 @@ const STAYS_FREE: u64 = 20;
 const NAMED: usize = 20;
 /// Flash wears by what is written: its files are moved no more often than once in this time.
 const FLASH_RESTS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// A shutdown waits no longer than this for programs to be moved, and the unit's own bound is beyond it.
-const SHUTDOWN_WAITS: Duration = Duration::from_secs(5);
-
 /// How it is done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
@@ -42,8 +39,10 @@ pub struct Bounds {
     pub force: bool,
     /// The most bytes that are moved in a second; `None` for as many as the device gives to the least important reader.
     pub rate: Option<u64>,
-    /// What may be executed and was not placed before is moved, and nothing else: nothing runs any more. It takes a few seconds at most.
+    /// What may be executed and was not placed before is moved, and nothing else: nothing runs any more.
     pub at_shutdown: bool,
+    /// The most time that it takes; `None` for as long as it takes.
+    pub time: Option<Duration>,
 }
 
 /// Does what `orders` say, one file system after the other, and keeps what it came to. SIGINT and SIGTERM end it between two extents;
@@ -73,7 +72,7 @@ pub fn apply(
         let _ = set_nice(19);
         let _ = set_io(Priority::Idle);
     }
-    let mut pace = Pace::new(&STOP, bounds.rate, bounds.at_shutdown.then_some(SHUTDOWN_WAITS));
+    let mut pace = Pace::new(&STOP, bounds.rate, bounds.time);
     let all_keys = keys.len() >= store.keys()?.len();
     let mut all = Vec::new();
     for mut order in orders {

@@ -17,6 +17,10 @@ use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
 use headstart_system::own_program;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A shutdown waits no longer than this for programs to be moved, and the unit's own bound is beyond it.
+const SHUTDOWN_WAITS: Duration = Duration::from_secs(5);
 
 /// What is kept of these keys; of all, if none is named.
 fn named(names: &[String], store: &Store) -> Result<Vec<KeyDir>> {
@@ -64,6 +68,9 @@ pub fn apply_to(
             bail!(
                 "the machine is not shutting down: programs that run are not moved now (--force does it all the same)"
             );
+        }
+        if system == "stopping" {
+            bounds.time = Some(SHUTDOWN_WAITS);
         }
         if names.is_empty() {
             let Some(waiting) = waiting::waiting(store)? else {

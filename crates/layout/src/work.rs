@@ -95,6 +95,10 @@ impl Work<'_, '_> {
                 Err(error) => halted = Some(Halt::Failed(error)),
             }
         }
+        if moved.last().is_some_and(|last: &Moved| !last.whole) {
+            // Its rest may not have been moved because it ends here.
+            halted = halted.or_else(|| self.pace.halt());
+        }
         let bytes = self.compare(moved)?;
         match halted {
             Some(halt) => Err(halt),

@@ -28,6 +28,7 @@ const FORCE: Bounds = Bounds {
     force: true,
     rate: None,
     at_shutdown: false,
+    time: None,
 };
 /// As the shutdown does.
 const AT_SHUTDOWN: Bounds = Bounds {
@@ -392,7 +393,9 @@ fn what_lies_in_order_stays_and_what_changed_since_is_moved() {
     let mut disk = Disk::new(&[], 768 << 20);
     assert_eq!(disk.apply(FORCE).files, FILES);
     // Written anew, as by an upgrade, each far from the others.
-    let changed: Vec<u64> = (0..37).filter(|number| number % 4 == 3).collect();
+    let changed: Vec<u64> = (0..37)
+        .filter(|number| number % 4 == 1 || number % 4 == 3)
+        .collect();
     let new = disk.at().join("new");
     fs::create_dir(&new).unwrap();
     scatter(&new, &changed, 7 << 20).unwrap();

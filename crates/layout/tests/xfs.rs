@@ -25,6 +25,7 @@ const FORCE: Bounds = Bounds {
     force: true,
     rate: None,
     at_shutdown: false,
+    time: None,
 };
 
 fn contents(number: u64) -> Vec<u8> {
@@ -154,7 +155,9 @@ impl Disk {
     fn places(&self) -> Vec<u64> {
         let place = |number| {
             let file = File::open(path(&self.at(), number)).unwrap();
-            headstart_system::extents::extents(&file).unwrap()[0].physical
+            // A file that is in its inode has no place.
+            let extents = headstart_system::extents::extents(&file).unwrap();
+            extents.first().map_or(0, |extent| extent.physical)
         };
         (0..FILES).rev().map(place).collect()
     }
@@ -346,7 +349,8 @@ fn what_is_written_while_a_file_of_an_xfs_moves_is_not_lost() {
         assert!(fs::read(path).unwrap() == before);
     }
     assert!(moved > 0 && refused == 0);
-    drop(volume);
+    // Both keep the root of its mount open.
+    drop((volume, mounts));
     // They are not what the check expects.
     for (number, path) in [(3, &written), (23, &mapped)] {
         fs::write(path, contents(number)).unwrap();
