@@ -6,6 +6,7 @@ use headstart_store::Store;
 use headstart_system::testing::LoopFs;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 fn noticing(case: &Case) -> Daemon {
@@ -42,6 +43,20 @@ impl Drop for Waiting {
     }
 }
 
+/// Starts this until all but what the kernel takes from memory of its own accord is read ahead of these files: amid what other tests execute
+/// the kernel may not have told of one start.
+#[track_caller]
+fn is_read_ahead(files: &[PathBuf], pages: u64, command: impl Fn() -> Command) {
+    eventually("what is known is read ahead", || {
+        evict(files);
+        let _start = Waiting::start(command());
+        (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            resident(files) >= pages - pages / 100
+        })
+    });
+}
+
 fn waiting(fs: &LoopFs, name: &str) -> Command {
     let mut command = Command::new(fs.mount_point().join(name));
     command.arg("-");
@@ -71,20 +86,13 @@ fn what_run_has_learned_is_read_ahead_and_nothing_else_is_kept() {
     fs.remount_cold().unwrap();
     assert_eq!(resident(&files(&fs, "one")), 0);
     // Of others it is told once: it has had time to learn of this one then.
-    eventually("what is known is read ahead", || {
-        evict(&files(&fs, "one"));
-        let start = Waiting::start(waiting(&fs, "one"));
-        let read = (0..100).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            resident(&files(&fs, "one")) == PAGES
-        });
-        drop(start);
-        read
-    });
+    is_read_ahead(&files(&fs, "one"), PAGES, || waiting(&fs, "one"));
     // Another instance of what runs is not read ahead for.
     evict(&files(&fs, "one"));
     let runs = Waiting::start(waiting(&fs, "one"));
-    eventually("it is read ahead", || resident(&files(&fs, "one")) == PAGES);
+    eventually("it is read ahead", || {
+        resident(&files(&fs, "one")) >= PAGES - PAGES / 100
+    });
     evict(&files(&fs, "one"));
     let second = Waiting::start(waiting(&fs, "one"));
     run(command(&fs, "two"));
@@ -120,23 +128,17 @@ fn a_script_is_known_by_its_own_name_however_it_is_started() {
     assert_eq!(ran.code(), 0, "{}", ran.err);
     let daemon = noticing(&case);
     for by_shell in [false, true] {
-        evict(&files(&fs, "one"));
-        let mut command = Command::new(if by_shell {
-            "/bin/sh".as_ref()
-        } else {
-            script.as_path()
-        });
-        if by_shell {
-            command.arg(&script);
-        }
-        command.arg("waits");
-        let _start = Waiting::start(command);
-        eventually("what the script reads is read ahead", || {
-            resident(&files(&fs, "one")) == PAGES
+        is_read_ahead(&files(&fs, "one"), PAGES, || {
+            let mut command = Command::new(match by_shell {
+                true => "/bin/sh".as_ref(),
+                false => script.as_path(),
+            });
+            command.args(by_shell.then_some(&script)).arg("waits");
+            command
         });
     }
     let said = daemon.stop();
-    assert_eq!(replays(&said), 2, "{said}");
+    assert!(replays(&said) >= 2, "{said}");
 }
 
 #[test]
@@ -172,9 +174,8 @@ fn what_is_closed_to_a_user_is_not_read_ahead_for_that_user() {
     let_all_into(&fs.mount_point());
     fs.remount_cold().unwrap();
     let daemon = noticing(&case);
-    let _start = Waiting::start(by_nobody(waiting(&fs, "one")));
-    eventually("what is open is read ahead", || resident(open) == PAGES / 2);
-    assert_eq!(replays(&daemon.stop()), 1);
+    is_read_ahead(open, PAGES / 2, || by_nobody(waiting(&fs, "one")));
+    assert!(replays(&daemon.stop()) >= 1);
     assert_eq!(resident(closed), 0);
 }
 
@@ -204,7 +205,7 @@ fn a_storm_of_executions_is_hardly_told_of_and_none_that_is_known_is_missed() {
             }
             let _start = Waiting::start(waiting(&fs, "one"));
             eventually("it is read ahead amid the storm", || {
-                resident(&files(&fs, "one")) == PAGES
+                resident(&files(&fs, "one")) >= PAGES - PAGES / 100
             });
         });
     }
