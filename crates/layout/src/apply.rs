@@ -189,8 +189,16 @@ fn one(
     };
     let page = u64::from(machine.page_size);
     let time = |room: &[_]| order.predict(room, &device.cost).time_ns;
-    let room = Room::take(&volume, bytes, most, page, order.after.time_ns, &time)
-        .context("cannot take room on the file system")?;
+    let room = match Room::take(&volume, bytes, most, page, order.after.time_ns, &time) {
+        // With blocks smaller than a page much of what is free may be in no whole page.
+        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+            return Ok(Some(format!(
+                "{} are to be moved, and the free room is in too small pieces",
+                human::bytes(bytes)
+            )));
+        }
+        taken => taken.context("cannot take room on the file system")?,
+    };
     let predicted = order.predict(&room.extents(), &device.cost);
     if let Some(why) = unless_worthwhile(&order.before, &predicted).filter(|_| !bounds.force) {
         return Ok(Some(format!(

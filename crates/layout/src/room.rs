@@ -74,7 +74,8 @@ impl Room {
             }
             free.sort_unstable_by_key(|piece| piece.physical);
             room.pieces = choose(&free, need, page, time);
-            if time(&room.extents()) as f64 <= GOOD * ideal as f64 {
+            // None at all takes no time to read, and is no room: with blocks smaller than a page what was taken may have too few whole pages.
+            if !room.pieces.is_empty() && time(&room.extents()) as f64 <= GOOD * ideal as f64 {
                 break;
             }
         }
