@@ -173,7 +173,25 @@ impl LoopFs {
 
     /// Unmounts an ext2/3/4, has it checked, and mounts it cold; what is wrong with it is the error.
     pub fn check(&mut self) -> io::Result<()> {
+        let node = self.node();
         self.unmount();
+        // Who has unshared its mounts meanwhile has a copy of this one, and what is on the device is not whole until that is gone.
+        let name = node.file_name().map(OsStr::to_owned).unwrap_or_default();
+        let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+        let image = self.image();
+        let attached = || std::fs::read_to_string(&backing).is_ok_and(|file| Path::new(file.trim()) == image);
+        for _ in 0..600 {
+            if !attached() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        if attached() {
+            return Err(io::Error::other(format!(
+                "{} is in use for more than a minute: something still has it mounted, or a file of it open",
+                node.display()
+            )));
+        }
         run(Command::new("/sbin/e2fsck").arg("-fn").arg(self.image()))?;
         self.remount_cold()
     }

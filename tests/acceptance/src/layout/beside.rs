@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 /// Programs that are executed, and directories in which files are written.
 const PROGRAMS: usize = 12;
 const WRITERS: u64 = 3;
+/// They leave the device free for half of the time: else `layout apply` stands back for them. The movers of `swaps` do not.
+const PAUSE: Duration = Duration::from_millis(30);
 
 /// Maps files, some for long, and compares and writes through its mappings, until its standard input ends. Prints how often.
 const MAPPER: &str = r#"
@@ -86,7 +88,14 @@ pub fn run(long: Duration, seed: u64) -> Result<String> {
         let executor = scope.spawn(|| until(&done, || programs.iter().try_for_each(|path| execute(path))));
         let writers: Vec<_> = stress
             .iter_mut()
-            .map(|stress| scope.spawn(|| until(&done, || stress.step())))
+            .map(|stress| {
+                scope.spawn(|| {
+                    until(&done, || {
+                        std::thread::sleep(PAUSE);
+                        stress.step()
+                    })
+                })
+            })
             .collect();
         let mut read = 0;
         for reader in readers {

@@ -109,7 +109,7 @@ fn judge(case: &Case, image: &Image, said: &Said) -> Result<()> {
         "declined" => {
             let room = said.why.contains("stay so") || said.why.contains("room");
             ensure!(
-                !case.shape.movable || (room && case.full >= 90),
+                !case.shape.movable || (room && case.full >= 70),
                 "it was to be moved: {}",
                 said.why
             );
