@@ -323,12 +323,18 @@ mod tests {
         drop((program, large));
         disk.remount_cold().unwrap();
         let program = open(&disk, "program");
-        for chunk in 0..SIZE / 2 / CHUNK as u64 {
+        // More than half, for the kernel may take a page from memory.
+        const THERE: u64 = SIZE * 3 / 4;
+        for chunk in 0..THERE / CHUNK as u64 {
             residency::fadvise_willneed(&program, chunk * CHUNK as u64, CHUNK as u64).unwrap();
         }
-        let before = resident(&program);
-        assert_eq!(before, SIZE / 2 / page as u64);
+        wait_resident(&program, THERE).unwrap();
         assert!(!ask_for(&program));
-        assert_eq!(resident(&program), before, "what is missing is what nobody uses");
+        let missing = (SIZE - THERE) / page as u64;
+        let after = resident(&program);
+        assert!(
+            after <= SIZE / page as u64 - missing,
+            "what is missing is what nobody uses: {after}"
+        );
     }
 }
