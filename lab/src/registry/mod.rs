@@ -9,12 +9,10 @@ mod process;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use rustix::fs::MemfdFlags;
 use serde::{Deserialize, Serialize};
 
 pub use item::Item;
@@ -41,8 +39,6 @@ struct Inner {
     file: PathBuf,
     record: Record,
     next: u64,
-    /// Open in every child too, however it is started: by this `clean` finds those that outlive a killed lab. None for a dead lab's record.
-    _badge: Option<OwnedFd>,
 }
 
 /// Takes its item away when dropped.
@@ -65,13 +61,12 @@ impl Registry {
             items: BTreeMap::new(),
         };
         let file = directory.join(format!("{pid}-{start}.json"));
-        let badge = process::badge(pid, start, MemfdFlags::empty())?;
+        process::wear_badge(pid, start)?;
         Ok(Registry {
             inner: Arc::new(Mutex::new(Inner {
                 file,
                 record,
                 next: 0,
-                _badge: Some(badge),
             })),
         })
     }
@@ -228,7 +223,6 @@ pub fn clean(base: &Path) -> Result<Cleaned> {
             file,
             record,
             next: u64::MAX,
-            _badge: None,
         };
         cleaned
             .failures
@@ -344,7 +338,7 @@ mod tests {
         let start = u64::MAX;
         dead_since(base.path(), start, Vec::new());
         // Children of other tests shall not inherit it.
-        let badge = process::badge(1, start, MemfdFlags::CLOEXEC).unwrap();
+        let badge = process::badge(1, start, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let mut child = Command::new("sleep").arg("600").stdin(badge).spawn().unwrap();
         assert_eq!(clean(base.path()).unwrap(), Cleaned::default());
         assert!(!child.wait().unwrap().success());

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -107,6 +108,19 @@ const ENDING: Duration = Duration::from_secs(10);
 /// A file without contents whose name tells the lab process.
 pub(super) fn badge(pid: i32, start: u64, flags: MemfdFlags) -> Result<OwnedFd> {
     memfd_create(format!("headstart-lab-{pid}-{start}"), flags).context("making a file in memory")
+}
+
+/// This process's badge.
+static WORN: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Has this process wear its badge to its end, open in every child too, however it is started: by this `clean` finds those that outlive a
+/// killed lab. There is one however often that is asked for: a child has few numbers below 10, and Debian's shell knows no others.
+pub(super) fn wear_badge(pid: i32, start: u64) -> Result<()> {
+    if WORN.get().is_none() {
+        // Another thread's may have come first, then this one is closed.
+        let _ = WORN.set(badge(pid, start, MemfdFlags::empty())?);
+    }
+    Ok(())
 }
 
 /// Ends what a dead lab had started and what has inherited its badge: a `losetup` or `mount` under way when the lab was killed would else

@@ -73,7 +73,7 @@ fn at_most_three_reads_that_wait_for_one_another_come_before_the_first_request()
         env!("CARGO_MANIFEST_DIR"),
         "/../../lab/experiments/disks/60ms.toml"
     );
-    let mut case = Case::on(disk, "python", Fs::Ext4)?;
+    let mut case = Case::on(disk, "true", Fs::Ext4)?;
     let root = case.machine.root();
     let (program, state) = (root.join("usr/sbin/headstart"), root.join("var/lib/headstart"));
     let headstart = headstart_acceptance::headstart()?;
@@ -97,7 +97,7 @@ fn at_most_three_reads_that_wait_for_one_another_come_before_the_first_request()
     let place = Place {
         state: directory.path().join("own"),
         headstart: headstart.clone(),
-        workload: "python".into(),
+        workload: "true".into(),
     };
     let copy = ["install", "-D", "-m", "755", &text(&headstart), &text(&program)].map(str::to_owned);
     Machine::install(&mut case.machine, &place, &[copy.to_vec(), run.clone()])?;
