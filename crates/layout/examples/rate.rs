@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     };
     let files = (mib << 20) * SIZES.len() as u64 / SIZES.iter().sum::<u64>();
     let spec = Spec {
-        size: mib * 5 << 20,
+        size: (mib * 5) << 20,
         ..Spec::new("ext4")
     };
     let mut disk = LoopFs::create(&spec, |at| fill(at, files))?;

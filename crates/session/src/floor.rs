@@ -124,10 +124,11 @@ pub fn of_start(
             continue;
         }
         match reckon(&trace, tell) {
-            Ok(Reckoned { floor, .. }) if floor.bytes as f64 >= ALIKE * own.floor.bytes as f64 => {
-                if floor.floor_ns < least.floor_ns {
-                    least = floor;
-                }
+            Ok(Reckoned { floor, .. })
+                if floor.bytes as f64 >= ALIKE * own.floor.bytes as f64
+                    && floor.floor_ns < least.floor_ns =>
+            {
+                least = floor;
             }
             _ => {}
         }

@@ -184,7 +184,9 @@ unsafe extern "C" fn begin(stack: *const usize, words: *const u8) {
         }
         if let Some(state) = open(AT_FDCWD, state, O_PATH | O_CLOEXEC) {
             // Nothing of that name is there; to know that the directory has to be read.
-            open(state, words.add(STARTS), O_PATH | O_CLOEXEC).map(|it| close(it));
+            if let Some(starts) = open(state, words.add(STARTS), O_PATH | O_CLOEXEC) {
+                close(starts);
+            }
             close(state);
         }
     }
