@@ -11,7 +11,7 @@ pub mod uses;
 
 /// A machine where every path wanted is a large file, on a disk and on flash by turns.
 pub fn machine(wanted: &[Want]) -> Machine {
-    let device = |class, depth, metadata_by_block| Device {
+    let device = |class, depth, metadata_by_block: bool| Device {
         major: 8,
         minor: depth,
         node: "/dev/sda".into(),
