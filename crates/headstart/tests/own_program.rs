@@ -47,5 +47,7 @@ fn a_cold_headstart_is_read_in_one_go() {
     assert!(asked < all, "{asked} of {all} pages");
     disk.remount_cold().unwrap();
     run(&["run", "--wait", "--name", "k", "--", "true"]);
-    assert_eq!(of(), all);
+    // But for what the kernel takes from memory of its own accord meanwhile.
+    let asked = of();
+    assert!(asked >= all - all / 20, "{asked} of {all} pages");
 }
