@@ -74,8 +74,7 @@ impl Start {
     /// has been read at most, and shows then when it needs what.
     fn earliest(&self, need_us: u32) -> f64 {
         // Who was let go amid its replay waits for a part of it, and may be done sooner than who was held to its end: waiting for as long as
-        // it computes says nothing. With all of it counted Python took 1.15 times as long on disk7200; with three times its computing left
-        // out LibreOffice took 1.29 times as long, with once 1.09.
+        // it computes says nothing.
         let waited_ns = self.waited_ns.saturating_sub(self.cpu_ns);
         let running_ns = self.timeline_ns.saturating_sub(waited_ns);
         let need_ns = (u64::from(need_us) * 1000).saturating_sub(waited_ns);
