@@ -10,6 +10,7 @@ mod chroot;
 mod command;
 mod console;
 mod container;
+mod pageout;
 mod qmp;
 mod running;
 mod service;
