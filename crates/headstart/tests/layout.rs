@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
+use headstart_model::profile::{Entry, Policy};
 use headstart_model::{Key, Profile};
 use headstart_store::Store;
-use headstart_system::testing::{LoopFs, Spec, can_mount};
+use headstart_system::testing::{self, LoopFs, Spec, can_mount};
 use std::fs::{self, File};
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -56,32 +54,7 @@ impl Disk {
     }
 
     fn entry(&self, number: u64) -> Entry {
-        let path = path(&self.fs.mount_point(), number);
-        let file = File::open(&path).unwrap();
-        let facts = file.metadata().unwrap();
-        let first_use_ns = FILES - number;
-        Entry {
-            path: path.to_str().unwrap().into(),
-            overlay: None,
-            need: Need::Open,
-            weight: 1.0,
-            first_use_ns,
-            stage: 0,
-            version: Some(Version {
-                size: BYTES,
-                mtime_ns: facts.mtime() * 1_000_000_000 + facts.mtime_nsec(),
-                generation: headstart_system::files::generation(file.as_fd()),
-            }),
-            tail: None,
-            touches: None,
-            ranges: vec![WeightedRange {
-                start: 0,
-                pages: BYTES.div_ceil(4096) as u32,
-                weight: 1.0,
-                first_use_ns,
-                stage: 0,
-            }],
-        }
+        testing::whole(&path(&self.fs.mount_point(), number), FILES - number).unwrap()
     }
 
     fn layout(&self, words: &[&str]) -> Command {

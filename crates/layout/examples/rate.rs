@@ -4,15 +4,13 @@
 use anyhow::{Context, Result, ensure};
 use headstart_layout::{Bounds, State, apply, plan};
 use headstart_model::machine::DeviceClass;
-use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
-use headstart_model::{FilePath, Key, Profile};
+use headstart_model::profile::Policy;
+use headstart_model::{Key, Profile};
 use headstart_session::machine::{Costs, Measure, snapshot};
 use headstart_store::Store;
-use headstart_system::testing::{LoopFs, Spec, can_mount};
+use headstart_system::testing::{self, LoopFs, Spec, can_mount};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -137,30 +135,9 @@ fn profile(at: &Path, files: u64) -> Result<Profile> {
     for number in 0..files {
         let path = path(at, number);
         // The step of `shuffled` may not reach all.
-        let Ok(file) = File::open(&path) else { continue };
-        let facts = file.metadata()?;
-        profile.entries.push(Entry {
-            path: FilePath::from(path.as_path()),
-            overlay: None,
-            need: Need::Open,
-            weight: 1.0,
-            first_use_ns: number,
-            stage: 0,
-            version: Some(Version {
-                size: facts.len(),
-                mtime_ns: facts.mtime() * 1_000_000_000 + facts.mtime_nsec(),
-                generation: headstart_system::files::generation(file.as_fd()),
-            }),
-            tail: None,
-            touches: None,
-            ranges: vec![WeightedRange {
-                start: 0,
-                pages: facts.len().div_ceil(PAGE) as u32,
-                weight: 1.0,
-                first_use_ns: number,
-                stage: 0,
-            }],
-        });
+        if path.exists() {
+            profile.entries.push(testing::whole(&path, number)?);
+        }
     }
     profile.entries.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(profile)

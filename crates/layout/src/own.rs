@@ -1,6 +1,6 @@
 //! What headstart itself reads before it can read anything ahead: it is placed before all else.
 
-use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
+use headstart_model::profile::{Entry, Policy, Version};
 use headstart_model::{FilePath, Key, Profile};
 use headstart_store::KeyDir;
 use headstart_system::open::{Expect, open_checked};
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 /// The program where packages install it, and what stands in the place of process 1, beside it.
 const PROGRAMS: [&str; 2] = ["headstart-init", "headstart"];
 const INSTALLED: &str = "/usr/sbin";
-/// Files of a key, in the order in which a start reads them: whether it is bypassed, whether the last boot finished, what it
-/// needs, where that is.
+/// Files of a key in its own directory, which a start reads where what it needs first is not in one file, in the order in which it does:
+/// whether it is bypassed, whether the last boot finished, what it needs, where that is.
 const OF_A_KEY: [&str; 4] = ["bypass", "guard", "profile", "plan"];
 
 /// All that starts of these keys read of headstart, as a profile that needs each file whole. `None` if none of it is there.
@@ -22,9 +22,11 @@ pub(crate) fn profile(keys: &[KeyDir], page: u32) -> Option<Profile> {
     let directory = beside.filter(|path| path.join(PROGRAMS[1]).is_file());
     let directory = directory.unwrap_or(Path::new(INSTALLED));
     let programs = PROGRAMS.iter().map(|name| directory.join(name));
-    let kept = keys
-        .iter()
-        .flat_map(|key| OF_A_KEY.iter().map(|name| key.path().join(name)));
+    let of_key = |key: &KeyDir| {
+        let own = OF_A_KEY.map(|name| key.path().join(name));
+        key.start_path().into_iter().chain(own)
+    };
+    let kept = keys.iter().flat_map(of_key);
     of_files(&programs.chain(kept).collect::<Vec<_>>(), page)
 }
 
@@ -37,34 +39,20 @@ fn of_files(paths: &[PathBuf], page: u32) -> Option<Profile> {
             continue;
         };
         let (stat, generation) = (opened.stat, files::generation(opened.fd.as_fd()));
-        let pages = u32::try_from(stat.size.div_ceil(u64::from(page))).unwrap_or(0);
-        if stat.kind != files::Type::File || pages == 0 {
+        if stat.kind != files::Type::File || stat.size == 0 {
             continue;
         }
-        let first_use_ns = number as u64;
-        let whole = WeightedRange {
-            start: 0,
-            pages,
-            weight: 1.0,
-            first_use_ns,
-            stage: 0,
+        let version = Version {
+            size: stat.size,
+            mtime_ns: stat.mtime_ns,
+            generation,
         };
-        profile.entries.push(Entry {
-            path: FilePath::from(path.as_path()),
-            overlay: None,
-            need: Need::Open,
-            weight: 1.0,
-            first_use_ns,
-            stage: 0,
-            version: Some(Version {
-                size: stat.size,
-                mtime_ns: stat.mtime_ns,
-                generation,
-            }),
-            tail: None,
-            touches: None,
-            ranges: vec![whole],
-        });
+        (profile.entries).push(Entry::whole(
+            FilePath::from(path.as_path()),
+            version,
+            page,
+            number as u64,
+        ));
     }
     (!profile.entries.is_empty()).then_some(profile)
 }

@@ -2,7 +2,7 @@
 
 use crate::order::Item;
 use headstart_model::PageRange;
-use headstart_model::machine::{Cost, Device, DeviceClass, Extent, FileFacts, Found, Machine};
+use headstart_model::machine::{Cost, DeviceClass, Extent, FileFacts, Found, Machine};
 
 pub(crate) const PAGE: u64 = 4096;
 
@@ -30,28 +30,13 @@ pub(crate) fn facts(path: &str, inode: u64, size: u64, extents: &[(u64, u64, u64
 }
 
 pub(crate) fn machine(files: Vec<FileFacts>, class: DeviceClass, fstype: &str) -> Machine {
-    Machine {
-        page_size: PAGE as u32,
-        memory_available: 1 << 30,
-        devices: vec![Device {
-            major: 8,
-            minor: 1,
-            node: "/dev/sda1".into(),
-            mount_point: "/".into(),
-            fstype: fstype.into(),
-            uuid: [1; 16],
-            cost: Cost {
-                class,
-                bandwidth: 100e6,
-                latency: 0.01,
-                depth: 1,
-            },
-            first_touch: None,
-            request_limit: 128 << 10,
-            metadata_by_block: true,
-        }],
-        files,
-    }
+    let cost = Cost {
+        class,
+        bandwidth: 100e6,
+        latency: 0.01,
+        depth: 1,
+    };
+    headstart_model::testing::machine(cost, fstype, files)
 }
 
 /// All of a file in one range.

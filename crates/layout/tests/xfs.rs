@@ -4,16 +4,15 @@
 
 use headstart_layout::{Bounds, Kept, State, apply, plan};
 use headstart_model::machine::DeviceClass;
-use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
+use headstart_model::profile::Policy;
 use headstart_model::{Key, Profile};
 use headstart_session::machine::{Costs, Measure, snapshot};
 use headstart_store::Store;
 use headstart_system::mounts::MountTable;
 use headstart_system::moving::volume::{Movable, Volume};
 use headstart_system::open::Expect;
-use headstart_system::testing::{LoopFs, Spec, can_mount, run};
+use headstart_system::testing::{self, LoopFs, Spec, can_mount, run};
 use std::fs::{self, File, Permissions};
-use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -107,33 +106,7 @@ impl Disk {
 
     /// Moves all into the order from the last to the first.
     fn apply(&self) -> Kept {
-        let entry = |number: u64| {
-            let path = path(&self.at(), number);
-            let file = File::open(&path).unwrap();
-            let facts = file.metadata().unwrap();
-            Entry {
-                path: path.to_str().unwrap().into(),
-                overlay: None,
-                need: Need::Open,
-                weight: 1.0,
-                first_use_ns: 1000 - number,
-                stage: 0,
-                version: Some(Version {
-                    size: facts.len(),
-                    mtime_ns: facts.mtime() * 1_000_000_000 + facts.mtime_nsec(),
-                    generation: headstart_system::files::generation(file.as_fd()),
-                }),
-                tail: None,
-                touches: None,
-                ranges: vec![WeightedRange {
-                    start: 0,
-                    pages: facts.len().div_ceil(PAGE) as u32,
-                    weight: 1.0,
-                    first_use_ns: 1000 - number,
-                    stage: 0,
-                }],
-            }
-        };
+        let entry = |number| testing::whole(&path(&self.at(), number), 1000 - number).unwrap();
         let profile = Profile {
             entries: (0..FILES).map(entry).collect(),
             ..Profile::new(Key::new("test").unwrap(), PAGE as u32, Policy::Decay)

@@ -239,6 +239,29 @@ impl FromStr for Policy {
 }
 
 impl Entry {
+    /// All of a file, as it is in this version, for who opens and reads it `first_use_ns` after the start's first instant.
+    pub fn whole(path: FilePath, version: Version, page_size: u32, first_use_ns: u64) -> Entry {
+        let pages = version.size.div_ceil(u64::from(page_size));
+        Entry {
+            path,
+            overlay: None,
+            need: Need::Open,
+            weight: 1.0,
+            first_use_ns,
+            stage: 0,
+            version: Some(version),
+            ranges: vec![WeightedRange {
+                start: 0,
+                pages: u32::try_from(pages).unwrap_or(u32::MAX),
+                weight: 1.0,
+                first_use_ns,
+                stage: 0,
+            }],
+            tail: None,
+            touches: None,
+        }
+    }
+
     /// The pages with at least the given weight, counted from the beginning, without those that are known not to be needed.
     pub fn pages(&self, threshold: f32) -> PageSet {
         let voted = self.voted(threshold);

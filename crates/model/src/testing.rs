@@ -2,7 +2,7 @@
 
 use crate::activity::{BlockDevice, BlockRequest, BusySample, MemorySample, RequestKind, Slice, ThreadState};
 use crate::format::FormatError;
-use crate::machine::{Cost, DeviceClass};
+use crate::machine::{Cost, Device, DeviceClass, FileFacts, Machine};
 use crate::plan::{PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request};
 use crate::profile::{Entry, Need, Policy, Version, WeightedRange};
 use crate::trace::{
@@ -274,5 +274,26 @@ impl Forged for Profile {
 impl Forged for PlanDraft {
     fn forged(&self) -> Result<Vec<u8>, FormatError> {
         self.written()
+    }
+}
+
+/// A machine with 1 GiB of memory and pages of 4 KiB, whose files are on one device.
+pub fn machine(cost: Cost, fstype: &str, files: Vec<FileFacts>) -> Machine {
+    Machine {
+        page_size: 4096,
+        memory_available: 1 << 30,
+        devices: vec![Device {
+            major: 8,
+            minor: 1,
+            node: "/dev/sda1".into(),
+            mount_point: "/".into(),
+            fstype: fstype.into(),
+            uuid: [1; 16],
+            cost,
+            first_touch: None,
+            request_limit: 128 << 10,
+            metadata_by_block: true,
+        }],
+        files,
     }
 }

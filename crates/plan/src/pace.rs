@@ -79,7 +79,7 @@ pub fn pace(plan: &Plan<'_>, report: &ReplayReport, machine: &Machine) -> Option
 mod tests {
     use super::*;
     use crate::tests::{PAGE, facts};
-    use headstart_model::machine::{Cost, Device};
+    use headstart_model::machine::Cost;
     use headstart_model::outcome::Issued;
     use headstart_model::plan::{Request, RequestKind};
     use headstart_model::testing::{self, DISK, NETWORK, plan_file};
@@ -88,25 +88,8 @@ mod tests {
     fn replayed(apart: u64, ms: u64, resident: bool, cost: Cost) -> Option<f32> {
         const FILES: u64 = 100;
         let name = |n: u64| format!("/f{n}");
-        let machine = Machine {
-            page_size: PAGE as u32,
-            memory_available: 1 << 30,
-            devices: vec![Device {
-                major: 8,
-                minor: 1,
-                node: "/dev/sda1".into(),
-                mount_point: "/".into(),
-                fstype: "ext4".into(),
-                uuid: [1; 16],
-                cost,
-                first_touch: None,
-                request_limit: 128 << 10,
-                metadata_by_block: true,
-            }],
-            files: (0..FILES)
-                .map(|n| facts(&name(n), &[(0, n * apart, 1)], &[]))
-                .collect(),
-        };
+        let read = (0..FILES).map(|n| facts(&name(n), &[(0, n * apart, 1)], &[]));
+        let machine = testing::machine(cost, "ext4", read.collect());
         let files = (0..FILES).map(|n| testing::planned(&name(n))).collect();
         let requests = (0..FILES as u32).map(|n| Request::new(RequestKind::Data, n, PAGE));
         let file = plan_file(&testing::draft(cost, files, requests.collect()));

@@ -66,28 +66,15 @@ pub(crate) fn facts(path: &str, extents: &[(u64, u64, u64)], metadata: &[u64]) -
 }
 
 fn machine(class: DeviceClass, latency: f64, depth: u32, files: Vec<FileFacts>) -> Machine {
-    Machine {
-        page_size: PAGE as u32,
-        memory_available: 1 << 30,
-        devices: vec![Device {
-            major: 7,
-            minor: 0,
-            node: "/dev/loop0".into(),
-            mount_point: "/m".into(),
-            fstype: "ext4".into(),
-            uuid: [1; 16],
-            cost: Cost {
-                class,
-                bandwidth: 100e6,
-                latency,
-                depth,
-            },
-            first_touch: None,
-            request_limit: 128 << 10,
-            metadata_by_block: true,
-        }],
-        files,
-    }
+    let cost = Cost {
+        class,
+        bandwidth: 100e6,
+        latency,
+        depth,
+    };
+    let mut machine = testing::machine(cost, "ext4", files);
+    machine.devices[0].mount_point = "/m".into();
+    machine
 }
 
 pub(crate) fn flash(files: Vec<FileFacts>) -> Machine {

@@ -67,9 +67,14 @@ fn path_of(key: &Path) -> Option<PathBuf> {
 }
 
 impl KeyDir {
+    /// Where what is needed first is, where it is in one file.
+    pub fn start_path(&self) -> Option<PathBuf> {
+        path_of(self.path())
+    }
+
     /// What is needed first, if all of it is in one file. One that cannot be read is as none.
     pub fn start(&self) -> Option<Start> {
-        let bytes = file::read_bounded(&path_of(self.path())?, MAX_FILE + TAIL as u64);
+        let bytes = file::read_bounded(&self.start_path()?, MAX_FILE + TAIL as u64);
         Start::from_bytes(bytes.ok()??)
     }
 }
@@ -78,7 +83,7 @@ impl KeyLock {
     /// Writes what the next start needs first, of what is kept now; removes it where that start has nothing to replay.
     pub fn save_start(&self) -> Result<(), StoreError> {
         let dir = self.dir();
-        let Some(path) = path_of(dir.path()) else {
+        let Some(path) = dir.start_path() else {
             return Ok(());
         };
         let plan = match dir.is_enabled() && dir.bypass().is_none() {
@@ -95,7 +100,7 @@ impl KeyLock {
 
     /// Removes it, before what it says is true no more.
     pub(crate) fn drop_start(&self) -> Result<(), StoreError> {
-        let Some(path) = path_of(self.dir().path()) else {
+        let Some(path) = self.dir().start_path() else {
             return Ok(());
         };
         match std::fs::remove_file(&path) {

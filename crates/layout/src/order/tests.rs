@@ -2,33 +2,21 @@ use super::*;
 use crate::testing::{PAGE, facts, machine};
 use headstart_model::Key;
 use headstart_model::machine::DeviceClass;
-use headstart_model::profile::{Need, Policy, WeightedRange};
+use headstart_model::profile::{Policy, WeightedRange};
 
 fn entry(path: &str, pages: &[(u64, u32)], size: u64, first_use_ns: u64) -> Entry {
-    Entry {
-        path: path.into(),
-        overlay: None,
-        need: Need::Open,
-        weight: 1.0,
+    let version = Version {
+        size,
+        mtime_ns: 7,
+        generation: 0,
+    };
+    let range = |(start, pages): &(u64, u32)| WeightedRange {
         first_use_ns,
-        stage: 0,
-        version: Some(Version {
-            size,
-            mtime_ns: 7,
-            generation: 0,
-        }),
-        tail: None,
-        touches: None,
-        ranges: pages
-            .iter()
-            .map(|(start, pages)| WeightedRange {
-                start: *start,
-                pages: *pages,
-                weight: 1.0,
-                first_use_ns,
-                stage: 0,
-            })
-            .collect(),
+        ..headstart_model::testing::range(*start, *pages, 1.0)
+    };
+    Entry {
+        ranges: pages.iter().map(range).collect(),
+        ..Entry::whole(path.into(), version, PAGE as u32, first_use_ns)
     }
 }
 

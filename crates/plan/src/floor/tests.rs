@@ -1,6 +1,6 @@
 use super::*;
 use crate::tests::{PAGE, facts};
-use headstart_model::machine::{ByteRange, Device};
+use headstart_model::machine::ByteRange;
 use headstart_model::outcome::Mode;
 use headstart_model::plan::Request;
 use headstart_model::testing::{self, DISK, FLASH, NETWORK, plan_file, used};
@@ -8,26 +8,6 @@ use headstart_model::trace::{EndReason, Scope};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
-
-fn machine(cost: Cost, files: Vec<FileFacts>) -> Machine {
-    Machine {
-        page_size: PAGE as u32,
-        memory_available: 1 << 30,
-        devices: vec![Device {
-            major: 8,
-            minor: 1,
-            node: "/dev/sda1".into(),
-            mount_point: "/".into(),
-            fstype: "ext4".into(),
-            uuid: [1; 16],
-            cost,
-            first_touch: None,
-            request_limit: 128 << 10,
-            metadata_by_block: true,
-        }],
-        files,
-    }
-}
 
 /// A start of so many milliseconds that reads one page of each of these (page of the disk, millisecond).
 fn start(warm_ms: u64, reads: &[(u64, u64)]) -> (Trace, Profile, Vec<FileFacts>) {
@@ -49,7 +29,7 @@ fn start(warm_ms: u64, reads: &[(u64, u64)]) -> (Trace, Profile, Vec<FileFacts>)
 #[test]
 fn a_start_that_reads_nothing_takes_what_it_computes() {
     let (trace, profile, files) = start(400, &[]);
-    let found = floor(&trace, &profile, &machine(DISK, files));
+    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
     assert_eq!((found.floor_ns, found.read_all_ns, found.bytes), (400 * MS, 0, 0));
 }
 
@@ -57,12 +37,12 @@ fn a_start_that_reads_nothing_takes_what_it_computes() {
 fn one_head_jumps_once_for_each_place_and_reads_small_holes() {
     // Far apart: two jumps of 5 ms. 25 pages at 100 MB/s are a millisecond.
     let (trace, profile, files) = start(400, &[(0, 0), (100_000, 0), (50_000, 0)]);
-    let found = floor(&trace, &profile, &machine(DISK, files));
+    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
     let pages = |count: u64| (count * PAGE) as f64 / 100e6 * 1e9;
     assert_eq!(found.read_all_ns, (10e6 + pages(3)) as u64);
     assert_eq!(found.floor_ns, found.read_all_ns + 400 * MS);
     let (trace, profile, files) = start(400, &[(0, 0), (26, 0)]);
-    let found = floor(&trace, &profile, &machine(DISK, files));
+    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
     assert_eq!(found.read_all_ns, (pages(27)) as u64);
 }
 
@@ -70,13 +50,13 @@ fn one_head_jumps_once_for_each_place_and_reads_small_holes() {
 fn where_many_are_served_at_once_the_requests_count_or_the_bytes() {
     let far: Vec<(u64, u64)> = (0..64).map(|i| (i * 100_000, 0)).collect();
     let (trace, profile, files) = start(10, &far);
-    let found = floor(&trace, &profile, &machine(NETWORK, files));
+    let found = floor(&trace, &profile, &testing::machine(NETWORK, "ext4", files));
     // 64 at 1 ms, 16 at once.
     assert_eq!(found.read_all_ns, 4 * MS);
     // 8 pages apart they are joined: 61 µs of bytes beat 8 requests of 12.5 µs each, and one takes 100.
     let near: Vec<(u64, u64)> = (0..8).map(|i| (i * 2, 0)).collect();
     let (trace, profile, files) = start(10, &near);
-    let found = floor(&trace, &profile, &machine(FLASH, files));
+    let found = floor(&trace, &profile, &testing::machine(FLASH, "ext4", files));
     assert_eq!(found.read_all_ns, 100_000);
 }
 
@@ -84,7 +64,7 @@ fn where_many_are_served_at_once_the_requests_count_or_the_bytes() {
 fn the_moment_decides_that_has_most_before_and_behind_it() {
     // A jump for the first, much for what is needed at the very end: the head has the time.
     let (trace, profile, files) = start(1000, &[(0, 0), (100_000, 2), (200_000, 990)]);
-    let found = floor(&trace, &profile, &machine(DISK, files));
+    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
     assert_eq!(found.moment_ns, 2 * MS);
     let read = 5 * MS + (2 * PAGE * 10);
     assert_eq!((found.read_ns, found.floor_ns), (read, read + 998 * MS));
@@ -94,7 +74,7 @@ fn the_moment_decides_that_has_most_before_and_behind_it() {
 fn pages_that_nobody_knows_were_used_do_not_raise_it() {
     let (mut trace, profile, _) = start(100, &[(0, 0)]);
     let files = vec![facts("/f0", &[(0, 0, 16)], &[])];
-    let bytes = |trace: &Trace| floor(trace, &profile, &machine(DISK, files.clone())).bytes;
+    let bytes = |trace: &Trace| floor(trace, &profile, &testing::machine(DISK, "ext4", files.clone())).bytes;
     trace.uses[0].pages = 16;
     for (kind, pages) in [
         (UseKind::Read, 16),
@@ -125,7 +105,7 @@ fn metadata_counts_and_of_a_large_directory_one_block() {
             .collect(),
         ..facts("/", &[], &[])
     });
-    let found = floor(&trace, &profile, &machine(DISK, files));
+    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
     assert_eq!(found.bytes, (1 + 1 + 2) * PAGE);
 }
 
@@ -134,24 +114,24 @@ fn of_a_start_that_waited_its_times_are_the_latest() {
     let (mut trace, profile, files) = start(4000, &[(0, 0), (100_000, 300), (200_000, 2000)]);
     trace.end.blocked_ns = Some(3000 * MS);
     trace.end.cpu_ns = Some(400 * MS);
-    let found = floor(&trace, &profile, &machine(DISK, files.clone()));
+    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files.clone()));
     assert!(found.waited);
     assert_eq!(found.warm_ns, 1000 * MS);
     // The second page was used after 300 ms at the latest, the third at the end, as far as anybody knows.
     let read = 5 * MS + 2 * PAGE * 10;
     assert_eq!((found.moment_ns, found.floor_ns), (0, 1000 * MS + PAGE * 10));
     trace.end.blocked_ns = None;
-    let found = floor(&trace, &profile, &machine(DISK, files.clone()));
+    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files.clone()));
     assert_eq!(found.warm_ns, 400 * MS, "what it computed");
     // Of a boot all tasks' waiting says nothing.
     trace.end.blocked_ns = Some(9000 * MS);
     trace.meta.scope = Scope::System;
-    let found = floor(&trace, &profile, &machine(DISK, files.clone()));
+    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files.clone()));
     assert_eq!(found.warm_ns, 400 * MS);
     trace.meta.scope = Scope::Tree;
     // Threads waited for longer than the start took: it takes what is read.
     trace.end.blocked_ns = Some(9000 * MS);
-    let found = floor(&trace, &profile, &machine(DISK, files));
+    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
     assert_eq!((found.warm_ns, found.floor_ns), (0, read + 5 * MS + PAGE * 10));
 }
 
@@ -161,7 +141,7 @@ fn what_a_start_was_held_for_is_no_part_of_it() {
     let (trace, profile, files) = start(400, &reads);
     let held = reads.map(|(at, ms)| (at, ms + 2000));
     let (later, ..) = start(2400, &held);
-    let machine = machine(DISK, files);
+    let machine = testing::machine(DISK, "ext4", files);
     assert_eq!(
         floor(&trace, &profile, &machine),
         floor(&later, &profile, &machine)
@@ -172,7 +152,7 @@ fn what_a_start_was_held_for_is_no_part_of_it() {
 fn what_a_recording_waited_for_quiet_is_no_part_of_the_start() {
     let (mut trace, profile, files) = start(4000, &[(0, 0), (10, 900)]);
     trace.end.reason = EndReason::Quiet;
-    let found = floor(&trace, &profile, &machine(DISK, files));
+    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
     assert_eq!(found.warm_ns, 900 * MS);
 }
 
@@ -183,7 +163,7 @@ fn the_parts_above_add_up() {
     trace.files[1].path = "/f2".into();
     files[1].path = "/f2".into();
     files.push(facts("/f1", &[(0, 100_000, 1)], &[]));
-    let machine = machine(DISK, files);
+    let machine = testing::machine(DISK, "ext4", files);
     let data = |file| Request::new(headstart_model::plan::RequestKind::Data, file, PAGE);
     let names = vec![testing::planned("/f0"), testing::planned("/f1")];
     let plan = plan_file(&testing::draft(DISK, names, vec![data(0), data(1)]));
@@ -271,7 +251,7 @@ proptest! {
             order.into_iter().filter(|index| *index < reads.len()).collect()
         };
         let (trace, profile, files) = start(100, &reads);
-        let machine = machine(DISK, files);
+        let machine = testing::machine(DISK, "ext4", files);
         let found = floor(&trace, &profile, &machine);
         let ended = simulate(100, &reads, &of(order), &DISK, 0).end;
         prop_assert!(found.floor_ns as f64 <= ended + 10.0, "{found:?} {ended}");
@@ -293,6 +273,6 @@ fn a_use_beyond_all_files_is_none() {
     let (mut trace, profile, files) = start(100, &[(0, 0)]);
     trace.uses[0].start = u64::MAX - 1;
     trace.uses[0].pages = u32::MAX;
-    let found = floor(&trace, &profile, &machine(DISK, files));
+    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
     assert_eq!((found.bytes, found.floor_ns), (0, 100 * MS));
 }

@@ -6,13 +6,36 @@ mod guards;
 pub use guards::{DeadMount, Mounted, NeverOpened, Scratch, run};
 
 use guards::LoopDevice;
+use headstart_model::FilePath;
+use headstart_model::profile::{Entry, Version};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// `read_ahead_kb` of ordinary machines; loop devices begin with more.
 const READ_AHEAD_KB: &str = "128";
+
+/// All of the file at this path, as it is now, for a profile: see [`Entry::whole`].
+pub fn whole(path: &Path, first_use_ns: u64) -> io::Result<Entry> {
+    let file = File::open(path)?;
+    let facts = file.metadata()?;
+    let version = Version {
+        size: facts.len(),
+        mtime_ns: facts.mtime() * 1_000_000_000 + facts.mtime_nsec(),
+        generation: crate::files::generation(file.as_fd()),
+    };
+    let page_size = rustix::param::page_size() as u32;
+    Ok(Entry::whole(
+        FilePath::from(path),
+        version,
+        page_size,
+        first_use_ns,
+    ))
+}
 
 /// Waits until the last page before `end` (bytes, within the file) is in memory, by reading a byte of it.
 pub fn wait_resident(file: &std::fs::File, end: u64) -> io::Result<()> {

@@ -15,13 +15,12 @@ use crate::headstart;
 use anyhow::{Context, Result, bail, ensure};
 pub use files::{Known, known, population};
 use headstart_lab::stats::Random;
-use headstart_model::profile::{Entry, Need, Policy, Version, WeightedRange};
+use headstart_model::profile::{Entry, Policy};
 use headstart_model::{Key, Profile};
 use headstart_store::Store;
-use headstart_system::testing::{LoopFs, Spec, run};
+use headstart_system::testing::{self, LoopFs, Spec, run};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -243,33 +242,8 @@ pub fn arrange(paths: &mut [PathBuf], order: Use, random: &mut Random) -> Result
 
 /// Writes a profile that needs all of these files, in this order; those that are gone meanwhile are left out.
 pub fn learn(state: &Path, paths: &[PathBuf]) -> Result<()> {
-    let mut entries = Vec::new();
-    for (number, path) in (0..).zip(paths) {
-        let Ok(file) = File::open(path) else { continue };
-        let facts = file.metadata()?;
-        entries.push(Entry {
-            path: path.to_str().context("a path in UTF-8")?.into(),
-            overlay: None,
-            need: Need::Open,
-            weight: 1.0,
-            first_use_ns: number,
-            stage: 0,
-            version: Some(Version {
-                size: facts.len(),
-                mtime_ns: facts.mtime() * 1_000_000_000 + facts.mtime_nsec(),
-                generation: headstart_system::files::generation(file.as_fd()),
-            }),
-            tail: None,
-            touches: None,
-            ranges: vec![WeightedRange {
-                start: 0,
-                pages: facts.len().div_ceil(PAGE) as u32,
-                weight: 1.0,
-                first_use_ns: number,
-                stage: 0,
-            }],
-        });
-    }
+    let whole = |(number, path): (u64, &PathBuf)| testing::whole(path, number).ok();
+    let mut entries: Vec<Entry> = (0..).zip(paths).filter_map(whole).collect();
     entries.retain(|entry| entry.ranges.iter().all(|range| range.pages > 0));
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     let key = Key::new(KEY)?;
