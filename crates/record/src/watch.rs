@@ -5,31 +5,22 @@
 //! a limit. An execution inside a start belongs to it; after its end it begins another. Up to 32 are recorded at a time.
 //! What is not worth it costs next to nothing: a [`Standing`] keeps the kernel from telling of it at all.
 
+mod recording;
+mod starts;
+
 use crate::bpf::watched::{BY_ARGUMENTS, Control, KNOWN, Later, Programs, SLOTS, slot_of};
-use crate::bpf::wire::{StartSeen, Watched};
-use crate::builder::{Builder, Ended};
+use crate::builder::Ended;
 use crate::clock::monotonic_ns;
-use crate::cpu::Cpu;
 use crate::error::RecordError;
-use crate::event::Event;
 use crate::mounts::Mounts;
 use crate::options::Options;
-use crate::places::resolve;
-use crate::quiet::{Progress, QuietRule};
-use headstart_model::Trace;
-use headstart_model::trace::{Backend, EndReason, Evidence};
+use headstart_model::trace::EndReason;
+pub use recording::Recorded;
+use recording::{Before, Recording};
+use starts::Starts;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A start is over when it has used no new page and hardly computed for so long, as `headstart run` has it.
-const QUIET: Duration = Duration::from_secs(2);
-
-/// A start takes no longer.
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// How often its processes' CPU time is looked up.
-const LOOK_AT_CPU_EVERY: Duration = Duration::from_millis(200);
 
 /// How often what is recorded is taken over: the ring holds 16,000 events.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
@@ -127,76 +118,6 @@ pub struct Watch {
     given: Instant,
     /// Since when nothing is recorded, while more than need be is attached.
     idle: Option<Instant>,
-}
-
-/// What is recorded.
-struct Starts {
-    control: Arc<Control>,
-    mounts: Mounts,
-    slots: [Option<Box<Recording>>; SLOTS],
-    /// By slot, in which one the start is recorded that it belongs to.
-    part_of: [usize; SLOTS],
-    /// Slots that were left during a drain.
-    left: Vec<usize>,
-    /// Processes that were found to belong to nobody.
-    ours: Vec<u32>,
-    /// Whether the recording of one has begun.
-    began: bool,
-}
-
-/// A start that is recorded.
-struct Recording {
-    number: u32,
-    pid: u32,
-    began_ns: u64,
-    builder: Builder,
-    /// Further slots that belong to it, by the numbers that they were given with.
-    parts: Vec<u32>,
-    status: Option<i32>,
-    quiet: QuietRule,
-    cpu: Cpu,
-    looked: Instant,
-    before: Before,
-}
-
-/// What the counters that all starts share were at its beginning.
-#[derive(Clone, Copy, Default)]
-struct Before {
-    lost: u64,
-    dropped: u64,
-}
-
-/// A start that was recorded.
-pub struct Recorded {
-    /// The number it had.
-    pub number: u32,
-    /// How it ended.
-    pub reason: EndReason,
-    /// How long it took, from its execution on.
-    pub took: Duration,
-    /// How long its threads waited for block devices, nanoseconds.
-    pub blocked_ns: u64,
-    /// The CPU time of its processes, nanoseconds, as far as it was seen.
-    pub cpu_ns: u64,
-    /// Pages it used.
-    pub pages: u64,
-    /// About how much memory it takes, bytes.
-    pub bytes: usize,
-    /// Those of its processes that still live.
-    pub living: Vec<u32>,
-    builder: Builder,
-    ended: Ended,
-}
-
-impl Recorded {
-    /// Its trace. Takes some time: every file is looked for.
-    pub fn trace(self) -> Result<Trace, RecordError> {
-        let cpu_ns = Some(self.cpu_ns).filter(|ns| *ns > 0);
-        self.builder.finish(self.reason, self.ended).map(|mut trace| {
-            trace.end.cpu_ns = cpu_ns;
-            trace
-        })
-    }
 }
 
 impl Watch {
@@ -473,151 +394,5 @@ impl Watch {
             },
             builder: recording.builder,
         }))
-    }
-}
-
-impl Starts {
-    fn take(&mut self, seen: Watched, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
-        match seen {
-            Watched::Start(seen) => self.begin(seen, before, judge),
-            Watched::Exit {
-                slot,
-                time_ns,
-                pid,
-                status,
-            } => {
-                if let Some(recording) = self.of_slot(slot) {
-                    if pid == recording.pid {
-                        recording.status = Some(status);
-                    }
-                    recording.builder.push(Event::Exit { time_ns, pid });
-                }
-            }
-            Watched::Event(slot, event) => {
-                if let Some(recording) = self.of_slot(slot) {
-                    recording.builder.push(event);
-                }
-            }
-        }
-    }
-
-    /// The start that what comes from a slot belongs to.
-    fn of_slot(&mut self, slot: u8) -> Option<&mut Recording> {
-        let owner = *self.part_of.get(usize::from(slot))?;
-        self.slots[owner].as_deref_mut()
-    }
-
-    fn begin(&mut self, seen: StartSeen, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
-        let exec = seen.exec;
-        let slot = slot_of(seen.number);
-        // What a recorded start executed while nobody had answered yet is part of it, though the kernel did not know; unless it is apart.
-        let owner = self.part_of[slot_of(seen.before)];
-        match self.slots[owner].as_mut().filter(|r| r.has(seen.before)) {
-            Some(recording) if seen.apart => recording.is_left_by(exec.pid, exec.time_ns),
-            Some(recording) => {
-                recording.parts.push(seen.number);
-                recording.builder.push(Event::Exec(exec));
-                self.part_of[slot] = owner;
-                self.control.record(seen.number);
-                return;
-            }
-            None => {}
-        }
-        let noticed = Noticed {
-            number: seen.number,
-            pid: exec.pid,
-            time_ns: exec.time_ns,
-            program: Program(seen.program),
-            executable: Program(seen.executable),
-            path: resolve(&self.mounts, &exec.executable)
-                .into_iter()
-                .next()
-                .map(|found| found.path),
-            cgroup: seen.cgroup,
-        };
-        let answer = judge(&noticed);
-        let recording = match answer {
-            Answer::Record { command, replayed } => {
-                let options = Options {
-                    replayed,
-                    ..Options::tree(command)
-                };
-                Recording::begin(noticed.number, noticed.pid, noticed.time_ns, &options, before).ok()
-            }
-            Answer::LeaveTree => {
-                self.ours.push(noticed.pid);
-                None
-            }
-            Answer::Leave => None,
-        };
-        match recording {
-            Some(mut recording) => {
-                self.control.record(seen.number);
-                recording.builder.push(Event::Exec(exec));
-                self.slots[slot] = Some(Box::new(recording));
-                self.began = true;
-            }
-            None => {
-                self.control.end(seen.number);
-                self.left.push(slot);
-            }
-        }
-    }
-}
-
-impl Recording {
-    fn begin(
-        number: u32,
-        pid: u32,
-        began_ns: u64,
-        options: &Options,
-        before: Before,
-    ) -> Result<Recording, RecordError> {
-        let mut builder = Builder::new(options, Backend::Bpf, Evidence::Uses, monotonic_ns())?;
-        builder.began(began_ns);
-        builder.add_process(pid, began_ns);
-        Ok(Recording {
-            number,
-            pid,
-            began_ns,
-            builder,
-            parts: Vec::new(),
-            status: None,
-            quiet: QuietRule::new(Some(QUIET)),
-            cpu: Cpu::of_processes(),
-            looked: Instant::now(),
-            before,
-        })
-    }
-
-    /// Whether this is its number, or that of a part of it.
-    fn has(&self, number: u32) -> bool {
-        number != 0 && (self.number == number || self.parts.contains(&number))
-    }
-
-    /// A process of it is of another start from now on.
-    fn is_left_by(&mut self, pid: u32, time_ns: u64) {
-        if pid == self.pid {
-            self.status = Some(0);
-        }
-        self.builder.push(Event::Exit { time_ns, pid });
-    }
-
-    fn has_ended(&mut self, now: Instant) -> Option<EndReason> {
-        if let (Some(status), None) = (self.status, self.builder.living().next()) {
-            return Some(EndReason::Exit(status));
-        }
-        if monotonic_ns().saturating_sub(self.began_ns) >= LIMIT.as_nanos() as u64 {
-            return Some(EndReason::Limit);
-        }
-        if now.duration_since(self.looked) >= LOOK_AT_CPU_EVERY {
-            self.looked = now;
-            self.cpu.look(self.builder.living());
-        }
-        let progress = Progress {
-            pages: self.builder.pages(),
-            cpu_seconds: self.cpu.seconds(),
-        };
-        self.quiet.is_quiet(&progress, now).then_some(EndReason::Quiet)
     }
 }

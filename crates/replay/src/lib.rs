@@ -26,6 +26,7 @@ mod sample;
 mod shared;
 mod threads;
 mod work;
+mod worker;
 
 pub use options::Options;
 pub use sample::{Resident, sample};

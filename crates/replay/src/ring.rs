@@ -6,8 +6,9 @@
 use crate::ahead;
 use crate::file::{Files, looked_up};
 use crate::governor::Governor;
-use crate::queue::{Queue, Worker};
+use crate::queue::Queue;
 use crate::request::{Prepared, RequestState};
+use crate::worker::Worker;
 use headstart_model::plan::RequestKind;
 use headstart_system::mounts::MountTable;
 use headstart_system::path_resolver::PathResolver;

@@ -1,0 +1,133 @@
+//! One start while it is recorded, and what is left of it then.
+
+use crate::builder::{Builder, Ended};
+use crate::clock::monotonic_ns;
+use crate::cpu::Cpu;
+use crate::error::RecordError;
+use crate::event::Event;
+use crate::options::Options;
+use crate::quiet::{Progress, QuietRule};
+use headstart_model::Trace;
+use headstart_model::trace::{Backend, EndReason, Evidence};
+use std::time::{Duration, Instant};
+
+/// A start is over when it has used no new page and hardly computed for so long, as `headstart run` has it.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// A start takes no longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// How often its processes' CPU time is looked up.
+const LOOK_AT_CPU_EVERY: Duration = Duration::from_millis(200);
+
+/// A start that is recorded.
+pub(super) struct Recording {
+    pub(super) number: u32,
+    pub(super) pid: u32,
+    pub(super) began_ns: u64,
+    pub(super) builder: Builder,
+    /// Further slots that belong to it, by the numbers that they were given with.
+    pub(super) parts: Vec<u32>,
+    pub(super) status: Option<i32>,
+    pub(super) quiet: QuietRule,
+    pub(super) cpu: Cpu,
+    pub(super) looked: Instant,
+    pub(super) before: Before,
+}
+
+/// What the counters that all starts share were at its beginning.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Before {
+    pub(super) lost: u64,
+    pub(super) dropped: u64,
+}
+
+/// A start that was recorded.
+pub struct Recorded {
+    /// The number it had.
+    pub number: u32,
+    /// How it ended.
+    pub reason: EndReason,
+    /// How long it took, from its execution on.
+    pub took: Duration,
+    /// How long its threads waited for block devices, nanoseconds.
+    pub blocked_ns: u64,
+    /// The CPU time of its processes, nanoseconds, as far as it was seen.
+    pub cpu_ns: u64,
+    /// Pages it used.
+    pub pages: u64,
+    /// About how much memory it takes, bytes.
+    pub bytes: usize,
+    /// Those of its processes that still live.
+    pub living: Vec<u32>,
+    pub(super) builder: Builder,
+    pub(super) ended: Ended,
+}
+
+impl Recorded {
+    /// Its trace. Takes some time: every file is looked for.
+    pub fn trace(self) -> Result<Trace, RecordError> {
+        let cpu_ns = Some(self.cpu_ns).filter(|ns| *ns > 0);
+        self.builder.finish(self.reason, self.ended).map(|mut trace| {
+            trace.end.cpu_ns = cpu_ns;
+            trace
+        })
+    }
+}
+
+impl Recording {
+    pub(super) fn begin(
+        number: u32,
+        pid: u32,
+        began_ns: u64,
+        options: &Options,
+        before: Before,
+    ) -> Result<Recording, RecordError> {
+        let mut builder = Builder::new(options, Backend::Bpf, Evidence::Uses, monotonic_ns())?;
+        builder.began(began_ns);
+        builder.add_process(pid, began_ns);
+        Ok(Recording {
+            number,
+            pid,
+            began_ns,
+            builder,
+            parts: Vec::new(),
+            status: None,
+            quiet: QuietRule::new(Some(QUIET)),
+            cpu: Cpu::of_processes(),
+            looked: Instant::now(),
+            before,
+        })
+    }
+
+    /// Whether this is its number, or that of a part of it.
+    pub(super) fn has(&self, number: u32) -> bool {
+        number != 0 && (self.number == number || self.parts.contains(&number))
+    }
+
+    /// A process of it is of another start from now on.
+    pub(super) fn is_left_by(&mut self, pid: u32, time_ns: u64) {
+        if pid == self.pid {
+            self.status = Some(0);
+        }
+        self.builder.push(Event::Exit { time_ns, pid });
+    }
+
+    pub(super) fn has_ended(&mut self, now: Instant) -> Option<EndReason> {
+        if let (Some(status), None) = (self.status, self.builder.living().next()) {
+            return Some(EndReason::Exit(status));
+        }
+        if monotonic_ns().saturating_sub(self.began_ns) >= LIMIT.as_nanos() as u64 {
+            return Some(EndReason::Limit);
+        }
+        if now.duration_since(self.looked) >= LOOK_AT_CPU_EVERY {
+            self.looked = now;
+            self.cpu.look(self.builder.living());
+        }
+        let progress = Progress {
+            pages: self.builder.pages(),
+            cpu_seconds: self.cpu.seconds(),
+        };
+        self.quiet.is_quiet(&progress, now).then_some(EndReason::Quiet)
+    }
+}

@@ -1,0 +1,115 @@
+//! The starts that are recorded, each in a slot, and what the kernel tells of them.
+
+use super::recording::{Before, Recording};
+use super::{Answer, Noticed, Program};
+use crate::bpf::watched::{Control, SLOTS, slot_of};
+use crate::bpf::wire::{StartSeen, Watched};
+use crate::event::Event;
+use crate::mounts::Mounts;
+use crate::options::Options;
+use crate::places::resolve;
+use std::sync::Arc;
+
+/// What is recorded.
+pub(super) struct Starts {
+    pub(super) control: Arc<Control>,
+    pub(super) mounts: Mounts,
+    pub(super) slots: [Option<Box<Recording>>; SLOTS],
+    /// By slot, in which one the start is recorded that it belongs to.
+    pub(super) part_of: [usize; SLOTS],
+    /// Slots that were left during a drain.
+    pub(super) left: Vec<usize>,
+    /// Processes that were found to belong to nobody.
+    pub(super) ours: Vec<u32>,
+    /// Whether the recording of one has begun.
+    pub(super) began: bool,
+}
+
+impl Starts {
+    pub(super) fn take(&mut self, seen: Watched, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
+        match seen {
+            Watched::Start(seen) => self.begin(seen, before, judge),
+            Watched::Exit {
+                slot,
+                time_ns,
+                pid,
+                status,
+            } => {
+                if let Some(recording) = self.of_slot(slot) {
+                    if pid == recording.pid {
+                        recording.status = Some(status);
+                    }
+                    recording.builder.push(Event::Exit { time_ns, pid });
+                }
+            }
+            Watched::Event(slot, event) => {
+                if let Some(recording) = self.of_slot(slot) {
+                    recording.builder.push(event);
+                }
+            }
+        }
+    }
+
+    /// The start that what comes from a slot belongs to.
+    fn of_slot(&mut self, slot: u8) -> Option<&mut Recording> {
+        let owner = *self.part_of.get(usize::from(slot))?;
+        self.slots[owner].as_deref_mut()
+    }
+
+    fn begin(&mut self, seen: StartSeen, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
+        let exec = seen.exec;
+        let slot = slot_of(seen.number);
+        // What a recorded start executed while nobody had answered yet is part of it, though the kernel did not know; unless it is apart.
+        let owner = self.part_of[slot_of(seen.before)];
+        match self.slots[owner].as_mut().filter(|r| r.has(seen.before)) {
+            Some(recording) if seen.apart => recording.is_left_by(exec.pid, exec.time_ns),
+            Some(recording) => {
+                recording.parts.push(seen.number);
+                recording.builder.push(Event::Exec(exec));
+                self.part_of[slot] = owner;
+                self.control.record(seen.number);
+                return;
+            }
+            None => {}
+        }
+        let noticed = Noticed {
+            number: seen.number,
+            pid: exec.pid,
+            time_ns: exec.time_ns,
+            program: Program(seen.program),
+            executable: Program(seen.executable),
+            path: resolve(&self.mounts, &exec.executable)
+                .into_iter()
+                .next()
+                .map(|found| found.path),
+            cgroup: seen.cgroup,
+        };
+        let answer = judge(&noticed);
+        let recording = match answer {
+            Answer::Record { command, replayed } => {
+                let options = Options {
+                    replayed,
+                    ..Options::tree(command)
+                };
+                Recording::begin(noticed.number, noticed.pid, noticed.time_ns, &options, before).ok()
+            }
+            Answer::LeaveTree => {
+                self.ours.push(noticed.pid);
+                None
+            }
+            Answer::Leave => None,
+        };
+        match recording {
+            Some(mut recording) => {
+                self.control.record(seen.number);
+                recording.builder.push(Event::Exec(exec));
+                self.slots[slot] = Some(Box::new(recording));
+                self.began = true;
+            }
+            None => {
+                self.control.end(seen.number);
+                self.left.push(slot);
+            }
+        }
+    }
+}
