@@ -19,7 +19,7 @@ FOR_MACHINE := $(if $(CROSS),LIBBPF_SYS_LIBRARY_PATH=/usr/lib/$(MACHINE)-linux-g
 export ARCH
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 build build-lab build-static check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-arm64 test-reproducible test test-all test-kernels \
+.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 build build-lab build-static check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
 	test-debian13 audit fuzz fuzz-structured demo bench measure install clean
 
 all: build
@@ -128,6 +128,17 @@ test-packages-kills: deps-test deps-kernels deps-packages deb
 # The recipe for image builders: what it makes is read ahead at the first boot of another machine.
 test-image: deps-test deps-packages deb
 	tests/packages/image
+
+# How much of what the third boot of a machine gains the first boot of a captured image does, on a lazily filled and a cloud volume, ROUNDS times.
+ROUNDS ?= 5
+test-golden: deps-test build-static
+	HEADSTART_BIN=$(abspath $(BIN)) $(CARGO) run -j$(JOBS) --release --locked -p headstart-acceptance --example golden -- $(ROUNDS)
+
+# Whether moving files harms one, at length: WHAT is a list. COUNT says how many cases of the matrix, kills or power cuts, or how many seconds of the
+# others: all cases, 300 kills, 100 cuts, 60 seconds without it.
+WHAT ?= matrix swaps beside kills cuts
+test-layout: deps-test build-static
+	for what in $(WHAT); do HEADSTART_BIN=$(abspath $(BIN)) $(CARGO) run -j$(JOBS) --release --locked -p headstart-acceptance --example layout -- $$what $(COUNT) || exit; done
 
 test-arm64: deps-test deps-kernels deps-arm64
 	$(MAKE) deb ARCH=arm64
