@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p headstart-acceptance --example layout -- WHAT [COUNT [SEED]]`
 //!
-//! `matrix`: every kind of file system, three moves each. `swaps`: a second move undoes the first; movers that share a donor, COUNT seconds. `beside`: while others use the files, COUNT seconds. `kills`: killed COUNT times.
+//! `matrix`: every kind of file system, three moves each; SEED is the number of the case that it begins with. `swaps`: a second move undoes the first; movers that share a donor, COUNT seconds. `beside`: while others use the files, COUNT seconds. `kills`: killed COUNT times.
 //! `cuts`: the power of its disk cut COUNT times, with a write cache that loses half of what was not flushed.
 
 use anyhow::{Context, Result, bail};
@@ -14,7 +14,7 @@ fn main() -> Result<()> {
     let what = arguments.next().unwrap_or_default();
     let mut number = |otherwise: u64| arguments.next().map_or(Ok(otherwise), |text| text.parse());
     match what.as_str() {
-        "matrix" => all_cases(number(0)? as usize),
+        "matrix" => all_cases(number(0)? as usize, number(1)? as usize),
         "beside" => beside::run(Duration::from_secs(number(60)?), number(1)?).map(|told| println!("{told}")),
         "swaps" => {
             let long = Duration::from_secs(number(60)?);
@@ -27,18 +27,18 @@ fn main() -> Result<()> {
     }
 }
 
-/// All cases, or the first so many; a failure does not end it.
-fn all_cases(most: usize) -> Result<()> {
+/// All cases from the `first` on (1), or so many of them; a failure does not end it.
+fn all_cases(most: usize, first: usize) -> Result<()> {
     let mut failed = 0;
     let cells = matrix::all();
     let most = if most == 0 { cells.len() } else { most };
     println!(
-        "|   size | full | shape          | use        | files | moved          | jumps before and after |"
+        "|   no |   size | full | shape          | use        | files | moved          | jumps before and after |"
     );
-    for cell in cells.iter().take(most) {
+    for (number, cell) in (1..).zip(&cells).skip(first.max(1) - 1).take(most) {
         let (case, order) = cell;
         let name = format!(
-            "| {:>6} | {:>3}% | {:<14} | {:<10} |",
+            "| {number:>4} | {:>6} | {:>3}% | {:<14} | {:<10} |",
             case.size >> 20,
             case.full,
             case.shape.name,
