@@ -110,9 +110,11 @@ test-packages: deps-test deb rpm
 	packaging/check
 	tests/packages/run $(SUITES)
 
-# Whether another build of the same commit, in another directory, gives the same packages, bit by bit: as much as is committed.
+# Whether another build of the same sources, in another directory, gives the same packages, bit by bit.
+# TWICE=programs is quicker: only the programs are built again.
+TWICE ?= packages
 test-reproducible: deps-packages deb rpm
-	tests/packages/twice
+	tests/packages/twice $(TWICE)
 
 # What the .deb does in virtual machines, some quarter of an hour each: MACHINES is a list, see tests/packages/disk. So not in test-all.
 MACHINES ?= bookworm trixie bookworm+guarded+var trixie+guarded+var bookworm+luks trixie+luks bookworm+dracut trixie+dracut+systemd-boot
