@@ -10,6 +10,7 @@ pub mod machine;
 pub mod model;
 mod mounts;
 pub mod page;
+pub mod pageout;
 pub mod paths;
 pub mod print;
 pub mod registry;

@@ -14,6 +14,7 @@ use super::{Begun, Case, Directory, Experiment, Options, Run, check, floor, sche
 use crate::disk::Entry;
 use crate::machine::{self, Machine, Measured, Place};
 use crate::model::{ideal, t_io};
+use crate::pageout;
 use crate::registry::Registry;
 use crate::setup::{Build, Setup};
 use crate::tools;
@@ -190,7 +191,9 @@ impl Session<'_> {
                 self.experiment.all_rounds(),
                 setup.name
             ));
-            let (begin, began) = (Instant::now(), SystemTime::now());
+            let begin = Instant::now();
+            pageout::wait();
+            let began = SystemTime::now();
             let result = machine.run(setup, &self.place(case, setup));
             let run = self.finished(case, *step, began, result, machine.size())?;
             self.estimate.saw(*step, begin.elapsed().as_secs_f64());
@@ -324,6 +327,7 @@ impl Session<'_> {
         }
         for command in setup.record.commands().into_iter().skip(learned.starts) {
             self.progress.doing(&format!("{}: learning", setup.name));
+            pageout::wait();
             let measured = machine.record(setup, &place, command)?;
             learned.starts += 1;
             write(&file, &learned)?;

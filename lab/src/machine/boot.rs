@@ -11,7 +11,6 @@ use anyhow::{Context, Result, bail};
 
 use super::chroot::stalled;
 use super::container::{self, Container};
-use super::pageout;
 use super::running::Stop;
 use super::vm::{self, Vm};
 use super::{Machine, Measured, Place, Spec, Stage};
@@ -210,8 +209,6 @@ impl Booting {
 
     fn container(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
         let mut mounted = self.mount("rw,noatime")?;
-        // Also what a rehearsal brings into memory is to be there at the start.
-        pageout::wait();
         if setup.cache != Cache::Cold {
             // What is dropped afterwards is read as the device would have it; else the device is not asked again.
             let _at_once = match setup.cache {

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{WaitOptions, set_child_subreaper, wait};
 
-use super::pageout;
 use super::service::{Service, only_child_is};
 use super::{Machine, Measured, Place, Spec, Stage};
 use crate::disk::{Attached, Counters, Entry, Options, Writes};
@@ -383,8 +382,6 @@ impl Chroot {
             }
         };
         if setup.cache != Cache::Cold && !rehearsed {
-            // What it brings into memory is to be there at the start.
-            pageout::wait();
             // What is dropped afterwards is read as the device would have it; else the device is not asked again.
             let _at_once = match setup.cache {
                 Cache::Warm | Cache::Kept => Some(self.disk()?.at_once()),
@@ -404,9 +401,6 @@ impl Chroot {
             }
             // The bytes behind the disk went with the rest; what they cost to read is not the model's.
             self.disk()?.warm_backing()?;
-        }
-        if setup.cache == Cache::Cold {
-            pageout::wait();
         }
         self.begin_beside(setup, place, &names)?;
         let started = self.stages(setup, &names, command, learned);

@@ -10,7 +10,6 @@ mod chroot;
 mod command;
 mod console;
 mod container;
-mod pageout;
 mod qmp;
 mod running;
 mod service;

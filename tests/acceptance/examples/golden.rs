@@ -49,6 +49,7 @@ fn boot(boots: &mut Boots, cache: Cache, words: &[&str]) -> Result<f64> {
     let mut setup = boots.setup.clone();
     setup.cache = cache;
     setup.kernel = words.iter().map(|word| (*word).to_owned()).collect();
+    headstart_lab::pageout::wait();
     let measured = boots.machine.run(&setup, &boots.place);
     boots.machine.detach();
     let measured = measured?;

@@ -1,4 +1,4 @@
-//! Starts run between the moments at which the kernel takes idle memory back.
+//! Measured starts run between the moments at which the kernel takes idle memory back.
 //!
 //! On some machines the kernel pages idle memory out every few seconds (a DAMON scheme, `/sys/kernel/mm/damon`), and with it pages that were
 //! just read into it: the start that lost them reads them again, page by page. Which of two setups that hits is a matter of how its length
@@ -18,7 +18,7 @@ const PAGES_OUT: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(7);
 
 /// Waits until the kernel has just paged idle memory out; returns at once where it does no such thing.
-pub(super) fn wait() {
+pub fn wait() {
     let threads = threads();
     let used = || -> Duration {
         threads
