@@ -16,7 +16,7 @@ use crate::machine::{self, Machine, Measured, Place};
 use crate::model::{ideal, t_io};
 use crate::pageout;
 use crate::registry::Registry;
-use crate::setup::{Build, Setup};
+use crate::setup::{Build, Cache, Setup};
 use crate::tools;
 
 /// A setup that fails so often in a row is broken, not unlucky.
@@ -192,7 +192,10 @@ impl Session<'_> {
                 setup.name
             ));
             let begin = Instant::now();
-            pageout::wait();
+            // What is kept from the run before is to be there still.
+            if setup.cache != Cache::Kept {
+                pageout::wait();
+            }
             let began = SystemTime::now();
             let result = machine.run(setup, &self.place(case, setup));
             let run = self.finished(case, *step, began, result, machine.size())?;
