@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often it is looked at.
 const STEP: Duration = Duration::from_millis(25);
@@ -20,20 +20,25 @@ const PATIENCE: Duration = Duration::from_secs(7);
 /// Waits until the kernel has just paged idle memory out; returns at once where it does no such thing.
 pub fn wait() {
     let threads = threads();
-    let used = || -> Duration {
+    if threads.is_empty() {
+        return;
+    }
+    let used = || {
         threads
             .iter()
             .filter_map(|path| run_time(&fs::read_to_string(path).ok()?))
             .sum()
     };
-    if threads.is_empty() {
-        return;
-    }
-    let begin = Instant::now();
+    look_on(used, || sleep(STEP));
+}
+
+/// Looks at the processor time used so far, again and again with a pause before each look, until much of it has been used and no more is, or
+/// patience ends.
+fn look_on(mut used: impl FnMut() -> Duration, mut pause: impl FnMut()) {
     let mut last = [used(); 2];
     let mut pages_out = false;
-    while begin.elapsed() < PATIENCE {
-        sleep(STEP);
+    for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
+        pause();
         let now = used();
         let busy = now.saturating_sub(last[0]) >= PAGES_OUT;
         if pages_out && !busy {
@@ -74,10 +79,29 @@ mod tests {
         assert!(run_time(&own).is_some(), "{own:?}");
     }
 
+    /// How often it is looked at a thread that uses so many milliseconds between one look and the next, and in the end none.
+    fn looks(spent: &[u64]) -> usize {
+        let (mut at, mut used) = (0, 0);
+        let mut looks = 0;
+        let use_time = || {
+            used += spent.get(at).copied().unwrap_or(0);
+            at += 1;
+            Duration::from_millis(used)
+        };
+        look_on(use_time, || looks += 1);
+        looks
+    }
+
     #[test]
-    fn it_ends_within_its_patience() {
-        let begin = Instant::now();
-        wait();
-        assert!(begin.elapsed() < PATIENCE + Duration::from_secs(3));
+    fn it_ends_when_idle_memory_has_been_paged_out() {
+        // The first look has nothing before it to be compared with.
+        assert_eq!(looks(&[900, 0, 1, 0, 22, 11, 0, 0, 1]), 7);
+        assert_eq!(looks(&[0, 3, 3, 0, 0]), 3, "seen over two steps");
+    }
+
+    #[test]
+    fn where_nothing_is_paged_out_it_ends_all_the_same() {
+        assert_eq!(looks(&[0, 1, 1, 2, 1]), 280);
+        assert_eq!(looks(&[6; 1000]), 280, "no end to it");
     }
 }

@@ -5,7 +5,7 @@
 //! `matrix`: every kind of file system, three moves each; SEED is the number of the case that it begins with. `swaps`: a second move undoes the first; movers that share a donor, COUNT seconds. `beside`: while others use the files, COUNT seconds. `kills`: killed COUNT times.
 //! `cuts`: the power of its disk cut COUNT times, with a write cache that loses half of what was not flushed.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use headstart_acceptance::layout::{beside, cuts, kills, matrix, swaps};
 use std::time::Duration;
 
@@ -32,6 +32,11 @@ fn all_cases(most: usize, first: usize) -> Result<()> {
     let mut failed = 0;
     let cells = matrix::all();
     let most = if most == 0 { cells.len() } else { most };
+    ensure!(
+        first <= cells.len(),
+        "there are {} cases, and no case {first}",
+        cells.len()
+    );
     println!(
         "|   no |   size | full | shape          | use        | files | moved          | jumps before and after |"
     );
