@@ -22,12 +22,14 @@ pub(crate) fn profile(keys: &[KeyDir], page: u32) -> Option<Profile> {
     let directory = beside.filter(|path| path.join(PROGRAMS[1]).is_file());
     let directory = directory.unwrap_or(Path::new(INSTALLED));
     let programs = PROGRAMS.iter().map(|name| directory.join(name));
-    let of_key = |key: &KeyDir| {
-        let own = OF_A_KEY.map(|name| key.path().join(name));
-        key.start_path().into_iter().chain(own)
-    };
     let kept = keys.iter().flat_map(of_key);
     of_files(&programs.chain(kept).collect::<Vec<_>>(), page)
+}
+
+/// What is kept of a key, in the order in which a start reads it.
+fn of_key(key: &KeyDir) -> impl Iterator<Item = PathBuf> {
+    let own = OF_A_KEY.map(|name| key.path().join(name));
+    key.start_path().into_iter().chain(own)
 }
 
 fn of_files(paths: &[PathBuf], page: u32) -> Option<Profile> {
@@ -67,21 +69,23 @@ mod tests {
         let state = tempfile::tempdir_in("/var/tmp").unwrap();
         let key = Store::new(state.path()).key(&Key::new("boot").unwrap());
         std::fs::create_dir_all(key.path()).unwrap();
-        let paths: Vec<PathBuf> = ["init", "headstart", "bypass", "guard", "profile", "plan"]
-            .map(|name| key.path().join(name))
-            .into();
+        let programs = ["init", "headstart"].map(|name| key.path().join(name));
+        let paths: Vec<PathBuf> = programs.into_iter().chain(of_key(&key)).collect();
+        std::fs::create_dir(state.path().join("starts")).unwrap();
         for path in &paths {
             std::fs::write(path, [7; 5000]).unwrap();
         }
-        std::fs::remove_file(&paths[2]).unwrap();
-        std::fs::write(&paths[3], "").unwrap();
+        // Not bypassed, and no boot has failed.
+        std::fs::remove_file(&paths[3]).unwrap();
+        std::fs::write(&paths[4], "").unwrap();
         let profile = of_files(&paths, 4096).unwrap();
         let found: Vec<_> = profile
             .entries
             .iter()
             .map(|entry| entry.path.as_path().file_name().unwrap())
             .collect();
-        assert_eq!(found, ["init", "headstart", "profile", "plan"]);
+        let start = key.path().file_name().unwrap().to_str().unwrap();
+        assert_eq!(found, ["init", "headstart", start, "profile", "plan"]);
         assert!(
             profile
                 .entries
