@@ -25,6 +25,9 @@ pub struct Setup {
     /// On the host, once, with the setup's own image mounted read-write at `{root}`.
     #[serde(default)]
     pub install: Vec<Vec<String>>,
+    /// The disk has no delays for `install` and `learn`: for what works through a whole disk, and measures nothing.
+    #[serde(default)]
+    pub install_at_once: bool,
     /// What the tool learns from before the first round, each from cold: a number of starts, or commands in place of the start.
     #[serde(default)]
     pub record: Record,

@@ -52,6 +52,7 @@ fn place(base: &Path, name: &str) -> Place {
         state: base.join("state").join(name),
         headstart: PathBuf::new(),
         workload: "container".into(),
+        at_once: false,
     }
 }
 

@@ -300,6 +300,7 @@ impl Session<'_> {
                 _ => self.headstart.clone(),
             },
             workload: case.recipe.name.clone(),
+            at_once: setup.install_at_once,
         }
     }
 
@@ -423,6 +424,7 @@ mod tests {
             state: directory.path().join(name),
             headstart: PathBuf::new(),
             workload: String::new(),
+            at_once: false,
         };
         let (other, own) = (place("one"), place("three"));
         fs::create_dir_all(&other.state).unwrap();

@@ -370,8 +370,11 @@ impl Machine for Booting {
 
     fn install(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<()> {
         self.fresh(place, &self.spec.model.clone())?;
+        let disk = self.disk()?;
+        let at_once = place.at_once.then(|| disk.at_once());
         self.on_host(place, commands)?;
-        self.disk()?.commit()
+        drop(at_once);
+        disk.commit()
     }
 
     fn record(&mut self, setup: &Setup, place: &Place, command: Option<&[String]>) -> Result<Measured> {

@@ -82,6 +82,7 @@ impl ChartArgs {
             headstart: fs::canonicalize(&headstart)
                 .with_context(|| format!("--headstart {}", headstart.display()))?,
             workload: recipe.name.clone(),
+            at_once: false,
         };
         let spec = Spec {
             kind,

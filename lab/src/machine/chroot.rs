@@ -446,11 +446,14 @@ impl Machine for Chroot {
         self.with_delta(Some(place.delta()))?;
         let mounted = self.fresh()?;
         let names = place.names(&self.root(), self.program());
+        let disk = self.disk()?;
+        let at_once = place.at_once.then(|| disk.at_once());
         for template in commands {
             self.stage("install", &names.fill(template)?)?;
         }
+        drop(at_once);
         drop(mounted);
-        self.disk()?.commit()
+        disk.commit()
     }
 
     fn record(&mut self, setup: &Setup, place: &Place, command: Option<&[String]>) -> Result<Measured> {

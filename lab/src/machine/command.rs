@@ -72,6 +72,7 @@ impl BootArgs {
             state: base.join("by-hand").join(&setup.name),
             headstart: self.headstart(&setup)?,
             workload: spec.recipe.name.clone(),
+            at_once: false,
         };
         renew(&place, &spec.output)?;
         setup.write_files(&place.files())?;

@@ -64,6 +64,8 @@ pub struct Place {
     pub headstart: PathBuf,
     /// `{workload}`: name of the image.
     pub workload: String,
+    /// Whether the disk has no delays for what is installed.
+    pub at_once: bool,
 }
 
 impl Place {

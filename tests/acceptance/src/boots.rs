@@ -120,6 +120,7 @@ impl Boots {
             state: directory.path().join("state"),
             headstart: headstart()?,
             workload: name,
+            at_once: false,
         };
         let copy = directory.path().join("copy");
         Ok(Boots {

@@ -90,6 +90,7 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         state: dir.path().join("state"),
         headstart: headstart()?,
         workload: "container".into(),
+        at_once: false,
     };
     let out = dir.path().join("keys");
     machine.install(
