@@ -184,3 +184,12 @@ pub fn resident(path: &Path) -> Vec<(u64, u64)> {
     let ranges = headstart_system::residency::resident(&file, 0, length).unwrap();
     ranges.into_iter().map(|r| (r.start, r.end)).collect()
 }
+
+pub fn file(root: &Path, name: &str, pages: u64) {
+    std::fs::write(root.join(name), vec![7u8; (pages * PAGE) as usize]).unwrap();
+}
+
+/// Metadata of the file in memory, nothing of its data.
+pub fn entries(root: &Path, names: &[&str]) -> Vec<headstart_model::plan::PlanFileEntry> {
+    names.iter().map(|name| entry(&root.join(name))).collect()
+}
