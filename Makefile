@@ -220,7 +220,7 @@ BENCH ?= container-short
 bench: deps-test build
 	$(LAB) run lab/experiments/$(BENCH).toml --again --out target/bench/$(BENCH) --headstart $(BIN)
 
-# Every figure of docs/measurements.md and the README, some 35 minutes on a machine that does nothing else. EARLIER names an earlier binary to
+# Every figure of docs/measurements.md and the README, an hour and a quarter on a machine that does nothing else. EARLIER names an earlier binary to
 # measure in the same rounds, EARLIER_COMMIT what it was built from.
 measure: deps-test build
 	lab/measure $(BIN) $(EARLIER) $(EARLIER_COMMIT)

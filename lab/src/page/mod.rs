@@ -115,7 +115,9 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<F
     let places = places(template);
     let mut all: Vec<Kept> = Vec::new();
     for place in &places {
-        if let ["speed" | "cost" | "picture", name, _] = place.split_whitespace().collect::<Vec<_>>()[..] {
+        if let ["speed" | "cost" | "picture", name, _] | ["setups", name] =
+            place.split_whitespace().collect::<Vec<_>>()[..]
+        {
             if !all.iter().any(|kept| kept.experiment == name) {
                 all.extend(load(name)?);
             }
@@ -124,7 +126,8 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<F
     let first = all.first().context("the template has no table")?;
     for other in &all {
         ensure!(
-            (&other.commit, &other.earlier, &other.host) == (&first.commit, &first.earlier, &first.host),
+            (&other.commit, &other.host) == (&first.commit, &first.host)
+                && (other.earlier.is_none() || other.earlier == first.earlier),
             "{} was measured of {} (before: {:?}), {} of {} (before: {:?}), or on another machine: one page, one commit, one machine; \
              measure both again (make measure)",
             first.experiment,
@@ -145,6 +148,7 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<F
         let value = match place.split_whitespace().collect::<Vec<_>>()[..] {
             ["speed", name, setup] => table(name, &|kept| tables::speed(kept, setup)),
             ["cost", name, setup] => table(name, &|kept| tables::cost(kept, setup)),
+            ["setups", name] => table(name, &tables::setups),
             ["picture", name, setup] => {
                 let file = format!("{name}.svg");
                 let kept = all.iter().find(|kept| kept.experiment == name);

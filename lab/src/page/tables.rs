@@ -45,6 +45,28 @@ pub fn speed(kept: &Kept, with: &str) -> String {
     text + &notes(kept)
 }
 
+/// What all setups took, one row for each case: seconds, and the requests that the disk was asked for.
+pub fn setups(kept: &Kept) -> String {
+    let mut text = "| |".to_owned();
+    let names = kept.case.first().map_or(&[][..], |case| &case.setup);
+    for setup in names {
+        let _ = write!(text, " {}, s (least–most); requests |", setup.setup);
+    }
+    let _ = writeln!(text, "\n|---|{}", "---|".repeat(names.len()));
+    for case in &kept.case {
+        let _ = write!(text, "| {} |", case.shown());
+        for setup in &case.setup {
+            let _ = write!(
+                text,
+                " {:.2} ({:.2}–{:.2}); {:.0} |",
+                setup.median_s, setup.min_s, setup.max_s, setup.reads
+            );
+        }
+        text.push('\n');
+    }
+    text + &notes(kept)
+}
+
 /// Starts with everything in memory: what they cost.
 pub fn cost(kept: &Kept, with: &str) -> String {
     let mut text = "| all in memory | pairs | bare, ms | `headstart run`, ms | more, ms (95 %) | goal, ms | ratio (95 %) | goal | build before: more, ms (95 %) |\n\
