@@ -53,7 +53,7 @@ pub fn setups(kept: &Kept) -> String {
         let _ = write!(text, " {}, s (least–most); requests |", setup.setup);
     }
     let _ = writeln!(text, "\n|---|{}", "---|".repeat(names.len()));
-    for case in &kept.case {
+    for case in kept.case.iter().filter(|case| case.setup.len() == names.len()) {
         let _ = write!(text, "| {} |", case.shown());
         for setup in &case.setup {
             let _ = write!(

@@ -8,7 +8,6 @@ use crate::profile::{Entry, Need, Touches, Version, WeightedRange};
 use crate::testing::Forged;
 use crate::trace::*;
 use crate::{FilePath, Outcome, PageRange, Profile, Trace, limits, testing};
-use proptest::prelude::*;
 
 #[test]
 fn pages_beyond_any_file_are_refused() {
