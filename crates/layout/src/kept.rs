@@ -86,10 +86,17 @@ pub struct Kept {
 
 /// The right to move files: one process at a time has it.
 pub(crate) struct Turn {
-    _lock: OwnedFd,
+    lock: OwnedFd,
     path: PathBuf,
     /// What is kept of file systems, the last time of each.
     others: Vec<Kept>,
+}
+
+impl Drop for Turn {
+    /// A process that this one has just forked has the lock, too, until it executes something: it is given back for both.
+    fn drop(&mut self) {
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl Turn {
@@ -105,11 +112,7 @@ impl Turn {
         let path = path(store);
         // What cannot be read is written anew.
         let others = read(&path).unwrap_or_default();
-        Ok(Turn {
-            _lock: lock,
-            path,
-            others,
-        })
+        Ok(Turn { lock, path, others })
     }
 
     /// When data was last moved on the file system that is mounted there.
