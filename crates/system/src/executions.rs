@@ -272,7 +272,10 @@ mod tests {
 
     fn program(dir: &Path, name: &str) -> std::path::PathBuf {
         let path = dir.join(name);
-        std::fs::copy("/bin/true", &path).unwrap();
+        // By a process of its own: what this one writes, one that another test has just forked has open for writing, too, and nobody can
+        // execute it until then.
+        let copied = Command::new("cp").arg("/bin/true").arg(&path).status().unwrap();
+        assert!(copied.success());
         path
     }
 
