@@ -238,6 +238,7 @@ fn one(
         pace,
         tell,
         evicts: false,
+        asked: 0,
     };
     let mut done = work.run();
     if done.is_ok() && !out.items.is_empty() {
@@ -248,7 +249,8 @@ fn one(
         let elsewhere = fits.then(|| Room::elsewhere(&volume, out.bytes(), page, &taboo));
         match elsewhere {
             Some(Ok(elsewhere)) => {
-                (work.order, work.room, work.evicts) = (&out, &elsewhere, true);
+                (work.order, work.asked) = (&out, 0);
+                (work.room, work.evicts) = (&elsewhere, true);
                 done = work.run();
             }
             _ => stays.extend(before.unwanted(order).into_iter().cloned()),

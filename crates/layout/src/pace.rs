@@ -2,6 +2,7 @@
 
 use headstart_system::device::DeviceFacts;
 use headstart_system::memory::{Resource, memory, pressure};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 /// They do if the device is busy for this share of a look.
 const SHARE: f64 = 0.5;
+/// So often it is looked how much memory there is: a look reads a dozen files.
+const EVERY_MEMORY: Duration = Duration::from_millis(100);
 /// Of memory this share of the last ten seconds, percent, is too much.
 const MEMORY_10: f64 = 10.0;
 /// After so long it ends instead of waiting on.
@@ -46,6 +49,8 @@ pub(crate) struct Pace<'a> {
     began: Instant,
     bytes: u64,
     looked: Instant,
+    /// When it was looked how much memory there is, and whether that was too little.
+    memory: Cell<Option<(Instant, bool)>>,
     /// The device that is moved on.
     pub device: Option<DeviceFacts>,
 }
@@ -61,6 +66,7 @@ impl<'a> Pace<'a> {
             began: now,
             bytes: 0,
             looked: now,
+            memory: Cell::new(None),
             device: None,
         }
     }
@@ -73,13 +79,29 @@ impl<'a> Pace<'a> {
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Some(Halt::NoTime);
         }
-        let short = memory().is_ok_and(|memory| memory.available < LEAST_MEMORY);
-        short.then_some(Halt::NoMemory)
+        self.is_short().then_some(Halt::NoMemory)
     }
 
-    /// Stands back after so many bytes were moved: for the rate, and as long as others wait. Nothing of ours may be on its way to the
-    /// device.
-    pub fn stand_back(&mut self, bytes: u64) -> Option<Halt> {
+    /// Whether memory is short, as it was when it was last looked.
+    fn is_short(&self) -> bool {
+        if let Some((at, short)) = self.memory.get() {
+            if at.elapsed() < EVERY_MEMORY {
+                return short;
+            }
+        }
+        let short = memory().is_ok_and(|memory| memory.available < LEAST_MEMORY);
+        self.memory.set(Some((Instant::now(), short)));
+        short
+    }
+
+    /// Whether it is time to look for others.
+    pub fn is_to_look(&self) -> bool {
+        self.looked.elapsed() >= EVERY
+    }
+
+    /// Stands back after so many bytes were moved: for the rate, and where it `looks`, as long as others wait. Nothing of ours may be on its
+    /// way to the device then.
+    pub fn stand_back(&mut self, bytes: u64, looks: bool) -> Option<Halt> {
         self.bytes += bytes;
         if let Some(rate) = self.rate {
             let due = Duration::from_secs_f64(self.bytes as f64 / rate.max(1) as f64);
@@ -88,7 +110,7 @@ impl<'a> Pace<'a> {
                 std::thread::sleep(left.min(Duration::from_millis(100)));
             }
         }
-        if self.looked.elapsed() >= EVERY {
+        if looks {
             let began = Instant::now();
             while self.others_wait() {
                 std::thread::sleep(LOOK);
@@ -125,6 +147,6 @@ mod tests {
         stop.store(true, Ordering::Relaxed);
         // Also while it keeps to a rate: this one would take it hours.
         let mut pace = Pace::new(&stop, Some(1), None);
-        assert!(matches!(pace.stand_back(1 << 20), Some(Halt::Asked)));
+        assert!(matches!(pace.stand_back(1 << 20, true), Some(Halt::Asked)));
     }
 }

@@ -7,7 +7,7 @@ use crate::settle::settle;
 use headstart_model::machine::{Extent, Machine};
 use headstart_system::mounts::MountTable;
 use headstart_system::moving::volume::{Volume, may_be_executed, runs};
-use headstart_system::open::{Expect, open_checked};
+use headstart_system::open::{Expect, Opened, open_checked};
 use std::fs::File;
 use std::io;
 
@@ -90,11 +90,15 @@ fn is_for(looked: &Looked, which: Which<'_>) -> bool {
     }
 }
 
+/// Opens a file for reading, if it still is what the order was made of.
+pub(crate) fn open(item: &Item, mounts: &MountTable) -> Result<Opened, String> {
+    open_checked(mounts, item.facts.path.as_path(), &expect(item)).map_err(|skip| skip.to_string())
+}
+
 /// Looks at a file; or says why it stays.
 fn look(item: &Item, mounts: &MountTable, volume: &Volume) -> Result<Looked, String> {
-    let path = item.facts.path.as_path();
-    let opened = open_checked(mounts, path, &expect(item)).map_err(|skip| skip.to_string())?;
-    let executed = may_be_executed(path, opened.stat.mode);
+    let opened = open(item, mounts)?;
+    let executed = may_be_executed(item.facts.path.as_path(), opened.stat.mode);
     let file = File::from(opened.fd);
     let look = || -> io::Result<_> {
         Ok(match volume.stays(&file)? {

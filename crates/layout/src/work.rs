@@ -1,19 +1,22 @@
 //! Moving files into room that was taken, a batch at a time, one extent a call. After each batch what was moved is written, read back from the device
-//! and compared with what it was, and its extents are asked for. Whatever fails, each file is whole, in its old or its new place.
+//! and compared with what it was, and its extents are asked for, while the device reads the next batch. Whatever fails, each file is whole, in
+//! its old or its new place.
 
 use crate::kept::{Kept, Turn};
 use crate::moves::{Move, moves};
 use crate::order::{Item, Order};
 use crate::pace::{Halt, Pace};
 use crate::room::Room;
-use crate::survey::{WAITS, expect};
+use crate::survey::{WAITS, expect, open};
 use anyhow::Result;
 use headstart_model::FilePath;
+use headstart_system::memory::memory;
 use headstart_system::mounts::MountTable;
 use headstart_system::moving::volume::{Donor, Movable, RUNS, Volume};
 use headstart_system::residency::{advise_dontneed, fadvise_willneed};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -21,6 +24,9 @@ use std::time::Duration;
 /// So many files, or so many bytes, are moved before they are written and compared.
 const BATCH_FILES: usize = 256;
 const BATCH_BYTES: u64 = 32 << 20;
+/// So many bytes are read ahead of the moves, at most, and no more than an eighth of the memory that is left: the more, the less the head
+/// has to go back and forth.
+const MOST_AHEAD: u64 = 128 << 20;
 /// What the room is called that has the old contents of files which are not what they were.
 const RESCUE: &str = "headstart-layout-rescue";
 /// So often a move is tried again.
@@ -41,6 +47,8 @@ pub(crate) struct Work<'a, 'b> {
     pub tell: &'a mut dyn FnMut(&Kept),
     /// What is moved is moved out of the way: it counts as that.
     pub evicts: bool,
+    /// So many of the order's files were asked for.
+    pub asked: usize,
 }
 
 impl Work<'_, '_> {
@@ -49,24 +57,62 @@ impl Work<'_, '_> {
         let items = &self.order.items;
         let (mut from, mut first) = (0, 0);
         while first < items.len() {
-            let count = batch(&items[first..]);
-            let ended = self.move_batch(&items[first..first + count], from);
+            let after = first + batch(&items[first..]);
+            self.ask_for(after);
+            // Where others are looked for, nothing of ours may be on its way to the device.
+            let looks = self.pace.is_to_look();
+            let next = if looks {
+                after
+            } else {
+                after + batch(&items[after..])
+            };
+            let ended = self.move_batch(&items[first..after], from, next);
             self.turn.keep(self.all)?;
             let moved = ended?;
             // After the last there is nothing to stand back from.
-            if first + count < items.len() {
-                if let Some(halt) = self.pace.stand_back(moved) {
+            if after < items.len() {
+                if let Some(halt) = self.pace.stand_back(moved, looks) {
                     return Err(halt);
                 }
             }
-            from += items[first..first + count].iter().map(Item::bytes).sum::<u64>();
-            first += count;
+            from += items[first..after].iter().map(Item::bytes).sum::<u64>();
+            first = after;
         }
         Ok(())
     }
 
-    /// Moves some files to the order's offset `from` and after it, and compares them; the bytes that were moved.
-    fn move_batch(&mut self, items: &[Item], mut from: u64) -> Result<u64, Halt> {
+    /// Has the order's files read, those before `next` and some more, as far as they were not asked for: in the order of the device, all
+    /// that is to be moved of them. What is not asked for is read when it is needed.
+    fn ask_for(&mut self, next: usize) {
+        if self.asked >= next {
+            return;
+        }
+        let room = memory().map_or(0, |memory| memory.available / 8);
+        let mut left = room.clamp(BATCH_BYTES, MOST_AHEAD);
+        let mut parts = Vec::new();
+        for item in &self.order.items[self.asked..] {
+            if self.asked >= next && item.bytes() > left {
+                break;
+            }
+            left = left.saturating_sub(item.bytes());
+            self.asked += 1;
+            for range in &item.ranges {
+                let at = crate::predict::on_device(&item.facts.extents, range.start, 1);
+                parts.push((at.first().map_or(0, |at| at.start), *range, item));
+            }
+        }
+        parts.sort_unstable_by_key(|(at, range, _)| (*at, range.start));
+        for (_, range, item) in parts {
+            // What is not what it was is not moved either.
+            if let Ok(opened) = open(item, self.mounts) {
+                ask_for_range(&File::from(opened.fd), range.start, range.pages());
+            }
+        }
+    }
+
+    /// Moves some files to the order's offset `from` and after it, has those before `next` read, and compares what was moved; how many bytes
+    /// that were.
+    fn move_batch(&mut self, items: &[Item], mut from: u64, next: usize) -> Result<u64, Halt> {
         let mut files = Vec::new();
         for item in items {
             let path = item.facts.path.as_path();
@@ -80,7 +126,6 @@ impl Work<'_, '_> {
             }
             from += item.bytes();
         }
-        ask_for(&files);
         let mut moved = Vec::new();
         let mut halted = None;
         for (item, file, moves) in files {
@@ -98,6 +143,9 @@ impl Work<'_, '_> {
         if moved.last().is_some_and(|last: &Moved| !last.whole) {
             // Its rest may not have been moved because it ends here.
             halted = halted.or_else(|| self.pace.halt());
+        }
+        if halted.is_none() {
+            self.ask_for(next);
         }
         let bytes = self.compare(moved)?;
         match halted {
@@ -148,10 +196,12 @@ impl Work<'_, '_> {
                 let _ = advise_dontneed(&file, part.start, part.length);
             }
         }
-        let parts = moved
-            .iter()
-            .flat_map(|one| one.moves.iter().map(|part| (&one.file, part)));
-        ask_for_all(parts.collect());
+        for one in &moved {
+            let file = one.file.file()?;
+            for part in &one.moves {
+                ask_for_range(&file, part.start, part.length);
+            }
+        }
         let mut all = 0;
         for one in moved {
             match one.compare().map_err(|error| self.rescue(error))? {
@@ -214,30 +264,14 @@ fn batch(items: &[Item]) -> usize {
         bytes += item.bytes();
         bytes <= BATCH_BYTES
     });
-    fit.count().max(1)
+    fit.count().max(1).min(items.len())
 }
 
-/// Has all that is moved of these files read from where it lies now, in the order of the device.
-fn ask_for(files: &[(&Item, Movable, Vec<Move>)]) {
-    let mut parts = Vec::new();
-    for (item, file, moves) in files {
-        for one in moves {
-            let at = crate::predict::on_device(&item.facts.extents, one.start, 1);
-            parts.push((at.first().map_or(0, |range| range.start), file, one));
-        }
-    }
-    parts.sort_unstable_by_key(|(at, _, one)| (*at, one.start));
-    ask_for_all(parts.into_iter().map(|(_, file, one)| (file, one)).collect());
-}
-
-fn ask_for_all(parts: Vec<(&Movable, &Move)>) {
-    for (file, one) in parts {
-        let Ok(file) = file.file() else { continue };
-        for chunk in 0..one.length.div_ceil(READ) {
-            let start = chunk * READ;
-            // What is not asked for is read when it is needed.
-            let _ = fadvise_willneed(&file, one.start + start, READ.min(one.length - start));
-        }
+/// Has bytes `[start, start + length)` of a file read.
+fn ask_for_range(file: &File, start: u64, length: u64) {
+    for chunk in 0..length.div_ceil(READ) {
+        let done = chunk * READ;
+        let _ = fadvise_willneed(file, start + done, READ.min(length - done));
     }
 }
 
