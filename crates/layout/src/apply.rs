@@ -5,7 +5,7 @@
 
 use crate::evict::in_the_way;
 use crate::kept::{Kept, State, Turn};
-use crate::order::Order;
+use crate::order::{Order, judge};
 use crate::pace::{Halt, Pace};
 use crate::placed::{is_in, placed};
 use crate::predict::{Prediction, prediction, unless_worthwhile};
@@ -164,6 +164,14 @@ fn one(
     };
     let mount = mounts.lookup(device.mount_point.as_path().as_os_str().as_encoded_bytes());
     pace.device = mount.and_then(DeviceFacts::of_mount);
+    let wanted = order.bytes();
+    let (free, reserve) = (volume.free()?, volume.size()? / STAYS_FREE);
+    let most = free.saturating_sub(reserve);
+    if wanted > most {
+        // Some of what is free is in pieces of no use.
+        order.fit(most / 4 * 3);
+        judge(order, machine);
+    }
     let bytes = order.bytes();
     if let Some(kept) = all.last_mut() {
         kept.left = order.left.clone();
@@ -171,22 +179,20 @@ fn one(
         (kept.planned_bytes, kept.settled) = (bytes, order.settled.len() as u64);
         kept.from = lies(order);
     }
-    if bytes == 0 {
+    if wanted == 0 {
         return Ok(Some(nothing(order)));
+    }
+    if bytes == 0 {
+        return Ok(Some(format!(
+            "{} are to be moved, and of {} that are free {} stay so",
+            human::bytes(wanted),
+            human::bytes(free),
+            human::bytes(reserve)
+        )));
     }
     if let Some(why) = declined(order) {
         return Ok(Some(why));
     }
-    let reserve = volume.size()? / STAYS_FREE;
-    let free = volume.free()?;
-    let Some(most) = free.checked_sub(reserve).filter(|most| *most >= bytes) else {
-        return Ok(Some(format!(
-            "{} are to be moved, and of {} that are free {} stay so",
-            human::bytes(bytes),
-            human::bytes(free),
-            human::bytes(reserve)
-        )));
-    };
     let page = u64::from(machine.page_size);
     let time = |room: &[_]| order.predict(room, &device.cost).time_ns;
     let room = match Room::take(&volume, bytes, most, page, order.after.time_ns, &time) {

@@ -52,6 +52,9 @@ impl Item {
     }
 }
 
+/// Why a file stays that would be moved if more of its file system were free.
+const NO_ROOM: &str = "there is no room for it";
+
 /// What is moved on one file system.
 #[derive(Clone, Debug, Serialize)]
 pub struct Order {
@@ -105,6 +108,32 @@ impl Order {
             }
         }
         prediction(&placed.into_iter().collect(), cost)
+    }
+
+    /// Leaves what does not fit into `most` bytes. What lies in the most pieces for its size brings the most, and goes first.
+    pub(crate) fn fit(&mut self, most: u64) {
+        let mut by_worth: Vec<(usize, f64, u64)> = self
+            .items
+            .iter()
+            .enumerate()
+            .map(|(number, item)| {
+                let bytes = item.bytes();
+                (number, item.lies().len() as f64 / bytes.max(1) as f64, bytes)
+            })
+            .collect();
+        by_worth.sort_by(|(_, a, _), (_, b, _)| b.total_cmp(a));
+        let mut left = most;
+        let mut fits = vec![false; self.items.len()];
+        for (number, _, bytes) in by_worth {
+            if bytes <= left {
+                left -= bytes;
+                fits[number] = true;
+            }
+        }
+        let mut fitting = fits.iter();
+        self.items.retain(|_| fitting.next() == Some(&true));
+        let without = fits.iter().filter(|fits| !**fits).count() as u64;
+        *self.left.entry(NO_ROOM.into()).or_default() += without;
     }
 
     /// Counts a file that stays where it is.

@@ -513,6 +513,33 @@ fn nobody_who_uses_the_files_meanwhile_notices() {
 }
 
 #[test]
+fn what_there_is_no_room_for_stays_and_the_rest_is_moved() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(&[], 64 << 20);
+    let whole = disk.apply(FORCE);
+    assert_eq!((whole.state, whole.files), (State::Complete, FILES), "{whole:?}");
+    let found = rustix::fs::statvfs(disk.at()).unwrap();
+    let (free, size) = (found.f_bfree * found.f_frsize, found.f_blocks * found.f_frsize);
+    // Half of it fits beside the twentieth that stays free.
+    let filler = free - size / 20 - whole.planned_bytes / 2;
+    fs::write(disk.at().join("filler"), vec![3; filler as usize]).unwrap();
+    let kept = disk.apply(FORCE);
+    assert_eq!(kept.state, State::Complete, "{kept:?}");
+    let stay = kept.left.get("there is no room for it").copied().unwrap_or(0);
+    assert!(
+        stay > 0 && kept.files > 0 && kept.files + stay == FILES,
+        "{kept:?}"
+    );
+    assert!(
+        kept.bytes > whole.bytes / 4 && kept.bytes <= whole.bytes / 2,
+        "{kept:?}"
+    );
+    disk.check();
+}
+
+#[test]
 fn a_full_file_system_is_left_as_it_is() {
     if !can_mount() {
         return;
@@ -520,7 +547,8 @@ fn a_full_file_system_is_left_as_it_is() {
     let mut disk = Disk::new(&[], 64 << 20);
     let filler = disk.at().join("filler");
     let free = rustix::fs::statvfs(disk.at()).unwrap();
-    let bytes = (free.f_bavail * free.f_frsize).saturating_sub(2 << 20);
+    // Less than the twentieth that stays free.
+    let bytes = (free.f_bfree * free.f_frsize).saturating_sub(2 << 20);
     fs::write(&filler, vec![3; bytes as usize]).unwrap();
     let kept = disk.apply(FORCE);
     assert_eq!(kept.state, State::Declined, "{kept:?}");
