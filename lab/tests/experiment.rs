@@ -315,6 +315,7 @@ fn what_a_machine_cannot_do_is_said_before_anything_runs() {
         "install: nothing can be installed into squashfs",
     );
     refused("memory_mb = 64\n", "memory_mb is not for machine \"chroot\"");
+    refused("processors = 1\n", "processors is not for machine \"chroot\"");
     refused("[[change]]\nbefore_round = 3\ninstall = []\n", "rounds 1 to 2");
     lab.write("slow.toml", "name = '../../out'\n");
     refused("", "must not begin with a dot or hold a slash");

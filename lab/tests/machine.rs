@@ -41,6 +41,7 @@ fn spec(base: &Path) -> Spec {
         fs: Fs::Ext4,
         model: Model::load("none").unwrap(),
         memory_mb: None,
+        processors: None,
         limit: LIMIT,
         base: base.to_owned(),
         output: base.join("console.log"),

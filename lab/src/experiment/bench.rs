@@ -34,6 +34,7 @@ pub fn side_by_side(
                     fs: *fs,
                     model,
                     memory_mb: None,
+                    processors: None,
                     cache: None,
                     install: Vec::new(),
                 });

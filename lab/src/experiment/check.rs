@@ -198,6 +198,7 @@ mod tests {
             fs: image::Fs::Ext4,
             model: crate::model::Model::load("none").unwrap(),
             memory_mb: Some(memory_mb),
+            processors: None,
             cache: None,
             install: Vec::new(),
         };

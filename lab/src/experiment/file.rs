@@ -1,5 +1,6 @@
 //! An experiment as a TOML file. Everything it names is loaded and checked at once; an error names the file, the line and the key.
 
+use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ struct File {
     disk: Option<Spanned<String>>,
     fs: Option<Fs>,
     memory_mb: Option<u64>,
+    processors: Option<NonZeroU8>,
     setups: Spanned<Vec<Spanned<String>>>,
     base: Option<Spanned<String>>,
     rounds: Spanned<usize>,
@@ -56,6 +58,7 @@ struct CaseFile {
     disk: Option<Spanned<String>>,
     fs: Option<Fs>,
     memory_mb: Option<u64>,
+    processors: Option<NonZeroU8>,
     cache: Option<Cache>,
     #[serde(default)]
     install: Vec<Vec<String>>,
@@ -164,6 +167,7 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             disk: None,
             fs: None,
             memory_mb: None,
+            processors: None,
             cache: None,
             install: Vec::new(),
         },
@@ -199,6 +203,7 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             fs: case.fs.or(file.fs).unwrap_or(Fs::Ext4),
             model: Model::load(&beside(path, disk.get_ref())).with_context(|| at(disk.span(), "disk"))?,
             memory_mb: case.memory_mb.or(file.memory_mb),
+            processors: case.processors.or(file.processors),
             cache: case.cache,
             install: file.install.iter().chain(&case.install).cloned().collect(),
         };

@@ -14,6 +14,7 @@ mod record;
 mod run;
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -88,6 +89,8 @@ pub struct Case {
     pub model: Model,
     /// Memory of a virtual machine.
     pub memory_mb: Option<u64>,
+    /// Emulated processors of a virtual machine.
+    pub processors: Option<NonZeroU8>,
     /// What is in memory when a start begins, for setups that do not say otherwise.
     pub cache: Option<Cache>,
     /// Commands run in the image of every setup, before the setup's own `install`.
@@ -127,8 +130,13 @@ impl Case {
     /// The name for people.
     pub fn title(&self) -> String {
         let memory = self.memory_mb.map_or(String::new(), |m| format!(", {m} MB"));
+        let processors = match self.processors.map(NonZeroU8::get) {
+            None => String::new(),
+            Some(1) => ", one processor".to_owned(),
+            Some(count) => format!(", {count} processors"),
+        };
         let what = format!(
-            "{} on {}, {}, disk {}{memory}",
+            "{} on {}, {}, disk {}{memory}{processors}",
             self.recipe.name,
             self.machine.name(),
             self.fs,
@@ -225,6 +233,7 @@ impl Experiment {
             fs: case.fs,
             model: case.model.clone(),
             memory_mb: case.memory_mb,
+            processors: case.processors,
             limit: self.limit,
             base: paths::base()?,
             output: out.join("output.log"),

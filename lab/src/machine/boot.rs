@@ -97,6 +97,10 @@ impl Booting {
                 "memory_mb",
                 spec.kind == Kind::Container && spec.memory_mb.is_some(),
             ),
+            (
+                "processors",
+                spec.kind == Kind::Container && spec.processors.is_some(),
+            ),
         ];
         for (what, asked) in refused {
             if asked {

@@ -90,6 +90,7 @@ impl ChartArgs {
             fs: self.fs,
             model: Model::load(&self.disk)?,
             memory_mb: None,
+            processors: None,
             limit: Duration::from_secs(self.limit),
             output: base.join("console.log"),
             base,

@@ -293,6 +293,7 @@ impl Chroot {
         tools::require(&["mount", "umount", "losetup", "fincore", "blockdev", "chroot"])?;
         let refused = [
             ("memory_mb", spec.memory_mb.is_some()),
+            ("processors", spec.processors.is_some()),
             ("setup.kernel", !setup.kernel.is_empty()),
             ("setup.init", setup.init.is_some()),
             (

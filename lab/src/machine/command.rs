@@ -1,5 +1,6 @@
 //! `headstart-lab machine boot`: one machine by hand, stage by stage.
 
+use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -37,6 +38,9 @@ pub struct BootArgs {
     /// Boots.
     #[arg(long, default_value_t = 1)]
     times: usize,
+    /// Emulated processors of a virtual machine [default: 2].
+    #[arg(long, value_name = "N")]
+    processors: Option<NonZeroU8>,
     /// Seconds after which a boot has failed.
     #[arg(long, default_value_t = LIMIT.as_secs())]
     limit: u64,
@@ -62,6 +66,7 @@ impl BootArgs {
             fs: self.fs,
             model: Model::load(&self.disk)?,
             memory_mb: self.memory,
+            processors: self.processors,
             limit: Duration::from_secs(self.limit),
             output: base.join("console.log"),
             base: base.clone(),

@@ -16,6 +16,7 @@ mod service;
 mod vm;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub struct Spec {
     pub model: Model,
     /// Memory of a virtual machine; its own default when absent.
     pub memory_mb: Option<u64>,
+    /// Emulated processors of a virtual machine; two when absent.
+    pub processors: Option<NonZeroU8>,
     /// A run that takes longer is ended and counts as aborted.
     pub limit: Duration,
     /// The lab's own directory (`paths::base`): mounts and scratch files.

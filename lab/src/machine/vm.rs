@@ -4,6 +4,7 @@
 //! in the boot loader's place. What the guest writes to its serial console stamps the marks.
 
 use std::fs::{self, File};
+use std::num::NonZeroU8;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -159,7 +160,8 @@ impl Vm {
                 "-machine",
                 "q35",
             ])
-            .args(["-accel", accelerator, "-cpu", processor, "-smp", "2"])
+            .args(["-accel", accelerator, "-cpu", processor])
+            .args(["-smp", &spec.processors.map_or(2, NonZeroU8::get).to_string()])
             .args(["-m", &format!("{}M", memory_mb(spec, boot))])
             .args(["-serial", "file:/dev/stdout"])
             .args(["-qmp", &format!("unix:{},server=on,wait=off", monitor.display())])

@@ -108,6 +108,7 @@ impl Boots {
             fs: Fs::Ext4,
             model: Model::load(disk)?,
             memory_mb: None,
+            processors: None,
             limit: Duration::from_secs(240),
             output: console.clone(),
             base: base.clone(),

@@ -78,6 +78,7 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         fs: Fs::Ext4,
         model: Model::load("none")?,
         memory_mb: None,
+        processors: None,
         limit: Duration::from_secs(120),
         output: base.join("console.log"),
         base: base.clone(),
