@@ -76,6 +76,9 @@ pub struct Setup {
     /// of what it has learned, for a setup that differs in nothing but how many starts it learns from.
     #[serde(default)]
     pub goes_on_from: Option<String>,
+    /// An earlier build gets no twin of it (`--earlier`), for it cannot do all that its commands ask for.
+    #[serde(default)]
+    pub this_build_only: bool,
     /// Which build of headstart its commands call. Set by `--earlier`, not by files.
     #[serde(default, skip_deserializing)]
     pub build: Build,

@@ -331,10 +331,10 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_build_gets_a_twin_of_each_setup_that_calls_headstart() {
+    fn an_earlier_build_gets_a_twin_of_each_setup_that_calls_headstart_and_is_not_for_this_one_only() {
         let text = GOOD.replace(
             "'none', 'headstart'",
-            "'none', 'boot-headstart-1', 'boot-headstart', 'warm'",
+            "'none', 'boot-headstart-1', 'boot-headstart', 'layout', 'warm'",
         );
         let e = parse(&text, Path::new("e.toml"))
             .unwrap()
@@ -351,6 +351,7 @@ mod tests {
             ("headstart-1-earlier", None),
             ("headstart", Some("headstart-1")),
             ("headstart-earlier", Some("headstart-1-earlier")),
+            ("layout", Some("headstart")),
             ("warm", None),
         ];
         assert_eq!(setups, expected);

@@ -194,12 +194,12 @@ impl Experiment {
     }
 
     /// The same experiment with an earlier build of headstart beside this one, in every round: each setup that calls headstart
-    /// gets a twin that calls the earlier build and learns by itself.
+    /// gets a twin that calls the earlier build and learns by itself, unless it is for this build only.
     pub fn with_earlier_build(mut self) -> Result<Experiment> {
         let twinned: Vec<String> = self
             .setups
             .iter()
-            .filter(|s| s.needs_headstart())
+            .filter(|s| s.needs_headstart() && !s.this_build_only)
             .map(|s| s.name.clone())
             .collect();
         ensure!(!twinned.is_empty(), "--earlier: no setup here calls headstart");
