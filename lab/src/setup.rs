@@ -47,8 +47,8 @@ pub struct Setup {
     /// The start. Machines that boot have no other than the boot itself.
     #[serde(default = "program")]
     pub start: Vec<String>,
-    /// On the host, after the last round, with the setup's own image mounted at `{root}`: what prints the floor of a start, as
-    /// `headstart floor --json` does.
+    /// On the host, after the last round, with the setup's own image mounted at `{root}`: what prints the floor of the
+    /// starts that were learned from, then those of warm starts if it can, as `headstart floor --json` does.
     #[serde(default)]
     pub floor: Vec<String>,
     /// What is in memory when the start begins.
