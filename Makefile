@@ -220,8 +220,8 @@ BENCH ?= container-short
 bench: deps-test build
 	$(LAB) run lab/experiments/$(BENCH).toml --again --out target/bench/$(BENCH) --headstart $(BIN)
 
-# Every figure of docs/measurements.md and the README, an hour and a quarter on a machine that does nothing else. EARLIER names an earlier binary to
-# measure in the same rounds, EARLIER_COMMIT what it was built from.
+# The figures of docs/measurements.md and the README, on a machine that does nothing else: all, which takes half a day, or PARTS (lab/measure). EARLIER
+# names an earlier binary to measure in the same rounds, EARLIER_COMMIT what it was built from.
 measure: deps-test build
 	lab/measure $(BIN) $(EARLIER) $(EARLIER_COMMIT)
 

@@ -131,7 +131,30 @@ fn a_page_is_stale_when_a_kept_figure_changes() {
 }
 
 #[test]
-fn figures_of_two_commits_make_no_page() {
+fn a_table_of_another_build_says_so() {
+    let project = project();
+    let root = project.path();
+    let template = root.join("docs/measurements.in.md");
+    let text = fs::read_to_string(&template).unwrap();
+    fs::write(&template, text + "\n{{setups other}}\n").unwrap();
+    runs(&root.join("other"), "other");
+    keep(root, "other", "ffffffffffff");
+    assert!(lab(&["page"], root).status.success());
+    let page = fs::read_to_string(root.join("docs/measurements.md")).unwrap();
+    assert!(
+        page.starts_with("Build 0123456789ab, before it ba9876543210"),
+        "{page}"
+    );
+    let (of_the_page, other) = page.split_once("Measured of build ffffffffffff on").unwrap();
+    assert!(
+        of_the_page.contains("cold, s") && !of_the_page.contains("requests |"),
+        "{page}"
+    );
+    assert!(other.contains("requests |"), "{page}");
+}
+
+#[test]
+fn the_demo_is_of_the_build_that_the_page_is_of() {
     let project = project();
     keep(project.path(), "demo", "ffffffffffff");
     let error = said(&lab(&["page"], project.path()));

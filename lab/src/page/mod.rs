@@ -1,7 +1,7 @@
 //! The project's pages of figures: made of templates and of what was kept of experiments, so that no figure is typed by hand.
 //!
 //! `docs/measurements.in.md` is the page's prose, with places for figures in double braces: `{{speed NAME SETUP}}` and
-//! `{{cost NAME SETUP}}` (tables of `docs/results/NAME.toml`), `{{picture NAME SETUP}}` (bars of the same, in `docs/results/NAME.svg`),
+//! `{{setups NAME}}`, `{{cost NAME SETUP}}` (tables of `docs/results/NAME.toml`), `{{picture NAME SETUP}}` (bars of the same, in `docs/results/NAME.svg`),
 //! `{{missed}}` (the goals missed in all of those), `{{commit}}`,
 //! `{{earlier}}`, `{{date}}`, `{{host}}`. In `README.md` two parts between comments are the demo's picture and output.
 
@@ -60,7 +60,7 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
     let demo = Kept::load(&results, DEMO)?.without_earlier();
     ensure!(
         demo.commit == commit,
-        "the demo was measured of {}, the rest of {commit}: measure both again (make measure)",
+        "the demo was measured of {}, the programs of {commit}: measure both again (make measure)",
         demo.commit
     );
     let readme = root.join("README.md");
@@ -98,13 +98,23 @@ fn places(template: &str) -> Vec<&str> {
     parts.filter_map(|part| Some(part.split_once("}}")?.0)).collect()
 }
 
-/// In the place of a table of which nothing is kept: figures of an earlier build are dropped, not shown.
+/// In the place of a table of which nothing is kept.
 const NOT_MEASURED: &str = "Not measured of this build: `make measure` does it.";
+
+/// What stands above a table: which build it is of, and which it is compared with, where the page's are others.
+fn of_build(kept: &Kept, page: &Kept) -> String {
+    let earlier = kept.earlier.as_ref().filter(|_| kept.earlier != page.earlier);
+    let earlier = earlier.map_or_else(String::new, |earlier| format!("; the build before is {earlier}"));
+    match kept.commit == page.commit && earlier.is_empty() {
+        true => String::new(),
+        false => format!("Measured of build {} on {}{earlier}.\n\n", kept.commit, kept.date),
+    }
+}
 
 /// A template with its figures.
 struct Filled {
     text: String,
-    /// What the figures are of.
+    /// What the figures of the first table are of, and all others that do not say otherwise.
     commit: String,
     /// Names and texts of the pictures that belong beside the results.
     pictures: Vec<(String, String)>,
@@ -126,16 +136,10 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<F
     let first = all.first().context("the template has no table")?;
     for other in &all {
         ensure!(
-            (&other.commit, &other.host) == (&first.commit, &first.host)
-                && (other.earlier.is_none() || other.earlier == first.earlier),
-            "{} was measured of {} (before: {:?}), {} of {} (before: {:?}), or on another machine: one page, one commit, one machine; \
-             measure both again (make measure)",
+            other.host == first.host,
+            "{} and {} were measured on two machines: one page, one machine; measure both again (make measure)",
             first.experiment,
-            first.commit,
-            first.earlier,
-            other.experiment,
-            other.commit,
-            other.earlier
+            other.experiment
         );
     }
     let mut text = template.to_owned();
@@ -143,7 +147,10 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<F
     for place in places {
         let table = |name: &str, of: &dyn Fn(&Kept) -> String| {
             let kept = all.iter().find(|kept| kept.experiment == name);
-            kept.map_or_else(|| NOT_MEASURED.to_owned(), of)
+            kept.map_or_else(
+                || NOT_MEASURED.to_owned(),
+                |kept| of_build(kept, first) + &of(kept),
+            )
         };
         let value = match place.split_whitespace().collect::<Vec<_>>()[..] {
             ["speed", name, setup] => table(name, &|kept| tables::speed(kept, setup)),
@@ -153,9 +160,8 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<F
                 let file = format!("{name}.svg");
                 let kept = all.iter().find(|kept| kept.experiment == name);
                 pictures.extend(kept.map(|kept| (file.clone(), bars::bars(kept, setup))));
-                table(name, &|kept| {
-                    format!("![{}](results/{file})", bars::words(kept, setup))
-                })
+                let shown = |kept: &Kept| format!("![{}](results/{file})", bars::words(kept, setup));
+                kept.map_or_else(|| NOT_MEASURED.to_owned(), shown)
             }
             ["missed"] => tables::missed(&all.iter().collect::<Vec<_>>()),
             ["commit"] => first.commit.clone(),
@@ -168,7 +174,7 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<F
                 .to_owned(),
             ["host"] => first.host.shown(),
             _ => bail!(
-                "{{{{{place}}}}}: there are speed NAME SETUP, cost NAME SETUP, picture NAME SETUP, missed, commit, earlier, date and host"
+                "{{{{{place}}}}}: there are speed NAME SETUP, setups NAME, cost NAME SETUP, picture NAME SETUP, missed, commit, earlier, date and host"
             ),
         };
         text = text.replacen(&format!("{{{{{place}}}}}"), value.trim_end(), 1);
