@@ -6,7 +6,7 @@ use headstart_model::profile::{Entry, Version};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use headstart_system::moving::volume::unserved;
 use serde::{Serialize, Serializer};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A file of up to this many bytes is moved whole, and a larger one of which at least half is needed.
 const WHOLE: u64 = 64 << 10;
@@ -112,28 +112,24 @@ impl Order {
 
     /// Leaves what does not fit into `most` bytes. What lies in the most pieces for its size brings the most, and goes first.
     pub(crate) fn fit(&mut self, most: u64) {
-        let mut by_worth: Vec<(usize, f64, u64)> = self
-            .items
-            .iter()
-            .enumerate()
-            .map(|(number, item)| {
-                let bytes = item.bytes();
-                (number, item.lies().len() as f64 / bytes.max(1) as f64, bytes)
-            })
-            .collect();
-        by_worth.sort_by(|(_, a, _), (_, b, _)| b.total_cmp(a));
+        let worth = |item: &Item| item.lies().len() as f64 / item.bytes().max(1) as f64;
+        let worth: Vec<f64> = self.items.iter().map(worth).collect();
+        let mut by_worth: Vec<usize> = (0..worth.len()).collect();
+        by_worth.sort_by(|a, b| worth[*b].total_cmp(&worth[*a]));
         let mut left = most;
-        let mut fits = vec![false; self.items.len()];
-        for (number, _, bytes) in by_worth {
-            if bytes <= left {
-                left -= bytes;
-                fits[number] = true;
+        by_worth.retain(|number| {
+            let bytes = self.items[*number].bytes();
+            let fits = bytes <= left;
+            left -= if fits { bytes } else { 0 };
+            fits
+        });
+        let fits: HashSet<usize> = by_worth.into_iter().collect();
+        for (number, item) in std::mem::take(&mut self.items).into_iter().enumerate() {
+            match fits.contains(&number) {
+                true => self.items.push(item),
+                false => self.leave(NO_ROOM),
             }
         }
-        let mut fitting = fits.iter();
-        self.items.retain(|_| fitting.next() == Some(&true));
-        let without = fits.iter().filter(|fits| !**fits).count() as u64;
-        *self.left.entry(NO_ROOM.into()).or_default() += without;
     }
 
     /// Counts a file that stays where it is.

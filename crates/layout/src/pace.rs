@@ -99,8 +99,8 @@ impl<'a> Pace<'a> {
         self.looked.elapsed() >= EVERY
     }
 
-    /// Stands back after so many bytes were moved: for the rate, and where it `looks`, as long as others wait. Nothing of ours may be on its
-    /// way to the device then.
+    /// Stands back after so many bytes were moved: for the rate, and where it `looks`, as long as others wait: what of ours is on its way
+    /// to the device counts as theirs.
     pub fn stand_back(&mut self, bytes: u64, looks: bool) -> Option<Halt> {
         self.bytes += bytes;
         if let Some(rate) = self.rate {

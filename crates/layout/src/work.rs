@@ -59,7 +59,7 @@ impl Work<'_, '_> {
         while first < items.len() {
             let after = first + batch(&items[first..]);
             self.ask_for(after);
-            // Where others are looked for, nothing of ours may be on its way to the device.
+            // Where others are looked for, nothing more is asked for: what is on its way then counts as theirs, and is waited for.
             let looks = self.pace.is_to_look();
             let next = if looks {
                 after
@@ -103,7 +103,7 @@ impl Work<'_, '_> {
         }
         parts.sort_unstable_by_key(|(at, range, _)| (*at, range.start));
         for (_, range, item) in parts {
-            // What is not what it was is not moved either.
+            // One at a time: all of them are more than a process may have open. What is not what it was is not moved either.
             if let Ok(opened) = open(item, self.mounts) {
                 ask_for_range(&File::from(opened.fd), range.start, range.pages());
             }

@@ -122,7 +122,9 @@ fn an_instance_that_has_lost_events_is_refused_and_the_recording_goes_on() {
     let dd = format!("dd if={}/before of=/dev/null bs=10 2>/dev/null", disk.path());
     Waiting::start(&dd).run();
     let recorder = start(&name);
-    Waiting::start(&format!("cat {}/after >/dev/null", disk.path())).run();
+    // Twice, as above.
+    let after = format!("{}/after", disk.path());
+    Waiting::start(&format!("cat {after} {after} >/dev/null")).run();
     let early = recorder.early();
     let trace = recorder.finish(EndReason::Exit(0)).unwrap();
     let why = early.unwrap().unwrap_err();

@@ -107,7 +107,11 @@ fn judge(case: &Case, image: &Image, said: &Said) -> Result<()> {
                 Some(_) => fit / 4,
                 None => fit * 3 / 4,
             };
-            ensure!(said.files >= least, "only {} of {all} were moved", said.files);
+            ensure!(
+                said.files >= least.max(1),
+                "only {} of {all} were moved",
+                said.files
+            );
         }
         "declined" => {
             let room = said.why.contains("stay so") || said.why.contains("room");
