@@ -173,12 +173,7 @@ fn one(
         judge(order, machine);
     }
     let bytes = order.bytes();
-    if let Some(kept) = all.last_mut() {
-        kept.left = order.left.clone();
-        (kept.before, kept.after) = (order.before, order.before);
-        (kept.planned_bytes, kept.settled) = (bytes, order.settled.len() as u64);
-        kept.from = lies(order);
-    }
+    note(all, order);
     if wanted == 0 {
         return Ok(Some(nothing(order)));
     }
@@ -194,17 +189,24 @@ fn one(
         return Ok(Some(why));
     }
     let page = u64::from(machine.page_size);
-    let time = |room: &[_]| order.predict(room, &device.cost).time_ns;
-    let room = match Room::take(&volume, bytes, most, page, order.after.time_ns, &time) {
-        // With blocks smaller than a page much of what is free may be in no whole page.
-        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-            return Ok(Some(format!(
-                "{} are to be moved, and the free room is in too small pieces",
-                human::bytes(bytes)
-            )));
+    let room = loop {
+        let time = |room: &[_]| order.predict(room, &device.cost).time_ns;
+        match Room::take(&volume, order.bytes(), most, page, order.after.time_ns, &time) {
+            // With blocks smaller than a page much of what is free may be in no whole page.
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                order.fit(order.bytes() / 2);
+                judge(order, machine);
+                if order.bytes() == 0 || declined(order).is_some() {
+                    return Ok(Some(format!(
+                        "{} are to be moved, and the free room is in too small pieces",
+                        human::bytes(bytes)
+                    )));
+                }
+            }
+            taken => break taken.context("cannot take room on the file system")?,
         }
-        taken => taken.context("cannot take room on the file system")?,
     };
+    note(all, order);
     let predicted = order.predict(&room.extents(), &device.cost);
     if let Some(why) = unless_worthwhile(&order.before, &predicted).filter(|_| !bounds.force) {
         return Ok(Some(format!(
@@ -270,6 +272,16 @@ fn one(
         kept.after = after;
     }
     done.map(|()| None)
+}
+
+/// Notes what an order is about to move.
+fn note(all: &mut [Kept], order: &Order) {
+    if let Some(kept) = all.last_mut() {
+        kept.left = order.left.clone();
+        (kept.before, kept.after) = (order.before, order.before);
+        (kept.planned_bytes, kept.settled) = (order.bytes(), order.settled.len() as u64);
+        kept.from = lies(order);
+    }
 }
 
 /// Why there is nothing to move.

@@ -27,6 +27,6 @@ mod work;
 pub use apply::{Bounds, apply};
 pub use kept::{Kept, State, status};
 pub use keys::{apply_to, orders};
-pub use order::{Item, Order, plan};
+pub use order::{Item, NO_ROOM, Order, plan};
 pub use predict::Prediction;
 pub use show::{ABOUT, items_text, kept_text, order_text, underway};

@@ -52,8 +52,8 @@ impl Item {
     }
 }
 
-/// Why a file stays that would be moved if more of its file system were free.
-const NO_ROOM: &str = "there is no room for it";
+/// Why a file stays that would be moved if more of its file system were free. Those that are moved lie in order the next time, and need no room.
+pub const NO_ROOM: &str = "not all fits into the free room at once: it goes the next time";
 
 /// What is moved on one file system.
 #[derive(Clone, Debug, Serialize)]

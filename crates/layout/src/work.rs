@@ -90,7 +90,7 @@ impl Work<'_, '_> {
         let room = memory().map_or(0, |memory| memory.available / 8);
         let mut left = room.clamp(BATCH_BYTES, MOST_AHEAD);
         let mut parts = Vec::new();
-        for item in &self.order.items[self.asked..] {
+        for (number, item) in self.order.items.iter().enumerate().skip(self.asked) {
             if self.asked >= next && item.bytes() > left {
                 break;
             }
@@ -98,14 +98,20 @@ impl Work<'_, '_> {
             self.asked += 1;
             for range in &item.ranges {
                 let at = crate::predict::on_device(&item.facts.extents, range.start, 1);
-                parts.push((at.first().map_or(0, |at| at.start), *range, item));
+                parts.push((at.first().map_or(0, |at| at.start), number, *range));
             }
         }
-        parts.sort_unstable_by_key(|(at, range, _)| (*at, range.start));
-        for (_, range, item) in parts {
-            // One at a time: all of them are more than a process may have open. What is not what it was is not moved either.
-            if let Ok(opened) = open(item, self.mounts) {
-                ask_for_range(&File::from(opened.fd), range.start, range.pages());
+        parts.sort_unstable_by_key(|(at, number, range)| (*at, *number, range.start));
+        // One at a time: all of them are more than a process may have open.
+        let mut last = None;
+        for (_, number, range) in parts {
+            if last.as_ref().is_none_or(|(of, _)| *of != number) {
+                // What is not what it was is not moved either.
+                let opened = open(&self.order.items[number], self.mounts);
+                last = Some((number, opened.ok().map(|opened| File::from(opened.fd))));
+            }
+            if let Some((_, Some(file))) = &last {
+                ask_for_range(file, range.start, range.pages());
             }
         }
     }

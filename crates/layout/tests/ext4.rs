@@ -527,13 +527,49 @@ fn what_there_is_no_room_for_stays_and_the_rest_is_moved() {
     fs::write(disk.at().join("filler"), vec![3; filler as usize]).unwrap();
     let kept = disk.apply(FORCE);
     assert_eq!(kept.state, State::Complete, "{kept:?}");
-    let stay = kept.left.get("there is no room for it").copied().unwrap_or(0);
+    let stay = kept.left.get(headstart_layout::NO_ROOM).copied().unwrap_or(0);
     assert!(
         stay > 0 && kept.files > 0 && kept.files + stay == FILES,
         "{kept:?}"
     );
     assert!(
         kept.bytes > whole.bytes / 4 && kept.bytes <= whole.bytes / 2,
+        "{kept:?}"
+    );
+    disk.check();
+}
+
+#[test]
+fn where_the_free_room_is_in_small_pieces_what_fits_into_the_others_is_moved() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(&["-b", "1024"], 64 << 20);
+    let whole = disk.apply(FORCE);
+    assert_eq!((whole.state, whole.files), (State::Complete, FILES), "{whole:?}");
+    let found = rustix::fs::statvfs(disk.at()).unwrap();
+    let (free, size) = (found.f_bfree * found.f_frsize, found.f_blocks * found.f_frsize);
+    // All would fit beside the twentieth that stays free, were it not that most of what is free is in blocks smaller than a page.
+    let filler = fs::File::create(disk.at().join("filler")).unwrap();
+    let bytes = (free - whole.planned_bytes / 2) >> 12 << 12;
+    let (keep, punch) = (
+        FallocateFlags::empty(),
+        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+    );
+    rustix::fs::fallocate(&filler, keep, 0, bytes).unwrap();
+    let wanted = size / 20 + whole.planned_bytes * 2;
+    for hole in 0..(wanted >> 10).min(bytes >> 11) {
+        rustix::fs::fallocate(&filler, punch, hole << 11, 1024).unwrap();
+    }
+    rustix::fs::sync();
+    let found = rustix::fs::statvfs(disk.at()).unwrap();
+    let most = (found.f_bfree * found.f_frsize) - size / 20;
+    assert!(most > whole.planned_bytes, "{most} bytes may be taken");
+    let kept = disk.apply(FORCE);
+    assert_eq!(kept.state, State::Complete, "{kept:?}");
+    let stay = kept.left.get(headstart_layout::NO_ROOM).copied().unwrap_or(0);
+    assert!(
+        stay > 0 && kept.files > 0 && kept.files + stay == FILES,
         "{kept:?}"
     );
     disk.check();

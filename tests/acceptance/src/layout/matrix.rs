@@ -6,6 +6,8 @@ use anyhow::{Context, Result, ensure};
 const MIB: u64 = 1 << 20;
 /// So often the files of an image are moved.
 const MOVES: usize = 3;
+/// What is said of files that stay because not all fits.
+const NO_ROOM: &str = "not all fits into the free room at once: it goes the next time";
 
 /// What came of a case.
 #[derive(Debug)]
@@ -99,7 +101,7 @@ fn judge(case: &Case, image: &Image, said: &Said) -> Result<()> {
                 "of {all} files it tells of {left} and {}",
                 said.files
             );
-            let no_room = said.left.get("there is no room for it").copied().unwrap_or(0);
+            let no_room = said.left.get(NO_ROOM).copied().unwrap_or(0);
             ensure!(no_room == 0 || case.full >= 70, "there was room: {:?}", said.left);
             // Most of them that there was room for, where no feature keeps them.
             let fit = all - no_room;
