@@ -9,6 +9,10 @@ pub struct Interpreter {
     names: &'static [&'static str],
     /// Options whose value is the next argument and says nothing.
     with_value: &'static [&'static str],
+    /// Letters whose value, if they have one, is the rest of their word.
+    attached: &'static [&'static str],
+    /// Plain arguments that say nothing, before the one that does.
+    skipped: &'static [&'static str],
     /// Options whose value is the text of a program; the first one's name goes into the key.
     code: &'static [&'static str],
     /// Options whose value names what is run.
@@ -43,6 +47,8 @@ pub enum Meaning<'a> {
 const PLAIN: Interpreter = Interpreter {
     names: &[],
     with_value: &[],
+    attached: &[],
+    skipped: &[],
     code: &[],
     name: &[],
     file: &[],
@@ -81,7 +87,7 @@ pub fn part_of(script: &str, arguments: &[OsString]) -> String {
     part.map(|option| format!(" {option}")).unwrap_or_default()
 }
 
-const ALL: [Interpreter; 12] = [
+const ALL: [Interpreter; 13] = [
     Interpreter {
         names: &["python", "pypy"],
         with_value: &["-W", "-X", "--check-hash-based-pycs"],
@@ -100,6 +106,7 @@ const ALL: [Interpreter; 12] = [
     Interpreter {
         names: &["perl"],
         with_value: &["-I"],
+        attached: &["-M", "-m", "-i", "-x", "-F", "-C", "-D", "-d"],
         code: &["-e", "-E"],
         clusters: true,
         ..PLAIN
@@ -128,13 +135,22 @@ const ALL: [Interpreter; 12] = [
     },
     Interpreter {
         names: &["node", "nodejs"],
-        with_value: &["-r", "--require", "--import", "--loader", "-C", "--conditions"],
+        with_value: &[
+            "-r",
+            "--require",
+            "--import",
+            "--loader",
+            "--experimental-loader",
+            "-C",
+            "--conditions",
+        ],
         code: &["-e", "--eval", "-p", "--print"],
         ..PLAIN
     },
     Interpreter {
         names: &["ruby"],
         with_value: &["-I", "-r", "-C", "-E"],
+        attached: &["-W", "-K", "-F", "-T", "-x", "-i"],
         code: &["-e"],
         clusters: true,
         ..PLAIN
@@ -160,7 +176,6 @@ const ALL: [Interpreter; 12] = [
             "guile",
             "mono",
             "mono-sgen",
-            "dotnet",
             "gjs",
             "gjs-console",
             "octave",
@@ -168,6 +183,11 @@ const ALL: [Interpreter; 12] = [
             "wine64",
         ],
         code: &["-e", "-c", "--eval"],
+        ..PLAIN
+    },
+    Interpreter {
+        names: &["dotnet"],
+        skipped: &["exec"],
         ..PLAIN
     },
     Interpreter {
@@ -213,6 +233,9 @@ impl Interpreter {
             }
             // A file of arguments, which java(1) reads: what it says is not known here.
             if bytes.first() == Some(&b'@') && self.names.contains(&"java") {
+                continue;
+            }
+            if self.skipped.iter().any(|one| one.as_bytes() == bytes) {
                 continue;
             }
             if bytes.len() < 2 || !matches!(bytes[0], b'-' | b'+') {
@@ -266,6 +289,9 @@ impl Interpreter {
                 [] => value(),
                 _ => OsStr::from_bytes(attached),
             };
+            if known(self.attached).is_some() {
+                return None;
+            }
             if let Some(name) = known(self.name) {
                 return Some(Meaning::NameOf(name, here(&mut value)));
             }

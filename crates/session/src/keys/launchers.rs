@@ -44,7 +44,7 @@ const fn opaque(name: &'static str) -> Launcher {
     }
 }
 
-const ALL: [Launcher; 29] = [
+const ALL: [Launcher; 30] = [
     Launcher {
         name: "env",
         with_value: &["-u", "-C"],
@@ -91,6 +91,8 @@ const ALL: [Launcher; 29] = [
     opaque("snap-exec"),
     opaque("start-stop-daemon"),
     opaque("sudo"),
+    // Process 1, and users' own managers, execute it first of all in each service's process (systemd 255 and later).
+    opaque("systemd-executor"),
     opaque("systemd-run"),
     opaque("unshare"),
     opaque("xargs"),

@@ -37,6 +37,8 @@ fn an_interpreter_is_what_it_interprets() {
             "perl",
             "dash",
             "node",
+            "ruby",
+            "dotnet",
             "script.py",
             "app.jar",
         ],
@@ -70,6 +72,22 @@ fn an_interpreter_is_what_it_interprets() {
                 (
                     vec![&at("perl"), "-w", "-I", "lib", &script],
                     format!("{} {script}", at("perl")),
+                ),
+                (
+                    vec![&at("perl"), "-MTest::More", "-i.e", &script],
+                    format!("{} {script}", at("perl")),
+                ),
+                (
+                    vec![&at("ruby"), "-W:no-deprecated", &script],
+                    format!("{} {script}", at("ruby")),
+                ),
+                (
+                    vec![&at("dotnet"), "exec", &at("app.jar")],
+                    format!("{} {}", at("dotnet"), at("app.jar")),
+                ),
+                (
+                    vec![&at("node"), "--experimental-loader", "l", &script],
+                    format!("{} {script}", at("node")),
                 ),
                 (
                     vec![&at("perl"), "-lane", "print"],
