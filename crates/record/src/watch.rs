@@ -366,9 +366,10 @@ impl Watch {
             return Ok(None);
         };
         let recording = *recording;
-        let mut blocked_ns = 0;
+        let (mut blocked_ns, mut user) = (0, 0);
         for number in recording.parts.iter().chain([&recording.number]) {
             let slot = slot_of(*number);
+            user = user.max(self.control.user(slot));
             self.control.end(*number);
             self.starts.part_of[slot] = slot;
             self.resting.push((slot, Instant::now()));
@@ -385,6 +386,7 @@ impl Watch {
             pages: recording.builder.pages(),
             bytes: recording.builder.bytes(),
             living: recording.builder.living().collect(),
+            user,
             ended: Ended {
                 at_ns,
                 blocked_ns: Some(blocked_ns),

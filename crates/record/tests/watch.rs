@@ -239,6 +239,68 @@ fn what_is_executed_in_another_control_group_is_a_start_of_its_own() {
 }
 
 #[test]
+fn a_start_that_moves_itself_to_another_control_group_stays_one() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (shell, one) = (disk.join("sh"), program(&disk, "one"));
+    fs::copy("/bin/sh", &shell).unwrap();
+    let (a, b) = (file(&disk, "a", 40), file(&disk, "b", 20));
+    let mut watched = Watched::below(&disk);
+    let group = Group::new();
+    // As flatpak and snap do, and desktops with what they start.
+    let script = format!(
+        "cat {a}; read line; echo $$ >{group}/cgroup.procs; exec {one} {b}",
+        a = a.display(),
+        b = b.display(),
+        one = one.display(),
+        group = group.0.display(),
+    );
+    let mut child = Command::new(&shell)
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    watched.for_a_while();
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    watched.until_ended(1);
+    assert_eq!(watched.noticed.len(), 1);
+    assert_eq!(watched.ended[0].user, 0);
+    let trace = watched.traces().remove(0);
+    assert_eq!([&a, &b].map(|path| of_file(&trace, path)), [40, 20]);
+}
+
+#[test]
+fn it_is_told_that_another_user_executed_something_in_a_start() {
+    if !can_record() {
+        return;
+    }
+    let (lab, disk, _) = Lab::with_disk("ext4");
+    for dir in [&lab.dir, &disk] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let (shell, one, a) = (disk.join("sh"), program(&disk, "one"), file(&disk, "a", 4));
+    fs::copy("/bin/sh", &shell).unwrap();
+    let mut watched = Watched::below(&disk);
+    let (one, a) = (one.display(), a.display());
+    let script = format!("read line; setpriv --reuid 4321 --clear-groups {one} {a}; {one} {a}");
+    let mut child = Command::new(&shell)
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    watched.for_a_while();
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    watched.until_ended(1);
+    assert_eq!(watched.ended[0].user, 4321);
+}
+
+#[test]
 fn look_ups_and_the_time_blocked_are_those_of_the_start() {
     if !can_record() {
         return;

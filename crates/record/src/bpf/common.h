@@ -73,8 +73,10 @@ struct {
 	u32 answered[SLOTS];
 	/* By slot, the control group in which the start began; 0: whichever it is in. */
 	u64 cgroups[SLOTS];
-	/* By slot, whose start it is: a user's number. */
+	/* By slot, whose start it is: a user's number; the highest of those whose processes have executed something in it. */
 	u32 users[SLOTS];
+	/* By slot, the process that began it; 0: none did. */
+	u32 leaders[SLOTS];
 } starts SEC(".data.starts") = {};
 
 #define ENDED (~0U)

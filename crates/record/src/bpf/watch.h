@@ -4,7 +4,8 @@
  * it forks; any other execution takes a slot and is a start of its own, unless a standing says that it is not worth one.
  * What a process executes before user space has answered is told as a start, too, and of which one it was: a program that
  * only starts another has no start, and the other must not be lost with it. What it executes in another control group than
- * the start's is a start of its own: a service or a desktop has started a program apart (systemd-run --scope, a login).
+ * the start's is a start of its own: a service or a desktop has started a program apart (systemd-run --scope, a login). But
+ * the process that began it takes the start with it: flatpak, snap and desktops move it to a scope of its own.
  */
 #ifndef WATCH_H
 #define WATCH_H
@@ -189,7 +190,7 @@ __noinline int watch_exec(u64 address)
 	u32 tgid = current_tgid(), namespace = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum), number;
 	u64 *of = bpf_map_lookup_elem(&listed, &tgid), *until;
 	u64 executable, program, mark, before = 0, cgroup = bpf_get_current_cgroup_id();
-	u32 most = SLOTS_OF_UNKNOWN, apart = 0;
+	u32 most = SLOTS_OF_UNKNOWN, apart = 0, user = bpf_get_current_uid_gid();
 	bool foreign = namespace != starts.namespaces[0] && namespace != starts.namespaces[1];
 
 	if (stopped || (of && *of == OURS))
@@ -205,8 +206,15 @@ __noinline int watch_exec(u64 address)
 		u64 began_in = *(volatile u64 *)&starts.cgroups[slot];
 
 		apart = !foreign && began_in && began_in != cgroup;
-		if (!apart && *(volatile u32 *)&starts.answered[slot])
+		if (apart && *(volatile u32 *)&starts.leaders[slot] == tgid) {
+			*(volatile u64 *)&starts.cgroups[slot] = cgroup;
+			apart = 0;
+		}
+		if (!apart && *(volatile u32 *)&starts.answered[slot]) {
+			if (user > *(volatile u32 *)&starts.users[slot])
+				*(volatile u32 *)&starts.users[slot] = user;
 			return JOINED;
+		}
 		before = *of;
 	}
 	/* What is in no directory any more nobody starts again. */
@@ -237,13 +245,14 @@ __noinline int watch_exec(u64 address)
 		}
 		__sync_fetch_and_add(&starts.unknown_left, -1);
 	}
-	number = take_slot(most, bpf_get_current_uid_gid());
+	number = take_slot(most, user);
 	if (!number) {
 		__sync_fetch_and_add(&starts.without_slot, 1);
 		return LEAVE;
 	}
 	mark = number;
 	*(volatile u64 *)&starts.cgroups[number & (SLOTS - 1)] = cgroup;
+	*(volatile u32 *)&starts.leaders[number & (SLOTS - 1)] = tgid;
 	if (bpf_map_update_elem(&listed, &tgid, &mark, BPF_ANY) ||
 	    send_start(address, program, executable, before << 32 | number, apart)) {
 		give_back(number);

@@ -184,6 +184,7 @@ const ANSWERED: usize = NUMBERS + SLOTS;
 /// Two words each.
 const CGROUPS: usize = ANSWERED + SLOTS;
 const USERS: usize = CGROUPS + 2 * SLOTS;
+const LEADERS: usize = USERS + SLOTS;
 
 impl Control {
     fn word(&self, index: usize) -> &AtomicU32 {
@@ -214,8 +215,14 @@ impl Control {
         }
         // Whoever asks for operations has a bound of its own.
         self.word(USERS + slot).store(0, Ordering::Relaxed);
+        self.word(LEADERS + slot).store(0, Ordering::Relaxed);
         self.record(number(slot));
         Some(number(slot))
+    }
+
+    /// The highest number of a user whose processes have executed something in the start in this slot.
+    pub(crate) fn user(&self, slot: usize) -> u32 {
+        self.word(USERS + slot).load(Ordering::Relaxed)
     }
 
     /// The start is recorded: what it executes is part of it.

@@ -60,6 +60,8 @@ pub struct Recorded {
     pub bytes: usize,
     /// Those of its processes that still live.
     pub living: Vec<u32>,
+    /// The highest number of a user whose processes have executed something in it; 0 for one that was not begun by an execution.
+    pub user: u32,
     pub(super) builder: Builder,
     pub(super) ended: Ended,
 }
