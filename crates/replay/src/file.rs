@@ -11,6 +11,7 @@ use headstart_system::open::{Expect, Opened, Skip, open_checked, open_pinned, pi
 use headstart_system::residency;
 use rustix::fs::{Advice, RawDir};
 use rustix::process::{Resource, getrlimit};
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -158,6 +159,8 @@ pub struct Files<'a> {
     openers: &'a [Option<HandleOpener>],
     /// Who has to be allowed to read them.
     reader: Option<u32>,
+    /// By directory, whether that is so of what is in it.
+    reached: Mutex<HashMap<FilePath, bool>>,
     slots: Vec<Mutex<Slot>>,
     /// How many more files may be kept open.
     room: AtomicUsize,
@@ -168,7 +171,7 @@ impl<'a> Files<'a> {
     /// The files of a plan, none open; `openers` are by the plan's devices.
     ///
     /// At most half of the descriptors that this process may have are used to keep files open, `in_use` are left to
-    /// those being read from. No file is opened that `reader` may not read. The limit is not raised: the started program would inherit it.
+    /// those being read from. No file is opened that `reader` may not read, by its own permissions and those of the directories on the way. The limit is not raised: the started program would inherit it.
     pub fn new(
         plan: Plan<'a>,
         mounts: &'a MountTable,
@@ -183,6 +186,7 @@ impl<'a> Files<'a> {
             mounts,
             openers,
             reader,
+            reached: Mutex::default(),
             slots: (0..plan.file_count()).map(|_| Mutex::default()).collect(),
             room: AtomicUsize::new(room),
             overlays: mounts.all().iter().any(|m| m.overlay.is_some()),
@@ -255,6 +259,7 @@ impl<'a> Files<'a> {
 
     fn open(&self, index: u32) -> Result<PlannedFile, Reason> {
         let entry = self.entry(index)?;
+        self.check_way(&entry.path)?;
         if let Some(file) = self.open_by_handle(&entry) {
             return Ok(file);
         }
@@ -271,9 +276,37 @@ impl<'a> Files<'a> {
     }
 
     fn accept(&self, entry: &PlanFileEntry, pin: BorrowedFd<'_>, stat: Stat) -> Result<PlannedFile, Reason> {
+        self.check_way(&entry.path)?;
         // 0 stands for unknown.
         let expect = expect(entry, Some(entry.generation).filter(|g| *g != 0), self.reader);
         self.planned(entry, open_pinned(pin, stat, &expect)?)
+    }
+
+    /// Whether the reader may go all the way to what is at a path.
+    fn check_way(&self, path: &FilePath) -> Result<(), Reason> {
+        let Some(reader) = self.reader else { return Ok(()) };
+        let reached = || self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut way = Vec::new();
+        let mut open = true;
+        let parent = |path: &FilePath| path.parent();
+        for directory in std::iter::successors(parent(path), parent) {
+            let known = reached().get(&directory).copied();
+            if let Some(known) = known {
+                open = known;
+                break;
+            }
+            way.push(directory);
+        }
+        for directory in way.into_iter().rev() {
+            // Where there is none, there is nothing in it either.
+            let stat = pin(self.mounts, directory.as_path()).map(|(_, stat)| stat);
+            open &= stat.map_or(true, |stat| stat.may_be_searched_by(reader));
+            reached().insert(directory, open);
+        }
+        match open {
+            true => Ok(()),
+            false => Err(Reason::Denied),
+        }
     }
 
     fn planned(&self, entry: &PlanFileEntry, opened: Opened) -> Result<PlannedFile, Reason> {
@@ -297,6 +330,7 @@ impl<'a> Files<'a> {
     /// read, not followed.
     pub fn look_up(&self, index: u32) -> Result<(), Reason> {
         let entry = self.entry(index)?;
+        self.check_way(&entry.path)?;
         match pin(self.mounts, entry.path.as_path()) {
             Ok((fd, stat)) => looked_up(Ok((fd.as_fd(), stat))),
             Err(skip) => looked_up(Err(skip)),
@@ -306,7 +340,12 @@ impl<'a> Files<'a> {
     /// Reads the entries of a directory, until `go_on` says no.
     pub fn list(&self, index: u32, go_on: impl Fn() -> bool) -> Result<(), Reason> {
         let entry = self.entry(index)?;
-        let opened = open_checked(self.mounts, entry.path.as_path(), &Expect::default())?;
+        self.check_way(&entry.path)?;
+        let expect = Expect {
+            reader: self.reader,
+            ..Expect::default()
+        };
+        let opened = open_checked(self.mounts, entry.path.as_path(), &expect)?;
         if opened.stat.kind != Type::Directory {
             return Err(Reason::Changed);
         }

@@ -49,6 +49,11 @@ impl Stat {
         user == 0 || self.mode & if user == self.owner { 0o400 } else { 0o004 } != 0
     }
 
+    /// Whether a user may look up names in it, a directory, by its owner and permissions; as [`Stat::may_be_read_by`].
+    pub fn may_be_searched_by(&self, user: u32) -> bool {
+        user == 0 || self.mode & if user == self.owner { 0o100 } else { 0o001 } != 0
+    }
+
     /// Whether others than the owner and root may write it. Whom an access control list lets write, the bits of the group
     /// tell of (acl(5)); a symbolic link nobody writes.
     pub fn others_may_write(&self) -> bool {

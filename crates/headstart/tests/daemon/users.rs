@@ -81,6 +81,41 @@ fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
     daemon.stop();
 }
 
+#[test]
+fn what_lies_where_a_user_may_not_go_any_more_is_not_read_for_that_user() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    let_all_into(&fs.mount_point());
+    let another = fs.mount_point().join("another");
+    let public = another.join("public");
+    fs::create_dir(&another).unwrap();
+    fs::copy(&files(&fs, "one")[0], &public).unwrap();
+    let let_in = |mode| fs::set_permissions(&another, PermissionsExt::from_mode(mode)).unwrap();
+    let_in(0o755);
+    let daemon = Daemon::start(&case);
+    let of_nobody = key_of_nobody(&fs, "one");
+    for turn in 1..=2 {
+        fs.remount_cold().unwrap();
+        let mut first = theirs(&fs, "one");
+        first.arg(&public);
+        run(first);
+        kept(&case, &of_nobody, turn);
+    }
+    fs.remount_cold().unwrap();
+    run(theirs(&fs, "one"));
+    assert_eq!(kept(&case, &of_nobody, 3)[2].mode, Mode::Replay);
+    assert_eq!(resident(std::slice::from_ref(&public)), 256);
+    let_in(0o700);
+    fs.remount_cold().unwrap();
+    run(theirs(&fs, "one"));
+    assert_eq!(kept(&case, &of_nobody, 4)[3].mode, Mode::Replay);
+    assert_eq!(resident(&[public]), 0);
+    daemon.stop();
+}
+
 /// Calls methods one after the other and prints each reply.
 const CALLS: &str = "
 import json, socket, sys
