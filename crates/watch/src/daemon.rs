@@ -12,6 +12,7 @@
 
 mod answer;
 mod by_fanotify;
+mod exact;
 mod finish;
 mod first;
 mod hold;

@@ -1,8 +1,9 @@
 //! The thread that answers: what is done for each start that BPF tells of, as it begins.
 
+use super::exact::Exact;
 use super::finish::{Ended, Finisher};
 use super::hold::Guard;
-use super::judge::{Active, IGNORED, Judge};
+use super::judge::{Active, IGNORED, Judge, is_ordinary};
 use super::process::tree_of;
 use super::state::{Asked, State};
 use super::{Noticing, Options};
@@ -123,14 +124,18 @@ impl Answering {
             self.judge.ignore(active.program, IGNORED);
             return;
         }
+        if active.uid == 0 && is_ordinary(recorded.user) {
+            // A login, or a service that runs as a person: what root's starts have read is read ahead without asking who may read it.
+            self.judge.ignore(active.program, IGNORED);
+            return;
+        }
         let known = active.program.map(|program| (program, Standing::Known));
         self.judge.standings.extend(known);
         let status = match recorded.reason {
             EndReason::Exit(status) => Some(status),
             _ => None,
         };
-        let exact = active.exact.is_some();
-        drop(active.exact);
+        let exact = active.exact.is_some_and(Exact::end);
         self.finisher.finish(Ended {
             exact,
             key: active.key,

@@ -63,6 +63,8 @@ pub(super) struct ByFanotify {
 struct Beginning {
     pid: u32,
     since: Instant,
+    /// When it is looked at next: the longer it takes, the less often.
+    next: Instant,
     /// What it executes: the program, or a script and its interpreter.
     files: Vec<(u64, u64)>,
     /// What it was when it was first looked at: whether one of these, and where its stack began.
@@ -231,6 +233,7 @@ impl ByFanotify {
             self.beginning.push(Beginning {
                 pid: opened.pid,
                 since: Instant::now(),
+                next: Instant::now(),
                 files,
                 before,
             });
@@ -247,11 +250,27 @@ impl ByFanotify {
     /// Reads ahead for those that have become what they execute.
     fn begin(&mut self) {
         let judge = &mut self.judge;
-        self.beginning.retain(|one| match one.look() {
-            Look::Gone => false,
-            Look::Executes => one.since.elapsed() < BECOMES_WITHIN,
-            Look::Became(surely) => !begun(judge, one, surely),
+        let now = Instant::now();
+        self.beginning.retain_mut(|one| {
+            if one.next > now {
+                return true;
+            }
+            let age = now.duration_since(one.since);
+            one.next = now + (age / 4).max(BECOMES_EVERY);
+            match one.look() {
+                Look::Gone => false,
+                Look::Executes => age < BECOMES_WITHIN,
+                Look::Became(surely) => !begun(judge, one, surely),
+            }
         });
+    }
+
+    fn until_next_look(&self) -> Duration {
+        let next = self.beginning.iter().map(|one| one.next).min();
+        let wait = next.map_or(LOOK_AT_LEAST_EVERY, |next| {
+            next.saturating_duration_since(Instant::now())
+        });
+        wait.max(BECOMES_EVERY)
     }
 
     fn do_as_asked(&mut self) {
@@ -274,7 +293,7 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
         return true;
     };
     let path = path.into_os_string().into_vec();
-    let Some(process) = Process::of(one.pid, &path) else {
+    let Ok(process) = Process::of(one.pid, &path) else {
         return true;
     };
     let Some(key) = process.key() else { return surely };
@@ -305,7 +324,7 @@ impl Noticing for ByFanotify {
         Some(match self.beginning.is_empty() {
             _ if self.more => Duration::ZERO,
             true => LOOK_AT_LEAST_EVERY,
-            false => BECOMES_EVERY,
+            false => self.until_next_look(),
         })
     }
 
@@ -354,6 +373,7 @@ mod tests {
         let mut one = Beginning {
             pid: child.id(),
             since: Instant::now(),
+            next: Instant::now(),
             files: vec![(program.dev(), program.ino())],
             before: (false, 0),
         };

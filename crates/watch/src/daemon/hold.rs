@@ -11,6 +11,7 @@ mod word;
 
 pub(super) use file::ToAskAbout;
 
+use super::judge::is_enabled;
 use headstart_model::Key;
 use headstart_session::notes::log;
 use headstart_session::{plan_of, waits_on_one_head};
@@ -155,7 +156,7 @@ pub(super) fn of_key(store: &Store, key: &Key) -> Option<ToAskAbout> {
     let kept = store.key(key);
     // What is wrong with it the start is told.
     let plan = plan_of(&kept, &mut |_| {})?;
-    if !kept.is_enabled() || !waits_on_one_head(store, &plan) {
+    if !is_enabled(store, key) || !waits_on_one_head(store, &plan) {
         return None;
     }
     file::of_key(key, &MountTable::read().ok()?)

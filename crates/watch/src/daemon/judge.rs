@@ -1,8 +1,9 @@
 //! What is done for a start: whose it is, and what is known of it.
 
 use super::Options;
+use super::exact::Exact;
 use super::hold::Asked as AboutToStart;
-use super::process::Process;
+use super::process::{Missed, Process};
 use super::running::Running;
 use super::state::State;
 use headstart_model::Key;
@@ -14,7 +15,6 @@ use headstart_session::decide::Decision;
 use headstart_session::notes::log;
 use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
 use headstart_store::Store;
-use headstart_system::fault_around::NoFaultAround;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
@@ -35,9 +35,6 @@ const REPLAYS: usize = 8;
 
 /// And so many of one user, who is not root: the others are left to other users.
 const REPLAYS_OF_A_USER: usize = 6;
-
-/// No start is recorded for longer than that.
-const EXACT: Duration = Duration::from_secs(35);
 
 /// What is known of the machine's programs, and of their starts.
 pub(super) struct Judge {
@@ -80,7 +77,7 @@ pub(super) struct Active {
     pub(super) replaying: Option<(Replay, PlanFile)>,
     pub(super) origin_unix_ns: u64,
     /// While it is recorded the kernel maps nothing around a fault.
-    pub(super) exact: Option<NoFaultAround>,
+    pub(super) exact: Option<Exact>,
     /// How long it was held before it began.
     pub(super) held: Duration,
 }
@@ -185,7 +182,7 @@ impl Judge {
             mode,
             replaying,
             // What was mapped by now with others stays unknown.
-            exact: prepared.exact.then(|| NoFaultAround::begin(EXACT).ok()).flatten(),
+            exact: prepared.exact.then(Exact::begin).flatten(),
             ..Active::new(key, uid, prepared, origin)
         }
     }
@@ -221,7 +218,7 @@ impl Judge {
         };
         let theirs = key_of_user(key.clone(), uid).filter(|key| self.store.key(key).exists());
         let known = theirs.or_else(|| Some(key).filter(for_all))?;
-        self.store.key(&known).is_enabled().then_some(known)
+        is_enabled(&self.store, &known).then_some(known)
     }
 
     /// Begins to read ahead for who is about to start; whether it is to wait.
@@ -229,7 +226,8 @@ impl Judge {
         let origin = Instant::now();
         let whose = Process::before(asked.pid, &asked.program)
             .into_iter()
-            .filter_map(|process| Some((key_of_user(process.key()?, process.uid)?, process.uid)));
+            .filter_map(|process| Some((key_of_user(process.key()?, process.uid)?, process.uid)))
+            .filter(|(key, _)| is_enabled(&self.store, key));
         let known = whose.into_iter().find(|(key, _)| self.store.key(key).exists());
         let Some((key, uid)) = known.filter(|(key, _)| !self.is_under_way(key)) else {
             return false;
@@ -272,24 +270,32 @@ impl Judge {
             self.ignore(Some(start.program), IGNORED);
             return None;
         };
-        let Some(process) = Process::of(start.pid, path) else {
-            // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
-            self.ignore(Some(start.program), GONE);
-            return None;
+        let process = match Process::of(start.pid, path) {
+            Ok(process) => process,
+            Err(missed) => {
+                // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
+                self.ignore(Some(start.program).filter(|_| missed == Missed::Gone), GONE);
+                return None;
+            }
         };
         let key = process.key();
-        let mut program = Some(start.program);
+        let mut program = Some(start.program).filter(|_| process.is_told_apart(key.as_ref()));
         if start.program == start.executable && !key.as_ref().is_some_and(|key| process.is_plain(key)) {
             self.standings.push((start.executable, Standing::ByArguments));
             // What this execution is given to do the kernel has not told.
             program = None;
         }
-        let Some(key) = key.filter(|key| self.store.key(key).is_enabled()) else {
+        let Some(key) = key else {
             self.ignore(program, IGNORED);
             return None;
         };
         let uid = process.uid;
         let key = key_of_user(key, uid)?;
+        if !is_enabled(&self.store, &key) {
+            // Not for long: it may be enabled again.
+            self.ignore(program, WARM);
+            return None;
+        }
         Some(Whose { key, uid, program })
     }
 
@@ -385,19 +391,39 @@ impl Active {
 /// The least user id that is a person's, and not the system's (decision 9).
 const ORDINARY_USERS: u32 = 1000;
 
+/// Beyond that, those that belong to the system: of greeters, of services with `DynamicUser=`, and nobody's (systemd, UIDS-GIDS.md).
+const USERS_OF_SERVICES: std::ops::RangeInclusive<u32> = 60578..=65534;
+
+/// Whether a user is a person, and not the system.
+pub(super) fn is_ordinary(uid: u32) -> bool {
+    uid >= ORDINARY_USERS && !USERS_OF_SERVICES.contains(&uid)
+}
+
+/// What stands behind the key of all in that of a user.
+const OF_USER: &str = " of user ";
+
+/// Whether nobody has disabled a key, nor the one of all users' starts of the same program.
+pub(super) fn is_enabled(store: &Store, key: &Key) -> bool {
+    let of_all = key
+        .as_str()
+        .rsplit_once(OF_USER)
+        .and_then(|(all, _)| Key::new(all).ok());
+    store.key(key).is_enabled() && of_all.is_none_or(|key| store.key(&key).is_enabled())
+}
+
 /// The key of a user's starts. What root's starts read is read ahead for root alone, and what a user's read for that user: so nobody
 /// has a file read that is another's. A service of the system's is the same whoever it runs as; but an ordinary user's process may have
 /// got into its control group, as a job of cron's has, and may have process 1 for a parent.
 fn key_of_user(key: Key, uid: u32) -> Option<Key> {
-    if uid == 0 || !key.as_str().starts_with('/') && uid < ORDINARY_USERS {
+    if uid == 0 || !key.as_str().starts_with('/') && !is_ordinary(uid) {
         return Some(key);
     }
-    Key::new(format!("{key} of user {uid}")).ok()
+    Key::new(format!("{key}{OF_USER}{uid}")).ok()
 }
 
 /// Who has to be allowed to read what is read ahead for a start: its user, unless all that its key's starts read is the system's.
 fn reader_of(key: &Key, uid: u32) -> Option<u32> {
-    let is_theirs = || key.as_str().ends_with(&format!(" of user {uid}"));
+    let is_theirs = || key.as_str().ends_with(&format!("{OF_USER}{uid}"));
     (uid != 0 && (key.as_str().starts_with('/') || is_theirs())).then_some(uid)
 }
 
@@ -428,6 +454,8 @@ mod tests {
             ("/usr/bin/x", 1000, "/usr/bin/x of user 1000", Some(1000)),
             ("/usr/bin/x", 33, "/usr/bin/x of user 33", Some(33)),
             ("postgresql.service", 110, "postgresql.service", None),
+            // A service with `DynamicUser=`.
+            ("fwupd.service", 61184, "fwupd.service", None),
             // A job that cron has started, and left behind.
             ("cron.service", 1000, "cron.service of user 1000", Some(1000)),
         ] {

@@ -20,6 +20,22 @@ const CGROUP: u64 = 8192;
 /// So many descendants of a process, and threads of one, are looked for.
 const MOST_OF_TREE: usize = 256;
 
+/// More than /proc tells of a process's users and memory.
+const STATUS: u64 = 8192;
+
+/// What process 1, and users' own managers, execute first in the process of each service (systemd 255 and later). Its arguments are the same
+/// for many of them.
+const EXECUTOR: &str = "systemd-executor";
+
+/// Why a process is not looked at.
+#[derive(Debug, PartialEq)]
+pub(super) enum Missed {
+    /// It has ended.
+    Gone,
+    /// It executes something else by now, which is told as well.
+    Another,
+}
+
 /// A process that has begun a start.
 pub(super) struct Process {
     executable: PathBuf,
@@ -31,14 +47,20 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process with this number, which executes this; `None` if there is none any more.
-    pub(super) fn of(pid: u32, executable: &[u8]) -> Option<Process> {
-        let stat = ProcessStat::of(pid)?;
-        let uid = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-        let line = read(format!("/proc/{pid}/cmdline"), COMMAND_LINE)?;
+    /// The process with this number, which executes this.
+    pub(super) fn of(pid: u32, executable: &[u8]) -> Result<Process, Missed> {
+        let stat = ProcessStat::of(pid).ok_or(Missed::Gone)?;
+        let uid = user_of(pid).ok_or(Missed::Gone)?;
+        let line = read(format!("/proc/{pid}/cmdline"), COMMAND_LINE).ok_or(Missed::Gone)?;
+        // The arguments are those of what it executes now.
+        let now = std::fs::metadata(format!("/proc/{pid}/exe")).map_err(|_| Missed::Gone)?;
+        let it = std::fs::metadata(OsStr::from_bytes(executable)).map_err(|_| Missed::Gone)?;
+        if (now.dev(), now.ino()) != (it.dev(), it.ino()) {
+            return Err(Missed::Another);
+        }
         // What a service starts is a program like any other; what process 1 starts in a cgroup is the service.
         let cgroup = (stat.parent == 1).then(|| read(format!("/proc/{pid}/cgroup"), CGROUP));
-        Some(Process {
+        Ok(Process {
             executable: PathBuf::from(OsStr::from_bytes(executable)),
             argv: arguments(&line),
             cgroup: cgroup.flatten().and_then(|text| cgroup_of(&text)),
@@ -50,10 +72,11 @@ impl Process {
     /// What the process with this number may be about to become, which waits to execute a file of this program: the program with these arguments, or with
     /// the script that it has named. Nothing where its paths may be others than this process's.
     pub(super) fn before(pid: u32, program: &Path) -> Vec<Process> {
-        let uid = std::fs::metadata(format!("/proc/{pid}")).map(|it| it.uid());
-        let (true, Ok(uid), Some(asked)) =
-            (shares_mounts(pid), uid, asked_by(pid, MOST_ARGUMENTS, MOST_BYTES))
-        else {
+        let (true, Some(uid), Some(asked)) = (
+            shares_mounts(pid),
+            user_of(pid),
+            asked_by(pid, MOST_ARGUMENTS, MOST_BYTES),
+        ) else {
             return Vec::new();
         };
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
@@ -75,6 +98,21 @@ impl Process {
         self.key_with(&self.argv)
     }
 
+    /// Whether all starts that the kernel takes for the same as this one are: it knows an interpreter's first arguments (`what_it_does`,
+    /// watch.h), and of a control group nothing.
+    pub(super) fn is_told_apart(&self, key: Option<&Key>) -> bool {
+        let is_option =
+            |argument: &&Vec<u8>| argument.starts_with(b"-") && **argument != b"-c" && **argument != b"-e";
+        let known = 2 + usize::from(self.argv.get(1).as_ref().is_some_and(is_option));
+        let by_itself = key::of(&Exec {
+            executable: &self.executable,
+            argv: &self.argv[..known.min(self.argv.len())],
+            cgroup: None,
+            cwd: self.cwd.as_deref(),
+        });
+        by_itself.as_ref() == key && !self.executable.ends_with(EXECUTOR)
+    }
+
     /// Whether the key is the executable's, whatever it is given to do.
     pub(super) fn is_plain(&self, key: &Key) -> bool {
         if key.as_str().as_bytes() != self.executable.as_os_str().as_bytes() {
@@ -94,6 +132,20 @@ impl Process {
             cwd: self.cwd.as_deref().map(Path::new),
         })
     }
+}
+
+/// Whose process it is: who has begun it, also where it may do what another may (a program with the setuid bit).
+fn user_of(pid: u32) -> Option<u32> {
+    let status = read(format!("/proc/{pid}/status"), STATUS)?;
+    let line = status
+        .split(|byte| *byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"Uid:"))?;
+    std::str::from_utf8(line)
+        .ok()?
+        .split_ascii_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// Whether a process sees the same mounts as this one, as far as paths tell.
@@ -180,15 +232,58 @@ mod tests {
         assert_eq!(cgroup_of(b"1:cpu:/x\n"), None);
     }
 
-    #[test]
-    fn an_interpreter_is_no_plain_program() {
-        let process = |executable: &str, argv: &[&str]| Process {
+    fn process(executable: &str, argv: &[&str]) -> Process {
+        Process {
             executable: executable.into(),
             argv: argv.iter().map(|a| a.as_bytes().to_vec()).collect(),
             cgroup: None,
             cwd: Some("/".into()),
             uid: 0,
-        };
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_takes_for_the_same_has_one_key() {
+        let told = |process: &Process| process.is_told_apart(process.key().as_ref());
+        let of = |executable: &str, argv: &[&str]| told(&process(executable, argv));
+        assert!(of("/usr/bin/cat", &["cat", "a", "b"]));
+        assert!(of("/usr/bin/python3", &["python3", "/srv/a.py", "x"]));
+        assert!(of("/usr/bin/python3", &["python3", "-m", "http.server", "80"]));
+        assert!(of("/usr/bin/python3", &["python3", "-c", "import os"]));
+        // What is run comes behind what the kernel looks at.
+        assert!(!of("/usr/bin/python3", &["python3", "-W", "ignore", "/srv/a.py"]));
+        assert!(!of(
+            "/usr/bin/java",
+            &["java", "-Xmx1g", "-XX:+UseG1GC", "-jar", "/srv/a.jar"]
+        ));
+        assert!(!of("/usr/bin/flatpak", &["flatpak", "run", "org.gimp.GIMP"]));
+        // A service is another than one that is started by hand, and all services of systemd begin the same way.
+        let mut service = process("/usr/sbin/cron", &["/usr/sbin/cron", "-f"]);
+        service.cgroup = Some("/system.slice/cron.service".into());
+        assert!(service.key().is_some() && !told(&service));
+        assert!(!of(
+            "/usr/lib/systemd/systemd-executor",
+            &["systemd-executor", "--deserialize", "43"]
+        ));
+    }
+
+    #[test]
+    fn a_process_that_executes_something_else_by_now_is_not_looked_at() {
+        let own = std::env::current_exe()
+            .unwrap()
+            .into_os_string()
+            .into_encoded_bytes();
+        let pid = std::process::id();
+        assert_eq!(
+            Process::of(pid, &own).unwrap().uid,
+            rustix::process::getuid().as_raw()
+        );
+        assert_eq!(Process::of(pid, b"/bin/sh").err(), Some(Missed::Another));
+        assert_eq!(Process::of(u32::MAX / 2, &own).err(), Some(Missed::Gone));
+    }
+
+    #[test]
+    fn an_interpreter_is_no_plain_program() {
         let cat = process("/usr/bin/cat", &["cat", "file"]);
         assert!(cat.is_plain(&cat.key().unwrap()));
         let python = process("/usr/bin/python3", &["python3"]);
