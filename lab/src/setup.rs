@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// How a tool is put to work: a TOML file. Commands are lists of words; `{program}` as a word of its own stands for the program's
 /// own command line, and within words `{workload}`, `{state}` (a directory kept between runs, outside the image), `{mount}` or
-/// `{root}` (the image), `{files}` (the setup's own files) and `{headstart}` (the binary) are filled in.
+/// `{root}` (the image), `{files}` (the setup's own files), `{headstart}` (the binary) and `{disk}` (the disk as `headstart floor --disk` takes
+/// it) are filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
@@ -408,6 +409,7 @@ mod tests {
             ("mount", "/m"),
             ("root", "/m"),
             ("files", "/f"),
+            ("disk", "flash,100,1,1"),
         ];
         Names {
             values: values.map(|(k, v)| (k, v.to_owned())).into(),

@@ -53,6 +53,7 @@ fn place(base: &Path, name: &str) -> Place {
         state: base.join("state").join(name),
         headstart: PathBuf::new(),
         workload: "container".into(),
+        disk: String::new(),
         at_once: false,
     }
 }

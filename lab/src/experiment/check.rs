@@ -116,6 +116,7 @@ fn check_command(command: &[String]) -> Result<()> {
         state: "/state".into(),
         headstart: "/headstart".into(),
         workload: "workload".into(),
+        disk: "disk".into(),
         at_once: false,
     };
     place

@@ -13,7 +13,7 @@ use super::progress::{Estimate, Progress, one_line};
 use super::{Begun, Case, Directory, Experiment, Options, Run, check, floor, schedule};
 use crate::disk::Entry;
 use crate::machine::{self, Machine, Measured, Place};
-use crate::model::{ideal, t_io};
+use crate::model::{cost, ideal, t_io};
 use crate::pageout;
 use crate::registry::Registry;
 use crate::setup::{Build, Cache, Setup};
@@ -300,6 +300,7 @@ impl Session<'_> {
                 _ => self.headstart.clone(),
             },
             workload: case.recipe.name.clone(),
+            disk: cost(&case.model),
             at_once: setup.install_at_once,
         }
     }
@@ -424,6 +425,7 @@ mod tests {
             state: directory.path().join(name),
             headstart: PathBuf::new(),
             workload: String::new(),
+            disk: String::new(),
             at_once: false,
         };
         let (other, own) = (place("one"), place("three"));

@@ -10,7 +10,7 @@ use clap::Args;
 use super::{LIMIT, Machine, Place, Spec, check, open};
 use crate::image::{Fs, Recipe};
 use crate::kind::Kind;
-use crate::model::Model;
+use crate::model::{Model, cost};
 use crate::registry::Registry;
 use crate::setup::Setup;
 use crate::{paths, print};
@@ -77,18 +77,20 @@ impl ChartArgs {
             None => std::env::current_exe()?.with_file_name("headstart"),
         };
         let base = paths::base()?;
+        let model = Model::load(&self.disk)?;
         let place = Place {
             state: base.join("by-hand").join("chart"),
             headstart: fs::canonicalize(&headstart)
                 .with_context(|| format!("--headstart {}", headstart.display()))?,
             workload: recipe.name.clone(),
+            disk: cost(&model),
             at_once: false,
         };
         let spec = Spec {
             kind,
             recipe,
             fs: self.fs,
-            model: Model::load(&self.disk)?,
+            model,
             memory_mb: None,
             processors: None,
             limit: Duration::from_secs(self.limit),

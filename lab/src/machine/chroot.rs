@@ -326,11 +326,11 @@ impl Chroot {
     }
 
     /// Starts what is to run beside the start.
-    fn begin_beside(&mut self, setup: &Setup, place: &Place, names: &Names) -> Result<()> {
+    fn begin_beside(&mut self, setup: &Setup, names: &Names) -> Result<()> {
         if !setup.beside.is_empty() {
             let output = File::options().append(true).open(&self.output)?;
             let words = names.fill(&setup.beside)?;
-            let service = Service::begin(&words, &place.beside("notify"), &output, &self.registry)?;
+            let service = Service::begin(&words, &output, &self.registry)?;
             self.beside = Some(service);
         }
         Ok(())
@@ -403,7 +403,7 @@ impl Chroot {
             // The bytes behind the disk went with the rest; what they cost to read is not the model's.
             self.disk()?.warm_backing()?;
         }
-        self.begin_beside(setup, place, &names)?;
+        self.begin_beside(setup, &names)?;
         let started = self.stages(setup, &names, command, learned);
         // Also where that failed: the mount is not to be taken away under it.
         self.beside = None;

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::{Booting, LIMIT, Machine, Measured, Place, Spec};
 use crate::image::{Fs, Recipe};
-use crate::model::Model;
+use crate::model::{Model, cost};
 use crate::registry::Registry;
 use crate::setup::Setup;
 use crate::{paths, print, stats};
@@ -77,6 +77,7 @@ impl BootArgs {
             state: base.join("by-hand").join(&setup.name),
             headstart: self.headstart(&setup)?,
             workload: spec.recipe.name.clone(),
+            disk: cost(&spec.model),
             at_once: false,
         };
         renew(&place, &spec.output)?;

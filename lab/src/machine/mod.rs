@@ -67,6 +67,8 @@ pub struct Place {
     pub headstart: PathBuf,
     /// `{workload}`: name of the image.
     pub workload: String,
+    /// `{disk}`: the disk as `headstart floor --disk` takes it.
+    pub disk: String,
     /// Whether the disk has no delays for what is installed.
     pub at_once: bool,
 }
@@ -100,6 +102,7 @@ impl Place {
             ("root", text(root)),
             ("files", text(&self.files())),
             ("headstart", text(&self.headstart)),
+            ("disk", self.disk.clone()),
         ];
         Names {
             values: BTreeMap::from(values),

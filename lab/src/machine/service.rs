@@ -1,10 +1,11 @@
 //! What a setup has running beside a start (`beside`): a service that says when it is ready, and is ended after the start.
 
 use std::fs::File;
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +17,9 @@ use crate::tools;
 /// A service has to be ready within this time, and to have ended; else it has failed, or is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Services that this process has begun.
+static SERVICES: AtomicU64 = AtomicU64::new(0);
+
 /// A service that runs; ended when dropped.
 #[derive(Debug)]
 pub(super) struct Service {
@@ -24,23 +28,21 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Starts it, and waits until it says that it is ready. The socket by which it says so is made at `socket`.
-    pub(super) fn begin(
-        words: &[String],
-        socket: &Path,
-        output: &File,
-        registry: &Registry,
-    ) -> Result<Service> {
+    /// Starts it, and waits until it says that it is ready.
+    pub(super) fn begin(words: &[String], output: &File, registry: &Registry) -> Result<Service> {
         let (program, arguments) = words.split_first().context("an empty command")?;
-        // Of a service before.
-        let _ = std::fs::remove_file(socket);
-        let hears = UnixDatagram::bind(socket).with_context(|| format!("creating {}", socket.display()))?;
+        // A name of no file: a path may be longer than a socket's may be.
+        let turn = SERVICES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("headstart-lab-{}-{turn}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name)?;
+        let hears =
+            UnixDatagram::bind_addr(&address).with_context(|| format!("creating a socket @{name}"))?;
         hears.set_read_timeout(Some(Duration::from_millis(20)))?;
         let child = Command::new(program)
             .args(arguments)
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("NOTIFY_SOCKET", socket)
+            .env("NOTIFY_SOCKET", format!("@{name}"))
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output.try_clone()?)
@@ -115,19 +117,20 @@ pub(super) fn only_child_is(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn service(script: &str) -> Result<Service> {
         let dir = tempfile::tempdir().unwrap();
         let registry = Registry::open(dir.path()).unwrap();
         let output = File::create(dir.path().join("output")).unwrap();
         let words = ["python3", "-c", script].map(String::from);
-        Service::begin(&words, &dir.path().join("notify"), &output, &registry)
+        Service::begin(&words, &output, &registry)
     }
 
     const READY: &str = "
 import os, socket, time
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-s.sendto(b'STATUS=x\\nREADY=1', os.environ['NOTIFY_SOCKET'])
+s.sendto(b'STATUS=x\\nREADY=1', os.environ['NOTIFY_SOCKET'].replace('@', '\\0', 1))
 time.sleep(1000)
 ";
 

@@ -15,7 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use spec::{FirstTouch, Kind, Model, OneHeadSpec, ParallelSpec, Queue, Sheet};
-pub use tio::{Extent, ideal, merge, t_io};
+pub use tio::{Extent, cost, ideal, merge, t_io};
 
 use onehead::OneHead;
 use parallel::Parallel;

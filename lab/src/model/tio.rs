@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Device, Kind, MAX_REQUEST, Model, Op, Request, drain};
 
+/// Costs are those of so large a device, which is as much as an image has, of so many reads, and of this many bytes each.
+const COST_SPAN: u64 = 1 << 30;
+const COST_READS: u64 = 4096;
+const SMALL: u64 = 4096;
+
 /// A run of bytes on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Extent {
@@ -73,6 +78,56 @@ pub fn t_io(extents: &[Extent], model: &Model, size: u64) -> Duration {
 pub fn ideal(extents: &[Extent]) -> Vec<Extent> {
     let length = merge(extents, 0).iter().map(|extent| extent.length).sum();
     merge(&[Extent { offset: 0, length }], 0)
+}
+
+/// The device as `headstart --disk` takes it, asked of the model itself: CLASS,MB/S,MS,DEPTH. The milliseconds are those that one of many
+/// small reads takes that lie apart and are asked for at once, so the depth is in them. What a first touch costs is no part of it.
+pub fn cost(model: &Model) -> String {
+    let mut model = model.clone();
+    let class = match &mut model.kind {
+        // As fast as can be said.
+        Kind::None => return "flash,1000000,0,1".to_owned(),
+        Kind::OneHead(_) => "disk",
+        Kind::Parallel(spec) => {
+            spec.first_touch = None;
+            "flash"
+        }
+    };
+    let seconds = |extents: &[Extent]| {
+        let mut device = Device::new(&model, COST_SPAN);
+        for (id, Extent { offset, length }) in (0..).zip(cut(extents)) {
+            let op = Op::Read;
+            device.submit(
+                0,
+                Request {
+                    id,
+                    op,
+                    offset,
+                    length,
+                },
+            );
+        }
+        let last = drain(&mut device).last().map_or(0, |done| done.finished);
+        Duration::from_nanos(last).as_secs_f64()
+    };
+    let whole = [Extent {
+        offset: 0,
+        length: COST_SPAN / 4,
+    }];
+    let bandwidth = (COST_SPAN / 4) as f64 / seconds(&whole);
+    let apart: Vec<Extent> = (0..COST_READS)
+        .map(|number| Extent {
+            offset: COST_SPAN / COST_READS * number,
+            length: SMALL,
+        })
+        .collect();
+    // Bytes are added to what a head's jumps take; elsewhere they come meanwhile.
+    let bytes = match class {
+        "disk" => SMALL as f64 / bandwidth,
+        _ => 0.0,
+    };
+    let each = seconds(&apart) / COST_READS as f64 - bytes;
+    format!("{class},{:.3},{:.6},1", bandwidth / 1e6, each.max(0.0) * 1e3)
 }
 
 /// Extents in pieces of at most one request.
@@ -173,6 +228,40 @@ mod tests {
             prop_assert_eq!(covered(&extents), covered(&merged));
             prop_assert!(merged.windows(2).all(|w| w[0].offset + w[0].length < w[1].offset));
         }
+    }
+
+    #[test]
+    fn a_device_costs_what_its_model_says() {
+        let of = |name: &str| {
+            let said = cost(&Model::load(name).unwrap());
+            let words: Vec<&str> = said.split(',').collect();
+            assert_eq!((words.len(), words[3]), (4, "1"), "{said}");
+            let number = |word: &str| -> f64 { word.parse().unwrap() };
+            (words[0].to_owned(), number(words[1]), number(words[2]))
+        };
+        let near = |found: f64, expected: f64| (found / expected - 1.0).abs() < 0.05;
+        // 1,500 a second one at a time, 3,000 a second, and sixteen at once.
+        for (name, megabytes, ms) in [
+            ("sdcard-a1", 25.0, 0.667),
+            ("cloud", 125.0, 1.0 / 3.0),
+            ("lazy", 125.0, 1.0 / 3.0),
+            ("flash4ms", 500.0, 0.25),
+        ] {
+            let (class, bandwidth, latency) = of(name);
+            assert_eq!(class, "flash");
+            assert!(
+                near(latency, ms) && near(bandwidth, megabytes),
+                "{name} {bandwidth} {latency}"
+            );
+        }
+        // Less than a seek to anywhere and half a turn, for all are asked for at once; the outer quarter is faster than the mean.
+        let (class, bandwidth, latency) = of("disk7200");
+        assert_eq!(class, "disk");
+        assert!(
+            (95.0..126.0).contains(&bandwidth) && (2.0..8.9).contains(&latency),
+            "{bandwidth} {latency}"
+        );
+        assert_eq!(of("none").2, 0.0);
     }
 
     #[test]

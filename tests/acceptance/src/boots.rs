@@ -121,6 +121,7 @@ impl Boots {
             state: directory.path().join("state"),
             headstart: headstart()?,
             workload: name,
+            disk: String::new(),
             at_once: false,
         };
         let copy = directory.path().join("copy");

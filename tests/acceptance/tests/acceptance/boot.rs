@@ -91,6 +91,7 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         state: dir.path().join("state"),
         headstart: headstart()?,
         workload: "container".into(),
+        disk: String::new(),
         at_once: false,
     };
     let out = dir.path().join("keys");

@@ -98,6 +98,7 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         state: directory.path().join("own"),
         headstart: headstart.clone(),
         workload: "true".into(),
+        disk: String::new(),
         at_once: false,
     };
     let copy = ["install", "-D", "-m", "755", &text(&headstart), &text(&program)].map(str::to_owned);
