@@ -15,10 +15,13 @@ use crate::error::RecordError;
 use crate::mounts::Mounts;
 use crate::options::Options;
 use headstart_model::trace::EndReason;
+use headstart_system::open::generation_at;
 pub use recording::Recorded;
 use recording::{Before, Recording};
 use starts::Starts;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,12 +46,39 @@ const STAY: Duration = Duration::from_secs(2);
 
 /// What a standing is about: an executable as long as the kernel has its inode, or what an interpreter is given to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Program(u64);
+pub struct Program {
+    standing: u64,
+    /// Its executable, where that is all it is.
+    file: Option<Executable>,
+}
+
+/// An executable, whether or not the kernel has to read it anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Executable(u64);
+
+impl Executable {
+    /// The one at a path: `file_hash` of watch.h.
+    pub fn of(path: &Path) -> io::Result<Executable> {
+        let stat = rustix::fs::stat(path)?;
+        let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        // MKDEV, include/linux/kdev_t.h.
+        let device = u64::from(major) << 20 | u64::from(minor);
+        let generation = u64::from(generation_at(path));
+        Ok(Executable(mix(stat.st_ino ^ generation << 32 ^ device << 20)))
+    }
+}
+
+/// The same of watch.h.
+fn mix(mut h: u64) -> u64 {
+    h ^= h >> 32;
+    h = h.wrapping_mul(0x94d0_49bb_1331_11eb);
+    h ^ h >> 29
+}
 
 /// What is known of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Its starts are told, whatever else goes on.
+    /// Its starts are told, whatever else goes on; also those of an executable that the kernel has to read anew.
     Known,
     /// Its starts are not told until then, nanoseconds of CLOCK_MONOTONIC; or until a process of it had 1 MiB read from a device.
     IgnoredUntil(u64),
@@ -71,8 +101,6 @@ pub struct Noticed {
     pub executable: Program,
     /// Where the executable is; `None` where no mount shows it.
     pub path: Option<Vec<u8>>,
-    /// Its cgroup, as the kernel numbers it.
-    pub cgroup: u64,
 }
 
 /// What is done about a start.
@@ -273,7 +301,16 @@ impl Watch {
             Standing::ByArguments => BY_ARGUMENTS,
             Standing::IgnoredUntil(ns) => ns.max(BY_ARGUMENTS + 1),
         };
-        self.programs.set_standing(program.0, until)
+        self.programs.set_standing(program.standing, until)?;
+        match program.file.filter(|_| standing == Standing::Known) {
+            Some(file) => self.know(file),
+            None => Ok(()),
+        }
+    }
+
+    /// Its starts are those of a known program, though none of them was seen.
+    pub fn know(&self, file: Executable) -> Result<(), RecordError> {
+        self.programs.know(file.0)
     }
 
     /// Starts that were not told of.

@@ -5,7 +5,7 @@
 mod support;
 
 use headstart_model::trace::{EndReason, Trace};
-use headstart_record::{Answer, Noticed, Recorded, Standing, Watch};
+use headstart_record::{Answer, Executable, Noticed, Recorded, Standing, Watch};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -551,6 +551,31 @@ fn more_starts_than_there_are_slots_are_counted_and_all_slots_are_given_again() 
         assert!((1..=32).contains(&watched.ended.len()), "{}", watched.ended.len());
         assert_eq!(watched.watch.recorded(), 0);
     }
+}
+
+#[test]
+fn a_known_program_that_was_never_seen_takes_no_turn() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let [known, new, storm] = ["known", "new", "storm"].map(|name| program(&disk, name));
+    let a = file(&disk, "a", 4);
+    let mut watched = Watched::below(&disk);
+    watched.watch.know(Executable::of(&known).unwrap()).unwrap();
+    // Nobody drains meanwhile.
+    for _ in 0..100 {
+        assert!(start(&storm, &[&a]).wait().unwrap().success());
+    }
+    let mut children = [start(&new, &[&a]), start(&known, &[&a])];
+    for child in &mut children {
+        assert!(child.wait().unwrap().success());
+    }
+    watched.for_a_while();
+    let pids: Vec<u32> = watched.noticed.iter().map(|noticed| noticed.pid).collect();
+    let noticed = children.map(|child| pids.contains(&child.id()));
+    assert_eq!(noticed, [false, true], "{} others", pids.len());
+    assert!(watched.watch.counts().without_turn > 0);
 }
 
 #[test]

@@ -137,7 +137,7 @@ struct record_start {
 	struct record_head head;
 	u64 program; /* what a standing about it is kept under */
 	u64 executable; /* the same for whatever the executable is given to do */
-	u64 cgroup;
+	u64 file; /* the executable, whether or not the kernel has to read it anew: see `known` */
 	u32 start; /* its number, of which the lowest bits are its slot */
 	u32 before; /* the start that the process belonged to; 0: none */
 	u32 apart; /* not 0: the process has left that start; 0: about that one nothing was answered yet */

@@ -67,8 +67,9 @@ pub(super) const IN_FLIGHT: u32 = 8192;
 /// The maps that are made only where activity is recorded.
 const ACTIVITY_MAPS: [&str; 4] = ["activity", "unseen", "threads", "in_flight"];
 
-/// The map of what was found about programs, made only where starts are noticed.
+/// The maps of what was found about programs, made only where starts are noticed.
 pub(super) const STANDINGS: &str = "standings";
+pub(super) const KNOWN: &str = "known";
 
 /// The programs that tell what threads and block devices do, or the event that the kernel lacks for it.
 pub(super) fn activity_programs(kernel: &Kernel) -> Result<[&'static str; 4], &'static str> {
@@ -188,7 +189,9 @@ pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
             "activity" if plan.activity => Some(plan.lookup_bytes()),
             _ => None,
         };
-        if (!plan.activity && ACTIVITY_MAPS.contains(&&*name)) || (!plan.watch && name == STANDINGS) {
+        if (!plan.activity && ACTIVITY_MAPS.contains(&&*name))
+            || (!plan.watch && [STANDINGS, KNOWN].contains(&&*name))
+        {
             map.set_autocreate(false).map_err(failed("leave out a BPF map"))?;
         }
         // A kernel before 6.1 warns of a tracing program that takes memory as it runs (check_map_prealloc in

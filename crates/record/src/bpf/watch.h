@@ -35,12 +35,27 @@ struct {
 	__type(value, u64);
 } standings SEC(".maps");
 
+/* Executables of known programs, also where the kernel has to read them anew: their starts take no turn, and any slot. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, u8);
+} known SEC(".maps");
+
 static __always_inline u64 mix(u64 h)
 {
 	h ^= h >> 32;
 	h *= 0x94d049bb133111ebULL;
 	h ^= h >> 29;
 	return h;
+}
+
+/* What is the same of a file as long as it exists. User space makes it, too (Executable::of). */
+static __always_inline u64 file_hash(const struct inode *inode)
+{
+	return mix(BPF_CORE_READ(inode, i_ino) ^ (u64)BPF_CORE_READ(inode, i_generation) << 32 ^
+		   (u64)BPF_CORE_READ(inode, i_sb, s_dev) << 20);
 }
 
 /* Adds an argument to a hash, and says in the topmost bits what follows: how long it was. By numbers: see send_file. */
@@ -170,7 +185,7 @@ __noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers,
 	r->head.whose = numbers & (SLOTS - 1);
 	r->program = program;
 	r->executable = executable;
-	r->cgroup = bpf_get_current_cgroup_id();
+	r->file = file_hash(BPF_CORE_READ(file, f_path.dentry, d_inode));
 	r->start = numbers;
 	r->before = numbers >> 32;
 	r->apart = apart;
@@ -189,7 +204,7 @@ __noinline int watch_exec(u64 address)
 	const struct inode *inode = BPF_CORE_READ((const struct file *)address, f_path.dentry, d_inode);
 	u32 tgid = current_tgid(), namespace = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum), number;
 	u64 *of = bpf_map_lookup_elem(&listed, &tgid), *until;
-	u64 executable, program, mark, before = 0, cgroup = bpf_get_current_cgroup_id();
+	u64 executable, program, mark, lasting, before = 0, cgroup = bpf_get_current_cgroup_id();
 	u32 most = SLOTS_OF_UNKNOWN, apart = 0, user = bpf_get_current_uid_gid();
 	bool foreign = namespace != starts.namespaces[0] && namespace != starts.namespaces[1];
 
@@ -224,8 +239,8 @@ __noinline int watch_exec(u64 address)
 		__sync_fetch_and_add(&starts.foreign, 1);
 		return LEAVE;
 	}
-	executable = mix((u64)inode ^ mix(BPF_CORE_READ(inode, i_ino) ^ (u64)BPF_CORE_READ(inode, i_generation) << 32 ^
-					  (u64)BPF_CORE_READ(inode, i_sb, s_dev) << 20)) | STANDING;
+	lasting = file_hash(inode);
+	executable = mix((u64)inode ^ lasting) | STANDING;
 	program = executable;
 	until = bpf_map_lookup_elem(&standings, &program);
 	if (until && *until == BY_ARGUMENTS) {
@@ -236,9 +251,9 @@ __noinline int watch_exec(u64 address)
 		bpf_map_update_elem(&listed, &tgid, &program, BPF_ANY);
 		return LEAVE;
 	}
-	if (until && !*until)
+	if (until ? !*until : bpf_map_lookup_elem(&known, &lasting) != NULL) {
 		most = SLOTS;
-	if (!until) {
+	} else if (!until) {
 		if (*(volatile s32 *)&starts.unknown_left <= 0) {
 			__sync_fetch_and_add(&starts.without_turn, 1);
 			return LEAVE;

@@ -42,6 +42,7 @@ pub(crate) struct Programs {
     lookups: Ring,
     object: Object,
     standings: MapHandle,
+    known: MapHandle,
     /// By slot, how long all starts before waited.
     blocked_ns: [u64; SLOTS],
     _links: Vec<Link>,
@@ -103,8 +104,11 @@ impl Programs {
         // A user's flood of look-ups is not what they are for here: each start keeps as many as it keeps.
         let many = (i64::MAX / 2).to_ne_bytes();
         load::set(&object, ".data.budget", &[many, many, many].concat())?;
-        let standings = MapHandle::try_from(&load::map(&object, load::STANDINGS)?)
-            .map_err(|source| load::explain("use a BPF map", source))?;
+        let handle = |name| {
+            let handle = MapHandle::try_from(&load::map(&object, name)?);
+            handle.map_err(|source| load::explain("use a BPF map", source))
+        };
+        let (standings, known) = (handle(load::STANDINGS)?, handle(load::KNOWN)?);
         let later = Later::new(&object)?;
         let links = load::attach(&mut object, &LATER)?;
         let programs = Programs {
@@ -112,6 +116,7 @@ impl Programs {
             lookups,
             object,
             standings,
+            known,
             blocked_ns: [0; SLOTS],
             _links: links,
         };
@@ -155,6 +160,13 @@ impl Programs {
         self.standings
             .update(&program.to_ne_bytes(), &until.to_ne_bytes(), MapFlags::ANY)
             .map_err(|source| load::explain("keep a standing", source))
+    }
+
+    /// Executions of this file are of a known program as long as it exists.
+    pub(crate) fn know(&self, file: u64) -> Result<(), RecordError> {
+        self.known
+            .update(&file.to_ne_bytes(), &[1], MapFlags::ANY)
+            .map_err(|source| load::explain("keep a known program", source))
     }
 
     /// Has this process, by its number in this process's pid namespace, and what it will fork, belong to nobody.

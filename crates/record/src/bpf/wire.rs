@@ -159,7 +159,7 @@ pub(crate) struct StartSeen {
     pub apart: bool,
     pub program: u64,
     pub executable: u64,
-    pub cgroup: u64,
+    pub file: u64,
     pub exec: Exec,
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct StartSeen {
 struct StartRecord {
     program: u64,
     executable: u64,
-    cgroup: u64,
+    file: u64,
     start: u32,
     before: u32,
     apart: u32,
@@ -189,7 +189,7 @@ pub(super) fn decode_watched(record: &[u8]) -> Option<Watched> {
                 apart: r.apart != 0,
                 program: r.program,
                 executable: r.executable,
-                cgroup: r.cgroup,
+                file: r.file,
                 exec: Exec {
                     time_ns,
                     pid,

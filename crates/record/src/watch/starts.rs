@@ -1,7 +1,7 @@
 //! The starts that are recorded, each in a slot, and what the kernel tells of them.
 
 use super::recording::{Before, Recording};
-use super::{Answer, Noticed, Program};
+use super::{Answer, Executable, Noticed, Program};
 use crate::bpf::watched::{Control, SLOTS, slot_of};
 use crate::bpf::wire::{StartSeen, Watched};
 use crate::event::Event;
@@ -76,13 +76,18 @@ impl Starts {
             number: seen.number,
             pid: exec.pid,
             time_ns: exec.time_ns,
-            program: Program(seen.program),
-            executable: Program(seen.executable),
+            program: Program {
+                standing: seen.program,
+                file: (seen.program == seen.executable).then_some(Executable(seen.file)),
+            },
+            executable: Program {
+                standing: seen.executable,
+                file: Some(Executable(seen.file)),
+            },
             path: resolve(&self.mounts, &exec.executable)
                 .into_iter()
                 .next()
                 .map(|found| found.path),
-            cgroup: seen.cgroup,
         };
         let answer = judge(&noticed);
         let recording = match answer {

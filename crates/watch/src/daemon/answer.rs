@@ -182,6 +182,11 @@ impl Noticing for Answering {
                 log(&error.to_string());
             }
         }
+        for file in self.judge.state.to_know() {
+            if let Err(error) = self.watch.know(file) {
+                log(&error.to_string());
+            }
+        }
         for asked in self.judge.state.asked() {
             if let Err(error) = self.do_as_asked(asked) {
                 log(&error.to_string());

@@ -1,5 +1,6 @@
 //! The thread that finishes starts: one after the other, after everybody else.
 
+use super::judge::of_all;
 use super::state::State;
 use super::{Options, hold, retain};
 use crate::metrics::Metrics;
@@ -7,14 +8,15 @@ use anyhow::{Context as _, Result};
 use headstart_model::Key;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
-use headstart_record::Recorded;
+use headstart_record::{Executable, Recorded};
 use headstart_replay::Replay;
 use headstart_session::Notes;
 use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{Finished, Replayed, Rules, work};
 use headstart_store::{Limits, Store};
 use headstart_system::limits::give_back_memory;
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -33,6 +35,9 @@ const TIDY_EVERY: Duration = Duration::from_secs(60);
 
 /// It is tidied at once when it has grown by so much, bytes: with [`retain::MOST_BYTES`] that makes 64 MiB.
 const GROWN: u64 = (64 << 20) - retain::MOST_BYTES;
+
+/// So many known programs are told of (`known`, watch.h).
+const MOST_KNOWN: usize = 4096;
 
 /// A start that has ended.
 pub(super) struct Ended {
@@ -79,6 +84,7 @@ impl Finisher {
             metrics: options.metrics.clone(),
             sums: Metrics::default(),
             holds: options.hold,
+            failed: None,
             shared: Arc::clone(&shared),
         };
         let thread = std::thread::Builder::new()
@@ -127,6 +133,8 @@ struct Finishing {
     sums: Metrics,
     /// Whether starts are held that are to be.
     holds: bool,
+    /// Why the last start could not be kept.
+    failed: Option<String>,
     shared: Arc<Shared>,
 }
 
@@ -136,6 +144,7 @@ impl Finishing {
         let mut tidied = Instant::now();
         let mut is_tidy = true;
         let mut grown = 0;
+        let mut has_told = false;
         loop {
             let received = queue.recv_timeout(QUIET);
             let is_quiet = matches!(received, Err(RecvTimeoutError::Timeout));
@@ -154,6 +163,11 @@ impl Finishing {
                         is_tidy = false;
                     }
                 }
+                // Not while the machine begins: each of them may have to be read from a disk.
+                Err(RecvTimeoutError::Timeout) if !has_told => {
+                    has_told = true;
+                    self.shared.state.know(known_programs(&self.store));
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -165,7 +179,7 @@ impl Finishing {
         }
     }
 
-    fn finish(&self, ended: Ended) {
+    fn finish(&mut self, ended: Ended) {
         let key = ended.key.clone();
         // A file system that never answers: the service manager starts this process anew.
         let deadline = Deadline::begin(deadline::FINISH);
@@ -173,6 +187,7 @@ impl Finishing {
         match finish(&self.store, self.control_every, ended, &mut notes) {
             Ok(()) => {
                 self.shared.state.count(|counts| counts.finished += 1);
+                self.failed = None;
                 let file = self.holds.then(|| hold::of_key(&self.store, &key)).flatten();
                 if file.is_some() {
                     self.shared.state.ask_about(file);
@@ -180,7 +195,12 @@ impl Finishing {
             }
             Err(error) => {
                 self.shared.state.count(|counts| counts.unfinished += 1);
-                notes.tell(format!("{key}: {error:#}"));
+                let why = format!("{error:#}");
+                // A full disk is said once, and not at each start.
+                if self.failed.as_ref() != Some(&why) {
+                    notes.tell(format!("{key}: {why}"));
+                }
+                self.failed = Some(why);
             }
         }
         drop(deadline);
@@ -202,6 +222,17 @@ impl Finishing {
         }
         give_back_memory();
     }
+}
+
+/// The executables of known programs that are what their keys say, and nothing that is given them.
+fn known_programs(store: &Store) -> Vec<Executable> {
+    let keys = store.keys().unwrap_or_default();
+    let paths = keys.iter().map(of_all).filter(|path| path.starts_with('/'));
+    let paths: BTreeSet<&str> = paths.collect();
+    let files = paths
+        .into_iter()
+        .filter_map(|path| Executable::of(Path::new(path)).ok());
+    files.take(MOST_KNOWN).collect()
 }
 
 fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) -> Result<()> {

@@ -402,13 +402,17 @@ pub(super) fn is_ordinary(uid: u32) -> bool {
 /// What stands behind the key of all in that of a user.
 const OF_USER: &str = " of user ";
 
+/// The text of a key without its user.
+pub(super) fn of_all(key: &Key) -> &str {
+    key.as_str()
+        .rsplit_once(OF_USER)
+        .map_or(key.as_str(), |(all, _)| all)
+}
+
 /// Whether nobody has disabled a key, nor the one of all users' starts of the same program.
 pub(super) fn is_enabled(store: &Store, key: &Key) -> bool {
-    let of_all = key
-        .as_str()
-        .rsplit_once(OF_USER)
-        .and_then(|(all, _)| Key::new(all).ok());
-    store.key(key).is_enabled() && of_all.is_none_or(|key| store.key(&key).is_enabled())
+    let all = Key::new(of_all(key));
+    store.key(key).is_enabled() && all.map_or(true, |key| store.key(&key).is_enabled())
 }
 
 /// The key of a user's starts. What root's starts read is read ahead for root alone, and what a user's read for that user: so nobody

@@ -7,7 +7,7 @@ use crate::apps::Apps;
 use crate::key::of_operation;
 use crate::service::{App, Peer, Reading, Service, ServiceError};
 use headstart_model::Key;
-use headstart_record::Counts as NotTold;
+use headstart_record::{Counts as NotTold, Executable};
 use headstart_replay::Replay;
 use headstart_session::plan_of;
 use headstart_store::Store;
@@ -115,6 +115,7 @@ struct Inner {
     reading: Vec<Replay>,
     asked: Vec<Asked>,
     to_ask_about: Vec<ToAskAbout>,
+    to_know: Vec<Executable>,
     /// By their numbers.
     operations: HashMap<u64, Operation>,
     last_operation: u64,
@@ -133,6 +134,17 @@ impl State {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // What a thread that panicked left is whole at any moment.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These are executables of known programs.
+    pub(super) fn know(&self, files: Vec<Executable>) {
+        self.lock().to_know = files;
+        rouse(&self.wake);
+    }
+
+    /// Those that were told since the last call.
+    pub(super) fn to_know(&self) -> Vec<Executable> {
+        std::mem::take(&mut self.lock().to_know)
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut Counts)) {
