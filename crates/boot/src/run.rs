@@ -10,7 +10,7 @@ use crate::marks::{monotonic_ns, own_begin_ns};
 use crate::memory::Need;
 use crate::recording::Recording;
 use crate::replays::Replays;
-use crate::spent::{self, Spent};
+use crate::spent::Spent;
 use crate::this_boot::{RUN, boot_id, key, make_run};
 use crate::waiters::Waiters;
 use anyhow::{Context, Result};
@@ -137,13 +137,9 @@ impl Boot<'_> {
     /// attaching a processor. One processor begins with what keeps the disk busy meanwhile; nobody goes on before both.
     fn begin_and_attach(&mut self) -> Recording {
         let options = options(self.config.boot.chart);
-        let attach = move || {
-            let before_ns = spent::of_thread();
-            let recorder = Recorder::start(&options);
-            (recorder, spent::of_thread().saturating_sub(before_ns))
-        };
+        let attach = move || Recorder::start(&options);
         let one_processor = std::thread::available_parallelism().is_ok_and(|number| number.get() == 1);
-        let (recorder, attach_ns) = if one_processor {
+        let recorder = if one_processor {
             self.begin();
             self.spent.until_now(|spent| &mut spent.begin_ns);
             attach()
@@ -151,9 +147,10 @@ impl Boot<'_> {
             let thread = std::thread::Builder::new().spawn(attach);
             self.begin();
             let attached = thread.ok().and_then(|thread| thread.join().ok());
-            attached.unwrap_or((Err(RecordError::ThreadGone), 0))
+            attached.unwrap_or(Err(RecordError::ThreadGone))
         };
-        self.spent.attach_ns = attach_ns;
+        // What a try took that failed counts as what was spent meanwhile.
+        self.spent.attach_ns = recorder.as_ref().map_or(0, Recorder::attach_cpu_ns);
         match one_processor {
             true => self.spent.until_now(|spent| &mut spent.replay_ns),
             false => self.spent.until_now(|spent| &mut spent.begin_ns),

@@ -22,13 +22,8 @@ pub struct Spent {
 }
 
 /// That of all of this process's threads so far.
-pub fn of_process() -> u64 {
+fn of_process() -> u64 {
     clock_ns(ClockId::ProcessCPUTime)
-}
-
-/// That of the thread that asks.
-pub fn of_thread() -> u64 {
-    clock_ns(ClockId::ThreadCPUTime)
 }
 
 impl Spent {
@@ -68,7 +63,7 @@ mod tests {
     #[test]
     fn the_parts_are_all_that_was_spent() {
         let mut spent = Spent {
-            attach_ns: of_thread().min(of_process() / 2),
+            attach_ns: of_process() / 2,
             ..Spent::default()
         };
         spent.until_now(|spent| &mut spent.begin_ns);

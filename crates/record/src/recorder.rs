@@ -1,5 +1,6 @@
 //! The handle to a recording, which a [thread](crate::worker) of its own makes.
 
+use crate::clock::thread_cpu_ns;
 use crate::error::RecordError;
 use crate::options::{Options, Until};
 use crate::quiet::{Progress, QuietRule, Shared};
@@ -30,6 +31,7 @@ pub struct Recorder {
     backend: BackendName,
     evidence: Evidence,
     no_activity: Option<String>,
+    attach_cpu_ns: u64,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -74,7 +76,7 @@ impl Recorder {
                 let (options, shared) = (options.clone(), Arc::clone(&shared));
                 move || match Worker::new(options, shared, filter) {
                     Ok(worker) => {
-                        if ready.send(Ok(worker.about())).is_ok() {
+                        if ready.send(Ok((worker.about(), thread_cpu_ns()))).is_ok() {
                             worker.run(&inbox);
                         }
                     }
@@ -85,7 +87,8 @@ impl Recorder {
                 }
             })
             .map_err(|source| RecordError::io("start the recording thread", source))?;
-        let (backend, evidence, no_activity) = is_ready.recv().map_err(|_| RecordError::ThreadGone)??;
+        let ((backend, evidence, no_activity), attach_cpu_ns) =
+            is_ready.recv().map_err(|_| RecordError::ThreadGone)??;
         Ok(Recorder {
             commands,
             shared,
@@ -95,6 +98,7 @@ impl Recorder {
             backend,
             evidence,
             no_activity,
+            attach_cpu_ns,
             thread: Some(thread),
         })
     }
@@ -113,6 +117,12 @@ impl Recorder {
     /// asked for.
     pub fn no_activity(&self) -> Option<&str> {
         self.no_activity.as_deref()
+    }
+
+    /// The processors' time that attaching took, nanoseconds. It is that of the recording's own thread: whoever
+    /// [started](Recorder::start) it only waited.
+    pub fn attach_cpu_ns(&self) -> u64 {
+        self.attach_cpu_ns
     }
 
     /// When the trace's time begins in scope system, nanoseconds of CLOCK_MONOTONIC.

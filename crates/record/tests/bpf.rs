@@ -472,6 +472,23 @@ fn metadata_that_is_read_is_told() {
 }
 
 #[test]
+fn attaching_takes_the_processors_time_that_is_said() {
+    if !can_record() {
+        return;
+    }
+    let recorder = Recorder::start(&Options {
+        backend: BackendChoice::Bpf,
+        ..Options::system()
+    });
+    let attached_ns = recorder.unwrap().attach_cpu_ns();
+    // The kernel checks some twenty programs, a tenth of a millisecond each at least.
+    assert!(
+        (1_000_000..60_000_000_000).contains(&attached_ns),
+        "{attached_ns} ns"
+    );
+}
+
+#[test]
 fn lost_events_are_counted() {
     if !can_record() {
         return;
