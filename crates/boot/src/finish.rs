@@ -4,7 +4,7 @@ use crate::boot::Boot;
 use crate::end::{End, Why};
 use crate::last::Last;
 use crate::manager::Manager;
-use crate::marks::{self, clock_ns, monotonic_ns};
+use crate::marks::{self, monotonic_ns};
 use crate::sessions::sessions;
 use crate::this_boot::RUN;
 use crate::{fit, stages};
@@ -17,7 +17,6 @@ use headstart_session::bypass::Alone;
 use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{self, Finished, Replayed, Rules};
 use headstart_session::now_unix_ns;
-use rustix::time::ClockId;
 use std::path::Path;
 use std::time::Duration;
 
@@ -60,7 +59,7 @@ impl Boot<'_> {
         self.last.alone = match (like_others, up_ns) {
             (true, Some(up_ns)) => Some(Alone {
                 own_ns: self.free_ns.saturating_sub(self.own_begin_ns),
-                cpu_ns: clock_ns(ClockId::ProcessCPUTime),
+                cpu_ns: self.spent.beside_others_ns(),
                 rest_ns: up_ns.saturating_sub(self.free_ns),
                 blocked_ns: recorded.as_ref().ok().and_then(|trace| trace.end.blocked_ns),
             }),

@@ -34,6 +34,12 @@ impl Spent {
             .fold(0, u64::saturating_add)
     }
 
+    /// What was spent beside others: from when nobody had to wait for headstart any more to the boot's end. Before that its time
+    /// passes for all who wait, which is counted as time.
+    pub fn beside_others_ns(&self) -> u64 {
+        self.replay_ns.saturating_add(self.record_ns)
+    }
+
     /// Gives what has been spent by now, and is in no part yet, to one.
     pub fn until_now(&mut self, part: fn(&mut Spent) -> &mut u64) {
         let known = self.before_end_ns().saturating_add(self.finish_ns);
@@ -59,6 +65,18 @@ impl Spent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_waited_for_and_what_comes_after_the_end_is_not_spent_beside_them() {
+        let spent = Spent {
+            begin_ns: 100,
+            attach_ns: 20,
+            replay_ns: 3,
+            record_ns: 4,
+            finish_ns: 5000,
+        };
+        assert_eq!(spent.beside_others_ns(), 7);
+    }
 
     #[test]
     fn the_parts_are_all_that_was_spent() {

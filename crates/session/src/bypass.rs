@@ -45,7 +45,7 @@ pub struct Alone {
     /// What headstart took until nobody had to wait for it any more: to be read itself and to attach the recorder,
     /// nanoseconds.
     pub own_ns: u64,
-    /// The processors' time that it took up to the end, nanoseconds.
+    /// The processors' time that it took from then to the end, nanoseconds: what it took before is part of `own_ns`.
     pub cpu_ns: u64,
     /// From when nobody had to wait for headstart to the end, nanoseconds.
     pub rest_ns: u64,
@@ -133,7 +133,7 @@ fn too_little(alone: &Alone, device: &Device) -> Option<String> {
     let least_ns = alone.cpu_ns.max((LEAST_SAVED * rest) as u64);
     (saved_ns < alone.own_ns.saturating_add(least_ns)).then(|| {
         format!(
-            "of {} a boot waits for disks for {}, half of which may be saved, and headstart takes {} to begin, and {} of processors",
+            "of {} a boot waits for disks for {}, half of which may be saved, and headstart takes {} to begin, and then {} of processors",
             duration(alone.rest_ns),
             duration(waits_ns),
             duration(alone.own_ns),
