@@ -40,7 +40,7 @@ impl Barrier {
         Barrier {
             first: Some(first),
             later: None,
-            patience: Patience::new(now, LONGEST_ELSEWHERE),
+            patience: Patience::new(now),
         }
     }
 
@@ -56,9 +56,20 @@ impl Barrier {
         self.first.is_some()
     }
 
-    /// A replay begins now, for which nobody waits longer than `longest`.
-    pub fn replay_begins(&mut self, now: Instant, longest: Duration) {
-        self.patience = Patience::new(now, longest);
+    /// A replay begins now, for which nobody waits longer than [`LONGEST_ELSEWHERE`], unless [`let_wait`](Barrier::let_wait) says so.
+    pub fn replay_begins(&mut self, now: Instant) {
+        self.patience = Patience::new(now);
+    }
+
+    /// Whether it is time to find out how long somebody may wait for this replay: not before half of what anybody may has gone by, for
+    /// to find out reads the disk, and most replays are over by then.
+    pub fn asks_how_long(&self, now: Instant) -> bool {
+        !self.patience.is_known && now - self.patience.begun >= LONGEST_ELSEWHERE / 2
+    }
+
+    /// Nobody waits longer for this replay than `longest`.
+    pub fn let_wait(&mut self, longest: Duration) {
+        (self.patience.longest, self.patience.is_known) = (longest, true);
     }
 
     /// Has those wait who come when the root has become writable, by a pipe in `run`; where none can be made, nobody.
@@ -100,6 +111,8 @@ fn stand_back() {
 struct Patience {
     begun: Instant,
     longest: Duration,
+    /// Whether `longest` is that of the replay's devices.
+    is_known: bool,
     arrived: u64,
     got_on: Instant,
     told: Instant,
@@ -107,10 +120,11 @@ struct Patience {
 
 impl Patience {
     /// With a replay that begins now.
-    fn new(now: Instant, longest: Duration) -> Patience {
+    fn new(now: Instant) -> Patience {
         Patience {
             begun: now,
-            longest,
+            longest: LONGEST_ELSEWHERE,
+            is_known: false,
             arrived: 0,
             got_on: now,
             told: now,
@@ -163,7 +177,10 @@ mod tests {
     fn a_replay_is_waited_for_while_it_gets_on_and_not_for_ever() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
-        let mut patience = Patience::new(begun, LONGEST_ON_ONE_HEAD);
+        let mut patience = Patience {
+            longest: LONGEST_ON_ONE_HEAD,
+            ..Patience::new(begun)
+        };
         assert!(
             patience.is_left(0, at(7)) && !patience.is_left(0, at(8)),
             "nothing came"
@@ -219,8 +236,13 @@ mod tests {
         let later = later(run.path());
         assert!(barrier.is_closed());
         // A read is over every 100 ms, for 20 s: headstart-init alone would wait for ten.
-        barrier.replay_begins(begun, LONGEST_ON_ONE_HEAD);
+        barrier.replay_begins(begun);
         for tick in 0..200 {
+            // What the disk is read for comes late.
+            assert_eq!(barrier.asks_how_long(at(tick * 100)), tick == 50, "{tick}");
+            if tick == 50 {
+                barrier.let_wait(LONGEST_ON_ONE_HEAD);
+            }
             assert!(barrier.look(Some(tick), false, at(tick * 100)));
         }
         for pipe in [&process_1, &later] {
@@ -246,7 +268,7 @@ mod tests {
         assert!(!barrier.look(None, true, now), "others make it writable");
         assert_ne!(said(&process_1), Some(Vec::new()), "it may go on");
         assert_eq!(said(&later), Some(Vec::new()), "they wait");
-        barrier.replay_begins(now, LONGEST_ELSEWHERE);
+        barrier.replay_begins(now);
         assert!(barrier.look(Some(1), false, now));
         assert!(!barrier.look(None, false, now));
         assert!(has_ended(&later), "they may go on");
@@ -258,7 +280,7 @@ mod tests {
         let at = |seconds| begun + Duration::from_secs(seconds);
         let (_process_1, ready) = pipe();
         let mut barrier = Barrier::new(Waiters::Process1(ready), begun);
-        barrier.replay_begins(begun, LONGEST_ELSEWHERE);
+        barrier.replay_begins(begun);
         assert!((0..10).all(|second| barrier.look(Some(second), false, at(second))));
         assert!(
             !barrier.look(Some(10), false, at(10)),

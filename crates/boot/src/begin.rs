@@ -80,11 +80,10 @@ impl Boot<'_> {
         match self.kept.disarm() {
             Ok(true) => {
                 let Some(plan) = self.plan.take() else { return };
-                let longest = longest(self.store, &plan);
                 match Replays::start(plan, self.origin) {
                     Ok(replays) => {
                         self.replays = Some(replays);
-                        self.barrier.replay_begins(Instant::now(), longest);
+                        self.barrier.replay_begins(Instant::now());
                         self.last.mode = Some(Mode::Replay);
                         self.last.not_replayed = None;
                     }
@@ -109,7 +108,7 @@ fn cannot_take(error: &StoreError) -> String {
 
 /// The longest that anybody waits for a replay of this plan: three minutes only where a device for which the plan has the boot wait was
 /// measured as one head.
-fn longest(store: &Store, plan: &PlanFile) -> Duration {
+pub fn longest(store: &Store, plan: &PlanFile) -> Duration {
     match waits_on_one_head(store, plan) {
         true => LONGEST_ON_ONE_HEAD,
         false => LONGEST_ELSEWHERE,

@@ -87,6 +87,11 @@ impl Replays {
         if now.is_empty() { Ok(()) } else { self.part(&now) }
     }
 
+    /// The plan.
+    pub fn plan(&self) -> &PlanFile {
+        &self.plan
+    }
+
     /// Whether some device's replay would be caught up with by what starts now: on one head every read amid the replay
     /// costs more than waiting (decision 2).
     pub fn is_waited_for(&self) -> bool {

@@ -1,6 +1,7 @@
 //! One boot, from the first instant to what was learned from it.
 
 use crate::barrier::Barrier;
+use crate::begin::longest;
 use crate::boot::Boot;
 use crate::cmdline::{Wish, wish};
 use crate::config;
@@ -212,6 +213,11 @@ impl Boot<'_> {
     fn watch(&mut self, recording: &mut Recording, end: &mut End) -> Option<Why> {
         loop {
             let would_be_caught_up_with = self.replays.as_ref().filter(|replays| replays.is_waited_for());
+            if let Some(replays) = would_be_caught_up_with {
+                if self.barrier.asks_how_long(Instant::now()) {
+                    self.barrier.let_wait(longest(self.store, replays.plan()));
+                }
+            }
             let somebody_waits = self.barrier.look(
                 would_be_caught_up_with.map(Replays::arrived),
                 self.plan.is_some(),
