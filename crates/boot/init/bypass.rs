@@ -1,7 +1,7 @@
 //! Whether this boot is bypassed, found out before anything of headstart is read: by a file of five lines
 //! (`headstart_store::Bypass`), or because nothing is known of boots and nothing could be kept.
 
-use super::{call, close, number, open, room};
+use super::{ask_for, call, close, number, open, room};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
@@ -9,12 +9,12 @@ use core::mem::MaybeUninit;
 /// program is started in: the root itself, or in an initramfs the one that follows.
 const BYPASS: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/bypass";
 /// What is needed first of boots that are read ahead (`headstart_store::Start`): where it is, none is bypassed.
-pub const START: &CStr = c"var/lib/headstart/starts/4509beb0ab401d71-boot";
+const START: &CStr = c"var/lib/headstart/starts/4509beb0ab401d71-boot";
 const PLAN: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/plan";
 /// Where all of that is kept.
 const STATE: &CStr = c"var/lib/headstart";
 const MACHINE_ID: &CStr = c"etc/machine-id";
-const CONFIGURATION: &CStr = c"etc/headstart/headstart.toml";
+pub const CONFIGURATION: &CStr = c"etc/headstart/headstart.toml";
 /// The kernel command line, and what stands for it in a container.
 const COMMAND_LINES: [&CStr; 2] = [c"/proc/cmdline", c"/proc/1/cmdline"];
 /// A command line is read no further than this, in parts as large as a [`Room`]: 256 KiB, more than any kernel takes and than an
@@ -35,8 +35,8 @@ type Room = MaybeUninit<[u8; 6 * TEXT]>;
 /// Whether this boot is bypassed, and nobody has decided otherwise: headstart itself knows what is configured, and what the kernel
 /// command line says, which `is_said` tells.
 pub fn is_bypassed(is_said: impl FnOnce() -> bool) -> bool {
-    // The directory of the key is looked up while headstart comes.
-    if open(START).map(close).is_some() {
+    // It comes while headstart is looked up, and the directory of the key is looked up while headstart comes (`ASKED_FIRST`).
+    if ask_for(START) {
         return false;
     }
     let mut room = Room::uninit();
@@ -231,11 +231,6 @@ fn is_configured() -> bool {
     }
     close(file);
     true
-}
-
-/// Has the configuration looked up, which headstart asks for.
-pub fn look_up_configuration() {
-    open(CONFIGURATION).map(close);
 }
 
 /// The beginning of a file; nothing if it cannot be read.

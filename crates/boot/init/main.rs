@@ -59,9 +59,10 @@ const MOST_AHEAD: usize = 64 << 20;
 
 /// Where the kernel looks for an init.
 const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"];
-/// What headstart asks for first, and what it then writes.
+/// What headstart reads, and then writes, before the replay; what it needs first of what was learned is asked for already
+/// (`bypass::is_bypassed`).
 const ASKED_FIRST: [&CStr; 2] = [
-    bypass::START,
+    bypass::CONFIGURATION,
     c"/var/lib/headstart/keys/4509beb0ab401d71-boot/guard",
 ];
 
@@ -434,14 +435,13 @@ fn child(tell: i32, environment: *const *const c_char) {
         }
     }
     for command in COMMANDS {
-        if !read(command) {
+        if !ask_for(command) {
             continue;
         }
         // While that comes: what is asked of a disk one after the other.
         for path in ASKED_FIRST {
-            read(path);
+            ask_for(path);
         }
-        bypass::look_up_configuration();
         let arguments: [*const c_char; 6] = [
             command.as_ptr(),
             c"boot".as_ptr(),
@@ -456,11 +456,11 @@ fn child(tell: i32, environment: *const *const c_char) {
 }
 
 /// Asks for all of a file, as far as it is not larger than anything that is here; whether it is there.
-fn read(path: &CStr) -> bool {
-    let Some(file) = open(path) else {
+fn ask_for(path: &CStr) -> bool {
+    let Some(descriptor) = open(path) else {
         return false;
     };
-    let file = file as usize;
+    let file = descriptor as usize;
     // SAFETY: only asks where the end is.
     let size = unsafe { call(number::LSEEK, [file, 0, SEEK_END, 0, 0]) };
     let size = usize::try_from(size).unwrap_or(0);
@@ -470,6 +470,7 @@ fn read(path: &CStr) -> bool {
         unsafe { call(number::FADVISE, [file, offset, CHUNK, POSIX_FADV_WILLNEED, 0]) };
         offset += CHUNK;
     }
+    close(descriptor);
     true
 }
 
