@@ -54,6 +54,8 @@ const WAIT_ON: u8 = b'w';
 const WORDS: usize = 64;
 /// Less than any device's request limit, beyond which an advice is cut off silently.
 const CHUNK: usize = 128 << 10;
+/// The most digits of a number, and the null character behind them.
+const DIGITS: usize = 20;
 /// No file is asked for beyond this: a plan is no larger, headstart itself has a tenth of it, and a size is only what a file system says.
 const MOST_AHEAD: usize = 64 << 20;
 
@@ -230,6 +232,7 @@ unsafe fn become_program(path: &CStr, arguments: *const *const c_char, environme
 /// # Safety
 /// `stack` is the stack pointer at the entry of a process.
 unsafe extern "C" fn start(stack: *mut usize) -> ! {
+    let began_ns = now_ns();
     // SAFETY: their number, the arguments, a null pointer, the environment, a null pointer: the layout of every process.
     let (arguments, environment) = unsafe {
         let arguments: *mut *const c_char = stack.add(1).cast();
@@ -252,7 +255,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
                 && !wait_at(RUNS_ALREADY, Wait::of_generator)
                 && !bypass::is_bypassed(bypass::is_said)
             {
-                begin(environment, Wait::of_generator, join_process_1);
+                begin(environment, began_ns, Wait::of_generator, join_process_1);
             }
             end(0);
         }
@@ -265,7 +268,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     let is_said =
         || unsafe { bypass::is_said_to_process_1([arguments.cast_const(), environment.cast_const()]) };
     if !wait_at(RUNS_ALREADY, Wait::begin) && !bypass::is_bypassed(is_said) {
-        begin(environment, Wait::begin, || {});
+        begin(environment, began_ns, Wait::begin, || {});
     }
     for init in INITS {
         // SAFETY: the lists are the kernel's; the first argument's place is there even where there is none. It is the
@@ -307,8 +310,9 @@ fn open_as(path: &CStr, flags: usize) -> Option<i32> {
     i32::try_from(file).ok().filter(|file| *file >= 0)
 }
 
-/// Starts headstart and waits for its word. Where something of that cannot be, the boot goes on without.
-fn begin(environment: *const *const c_char, limit: fn(i64) -> Wait, first: fn()) {
+/// Starts headstart, which gets to know when this program began, and waits for its word. Where something of that cannot be, the boot goes
+/// on without.
+fn begin(environment: *const *const c_char, began_ns: Option<i64>, limit: fn(i64) -> Wait, first: fn()) {
     let mut pipe = [0i32; 2];
     let flags = O_NONBLOCK | O_CLOEXEC;
     // SAFETY: a place for two descriptors.
@@ -320,7 +324,7 @@ fn begin(environment: *const *const c_char, limit: fn(i64) -> Wait, first: fn())
         0 => {
             close(pipe[0]);
             first();
-            child(pipe[1], environment);
+            child(pipe[1], began_ns, environment);
             end(0)
         }
         child => {
@@ -389,13 +393,18 @@ fn wait(pipe: i32, limit: fn(i64) -> Wait) {
 
 /// What the clock says that only goes forward, ms; `None` without one.
 fn now_ms() -> Option<i64> {
+    now_ns().map(|now_ns| now_ns / 1_000_000)
+}
+
+/// The same in nanoseconds.
+fn now_ns() -> Option<i64> {
     let mut now = [0i64; 2];
     let arguments = [CLOCK_MONOTONIC, now.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: room for a `struct timespec` of 64 bits each.
     if unsafe { call(number::CLOCK_GETTIME, arguments) } < 0 {
         return None;
     }
-    Some(now[0].wrapping_mul(1000).wrapping_add(now[1] / 1_000_000))
+    Some(now[0].wrapping_mul(1_000_000_000).wrapping_add(now[1]))
 }
 
 /// Whether there is something to read, or nobody left to write, within so many ms.
@@ -418,22 +427,15 @@ fn is_readable(descriptor: i32, within_ms: i64) -> bool {
 }
 
 /// Becomes headstart, which gets the end of the pipe to tell by, and no other descriptor of this program's.
-fn child(tell: i32, environment: *const *const c_char) {
+fn child(tell: i32, began_ns: Option<i64>, environment: *const *const c_char) {
     // SAFETY: changes a flag of this process's own descriptor, which is to be there after the execution.
     unsafe { call(number::FCNTL, [tell as usize, F_SETFD, 0, 0, 0]) };
     // SAFETY: no arguments. A terminal's signals are not for the child.
     unsafe { call(number::SETSID, [0; 5]) };
-    let mut digits = [0u8; 12];
-    let mut at = digits.len() - 1;
-    let mut rest = tell;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 || at == 0 {
-            break;
-        }
-    }
+    let (mut pipe, mut began) = ([0u8; DIGITS], [0u8; DIGITS]);
+    let pipe = in_digits(tell.into(), &mut pipe);
+    // Where there is no clock, 0 is not believed.
+    let began = in_digits(began_ns.unwrap_or(0), &mut began);
     for command in COMMANDS {
         if !ask_for(command) {
             continue;
@@ -442,16 +444,32 @@ fn child(tell: i32, environment: *const *const c_char) {
         for path in ASKED_FIRST {
             ask_for(path);
         }
-        let arguments: [*const c_char; 6] = [
+        let arguments: [*const c_char; 8] = [
             command.as_ptr(),
             c"boot".as_ptr(),
             c"run".as_ptr(),
             c"--init".as_ptr(),
-            digits[at..].as_ptr().cast(),
+            pipe,
+            c"--began".as_ptr(),
+            began,
             null(),
         ];
         // SAFETY: a list of strings that ends with a null pointer, and the kernel's.
         unsafe { become_program(command, arguments.as_ptr(), environment) };
+    }
+}
+
+/// A number that is not negative, as text that ends with a null character.
+fn in_digits(number: i64, room: &mut [u8; DIGITS]) -> *const c_char {
+    let mut at = DIGITS - 1;
+    let mut rest = number;
+    loop {
+        at -= 1;
+        room[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 || at == 0 {
+            return room[at..].as_ptr().cast();
+        }
     }
 }
 

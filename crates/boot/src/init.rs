@@ -2,6 +2,7 @@
 //! is in `crates/boot/init`.
 
 use crate::last::Place;
+use crate::marks;
 use crate::waiters::{Waiters, is_process_1_waiting};
 use anyhow::{Context, Result};
 use headstart_store::Store;
@@ -12,7 +13,8 @@ use std::os::unix::fs::MetadataExt;
 
 /// Serves this boot as the child of process 1, or of a generator of systemd, which waits for a word in the pipe of this number. Mounts what is not there
 /// yet of `/proc`, `/sys`, `/dev` and `/run`, as systemd would, which keeps what it finds.
-pub fn run(store: &Store, pipe: i32) -> Result<()> {
+/// `began` is what it says of when it began itself.
+pub fn run(store: &Store, pipe: i32, began: Option<&str>) -> Result<()> {
     let ready = ReadyPipe::inherited(pipe).context("--init")?;
     let strict = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let timed = MountFlags::NOSUID | MountFlags::STRICTATIME;
@@ -36,7 +38,8 @@ pub fn run(store: &Store, pipe: i32) -> Result<()> {
         true => Place::Init,
         false => Place::Generator,
     };
-    crate::run::run(store, place, Waiters::Process1(ready))
+    let began_ns = began.and_then(|said| marks::handed_over(said, marks::monotonic_ns()));
+    crate::run::run(store, place, Waiters::Process1(ready), began_ns)
 }
 
 /// Whether something is mounted at a directory of the root.

@@ -12,6 +12,8 @@ use std::path::Path;
 const FILE: &str = "marks";
 /// Enough for a name, and a line is written in one piece.
 const MAX_NAME: usize = 64;
+/// Nobody needs longer to read and execute headstart: a CD-ROM drive does so in ten seconds.
+const LONGEST_TO_BEGIN_NS: u64 = 60_000_000_000;
 
 /// Now, nanoseconds of CLOCK_MONOTONIC, the clock of the trace's events and of systemd's time stamps.
 pub fn monotonic_ns() -> u64 {
@@ -30,6 +32,13 @@ pub fn own_begin_ns() -> Option<u64> {
     let began_ns = u64::try_from(since_boot.as_nanos()).ok()?;
     let age_ns = clock_ns(ClockId::Boottime).saturating_sub(began_ns);
     Some(monotonic_ns().saturating_sub(age_ns))
+}
+
+/// A time of CLOCK_MONOTONIC, nanoseconds, at which whoever started this process says to have begun; `None` if that cannot be.
+pub fn handed_over(said: &str, now_ns: u64) -> Option<u64> {
+    let began_ns = said.parse().ok().filter(|began_ns| *began_ns > 0)?;
+    let age_ns = now_ns.checked_sub(began_ns)?;
+    (age_ns <= LONGEST_TO_BEGIN_NS).then_some(began_ns)
 }
 
 /// Notes that the stage `name` begins now.
@@ -76,6 +85,26 @@ mod tests {
             began < before && before - began < 3_600_000_000_000,
             "{began} {before}"
         );
+    }
+
+    #[test]
+    fn what_is_handed_over_is_believed_only_if_it_can_be() {
+        let now_ns = 100_000_000_000;
+        assert_eq!(handed_over("99000000000", now_ns), Some(99_000_000_000));
+        assert_eq!(handed_over("100000000000", now_ns), Some(now_ns));
+        assert_eq!(handed_over("40000000000", now_ns), Some(40_000_000_000));
+        for bad in [
+            "",
+            "0",
+            "39999999999",
+            "100000000001",
+            "-1",
+            "1e9",
+            "9".repeat(30).as_str(),
+        ] {
+            assert_eq!(handed_over(bad, now_ns), None, "{bad:?}");
+        }
+        assert_eq!(handed_over("0", 1_000_000_000), None, "no clock");
     }
 
     #[test]

@@ -35,9 +35,14 @@ const BARRIER_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What `trace_instance=` on the kernel command line must name, to have the boot recorded from the kernel's start on.
 const EARLY_INSTANCE: &str = "headstart";
 
-/// Serves this boot, from `place` on. Returns when all is learned, or at once if another process serves it already.
-pub fn run(store: &Store, place: Place, waiters: Waiters) -> Result<()> {
-    let (origin, origin_unix_ns) = (Instant::now(), now_unix_ns());
+/// Serves this boot, from `place` on. Returns when all is learned, or at once if another process serves it already. `began_ns` is when
+/// whoever waits began to wait, nanoseconds of CLOCK_MONOTONIC, where that is known: the replay's times count from there.
+pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>) -> Result<()> {
+    let now = Instant::now();
+    let since = began_ns.map(|began_ns| Duration::from_nanos(monotonic_ns().saturating_sub(began_ns)));
+    let since = since.unwrap_or_default();
+    let origin = now.checked_sub(since).unwrap_or(now);
+    let origin_unix_ns = now_unix_ns().saturating_sub((now - origin).as_nanos() as u64);
     let mut notes = Notes::default();
     let wish = wish(place, &mut |line| notes.tell(line));
     if wish == Wish::Off {
@@ -78,11 +83,11 @@ pub fn run(store: &Store, place: Place, waiters: Waiters) -> Result<()> {
         replays: None,
         plan: None,
         need: Need::default(),
-        barrier: Barrier::new(waiters, origin),
+        barrier: Barrier::new(waiters, now),
         own_begin_ns: match place {
             // It has read itself while it waited there.
             Place::Initramfs => None,
-            Place::Init | Place::Generator | Place::Unit => own_begin_ns(),
+            Place::Init | Place::Generator | Place::Unit => began_ns.or_else(own_begin_ns),
         }
         .unwrap_or_else(monotonic_ns),
         free_ns: 0,
@@ -92,7 +97,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters) -> Result<()> {
     let mut recording = boot.begin_and_attach();
     boot.tell_of(&recording);
     boot.free_ns = monotonic_ns();
-    let mut end = End::new(origin);
+    let mut end = End::new(now);
     let exact = boot.map_nothing_around_faults();
     boot.exact = exact.is_some();
     let why = boot.watch(&mut recording, &mut end);

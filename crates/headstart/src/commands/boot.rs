@@ -55,6 +55,9 @@ enum What {
         /// The pipe by which process 1 is released.
         #[arg(long, value_name = "FD", conflicts_with = "next_root")]
         init: Option<i32>,
+        /// When that began which started this, nanoseconds of CLOCK_MONOTONIC.
+        #[arg(long, value_name = "NS", requires = "init")]
+        began: Option<String>,
     },
 }
 
@@ -131,10 +134,14 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             next_root: Some(next),
             ..
         } => next_root::enter(&next),
-        What::Run { init: Some(pipe), .. } => init::run(&store(state)?, pipe),
+        What::Run {
+            init: Some(pipe),
+            began,
+            ..
+        } => init::run(&store(state)?, pipe, began.as_deref()),
         What::Run { .. } => {
             let (place, waiters) = waiters();
-            process::run(&store(state)?, place, waiters)
+            process::run(&store(state)?, place, waiters, None)
         }
     }
 }

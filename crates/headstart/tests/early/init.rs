@@ -302,13 +302,16 @@ fn audit_12_who_is_executed_gets_no_descriptor_of_headstart_init() {
     let said = |name: &str| fs::read_to_string(root.join(name)).unwrap();
     assert_eq!(said("init"), "quiet\n0\n1\n2\n");
     let headstart = said("headstart");
-    let pipe = headstart
-        .lines()
-        .next()
-        .unwrap()
-        .strip_prefix("boot run --init ")
-        .unwrap();
-    assert_eq!(headstart, format!("boot run --init {pipe}\n0\n1\n2\n{pipe}\n"));
+    let words = headstart.lines().next().unwrap();
+    let words = words.strip_prefix("boot run --init ").unwrap();
+    let (pipe, began_ns) = words.split_once(" --began ").unwrap();
+    assert_eq!(
+        headstart,
+        format!("boot run --init {pipe} --began {began_ns}\n0\n1\n2\n{pipe}\n")
+    );
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let age_s = now.tv_sec - began_ns.parse::<i64>().unwrap() / 1_000_000_000;
+    assert!((0..600).contains(&age_s), "{began_ns}");
 }
 
 #[test]
