@@ -19,8 +19,9 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 /// Where debugfs is mounted, if it is, and what it has there.
-const KNOB: &CStr = c"/sys/kernel/debug/fault_around_bytes";
+const MOUNTED: &CStr = c"/sys/kernel/debug";
 const NAME: &CStr = c"fault_around_bytes";
+const KNOB_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 /// DEBUGFS_MAGIC, linux/magic.h.
 const DEBUGFS: i64 = 0x6462_6720;
 
@@ -40,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// While it lives the kernel maps nothing around a fault.
 #[derive(Debug)]
 pub struct NoFaultAround {
-    knob: OwnedFd,
+    knob: Knob,
     before: u64,
     /// The keeper, and what tells it by being closed; taken when it is over.
     keeper: Option<(Pid, OwnedFd)>,
@@ -50,10 +51,9 @@ impl NoFaultAround {
     /// From now on, for `at_most`. Fails where that is not possible: without root's rights, in a container, where debugfs is
     /// forbidden (lockdown), while another does it.
     pub fn begin(at_most: Duration) -> io::Result<NoFaultAround> {
-        let page = rustix::param::page_size() as u64;
         let knob = open_alone()?;
-        let before = read(&knob)?;
-        if before <= page {
+        let before = knob.read()?;
+        if before <= knob.page {
             // It is so already, by somebody's wish.
             return Ok(NoFaultAround {
                 knob,
@@ -77,7 +77,7 @@ impl NoFaultAround {
             }
         };
         // Should it fail, `it` is dropped, and all is as before.
-        write(&it.knob, &Text::of(page))?;
+        write(&it.knob.file, &Text::of(it.knob.page))?;
         Ok(it)
     }
 }
@@ -124,17 +124,47 @@ pub fn mend() -> io::Result<Option<u64>> {
         return Ok(None);
     }
     // Whatever else is there somebody has set since; and where the number is not whole, nothing was changed yet.
-    let before = read(&kept).ok();
-    let before = before.filter(|_| read(&knob).is_ok_and(|now| now == rustix::param::page_size() as u64));
+    let before = number(&kept).filter(|_| knob.number() == Some(knob.page));
     if let Some(before) = before {
-        write(&knob, &Text::of(before))?;
+        write(&knob.file, &Text::of(before))?;
     }
     unlink(KEPT)?;
     Ok(before)
 }
 
+/// The number's file, and where it is.
+#[derive(Debug)]
+struct Knob {
+    debugfs: OwnedFd,
+    file: OwnedFd,
+    /// The machine's page size, which is the least it can be.
+    page: u64,
+}
+
+impl Knob {
+    /// That of a debugfs.
+    fn of(debugfs: OwnedFd) -> rustix::io::Result<Knob> {
+        Ok(Knob {
+            file: openat(&debugfs, NAME, KNOB_FLAGS | OFlags::RDWR, Mode::empty())?,
+            debugfs,
+            page: rustix::param::page_size() as u64,
+        })
+    }
+
+    /// What it is now: system calls only. The kernel's file is read once for each time that it is opened.
+    fn number(&self) -> Option<u64> {
+        let again = openat(&self.debugfs, NAME, KNOB_FLAGS | OFlags::RDONLY, Mode::empty());
+        number(&again.ok()?)
+    }
+
+    fn read(&self) -> io::Result<u64> {
+        self.number()
+            .ok_or_else(|| io::Error::other("fault_around_bytes is no power of two"))
+    }
+}
+
 /// The number's file, locked: debugfs is one for all mounts of it, and so is the lock.
-fn open_alone() -> io::Result<OwnedFd> {
+fn open_alone() -> io::Result<Knob> {
     let own = std::fs::metadata("/proc/self/ns/pid")?;
     if own.ino() != INITIAL_PIDS {
         return Err(io::Error::other(
@@ -142,27 +172,27 @@ fn open_alone() -> io::Result<OwnedFd> {
         ));
     }
     let knob = open_knob()?;
-    flock(&knob, FlockOperation::NonBlockingLockExclusive)?;
+    flock(&knob.file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(knob)
 }
 
-fn open_knob() -> io::Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let knob = match open(KNOB, flags, Mode::empty()) {
+fn open_knob() -> io::Result<Knob> {
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mounted = open(MOUNTED, directory, Mode::empty()).and_then(Knob::of);
+    let knob = match mounted {
         // Where it is not mounted, it is for this process alone, and nowhere.
         Err(Errno::NOENT) => {
             let context = fsopen(c"debugfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
             fsconfig_create(context.as_fd())?;
-            let root = fsmount(
+            Knob::of(fsmount(
                 context.as_fd(),
                 FsMountFlags::FSMOUNT_CLOEXEC,
                 MountAttrFlags::empty(),
-            )?;
-            openat(&root, NAME, flags, Mode::empty())?
+            )?)?
         }
         opened => opened?,
     };
-    match fstatfs(&knob)?.f_type {
+    match fstatfs(&knob.file)?.f_type {
         DEBUGFS => Ok(knob),
         _ => Err(io::Error::other("/sys/kernel/debug is not debugfs")),
     }
@@ -194,14 +224,13 @@ impl Text {
     }
 }
 
-/// Once for an open file: the kernel's does not go back to its beginning.
-fn read(file: &OwnedFd) -> io::Result<u64> {
+/// What a file says, from where it was read last; `None` where that is no such number.
+fn number(file: &OwnedFd) -> Option<u64> {
     let mut bytes = [0; 32];
-    let length = rustix::io::read(file, &mut bytes)?;
-    let number = std::str::from_utf8(&bytes[..length]).ok();
-    let number = number.and_then(|text| text.trim().parse::<u64>().ok());
-    let sound = number.filter(|number| number.is_power_of_two() && *number <= MOST);
-    sound.ok_or_else(|| io::Error::other("fault_around_bytes is no power of two"))
+    let length = rustix::io::read(file, &mut bytes).ok()?;
+    let text = std::str::from_utf8(bytes.get(..length)?).ok()?;
+    let number = text.trim().parse::<u64>().ok()?;
+    (number.is_power_of_two() && number <= MOST).then_some(number)
 }
 
 fn write(file: &OwnedFd, text: &Text) -> io::Result<()> {
@@ -211,22 +240,24 @@ fn write(file: &OwnedFd, text: &Text) -> io::Result<()> {
     }
 }
 
-/// What the keeper does, too: system calls only.
-fn put_back(knob: &OwnedFd, before: &Text, kept: &CStr) {
-    if write(knob, before).is_ok() {
+/// What the keeper does, too: system calls only. A number that somebody else has set since is left.
+fn put_back(knob: &Knob, before: &Text, kept: &CStr) {
+    let is_anothers = knob.number().is_some_and(|now| now != knob.page);
+    if is_anothers || write(&knob.file, before).is_ok() {
         let _ = unlink(kept);
     }
 }
 
 /// Forks the keeper. It lives until what is returned is closed, by its owner's end at the latest, or the time is over, and then puts
 /// the number back.
-fn keep(knob: &OwnedFd, before: &Text, kept: &CStr, at_most: Duration) -> io::Result<(Pid, OwnedFd)> {
+fn keep(knob: &Knob, before: &Text, kept: &CStr, at_most: Duration) -> io::Result<(Pid, OwnedFd)> {
     let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let timeout = Timespec {
         tv_sec: at_most.as_secs() as i64,
         tv_nsec: 0,
     };
-    let pid = fork_for_system_calls([told.as_raw_fd(), knob.as_raw_fd()], || {
+    let its = [&told, &knob.file, &knob.debugfs].map(AsRawFd::as_raw_fd);
+    let pid = fork_for_system_calls(its, || {
         let _ = poll(&mut [PollFd::new(&told, PollFlags::IN)], Some(&timeout));
         put_back(knob, before, kept);
     })?;
@@ -253,7 +284,7 @@ mod tests {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(text.as_bytes()).unwrap();
             file.rewind().unwrap();
-            read(&file.into()).ok()
+            number(&file.into())
         };
         assert_eq!(said("65536\n"), Some(65536));
         for bad in [
@@ -272,16 +303,20 @@ mod tests {
 
     /// A file in the knob's place, a note of what was there, and their keeper.
     fn kept(dir: &Path, at_most: Duration) -> (Pid, OwnedFd) {
-        let (knob, note) = (dir.join("knob"), dir.join("kept"));
-        std::fs::write(&knob, "4096\n").unwrap();
+        let note = dir.join("kept");
+        std::fs::write(
+            dir.join("fault_around_bytes"),
+            format!("{}\n", rustix::param::page_size()),
+        )
+        .unwrap();
         std::fs::write(&note, "65536").unwrap();
         let note = CString::new(note.to_str().unwrap()).unwrap();
-        let knob = open(&knob, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let knob = Knob::of(std::fs::File::open(dir).unwrap().into()).unwrap();
         keep(&knob, &Text::of(65536), &note, at_most).unwrap()
     }
 
     fn is_put_back(dir: &Path) -> bool {
-        let knob = std::fs::read_to_string(dir.join("knob")).unwrap();
+        let knob = std::fs::read_to_string(dir.join("fault_around_bytes")).unwrap();
         knob.starts_with("65536") && !dir.join("kept").exists()
     }
 
@@ -293,6 +328,18 @@ mod tests {
         drop(tell);
         waitpid(Some(keeper), WaitOptions::empty()).unwrap();
         assert!(is_put_back(dir.path()));
+    }
+
+    #[test]
+    fn a_number_that_somebody_else_has_set_since_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let (keeper, tell) = kept(dir.path(), Duration::from_secs(600));
+        let knob = dir.path().join("fault_around_bytes");
+        std::fs::write(&knob, "32768\n").unwrap();
+        drop(tell);
+        waitpid(Some(keeper), WaitOptions::empty()).unwrap();
+        assert_eq!(std::fs::read_to_string(&knob).unwrap(), "32768\n");
+        assert!(!dir.path().join("kept").exists(), "it is over");
     }
 
     #[test]
@@ -315,10 +362,10 @@ mod tests {
         // It has closed all else when it has a session of its own, and is asleep.
         let descriptors = || std::fs::read_dir(format!("/proc/{keeper}/fd")).unwrap().count();
         let since = Instant::now();
-        while descriptors() > 2 && since.elapsed() < Duration::from_secs(60) {
+        while descriptors() > 3 && since.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(descriptors(), 2);
+        assert_eq!(descriptors(), 3);
         drop((tell, others));
         waitpid(Some(keeper), WaitOptions::empty()).unwrap();
     }

@@ -178,7 +178,11 @@ pub fn background(log: Option<File>, work: impl FnOnce(UnixStream) -> i32) -> io
 /// Forks a process that makes system calls, with these descriptors and no other, in a session of its own and deaf to signals, and
 /// ends. Also from a process of several threads: another may hold any lock in the moment of the fork, so `work` may not allocate
 /// memory, print or panic.
-pub(crate) fn fork_for_system_calls(keep: [i32; 2], work: impl FnOnce()) -> io::Result<rustix::process::Pid> {
+pub(crate) fn fork_for_system_calls<const N: usize>(
+    mut keep: [i32; N],
+    work: impl FnOnce(),
+) -> io::Result<rustix::process::Pid> {
+    keep.sort_unstable();
     // Before the fork: there is no moment in which the new process hears one.
     let deaf = signals::Deaf::begin()?;
     // SAFETY: the child calls only what may be called after a fork in a process of several threads (signal-safety(7)).
@@ -190,10 +194,12 @@ pub(crate) fn fork_for_system_calls(keep: [i32; 2], work: impl FnOnce()) -> io::
             let _ = crate::priority::as_others();
             // SAFETY: setsid has no arguments; it cannot fail in a process just forked.
             unsafe { libc::setsid() };
-            let [low, high] = [keep[0].min(keep[1]), keep[0].max(keep[1])];
-            close_range(0, low - 1);
-            close_range(low + 1, high - 1);
-            close_range(high + 1, i32::MAX);
+            let mut from = 0;
+            for kept in keep {
+                close_range(from, kept - 1);
+                from = kept + 1;
+            }
+            close_range(from, i32::MAX);
             work();
             exit_now(0)
         }
