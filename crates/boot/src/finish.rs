@@ -24,8 +24,8 @@ use std::time::Duration;
 const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
 
 impl Boot<'_> {
-    /// Reviews, learns and keeps.
-    pub fn finish(&mut self, recorder: Result<Recorder, RecordError>, why: Option<Why>, end: &End) {
+    /// Reviews, learns and keeps; whether it could be kept.
+    pub fn finish(&mut self, recorder: Result<Recorder, RecordError>, why: Option<Why>, end: &End) -> bool {
         let _deadline = Deadline::begin(deadline::FINISH);
         let reason = match why {
             Some(Why::Quiet) => EndReason::Quiet,
@@ -88,15 +88,18 @@ impl Boot<'_> {
             ended: self.last.took_ns.map(|ns| (told, Duration::from_nanos(ns))),
             rules,
         };
-        match finish::work(it, &mut self.notes) {
-            Ok(outcome) => self.last.not_learned = outcome.not_learned,
-            Err(error) => {
+        let worked = finish::work(it, &mut self.notes);
+        let is_kept = worked.is_ok();
+        self.last.not_learned = worked.map_or_else(
+            |error| {
                 let why = format!("what was learned cannot be kept: {error}");
                 self.notes.tell(why.clone());
-                self.last.not_learned = Some(why);
-            }
-        }
+                Some(why)
+            },
+            |outcome| outcome.not_learned,
+        );
         self.last.notes = self.notes.all().to_vec();
+        is_kept
     }
 
     /// Why this boot teaches nothing, when its stages began, and when it was up.
@@ -161,10 +164,11 @@ impl Boot<'_> {
         self.last.armed = self.kept.is_armed();
     }
 
-    pub fn keep_last(&mut self) {
+    /// Keeps what the boot had to say; that it cannot be kept is told unless it was for what was learned, whose place is the same.
+    pub fn keep_last(&mut self, is_told: bool) {
         let kept = serde_json::to_vec_pretty(&self.last).map_err(anyhow::Error::from);
         let kept = kept.and_then(|json| Ok(self.kept.lock()?.save_last(&json)?));
-        if let Err(error) = kept {
+        if let Some(error) = kept.err().filter(|_| !is_told) {
             self.notes.tell(format!("{error:#}"));
         }
     }

@@ -104,12 +104,12 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     drop(exact);
     boot.spent_so_far();
     boot.tell_of_early(&recording);
-    boot.finish(recording.into_inner(), why, &end);
+    let is_kept = boot.finish(recording.into_inner(), why, &end);
     boot.spent.until_now(|spent| &mut spent.finish_ns);
     boot.last.spent = Some(boot.spent);
     boot.arm(why.is_none(), &mut end);
     boot.last.keep_in_run();
-    boot.keep_last();
+    boot.keep_last(!is_kept);
     Ok(())
 }
 
