@@ -77,8 +77,8 @@ impl End {
         self.finished_ns
     }
 
-    /// Whether the boot has ended, given what has happened so far.
-    pub fn ended(&mut self, progress: Option<&Progress>) -> Option<Why> {
+    /// Whether the boot has ended. What has happened so far is asked for only when it is up: to find that out takes processors.
+    pub fn ended(&mut self, progress: impl FnOnce() -> Option<Progress>) -> Option<Why> {
         if self.begun.elapsed() >= LIMIT {
             return Some(Why::Limit);
         }
@@ -86,8 +86,8 @@ impl End {
         if !self.up {
             return None;
         }
-        match progress {
-            Some(progress) => self.quiet(progress, Instant::now()).then_some(Why::Quiet),
+        match progress() {
+            Some(progress) => self.quiet(&progress, Instant::now()).then_some(Why::Quiet),
             // Nothing records: there is nothing to wait for.
             None => Some(Why::Quiet),
         }
@@ -130,8 +130,8 @@ mod tests {
     fn a_boot_that_does_not_end_is_cut_off() {
         let now = Instant::now();
         let mut end = End::new(now.checked_sub(LIMIT).unwrap());
-        assert_eq!(end.ended(None), Some(Why::Limit));
+        assert_eq!(end.ended(|| None), Some(Why::Limit));
         end.begins(now);
-        assert_ne!(end.ended(None), Some(Why::Limit), "it has just begun");
+        assert_ne!(end.ended(|| None), Some(Why::Limit), "it has just begun");
     }
 }

@@ -259,9 +259,8 @@ impl Boot<'_> {
             if !self.barrier.is_closed() {
                 self.need.look();
             }
-            let progress = recording.get().ok().map(Recorder::progress);
             // A replay that goes on is no reason to wait: what it has left nobody needed.
-            if let Some(why) = end.ended(progress.as_ref()) {
+            if let Some(why) = end.ended(|| recording.get().ok().map(Recorder::progress)) {
                 return Some(why);
             }
         }

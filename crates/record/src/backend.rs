@@ -13,7 +13,7 @@ pub(crate) trait Backend {
     /// What its page events mean.
     fn evidence(&self) -> Evidence;
 
-    /// How often it wants to be [drained](Backend::drain).
+    /// How long after the last [drain](Backend::drain) it wants the next.
     fn drain_every(&self) -> Duration;
 
     /// Records this process and its descendants from now on (scope tree). `pid` is what this process's pid namespace calls

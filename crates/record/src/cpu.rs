@@ -46,6 +46,11 @@ impl Cpu {
         Cpu { whose, ticks: 0 }
     }
 
+    /// Whether it is everybody's: then it can be looked up at any time, and nobody's is lost meanwhile.
+    pub(crate) fn is_everybodys(&self) -> bool {
+        !matches!(self.whose, Whose::Processes(_))
+    }
+
     /// Looks it up; `living` are the recorded processes that live.
     pub(crate) fn look(&mut self, living: impl Iterator<Item = u32>) {
         let of = |excluded: &[u32]| {

@@ -2,7 +2,7 @@
 //! and which metadata blocks had to be read.
 //!
 //! Two back-ends see the same things: BPF programs (cheap, with paths taken in the kernel) and a tracefs instance
-//! (where BPF or BTF is missing). A thread of this crate drains whichever was chosen ten to fifty times a second and hands
+//! (where BPF or BTF is missing). A thread of this crate drains whichever was chosen ten to a hundred times a second and hands
 //! its events to a builder, which drops what is already known, so that [`Recorder::finish`] has little left to do, and keeps
 //! no more than a trace may hold ([`limits`]).
 //!

@@ -63,7 +63,8 @@ impl Options {
     /// was measured.
     pub const TREE_BUFFER_BYTES: usize = 2 << 20;
 
-    /// The buffer for a boot, while the thread that drains it waits for the processor longer: four times as much.
+    /// The buffer for a boot, while the thread that drains it waits for the processor longer, and drains it less often: four times
+    /// as much.
     pub const SYSTEM_BUFFER_BYTES: usize = 8 << 20;
 
     /// The default limit.

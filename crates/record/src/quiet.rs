@@ -35,6 +35,16 @@ struct State {
     early: Option<Result<u64, String>>,
 }
 
+impl State {
+    /// Looks up CPU time if that is due.
+    fn look(&mut self, living: impl Iterator<Item = u32>) {
+        if self.looked.is_none_or(|at| at.elapsed() >= LOOK_AT_CPU_EVERY) {
+            self.looked = Some(Instant::now());
+            self.cpu.look(living);
+        }
+    }
+}
+
 impl Shared {
     /// The recording begins, or began, at this time of CLOCK_MONOTONIC.
     pub(crate) fn set_began(&self, began_ns: u64) {
@@ -67,14 +77,18 @@ impl Shared {
     pub(crate) fn update(&self, pages: u64, living: impl Iterator<Item = u32>) {
         let mut state = self.lock();
         state.pages = pages;
-        if state.looked.is_none_or(|at| at.elapsed() >= LOOK_AT_CPU_EVERY) {
-            state.looked = Some(Instant::now());
-            state.cpu.look(living);
+        if !state.cpu.is_everybodys() {
+            state.look(living);
         }
     }
 
+    /// What happened so far. Everybody's CPU time is looked up only when somebody asks so: in a container it is that of hundreds of
+    /// processes.
     pub(crate) fn progress(&self) -> Progress {
-        let state = self.lock();
+        let mut state = self.lock();
+        if state.cpu.is_everybodys() {
+            state.look(std::iter::empty());
+        }
         Progress {
             pages: state.pages,
             cpu_seconds: state.cpu.seconds(),
@@ -144,6 +158,16 @@ mod tests {
         );
         assert!(!rule.is_quiet(&at(11, 1.1), start + 4 * second));
         assert!(rule.is_quiet(&at(11, 1.15), start + 5 * second));
+    }
+
+    #[test]
+    fn everybodys_cpu_is_looked_up_only_when_somebody_asks() {
+        let shared = Shared::default();
+        shared.set_scope(Scope::System, Vec::new());
+        shared.update(7, std::iter::empty());
+        assert!(shared.lock().looked.is_none());
+        let progress = shared.progress();
+        assert!(progress.pages == 7 && progress.cpu_seconds > 0.0, "{progress:?}");
     }
 
     #[test]

@@ -101,8 +101,7 @@ impl Worker {
     /// Until the handle says finish, or is dropped.
     pub(crate) fn run(mut self, inbox: &Receiver<Command>) {
         let mut failed = None;
-        let drain_every = self.backend.drain_every();
-        let mut next = Instant::now() + drain_every;
+        let mut next = Instant::now() + self.backend.drain_every();
         // Events come as fast as everybody else runs: who drains them does not wait behind them. Without the right to that
         // the buffers are large enough on a machine that is not busy.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
@@ -128,7 +127,6 @@ impl Worker {
                     return;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    next = Instant::now() + drain_every;
                     // Now that nobody waits for the recording to begin.
                     if !std::mem::replace(&mut cleaned, true) {
                         tracefs::remove_stale();
@@ -136,6 +134,7 @@ impl Worker {
                     if failed.is_none() {
                         failed = self.drain().err();
                     }
+                    next = Instant::now() + self.backend.drain_every();
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }

@@ -21,8 +21,16 @@ use ring::Ring;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How often the buffers are drained: see [`Options::TREE_BUFFER_BYTES`]. A drain without events takes 10 us.
+/// How often the buffers are drained: see [`Options::TREE_BUFFER_BYTES`]. A drain without events takes 10 us, and as much to wake up.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
+
+/// How often at least, in scope system on one processor, while little comes. As fast as one processor can make events (950,000 a second
+/// of 64 bytes) they fill [`Options::SYSTEM_BUFFER_BYTES`] in 138 ms; so many processors do in so much less.
+const DRAIN_SELDOM: Duration = Duration::from_millis(100);
+
+/// Where less than this share of every buffer is used, it is drained half as often; where more than the other, as often as can be.
+const LITTLE: f64 = 1.0 / 64.0;
+const MUCH: f64 = 1.0 / 16.0;
 
 /// The back-end, attached and running; without `filter` it sends also what it sent already.
 pub(crate) fn start(options: &Options, filter: bool) -> Result<Box<dyn Backend>, RecordError> {
@@ -70,6 +78,9 @@ struct Bpf {
     no_activity: Option<String>,
     /// Since when nothing more is seen, once that is so: what was under way then is still to be told.
     stopped_ns: Option<u64>,
+    /// How long until the next drain, and at most.
+    pause: Duration,
+    longest_pause: Duration,
 }
 
 impl Bpf {
@@ -132,6 +143,8 @@ impl Bpf {
             sees_waits: kernel.has_tracepoint(load::SWITCH),
             no_activity: None,
             stopped_ns: None,
+            pause: DRAIN_EVERY,
+            longest_pause: longest_pause(options.scope, activity),
         };
         if options.scope == Scope::System {
             for pid in options.exclude_pids.iter().copied().chain([std::process::id()]) {
@@ -175,7 +188,7 @@ impl Backend for Bpf {
     }
 
     fn drain_every(&self) -> Duration {
-        DRAIN_EVERY
+        self.pause
     }
 
     fn add_root(&mut self, pid: u32) -> Result<u32, RecordError> {
@@ -196,6 +209,8 @@ impl Backend for Bpf {
         let lookups = self.lookups.written();
         let activity = self.activity.as_ref().map(Ring::written);
         let end = self.ring.written();
+        let used = self.ring.used(end).max(self.lookups.used(lookups));
+        self.pause = next_pause(self.pause, used, self.longest_pause);
         self.ring.drain(end, &mut take);
         self.lookups.drain(lookups, &mut take);
         if let (Some(ring), Some(end)) = (&mut self.activity, activity) {
@@ -227,6 +242,27 @@ impl Backend for Bpf {
 
     fn missed(&mut self) -> Result<Missed, RecordError> {
         missed(&self.object, self.activity.is_some())
+    }
+}
+
+/// How long until the next drain, after one that found so large a share of a buffer used `before` after the last.
+fn next_pause(before: Duration, used: f64, longest: Duration) -> Duration {
+    if used > MUCH {
+        DRAIN_EVERY
+    } else if used < LITTLE {
+        (before * 2).min(longest)
+    } else {
+        before
+    }
+}
+
+/// How long until a drain at most. A command is over soon, and its buffer is small; a chart has samples that are taken between drains.
+fn longest_pause(scope: Scope, activity: bool) -> Duration {
+    let processors = std::thread::available_parallelism()
+        .map_or(u32::MAX, |number| u32::try_from(number.get()).unwrap_or(u32::MAX));
+    match scope {
+        Scope::System if !activity => (DRAIN_SELDOM / processors).max(DRAIN_EVERY),
+        Scope::System | Scope::Tree => DRAIN_EVERY,
     }
 }
 
@@ -304,6 +340,23 @@ mod tests {
         let capability = missing::capability().map(|(name, _)| name.to_owned());
         let kernel = running_kernel().err().map(|e| e.to_string());
         root.into_iter().chain(capability).chain(kernel).collect()
+    }
+
+    #[test]
+    fn where_little_comes_it_is_drained_less_often_and_at_once_again_where_much_does() {
+        let longest = Duration::from_millis(50);
+        let mut pause = DRAIN_EVERY;
+        let mut after = |used| {
+            pause = next_pause(pause, used, longest);
+            pause.as_millis()
+        };
+        let quiet = [after(0.0), after(0.0), after(0.001), after(0.0)];
+        assert_eq!(quiet, [20, 40, 50, 50]);
+        assert_eq!(after(0.03), 50, "neither little nor much");
+        assert_eq!([after(0.1), after(0.03), after(0.0)], [10, 10, 20]);
+        assert_eq!(longest_pause(Scope::Tree, false), DRAIN_EVERY);
+        assert_eq!(longest_pause(Scope::System, true), DRAIN_EVERY);
+        assert!((DRAIN_EVERY..=DRAIN_SELDOM).contains(&longest_pause(Scope::System, false)));
     }
 
     fn read_half(path: &std::path::Path) {

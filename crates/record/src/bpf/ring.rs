@@ -44,6 +44,11 @@ impl Ring {
         self.producer.word(0).load(Ordering::Acquire)
     }
 
+    /// The share of it that waits to be drained, with the programs having written up to `end`.
+    pub(super) fn used(&self, end: u64) -> f64 {
+        end.saturating_sub(self.consumer.word(0).load(Ordering::Relaxed)) as f64 / self.size as f64
+    }
+
     /// Lends every finished record before `end`, which was [`written`](Ring::written), to `take`, in the order in which
     /// their writing began, and frees it. Ends before a record that is still being written, and returns whether there was none.
     pub(super) fn drain(&mut self, end: u64, mut take: impl FnMut(&[u8])) -> bool {
