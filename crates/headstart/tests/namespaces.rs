@@ -172,3 +172,31 @@ fn audit_01_a_container_that_may_not_record_runs_the_command_and_says_why() {
         );
     }
 }
+
+#[test]
+fn in_a_user_namespace_doctor_says_that_the_container_needs_root_and_none() {
+    if !is_root() {
+        return;
+    }
+    let case = Case::new();
+    for (words, users) in [
+        (
+            "env container=systemd-nspawn unshare --user --map-root-user",
+            true,
+        ),
+        (
+            "env container=systemd-nspawn setpriv --bounding-set -sys_admin,-bpf,-perfmon",
+            false,
+        ),
+    ] {
+        let said = contained(&case, words, &["doctor"]);
+        assert_eq!(said.code(), 0, "{}", said.err);
+        let words: Vec<&str> = said.out.split_whitespace().collect();
+        let text = words.join(" ");
+        assert!(
+            text.contains("to record here systemd-nspawn --capability=CAP_BPF"),
+            "{text}"
+        );
+        assert_eq!(text.contains("--private-users=no …, by root"), users, "{text}");
+    }
+}

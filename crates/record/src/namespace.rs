@@ -33,16 +33,6 @@ pub(crate) fn is_initial() -> Result<bool, RecordError> {
     Ok(own.ino() == INITIAL)
 }
 
-/// Whether this process is in a user namespace of its own, whose root has no rights over the kernel.
-pub(crate) fn is_user_namespace() -> bool {
-    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !covers_all(&map))
-}
-
-/// Whether a map of user numbers is that of the initial user namespace: all 2^32 - 1, as they are.
-fn covers_all(map: &str) -> bool {
-    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,12 +42,5 @@ mod tests {
         assert_eq!(levels("Name:\tx\nNSpid:\t4711\t12\t1\nNSsid:\t1\n"), 3);
         assert_eq!(levels("NSpid:\t4711\n"), 1);
         assert_eq!(levels("Name:\tx\n"), 1);
-    }
-
-    #[test]
-    fn only_a_whole_map_is_the_initial_user_namespace() {
-        assert!(covers_all("         0          0 4294967295\n"));
-        assert!(!covers_all("         0       1000          1\n"));
-        assert!(!covers_all("0 0 65536\n65536 100000 65536\n"));
     }
 }

@@ -10,7 +10,40 @@ pub struct Manager {
     /// Its name, as `container=` in the environment of process 1 has it.
     pub name: &'static str,
     /// The command line that gives what recording needs, without image and command.
-    pub line: &'static str,
+    line: &'static str,
+    /// What has it made without a user namespace.
+    without_users: &'static str,
+}
+
+impl Manager {
+    /// The command line that gives what recording needs, without image and command. In a user namespace no capability is one over the
+    /// kernel: from within one, the line has none made.
+    pub fn line(&self) -> String {
+        self.line_from(is_user_namespace())
+    }
+
+    /// The same for people, and how the host records for the container.
+    pub fn way(&self) -> String {
+        self.way_from(is_user_namespace())
+    }
+
+    fn line_from(&self, has_users: bool) -> String {
+        match has_users {
+            true => format!("{} {}", self.line, self.without_users),
+            false => self.line.into(),
+        }
+    }
+
+    fn way_from(&self, has_users: bool) -> String {
+        let line = self.line_from(has_users);
+        let by_root = match has_users {
+            true => ", by root: in a user namespace, as here, no capability is one over the kernel",
+            false => "",
+        };
+        format!(
+            "{line} …{by_root}; or let the host record for it: headstart run -- and the container's command line"
+        )
+    }
 }
 
 /// BPF programs need CAP_BPF and CAP_PERFMON, and where memory of BPF is still charged by RLIMIT_MEMLOCK (before Linux 5.11)
@@ -20,16 +53,29 @@ pub const MANAGERS: [Manager; 3] = [
     Manager {
         name: "systemd-nspawn",
         line: "systemd-nspawn --capability=CAP_BPF,CAP_PERFMON,CAP_IPC_LOCK --system-call-filter='bpf perf_event_open open_by_handle_at'",
+        without_users: "--private-users=no",
     },
     Manager {
         name: "podman",
         line: "podman run --cap-add=BPF,PERFMON,IPC_LOCK,DAC_READ_SEARCH",
+        without_users: "--userns=host",
     },
     Manager {
         name: "docker",
         line: "docker run --cap-add=BPF --cap-add=PERFMON --cap-add=IPC_LOCK --cap-add=DAC_READ_SEARCH",
+        without_users: "--userns=host",
     },
 ];
+
+/// Whether this process is in a user namespace of its own, whose root has no rights over the kernel.
+pub fn is_user_namespace() -> bool {
+    std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !covers_all(&map))
+}
+
+/// Whether a map of user numbers is that of the initial user namespace: all 2^32 - 1, as they are.
+fn covers_all(map: &str) -> bool {
+    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+}
 
 /// What made the container that this process runs in; `None` outside of containers. One that is none of [`MANAGERS`] is
 /// taken for the last, whose words most understand.
@@ -65,6 +111,24 @@ fn word(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_whole_map_is_the_initial_user_namespace() {
+        assert!(covers_all("         0          0 4294967295\n"));
+        assert!(!covers_all("         0       1000          1\n"));
+        assert!(!covers_all("0 0 65536\n65536 100000 65536\n"));
+    }
+
+    #[test]
+    fn in_a_user_namespace_the_line_does_without_one_and_the_guide_has_it() {
+        let guide = include_str!("../../../docs/guide/README.md");
+        for it in MANAGERS {
+            let (with, without) = (it.line_from(true), it.line_from(false));
+            assert!(with.starts_with(&without) && with.ends_with(it.without_users));
+            assert!(guide.contains(&format!("- `{with}` …")), "{with}");
+            assert!(it.way_from(true).contains("by root") && !it.way_from(false).contains("root"));
+        }
+    }
 
     #[test]
     fn the_manager_is_told_by_what_it_leaves() {

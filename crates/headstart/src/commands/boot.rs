@@ -101,11 +101,8 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             let recorder = || headstart_record::features().chosen.map(|(backend, _)| backend);
             let here = container::manager().filter(|_| place.root.is_none());
             if let Some(it) = here.filter(|_| recorder() != Some(Backend::Bpf)) {
-                sentence += &format!(
-                    "\nIn this container boots cannot be recorded. Start it with\n  {} …\nor let the host record it: headstart \
-                     run -- and the container's command line.",
-                    it.line
-                );
+                let way = it.way();
+                sentence += &format!("\nIn this container boots cannot be recorded. Start it with\n  {way}.");
             }
             place.print(changed, &sentence)
         }

@@ -61,7 +61,7 @@ pub(super) struct Report {
     /// What made the container that this is, if it is one.
     container: Option<&'static str>,
     /// How to start such a container so that headstart records in it, where it cannot.
-    container_line: Option<&'static str>,
+    container_line: Option<String>,
     capabilities: Vec<Check>,
     recording: Vec<Check>,
     replaying: Vec<Check>,
@@ -186,7 +186,7 @@ pub(super) fn look(store: &Store) -> Report {
             .map(|(n, _)| n)
             .collect(),
         container: manager.map(|it| it.name),
-        container_line: manager.filter(|_| !by_bpf).map(|it| it.line),
+        container_line: manager.filter(|_| !by_bpf).map(|it| it.line()),
         capabilities,
         recording,
         replaying,
@@ -222,10 +222,8 @@ fn text(report: &Report) -> String {
         false => report.missing_capabilities.join(", "),
     };
     let container = report.container.map(|name| ("container", name.to_string()));
-    let line = report.container_line.map(|line| {
-        let host = "or let the host record for it: headstart run -- and the container's command line";
-        ("to record here", format!("{line} …, {host}"))
-    });
+    let way = report.container_line.as_ref().and(container::manager());
+    let line = way.map(|it| ("to record here", it.way()));
     let mut out = facts(
         [
             ("kernel", format!("Linux {} on {}", report.kernel, report.machine)),
