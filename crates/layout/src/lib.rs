@@ -6,6 +6,7 @@
 //! other. Elsewhere nothing is moved.
 
 mod apply;
+mod compare;
 mod evict;
 mod kept;
 mod keys;

@@ -2,6 +2,7 @@
 //! and compared with what it was, and its extents are asked for, while the device reads the next batch. Whatever fails, each file is whole, in
 //! its old or its new place.
 
+use crate::compare::{Moved, ask_for_range, read_back, sums};
 use crate::kept::{Kept, Turn};
 use crate::moves::{Move, moves};
 use crate::order::{Item, Order};
@@ -9,16 +10,13 @@ use crate::pace::{Halt, Pace};
 use crate::room::Room;
 use crate::survey::{WAITS, expect, open};
 use anyhow::Result;
-use headstart_model::FilePath;
 use headstart_system::memory::memory;
 use headstart_system::mounts::MountTable;
 use headstart_system::moving::volume::{Donor, Movable, RUNS, Volume};
-use headstart_system::residency::{advise_dontneed, fadvise_willneed};
+use headstart_system::residency::advise_dontneed;
 use rustix::io::Errno;
-use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// So many files, or so many bytes, are moved before they are written and compared.
@@ -31,8 +29,6 @@ const MOST_AHEAD: u64 = 128 << 20;
 const RESCUE: &str = "headstart-layout-rescue";
 /// So often a move is tried again.
 const ATTEMPTS: u32 = 5;
-/// Bytes that are read at once to compare, and asked for at once.
-const READ: u64 = 128 << 10;
 
 /// One file system.
 pub(crate) struct Work<'a, 'b> {
@@ -188,29 +184,13 @@ impl Work<'_, '_> {
         }))
     }
 
-    /// Writes what was moved to the device, reads it back from there, and compares; the bytes that were moved. The donors still have the old
-    /// places; where the contents differ they stay as files, for they have what they were.
+    /// Has what was moved compared with what it was, and counts it; the bytes that were moved.
     fn compare(&mut self, moved: Vec<Moved>) -> Result<u64> {
-        if moved.is_empty() {
-            return Ok(0);
-        }
-        self.volume.sync()?;
-        for one in &moved {
-            let file = one.file.file()?;
-            for part in &one.moves {
-                // What is read next comes from the device, but for pages that a program has mapped.
-                let _ = advise_dontneed(&file, part.start, part.length);
-            }
-        }
-        for one in &moved {
-            let file = one.file.file()?;
-            for part in &one.moves {
-                ask_for_range(&file, part.start, part.length);
-            }
-        }
+        // The donors still have the old places. Whatever keeps it from being known that the new ones have the same, they stay as files.
+        let compared = read_back(self.volume, &moved).map_err(|error| self.rescue(error))?;
         let mut all = 0;
-        for one in moved {
-            match one.compare().map_err(|error| self.rescue(error))? {
+        for (one, compared) in moved.into_iter().zip(compared) {
+            match compared {
                 Ok(bytes) => {
                     all += bytes;
                     let evicts = self.evicts;
@@ -273,14 +253,6 @@ fn batch(items: &[Item]) -> usize {
     fit.count().max(1).min(items.len())
 }
 
-/// Has bytes `[start, start + length)` of a file read.
-fn ask_for_range(file: &File, start: u64, length: u64) {
-    for chunk in 0..length.div_ceil(READ) {
-        let done = chunk * READ;
-        let _ = fadvise_willneed(file, start + done, READ.min(length - done));
-    }
-}
-
 /// One move. The kernel does not move pages whose buffers are in use (EBUSY), as some are that were just read or written, and may
 /// have moved those before them: the rest is written, leaves memory, and is tried again.
 fn attempt(file: &Movable, volume: &Volume, donor: &Donor, one: &Move) -> io::Result<()> {
@@ -310,59 +282,4 @@ fn attempt(file: &Movable, volume: &Volume, donor: &Donor, one: &Move) -> io::Re
             other => return other,
         }
     }
-}
-
-/// A file that was moved.
-struct Moved {
-    path: FilePath,
-    file: Movable,
-    moves: Vec<Move>,
-    /// Whether these are all that were to be made.
-    whole: bool,
-    /// Checksums of the data before, of these moves and those that were not made.
-    before: Vec<[u8; 32]>,
-}
-
-impl Moved {
-    /// The bytes that were moved, or why it counts as one that stayed.
-    fn compare(&self) -> Result<Result<u64, String>> {
-        let after = sums(&self.file, &self.moves)?;
-        let bytes = self.moves.iter().map(|one| one.length).sum();
-        if !self.file.is_unchanged()? {
-            // Its writer goes on where it lies now.
-            return Ok(Ok(bytes));
-        }
-        anyhow::ensure!(
-            after == self.before[..after.len()],
-            "{}: its contents are not what they were: check the file system, and restore the file",
-            self.path
-        );
-        let now = self.file.extents()?;
-        Ok(match self.moves.iter().all(|one| one.done(&now) == one.length) {
-            true => Ok(bytes),
-            false => Err("it does not lie where it was moved to".into()),
-        })
-    }
-}
-
-/// A checksum of the data of each move.
-fn sums(file: &Movable, moves: &[Move]) -> Result<Vec<[u8; 32]>> {
-    let mut buffer = vec![0; READ as usize];
-    let mut sums = Vec::with_capacity(moves.len());
-    let file = file.file()?;
-    for one in moves {
-        let mut sum = Sha256::new();
-        let mut done = 0;
-        while done < one.length {
-            let most = (one.length - done).min(READ) as usize;
-            let read = file.read_at(&mut buffer[..most], one.start + done)?;
-            if read == 0 {
-                break;
-            }
-            sum.update(&buffer[..read]);
-            done += read as u64;
-        }
-        sums.push(sum.finalize().into());
-    }
-    Ok(sums)
 }

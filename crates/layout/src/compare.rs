@@ -1,0 +1,99 @@
+//! Whether files that were moved are what they were.
+
+use crate::moves::Move;
+use anyhow::Result;
+use headstart_model::FilePath;
+use headstart_system::moving::volume::{Movable, Volume};
+use headstart_system::residency::{advise_dontneed, fadvise_willneed};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Bytes that are read at once, and asked for at once.
+const READ: u64 = 128 << 10;
+
+/// A file that was moved.
+pub(crate) struct Moved {
+    pub path: FilePath,
+    pub file: Movable,
+    pub moves: Vec<Move>,
+    /// Whether these are all that were to be made.
+    pub whole: bool,
+    /// Checksums of the data before, of these moves and those that were not made.
+    pub before: Vec<[u8; 32]>,
+}
+
+/// Writes what was moved to the device, reads it back from there, and compares: of each file the bytes that were moved, or why it counts as
+/// one that stayed. After an error none of them is known to be what it was.
+pub(crate) fn read_back(volume: &Volume, moved: &[Moved]) -> Result<Vec<Result<u64, String>>> {
+    if moved.is_empty() {
+        return Ok(Vec::new());
+    }
+    volume.sync()?;
+    for one in moved {
+        let file = one.file.file()?;
+        for part in &one.moves {
+            // What is read next comes from the device, but for pages that a program has mapped.
+            let _ = advise_dontneed(&file, part.start, part.length);
+        }
+    }
+    for one in moved {
+        let file = one.file.file()?;
+        for part in &one.moves {
+            ask_for_range(&file, part.start, part.length);
+        }
+    }
+    moved.iter().map(Moved::compare).collect()
+}
+
+impl Moved {
+    /// The bytes that were moved, or why it counts as one that stayed.
+    fn compare(&self) -> Result<Result<u64, String>> {
+        let after = sums(&self.file, &self.moves)?;
+        let bytes = self.moves.iter().map(|one| one.length).sum();
+        if !self.file.is_unchanged()? {
+            // Its writer goes on where it lies now.
+            return Ok(Ok(bytes));
+        }
+        anyhow::ensure!(
+            after == self.before[..after.len()],
+            "{}: its contents are not what they were: check the file system, and restore the file",
+            self.path
+        );
+        let now = self.file.extents()?;
+        Ok(match self.moves.iter().all(|one| one.done(&now) == one.length) {
+            true => Ok(bytes),
+            false => Err("it does not lie where it was moved to".into()),
+        })
+    }
+}
+
+/// A checksum of the data of each move.
+pub(crate) fn sums(file: &Movable, moves: &[Move]) -> Result<Vec<[u8; 32]>> {
+    let mut buffer = vec![0; READ as usize];
+    let mut sums = Vec::with_capacity(moves.len());
+    let file = file.file()?;
+    for one in moves {
+        let mut sum = Sha256::new();
+        let mut done = 0;
+        while done < one.length {
+            let most = (one.length - done).min(READ) as usize;
+            let read = file.read_at(&mut buffer[..most], one.start + done)?;
+            if read == 0 {
+                break;
+            }
+            sum.update(&buffer[..read]);
+            done += read as u64;
+        }
+        sums.push(sum.finalize().into());
+    }
+    Ok(sums)
+}
+
+/// Has bytes `[start, start + length)` of a file read.
+pub(crate) fn ask_for_range(file: &File, start: u64, length: u64) {
+    for chunk in 0..length.div_ceil(READ) {
+        let done = chunk * READ;
+        let _ = fadvise_willneed(file, start + done, READ.min(length - done));
+    }
+}
