@@ -12,13 +12,16 @@ use std::os::unix::fs::FileExt;
 /// Bytes that are read at once, and asked for at once.
 const READ: u64 = 128 << 10;
 
-/// A file that was moved.
+/// A file that was moved, or a part of it.
 pub(crate) struct Moved {
     pub path: FilePath,
     pub file: Movable,
+    /// What was moved. Of the last it may be no more than its beginning: all of it is to be what it was, wherever it lies.
     pub moves: Vec<Move>,
-    /// Whether these are all that were to be made.
-    pub whole: bool,
+    /// Bytes that were moved.
+    pub bytes: u64,
+    /// Why the rest stays, if some does.
+    pub stays: Option<String>,
     /// Checksums of the data before, of these moves and those that were not made.
     pub before: Vec<[u8; 32]>,
 }
@@ -50,10 +53,9 @@ impl Moved {
     /// The bytes that were moved, or why it counts as one that stayed.
     fn compare(&self) -> Result<Result<u64, String>> {
         let after = sums(&self.file, &self.moves)?;
-        let bytes = self.moves.iter().map(|one| one.length).sum();
         if !self.file.is_unchanged()? {
             // Its writer goes on where it lies now.
-            return Ok(Ok(bytes));
+            return Ok(Ok(self.bytes));
         }
         anyhow::ensure!(
             after == self.before[..after.len()],
@@ -61,8 +63,9 @@ impl Moved {
             self.path
         );
         let now = self.file.extents()?;
-        Ok(match self.moves.iter().all(|one| one.done(&now) == one.length) {
-            true => Ok(bytes),
+        let lie: u64 = self.moves.iter().map(|one| one.done(&now)).sum();
+        Ok(match lie == self.bytes {
+            true => Ok(self.bytes),
             false => Err("it does not lie where it was moved to".into()),
         })
     }

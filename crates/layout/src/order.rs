@@ -55,6 +55,9 @@ impl Item {
 /// Why a file stays that would be moved if more of its file system were free. Those that are moved lie in order the next time, and need no room.
 pub const NO_ROOM: &str = "not all fits into the free room at once: it goes the next time";
 
+/// Why a file stays that has nothing to be moved.
+pub(crate) const NO_DATA: &str = "no data of its own on the device";
+
 /// What is moved on one file system.
 #[derive(Clone, Debug, Serialize)]
 pub struct Order {
@@ -224,7 +227,7 @@ fn item(entry: &Entry, threshold: f32, facts: &FileFacts, page: u64) -> Result<I
         return Err("changed since it was learned");
     }
     if facts.extents.is_empty() {
-        return Err("no data of its own on the device");
+        return Err(NO_DATA);
     }
     let needed: PageSet = entry
         .pages(threshold)

@@ -5,7 +5,7 @@
 use crate::compare::{Moved, ask_for_range, read_back, sums};
 use crate::kept::{Kept, Turn};
 use crate::moves::{Move, moves};
-use crate::order::{Item, Order};
+use crate::order::{Item, NO_DATA, Order};
 use crate::pace::{Halt, Pace};
 use crate::room::Room;
 use crate::survey::{WAITS, expect, open};
@@ -27,6 +27,8 @@ const BATCH_BYTES: u64 = 32 << 20;
 const MOST_AHEAD: u64 = 128 << 20;
 /// What the room is called that has the old contents of files which are not what they were.
 const RESCUE: &str = "headstart-layout-rescue";
+/// So many such files there may be: others can make room scarce by what they do to the device, and not fill it.
+const MOST_RESCUES: u32 = 100;
 /// So often a move is tried again.
 const ATTEMPTS: u32 = 5;
 
@@ -142,7 +144,7 @@ impl Work<'_, '_> {
                 Err(error) => halted = Some(Halt::Failed(error)),
             }
         }
-        if moved.last().is_some_and(|last: &Moved| !last.whole) {
+        if moved.last().is_some_and(|last: &Moved| last.stays.is_some()) {
             // Its rest may not have been moved because it ends here.
             halted = halted.or_else(|| self.pace.halt());
         }
@@ -160,26 +162,38 @@ impl Work<'_, '_> {
     fn file(&self, item: &Item, file: Movable, moves: &[Move]) -> Result<Result<Moved, String>> {
         file.write_back()?;
         let before = sums(&file, moves)?;
-        let mut done = Vec::new();
+        let (mut done, mut bytes, mut stays) = (Vec::new(), 0, None);
         for one in moves {
             if !done.is_empty() && self.pace.halt().is_some() {
-                // What was moved of it is compared.
+                stays = Some("the work was stopped".to_owned());
                 break;
             }
-            match attempt(&file, self.volume, &self.room.donors[one.donor], one) {
-                Ok(()) => done.push(*one),
-                // Somebody writes it, maps it, or the kernel knows a reason of its own: the file is whole.
-                Err(error) if done.is_empty() => {
-                    return Ok(Err(format!("the kernel does not move it: {error}")));
+            let moved = match attempt(&file, self.volume, &self.room.donors[one.donor], one) {
+                Ok(()) => one.length,
+                // Somebody writes it, maps it, or the kernel knows a reason of its own. It may have moved a part before that; where that cannot
+                // be told it counts as moved.
+                Err(error) => {
+                    stays = Some(format!("the kernel does not move it: {error}"));
+                    file.extents().map_or(one.length, |now| one.done(&now))
                 }
-                Err(_) => break,
+            };
+            if moved > 0 {
+                done.push(*one);
+                bytes += moved;
             }
+            if stays.is_some() {
+                break;
+            }
+        }
+        if done.is_empty() {
+            return Ok(Err(stays.unwrap_or_else(|| NO_DATA.to_owned())));
         }
         Ok(Ok(Moved {
             path: item.facts.path.clone(),
-            whole: done.len() == moves.len() && !moves.is_empty(),
             file,
             moves: done,
+            bytes,
+            stays,
             before,
         }))
     }
@@ -187,7 +201,7 @@ impl Work<'_, '_> {
     /// Has what was moved compared with what it was, and counts it; the bytes that were moved.
     fn compare(&mut self, moved: Vec<Moved>) -> Result<u64> {
         // The donors still have the old places. Whatever keeps it from being known that the new ones have the same, they stay as files.
-        let compared = read_back(self.volume, &moved).map_err(|error| self.rescue(error))?;
+        let compared = read_back(self.volume, &moved).map_err(|error| self.rescue(error, &moved))?;
         let mut all = 0;
         for (one, compared) in moved.into_iter().zip(compared) {
             match compared {
@@ -195,16 +209,14 @@ impl Work<'_, '_> {
                     all += bytes;
                     let evicts = self.evicts;
                     self.note(|kept| match evicts {
-                        true => kept.evicted += u64::from(one.whole),
+                        true => kept.evicted += u64::from(one.stays.is_none()),
                         false => {
-                            kept.files += u64::from(one.whole);
+                            kept.files += u64::from(one.stays.is_none());
                             kept.bytes += bytes;
                         }
                     });
-                    if !one.whole {
-                        self.leave(
-                            "a part of it stays: the kernel does not move it, or the work was stopped".into(),
-                        );
+                    if let Some(why) = one.stays {
+                        self.leave(format!("a part of it stays: {why}"));
                     }
                 }
                 Err(why) => self.leave(why),
@@ -216,20 +228,39 @@ impl Work<'_, '_> {
         Ok(all)
     }
 
-    /// Keeps the room as files; adds to the error where.
-    fn rescue(&self, error: anyhow::Error) -> anyhow::Error {
-        for (number, donor) in self.room.donors.iter().enumerate() {
-            let name = match number {
-                0 => RESCUE.to_owned(),
-                _ => format!("{RESCUE}-{number}"),
-            };
-            if let Err(failed) = donor.keep(self.volume, &name) {
-                return error.context(format!("{name} cannot be kept: {failed}"));
+    /// Keeps the room as files that tell what these were, under names that are free; adds to the error which.
+    fn rescue(&self, error: anyhow::Error, moved: &[Moved]) -> anyhow::Error {
+        let mut names = (1..=MOST_RESCUES).map(|number| match number {
+            1 => RESCUE.to_owned(),
+            _ => format!("{RESCUE}-{number}"),
+        });
+        let (mut kept, mut failed) = (Vec::new(), Vec::new());
+        for donor in &self.room.donors {
+            match keep(donor, self.volume, &mut names) {
+                Ok(name) => kept.push(name),
+                Err(error) => failed.push(format!("some of it cannot be kept: {error}")),
             }
         }
-        error.context(format!(
-            "what was moved is also in {RESCUE} at the root of its file system"
-        ))
+        for one in moved {
+            let mut left = one.bytes;
+            for part in &one.moves {
+                let length = part.length.min(left);
+                left -= length;
+                if let Err(error) = self.room.donors[part.donor].recover(self.volume, part.to, length) {
+                    failed.push(format!("what {} was cannot be read from it: {error}", one.path));
+                }
+            }
+        }
+        // Where the device takes some of it and not the rest, that is told by the error.
+        let _ = self.volume.sync();
+        failed.insert(
+            0,
+            format!(
+                "what was moved is also in {} at the root of its file system",
+                kept.join(", ")
+            ),
+        );
+        error.context(failed.join("; "))
     }
 
     fn note(&mut self, change: impl FnOnce(&mut Kept)) {
@@ -241,6 +272,17 @@ impl Work<'_, '_> {
     fn leave(&mut self, why: String) {
         self.note(|kept| *kept.left.entry(why).or_default() += 1);
     }
+}
+
+/// Keeps a donor under the first of these names that is free.
+fn keep(donor: &Donor, volume: &Volume, names: &mut impl Iterator<Item = String>) -> io::Result<String> {
+    for name in names {
+        match donor.keep(volume, &name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            kept => return kept.map(|()| name),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// How many of these are one batch.

@@ -1,14 +1,17 @@
 //! ext4: extents are exchanged by the kernel, which copies the data.
 
 use super::mover::Mover;
+use crate::direct::{Aligned, Direct};
 use crate::ext4::Superblock;
+use crate::extents::Mapper;
 use crate::mounts::Mount;
 use crate::sys;
 use rustix::fs::IFlags;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 /// `EXT4_FEATURE_COMPAT_FAST_COMMIT`.
 const FAST_COMMIT: u32 = 0x400;
@@ -45,9 +48,13 @@ const EXTENTS_FEATURE: u32 = 0x40;
 /// `EXT4_EXTENTS_FL`: a file of an ext3 that became an ext4 may be without.
 const EXTENTS: u32 = 0x8_0000;
 
+/// Bytes that are recovered at once.
+const RECOVER: u64 = 1 << 20;
+
 /// Moves by `EXT4_IOC_MOVE_EXT`.
 pub(super) struct Ext4 {
     block: u64,
+    node: PathBuf,
 }
 
 impl Ext4 {
@@ -81,6 +88,7 @@ impl Ext4 {
         }
         Ok(Ext4 {
             block: superblock.block_size,
+            node: node.to_owned(),
         })
     }
 }
@@ -110,6 +118,31 @@ impl Mover for Ext4 {
         let moved = sys::ext4_move_extent(file.as_fd(), start / self.block, donor, to / self.block, blocks)?;
         if moved != blocks {
             return Err(io::Error::other(format!("{moved} of {blocks} blocks were moved")));
+        }
+        Ok(())
+    }
+
+    /// What the donor is given counts as never written: it reads as zeros. So the blocks are read from the device and written again where they
+    /// are, which a device takes that has no room for others.
+    fn recover(&self, donor: &File, start: u64, length: u64) -> io::Result<()> {
+        let device = Direct::open(&self.node)?;
+        let end = start + length;
+        for extent in Mapper::new().allocated(donor.as_fd())? {
+            let mut from = start.max(extent.logical);
+            let to = end.min(extent.logical + extent.length);
+            while from < to {
+                let part = (to - from).min(RECOVER);
+                let mut buffer = Aligned::new(part as usize);
+                let at = extent.physical + (from - extent.logical);
+                // The kernel tells the next reader what it could not write to the device, once, and reads nothing for it.
+                let read = device.read(at, &mut buffer);
+                let read = read.or_else(|_| device.read(at, &mut buffer))?;
+                if (read as u64) < part {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                donor.write_all_at(buffer.bytes(), from)?;
+                from += part;
+            }
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ pub trait Mover {
     fn stays(&self, file: &File) -> io::Result<Option<&'static str>>;
 
     /// Brings the data at `[start, start + length)` of `file` to where the donor has `[to, to + length)`, and gives the donor
-    /// the old place with the old contents. On either side it is one extent. All is moved, or it is an error; after an error
+    /// the old place; that it tells the old contents takes [`Mover::recover`]. On either side it is one extent. All is moved, or it is an error; after an error
     /// each block is in its old or its new place, whole. `file` is open for reading and writing, as is the donor, which has room there that
     /// was allocated and never written.
     fn move_extent(
@@ -36,6 +36,11 @@ pub trait Mover {
         to: u64,
         length: u64,
     ) -> io::Result<()>;
+
+    /// Has the donor tell the old contents that it was given at `[start, start + length)`, where it does not by itself.
+    fn recover(&self, _donor: &File, _start: u64, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A pinned file, opened.

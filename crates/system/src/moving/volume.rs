@@ -170,7 +170,15 @@ impl Donor {
         let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let flags = rustix::fs::AtFlags::SYMLINK_FOLLOW;
         rustix::fs::linkat(rustix::fs::CWD, own, &volume.root, name, flags)?;
-        Ok(rustix::fs::fsync(&self.file)?)
+        // Where the device takes nothing any more, it stays as long as the file system is mounted.
+        let _ = rustix::fs::fsync(&self.file);
+        Ok(())
+    }
+
+    /// Has it tell the old contents of what was moved to `[start, start + length)` of it.
+    pub fn recover(&self, volume: &Volume, start: u64, length: u64) -> io::Result<()> {
+        let file = File::from(self.file.try_clone()?);
+        volume.mover.recover(&file, start, length)
     }
 
     /// Where it is, by offset in the donor.

@@ -1,0 +1,133 @@
+//! What cannot be written where it was moved to is kept. Needs root and loop devices.
+
+#![allow(clippy::unwrap_used)]
+
+use headstart_layout::{Bounds, State, apply, plan};
+use headstart_model::machine::DeviceClass;
+use headstart_model::profile::Policy;
+use headstart_model::{Key, Profile};
+use headstart_session::machine::{Costs, Measure, snapshot};
+use headstart_store::Store;
+use headstart_system::residency::advise_dontneed;
+use headstart_system::testing::{self, Mounted, Scratch, can_mount, run};
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FILES: u64 = 20;
+const PAGE: u64 = 4096;
+
+fn contents(number: u64) -> Vec<u8> {
+    let words = (0..25 * PAGE / 8).map(|word| (number << 32 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+fn path(at: &Path, number: u64) -> PathBuf {
+    at.join(format!("{number:03}"))
+}
+
+/// An ext4 on a pool that has less room than it: what was never written cannot be written once the pool is full.
+struct Overcommitted {
+    disk: Mounted,
+    pool: Mounted,
+    _scratch: Scratch,
+}
+
+impl Overcommitted {
+    fn new() -> Overcommitted {
+        let scratch = Scratch::new().unwrap();
+        let pool = Mounted::new(
+            &["-t", "tmpfs", "-o", "size=64M", "none"],
+            &scratch.path().join("pool"),
+        )
+        .unwrap();
+        let image = pool.path().join("image");
+        File::create(&image).unwrap().set_len(120 << 20).unwrap();
+        // One group of blocks and no journal: all its metadata is written before the pool is full.
+        run(Command::new("mkfs.ext4")
+            .args([
+                "-q",
+                "-F",
+                "-b",
+                "4096",
+                "-O",
+                "^has_journal",
+                "-E",
+                "lazy_itable_init=1",
+            ])
+            .arg(&image))
+        .unwrap();
+        let options = ["-t", "ext4", "-o", "loop,noinit_itable", image.to_str().unwrap()];
+        let disk = Mounted::new(&options, &scratch.path().join("mnt")).unwrap();
+        Overcommitted {
+            disk,
+            pool,
+            _scratch: scratch,
+        }
+    }
+
+    /// Fills the pool to its last byte.
+    fn fill(&self) {
+        rustix::fs::sync();
+        let mut filler = File::create(self.pool.path().join("filler")).unwrap();
+        while filler.write_all(&[7; PAGE as usize]).is_ok() {}
+    }
+}
+
+#[test]
+fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Overcommitted::new();
+    let at = disk.disk.path();
+    for number in 0..FILES {
+        fs::write(path(at, number), contents(number)).unwrap();
+        fs::write(at.join(format!("gap{number}")), contents(number)).unwrap();
+    }
+    fs::write(at.join("headstart-layout-rescue"), "of an earlier time").unwrap();
+    disk.fill();
+    let entry = |number| testing::whole(&path(at, number), 1000 - number).unwrap();
+    let profile = Profile {
+        entries: (0..FILES).map(entry).collect(),
+        ..Profile::new(Key::new("test").unwrap(), PAGE as u32, Policy::Decay)
+    };
+    let state = tempfile::tempdir_in("/var/tmp").unwrap();
+    let store = Store::new(state.path());
+    let costs = Costs {
+        store: &store,
+        class: Some(DeviceClass::Disk),
+        measure: Measure::Nothing,
+    };
+    let machine = snapshot(&profile, &costs, &mut |line| panic!("{line}")).unwrap();
+    let orders = plan(&[profile], &machine);
+    let force = Bounds {
+        force: true,
+        ..Bounds::default()
+    };
+    let key = store.key(&Key::new("test").unwrap());
+    let all = apply(orders, &machine, &[key], &store, force, &mut |_| {}).unwrap();
+    assert_eq!(all[0].state, State::Failed, "{all:?}");
+    let why = all[0].why.as_ref().unwrap();
+    let name = "headstart-layout-rescue-2";
+    assert!(why.contains(name), "{why}");
+    let first = fs::read_to_string(at.join("headstart-layout-rescue")).unwrap();
+    assert_eq!(first, "of an earlier time");
+    let rescued = fs::read(at.join(name)).unwrap();
+    let rescued: HashSet<&[u8]> = rescued.chunks(PAGE as usize).collect();
+    let mut lost = 0;
+    for number in 0..FILES {
+        let file = File::open(path(at, number)).unwrap();
+        advise_dontneed(&file, 0, 0).unwrap();
+        let found = fs::read(path(at, number)).unwrap();
+        let expected = contents(number);
+        let pages = expected.chunks(PAGE as usize).zip(found.chunks(PAGE as usize));
+        for (page, _) in pages.filter(|(page, found)| page != found) {
+            assert!(rescued.contains(page), "a page of file {number}");
+            lost += 1;
+        }
+    }
+    assert!(lost > 0, "the device took all");
+}
