@@ -9,7 +9,8 @@ use headstart_model::{Key, Profile};
 use headstart_session::machine::{Costs, Measure, snapshot};
 use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::volume::Volume;
+use headstart_system::moving::volume::{Movable, Volume};
+use headstart_system::open::Expect;
 use headstart_system::testing::{self, LoopFs, Spec, can_mount};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -636,4 +637,34 @@ fn room_that_is_kept_is_a_file_for_root_alone() {
     let kept = fs::metadata(disk.at().join("rescue")).unwrap();
     assert_eq!((kept.len(), kept.mode() & 0o777, kept.uid()), (1 << 20, 0o600, 0));
     disk.check();
+}
+
+/// Else who owns a file could have it look as if a move had damaged it.
+#[test]
+fn who_changes_a_file_and_sets_its_time_back_is_found_out_and_a_move_is_not() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new(&[], 768 << 20);
+    let mounts = MountTable::read().unwrap();
+    let volume = Volume::open(&mounts, &disk.at(), &disk.fs.node(), "ext4").unwrap();
+    let path = path(&disk.at(), 3);
+    let file = Movable::open(&volume, &mounts, &path, &Expect::default()).unwrap();
+    let donor = volume.donor(file.stat.size.next_multiple_of(PAGE)).unwrap();
+    for extent in file.extents().unwrap() {
+        file.move_to(&volume, &donor, extent.logical, extent.logical, extent.length)
+            .unwrap();
+    }
+    assert!(file.is_unchanged().unwrap());
+    let owned = File::options().write(true).open(&path).unwrap();
+    let before = owned.metadata().unwrap().modified().unwrap();
+    owned.write_all_at(b"x", 0).unwrap();
+    owned.set_modified(before).unwrap();
+    assert_eq!(owned.metadata().unwrap().modified().unwrap(), before);
+    assert!(!file.is_unchanged().unwrap());
+    // Also right after another change.
+    let file = Movable::open(&volume, &mounts, &path, &Expect::default()).unwrap();
+    owned.write_all_at(b"y", 0).unwrap();
+    owned.set_modified(before).unwrap();
+    assert!(!file.is_unchanged().unwrap());
 }

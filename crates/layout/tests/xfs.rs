@@ -135,11 +135,17 @@ impl Disk {
         (0..FILES).rev().map(place).collect()
     }
 
-    /// Time and mode of all files.
-    fn facts(&self) -> Vec<(i64, i64, u32)> {
+    /// Times and mode of all files.
+    fn facts(&self) -> Vec<([i64; 4], u32)> {
         let facts = |number| {
             let facts = fs::metadata(path(&self.at(), number)).unwrap();
-            (facts.mtime(), facts.mtime_nsec(), facts.mode())
+            let times = [
+                facts.mtime(),
+                facts.mtime_nsec(),
+                facts.ctime(),
+                facts.ctime_nsec(),
+            ];
+            (times, facts.mode())
         };
         (0..FILES).map(facts).collect()
     }

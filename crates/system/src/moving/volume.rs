@@ -13,6 +13,7 @@ use crate::sys;
 use headstart_model::machine::Extent;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -23,6 +24,8 @@ use std::time::Duration;
 
 /// Why a program stays where it is.
 pub const RUNS: &str = "a program that runs";
+/// The kernel's tick lasts no longer.
+const TICK: Duration = Duration::from_millis(10);
 /// Nobody who executes a file waits longer for a move, whatever happens to this process.
 const MOST_WAIT: Duration = Duration::from_secs(10);
 
@@ -193,6 +196,21 @@ impl Donor {
     }
 }
 
+/// When a file or its facts were changed last. Whatever changes them from now on gives it another time: these are as fine as the kernel's tick,
+/// so if that was just now the next one is waited for.
+fn changed(pin: &OwnedFd) -> Result<(i64, i64), String> {
+    let facts = rustix::fs::fstat(pin).map_err(|error| error.to_string())?;
+    let changed = (facts.st_ctime, facts.st_ctime_nsec as i64);
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let since = |(seconds, nanoseconds): (i64, i64)| {
+        Duration::from_secs(seconds.unsigned_abs()) + Duration::from_nanos(nanoseconds.unsigned_abs())
+    };
+    if since((now.tv_sec, now.tv_nsec)).abs_diff(since(changed)) < 2 * TICK {
+        std::thread::sleep(2 * TICK);
+    }
+    Ok(changed)
+}
+
 /// A file whose data can be moved.
 pub struct Movable {
     /// It cannot be read or written by this one.
@@ -201,6 +219,8 @@ pub struct Movable {
     file: Option<File>,
     /// Its facts when it was opened.
     pub stat: Stat,
+    /// When it or its facts were changed last before that, seconds and nanoseconds. Its owner can set its other times, and not this one.
+    changed: (i64, i64),
 }
 
 impl Movable {
@@ -214,6 +234,7 @@ impl Movable {
         let (pin, stat) = open::pin(mounts, path).map_err(|skip| skip.to_string())?;
         // Checks what is there and that it is what is expected, on the descriptor that is opened for writing below.
         open::open_pinned(pin.as_fd(), stat, expect).map_err(|skip| skip.to_string())?;
+        let changed = changed(&pin)?;
         let again = |flags| reopen(pin.as_fd(), flags).map_err(|error| error.to_string());
         let reading = again(OFlags::RDONLY)?;
         if let Some(why) = volume.stays(&reading).map_err(|error| error.to_string())? {
@@ -223,7 +244,12 @@ impl Movable {
             let file = None;
             return match runs(&reading).map_err(|error| error.to_string())? {
                 true => Err(RUNS.to_owned()),
-                false => Ok(Movable { pin, file, stat }),
+                false => Ok(Movable {
+                    pin,
+                    file,
+                    stat,
+                    changed,
+                }),
             };
         }
         drop(reading);
@@ -234,8 +260,12 @@ impl Movable {
             Some(Errno::PERM) => "immutable".to_owned(),
             _ => error.to_string(),
         })?;
-        let file = Some(file);
-        Ok(Movable { pin, file, stat })
+        Ok(Movable {
+            pin,
+            file: Some(file),
+            stat,
+            changed,
+        })
     }
 
     /// The file, to be read.
@@ -262,8 +292,10 @@ impl Movable {
 
     /// Whether its data and size are what they were when it was opened.
     pub fn is_unchanged(&self) -> io::Result<bool> {
-        let now = crate::files::stat(&self.file()?)?;
-        Ok((now.size, now.mtime_ns) == (self.stat.size, self.stat.mtime_ns))
+        let file = self.file()?;
+        let (now, facts) = (crate::files::stat(&file)?, file.metadata()?);
+        let same = (now.size, now.mtime_ns) == (self.stat.size, self.stat.mtime_ns);
+        Ok(same && (facts.ctime(), facts.ctime_nsec()) == self.changed)
     }
 
     /// Moves the data at `[start, start + length)`, which lies in one extent, to the donor's `[to, to + length)`, which does
