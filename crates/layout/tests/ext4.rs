@@ -522,7 +522,7 @@ fn what_there_is_no_room_for_stays_and_the_rest_is_moved() {
     let whole = disk.apply(FORCE);
     assert_eq!((whole.state, whole.files), (State::Complete, FILES), "{whole:?}");
     let found = rustix::fs::statvfs(disk.at()).unwrap();
-    let (free, size) = (found.f_bfree * found.f_frsize, found.f_blocks * found.f_frsize);
+    let (free, size) = (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize);
     // Half of it fits beside the twentieth that stays free.
     let filler = free - size / 20 - whole.planned_bytes / 2;
     fs::write(disk.at().join("filler"), vec![3; filler as usize]).unwrap();
@@ -549,7 +549,7 @@ fn where_the_free_room_is_in_small_pieces_what_fits_into_the_others_is_moved() {
     let whole = disk.apply(FORCE);
     assert_eq!((whole.state, whole.files), (State::Complete, FILES), "{whole:?}");
     let found = rustix::fs::statvfs(disk.at()).unwrap();
-    let (free, size) = (found.f_bfree * found.f_frsize, found.f_blocks * found.f_frsize);
+    let (free, size) = (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize);
     // All would fit beside the twentieth that stays free, were it not that most of what is free is in blocks smaller than a page.
     let filler = fs::File::create(disk.at().join("filler")).unwrap();
     let bytes = (free - whole.planned_bytes / 2) >> 12 << 12;
@@ -564,7 +564,7 @@ fn where_the_free_room_is_in_small_pieces_what_fits_into_the_others_is_moved() {
     }
     rustix::fs::sync();
     let found = rustix::fs::statvfs(disk.at()).unwrap();
-    let most = (found.f_bfree * found.f_frsize) - size / 20;
+    let most = (found.f_bavail * found.f_frsize) - size / 20;
     assert!(most > whole.planned_bytes, "{most} bytes may be taken");
     let kept = disk.apply(FORCE);
     assert_eq!(kept.state, State::Complete, "{kept:?}");
@@ -585,7 +585,7 @@ fn a_full_file_system_is_left_as_it_is() {
     let filler = disk.at().join("filler");
     let free = rustix::fs::statvfs(disk.at()).unwrap();
     // Less than the twentieth that stays free.
-    let bytes = (free.f_bfree * free.f_frsize).saturating_sub(2 << 20);
+    let bytes = (free.f_bavail * free.f_frsize).saturating_sub(2 << 20);
     fs::write(&filler, vec![3; bytes as usize]).unwrap();
     let kept = disk.apply(FORCE);
     assert_eq!(kept.state, State::Declined, "{kept:?}");

@@ -114,10 +114,10 @@ impl Volume {
         self.mover.keeps_size()
     }
 
-    /// Bytes that root may still fill.
+    /// Bytes that ordinary users may still fill: what is kept for root is not taken, or they could write nothing meanwhile.
     pub fn free(&self) -> io::Result<u64> {
         let found = rustix::fs::fstatvfs(&self.root)?;
-        Ok(found.f_bfree.saturating_mul(found.f_frsize))
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
     /// All bytes of it.
