@@ -6,7 +6,7 @@ use headstart_model::profile::{Entry, Version};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use headstart_system::moving::volume::unserved;
 use serde::{Serialize, Serializer};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// A file of up to this many bytes is moved whole, and a larger one of which at least half is needed.
 const WHOLE: u64 = 64 << 10;
@@ -113,25 +113,21 @@ impl Order {
         prediction(&placed.into_iter().collect(), cost)
     }
 
-    /// Leaves what does not fit into `most` bytes. What lies in the most pieces for its size brings the most, and goes first.
+    /// Leaves what does not fit into `most` bytes. What is needed first goes first, so that the next time it lies in order and the rest
+    /// follows; what would not fit by itself is passed over.
     pub(crate) fn fit(&mut self, most: u64) {
-        let worth = |item: &Item| item.lies().len() as f64 / item.bytes().max(1) as f64;
-        let worth: Vec<f64> = self.items.iter().map(worth).collect();
-        let mut by_worth: Vec<usize> = (0..worth.len()).collect();
-        by_worth.sort_by(|a, b| worth[*b].total_cmp(&worth[*a]));
         let mut left = most;
-        by_worth.retain(|number| {
-            let bytes = self.items[*number].bytes();
-            let fits = bytes <= left;
-            left -= if fits { bytes } else { 0 };
-            fits
-        });
-        let fits: HashSet<usize> = by_worth.into_iter().collect();
-        for (number, item) in std::mem::take(&mut self.items).into_iter().enumerate() {
-            match fits.contains(&number) {
-                true => self.items.push(item),
-                false => self.leave(NO_ROOM),
+        for item in std::mem::take(&mut self.items) {
+            let bytes = item.bytes();
+            if bytes <= left {
+                left -= bytes;
+                self.items.push(item);
+                continue;
             }
+            if bytes <= most {
+                left = 0;
+            }
+            self.leave(NO_ROOM);
         }
     }
 

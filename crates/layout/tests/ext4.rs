@@ -541,6 +541,35 @@ fn what_there_is_no_room_for_stays_and_the_rest_is_moved() {
 }
 
 #[test]
+fn what_there_was_no_room_for_is_moved_the_next_times() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(&[], 768 << 20);
+    let found = rustix::fs::statvfs(disk.at()).unwrap();
+    let (free, size) = (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize);
+    let wanted: u64 = (0..FILES)
+        .map(|number| self::size(number).next_multiple_of(PAGE))
+        .sum();
+    let filler = File::create(disk.at().join("filler")).unwrap();
+    let bytes = free - size / 20 - wanted * 3 / 4;
+    rustix::fs::fallocate(&filler, FallocateFlags::empty(), 0, bytes).unwrap();
+    let (mut in_order, mut left) = (0, 0);
+    for time in 0..4 {
+        let kept = disk.apply(if time == 0 { FORCE } else { Bounds::default() });
+        left = kept.left.get(headstart_layout::NO_ROOM).copied().unwrap_or(0);
+        assert!(kept.settled >= in_order && kept.files > 0, "{time}: {kept:?}");
+        assert_eq!(kept.files + kept.settled + left, FILES, "{time}: {kept:?}");
+        in_order = kept.settled + kept.files;
+        if left == 0 {
+            break;
+        }
+    }
+    assert_eq!(left, 0);
+    disk.check();
+}
+
+#[test]
 fn where_the_free_room_is_in_small_pieces_what_fits_into_the_others_is_moved() {
     if !can_mount() {
         return;

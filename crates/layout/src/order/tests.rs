@@ -146,38 +146,26 @@ fn a_file_that_two_need_has_one_place_and_a_changed_one_none() {
 }
 
 #[test]
-fn where_not_all_fits_what_lies_in_the_most_pieces_for_its_size_is_moved() {
+fn where_not_all_fits_what_is_needed_first_is_moved() {
     let size = 8 * PAGE;
-    let whole = |path: &str, used| entry(path, &[(0, 8)], size, used);
-    let pieces = |count: u64, at: u64| -> Vec<(u64, u64, u64)> {
-        let length = size / count;
-        (0..count)
-            .map(|n| (n * length, (at + 2 * n) << 20, length))
-            .collect()
-    };
-    let files = vec![
-        facts("/two", 1, size, &pieces(2, 0)),
-        facts("/one", 2, size, &pieces(1, 100)),
-        facts("/eight", 3, size, &pieces(8, 200)),
-        facts("/four", 4, size, &pieces(4, 300)),
-    ];
-    let entries = vec![
-        whole("/two", 1),
-        whole("/one", 2),
-        whole("/eight", 3),
-        whole("/four", 4),
-    ];
-    let mut order = plan(
-        &[profile("a", entries)],
-        &machine(files, DeviceClass::Disk, "ext4"),
-    )
-    .remove(0);
-    order.fit(2 * size + PAGE);
+    let sizes = [size, 100 * size, size, 2 * size, size];
+    let files = sizes.iter().enumerate().map(|(number, size)| {
+        let at = (number as u64) << 30;
+        facts(&format!("/{number}"), number as u64 + 1, *size, &[(0, at, *size)])
+    });
+    let entries = sizes.iter().enumerate().map(|(number, size)| {
+        let pages = (size / PAGE) as u32;
+        entry(&format!("/{number}"), &[(0, pages)], *size, number as u64)
+    });
+    let machine = machine(files.collect(), DeviceClass::Disk, "ext4");
+    let mut order = plan(&[profile("a", entries.collect())], &machine).remove(0);
+    order.fit(3 * size);
     let paths: Vec<_> = order
         .items
         .iter()
         .map(|item| item.facts.path.to_string())
         .collect();
-    assert_eq!(paths, ["/eight", "/four"], "in the order of their first use");
-    assert_eq!(order.left[NO_ROOM], 2);
+    // The second would not fit alone, and the last would but comes behind one that does not.
+    assert_eq!(paths, ["/0", "/2"]);
+    assert_eq!(order.left[NO_ROOM], 3);
 }
