@@ -222,20 +222,11 @@ fn one(
     turn.keep(all)?;
     // Who moves the files of some keys alone does not know what the others want.
     let (out, mut stays) = match bounds.at_shutdown || !all_keys {
-        true => (
-            Order::of(order.device, Vec::new()),
-            before.unwanted(order).into_iter().cloned().collect(),
-        ),
+        true => (Order::of(order.device, Vec::new()), before.stay(order)),
         false => in_the_way(&before, order, &volume, &mounts, page),
     };
     // Before the first is moved: also what a kill leaves half-way is known then.
-    before
-        .followed(
-            order,
-            &room,
-            before.unwanted(order).into_iter().cloned().collect(),
-        )
-        .keep(store)?;
+    before.followed(order, &room, before.stay(order)).keep(store)?;
     let mut work = Work {
         turn,
         all: &mut *all,
@@ -261,7 +252,7 @@ fn one(
                 (work.room, work.evicts) = (&elsewhere, true);
                 done = work.run();
             }
-            _ => stays.extend(before.unwanted(order).into_iter().cloned()),
+            _ => stays = before.stay(order),
         }
     }
     if done.is_ok() {

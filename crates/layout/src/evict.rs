@@ -19,7 +19,11 @@ pub(crate) fn in_the_way(
     page: u64,
 ) -> (Order, Vec<PlacedFile>) {
     let (mut items, mut stays) = (Vec::new(), Vec::new());
-    for file in placed.unwanted(order) {
+    for (file, wanted) in placed.others(order) {
+        if wanted {
+            stays.push(file.clone());
+            continue;
+        }
         match look(file, placed, order.device, volume, mounts, page) {
             Look::Gone => {}
             Look::Stays => stays.push(file.clone()),

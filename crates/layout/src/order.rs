@@ -6,7 +6,7 @@ use headstart_model::profile::{Entry, Version};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use headstart_system::moving::volume::unserved;
 use serde::{Serialize, Serializer};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A file of up to this many bytes is moved whole, and a larger one of which at least half is needed.
 const WHOLE: u64 = 64 << 10;
@@ -67,6 +67,9 @@ pub struct Order {
     pub items: Vec<Item>,
     /// Those that lie in that order already, and stay.
     pub settled: Vec<Item>,
+    /// Inodes of all files that the starts need, also of those that stay for now: none of them is in the way.
+    #[serde(skip)]
+    pub(crate) wanted: HashSet<u64>,
     /// What reading takes now.
     pub before: Prediction,
     /// What it would take if the room for all lay in one piece.
@@ -84,6 +87,7 @@ impl Order {
             device,
             items,
             settled: Vec::new(),
+            wanted: HashSet::new(),
             before: Prediction::default(),
             after: Prediction::default(),
             left: BTreeMap::new(),
@@ -159,6 +163,7 @@ pub fn plan(profiles: &[Profile], machine: &Machine) -> Vec<Order> {
             let order = orders
                 .entry(device)
                 .or_insert_with(|| Order::of(device, Vec::new()));
+            order.wanted.insert(facts.inode);
             match item(entry, threshold, facts, u64::from(machine.page_size)) {
                 Err(why) => order.leave(why),
                 Ok(new) => match placed.get(&(device, facts.inode)) {

@@ -46,13 +46,20 @@ pub(crate) fn placed(store: &Store, mount_point: &str) -> Placed {
 }
 
 impl Placed {
-    /// The files that this order does not want.
-    pub fn unwanted(&self, order: &Order) -> Vec<&PlacedFile> {
-        let wanted: HashSet<u64> = wanted(order).map(|item| item.facts.inode).collect();
+    /// The files that this order does not place, with whether it is for starts that need them: those stay this time only.
+    pub fn others(&self, order: &Order) -> Vec<(&PlacedFile, bool)> {
+        let now: HashSet<u64> = placed_by(order).map(|item| item.facts.inode).collect();
         self.files
             .iter()
-            .filter(|file| !wanted.contains(&file.inode))
+            .filter(|file| !now.contains(&file.inode))
+            .map(|file| (file, order.wanted.contains(&file.inode)))
             .collect()
+    }
+
+    /// [`Placed::others`], wanted or not.
+    pub fn stay(&self, order: &Order) -> Vec<PlacedFile> {
+        let others = self.others(order).into_iter();
+        others.map(|(file, _)| file.clone()).collect()
     }
 
     /// What of a file with these extents lies in the room of then, by offset in the file.
@@ -86,7 +93,7 @@ impl Placed {
             .collect()
     }
 
-    /// What is placed there now, by an order that was followed: what it wants, and what is left of the rest. Where files stayed in the room of
+    /// What is placed there now, by an order that was followed: what it places, and what is left of the rest. Where files stayed in the room of
     /// then, that still counts.
     pub fn followed(&self, order: &Order, room: &Room, left: Vec<PlacedFile>) -> Placed {
         let stays = !order.settled.is_empty() || !left.is_empty();
@@ -95,7 +102,7 @@ impl Placed {
             .iter()
             .map(|piece| [piece.physical, piece.physical + piece.length]);
         let areas = self.areas.iter().filter(|_| stays).copied().chain(new);
-        let files = wanted(order).map(|item| PlacedFile {
+        let files = placed_by(order).map(|item| PlacedFile {
             path: item.facts.path.clone(),
             inode: item.facts.inode,
             generation: item.facts.generation,
@@ -126,7 +133,7 @@ pub(crate) fn is_in(areas: &PageSet, start: u64, length: u64) -> bool {
         .is_some_and(|range| range.start < start.saturating_add(length))
 }
 
-fn wanted(order: &Order) -> impl Iterator<Item = &Item> {
+fn placed_by(order: &Order) -> impl Iterator<Item = &Item> {
     order.items.iter().chain(&order.settled)
 }
 
@@ -174,10 +181,7 @@ mod tests {
     fn what_is_not_wanted_any_more_is_known_by_its_inode() {
         let state = tempfile::tempdir().unwrap();
         let store = Store::new(state.path());
-        assert_eq!(
-            placed(&store, "/").unwanted(&Order::of(0, vec![])),
-            Vec::<&PlacedFile>::new()
-        );
+        assert_eq!(placed(&store, "/").others(&Order::of(0, vec![])), Vec::new());
         let first = Order::of(0, vec![item(1), item(2), item(3)]);
         let kept = placed(&store, "/").followed(&first, &room(1 << 30), vec![]);
         kept.clone().keep(&store).unwrap();
@@ -185,8 +189,14 @@ mod tests {
         assert_eq!(placed(&store, "/other").files, []);
         let mut second = Order::of(0, vec![item(2)]);
         second.settled.push(item(3));
-        let unwanted = kept.unwanted(&second);
-        assert_eq!(unwanted.iter().map(|file| file.inode).collect::<Vec<_>>(), [1]);
+        let others = |order: &Order| -> Vec<(u64, bool)> {
+            let others = kept.others(order).into_iter();
+            others.map(|(file, wanted)| (file.inode, wanted)).collect()
+        };
+        assert_eq!(others(&second), [(1, false)]);
+        // One that is needed and stays this time.
+        second.wanted.insert(1);
+        assert_eq!(others(&second), [(1, true)]);
         // The room of the first time counts as long as something stays there.
         let followed = kept.followed(&second, &room(1 << 31), vec![]);
         assert_eq!(followed.areas.len(), 2);

@@ -456,6 +456,26 @@ fn what_nobody_needs_any_more_is_moved_out_of_the_way() {
 }
 
 #[test]
+fn what_is_needed_and_stays_this_time_is_not_moved_out_of_the_way() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(&[], 768 << 20);
+    let profile = disk.profile();
+    assert_eq!(disk.apply_for(profile.clone(), FORCE).files, FILES);
+    // Changed since it was learned: in place, so it lies where it was put.
+    let changed = File::options().write(true).open(path(&disk.at(), 3)).unwrap();
+    changed.write_all_at(&contents(3, 8), 0).unwrap();
+    changed.sync_all().unwrap();
+    let before = disk.places();
+    let kept = disk.apply_for(profile, FORCE);
+    assert_eq!((kept.files, kept.evicted), (FILES - 1, 0), "{kept:?}");
+    let place = |places: &[u64]| places[(FILES - 1 - 3) as usize];
+    assert_eq!(place(&disk.places()), place(&before));
+    disk.check();
+}
+
+#[test]
 fn nobody_who_uses_the_files_meanwhile_notices() {
     if !can_mount() {
         return;
