@@ -1,6 +1,7 @@
 //! What is known of the last time that files were moved: kept in the state directory, so that [`status`] can tell also of one
 //! that was killed.
 
+use crate::order::NO_ROOM;
 use crate::predict::Prediction;
 use anyhow::{Context, Result};
 use headstart_store::{Store, read_bounded, write_whole};
@@ -73,7 +74,8 @@ pub struct Kept {
     /// Files that no start wants any more, and that were moved out of the room of an earlier time.
     #[serde(default)]
     pub evicted: u64,
-    /// When data was last moved on this file system, nanoseconds since 1970; 0 if it never was.
+    /// When data was last moved on this file system, nanoseconds since 1970; 0 if it never was, or that time was not whole and nothing was
+    /// moved since.
     #[serde(default)]
     pub moved_unix_ns: u64,
     /// What reading took before.
@@ -115,10 +117,17 @@ impl Turn {
         Ok(Turn { lock, path, others })
     }
 
-    /// When data was last moved on the file system that is mounted there.
+    /// When all was last moved on the file system that is mounted there; 0 if that time did not come to its end, or had no room for all: it is
+    /// gone on with. Programs at a shutdown are a part of another time.
     pub fn moved_unix_ns(&self, mount_point: &str) -> u64 {
-        let there = self.others.iter().filter(|one| one.mount_point == mount_point);
-        there.map(|one| one.moved_unix_ns).max().unwrap_or(0)
+        let is_whole = |one: &Kept| {
+            matches!(one.state, State::Complete | State::Declined) && !one.left.contains_key(NO_ROOM)
+        };
+        let mut there = self.others.iter();
+        there
+            .find(|one| one.mount_point == mount_point && !one.at_shutdown)
+            .filter(|one| is_whole(one))
+            .map_or(0, |one| one.moved_unix_ns)
     }
 
     /// Keeps what is known by now; of other file systems what was known of them.
@@ -158,4 +167,51 @@ fn lock(store: &Store) -> Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
         .with_context(|| format!("cannot open {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_was_not_whole_is_no_reason_to_rest() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path());
+        let kept = |state, left: &[&str]| Kept {
+            keys: vec!["k".into()],
+            mount_point: "/".into(),
+            at_shutdown: false,
+            state,
+            why: None,
+            began_unix_ns: 1,
+            ended_unix_ns: 2,
+            files: 1,
+            bytes: 1,
+            planned_bytes: 1,
+            from: None,
+            to: None,
+            pieces: 1,
+            settled: 0,
+            evicted: 0,
+            moved_unix_ns: 7,
+            before: Prediction::default(),
+            after: Prediction::default(),
+            left: left.iter().map(|why| (why.to_string(), 1)).collect(),
+        };
+        let moved = |one: Kept| {
+            Turn::take(&store).unwrap().keep(&[one]).unwrap();
+            Turn::take(&store).unwrap().moved_unix_ns("/")
+        };
+        assert_eq!(moved(kept(State::Complete, &["immutable"])), 7);
+        assert_eq!(moved(kept(State::Declined, &[])), 7);
+        for state in [State::Underway, State::Stopped, State::Failed] {
+            assert_eq!(moved(kept(state, &[])), 0, "{state:?}");
+        }
+        let at_shutdown = Kept {
+            at_shutdown: true,
+            ..kept(State::Complete, &[])
+        };
+        assert_eq!(moved(at_shutdown), 0, "a part of a time that failed");
+        assert_eq!(moved(kept(State::Complete, &[NO_ROOM])), 0);
+    }
 }
