@@ -24,7 +24,7 @@ use headstart_system::open::{Expect, open_checked};
 use headstart_system::priority::{Priority, set_io, set_nice};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// This share of a file system stays free: others write, too.
 const STAYS_FREE: u64 = 20;
@@ -32,6 +32,9 @@ const STAYS_FREE: u64 = 20;
 const NAMED: usize = 20;
 /// Flash wears by what is written: its files are moved no more often than once in this time.
 const FLASH_RESTS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Whether a signal asked to end it.
+pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
+
 /// How it is done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
@@ -41,8 +44,8 @@ pub struct Bounds {
     pub rate: Option<u64>,
     /// What may be executed and was not placed before is moved, and nothing else: nothing runs any more.
     pub at_shutdown: bool,
-    /// The most time that it takes; `None` for as long as it takes.
-    pub time: Option<Duration>,
+    /// When it ends at the latest; `None` for as long as it takes.
+    pub until: Option<Instant>,
 }
 
 /// Does what `orders` say, one file system after the other, and keeps what it came to. SIGINT and SIGTERM end it between two extents;
@@ -55,7 +58,6 @@ pub fn apply(
     bounds: Bounds,
     tell: &mut dyn FnMut(&Kept),
 ) -> Result<Vec<Kept>> {
-    static STOP: AtomicBool = AtomicBool::new(false);
     match ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed)) {
         // It is ours: a process moves files one time after the other.
         Ok(()) | Err(ctrlc::Error::MultipleHandlers) => {}
@@ -72,7 +74,7 @@ pub fn apply(
         let _ = set_nice(19);
         let _ = set_io(Priority::Idle);
     }
-    let mut pace = Pace::new(&STOP, bounds.rate, bounds.time);
+    let mut pace = Pace::new(&STOP, bounds.rate, bounds.until);
     let all_keys = keys.len() >= store.keys()?.len();
     let mut all = Vec::new();
     for mut order in orders {
@@ -158,7 +160,16 @@ fn one(
         true => Which::Programs(&before),
         false => Which::Others,
     };
-    let volume = match survey(order, machine, &mounts, which, bounds.force) {
+    let mut halted = None;
+    let mut ends = || {
+        halted = pace.halt();
+        halted.is_some()
+    };
+    let surveyed = survey(order, machine, &mounts, which, bounds.force, &mut ends);
+    if let Some(halt) = halted {
+        return Err(halt);
+    }
+    let volume = match surveyed {
         Ok(volume) => volume,
         Err(why) => return Ok(Some(why)),
     };
@@ -190,6 +201,9 @@ fn one(
     }
     let page = u64::from(machine.page_size);
     let room = loop {
+        if let Some(halt) = pace.halt() {
+            return Err(halt);
+        }
         let time = |room: &[_]| order.predict(room, &device.cost).time_ns;
         match Room::take(&volume, order.bytes(), most, page, order.after.time_ns, &time) {
             // With blocks smaller than a page much of what is free may be in no whole page.
@@ -258,9 +272,12 @@ fn one(
     if done.is_ok() {
         before.followed(order, &room, stays).keep(store)?;
     }
-    let after = measure(order, device, &mounts)?;
-    if let Some(kept) = all.last_mut() {
-        kept.after = after;
+    // A shutdown does not wait to be told what it brought.
+    if !matches!(done, Err(Halt::NoTime)) {
+        let after = measure(order, device, &mounts)?;
+        if let Some(kept) = all.last_mut() {
+            kept.after = after;
+        }
     }
     done.map(|()| None)
 }

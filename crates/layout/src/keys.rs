@@ -1,9 +1,10 @@
 //! What is done for some keys: their orders, and moving their files.
 
-use crate::apply::{Bounds, apply};
+use crate::apply::{Bounds, STOP, apply};
 use crate::kept::Kept;
 use crate::order::{Order, plan};
 use crate::own;
+use crate::pace::over;
 use crate::survey::{WAITS, Which, survey};
 use crate::waiting::{self, Waiting};
 use anyhow::{Result, bail};
@@ -17,7 +18,7 @@ use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
 use headstart_system::own_program;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A shutdown waits no longer than this for programs to be moved, and the unit's own bound is beyond it.
 const SHUTDOWN_WAITS: Duration = Duration::from_secs(5);
@@ -40,7 +41,7 @@ pub fn orders(
     let mounts = MountTable::read()?;
     for order in &mut orders {
         let before = order.clone();
-        if let Err(why) = survey(order, &machine, &mounts, Which::Others, false) {
+        if let Err(why) = survey(order, &machine, &mounts, Which::Others, false, &mut || false) {
             *order = before;
             order.declined.get_or_insert(why);
         }
@@ -56,6 +57,7 @@ pub fn apply_to(
     tell: &mut dyn FnMut(String),
     progress: &mut dyn FnMut(&Kept),
 ) -> Result<Vec<Kept>> {
+    let began = Instant::now();
     let mut names = names.to_vec();
     let system = waiting::system();
     if !bounds.force && matches!(&*system, "initializing" | "starting") {
@@ -70,7 +72,7 @@ pub fn apply_to(
             );
         }
         if system == "stopping" {
-            bounds.time = Some(SHUTDOWN_WAITS);
+            bounds.until = Some(began + SHUTDOWN_WAITS);
         }
         if names.is_empty() {
             let Some(waiting) = waiting::waiting(store)? else {
@@ -96,6 +98,10 @@ pub fn apply_to(
     }
     if moved.iter().any(|kept| kept.files > 0) {
         for key in &keys {
+            // A plan that is older still names the right files, in the order in which they lay.
+            if over(&STOP, bounds.until).is_some() {
+                break;
+            }
             plan_again(store, key, tell)?;
         }
     }

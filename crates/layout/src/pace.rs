@@ -41,6 +41,15 @@ impl<E: Into<anyhow::Error>> From<E> for Halt {
     }
 }
 
+/// Whether it was asked to end, or its time is over.
+pub(crate) fn over(stop: &AtomicBool, deadline: Option<Instant>) -> Option<Halt> {
+    if stop.load(Ordering::Relaxed) {
+        return Some(Halt::Asked);
+    }
+    let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    is_late.then_some(Halt::NoTime)
+}
+
 /// Keeps to the bounds of one time.
 pub(crate) struct Pace<'a> {
     stop: &'a AtomicBool,
@@ -56,13 +65,13 @@ pub(crate) struct Pace<'a> {
 }
 
 impl<'a> Pace<'a> {
-    /// `rate` is bytes a second; `time` how long it may take.
-    pub fn new(stop: &'a AtomicBool, rate: Option<u64>, time: Option<Duration>) -> Pace<'a> {
+    /// `rate` is bytes a second; `deadline` when it ends at the latest.
+    pub fn new(stop: &'a AtomicBool, rate: Option<u64>, deadline: Option<Instant>) -> Pace<'a> {
         let now = Instant::now();
         Pace {
             stop,
             rate,
-            deadline: time.map(|time| now + time),
+            deadline,
             began: now,
             bytes: 0,
             looked: now,
@@ -73,13 +82,8 @@ impl<'a> Pace<'a> {
 
     /// Why it ends here, if it does.
     pub fn halt(&self) -> Option<Halt> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Some(Halt::Asked);
-        }
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Some(Halt::NoTime);
-        }
-        self.is_short().then_some(Halt::NoMemory)
+        let is_over = || over(self.stop, self.deadline);
+        is_over().or_else(|| self.is_short().then_some(Halt::NoMemory))
     }
 
     /// Whether memory is short, as it was when it was last looked.
@@ -142,7 +146,7 @@ mod tests {
     fn it_ends_when_it_is_asked_to_and_when_its_time_is_over() {
         let stop = AtomicBool::new(false);
         assert!(Pace::new(&stop, None, None).halt().is_none());
-        let over = Pace::new(&stop, None, Some(Duration::ZERO)).halt();
+        let over = Pace::new(&stop, None, Some(Instant::now())).halt();
         assert!(matches!(over, Some(Halt::NoTime)), "{over:?}");
         stop.store(true, Ordering::Relaxed);
         // Also while it keeps to a rate: this one would take it hours.

@@ -35,13 +35,14 @@ pub(crate) fn expect(item: &Item) -> Expect {
 }
 
 /// Leaves of an order what can be moved, with where it lies now; counts the rest by reason. What lies in its order already stays,
-/// unless `all` are to be moved. The order is judged anew. `Err` says why nothing can be moved on that file system.
+/// unless `all` are to be moved. Where it `ends` before all were looked at, the order is not one. The order is judged anew. `Err` says why nothing can be moved on that file system.
 pub(crate) fn survey(
     order: &mut Order,
     machine: &Machine,
     mounts: &MountTable,
     which: Which<'_>,
     all: bool,
+    ends: &mut dyn FnMut() -> bool,
 ) -> Result<Volume, String> {
     let device = machine
         .devices
@@ -55,6 +56,9 @@ pub(crate) fn survey(
     )?;
     let page = u64::from(machine.page_size);
     for mut item in std::mem::take(&mut order.items) {
+        if ends() {
+            break;
+        }
         match look(&item, mounts, &volume) {
             Err(why) => order.leave(why),
             Ok(looked) if !is_for(&looked, which) => {}

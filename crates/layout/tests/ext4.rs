@@ -29,7 +29,7 @@ const FORCE: Bounds = Bounds {
     force: true,
     rate: None,
     at_shutdown: false,
-    time: None,
+    until: None,
 };
 /// As the shutdown does.
 const AT_SHUTDOWN: Bounds = Bounds {
@@ -622,6 +622,27 @@ fn where_the_free_room_is_in_small_pieces_what_fits_into_the_others_is_moved() {
         stay > 0 && kept.files > 0 && kept.files + stay == FILES,
         "{kept:?}"
     );
+    disk.check();
+}
+
+#[test]
+fn when_its_time_is_over_nothing_is_looked_at_or_moved() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(&[], 768 << 20);
+    let before = disk.places();
+    let late = Bounds {
+        until: Some(Instant::now()),
+        ..FORCE
+    };
+    let kept = disk.apply(late);
+    assert_eq!(
+        (kept.state, kept.files, kept.to),
+        (State::Stopped, 0, None),
+        "{kept:?}"
+    );
+    assert_eq!(disk.places(), before);
     disk.check();
 }
 

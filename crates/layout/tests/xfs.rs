@@ -24,7 +24,7 @@ const FORCE: Bounds = Bounds {
     force: true,
     rate: None,
     at_shutdown: false,
-    time: None,
+    until: None,
 };
 
 fn contents(number: u64) -> Vec<u8> {

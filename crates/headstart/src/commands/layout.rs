@@ -75,7 +75,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
                 force,
                 rate,
                 at_shutdown,
-                time: None,
+                until: None,
             },
         ),
     };
