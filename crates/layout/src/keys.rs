@@ -78,7 +78,14 @@ pub fn apply_to(
             let Some(waiting) = waiting::waiting(store)? else {
                 bail!("no program waits to be moved");
             };
+            // A key that is gone meanwhile has nothing to be moved.
+            let all = waiting.keys.is_empty();
             names = waiting.keys;
+            names.retain(|name| known(name, store).is_ok());
+            if names.is_empty() && !all {
+                waiting::done(store, &[])?;
+                bail!("no program waits to be moved");
+            }
             bounds.force |= waiting.force;
         }
         // headstart is to be moved, too, and what runs cannot be.
@@ -94,7 +101,7 @@ pub fn apply_to(
             keys: names,
             force: bounds.force,
         };
-        waiting::remember(store, &waiting, tell)?;
+        waiting::remember(store, waiting, tell)?;
     }
     if moved.iter().any(|kept| kept.files > 0) {
         for key in &keys {

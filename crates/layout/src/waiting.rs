@@ -2,6 +2,7 @@
 //! unit that is started when something waits and does its work when it is stopped.
 
 use crate::kept::{Kept, State};
+use crate::survey::WAITS;
 use anyhow::{Context, Result};
 use headstart_store::{Store, default_root, read_bounded, write_whole};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,9 @@ pub const UNIT: (&str, &str) = (
 /// The most bytes of the file that says whose programs wait.
 const MOST: u64 = 1 << 20;
 
+/// More keys than this are all.
+const MOST_KEYS: usize = 1000;
+
 /// Whose programs wait.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Waiting {
@@ -23,6 +27,25 @@ pub(crate) struct Waiting {
     pub keys: Vec<String>,
     /// They are moved also where it is not worth it, as all else was.
     pub force: bool,
+}
+
+impl Waiting {
+    /// Both.
+    fn and(mut self, other: Waiting) -> Waiting {
+        self.force |= other.force;
+        if self.keys.is_empty() || other.keys.is_empty() {
+            self.keys.clear();
+            return self;
+        }
+        self.keys.extend(other.keys);
+        self.keys.sort_unstable();
+        self.keys.dedup();
+        if self.keys.len() > MOST_KEYS {
+            // As well all.
+            self.keys.clear();
+        }
+        self
+    }
 }
 
 /// Whose programs wait; `None` if nobody's do.
@@ -37,9 +60,14 @@ pub(crate) fn waiting(store: &Store) -> Result<Option<Waiting>> {
     })?))
 }
 
-/// Has the programs of these keys moved at the next shutdown.
-pub(crate) fn remember(store: &Store, waiting: &Waiting, tell: &mut dyn FnMut(String)) -> Result<()> {
-    write_whole(&path(store), &serde_json::to_vec(waiting)?)?;
+/// Has the programs of these keys moved at the next shutdown, too.
+pub(crate) fn remember(store: &Store, new: Waiting, tell: &mut dyn FnMut(String)) -> Result<()> {
+    // What cannot be read is written anew.
+    let waiting = match self::waiting(store) {
+        Ok(Some(earlier)) => earlier.and(new),
+        Ok(None) | Err(_) => new,
+    };
+    write_whole(&path(store), &serde_json::to_vec(&waiting)?)?;
     // The unit knows of one state directory.
     let is_its = default_root().is_ok_and(|root| root == store.root());
     if is_its && Path::new("/run/systemd/system").is_dir() {
@@ -57,9 +85,9 @@ pub(crate) fn remember(store: &Store, waiting: &Waiting, tell: &mut dyn FnMut(St
     Ok(())
 }
 
-/// Nothing waits any more, unless there was not enough time for all.
+/// Nothing waits any more, unless something was left.
 pub(crate) fn done(store: &Store, moved: &[Kept]) -> Result<()> {
-    if moved.iter().any(|kept| kept.state == State::Stopped) {
+    if !moved.iter().all(is_done) {
         return Ok(());
     }
     match std::fs::remove_file(path(store)) {
@@ -68,6 +96,17 @@ pub(crate) fn done(store: &Store, moved: &[Kept]) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether no program waits on this file system any more.
+fn is_done(kept: &Kept) -> bool {
+    let is_over = match kept.state {
+        State::Complete => true,
+        // Before files were looked at: none was found to wait there. Else what was found does.
+        State::Declined => kept.from.is_none(),
+        State::Underway | State::Stopped | State::Interrupted | State::Failed => false,
+    };
+    is_over && !kept.left.contains_key(WAITS)
 }
 
 /// What systemd says of the machine: that it is `starting`, `running`, `stopping`; nothing where there is no systemd.
@@ -83,4 +122,71 @@ pub(crate) fn system() -> String {
 
 fn path(store: &Store) -> PathBuf {
     store.root().join("layout.waiting")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(keys: &[&str], force: bool) -> Waiting {
+        Waiting {
+            keys: keys.iter().map(|key| key.to_string()).collect(),
+            force,
+        }
+    }
+
+    #[test]
+    fn whose_programs_wait_from_an_earlier_time_wait_on() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path());
+        let remember = |new| {
+            remember(&store, new, &mut |line| panic!("{line}")).unwrap();
+            let waiting = waiting(&store).unwrap().unwrap();
+            (waiting.keys.join(" "), waiting.force)
+        };
+        assert_eq!(remember(of(&["b"], true)), ("b".into(), true));
+        assert_eq!(remember(of(&["a", "b"], false)), ("a b".into(), true));
+        let many: Vec<String> = (0..MOST_KEYS).map(|number| number.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(remember(of(&many, false)), (String::new(), true), "all");
+        assert_eq!(remember(of(&["a"], false)), (String::new(), true), "all");
+        std::fs::write(path(&store), "{").unwrap();
+        assert_eq!(
+            remember(of(&["a"], false)),
+            ("a".into(), false),
+            "what was damaged"
+        );
+    }
+
+    #[test]
+    fn they_wait_until_all_of_them_were_moved() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path());
+        let kept = |state, from: Option<[u64; 2]>, left: &str| -> Kept {
+            serde_json::from_value(serde_json::json!({
+                "keys": ["k"], "mount_point": "/", "state": state, "why": null, "began_unix_ns": 1,
+                "ended_unix_ns": 2, "files": 0, "bytes": 0, "planned_bytes": 0, "from": from, "to": null,
+                "before": {"jumps": 0, "time_ns": 0}, "after": {"jumps": 0, "time_ns": 0}, "left": {left: 1},
+            }))
+            .unwrap()
+        };
+        let waits = |moved: &[Kept]| {
+            remember(&store, of(&["k"], false), &mut |line| panic!("{line}")).unwrap();
+            done(&store, moved).unwrap();
+            path(&store).exists()
+        };
+        let whole = || kept(State::Complete, Some([0, 1]), "immutable");
+        assert!(!waits(&[whole(), kept(State::Declined, None, "immutable")]));
+        assert!(waits(&[
+            whole(),
+            kept(State::Declined, Some([0, 1]), "immutable")
+        ]));
+        assert!(waits(&[whole(), kept(State::Complete, Some([0, 1]), WAITS)]));
+        for state in [State::Stopped, State::Failed] {
+            assert!(
+                waits(&[kept(state, Some([0, 1]), "immutable"), whole()]),
+                "{state:?}"
+            );
+        }
+    }
 }
