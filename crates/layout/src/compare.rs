@@ -7,6 +7,7 @@ use headstart_system::moving::volume::{Movable, Volume};
 use headstart_system::residency::{advise_dontneed, fadvise_willneed};
 use sha2::{Digest, Sha256};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 
 /// Bytes that are read at once, and asked for at once.
@@ -69,6 +70,16 @@ impl Moved {
             false => Err("it does not lie where it was moved to".into()),
         })
     }
+}
+
+/// Reads bytes `[start, start + length)` of a file into memory.
+pub(crate) fn read(file: &File, start: u64, length: u64) -> io::Result<()> {
+    let mut buffer = vec![0; READ as usize];
+    ask_for_range(file, start, length);
+    for at in (start..start + length).step_by(READ as usize) {
+        let _ = file.read_at(&mut buffer, at)?;
+    }
+    Ok(())
 }
 
 /// A checksum of the data of each move.

@@ -2,7 +2,7 @@
 //! and compared with what it was, and its extents are asked for, while the device reads the next batch. Whatever fails, each file is whole, in
 //! its old or its new place.
 
-use crate::compare::{Moved, ask_for_range, read_back, sums};
+use crate::compare::{Moved, ask_for_range, read, read_back, sums};
 use crate::kept::{Kept, Turn};
 use crate::moves::{Move, moves};
 use crate::order::{Item, NO_DATA, Order};
@@ -320,6 +320,8 @@ fn attempt(file: &Movable, volume: &Volume, donor: &Donor, one: &Move) -> io::Re
                     physical: rest.physical + moved,
                     ..rest
                 };
+                // Who executes it waits for the move, and is not to wait for the device as well.
+                let _ = read(&file.file()?, rest.start, rest.length);
             }
             other => return other,
         }
