@@ -17,8 +17,8 @@ comes first, then what the keys need, in the order in which they are named and o
 moved once. Of large files only what is needed is moved.
 
 It is done on a mounted file system while files are in use: their contents stay, and a crash leaves each in its old or in its new place. \
-What was moved is read back and compared. It is done only where the cost model says that it is worth it, and on flash, which \
-wears, once in 30 days at most. It is done at idle priority, and waits while others wait for the device or for memory.
+What was moved is read back and compared, pages that a program has mapped in memory. It is done only where the cost model says that it is worth it, and on flash, which \
+wears, once in 30 days at most, unless the last time was cut short. It is done at idle priority, and waits while others wait for the device or for memory.
 
 Who executes a program while it is moved waits for that long. Programs that run are moved at the next shutdown, for a few seconds at most: \
 headstart-layout.service does it, which `apply` starts when there are some. Files with several names, encrypted, immutable, or protected ones, swap files, and \
