@@ -253,13 +253,13 @@ impl Work<'_, '_> {
         }
         // Where the device takes some of it and not the rest, that is told by the error.
         let _ = self.volume.sync();
-        failed.insert(
-            0,
-            format!(
-                "what was moved is also in {} at the root of its file system",
-                kept.join(", ")
-            ),
-        );
+        if !kept.is_empty() {
+            let names = kept.join(", ");
+            failed.insert(
+                0,
+                format!("what was moved is also in {names} at the root of its file system"),
+            );
+        }
         error.context(failed.join("; "))
     }
 
