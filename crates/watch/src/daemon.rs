@@ -22,6 +22,7 @@ mod process;
 mod retain;
 mod running;
 mod state;
+mod users;
 
 use crate::control;
 use crate::service::Service;

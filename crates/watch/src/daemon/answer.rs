@@ -3,9 +3,10 @@
 use super::exact::Exact;
 use super::finish::{Ended, Finisher};
 use super::hold::Guard;
-use super::judge::{Active, IGNORED, Judge, is_ordinary};
+use super::judge::{Active, IGNORED, Judge};
 use super::process::tree_of;
 use super::state::{Asked, State};
+use super::users::is_ordinary;
 use super::{Noticing, Options};
 use anyhow::Result;
 use headstart_model::outcome::Mode;

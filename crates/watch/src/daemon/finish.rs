@@ -1,7 +1,7 @@
 //! The thread that finishes starts: one after the other, after everybody else.
 
-use super::judge::of_all;
 use super::state::State;
+use super::users::of_all;
 use super::{Options, hold, retain};
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};

@@ -11,7 +11,7 @@ mod word;
 
 pub(super) use file::ToAskAbout;
 
-use super::judge::is_enabled;
+use super::users::is_enabled;
 use headstart_model::Key;
 use headstart_session::notes::log;
 use headstart_session::{plan_of, waits_on_one_head};

@@ -6,6 +6,7 @@ use super::hold::Asked as AboutToStart;
 use super::process::{Missed, Process};
 use super::running::Running;
 use super::state::State;
+use super::users::{is_enabled, key_of_user, reader_of};
 use headstart_model::Key;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
@@ -388,49 +389,6 @@ impl Active {
     }
 }
 
-/// The least user id that is a person's, and not the system's (decision 9).
-const ORDINARY_USERS: u32 = 1000;
-
-/// Beyond that, those that belong to the system: of greeters, of services with `DynamicUser=`, and nobody's (systemd, UIDS-GIDS.md).
-const USERS_OF_SERVICES: std::ops::RangeInclusive<u32> = 60578..=65534;
-
-/// Whether a user is a person, and not the system.
-pub(super) fn is_ordinary(uid: u32) -> bool {
-    uid >= ORDINARY_USERS && !USERS_OF_SERVICES.contains(&uid)
-}
-
-/// What stands behind the key of all in that of a user.
-const OF_USER: &str = " of user ";
-
-/// The text of a key without its user.
-pub(super) fn of_all(key: &Key) -> &str {
-    key.as_str()
-        .rsplit_once(OF_USER)
-        .map_or(key.as_str(), |(all, _)| all)
-}
-
-/// Whether nobody has disabled a key, nor the one of all users' starts of the same program.
-pub(super) fn is_enabled(store: &Store, key: &Key) -> bool {
-    let all = Key::new(of_all(key));
-    store.key(key).is_enabled() && all.map_or(true, |key| store.key(&key).is_enabled())
-}
-
-/// The key of a user's starts. What root's starts read is read ahead for root alone, and what a user's read for that user: so nobody
-/// has a file read that is another's. A service of the system's is the same whoever it runs as; but an ordinary user's process may have
-/// got into its control group, as a job of cron's has, and may have process 1 for a parent.
-fn key_of_user(key: Key, uid: u32) -> Option<Key> {
-    if uid == 0 || !key.as_str().starts_with('/') && !is_ordinary(uid) {
-        return Some(key);
-    }
-    Key::new(format!("{key}{OF_USER}{uid}")).ok()
-}
-
-/// Who has to be allowed to read what is read ahead for a start: its user, unless all that its key's starts read is the system's.
-fn reader_of(key: &Key, uid: u32) -> Option<u32> {
-    let is_theirs = || key.as_str().ends_with(&format!("{OF_USER}{uid}"));
-    (uid != 0 && (key.as_str().starts_with('/') || is_theirs())).then_some(uid)
-}
-
 /// Now, nanoseconds of CLOCK_MONOTONIC.
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -444,32 +402,4 @@ fn instant_of(time_ns: u64) -> Instant {
     let ago = Duration::from_nanos(monotonic_ns().saturating_sub(time_ns));
     let now = Instant::now();
     now.checked_sub(ago).unwrap_or(now)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_users_starts_are_that_users_and_read_what_that_user_may() {
-        let of = |text: &str, uid| key_of_user(Key::new(text).unwrap(), uid).unwrap();
-        for (text, uid, key, reader) in [
-            ("/usr/bin/x", 0, "/usr/bin/x", None),
-            ("/usr/bin/x", 1000, "/usr/bin/x of user 1000", Some(1000)),
-            ("/usr/bin/x", 33, "/usr/bin/x of user 33", Some(33)),
-            ("postgresql.service", 110, "postgresql.service", None),
-            // A service with `DynamicUser=`.
-            ("fwupd.service", 61184, "fwupd.service", None),
-            // A job that cron has started, and left behind.
-            ("cron.service", 1000, "cron.service of user 1000", Some(1000)),
-        ] {
-            let found = of(text, uid);
-            assert_eq!((found.as_str(), reader_of(&found, uid)), (key, reader));
-        }
-        // What an administrator has learned for all.
-        let found = Key::new("/usr/bin/x").unwrap();
-        assert_eq!(reader_of(&found, 1000), Some(1000));
-        let operation = crate::key::of_operation(1000, "load").unwrap();
-        assert_eq!(reader_of(&operation, 1000), Some(1000));
-    }
 }
