@@ -112,13 +112,14 @@ impl Answering {
     }
 
     fn ended(&mut self, recorded: Recorded) {
-        let Some(active) = self.judge.active.remove(&recorded.number) else {
+        let Some(mut active) = self.judge.active.remove(&recorded.number) else {
             return;
         };
         match active.operation {
             Some(operation) => self.judge.state.operation_is_over(operation),
             None => self.judge.running.add(&active.key, &recorded.living),
         }
+        let exact = active.exact.take().is_some_and(Exact::end);
         let waited = Duration::from_nanos(recorded.blocked_ns);
         // Whatever has a plan has been worth it.
         if active.mode == Mode::Record && waited < self.judge.least_wait {
@@ -136,7 +137,6 @@ impl Answering {
             EndReason::Exit(status) => Some(status),
             _ => None,
         };
-        let exact = active.exact.is_some_and(Exact::end);
         self.finisher.finish(Ended {
             exact,
             key: active.key,

@@ -280,12 +280,16 @@ impl Judge {
             }
         };
         let key = process.key();
-        let mut program = Some(start.program).filter(|_| process.is_told_apart(key.as_ref()));
-        if start.program == start.executable && !key.as_ref().is_some_and(|key| process.is_plain(key)) {
+        let by_executable = start.program == start.executable;
+        let is_told = match by_executable {
+            true => key.as_ref().is_some_and(|key| process.is_plain(key)),
+            false => process.is_told_apart(key.as_ref()),
+        };
+        if by_executable && !is_told {
             self.standings.push((start.executable, Standing::ByArguments));
-            // What this execution is given to do the kernel has not told.
-            program = None;
         }
+        // Else it is that of others, too.
+        let program = Some(start.program).filter(|_| is_told);
         let Some(key) = key else {
             self.ignore(program, IGNORED);
             return None;

@@ -8,7 +8,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// So much of a command line is looked at, bytes.
@@ -53,9 +52,8 @@ impl Process {
         let uid = user_of(pid).ok_or(Missed::Gone)?;
         let line = read(format!("/proc/{pid}/cmdline"), COMMAND_LINE).ok_or(Missed::Gone)?;
         // The arguments are those of what it executes now.
-        let now = std::fs::metadata(format!("/proc/{pid}/exe")).map_err(|_| Missed::Gone)?;
-        let it = std::fs::metadata(OsStr::from_bytes(executable)).map_err(|_| Missed::Gone)?;
-        if (now.dev(), now.ino()) != (it.dev(), it.ino()) {
+        let now = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| Missed::Gone)?;
+        if !key::are_one(&now, Path::new(OsStr::from_bytes(executable))) {
             return Err(Missed::Another);
         }
         // What a service starts is a program like any other; what process 1 starts in a cgroup is the service.
@@ -104,13 +102,19 @@ impl Process {
         let is_option =
             |argument: &&Vec<u8>| argument.starts_with(b"-") && **argument != b"-c" && **argument != b"-e";
         let known = 2 + usize::from(self.argv.get(1).as_ref().is_some_and(is_option));
+        if self.executable.ends_with(EXECUTOR) {
+            return false;
+        }
+        if self.cgroup.is_none() && self.argv.len() <= known {
+            return true;
+        }
         let by_itself = key::of(&Exec {
             executable: &self.executable,
             argv: &self.argv[..known.min(self.argv.len())],
             cgroup: None,
             cwd: self.cwd.as_deref(),
         });
-        by_itself.as_ref() == key && !self.executable.ends_with(EXECUTOR)
+        by_itself.as_ref() == key
     }
 
     /// Whether the key is the executable's, whatever it is given to do.

@@ -30,11 +30,24 @@ impl Names for Local<'_> {
             true => path.to_owned(),
             false => self.cwd.filter(|cwd| cwd.is_absolute())?.join(path),
         };
-        static WATCHED: OnceLock<Mutex<Watched>> = OnceLock::new();
-        let watched = WATCHED.get_or_init(Mutex::default);
-        let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(resolve(watched.table(), &whole))
+        Some(with_mounts(|mounts| resolve(mounts, &whole)))
     }
+}
+
+/// Whether two paths, of which none has symbolic links, lead to one file; false where that is not on a local file system.
+pub fn are_one(one: &Path, other: &Path) -> bool {
+    let file = |path| {
+        let stat = with_mounts(|mounts| pin(mounts, path)).ok()?.1;
+        Some((stat.major, stat.minor, stat.inode))
+    };
+    one == other || file(one).is_some_and(|it| file(other) == Some(it))
+}
+
+fn with_mounts<T>(ask: impl FnOnce(&MountTable) -> T) -> T {
+    static WATCHED: OnceLock<Mutex<Watched>> = OnceLock::new();
+    let watched = WATCHED.get_or_init(Mutex::default);
+    let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+    ask(watched.table())
 }
 
 /// The mount table, read again when something was mounted: an exec does not wait for it to be read.
