@@ -23,14 +23,14 @@ fn main() -> Result<()> {
         Ok(directory)
     };
     let (pages, completions) = (make("man")?, make("completions")?);
-    let plain = command.clone();
+    let mut completed = without_help(command.clone());
     command.build();
     page(&command, "headstart", &pages)?;
     for sub in command.get_subcommands().filter(|sub| is_told(sub)) {
         page(sub, &format!("headstart-{}", sub.get_name()), &pages)?;
     }
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut plain.clone(), "headstart", &completions)
+        clap_complete::generate_to(shell, &mut completed, "headstart", &completions)
             .with_context(|| completions.display().to_string())?;
     }
     let write =
@@ -45,6 +45,13 @@ fn main() -> Result<()> {
     let (name, text) = headstart_layout::waiting::UNIT;
     write(units.join(name), text.as_bytes())?;
     Ok(())
+}
+
+/// Without the subcommand `help` and all that is below it, which is half of what shells would complete: there is `--help`.
+fn without_help(command: Command) -> Command {
+    command
+        .disable_help_subcommand(true)
+        .mut_subcommands(without_help)
 }
 
 fn page(command: &Command, name: &str, directory: &Path) -> Result<()> {
