@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Device, Kind, MAX_REQUEST, Model, Op, Request, drain};
+use super::{Device, Kind, MAX_REQUEST, Model, Nanos, Op, Request, drain};
 
 /// Costs are those of so large a device, which is as much as an image has, of so many reads, and of this many bytes each.
 const COST_SPAN: u64 = 1 << 30;
@@ -51,27 +51,28 @@ pub fn t_io(extents: &[Extent], model: &Model, size: u64) -> Duration {
         Kind::Parallel(spec) => spec.bandwidth_mb.is_some(),
     };
     let bridges = if bounded { 0..=20 } else { 0..=0 };
-    let time = |bridge: u64| {
-        let mut device = Device::new(model, size);
-        for (id, piece) in cut(&merge(extents, bridge)).into_iter().enumerate() {
-            let Extent { offset, length } = piece;
-            device.submit(
-                0,
-                Request {
-                    id: id as u64,
-                    op: Op::Read,
-                    offset,
-                    length,
-                },
-            );
-        }
-        drain(&mut device).last().map_or(0, |done| done.finished)
-    };
+    let time = |bridge: u64| all_at_once(model, size, &merge(extents, bridge));
     let nanos = bridges
         .map(|power| time(if power == 0 { 0 } else { 1 << power }))
         .min()
         .unwrap_or(0);
     Duration::from_nanos(nanos)
+}
+
+/// How long a device of `size` bytes takes for these, asked for at once in this order.
+fn all_at_once(model: &Model, size: u64, extents: &[Extent]) -> Nanos {
+    let mut device = Device::new(model, size);
+    for (id, Extent { offset, length }) in (0..).zip(cut(extents)) {
+        let op = Op::Read;
+        let request = Request {
+            id,
+            op,
+            offset,
+            length,
+        };
+        device.submit(0, request);
+    }
+    drain(&mut device).last().map_or(0, |done| done.finished)
 }
 
 /// The same bytes laid out as well as can be: one after the other from the beginning of the device.
@@ -93,23 +94,8 @@ pub fn cost(model: &Model) -> String {
             "flash"
         }
     };
-    let seconds = |extents: &[Extent]| {
-        let mut device = Device::new(&model, COST_SPAN);
-        for (id, Extent { offset, length }) in (0..).zip(cut(extents)) {
-            let op = Op::Read;
-            device.submit(
-                0,
-                Request {
-                    id,
-                    op,
-                    offset,
-                    length,
-                },
-            );
-        }
-        let last = drain(&mut device).last().map_or(0, |done| done.finished);
-        Duration::from_nanos(last).as_secs_f64()
-    };
+    let seconds =
+        |extents: &[Extent]| Duration::from_nanos(all_at_once(&model, COST_SPAN, extents)).as_secs_f64();
     let whole = [Extent {
         offset: 0,
         length: COST_SPAN / 4,
