@@ -5,7 +5,7 @@
 
 use crate::evict::in_the_way;
 use crate::kept::{Kept, State, Turn};
-use crate::order::{Order, judge};
+use crate::order::{NO_ROOM, Order, judge};
 use crate::pace::{Halt, Pace};
 use crate::placed::{is_in, placed};
 use crate::predict::{Prediction, prediction, unless_worthwhile};
@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 
 /// This share of a file system stays free: others write, too.
 const STAYS_FREE: u64 = 20;
+/// Where not all fits, the rest goes in so many turns at most, into the room that the turn before it has left.
+const TURNS: u32 = 8;
 /// So many keys are named in what is kept.
 const NAMED: usize = 20;
 /// Flash wears by what is written: its files are moved no more often than once in this time.
@@ -77,7 +79,7 @@ pub fn apply(
     let mut pace = Pace::new(&STOP, bounds.rate, bounds.until);
     let all_keys = keys.len() >= store.keys()?.len();
     let mut all = Vec::new();
-    for mut order in orders {
+    for order in orders {
         let Some(device) = machine.devices.get(order.device as usize) else {
             continue;
         };
@@ -103,9 +105,15 @@ pub fn apply(
             left: order.left.clone(),
             mount_point,
         });
-        let ended = one(
-            &mut order, machine, device, store, all_keys, &turn, &mut all, bounds, &mut pace, tell,
-        );
+        let task = Task {
+            machine,
+            device,
+            store,
+            turn: &turn,
+            all_keys,
+            bounds,
+        };
+        let ended = one(&order, task, &mut all, &mut pace, tell);
         let (state, why) = match ended {
             Ok(None) => (State::Complete, None),
             Ok(Some(why)) => (State::Declined, Some(why)),
@@ -126,20 +134,64 @@ pub fn apply(
     Ok(all)
 }
 
-/// One file system; `Some`: why nothing was moved.
-#[allow(clippy::too_many_arguments)]
-fn one(
-    order: &mut Order,
-    machine: &Machine,
-    device: &Device,
-    store: &Store,
+/// What stays the same while the files of one file system move.
+#[derive(Clone, Copy)]
+struct Task<'a> {
+    machine: &'a Machine,
+    device: &'a Device,
+    store: &'a Store,
+    turn: &'a Turn,
+    /// Whether it is for all keys.
     all_keys: bool,
-    turn: &Turn,
-    all: &mut [Kept],
     bounds: Bounds,
+}
+
+/// One file system; `Some`: why nothing was moved.
+fn one(
+    order: &Order,
+    mut task: Task<'_>,
+    all: &mut [Kept],
     pace: &mut Pace<'_>,
     tell: &mut dyn FnMut(&Kept),
 ) -> Result<Option<String>, Halt> {
+    for times in 0..TURNS {
+        let earlier = all.last().map(|kept| kept.after).filter(|_| times > 0);
+        let ended = once(order.clone(), times, task, all, pace, tell)?;
+        let Some(kept) = all.last() else { break };
+        match ended {
+            Some(why) if times == 0 => return Ok(Some(why)),
+            // What is left is not worth it.
+            Some(_) => break,
+            None => {}
+        }
+        let before = earlier.unwrap_or(kept.before);
+        if !kept.left.contains_key(NO_ROOM) || unless_worthwhile(&before, &kept.after).is_some() {
+            break;
+        }
+        // What was moved is not moved anew.
+        task.bounds.force = false;
+    }
+    Ok(None)
+}
+
+/// As much of it as fits at once, after so many times; `Some`: why nothing was moved.
+fn once(
+    mut order: Order,
+    times: u32,
+    task: Task<'_>,
+    all: &mut [Kept],
+    pace: &mut Pace<'_>,
+    tell: &mut dyn FnMut(&Kept),
+) -> Result<Option<String>, Halt> {
+    let Task {
+        machine,
+        device,
+        store,
+        turn,
+        all_keys,
+        bounds,
+    } = task;
+    let order = &mut order;
     let declined = |order: &Order| {
         let why = order.declined.clone();
         why.filter(|_| !bounds.force || unserved(&device.fstype).is_some())
@@ -151,7 +203,7 @@ fn one(
     let last = all.last().map_or(0, |kept| kept.moved_unix_ns);
     // Programs belong to the time that they were left at.
     let rests = rests(device, last, now_unix_ns());
-    if let Some(why) = rests.filter(|_| !bounds.force && !bounds.at_shutdown) {
+    if let Some(why) = rests.filter(|_| !bounds.force && !bounds.at_shutdown && times == 0) {
         return Ok(Some(why));
     }
     let mounts = MountTable::read()?;
@@ -176,15 +228,16 @@ fn one(
     let mount = mounts.lookup(device.mount_point.as_path().as_os_str().as_encoded_bytes());
     pace.device = mount.and_then(DeviceFacts::of_mount);
     let wanted = order.bytes();
+    let (whole, bridge) = (order.clone(), device.cost.bridge());
     let (free, reserve) = (volume.free()?, volume.size()? / STAYS_FREE);
     let most = free.saturating_sub(reserve);
     if wanted > most {
         // Some of what is free is in pieces of no use.
-        order.fit(most / 4 * 3);
+        order.fit(most / 4 * 3, bridge);
         judge(order, machine);
     }
     let bytes = order.bytes();
-    note(all, order);
+    note(all, order, &whole, times);
     if wanted == 0 {
         return Ok(Some(nothing(order)));
     }
@@ -208,7 +261,7 @@ fn one(
         match Room::take(&volume, order.bytes(), most, page, order.after.time_ns, &time) {
             // With blocks smaller than a page much of what is free may be in no whole page.
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-                order.fit(order.bytes() / 2);
+                order.fit(order.bytes() / 2, bridge);
                 judge(order, machine);
                 if order.bytes() == 0 || declined(order).is_some() {
                     return Ok(Some(format!(
@@ -220,7 +273,7 @@ fn one(
             taken => break taken.context("cannot take room on the file system")?,
         }
     };
-    note(all, order);
+    note(all, order, &whole, times);
     let predicted = order.predict(&room.extents(), &device.cost);
     if let Some(why) = unless_worthwhile(&order.before, &predicted).filter(|_| !bounds.force) {
         return Ok(Some(format!(
@@ -229,8 +282,8 @@ fn one(
         )));
     }
     if let Some(kept) = all.last_mut() {
-        kept.to = room.pieces.first().map(|piece| piece.physical);
-        kept.pieces = room.pieces.len() as u64;
+        kept.to = kept.to.or(room.pieces.first().map(|piece| piece.physical));
+        kept.pieces += room.pieces.len() as u64;
         kept.moved_unix_ns = now_unix_ns();
     }
     turn.keep(all)?;
@@ -274,7 +327,7 @@ fn one(
     }
     // A shutdown does not wait to be told what it brought.
     if !matches!(done, Err(Halt::NoTime)) {
-        let after = measure(order, device, &mounts)?;
+        let after = measure(&whole, device, &mounts)?;
         if let Some(kept) = all.last_mut() {
             kept.after = after;
         }
@@ -282,13 +335,15 @@ fn one(
     done.map(|()| None)
 }
 
-/// Notes what an order is about to move.
-fn note(all: &mut [Kept], order: &Order) {
-    if let Some(kept) = all.last_mut() {
-        kept.left = order.left.clone();
-        (kept.before, kept.after) = (order.before, order.before);
-        (kept.planned_bytes, kept.settled) = (order.bytes(), order.settled.len() as u64);
-        kept.from = lies(order);
+/// Notes what an order is about to move, of all that could be.
+fn note(all: &mut [Kept], order: &Order, whole: &Order, times: u32) {
+    let Some(kept) = all.last_mut() else { return };
+    kept.left = order.left.clone();
+    kept.planned_bytes = kept.bytes + order.bytes();
+    if times == 0 {
+        (kept.before, kept.after) = (whole.before, whole.before);
+        kept.settled = whole.settled.len() as u64;
+        kept.from = lies(whole);
     }
 }
 

@@ -52,8 +52,8 @@ impl Item {
     }
 }
 
-/// Why a file stays that would be moved if more of its file system were free. Those that are moved lie in order the next time, and need no room.
-pub const NO_ROOM: &str = "not all fits into the free room at once: it goes the next time";
+/// Why a file stays that would be moved if more of its file system were free.
+pub const NO_ROOM: &str = "not all fits into the free room, and what does saves more";
 
 /// Why a file stays that has nothing to be moved.
 pub(crate) const NO_DATA: &str = "no data of its own on the device";
@@ -117,22 +117,62 @@ impl Order {
         prediction(&placed.into_iter().collect(), cost)
     }
 
-    /// Leaves what does not fit into `most` bytes. What is needed first goes first, so that the next time it lies in order and the rest
-    /// follows; what would not fit by itself is passed over.
-    pub(crate) fn fit(&mut self, most: u64) {
+    /// Leaves what does not fit into `most` bytes. What is moved is what saves the most jumps for its bytes, over holes of up to `bridge` bytes:
+    /// the next time it lies together, and others save more.
+    pub(crate) fn fit(&mut self, most: u64, bridge: u64) {
+        let jumps = self.jumps(bridge);
+        let saves = |index: usize| jumps[index] / self.items[index].bytes().max(1) as f64;
+        let mut by_worth: Vec<usize> = (0..self.items.len()).collect();
+        by_worth.sort_by(|a, b| saves(*b).total_cmp(&saves(*a)));
+        let mut fits = vec![false; self.items.len()];
         let mut left = most;
-        for item in std::mem::take(&mut self.items) {
-            let bytes = item.bytes();
+        for index in by_worth {
+            let bytes = self.items[index].bytes();
             if bytes <= left {
                 left -= bytes;
-                self.items.push(item);
-                continue;
+                fits[index] = true;
             }
-            if bytes <= most {
-                left = 0;
-            }
-            self.leave(NO_ROOM);
         }
+        for (item, fits) in std::mem::take(&mut self.items).into_iter().zip(fits) {
+            match fits {
+                true => self.items.push(item),
+                false => self.leave(NO_ROOM),
+            }
+        }
+    }
+
+    /// Of each item how many jumps it costs where all lies now: one for each run without a hole larger than `bridge` bytes, shared among those that
+    /// have a part of it, by their bytes.
+    fn jumps(&self, bridge: u64) -> Vec<f64> {
+        let items = self
+            .items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| (Some(index), item));
+        let all = items.chain(self.settled.iter().map(|item| (None, item)));
+        let mut parts: Vec<(PageRange, Option<usize>)> = all
+            .flat_map(|(index, item)| item.lies().into_iter().map(move |part| (part, index)))
+            .collect();
+        parts.sort_unstable_by_key(|(part, _)| part.start);
+        let mut jumps = vec![0.0; self.items.len()];
+        let mut rest = parts.as_slice();
+        while !rest.is_empty() {
+            let mut end = rest[0].0.end;
+            let is_near = |(part, _): &&(PageRange, Option<usize>)| {
+                let near = part.start <= end.saturating_add(bridge);
+                end = end.max(part.end);
+                near
+            };
+            let (run, others) = rest.split_at(rest.iter().take_while(is_near).count());
+            let bytes: u64 = run.iter().map(|(part, _)| part.pages()).sum();
+            for (part, index) in run {
+                if let Some(index) = index {
+                    jumps[*index] += part.pages() as f64 / bytes as f64;
+                }
+            }
+            rest = others;
+        }
+        jumps
     }
 
     /// Counts a file that stays where it is.

@@ -2,35 +2,22 @@
 
 #![allow(clippy::unwrap_used)]
 
-use headstart_layout::{Bounds, Kept, State, apply, plan, status};
-use headstart_model::machine::{DeviceClass, Machine};
-use headstart_model::profile::Policy;
-use headstart_model::{Key, Profile};
-use headstart_session::machine::{Costs, Measure, snapshot};
-use headstart_store::{KeyDir, Store};
+mod disk;
+
+use disk::*;
+use headstart_layout::{Bounds, State, apply, status};
+use headstart_model::machine::Machine;
+use headstart_store::Store;
 use headstart_system::mounts::MountTable;
 use headstart_system::moving::volume::{Movable, Volume};
 use headstart_system::open::Expect;
-use headstart_system::testing::{self, LoopFs, Spec, can_mount};
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
+use headstart_system::testing::can_mount;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-const FILES: u64 = 60;
-const PAGE: u64 = 4096;
-/// How far the files lie apart is the file system's choice, so the gain is small here or there; what is worth it is tested with
-/// the order itself.
-const FORCE: Bounds = Bounds {
-    force: true,
-    rate: None,
-    at_shutdown: false,
-    until: None,
-};
 /// As the shutdown does.
 const AT_SHUTDOWN: Bounds = Bounds {
     at_shutdown: true,
@@ -38,145 +25,6 @@ const AT_SHUTDOWN: Bounds = Bounds {
 };
 /// Why a program is not moved.
 const WAITS: &str = "programs that run: moved at the next shutdown";
-
-/// Contents that tell the file and the place in it.
-fn contents(number: u64, bytes: u64) -> Vec<u8> {
-    let words = (0..bytes.div_ceil(8)).map(|word| (number << 32 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let mut all: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-    all.truncate(bytes as usize);
-    all
-}
-
-fn size(number: u64) -> u64 {
-    match number % 4 {
-        0 => 1,
-        // Those below 64 KiB are put together by the file system itself.
-        1 => 20 * PAGE + 700,
-        2 => 100_000 + number * 37,
-        _ => 300_000,
-    }
-}
-
-fn path(at: &Path, number: u64) -> PathBuf {
-    at.join(format!("{number:03}"))
-}
-
-/// Files with room between them.
-fn scatter(at: &Path, numbers: &[u64], gap: u64) -> std::io::Result<()> {
-    for &number in numbers {
-        let file = File::create(path(at, number))?;
-        let room = File::create(at.join(format!("gap{number}")))?;
-        // Allocated at once, in this order. Without extents there is no such call, and nothing is moved there.
-        for (file, bytes) in [(&file, size(number)), (&room, gap)] {
-            match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
-                Ok(()) | Err(Errno::OPNOTSUPP) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        file.write_all_at(&contents(number, size(number)), 0)?;
-    }
-    rustix::fs::sync();
-    for number in numbers {
-        fs::remove_file(at.join(format!("gap{number}")))?;
-    }
-    Ok(())
-}
-
-struct Disk {
-    fs: LoopFs,
-    state: tempfile::TempDir,
-}
-
-impl Disk {
-    fn new(mkfs: &[&str], size: u64) -> Disk {
-        let spec = Spec {
-            size,
-            ..Spec::new("ext4").mkfs(mkfs)
-        };
-        Disk {
-            fs: LoopFs::create(&spec, |at| {
-                scatter(at, &(0..FILES).collect::<Vec<_>>(), size / 100)
-            })
-            .unwrap(),
-            state: tempfile::tempdir_in("/var/tmp").unwrap(),
-        }
-    }
-
-    fn at(&self) -> PathBuf {
-        self.fs.mount_point()
-    }
-
-    fn store(&self) -> Store {
-        Store::new(self.state.path())
-    }
-
-    fn key(&self) -> KeyDir {
-        self.store().key(&Key::new("test").unwrap())
-    }
-
-    /// What a start that reads all from the last to the first learned.
-    fn profile(&self) -> Profile {
-        let entry = |number| testing::whole(&path(&self.at(), number), 1000 - number).unwrap();
-        Profile {
-            entries: (0..FILES).map(entry).collect(),
-            ..Profile::new(Key::new("test").unwrap(), PAGE as u32, Policy::Decay)
-        }
-    }
-
-    fn machine(&self, profile: &Profile) -> Machine {
-        let store = self.store();
-        let costs = Costs {
-            store: &store,
-            class: Some(DeviceClass::Disk),
-            measure: Measure::Nothing,
-        };
-        snapshot(profile, &costs, &mut |line| panic!("{line}")).unwrap()
-    }
-
-    fn apply(&self, bounds: Bounds) -> Kept {
-        self.apply_for(self.profile(), bounds)
-    }
-
-    fn apply_for(&self, profile: Profile, bounds: Bounds) -> Kept {
-        let machine = self.machine(&profile);
-        let orders = plan(&[profile], &machine);
-        let all = apply(
-            orders,
-            &machine,
-            &[self.key()],
-            &self.store(),
-            bounds,
-            &mut |_| {},
-        )
-        .unwrap();
-        assert_eq!(status(&self.store()).unwrap()[..1], all);
-        let [kept] = <[Kept; 1]>::try_from(all).unwrap();
-        kept
-    }
-
-    /// Where the first byte of each file lies, in the order of their use.
-    fn places(&self) -> Vec<u64> {
-        let place = |number| {
-            let file = File::open(path(&self.at(), number)).unwrap();
-            headstart_system::extents::extents(&file).unwrap()[0].physical
-        };
-        (0..FILES).rev().map(place).collect()
-    }
-
-    /// Every byte is what it was, read from the device, and the file system is clean.
-    fn check(&mut self) {
-        self.fs.remount_cold().unwrap();
-        for number in 0..FILES {
-            let found = fs::read(path(&self.at(), number)).unwrap();
-            assert!(found == contents(number, size(number)), "file {number}");
-        }
-        self.fs.check().unwrap();
-    }
-}
-
-fn is_ascending(places: &[u64]) -> bool {
-    places.windows(2).all(|two| two[0] < two[1])
-}
 
 #[test]
 fn files_lie_in_the_order_of_their_use_and_are_what_they_were() {
@@ -394,44 +242,6 @@ fn what_lies_in_order_stays_and_what_changed_since_is_moved() {
 }
 
 #[test]
-fn of_room_in_pieces_the_best_is_taken_and_the_rest_given_back() {
-    if !can_mount() {
-        return;
-    }
-    // All is full but for every second one of many small files, and a few that are larger.
-    let mut disk = Disk::new(&[], 256 << 20);
-    let at = disk.at();
-    let mut fillers = Vec::new();
-    for number in 0.. {
-        let bytes = if number % 60 == 59 { 2 << 20 } else { 64 << 10 };
-        let filler = at.join(format!("filler{number}"));
-        let file = File::create(&filler).unwrap();
-        if rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes).is_err() {
-            break;
-        }
-        fillers.push(filler);
-    }
-    for filler in fillers.iter().skip(1).step_by(2) {
-        fs::remove_file(filler).unwrap();
-    }
-    rustix::fs::sync();
-    let free = |disk: &Disk| rustix::fs::statvfs(disk.at()).unwrap().f_bfree;
-    let before = free(&disk);
-    let kept = disk.apply(FORCE);
-    assert_eq!((kept.state, kept.files), (State::Complete, FILES), "{kept:?}");
-    // In holes of 64 KiB it would be more than a hundred.
-    let pieces = kept.planned_bytes.div_ceil(2 << 20) + 2;
-    assert!(kept.pieces <= pieces, "{kept:?}");
-    // A process that another test has just forked has the room's files open until it executes something.
-    let limit = Instant::now() + Duration::from_secs(30);
-    while free(&disk) != before && Instant::now() < limit {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(free(&disk), before, "nothing is kept");
-    disk.check();
-}
-
-#[test]
 fn what_nobody_needs_any_more_is_moved_out_of_the_way() {
     if !can_mount() {
         return;
@@ -534,98 +344,6 @@ fn nobody_who_uses_the_files_meanwhile_notices() {
 }
 
 #[test]
-fn what_there_is_no_room_for_stays_and_the_rest_is_moved() {
-    if !can_mount() {
-        return;
-    }
-    let mut disk = Disk::new(&[], 64 << 20);
-    let whole = disk.apply(FORCE);
-    assert_eq!((whole.state, whole.files), (State::Complete, FILES), "{whole:?}");
-    let found = rustix::fs::statvfs(disk.at()).unwrap();
-    let (free, size) = (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize);
-    // Half of it fits beside the twentieth that stays free.
-    let filler = free - size / 20 - whole.planned_bytes / 2;
-    fs::write(disk.at().join("filler"), vec![3; filler as usize]).unwrap();
-    let kept = disk.apply(FORCE);
-    assert_eq!(kept.state, State::Complete, "{kept:?}");
-    let stay = kept.left.get(headstart_layout::NO_ROOM).copied().unwrap_or(0);
-    assert!(
-        stay > 0 && kept.files > 0 && kept.files + stay == FILES,
-        "{kept:?}"
-    );
-    assert!(
-        kept.bytes > whole.bytes / 4 && kept.bytes <= whole.bytes / 2,
-        "{kept:?}"
-    );
-    disk.check();
-}
-
-#[test]
-fn what_there_was_no_room_for_is_moved_the_next_times() {
-    if !can_mount() {
-        return;
-    }
-    let mut disk = Disk::new(&[], 768 << 20);
-    let found = rustix::fs::statvfs(disk.at()).unwrap();
-    let (free, size) = (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize);
-    let wanted: u64 = (0..FILES)
-        .map(|number| self::size(number).next_multiple_of(PAGE))
-        .sum();
-    let filler = File::create(disk.at().join("filler")).unwrap();
-    let bytes = free - size / 20 - wanted * 3 / 4;
-    rustix::fs::fallocate(&filler, FallocateFlags::empty(), 0, bytes).unwrap();
-    let (mut in_order, mut left) = (0, 0);
-    for time in 0..4 {
-        let kept = disk.apply(if time == 0 { FORCE } else { Bounds::default() });
-        left = kept.left.get(headstart_layout::NO_ROOM).copied().unwrap_or(0);
-        assert!(kept.settled >= in_order && kept.files > 0, "{time}: {kept:?}");
-        assert_eq!(kept.files + kept.settled + left, FILES, "{time}: {kept:?}");
-        in_order = kept.settled + kept.files;
-        if left == 0 {
-            break;
-        }
-    }
-    assert_eq!(left, 0);
-    disk.check();
-}
-
-#[test]
-fn where_the_free_room_is_in_small_pieces_what_fits_into_the_others_is_moved() {
-    if !can_mount() {
-        return;
-    }
-    let mut disk = Disk::new(&["-b", "1024"], 64 << 20);
-    let whole = disk.apply(FORCE);
-    assert_eq!((whole.state, whole.files), (State::Complete, FILES), "{whole:?}");
-    let found = rustix::fs::statvfs(disk.at()).unwrap();
-    let (free, size) = (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize);
-    // All would fit beside the twentieth that stays free, were it not that most of what is free is in blocks smaller than a page.
-    let filler = fs::File::create(disk.at().join("filler")).unwrap();
-    let bytes = (free - whole.planned_bytes / 2) >> 12 << 12;
-    let (keep, punch) = (
-        FallocateFlags::empty(),
-        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-    );
-    rustix::fs::fallocate(&filler, keep, 0, bytes).unwrap();
-    let wanted = size / 20 + whole.planned_bytes * 2;
-    for hole in 0..(wanted >> 10).min(bytes >> 11) {
-        rustix::fs::fallocate(&filler, punch, hole << 11, 1024).unwrap();
-    }
-    rustix::fs::sync();
-    let found = rustix::fs::statvfs(disk.at()).unwrap();
-    let most = (found.f_bavail * found.f_frsize) - size / 20;
-    assert!(most > whole.planned_bytes, "{most} bytes may be taken");
-    let kept = disk.apply(FORCE);
-    assert_eq!(kept.state, State::Complete, "{kept:?}");
-    let stay = kept.left.get(headstart_layout::NO_ROOM).copied().unwrap_or(0);
-    assert!(
-        stay > 0 && kept.files > 0 && kept.files + stay == FILES,
-        "{kept:?}"
-    );
-    disk.check();
-}
-
-#[test]
 fn when_its_time_is_over_nothing_is_looked_at_or_moved() {
     if !can_mount() {
         return;
@@ -643,23 +361,6 @@ fn when_its_time_is_over_nothing_is_looked_at_or_moved() {
         "{kept:?}"
     );
     assert_eq!(disk.places(), before);
-    disk.check();
-}
-
-#[test]
-fn a_full_file_system_is_left_as_it_is() {
-    if !can_mount() {
-        return;
-    }
-    let mut disk = Disk::new(&[], 64 << 20);
-    let filler = disk.at().join("filler");
-    let free = rustix::fs::statvfs(disk.at()).unwrap();
-    // Less than the twentieth that stays free.
-    let bytes = (free.f_bavail * free.f_frsize).saturating_sub(2 << 20);
-    fs::write(&filler, vec![3; bytes as usize]).unwrap();
-    let kept = disk.apply(FORCE);
-    assert_eq!(kept.state, State::Declined, "{kept:?}");
-    assert!(kept.why.unwrap().contains("stay so"));
     disk.check();
 }
 
@@ -689,24 +390,6 @@ fn a_second_mover_is_refused_and_a_killed_one_is_told() {
         "left":{}}]"#;
     fs::write(state.path().join("layout.json"), kept).unwrap();
     assert_eq!(status(&store).unwrap()[0].state, State::Interrupted);
-}
-
-/// Where contents are not what they were, the room stays as a file; that takes a faulty kernel or disk, so only the keeping is tested.
-#[test]
-fn room_that_is_kept_is_a_file_for_root_alone() {
-    if !can_mount() {
-        return;
-    }
-    let mut disk = Disk::new(&[], 768 << 20);
-    let mounts = MountTable::read().unwrap();
-    let volume = Volume::open(&mounts, &disk.at(), &disk.fs.node(), "ext4").unwrap();
-    let donor = volume.donor(1 << 20).unwrap();
-    donor.keep(&volume, "rescue").unwrap();
-    assert!(donor.keep(&volume, "rescue").is_err(), "nothing is written over");
-    drop((donor, volume));
-    let kept = fs::metadata(disk.at().join("rescue")).unwrap();
-    assert_eq!((kept.len(), kept.mode() & 0o777, kept.uid()), (1 << 20, 0o600, 0));
-    disk.check();
 }
 
 /// Else who owns a file could have it look as if a move had damaged it.

@@ -146,26 +146,43 @@ fn a_file_that_two_need_has_one_place_and_a_changed_one_none() {
 }
 
 #[test]
-fn where_not_all_fits_what_is_needed_first_is_moved() {
+fn where_not_all_fits_what_saves_most_jumps_for_its_bytes_is_moved() {
     let size = 8 * PAGE;
-    let sizes = [size, 100 * size, size, 2 * size, size];
-    let files = sizes.iter().enumerate().map(|(number, size)| {
-        let at = (number as u64) << 30;
-        facts(&format!("/{number}"), number as u64 + 1, *size, &[(0, at, *size)])
+    // The second would not fit alone; the last two lie together, so that both cost one jump.
+    let all = [
+        (size, 0),
+        (100 * size, 1 << 30),
+        (2 * size, 2 << 30),
+        (size, 3 << 30),
+        (size, (3 << 30) + size),
+    ];
+    let files = all.iter().enumerate().map(|(number, (size, at))| {
+        facts(
+            &format!("/{number}"),
+            number as u64 + 1,
+            *size,
+            &[(0, *at, *size)],
+        )
     });
-    let entries = sizes.iter().enumerate().map(|(number, size)| {
-        let pages = (size / PAGE) as u32;
-        entry(&format!("/{number}"), &[(0, pages)], *size, number as u64)
+    let entries = all.iter().enumerate().map(|(number, (size, _))| {
+        entry(
+            &format!("/{number}"),
+            &[(0, (size / PAGE) as u32)],
+            *size,
+            number as u64,
+        )
     });
     let machine = machine(files.collect(), DeviceClass::Disk, "ext4");
-    let mut order = plan(&[profile("a", entries.collect())], &machine).remove(0);
-    order.fit(3 * size);
-    let paths: Vec<_> = order
-        .items
-        .iter()
-        .map(|item| item.facts.path.to_string())
-        .collect();
-    // The second would not fit alone, and the last would but comes behind one that does not.
-    assert_eq!(paths, ["/0", "/2"]);
-    assert_eq!(order.left[NO_ROOM], 3);
+    let order = plan(&[profile("a", entries.collect())], &machine).remove(0);
+    let fit = |most| {
+        let mut order = order.clone();
+        order.fit(most, machine.devices[0].cost.bridge());
+        assert_eq!(order.left[NO_ROOM] as usize, all.len() - order.items.len());
+        let paths = order.items.iter().map(|item| item.facts.path.to_string());
+        paths.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(fit(size), "/0");
+    assert_eq!(fit(3 * size), "/0 /2");
+    assert_eq!(fit(4 * size), "/0 /2 /3");
+    assert_eq!(fit(5 * size), "/0 /2 /3 /4", "in the order of their use");
 }
