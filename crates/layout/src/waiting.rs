@@ -1,5 +1,5 @@
 //! What waits for a shutdown: programs that run. So they are moved when services have stopped and before file systems are unmounted, by a
-//! unit that is started when something waits and does its work when it is stopped.
+//! unit that is started when something waits, and again after a boot that no shutdown has ended, and does its work when it is stopped.
 
 use crate::kept::{Kept, State};
 use crate::survey::WAITS;
@@ -8,6 +8,7 @@ use headstart_store::{Store, default_root, read_bounded, write_whole};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The unit, as packages install it.
 pub const UNIT: (&str, &str) = (
@@ -17,6 +18,8 @@ pub const UNIT: (&str, &str) = (
 /// The most bytes of the file that says whose programs wait.
 const MOST: u64 = 1 << 20;
 
+/// How long systemd may take to answer.
+const SYSTEMD_ANSWERS: Duration = Duration::from_secs(10);
 /// More keys than this are all.
 const MOST_KEYS: usize = 1000;
 
@@ -68,21 +71,48 @@ pub(crate) fn remember(store: &Store, new: Waiting, tell: &mut dyn FnMut(String)
         Ok(None) | Err(_) => new,
     };
     write_whole(&path(store), &serde_json::to_vec(&waiting)?)?;
-    // The unit knows of one state directory.
-    let is_its = default_root().is_ok_and(|root| root == store.root());
-    if is_its && Path::new("/run/systemd/system").is_dir() {
-        let started = Command::new("systemctl")
-            .args(["--quiet", "--no-block", "start", UNIT.0])
-            .stdin(Stdio::null())
-            .status();
-        if !started.is_ok_and(|status| status.success()) {
-            tell(format!(
-                "{} cannot be started: programs stay where they are",
-                UNIT.0
-            ));
-        }
+    if is_its(store) && !start() {
+        tell(format!(
+            "{} cannot be started: programs stay where they are",
+            UNIT.0
+        ));
     }
     Ok(())
+}
+
+/// Where programs wait since an earlier boot, which no shutdown has ended, has them moved at the next.
+pub fn go_on(store: &Store) {
+    if is_its(store) && path(store).exists() {
+        // Where that fails they wait on.
+        start();
+    }
+}
+
+/// Whether there is a unit for this state directory: it knows of one.
+fn is_its(store: &Store) -> bool {
+    default_root().is_ok_and(|root| root == store.root()) && Path::new("/run/systemd/system").is_dir()
+}
+
+/// Starts the unit; whether systemd was told to.
+fn start() -> bool {
+    let started = Command::new("systemctl")
+        .args(["--quiet", "--no-block", "start", UNIT.0])
+        .stdin(Stdio::null())
+        .spawn();
+    let Ok(mut child) = started else { return false };
+    let since = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.success(),
+            Ok(None) if since.elapsed() < SYSTEMD_ANSWERS => std::thread::sleep(Duration::from_millis(5)),
+            // It is not waited for.
+            Ok(None) | Err(_) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return false;
+            }
+        }
+    }
 }
 
 /// Nothing waits any more, unless something was left.

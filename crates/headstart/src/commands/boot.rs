@@ -131,14 +131,14 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             next_root: Some(next),
             ..
         } => next_root::enter(&next),
-        What::Run {
-            init: Some(pipe),
-            began,
-            ..
-        } => init::run(&store(state)?, pipe, began.as_deref()),
-        What::Run { .. } => {
-            let (place, waiters) = waiters();
-            process::run(&store(state)?, place, waiters, None)
+        What::Run { init, began, .. } => {
+            let (store, (place, waiters)) = (store(state)?, waiters());
+            match init {
+                Some(pipe) => init::run(&store, pipe, began.as_deref())?,
+                None => process::run(&store, place, waiters, None)?,
+            }
+            headstart_layout::waiting::go_on(&store);
+            Ok(())
         }
     }
 }
