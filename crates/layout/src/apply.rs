@@ -9,7 +9,7 @@ use crate::order::{NO_ROOM, Order, judge};
 use crate::pace::{Halt, Pace};
 use crate::placed::{is_in, placed};
 use crate::predict::{Prediction, prediction, unless_worthwhile};
-use crate::room::Room;
+use crate::room::{Free, Room, extents};
 use crate::survey::{Which, survey};
 use crate::work::Work;
 use anyhow::{Context, Result};
@@ -19,7 +19,7 @@ use headstart_session::now_unix_ns;
 use headstart_store::{KeyDir, Store};
 use headstart_system::device::DeviceFacts;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::volume::unserved;
+use headstart_system::moving::volume::{Volume, unserved};
 use headstart_system::open::{Expect, open_checked};
 use headstart_system::priority::{Priority, set_io, set_nice};
 use std::os::fd::AsFd;
@@ -28,6 +28,10 @@ use std::time::{Duration, Instant};
 
 /// This share of a file system stays free: others write, too.
 const STAYS_FREE: u64 = 20;
+/// Good enough is room from which reading takes at most so many times as long as from room in one piece.
+const GOOD: f64 = 1.05;
+/// Where there is none, it is tried what half of it brings, and so often half of that.
+const HALVES: u32 = 6;
 /// Where not all fits, the rest goes in so many turns at most, into the room that the turn before it has left.
 const TURNS: u32 = 8;
 /// So many keys are named in what is kept.
@@ -236,12 +240,11 @@ fn once(
         order.fit(most / 4 * 3, bridge);
         judge(order, machine);
     }
-    let bytes = order.bytes();
     note(all, order, &whole, times);
     if wanted == 0 {
         return Ok(Some(nothing(order)));
     }
-    if bytes == 0 {
+    if order.bytes() == 0 {
         return Ok(Some(format!(
             "{} are to be moved, and of {} that are free {} stay so",
             human::bytes(wanted),
@@ -252,26 +255,18 @@ fn once(
     if let Some(why) = declined(order) {
         return Ok(Some(why));
     }
-    let page = u64::from(machine.page_size);
-    let room = loop {
-        if let Some(halt) = pace.halt() {
-            return Err(halt);
+    if let Some(halt) = pace.halt() {
+        return Err(halt);
+    }
+    let room = match room_for(order, &volume, most, machine, device) {
+        Ok(Some(room)) => room,
+        Ok(None) => {
+            return Ok(Some(format!(
+                "{} are to be moved, and the free room is in too small pieces",
+                human::bytes(order.bytes())
+            )));
         }
-        let time = |room: &[_]| order.predict(room, &device.cost).time_ns;
-        match Room::take(&volume, order.bytes(), most, page, order.after.time_ns, &time) {
-            // With blocks smaller than a page much of what is free may be in no whole page.
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-                order.fit(order.bytes() / 2, bridge);
-                judge(order, machine);
-                if order.bytes() == 0 || declined(order).is_some() {
-                    return Ok(Some(format!(
-                        "{} are to be moved, and the free room is in too small pieces",
-                        human::bytes(bytes)
-                    )));
-                }
-            }
-            taken => break taken.context("cannot take room on the file system")?,
-        }
+        Err(error) => return Err(error.context("cannot take room on the file system").into()),
     };
     note(all, order, &whole, times);
     let predicted = order.predict(&room.extents(), &device.cost);
@@ -287,6 +282,7 @@ fn once(
         kept.moved_unix_ns = now_unix_ns();
     }
     turn.keep(all)?;
+    let page = u64::from(machine.page_size);
     // Who moves the files of some keys alone does not know what the others want.
     let (out, mut stays) = match bounds.at_shutdown || !all_keys {
         true => (Order::of(order.device, Vec::new()), before.stay(order)),
@@ -335,6 +331,48 @@ fn once(
     done.map(|()| None)
 }
 
+/// Takes room for an order, and leaves of that what would make reading take longer: the more is moved, the smaller are the pieces of room that
+/// are left for it. `None` where what is free is in pieces of no use.
+fn room_for(
+    order: &mut Order,
+    volume: &Volume,
+    most: u64,
+    machine: &Machine,
+    device: &Device,
+) -> Result<Option<Room>> {
+    let (page, cost) = (u64::from(machine.page_size), &device.cost);
+    let best = |free: &Free, order: &Order| {
+        let time = |room: &[_]| order.predict(room, cost).time_ns;
+        let pieces = free.best(order.bytes(), page, &time);
+        let takes = (!pieces.is_empty()).then(|| time(&extents(&pieces)));
+        (pieces, takes)
+    };
+    let good = GOOD * order.after.time_ns as f64;
+    let is_good = |free: &Free| best(free, order).1.is_some_and(|takes| takes as f64 <= good);
+    let free = Free::take(volume, order.bytes(), most, page, &is_good)?;
+    let (mut pieces, mut takes) = best(&free, order);
+    let mut chosen = None;
+    if takes.is_none_or(|takes| takes as f64 > good) {
+        for halves in 1..=HALVES {
+            let mut part = order.clone();
+            part.fit(order.bytes() >> halves, cost.bridge());
+            let (its, part_takes) = best(&free, &part);
+            if part_takes.is_some() && takes.is_none_or(|takes| part_takes < Some(takes)) {
+                (pieces, takes) = (its, part_takes);
+                chosen = Some(part);
+            }
+        }
+    }
+    if pieces.is_empty() {
+        return Ok(None);
+    }
+    if let Some(part) = chosen {
+        *order = part;
+        judge(order, machine);
+    }
+    Ok(Some(free.keep(volume, pieces)?))
+}
+
 /// Notes what an order is about to move, of all that could be.
 fn note(all: &mut [Kept], order: &Order, whole: &Order, times: u32) {
     let Some(kept) = all.last_mut() else { return };
@@ -379,7 +417,7 @@ fn lies(order: &Order) -> Option<[u64; 2]> {
 /// What reading takes now.
 fn measure(order: &Order, device: &Device, mounts: &MountTable) -> Result<Prediction> {
     let mut placed = Vec::new();
-    for item in order.items.iter().chain(&order.settled) {
+    for item in order.all() {
         let expect = Expect {
             inode: Some(item.facts.inode),
             ..Expect::default()

@@ -52,8 +52,8 @@ impl Item {
     }
 }
 
-/// Why a file stays that would be moved if more of its file system were free.
-pub const NO_ROOM: &str = "not all fits into the free room, and what does saves more";
+/// Why a file stays that would be moved if more of its file system were free, in larger pieces.
+pub const NO_ROOM: &str = "there is no room for all, or in too small pieces: what is moved saves more";
 
 /// Why a file stays that has nothing to be moved.
 pub(crate) const NO_DATA: &str = "no data of its own on the device";
@@ -67,6 +67,9 @@ pub struct Order {
     pub items: Vec<Item>,
     /// Those that lie in that order already, and stay.
     pub settled: Vec<Item>,
+    /// Those that stay because others save more.
+    #[serde(skip)]
+    pub(crate) stay: Vec<Item>,
     /// Inodes of all files that the starts need, also of those that stay for now: none of them is in the way.
     #[serde(skip)]
     pub(crate) wanted: HashSet<u64>,
@@ -87,6 +90,7 @@ impl Order {
             device,
             items,
             settled: Vec::new(),
+            stay: Vec::new(),
             wanted: HashSet::new(),
             before: Prediction::default(),
             after: Prediction::default(),
@@ -100,9 +104,15 @@ impl Order {
         self.items.iter().map(Item::bytes).sum()
     }
 
+    /// All that the starts need, also what is not moved.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().chain(&self.settled).chain(&self.stay)
+    }
+
     /// What reading takes once the data lies in this room, by offset in the order.
     pub fn predict(&self, room: &[Extent], cost: &Cost) -> Prediction {
-        let mut placed: Vec<PageRange> = self.settled.iter().flat_map(Item::lies).collect();
+        let stays = self.settled.iter().chain(&self.stay);
+        let mut placed: Vec<PageRange> = stays.flat_map(Item::lies).collect();
         let mut from = 0;
         for item in &self.items {
             for range in &item.ranges {
@@ -136,7 +146,10 @@ impl Order {
         for (item, fits) in std::mem::take(&mut self.items).into_iter().zip(fits) {
             match fits {
                 true => self.items.push(item),
-                false => self.leave(NO_ROOM),
+                false => {
+                    self.stay.push(item);
+                    self.leave(NO_ROOM);
+                }
             }
         }
     }
@@ -149,7 +162,8 @@ impl Order {
             .iter()
             .enumerate()
             .map(|(index, item)| (Some(index), item));
-        let all = items.chain(self.settled.iter().map(|item| (None, item)));
+        let others = self.settled.iter().chain(&self.stay);
+        let all = items.chain(others.map(|item| (None, item)));
         let mut parts: Vec<(PageRange, Option<usize>)> = all
             .flat_map(|(index, item)| item.lies().into_iter().map(move |part| (part, index)))
             .collect();
@@ -228,8 +242,7 @@ pub(crate) fn judge(order: &mut Order, machine: &Machine) {
     let Some(device) = machine.devices.get(order.device as usize) else {
         return;
     };
-    let all = order.items.iter().chain(&order.settled);
-    order.before = prediction(&all.flat_map(Item::lies).collect(), &device.cost);
+    order.before = prediction(&order.all().flat_map(Item::lies).collect(), &device.cost);
     // Wherever it is, it is not beside what stays.
     let together = [Extent {
         logical: 0,

@@ -7,9 +7,6 @@ use std::io;
 
 /// So often room is taken: as much as is needed, as much again, then twice and four times as much.
 const TIMES: [u64; 4] = [1, 1, 2, 4];
-/// Good enough is what reading takes at most so many times as long from as from room in one piece.
-const GOOD: f64 = 1.05;
-
 /// A run of free bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
@@ -32,29 +29,26 @@ impl Piece {
     }
 }
 
-/// Room for an order.
-pub(crate) struct Room {
-    pub donors: Vec<Donor>,
-    /// One behind the other in the order; by address, or where donors are filled in order by donor and offset.
-    pub pieces: Vec<Piece>,
+/// Free room that was taken, more than is needed.
+pub(crate) struct Free {
+    donors: Vec<Donor>,
+    /// By address.
+    pieces: Vec<Piece>,
 }
 
-impl Room {
-    /// Takes room for `need` bytes, whole pages, of which no more than `most` may be taken meanwhile. `time` says how long reading takes from
-    /// pieces of it by the cost model, and `ideal` how long from one piece.
+impl Free {
+    /// Takes room for `need` bytes, whole pages, and more of it, `most` bytes in all, until `is_good` says that the best of it is.
     pub fn take(
         volume: &Volume,
         need: u64,
         most: u64,
         page: u64,
-        ideal: u64,
-        time: &dyn Fn(&[Extent]) -> u64,
-    ) -> io::Result<Room> {
-        let mut room = Room {
+        is_good: &dyn Fn(&Free) -> bool,
+    ) -> io::Result<Free> {
+        let mut free = Free {
             donors: Vec::new(),
             pieces: Vec::new(),
         };
-        let mut free = Vec::new();
         let mut left = most;
         for times in TIMES {
             let bytes = need.saturating_mul(times).min(left) / page * page;
@@ -65,26 +59,45 @@ impl Room {
             left -= bytes;
             match volume.donor(bytes) {
                 Ok(donor) => {
-                    free.extend(pieces(&donor, room.donors.len(), page));
-                    room.donors.push(donor);
+                    free.pieces.extend(pieces(&donor, free.donors.len(), page));
+                    free.donors.push(donor);
                 }
                 // Others write, too.
-                Err(_) if !room.pieces.is_empty() => break,
+                Err(_) if !free.pieces.is_empty() => break,
                 Err(error) => return Err(error),
             }
-            free.sort_unstable_by_key(|piece| piece.physical);
-            room.pieces = choose(&free, need, page, time);
-            // None at all takes no time to read, and is no room: with blocks smaller than a page what was taken may have too few whole pages.
-            if !room.pieces.is_empty() && time(&room.extents()) as f64 <= GOOD * ideal as f64 {
+            free.pieces.sort_unstable_by_key(|piece| piece.physical);
+            if is_good(&free) {
                 break;
             }
         }
-        if room.pieces.is_empty() {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        room.done(volume, &free)
+        Ok(free)
     }
 
+    /// The best room in it for `need` bytes, whole pages, as places in the order; empty if there is too little: with blocks smaller than a page
+    /// what was taken may have too few whole pages. `time` says how long reading takes from pieces of it by the cost model.
+    pub fn best(&self, need: u64, page: u64, time: &dyn Fn(&[Extent]) -> u64) -> Vec<Piece> {
+        choose(&self.pieces, need, page, time)
+    }
+
+    /// Keeps these pieces, and gives back the rest.
+    pub fn keep(self, volume: &Volume, pieces: Vec<Piece>) -> io::Result<Room> {
+        let room = Room {
+            donors: self.donors,
+            pieces,
+        };
+        room.done(volume, &self.pieces)
+    }
+}
+
+/// Room for an order.
+pub(crate) struct Room {
+    pub donors: Vec<Donor>,
+    /// One behind the other in the order; by address, or where donors are filled in order by donor and offset.
+    pub pieces: Vec<Piece>,
+}
+
+impl Room {
     /// Takes room wherever it is, but not where `taboo` says of a place and its length.
     pub fn elsewhere(
         volume: &Volume,
@@ -154,7 +167,8 @@ fn by_donor(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces
 }
 
-fn extents(pieces: &[Piece]) -> Vec<Extent> {
+/// Where pieces are, by offset in the order.
+pub(crate) fn extents(pieces: &[Piece]) -> Vec<Extent> {
     let extent = |piece: &Piece| Extent {
         logical: piece.from,
         physical: piece.physical,

@@ -62,19 +62,19 @@ fn what_does_not_fit_at_once_is_moved_in_turns() {
         .map(|number| self::size(number).next_multiple_of(PAGE))
         .sum();
     let (free, size) = disk.free();
-    disk.fill(free - size / 20 - wanted / 6);
+    disk.fill(free - size / 20 - wanted / 12);
     // A slow one, on which every jump is worth it.
     let mut machine = disk.machine(&disk.profile());
     for device in &mut machine.devices {
-        (device.cost.bandwidth, device.cost.latency) = (10e6, 0.1);
+        (device.cost.bandwidth, device.cost.latency) = (20e6, 0.1);
     }
     let jumps = plan(&[disk.profile()], &machine)[0].before.jumps;
     let apply = || disk.apply_on(&machine, disk.profile(), Bounds::default());
     let kept = apply();
     assert_eq!(kept.state, State::Complete, "{kept:?}");
-    assert!(kept.bytes > wanted / 6, "more than fits at once: {kept:?}");
+    assert!(kept.bytes > wanted / 12, "more than fits at once: {kept:?}");
     assert_eq!(kept.before.jumps, jumps, "of all: {kept:?}");
-    assert!(kept.after.jumps < jumps / 3, "{kept:?}");
+    assert!(kept.after.jumps * 3 <= jumps, "{kept:?}");
     // What is left is not worth it.
     let again = apply();
     assert_eq!((again.state, again.bytes), (State::Declined, 0), "{again:?}");
