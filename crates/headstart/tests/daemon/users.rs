@@ -116,6 +116,69 @@ fn what_lies_where_a_user_may_not_go_any_more_is_not_read_for_that_user() {
     daemon.stop();
 }
 
+#[test]
+fn what_a_program_with_the_setuid_bit_reads_is_not_learned_for_root_nor_read_for_its_user() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    let_all_into(&fs.mount_point());
+    let private = files(&fs, "one").swap_remove(0);
+    fs::set_permissions(&private, PermissionsExt::from_mode(0o600)).unwrap();
+    fs::set_permissions(fs.mount_point().join("one"), PermissionsExt::from_mode(0o4755)).unwrap();
+    let daemon = Daemon::start(&case);
+    let of_nobody = key_of_nobody(&fs, "one");
+    for turn in 1..=2 {
+        fs.remount_cold().unwrap();
+        let mut first = theirs(&fs, "one");
+        first.arg(&private);
+        run(first);
+        kept(&case, &of_nobody, turn);
+    }
+    assert!(
+        resident(std::slice::from_ref(&private)) > 0,
+        "it has root's rights"
+    );
+    fs.remount_cold().unwrap();
+    run(theirs(&fs, "one"));
+    assert_eq!(kept(&case, &of_nobody, 3)[2].mode, Mode::Replay);
+    assert_eq!(resident(&[private]), 0);
+    assert_eq!(finished(&case, &key(&fs, "one")), 0);
+    daemon.stop();
+}
+
+#[test]
+fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    fs::copy("/usr/bin/setpriv", fs.mount_point().join("one")).unwrap();
+    let_all_into(&fs.mount_point());
+    let daemon = Daemon::start(&case);
+    let all = files(&fs, "one");
+    let mut start_as = |user: &str, files: &[std::path::PathBuf]| {
+        fs.remount_cold().unwrap();
+        let mut command = Command::new(fs.mount_point().join("one"));
+        command
+            .args(["--reuid", user, "--clear-groups", "--", "cat"])
+            .args(files);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        run(command);
+    };
+    start_as("1000", &all[..10]);
+    // Finished in their turn: so the first is over when the second is.
+    start_as("0", &all[10..]);
+    let one = key(&fs, "one");
+    kept(&case, &one, 1);
+    let trace = last_trace(&case, &one);
+    let has = |path: &Path| trace.files.iter().any(|file| file.path.as_path() == path);
+    assert!(has(&all[10]) && !has(&all[0]));
+    daemon.stop();
+}
+
 /// Calls methods one after the other and prints each reply.
 const CALLS: &str = "
 import json, socket, sys
