@@ -3,9 +3,9 @@
 //! Of each file system what can be moved is looked for anew, room for all is taken, and what that brings is judged by where it lies.
 //! Then the files move into it ([`crate::work`]).
 
-use crate::evict::in_the_way;
+use crate::evict::{in_the_way, still};
 use crate::kept::{Kept, State, Turn};
-use crate::order::{NO_ROOM, Order, judge};
+use crate::order::{FreeRoom, Order, judge};
 use crate::pace::{Halt, Pace};
 use crate::placed::{is_in, placed};
 use crate::predict::{Prediction, prediction, unless_worthwhile};
@@ -32,8 +32,6 @@ const STAYS_FREE: u64 = 20;
 const GOOD: f64 = 1.05;
 /// Where there is none, it is tried what half of it brings, and so often half of that.
 const HALVES: u32 = 6;
-/// Where not all fits, the rest goes in so many turns at most, into the room that the turn before it has left.
-const TURNS: u32 = 8;
 /// So many keys are named in what is kept.
 const NAMED: usize = 20;
 /// Flash wears by what is written: its files are moved no more often than once in this time.
@@ -44,7 +42,7 @@ pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 /// How it is done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
-    /// All is moved anew, also where it is not worth it by the cost model, and where flash was written of late.
+    /// What lies in order is moved anew, too, also where it is not worth it by the cost model, and where flash was written of late.
     pub force: bool,
     /// The most bytes that are moved in a second; `None` for as many as the device gives to the least important reader.
     pub rate: Option<u64>,
@@ -83,7 +81,7 @@ pub fn apply(
     let mut pace = Pace::new(&STOP, bounds.rate, bounds.until);
     let all_keys = keys.len() >= store.keys()?.len();
     let mut all = Vec::new();
-    for order in orders {
+    for mut order in orders {
         let Some(device) = machine.devices.get(order.device as usize) else {
             continue;
         };
@@ -117,7 +115,7 @@ pub fn apply(
             all_keys,
             bounds,
         };
-        let ended = one(&order, task, &mut all, &mut pace, tell);
+        let ended = one(&mut order, task, &mut all, &mut pace, tell);
         let (state, why) = match ended {
             Ok(None) => (State::Complete, None),
             Ok(Some(why)) => (State::Declined, Some(why)),
@@ -133,7 +131,14 @@ pub fn apply(
         if let Some(kept) = all.last_mut() {
             (kept.state, kept.why, kept.ended_unix_ns) = (state, why, now_unix_ns());
         }
-        turn.keep(&all)?;
+        if let Err(error) = turn.keep(&all) {
+            let failed = all.iter().filter(|kept| kept.state == State::Failed);
+            let why: Vec<&str> = failed.filter_map(|kept| kept.why.as_deref()).collect();
+            return Err(match why.is_empty() {
+                true => error,
+                false => error.context(why.join("; ")),
+            });
+        }
     }
     Ok(all)
 }
@@ -152,36 +157,7 @@ struct Task<'a> {
 
 /// One file system; `Some`: why nothing was moved.
 fn one(
-    order: &Order,
-    mut task: Task<'_>,
-    all: &mut [Kept],
-    pace: &mut Pace<'_>,
-    tell: &mut dyn FnMut(&Kept),
-) -> Result<Option<String>, Halt> {
-    for times in 0..TURNS {
-        let earlier = all.last().map(|kept| kept.after).filter(|_| times > 0);
-        let ended = once(order.clone(), times, task, all, pace, tell)?;
-        let Some(kept) = all.last() else { break };
-        match ended {
-            Some(why) if times == 0 => return Ok(Some(why)),
-            // What is left is not worth it.
-            Some(_) => break,
-            None => {}
-        }
-        let before = earlier.unwrap_or(kept.before);
-        if !kept.left.contains_key(NO_ROOM) || unless_worthwhile(&before, &kept.after).is_some() {
-            break;
-        }
-        // What was moved is not moved anew.
-        task.bounds.force = false;
-    }
-    Ok(None)
-}
-
-/// As much of it as fits at once, after so many times; `Some`: why nothing was moved.
-fn once(
-    mut order: Order,
-    times: u32,
+    order: &mut Order,
     task: Task<'_>,
     all: &mut [Kept],
     pace: &mut Pace<'_>,
@@ -195,7 +171,6 @@ fn once(
         all_keys,
         bounds,
     } = task;
-    let order = &mut order;
     let declined = |order: &Order| {
         let why = order.declined.clone();
         why.filter(|_| !bounds.force || unserved(&device.fstype).is_some())
@@ -207,13 +182,14 @@ fn once(
     let last = all.last().map_or(0, |kept| kept.moved_unix_ns);
     // Programs belong to the time that they were left at.
     let rests = rests(device, last, now_unix_ns());
-    if let Some(why) = rests.filter(|_| !bounds.force && !bounds.at_shutdown && times == 0) {
+    if let Some(why) = rests.filter(|_| !bounds.force && !bounds.at_shutdown) {
         return Ok(Some(why));
     }
     let mounts = MountTable::read()?;
     let before = placed(store, &device.mount_point.to_string());
+    let areas = before.areas();
     let which = match bounds.at_shutdown {
-        true => Which::Programs(&before),
+        true => Which::Programs(&areas),
         false => Which::Others,
     };
     let mut halted = None;
@@ -232,15 +208,14 @@ fn once(
     let mount = mounts.lookup(device.mount_point.as_path().as_os_str().as_encoded_bytes());
     pace.device = mount.and_then(DeviceFacts::of_mount);
     let wanted = order.bytes();
-    let (whole, bridge) = (order.clone(), device.cost.bridge());
-    let (free, reserve) = (volume.free()?, volume.size()? / STAYS_FREE);
+    let FreeRoom { free, stays: reserve } = room(&volume)?;
     let most = free.saturating_sub(reserve);
     if wanted > most {
         // Some of what is free is in pieces of no use.
-        order.fit(most / 4 * 3, bridge);
+        order.fit(most / 4 * 3, device.cost.bridge());
         judge(order, machine);
     }
-    note(all, order, &whole, times);
+    note(all, order);
     if wanted == 0 {
         return Ok(Some(nothing(order)));
     }
@@ -262,13 +237,13 @@ fn once(
         Ok(Some(room)) => room,
         Ok(None) => {
             return Ok(Some(format!(
-                "{} are to be moved, and the free room is in too small pieces",
+                "{} are to be moved, and of the free room too little is in pieces of a page or more",
                 human::bytes(order.bytes())
             )));
         }
         Err(error) => return Err(error.context("cannot take room on the file system").into()),
     };
-    note(all, order, &whole, times);
+    note(all, order);
     let predicted = order.predict(&room.extents(), &device.cost);
     if let Some(why) = unless_worthwhile(&order.before, &predicted).filter(|_| !bounds.force) {
         return Ok(Some(format!(
@@ -277,8 +252,8 @@ fn once(
         )));
     }
     if let Some(kept) = all.last_mut() {
-        kept.to = kept.to.or(room.pieces.first().map(|piece| piece.physical));
-        kept.pieces += room.pieces.len() as u64;
+        kept.to = room.pieces.first().map(|piece| piece.physical);
+        kept.pieces = room.pieces.len() as u64;
         kept.moved_unix_ns = now_unix_ns();
     }
     turn.keep(all)?;
@@ -305,7 +280,6 @@ fn once(
     let mut done = work.run();
     if done.is_ok() && !out.items.is_empty() {
         // The room that was moved to is taken still, and so what was there before: none of it is found anew.
-        let areas = before.areas();
         let taboo = |start, length| is_in(&areas, start, length);
         let fits = volume.free()? / 2 > out.bytes() + reserve;
         let elsewhere = fits.then(|| Room::elsewhere(&volume, out.bytes(), page, &taboo));
@@ -314,6 +288,7 @@ fn once(
                 (work.order, work.asked) = (&out, 0);
                 (work.room, work.evicts) = (&elsewhere, true);
                 done = work.run();
+                stays.extend(still(&out, &before, &mounts));
             }
             _ => stays = before.stay(order),
         }
@@ -321,10 +296,9 @@ fn once(
     if done.is_ok() {
         before.followed(order, &room, stays).keep(store)?;
     }
-    // A shutdown does not wait to be told what it brought.
-    if !matches!(done, Err(Halt::NoTime)) {
-        let after = measure(&whole, device, &mounts)?;
-        if let Some(kept) = all.last_mut() {
+    // A shutdown does not wait to be told what it brought, nor who has asked it to end; and what failed is told, whatever that brought.
+    if matches!(done, Ok(()) | Err(Halt::Failed(_))) {
+        if let (Ok(after), Some(kept)) = (measure(order, device, &mounts), all.last_mut()) {
             kept.after = after;
         }
     }
@@ -349,13 +323,20 @@ fn room_for(
     };
     let good = GOOD * order.after.time_ns as f64;
     let is_good = |free: &Free| best(free, order).1.is_some_and(|takes| takes as f64 <= good);
-    let free = Free::take(volume, order.bytes(), most, page, &is_good)?;
+    let free = match Free::take(volume, order.bytes(), most, page, &is_good) {
+        // Others have taken it.
+        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => return Ok(None),
+        taken => taken?,
+    };
     let (mut pieces, mut takes) = best(&free, order);
     let mut chosen = None;
     if takes.is_none_or(|takes| takes as f64 > good) {
         for halves in 1..=HALVES {
             let mut part = order.clone();
             part.fit(order.bytes() >> halves, cost.bridge());
+            if part.items.is_empty() {
+                break;
+            }
             let (its, part_takes) = best(&free, &part);
             if part_takes.is_some() && takes.is_none_or(|takes| part_takes < Some(takes)) {
                 (pieces, takes) = (its, part_takes);
@@ -373,15 +354,13 @@ fn room_for(
     Ok(Some(free.keep(volume, pieces)?))
 }
 
-/// Notes what an order is about to move, of all that could be.
-fn note(all: &mut [Kept], order: &Order, whole: &Order, times: u32) {
-    let Some(kept) = all.last_mut() else { return };
-    kept.left = order.left.clone();
-    kept.planned_bytes = kept.bytes + order.bytes();
-    if times == 0 {
-        (kept.before, kept.after) = (whole.before, whole.before);
-        kept.settled = whole.settled.len() as u64;
-        kept.from = lies(whole);
+/// Notes what an order is about to move.
+fn note(all: &mut [Kept], order: &Order) {
+    if let Some(kept) = all.last_mut() {
+        kept.left = order.left.clone();
+        (kept.before, kept.after) = (order.before, order.before);
+        (kept.planned_bytes, kept.settled) = (order.bytes(), order.settled.len() as u64);
+        kept.from = lies(order);
     }
 }
 
@@ -393,8 +372,16 @@ fn nothing(order: &Order) -> String {
     }
 }
 
+/// What is free of a file system, and stays so.
+pub(crate) fn room(volume: &Volume) -> Result<FreeRoom> {
+    Ok(FreeRoom {
+        free: volume.free()?,
+        stays: volume.size()? / STAYS_FREE,
+    })
+}
+
 /// Why flash is not written again by now.
-fn rests(device: &Device, moved_unix_ns: u64, now_unix_ns: u64) -> Option<String> {
+pub(crate) fn rests(device: &Device, moved_unix_ns: u64, now_unix_ns: u64) -> Option<String> {
     let since = Duration::from_nanos(now_unix_ns.saturating_sub(moved_unix_ns));
     // A clock that was set back says nothing of when it was.
     let known = moved_unix_ns != 0 && moved_unix_ns <= now_unix_ns;

@@ -2,13 +2,14 @@
 
 use crate::moves::movable;
 use crate::order::{Item, Order};
-use crate::placed::{Placed, PlacedFile};
-use headstart_model::PageRange;
+use crate::placed::{Placed, PlacedFile, inside};
 use headstart_model::machine::{Extent, FileFacts, Found};
+use headstart_model::{PageRange, PageSet};
 use headstart_system::mounts::MountTable;
 use headstart_system::moving::volume::{Volume, may_be_executed, runs};
 use headstart_system::open::{Expect, open_checked};
 use std::fs::File;
+use std::os::fd::AsFd;
 
 /// What is in the way, in no order, and the files of it that stay, for they cannot be moved now.
 pub(crate) fn in_the_way(
@@ -19,18 +20,42 @@ pub(crate) fn in_the_way(
     page: u64,
 ) -> (Order, Vec<PlacedFile>) {
     let (mut items, mut stays) = (Vec::new(), Vec::new());
+    let areas = placed.areas();
     for (file, wanted) in placed.others(order) {
         if wanted {
             stays.push(file.clone());
             continue;
         }
-        match look(file, placed, order.device, volume, mounts, page) {
+        match look(file, &areas, order.device, volume, mounts, page) {
             Look::Gone => {}
             Look::Stays => stays.push(file.clone()),
             Look::Out(item) => items.push(*item),
         }
     }
     (Order::of(order.device, items), stays)
+}
+
+/// Of these files those that lie in the room still.
+pub(crate) fn still(files: &Order, placed: &Placed, mounts: &MountTable) -> Vec<PlacedFile> {
+    let areas = placed.areas();
+    let is_there = |item: &&Item| {
+        let expect = Expect {
+            inode: Some(item.facts.inode),
+            ..Expect::default()
+        };
+        open_checked(mounts, item.facts.path.as_path(), &expect).is_ok_and(|opened| {
+            let extents = headstart_system::extents::extents(opened.fd.as_fd());
+            extents.is_ok_and(|extents| !inside(&areas, &extents).is_empty())
+        })
+    };
+    let still = files.items.iter().filter(is_there);
+    still
+        .map(|item| PlacedFile {
+            path: item.facts.path.clone(),
+            inode: item.facts.inode,
+            generation: item.facts.generation,
+        })
+        .collect()
 }
 
 enum Look {
@@ -43,7 +68,7 @@ enum Look {
 
 fn look(
     file: &PlacedFile,
-    placed: &Placed,
+    areas: &PageSet,
     device: u32,
     volume: &Volume,
     mounts: &MountTable,
@@ -60,7 +85,7 @@ fn look(
     };
     let (stat, opened) = (opened.stat, File::from(opened.fd));
     let extents = headstart_system::extents::extents(&opened).unwrap_or_default();
-    let inside = placed.inside(&extents);
+    let inside = inside(areas, &extents);
     if inside.is_empty() {
         return Look::Gone;
     }

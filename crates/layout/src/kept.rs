@@ -1,7 +1,6 @@
 //! What is known of the last time that files were moved: kept in the state directory, so that [`status`] can tell also of one
 //! that was killed.
 
-use crate::order::NO_ROOM;
 use crate::predict::Prediction;
 use anyhow::{Context, Result};
 use headstart_store::{Store, read_bounded, write_whole};
@@ -24,7 +23,7 @@ const MOST_KEPT: usize = 100;
 pub enum State {
     /// Files are being moved now.
     Underway,
-    /// All was moved that can be.
+    /// All was moved that can be, and has room.
     Complete,
     /// It was not worth it.
     Declined,
@@ -117,17 +116,10 @@ impl Turn {
         Ok(Turn { lock, path, others })
     }
 
-    /// When all was last moved on the file system that is mounted there; 0 if that time did not come to its end, or had no room for all: it is
-    /// gone on with. Programs at a shutdown are a part of another time.
+    /// When data was last moved on the file system that is mounted there; 0 if that time did not come to its end: it is gone on with. Programs at
+    /// a shutdown are a part of another time.
     pub fn moved_unix_ns(&self, mount_point: &str) -> u64 {
-        let is_whole = |one: &Kept| {
-            matches!(one.state, State::Complete | State::Declined) && !one.left.contains_key(NO_ROOM)
-        };
-        let mut there = self.others.iter();
-        there
-            .find(|one| one.mount_point == mount_point && !one.at_shutdown)
-            .filter(|one| is_whole(one))
-            .map_or(0, |one| one.moved_unix_ns)
+        moved_unix_ns(&self.others, mount_point)
     }
 
     /// Keeps what is known by now; of other file systems what was known of them.
@@ -138,6 +130,16 @@ impl Turn {
         let most_recent: Vec<&Kept> = all.iter().chain(others).take(MOST_KEPT).collect();
         Ok(write_whole(&self.path, &serde_json::to_vec(&most_recent)?)?)
     }
+}
+
+/// As [`Turn::moved_unix_ns`].
+pub(crate) fn moved_unix_ns(all: &[Kept], mount_point: &str) -> u64 {
+    let is_whole = |one: &&Kept| matches!(one.state, State::Complete | State::Declined);
+    let mut there = all.iter();
+    there
+        .find(|one| one.mount_point == mount_point && !one.at_shutdown)
+        .filter(is_whole)
+        .map_or(0, |one| one.moved_unix_ns)
 }
 
 /// What was done the last time, one for each file system; empty if nothing ever was.
@@ -212,6 +214,10 @@ mod tests {
             ..kept(State::Complete, &[])
         };
         assert_eq!(moved(at_shutdown), 0, "a part of a time that failed");
-        assert_eq!(moved(kept(State::Complete, &[NO_ROOM])), 0);
+        assert_eq!(
+            moved(kept(State::Complete, &[crate::NO_ROOM])),
+            7,
+            "what had room"
+        );
     }
 }

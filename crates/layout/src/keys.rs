@@ -1,7 +1,7 @@
 //! What is done for some keys: their orders, and moving their files.
 
-use crate::apply::{Bounds, STOP, apply};
-use crate::kept::Kept;
+use crate::apply::{Bounds, STOP, apply, rests, room};
+use crate::kept::{Kept, moved_unix_ns, status};
 use crate::order::{Order, plan};
 use crate::own;
 use crate::pace::over;
@@ -13,11 +13,12 @@ use headstart_model::profile::Entry;
 use headstart_model::{FilePath, Profile};
 use headstart_session::keys::known;
 use headstart_session::machine::{Costs, Measure, snapshot};
-use headstart_session::plan_again;
+use headstart_session::{now_unix_ns, plan_again};
 use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
 use headstart_system::own_program;
 use std::collections::BTreeMap;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// A shutdown waits no longer than this for programs to be moved, and the unit's own bound is beyond it.
@@ -27,7 +28,16 @@ const SHUTDOWN_WAITS: Duration = Duration::from_secs(5);
 fn named(names: &[String], store: &Store) -> Result<Vec<KeyDir>> {
     match names {
         [] => Ok(store.keys()?.iter().map(|key| store.key(key)).collect()),
-        names => names.iter().map(|name| known(name, store)).collect(),
+        names => {
+            let mut keys: Vec<KeyDir> = Vec::new();
+            for name in names {
+                let key = known(name, store)?;
+                if keys.iter().all(|other| other.path() != key.path()) {
+                    keys.push(key);
+                }
+            }
+            Ok(keys)
+        }
     }
 }
 
@@ -37,13 +47,22 @@ pub fn orders(
     store: &Store,
     tell: &mut dyn FnMut(String),
 ) -> Result<(Machine, Vec<Order>)> {
-    let (machine, mut orders) = planned(&named(names, store)?, store, tell)?;
+    let (machine, mut orders) = planned(&named(names, store)?, store, Measure::Unknown, tell)?;
     let mounts = MountTable::read()?;
+    let moved = status(store).unwrap_or_default();
     for order in &mut orders {
         let before = order.clone();
-        if let Err(why) = survey(order, &machine, &mounts, Which::Others, false, &mut || false) {
-            *order = before;
-            order.declined.get_or_insert(why);
+        match survey(order, &machine, &mounts, Which::Others, false, &mut || false) {
+            Ok(volume) => order.room = Some(room(&volume)?),
+            Err(why) => {
+                *order = before;
+                order.declined.get_or_insert(why);
+            }
+        }
+        if let Some(device) = machine.devices.get(order.device as usize) {
+            let last = moved_unix_ns(&moved, &device.mount_point.to_string());
+            let rests = rests(device, last, now_unix_ns());
+            order.declined = order.declined.take().or(rests);
         }
     }
     Ok((machine, orders))
@@ -92,7 +111,13 @@ pub fn apply_to(
         own_program::run_from_memory();
     }
     let keys = named(&names, store)?;
-    let (machine, orders) = planned(&keys, store, tell)?;
+    let (measure, planning) = match bounds.until {
+        // What a device costs is known from before, or taken for what is usual.
+        Some(until) => (Measure::Nothing, Some(Planning::until(until))),
+        None => (Measure::Unknown, None),
+    };
+    let (machine, orders) = planned(&keys, store, measure, tell)?;
+    drop(planning);
     let moved = apply(orders, &machine, &keys, store, bounds, progress)?;
     if bounds.at_shutdown {
         waiting::done(store, &moved)?;
@@ -115,7 +140,28 @@ pub fn apply_to(
     Ok(moved)
 }
 
-fn planned(keys: &[KeyDir], store: &Store, tell: &mut dyn FnMut(String)) -> Result<(Machine, Vec<Order>)> {
+/// While nothing is moved yet, the process ends when its time is over: who waits for a shutdown does not wait for a device.
+struct Planning(#[allow(dead_code)] Sender<()>);
+
+impl Planning {
+    fn until(until: Instant) -> Planning {
+        let (over, told) = channel();
+        std::thread::spawn(move || {
+            let left = until.saturating_duration_since(Instant::now());
+            if told.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+                std::process::exit(0);
+            }
+        });
+        Planning(over)
+    }
+}
+
+fn planned(
+    keys: &[KeyDir],
+    store: &Store,
+    measure: Measure,
+    tell: &mut dyn FnMut(String),
+) -> Result<(Machine, Vec<Order>)> {
     let mut profiles = Vec::new();
     for key in keys {
         profiles.extend(key.profile().or_tell(&mut *tell));
@@ -134,7 +180,7 @@ fn planned(keys: &[KeyDir], store: &Store, tell: &mut dyn FnMut(String)) -> Resu
     let costs = Costs {
         store,
         class: None,
-        measure: Measure::Unknown,
+        measure,
     };
     let machine = snapshot(&all, &costs, tell)?;
     let mut orders = plan(&profiles, &machine);

@@ -1,5 +1,5 @@
 //! Order on disk: what a start reads together is moved together, in the order of its first use, so that one head reads it in
-//! one go. [`plan`] says what that would bring, [`apply()`] does it on a mounted ext4 while the files are in use, and
+//! one go. [`plan`] says what that would bring, [`apply()`] does it on a mounted ext4 or XFS while the files are in use, and
 //! [`status()`] tells of the last time.
 //!
 //! It pays where a head moves, and where requests are what costs: a replay makes one of those for files that lie one behind the
@@ -28,6 +28,6 @@ mod work;
 pub use apply::{Bounds, apply};
 pub use kept::{Kept, State, status};
 pub use keys::{apply_to, orders};
-pub use order::{Item, NO_ROOM, Order, plan};
+pub use order::{FreeRoom, Item, NO_ROOM, Order, plan};
 pub use predict::Prediction;
 pub use show::{ABOUT, items_text, kept_text, order_text, underway};

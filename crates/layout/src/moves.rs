@@ -36,12 +36,21 @@ impl Move {
     }
 }
 
+/// The extents of a file, which are in order, that have a part of a range.
+fn of_range<'a>(extents: &'a [Extent], range: &PageRange) -> impl Iterator<Item = &'a Extent> {
+    let first = extents.partition_point(|extent| extent.logical.saturating_add(extent.length) <= range.start);
+    let end = range.end;
+    extents[first..]
+        .iter()
+        .take_while(move |extent| extent.logical < end)
+}
+
 /// What of these ranges of a file of `size` bytes can be moved, by its extents: not the holes, and no page that lies in two of them.
 pub(crate) fn movable(ranges: &[PageRange], size: u64, extents: &[Extent], page: u64) -> Vec<PageRange> {
     let end_of_file = size.next_multiple_of(page);
     let mut parts = Vec::new();
     for range in ranges {
-        for extent in extents {
+        for extent in of_range(extents, range) {
             let extent_end = extent.logical.saturating_add(extent.length);
             // The last block of a file may end before its last page does.
             let end = if extent_end >= size {
@@ -64,7 +73,7 @@ pub(crate) fn moves(ranges: &[PageRange], extents: &[Extent], room: &[Piece], fr
     let mut moves = Vec::new();
     let mut base = from;
     for range in ranges {
-        for extent in extents {
+        for extent in of_range(extents, range) {
             let extent_end = extent.logical.saturating_add(extent.length);
             let (start, end) = (range.start.max(extent.logical), range.end.min(extent_end));
             if start >= end {

@@ -81,6 +81,17 @@ pub struct Order {
     pub left: BTreeMap<String, u64>,
     /// Why it is not worth it, if it is not.
     pub declined: Option<String>,
+    /// The room that there is, where that is known.
+    pub room: Option<FreeRoom>,
+}
+
+/// How much of a file system is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FreeRoom {
+    /// Bytes that ordinary users may have.
+    pub free: u64,
+    /// Bytes of them that stay free all the time.
+    pub stays: u64,
 }
 
 impl Order {
@@ -96,6 +107,7 @@ impl Order {
             after: Prediction::default(),
             left: BTreeMap::new(),
             declined: None,
+            room: None,
         }
     }
 
@@ -115,11 +127,13 @@ impl Order {
         let mut placed: Vec<PageRange> = stays.flat_map(Item::lies).collect();
         let mut from = 0;
         for item in &self.items {
+            let mut needed = item.needed.ranges();
             for range in &item.ranges {
-                let needed = item.needed.intersection(&PageSet::from_iter([*range]));
-                for part in needed.ranges() {
-                    let at = from + (part.start - range.start);
-                    placed.extend(on_device(room, at, part.pages()));
+                let first = needed.partition_point(|part| part.end <= range.start);
+                needed = &needed[first..];
+                for part in needed.iter().take_while(|part| part.start < range.end) {
+                    let (start, end) = (part.start.max(range.start), part.end.min(range.end));
+                    placed.extend(on_device(room, from + (start - range.start), end - start));
                 }
                 from += range.pages();
             }
@@ -127,8 +141,7 @@ impl Order {
         prediction(&placed.into_iter().collect(), cost)
     }
 
-    /// Leaves what does not fit into `most` bytes. What is moved is what saves the most jumps for its bytes, over holes of up to `bridge` bytes:
-    /// the next time it lies together, and others save more.
+    /// Leaves what does not fit into `most` bytes. What is moved is what saves the most jumps for its bytes, over holes of up to `bridge` bytes.
     pub(crate) fn fit(&mut self, most: u64, bridge: u64) {
         let jumps = self.jumps(bridge);
         let saves = |index: usize| jumps[index] / self.items[index].bytes().max(1) as f64;

@@ -17,6 +17,9 @@ const MOST: u64 = 32 << 20;
 const MOST_VOLUMES: usize = 32;
 const MOST_FILES: usize = 100_000;
 const MOST_AREAS: usize = 10_000;
+/// So many bytes of paths, with what else is kept of each file: what is kept of all file systems can be read again.
+const MOST_BYTES_OF_FILES: usize = 8 << 20;
+const OF_A_FILE: usize = 64;
 
 /// What was placed on one file system.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -62,27 +65,7 @@ impl Placed {
         others.map(|(file, _)| file.clone()).collect()
     }
 
-    /// What of a file with these extents lies in the room of then, by offset in the file.
-    pub fn inside(&self, extents: &[Extent]) -> Vec<PageRange> {
-        let areas = self.areas();
-        let mut inside = Vec::new();
-        for extent in extents {
-            let on_device = PageRange {
-                start: extent.physical,
-                end: extent.physical.saturating_add(extent.length),
-            };
-            for part in areas.intersection(&[on_device].into_iter().collect()).ranges() {
-                let start = extent.logical + (part.start - extent.physical);
-                inside.push(PageRange {
-                    start,
-                    end: start + part.pages(),
-                });
-            }
-        }
-        inside
-    }
-
-    /// Where that room is.
+    /// Where the room of then is.
     pub fn areas(&self) -> PageSet {
         let areas = self.areas.iter().filter(|[start, end]| start < end);
         areas
@@ -97,20 +80,37 @@ impl Placed {
     /// then, that still counts.
     pub fn followed(&self, order: &Order, room: &Room, left: Vec<PlacedFile>) -> Placed {
         let stays = !order.settled.is_empty() || !left.is_empty();
-        let new = room
-            .pieces
-            .iter()
-            .map(|piece| [piece.physical, piece.physical + piece.length]);
-        let areas = self.areas.iter().filter(|_| stays).copied().chain(new);
+        let new = room.pieces.iter().map(|piece| PageRange {
+            start: piece.physical,
+            end: piece.physical + piece.length,
+        });
+        let new: PageSet = new.collect();
+        let both = if stays {
+            new.union(&self.areas())
+        } else {
+            new.clone()
+        };
+        // Where it is more than is kept, what lies in the room of an earlier time is not known to be in the way.
+        let areas = if both.ranges().len() > MOST_AREAS {
+            new
+        } else {
+            both
+        };
+        let areas = areas.ranges().iter().take(MOST_AREAS);
         let files = placed_by(order).map(|item| PlacedFile {
             path: item.facts.path.clone(),
             inode: item.facts.inode,
             generation: item.facts.generation,
         });
+        let mut bytes = 0;
+        let fits = |file: &PlacedFile| {
+            bytes += file.path.as_bytes().len() + OF_A_FILE;
+            bytes <= MOST_BYTES_OF_FILES
+        };
         Placed {
             mount_point: self.mount_point.clone(),
-            areas: areas.take(MOST_AREAS).collect(),
-            files: files.chain(left).take(MOST_FILES).collect(),
+            areas: areas.map(|range| [range.start, range.end]).collect(),
+            files: files.chain(left).take(MOST_FILES).take_while(fits).collect(),
         }
     }
 
@@ -122,6 +122,24 @@ impl Placed {
         all.truncate(MOST_VOLUMES);
         Ok(write_whole(&path(store), &serde_json::to_vec(&all)?)?)
     }
+}
+
+/// What of a file with these extents lies in this room, by offset in the file.
+pub(crate) fn inside(areas: &PageSet, extents: &[Extent]) -> Vec<PageRange> {
+    let areas = areas.ranges();
+    let mut inside = Vec::new();
+    for extent in extents {
+        let end = extent.physical.saturating_add(extent.length);
+        let first = areas.partition_point(|area| area.end <= extent.physical);
+        for area in areas[first..].iter().take_while(|area| area.start < end) {
+            let (from, to) = (area.start.max(extent.physical), area.end.min(end));
+            inside.push(PageRange {
+                start: extent.logical + (from - extent.physical),
+                end: extent.logical + (to - extent.physical),
+            });
+        }
+    }
+    inside
 }
 
 /// Whether a place is in this room, or a part of it.
@@ -200,6 +218,9 @@ mod tests {
         // The room of the first time counts as long as something stays there.
         let followed = kept.followed(&second, &room(1 << 31), vec![]);
         assert_eq!(followed.areas.len(), 2);
+        // Rooms that touch are one.
+        let beside = kept.followed(&second, &room((1 << 30) + 8192), vec![]);
+        assert_eq!(beside.areas, [[1 << 30, (1 << 30) + 16384]]);
         second.settled.clear();
         assert_eq!(kept.followed(&second, &room(1 << 31), vec![]).areas.len(), 1);
     }
@@ -209,7 +230,7 @@ mod tests {
         let order = Order::of(0, vec![item(1)]);
         let placed = Placed::default().followed(&order, &room(100 << 20), vec![]);
         let extents = facts("/f", 1, 16384, &[(0, 7, 4096), (4096, (100 << 20) + 4096, 12288)]).extents;
-        let inside = placed.inside(&extents);
+        let inside = inside(&placed.areas(), &extents);
         assert_eq!(
             inside,
             [PageRange {

@@ -218,6 +218,9 @@ fn choose(free: &[Piece], need: u64, page: u64, time: &dyn Fn(&[Extent]) -> u64)
 
 /// The fewest neighbours that have `need` bytes, and of as many those that are nearest to each other, as places in the order.
 fn fewest(free: &[Piece], need: u64) -> Option<Vec<Piece>> {
+    if need == 0 {
+        return None;
+    }
     let (mut end, mut bytes) = (0, 0);
     let mut best: Option<(usize, u64, usize)> = None;
     for start in 0..free.len() {
@@ -325,5 +328,6 @@ mod tests {
     fn where_there_is_too_little_nothing_is_taken() {
         assert_eq!(chosen(&[(0, 50), (100, 49)], 100), []);
         assert_eq!(chosen(&[], 1), []);
+        assert_eq!(choose(&free(&[(0, 50)]), 0, 1, &|_| 7), []);
     }
 }

@@ -14,7 +14,7 @@ Move what starts read together on disk, in the order they read it.
 
 A start takes as long as a disk's head jumps, or elsewhere as its requests take: what lies together is one. What headstart itself reads
 comes first, then what the keys need, in the order in which they are named and of its first use; a file that several need is \
-moved once. Of large files only what is needed is moved.
+moved once. Of large files only what is needed is moved. Where there is no room for all, or in too small pieces, what saves the most jumps for its bytes is.
 
 It is done on a mounted file system while files are in use: their contents stay, and a crash leaves each in its old or in its new place. \
 What was moved is read back and compared, pages that a program has mapped in memory. It is done only where the cost model says that it is worth it, and on flash, which \
@@ -42,6 +42,18 @@ pub fn order_text(orders: &[Order], machine: &Machine) -> String {
         let _ = writeln!(text, "  in that order     {}", predicted(&order.after));
         settled(&mut text, order.settled.len() as u64);
         left(&mut text, &order.left);
+        if let Some(room) = order.room {
+            let _ = writeln!(
+                text,
+                "  room for them     {} are free, and {} stay so{}",
+                bytes(room.free),
+                bytes(room.stays),
+                match room.free.saturating_sub(room.stays) < order.bytes() {
+                    true => ": what saves the most jumps is moved",
+                    false => "",
+                }
+            );
+        }
         let _ = match &order.declined {
             Some(why) => writeln!(text, "  nothing is moved: {why}"),
             None => writeln!(

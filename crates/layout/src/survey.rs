@@ -2,8 +2,9 @@
 
 use crate::moves::movable;
 use crate::order::{Item, Order, judge};
-use crate::placed::Placed;
+use crate::placed::inside;
 use crate::settle::settle;
+use headstart_model::PageSet;
 use headstart_model::machine::{Extent, Machine};
 use headstart_system::mounts::MountTable;
 use headstart_system::moving::volume::{Volume, may_be_executed, runs};
@@ -19,8 +20,8 @@ pub(crate) const WAITS: &str = "programs that run: moved at the next shutdown";
 pub(crate) enum Which<'a> {
     /// All but programs that run.
     Others,
-    /// What may be executed, as far as it was not placed before, when nothing runs any more.
-    Programs(&'a Placed),
+    /// What may be executed, as far as it does not lie in the room of an earlier time, when nothing runs any more.
+    Programs(&'a PageSet),
 }
 
 /// What an order has to know of a file: the facts that it was made of.
@@ -90,7 +91,7 @@ struct Looked {
 fn is_for(looked: &Looked, which: Which<'_>) -> bool {
     match which {
         Which::Others => true,
-        Which::Programs(placed) => looked.executed && placed.inside(&looked.extents).is_empty(),
+        Which::Programs(areas) => looked.executed && inside(areas, &looked.extents).is_empty(),
     }
 }
 

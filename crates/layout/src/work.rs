@@ -65,8 +65,10 @@ impl Work<'_, '_> {
                 after + batch(&items[after..])
             };
             let ended = self.move_batch(&items[first..after], from, next);
-            self.turn.keep(self.all)?;
+            let kept = self.turn.keep(self.all);
+            // What failed is told first: it may name where contents are that are nowhere else.
             let moved = ended?;
+            kept?;
             // After the last there is nothing to stand back from.
             if after < items.len() {
                 if let Some(halt) = self.pace.stand_back(moved, looks) {

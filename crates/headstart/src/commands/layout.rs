@@ -26,7 +26,7 @@ enum What {
     Apply {
         #[command(flatten)]
         of: Of,
-        /// Move all anew, also where it is not worth it.
+        /// Move anew also what lies in order, and where it is not worth it.
         #[arg(long)]
         force: bool,
         /// The most that is moved in a second, such as 20M.
@@ -42,7 +42,7 @@ enum What {
 
 #[derive(Debug, clap::Args)]
 struct Of {
-    /// For whose starts: `boot` or the keys of programs, the most important first [default: all].
+    /// For whose starts: `boot` or the keys of programs, in the order in which their files are to lie [default: all].
     #[arg(value_name = "KEY")]
     keys: Vec<String>,
     #[command(flatten)]

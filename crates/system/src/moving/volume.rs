@@ -300,7 +300,7 @@ impl Movable {
 
     /// Moves the data at `[start, start + length)`, which lies in one extent, to the donor's `[to, to + length)`, which does
     /// too; all are multiples of the page size, but that the last page of a file may end with its last block. One extent a
-    /// call: then a move is whole or was not begun. Who executes the file waits for its end.
+    /// call: then what a move did before it failed is told by the file's extents. Who executes the file waits for its end.
     pub fn move_to(
         &self,
         volume: &Volume,

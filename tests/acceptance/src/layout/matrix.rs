@@ -2,12 +2,11 @@
 
 use super::{Case, Image, SHAPES, Said, Use, knobs};
 use anyhow::{Context, Result, ensure};
+use headstart_layout::NO_ROOM;
 
 const MIB: u64 = 1 << 20;
 /// So often the files of an image are moved.
 const MOVES: usize = 3;
-/// What is said of files that stay because not all fits.
-const NO_ROOM: &str = "not all fits into the free room at once: it goes the next time";
 
 /// What came of a case.
 #[derive(Debug)]
