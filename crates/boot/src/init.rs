@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 /// Serves this boot as the child of process 1, or of a generator of systemd, which waits for a word in the pipe of this number. Mounts what is not there
 /// yet of `/proc`, `/sys`, `/dev` and `/run`, as systemd would, which keeps what it finds.
 /// `began` is what it says of when it began itself.
-pub fn run(store: &Store, pipe: i32, began: Option<&str>) -> Result<()> {
+pub fn run(store: &Store, pipe: i32, began: Option<&str>) -> Result<bool> {
     let ready = ReadyPipe::inherited(pipe).context("--init")?;
     let strict = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let timed = MountFlags::NOSUID | MountFlags::STRICTATIME;

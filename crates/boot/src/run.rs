@@ -35,9 +35,10 @@ const BARRIER_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What `trace_instance=` on the kernel command line must name, to have the boot recorded from the kernel's start on.
 const EARLY_INSTANCE: &str = "headstart";
 
-/// Serves this boot, from `place` on. Returns when all is learned, or at once if another process serves it already. `began_ns` is when
+/// Serves this boot, from `place` on. Returns when all is learned, or at once, with `false`, if nothing is to be done or another process
+/// serves it already. `began_ns` is when
 /// whoever waits began to wait, nanoseconds of CLOCK_MONOTONIC, where that is known: the replay's times count from there.
-pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>) -> Result<()> {
+pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>) -> Result<bool> {
     let now = Instant::now();
     let since = began_ns.map(|began_ns| Duration::from_nanos(monotonic_ns().saturating_sub(began_ns)));
     let since = since.unwrap_or_default();
@@ -47,11 +48,11 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     let wish = wish(place, &mut |line| notes.tell(line));
     if wish == Wish::Off {
         waiters.release();
-        return Ok(());
+        return Ok(false);
     }
     let Some(_only) = only_one(Path::new(RUN))? else {
         waiters.release();
-        return Ok(());
+        return Ok(false);
     };
     // The unit does so too; before process 1 nobody else would.
     if let Err(error) = limits::bound_memory(limits::MEMORY) {
@@ -110,7 +111,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     boot.arm(why.is_none(), &mut end);
     boot.last.keep_in_run();
     boot.keep_last(!is_kept);
-    Ok(())
+    Ok(true)
 }
 
 /// Takes the lock of the one process that serves a boot; `None` if another one does. What the initramfs started is

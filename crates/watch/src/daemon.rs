@@ -82,6 +82,8 @@ pub struct Options {
     pub notice: Notice,
     /// Where those who ask are listened to; `None` if nobody is.
     pub control: Option<UnixListener>,
+    /// What else is done once at the beginning, by a thread of its own, with where everything is kept.
+    pub at_begin: fn(&Store),
 }
 
 /// What tells of starts.
@@ -200,6 +202,8 @@ pub fn run(mut options: Options) -> Result<()> {
             guard.ask_about(file);
         }
     }
+    let (at_begin, store) = (options.at_begin, options.store.clone());
+    std::thread::spawn(move || at_begin(&store));
     let state = Arc::new(State::new(options.store.clone(), Arc::clone(&wake)));
     let control = options.control.take();
     let control = control.map(|listener| Control::serve(listener, Arc::clone(&state) as Arc<dyn Service>));

@@ -133,11 +133,11 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         } => next_root::enter(&next),
         What::Run { init, began, .. } => {
             let (store, (place, waiters)) = (store(state)?, waiters());
-            match init {
+            let is_over = match init {
                 Some(pipe) => init::run(&store, pipe, began.as_deref())?,
                 None => process::run(&store, place, waiters, None)?,
-            }
-            headstart_layout::waiting::go_on(&store);
+            };
+            is_over.then(|| headstart_layout::waiting::go_on(&store));
             Ok(())
         }
     }

@@ -40,12 +40,10 @@ pub struct Args {
 
 pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     let control = (!args.no_control).then(control::listen).transpose();
-    let store = store(state)?;
-    let its = store.clone();
-    std::thread::spawn(move || headstart_layout::waiting::go_on(&its));
     let configured = config::read(Path::new(FILE), &mut |line| complain(&line));
     daemon::run(daemon::Options {
-        store,
+        store: store(state)?,
+        at_begin: headstart_layout::waiting::go_on,
         control_every: args.control_every.unwrap_or(configured.control_every),
         least_wait: Duration::from_millis(args.least_wait),
         metrics: args.metrics.or(configured.metrics),

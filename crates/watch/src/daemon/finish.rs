@@ -15,6 +15,8 @@ use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{Finished, Replayed, Rules, work};
 use headstart_store::{Limits, Store};
 use headstart_system::limits::give_back_memory;
+use headstart_system::mounts::MountTable;
+use headstart_system::open::pin;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -166,7 +168,9 @@ impl Finishing {
                 // Not while the machine begins: each of them may have to be read from a disk.
                 Err(RecvTimeoutError::Timeout) if !has_told => {
                     has_told = true;
+                    let deadline = Deadline::begin(deadline::FINISH);
                     self.shared.state.know(known_programs(&self.store));
+                    drop(deadline);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -229,9 +233,13 @@ fn known_programs(store: &Store) -> Vec<Executable> {
     let keys = store.keys().unwrap_or_default();
     let paths = keys.iter().map(of_all).filter(|path| path.starts_with('/'));
     let paths: BTreeSet<&str> = paths.collect();
-    let files = paths
-        .into_iter()
-        .filter_map(|path| Executable::of(Path::new(path)).ok());
+    let Ok(mounts) = MountTable::read() else {
+        return Vec::new();
+    };
+    // A file system of another machine may never answer.
+    let is_local = |path: &&str| pin(&mounts, Path::new(path)).is_ok();
+    let files = paths.into_iter().filter(is_local);
+    let files = files.filter_map(|path| Executable::of(Path::new(path)).ok());
     files.take(MOST_KNOWN).collect()
 }
 
