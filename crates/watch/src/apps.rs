@@ -121,7 +121,7 @@ pub fn app(kept: &KeyDir) -> App {
 }
 
 /// Whether a user may have started a key, by its text: one's own keys name the user, and what is not in a directory is a service. So who
-/// asks does not have what is kept of all others read.
+/// asks does not have what is kept of all others' programs read.
 fn may_be_of_user(key: &str, uid: u32) -> bool {
     !key.starts_with('/') || key.ends_with(&format!(" of user {uid}"))
 }

@@ -8,7 +8,7 @@ mod client;
 mod dispatch;
 mod message;
 mod operations;
-mod process;
+pub(crate) mod process;
 mod server;
 #[cfg(test)]
 mod tests;

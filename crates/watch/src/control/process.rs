@@ -25,7 +25,7 @@ pub fn of(peer: &Peer, pid: u64) -> Option<Peer> {
 }
 
 /// A process that has ended can be read from (pidfd_open(2)).
-fn has_ended(pidfd: &OwnedFd) -> bool {
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
     poll(
         &mut [PollFd::new(pidfd, PollFlags::IN)],
         Some(&Timespec::default()),

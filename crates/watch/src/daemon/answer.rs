@@ -1,6 +1,5 @@
 //! The thread that answers: what is done for each start that BPF tells of, as it begins.
 
-use super::exact::Exact;
 use super::finish::{Ended, Finisher};
 use super::hold::Guard;
 use super::judge::{Active, IGNORED, Judge};
@@ -13,6 +12,7 @@ use headstart_model::outcome::Mode;
 use headstart_model::trace::EndReason;
 use headstart_record::{Recorded, Standing, Watch};
 use headstart_session::notes::log;
+use headstart_system::process::ProcessStat;
 use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -77,13 +77,14 @@ impl Answering {
 
     /// Begins or ends an operation.
     fn do_as_asked(&mut self, asked: Asked) -> Result<()> {
-        let (operation, key, uid, pid) = match asked {
+        let (operation, key, uid, pid, began) = match asked {
             Asked::Begin {
                 operation,
                 key,
                 uid,
                 pid,
-            } => (operation, key, uid, pid),
+                began,
+            } => (operation, key, uid, pid, began),
             Asked::End(operation) => {
                 let is_it = |(_, active): &(&u32, &Active)| active.operation == Some(operation);
                 let number = self.judge.active.iter().find(is_it).map(|(number, _)| *number);
@@ -94,13 +95,16 @@ impl Answering {
                 return Ok(());
             }
         };
-        let Some(mut active) = self.judge.decide(key, uid, Instant::now()) else {
+        // The number may be another's by now.
+        let lives = ProcessStat::of(pid).is_some_and(|stat| stat.start_ticks == began);
+        let decided = lives.then(|| self.judge.decide(key, uid, Instant::now()));
+        let Some(mut active) = decided.flatten() else {
             self.judge.state.operation_is_over(operation);
             return Ok(());
         };
         active.operation = Some(operation);
         let replayed = active.replaying.is_some();
-        let processes = tree_of(pid);
+        let processes = tree_of(pid, uid);
         match self.watch.begin(&processes, active.command(), replayed) {
             Ok(Some(number)) => drop(self.judge.active.insert(number, active)),
             result => {
@@ -119,7 +123,10 @@ impl Answering {
             Some(operation) => self.judge.state.operation_is_over(operation),
             None => self.judge.running.add(&active.key, &recorded.living),
         }
-        let exact = active.exact.take().is_some_and(Exact::end);
+        let exact = active.exact.take().is_some_and(|exact| {
+            self.judge.exact.ended(Instant::now(), recorded.took);
+            exact.end()
+        });
         let waited = Duration::from_nanos(recorded.blocked_ns);
         // Whatever has a plan has been worth it.
         if active.mode == Mode::Record && waited < self.judge.least_wait {

@@ -3,17 +3,40 @@
 
 use headstart_system::fault_around::NoFaultAround;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// No start is recorded for longer than that.
 const MOST: Duration = Duration::from_secs(35);
+
+/// All others' faults map less, too: so such starts take one in so many parts of the time, whoever starts programs, and how often.
+const PART: u32 = 50;
+
+/// When the next may begin.
+#[derive(Default)]
+pub(super) struct Budget(Option<Instant>);
+
+impl Budget {
+    /// Begins one, unless others were lately.
+    pub(super) fn begin(&mut self, now: Instant) -> Option<Exact> {
+        if self.0.is_some_and(|next| now < next) {
+            return None;
+        }
+        self.0 = Some(now + MOST * PART);
+        Exact::begin()
+    }
+
+    /// One that took so long has ended.
+    pub(super) fn ended(&mut self, now: Instant, took: Duration) {
+        self.0 = Some(now + took.min(MOST) * PART);
+    }
+}
 
 /// Under way.
 pub(super) struct Exact(JoinHandle<Option<NoFaultAround>>);
 
 impl Exact {
     /// Begins within a moment; `None` where there is no thread to be had.
-    pub(super) fn begin() -> Option<Exact> {
+    fn begin() -> Option<Exact> {
         let begin = || NoFaultAround::begin(MOST).ok();
         Some(Exact(thread().spawn(begin).ok()?))
     }
@@ -36,4 +59,29 @@ impl Exact {
 
 fn thread() -> Builder {
     Builder::new().name("exact".into()).stack_size(128 << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_took_long_is_followed_by_none_for_much_longer() {
+        let (mut budget, now) = (Budget::default(), Instant::now());
+        let may = |budget: &Budget, seconds| {
+            budget
+                .0
+                .is_none_or(|next| now + Duration::from_secs(seconds) >= next)
+        };
+        assert!(may(&budget, 0));
+        budget.0 = Some(now + MOST * PART);
+        assert!(
+            budget.begin(now + Duration::from_secs(60)).is_none(),
+            "while it is under way"
+        );
+        budget.ended(now, Duration::from_secs(3));
+        assert!(!may(&budget, 149) && may(&budget, 150));
+        budget.ended(now, Duration::from_secs(1000));
+        assert!(may(&budget, 35 * 50));
+    }
 }

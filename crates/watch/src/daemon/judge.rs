@@ -1,7 +1,7 @@
 //! What is done for a start: whose it is, and what is known of it.
 
 use super::Options;
-use super::exact::Exact;
+use super::exact::{Budget, Exact};
 use super::hold::Asked as AboutToStart;
 use super::process::{Missed, Process};
 use super::running::Running;
@@ -54,6 +54,7 @@ pub(super) struct Judge {
     pub(super) standings: Vec<(Program, Standing)>,
     /// How many starts were read ahead for without being recorded.
     unrecorded: u32,
+    pub(super) exact: Budget,
 }
 
 /// Whose start it is.
@@ -107,6 +108,7 @@ impl Judge {
             running: Running::default(),
             standings: Vec::new(),
             unrecorded: 0,
+            exact: Budget::default(),
         }
     }
 
@@ -177,13 +179,19 @@ impl Judge {
         });
     }
 
-    fn active_of(&self, (key, uid): (Key, u32), prepared: &Prepared, origin: Instant, waits: bool) -> Active {
+    fn active_of(
+        &mut self,
+        (key, uid): (Key, u32),
+        prepared: &Prepared,
+        origin: Instant,
+        waits: bool,
+    ) -> Active {
         let (mode, replaying) = self.begin((&key, uid), prepared, origin, waits);
         Active {
             mode,
             replaying,
             // What was mapped by now with others stays unknown.
-            exact: prepared.exact.then(Exact::begin).flatten(),
+            exact: prepared.exact.then(|| self.exact.begin(Instant::now())).flatten(),
             ..Active::new(key, uid, prepared, origin)
         }
     }

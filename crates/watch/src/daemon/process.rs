@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// So much of a command line is looked at, bytes.
@@ -16,7 +17,7 @@ const COMMAND_LINE: u64 = 16 << 10;
 /// More than a cgroup's line has: its path and a few characters.
 const CGROUP: u64 = 8192;
 
-/// So many descendants of a process, and threads of one, are looked for.
+/// So many descendants of a process, and threads of all of them, are looked for.
 const MOST_OF_TREE: usize = 256;
 
 /// More than /proc tells of a process's users and memory.
@@ -174,22 +175,30 @@ pub(super) fn is_started_by(pid: u32, program: &[u8]) -> bool {
         .any(is_it)
 }
 
-/// A process and the descendants that it has now, as far as they are few.
-pub(super) fn tree_of(pid: u32) -> Vec<u32> {
+/// A process and the descendants that it has now which are the same user's, as far as they and their threads are few. root's are all.
+pub(super) fn tree_of(pid: u32, uid: u32) -> Vec<u32> {
     let mut tree = vec![pid];
-    let mut next = 0;
+    let (mut next, mut threads_left) = (0, MOST_OF_TREE);
+    // A process with more rights than its user's is root's.
+    let is_theirs = |pid: &u32| {
+        uid == 0 || std::fs::symlink_metadata(format!("/proc/{pid}")).is_ok_and(|facts| facts.uid() == uid)
+    };
     while let Some(pid) = tree.get(next).copied() {
         next += 1;
         let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
-        for thread in threads.into_iter().flatten().flatten().take(MOST_OF_TREE) {
+        for thread in threads.into_iter().flatten().flatten().take(threads_left) {
+            threads_left -= 1;
             let children = read(thread.path().join("children"), COMMAND_LINE).unwrap_or_default();
             let text = String::from_utf8_lossy(&children);
+            let found = text
+                .split_ascii_whitespace()
+                .filter_map(|pid| pid.parse::<u32>().ok());
             tree.extend(
-                text.split_ascii_whitespace()
-                    .filter_map(|pid| pid.parse::<u32>().ok()),
+                found
+                    .filter(is_theirs)
+                    .take(MOST_OF_TREE - tree.len().min(MOST_OF_TREE)),
             );
         }
-        tree.truncate(MOST_OF_TREE);
     }
     tree
 }

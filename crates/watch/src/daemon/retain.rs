@@ -41,7 +41,8 @@ pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
         if total <= most {
             return Ok(());
         }
-        if kept.forget_unless_locked()? {
+        // What somebody has disabled stays so.
+        if kept.is_enabled() && kept.forget_unless_locked()? {
             total = total.saturating_sub(*size);
         }
     }

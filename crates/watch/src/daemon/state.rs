@@ -4,6 +4,7 @@
 use super::hold::ToAskAbout;
 use super::rouse;
 use crate::apps::Apps;
+use crate::control::process::has_ended;
 use crate::key::of_operation;
 use crate::service::{App, Peer, Reading, Service, ServiceError};
 use headstart_model::Key;
@@ -25,8 +26,10 @@ const MOST_READING: usize = 4;
 const MOST_OPERATIONS: usize = 8;
 const MOST_OF_A_USER: usize = 2;
 
-/// So many are known, with those of which nothing is recorded any more and whose process has not ended them.
-const MOST_KNOWN_OPERATIONS: usize = 256;
+/// So many of a user are known, and of all, with those of which nothing is recorded any more and whose process has not ended them: the oldest of
+/// those is forgotten first.
+const MOST_KNOWN_OF_A_USER: usize = 16;
+const MOST_KNOWN: usize = 1024;
 
 /// What was done since the daemon began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +99,8 @@ pub(super) enum Asked {
         key: Key,
         uid: u32,
         pid: u32,
+        /// When its process began, clock ticks.
+        began: u64,
     },
     /// To end it.
     End(u64),
@@ -119,6 +124,26 @@ struct Inner {
     /// By their numbers.
     operations: HashMap<u64, Operation>,
     last_operation: u64,
+}
+
+impl Inner {
+    /// Makes room for one more than so many of these, if there are as many: the oldest go of which nothing is recorded any more.
+    fn forget_operations(&mut self, most: usize, of_these: impl Fn(&Operation) -> bool) {
+        let these = self
+            .operations
+            .iter()
+            .filter(|(_, operation)| of_these(operation));
+        let mut over: Vec<u64> = Vec::new();
+        let mut count = 0;
+        for (number, operation) in these {
+            count += 1;
+            over.extend(operation.over.then_some(*number));
+        }
+        over.sort_unstable();
+        for number in over.iter().take((count + 1usize).saturating_sub(most)) {
+            self.operations.remove(number);
+        }
+    }
 }
 
 impl State {
@@ -238,18 +263,32 @@ impl Service for State {
         let pid = u32::try_from(peer.pid).map_err(failed)?;
         let gone = || failed(format_args!("process {pid} has ended"));
         let began = ProcessStat::of(pid).ok_or_else(gone)?.start_ticks;
+        // Had it ended before that was looked at, another may have been looked at.
+        if peer.pidfd.as_ref().is_some_and(has_ended) {
+            return Err(gone());
+        }
         let mut inner = self.lock();
         inner.operations.retain(|_, operation| operation.lives());
         let under_way = inner.operations.values().filter(|operation| !operation.over);
         let (all, theirs) = under_way.fold((0, 0), |(all, theirs), operation| {
             (all + 1, theirs + usize::from(operation.uid == peer.uid))
         });
-        if all >= MOST_OPERATIONS || inner.operations.len() >= MOST_KNOWN_OPERATIONS {
+        // Those that are ended by now may wait to be begun still.
+        let (all_wait, theirs_wait) = inner
+            .asked
+            .iter()
+            .fold((0, 0), |(all, theirs), asked| match asked {
+                Asked::Begin { uid, .. } => (all + 1, theirs + usize::from(*uid == peer.uid)),
+                Asked::End(_) => (all, theirs),
+            });
+        if all.max(all_wait) >= MOST_OPERATIONS {
             return Err(ServiceError::TooMany(MOST_OPERATIONS));
         }
-        if theirs >= MOST_OF_A_USER && !peer.is_root() {
+        if theirs.max(theirs_wait) >= MOST_OF_A_USER && !peer.is_root() {
             return Err(ServiceError::TooMany(MOST_OF_A_USER));
         }
+        inner.forget_operations(MOST_KNOWN, |_| true);
+        inner.forget_operations(MOST_KNOWN_OF_A_USER, |operation| operation.uid == peer.uid);
         inner.last_operation += 1;
         let operation = inner.last_operation;
         inner.operations.insert(
@@ -266,6 +305,7 @@ impl Service for State {
             key,
             uid: peer.uid,
             pid,
+            began,
         });
         drop(inner);
         rouse(&self.wake);
@@ -337,6 +377,37 @@ mod tests {
             state.begin_operation(&peer(0), "all").unwrap();
         }
         assert!(state.begin_operation(&peer(1), "x").is_err());
+    }
+
+    #[test]
+    fn who_begins_and_ends_operations_all_the_time_has_few_of_them_wait() {
+        let (_dir, state) = state();
+        let mut begun = 0;
+        for _ in 0..100 {
+            if let Ok(operation) = state.begin_operation(&peer(1000), "load") {
+                begun += 1;
+                state.end_operation(&peer(1000), operation).unwrap();
+            }
+        }
+        assert_eq!((begun, state.asked().len()), (MOST_OF_A_USER, 2 * MOST_OF_A_USER));
+        assert!(
+            state.begin_operation(&peer(1000), "load").is_ok(),
+            "those were handled"
+        );
+    }
+
+    #[test]
+    fn operations_that_are_over_keep_nobody_from_beginning_another() {
+        let (_dir, state) = state();
+        let mut last = 0;
+        for _ in 0..MOST_KNOWN_OF_A_USER * 3 {
+            last = state.begin_operation(&peer(1000), "load").unwrap();
+            state.operation_is_over(last);
+            state.asked();
+        }
+        assert_eq!(state.lock().operations.len(), MOST_KNOWN_OF_A_USER);
+        state.end_operation(&peer(1000), last).unwrap();
+        assert!(state.begin_operation(&peer(0), "load").is_ok());
     }
 
     #[test]
