@@ -376,6 +376,9 @@ impl Watch {
             .flatten()
             .map(|r| r.builder.bytes())
             .sum();
+        // Where all have too much, the largest ends.
+        let bytes_of = |slot: &usize| self.starts.slots[*slot].as_ref().map_or(0, |r| r.builder.bytes());
+        let largest = (0..SLOTS).max_by_key(bytes_of);
         let mut ended = Vec::new();
         for slot in 0..SLOTS {
             let Some(recording) = &mut self.starts.slots[slot] else {
@@ -384,7 +387,7 @@ impl Watch {
             let bytes = recording.builder.bytes();
             let reason = match recording.has_ended(now) {
                 Some(reason) => reason,
-                None if bytes > BYTES || all > ALL_BYTES => {
+                None if bytes > BYTES || all > ALL_BYTES && largest == Some(slot) => {
                     // Who floods the recorder is not to begin anew at once.
                     self.given = now + Duration::from_secs(1);
                     self.control.take_turns();

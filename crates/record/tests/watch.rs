@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support::*;
@@ -162,6 +162,22 @@ fn a_start_is_recorded_from_its_first_instant_to_the_end_of_its_tree() {
     assert!(executables[1].ends_with("/cat"), "{executables:?}");
 }
 
+/// A shell with a script that reads a line before it goes on.
+fn waiting(shell: &Path, script: &str) -> Child {
+    Command::new(shell)
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Gives it the line; it must end well.
+fn go_on(mut child: Child) {
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
 /// A control group of the unified hierarchy; it goes with the value.
 struct Group(PathBuf);
 
@@ -211,16 +227,10 @@ fn what_is_executed_in_another_control_group_is_a_start_of_its_own() {
         two = two.display(),
         group = group.0.display(),
     );
-    let mut child = Command::new(&shell)
-        .args(["-c", &script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let child = waiting(&shell, &script);
     watched.for_a_while();
     assert_eq!(watched.watch.recorded(), 1);
-    child.stdin.take().unwrap().write_all(b"\n").unwrap();
-    assert!(child.wait().unwrap().success());
+    go_on(child);
     watched.until_ended(2);
     let noticed: Vec<&Path> = watched
         .noticed
@@ -257,15 +267,9 @@ fn a_start_that_moves_itself_to_another_control_group_stays_one() {
         one = one.display(),
         group = group.0.display(),
     );
-    let mut child = Command::new(&shell)
-        .args(["-c", &script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let child = waiting(&shell, &script);
     watched.for_a_while();
-    child.stdin.take().unwrap().write_all(b"\n").unwrap();
-    assert!(child.wait().unwrap().success());
+    go_on(child);
     watched.until_ended(1);
     assert_eq!(watched.noticed.len(), 1);
     assert_eq!(watched.ended[0].user, 0);
@@ -287,15 +291,9 @@ fn it_is_told_that_another_user_executed_something_in_a_start() {
     let mut watched = Watched::below(&disk);
     let (one, a) = (one.display(), a.display());
     let script = format!("read line; setpriv --reuid 4321 --clear-groups {one} {a}; {one} {a}");
-    let mut child = Command::new(&shell)
-        .args(["-c", &script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let child = waiting(&shell, &script);
     watched.for_a_while();
-    child.stdin.take().unwrap().write_all(b"\n").unwrap();
-    assert!(child.wait().unwrap().success());
+    go_on(child);
     watched.until_ended(1);
     assert_eq!(watched.ended[0].user, 4321);
 }

@@ -251,7 +251,7 @@ __noinline int watch_exec(u64 address)
 		bpf_map_update_elem(&listed, &tgid, &program, BPF_ANY);
 		return LEAVE;
 	}
-	if (until ? !*until : bpf_map_lookup_elem(&known, &lasting) != NULL) {
+	if ((until && !*until) || bpf_map_lookup_elem(&known, &lasting)) {
 		most = SLOTS;
 	} else if (!until) {
 		if (*(volatile s32 *)&starts.unknown_left <= 0) {
