@@ -6,7 +6,7 @@
 //!     key                     its text
 //!     profile, plan           the last ones
 //!     <number>.trace          the last five, by the time when the start began (ns since 1970) and by turn
-//!     <number>.outcome        the last fifty
+//!     <number>.outcome        the last 200
 //!     turns                   replays since the last control run
 //!     bypass                  why its starts are bypassed, while they are
 //!     disabled                nothing is done for its starts, while it is there
