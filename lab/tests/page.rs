@@ -45,7 +45,7 @@ fn project() -> tempfile::TempDir {
     }
     fs::write(
         root.join("docs/measurements.in.md"),
-        "Build {{commit}}, before it {{earlier}}, {{date}}, on {{host}}.\n\n{{missed}}\n\n{{picture fixed tool}}\n\n{{speed fixed tool}}\n\n{{cost fixed tool}}\n",
+        "Build {{commit}}, before it {{earlier}}, {{date}}, on {{host}}.\n\n{{missed}}\n\n{{picture fixed tool}}\n\n{{speed fixed tool}}\n\n{{above fixed tool}}\n\n{{cost fixed tool}}\n",
     )
     .unwrap();
     fs::write(

@@ -1,9 +1,9 @@
 //! The least time a start could take on its devices, and where its time beyond that went.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The floor of a start, and what it is made of. Times are nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Floor {
     /// No order of reads makes the start shorter.
     pub floor_ns: u64,
@@ -22,7 +22,7 @@ pub struct Floor {
 }
 
 /// Where a start's time above its floor went, by the cost model. The parts add up to the time above it. Nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Above {
     /// How long the start took.
     pub took_ns: u64,

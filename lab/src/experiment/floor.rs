@@ -10,12 +10,22 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
+use headstart_model::floor::{Above, Floor};
+use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, Place};
 
-/// Seconds by case and setup.
-pub type Floors = BTreeMap<String, BTreeMap<String, f64>>;
+/// By case and setup.
+pub type Floors = BTreeMap<String, BTreeMap<String, Known>>;
+
+/// What is known of a setup's starts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Known {
+    /// Seconds.
+    pub floor_seconds: f64,
+    /// Where the time of its last start with a replay went above the floor of that one.
+    pub above: Option<Above>,
+}
 
 /// The file.
 pub(super) const FILE: &str = "floors.json";
@@ -24,11 +34,7 @@ pub(super) const FILE: &str = "floors.json";
 #[derive(Deserialize)]
 struct Said {
     floor: Floor,
-}
-
-#[derive(Deserialize)]
-struct Floor {
-    floor_ns: u64,
+    above: Option<Above>,
 }
 
 /// The floors of an experiment's directory; none where it has none.
@@ -50,26 +56,28 @@ pub(super) fn ask(
     [case, setup]: [&str; 2],
 ) -> Result<()> {
     let said = machine.look(place, &[command.to_vec()])?;
-    let floor_ns = of_both(&said).context("what headstart says of the floor")?;
+    let known = of_both(&said).context("what headstart says of the floor")?;
     let mut all = floors(directory)?;
     let of_case = all.entry(case.to_owned()).or_default();
-    of_case.insert(setup.to_owned(), floor_ns as f64 / 1e9);
+    of_case.insert(setup.to_owned(), known);
     let (path, temporary) = (directory.join(FILE), directory.join("floors.tmp"));
     fs::write(&temporary, serde_json::to_vec_pretty(&all)?)
         .and_then(|()| fs::rename(&temporary, &path))
         .with_context(|| format!("writing {}", path.display()))
 }
 
-/// The floor by what the command printed.
-fn of_both(said: &str) -> Result<u64> {
-    let mut floors = serde_json::Deserializer::from_str(said)
-        .into_iter::<Said>()
-        .map(|said| said.map(|said| said.floor.floor_ns));
-    let learned = floors.next().context("nothing")??;
-    let warm = floors.try_fold(None, |least: Option<u64>, floor| {
-        floor.map(|floor| Some(least.map_or(floor, |least| least.min(floor))))
+/// What is known by what the command printed.
+fn of_both(said: &str) -> Result<Known> {
+    let mut all = serde_json::Deserializer::from_str(said).into_iter::<Said>();
+    let learned = all.next().context("nothing")??;
+    let warm = all.try_fold(None, |least: Option<u64>, said| {
+        said.map(|said| Some(least.map_or(said.floor.floor_ns, |least| least.min(said.floor.floor_ns))))
     })?;
-    Ok(warm.map_or(learned, |warm| warm.max(learned)))
+    let floor_ns = warm.map_or(learned.floor.floor_ns, |warm| warm.max(learned.floor.floor_ns));
+    Ok(Known {
+        floor_seconds: floor_ns as f64 / 1e9,
+        above: learned.above,
+    })
 }
 
 #[cfg(test)]
@@ -79,13 +87,35 @@ mod tests {
     #[test]
     fn of_warm_starts_the_least_counts_and_of_both_kinds_the_larger() {
         let said = |floors: &[u64]| -> String {
-            let document = |ns: &u64| format!("{{\"floor\": {{\"floor_ns\": {ns}, \"more\": 1}}}}\n");
+            let document = |ns: &u64| {
+                let floor = Floor {
+                    floor_ns: *ns,
+                    ..Floor::default()
+                };
+                serde_json::json!({ "start": "x", "floor": floor, "above": null }).to_string()
+            };
             floors.iter().map(document).collect()
         };
-        assert_eq!(of_both(&said(&[5])).unwrap(), 5);
-        assert_eq!(of_both(&said(&[5, 9, 7, 8])).unwrap(), 7);
-        assert_eq!(of_both(&said(&[5, 9, 4])).unwrap(), 5);
+        let floor = |floors: &[u64]| (of_both(&said(floors)).unwrap().floor_seconds * 1e9).round();
+        assert_eq!(floor(&[5]), 5.0);
+        assert_eq!(floor(&[5, 9, 7, 8]), 7.0);
+        assert_eq!(floor(&[5, 9, 4]), 5.0);
         assert!(of_both("").is_err());
         assert!(of_both("{\"floor\": {}}").is_err());
+    }
+
+    #[test]
+    fn where_the_time_went_is_told_of_the_start_that_was_read_ahead() {
+        let above = Above {
+            own_ns: 7,
+            took_ns: 9,
+            ..Above::default()
+        };
+        let document = |above: Option<Above>| {
+            serde_json::json!({ "floor": Floor::default(), "above": above }).to_string()
+        };
+        let said = document(Some(above)) + &document(None);
+        assert_eq!(of_both(&said).unwrap().above, Some(above));
+        assert_eq!(of_both(&document(None)).unwrap().above, None);
     }
 }

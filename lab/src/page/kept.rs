@@ -120,6 +120,13 @@ pub struct KeptSetup {
     /// L* = this / the floor.
     #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "L*")]
     pub above_floor: Vec<f64>,
+    /// Where the time of its last start with a replay went above the floor of that one: own time, order, over-read, reads left, computing that
+    /// waited.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub above_s: Vec<f64>,
+    /// Runs that count and were shorter than the floor.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub below_floor: usize,
     /// Bytes read beyond the base's, as a share of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_read: Option<f64>,
@@ -255,8 +262,20 @@ fn setup(s: &Summary) -> KeptSetup {
         above_best: list(s.above_best),
         floor_s: s.floor_seconds.map(round),
         above_floor: list(s.above_floor),
+        above_s: s.above.map_or(Vec::new(), |above| {
+            above
+                .parts()
+                .iter()
+                .map(|(_, ns)| round(*ns as f64 / 1e9))
+                .collect()
+        }),
+        below_floor: s.below_floor,
         more_read: s.more_read.map(round),
     }
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 fn goal(judged: &Judged) -> KeptGoal {

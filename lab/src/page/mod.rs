@@ -154,6 +154,7 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<F
         };
         let value = match place.split_whitespace().collect::<Vec<_>>()[..] {
             ["speed", name, setup] => table(name, &|kept| tables::speed(kept, setup)),
+            ["above", name, setup] => table(name, &|kept| tables::above(kept, setup)),
             ["cost", name, setup] => table(name, &|kept| tables::cost(kept, setup)),
             ["setups", name] => table(name, &tables::setups),
             ["picture", name, setup] => {
@@ -174,7 +175,7 @@ fn fill(template: &str, load: &dyn Fn(&str) -> Result<Option<Kept>>) -> Result<F
                 .to_owned(),
             ["host"] => first.host.shown(),
             _ => bail!(
-                "{{{{{place}}}}}: there are speed NAME SETUP, setups NAME, cost NAME SETUP, picture NAME SETUP, missed, commit, earlier, date and host"
+                "{{{{{place}}}}}: there are speed NAME SETUP, above NAME SETUP, setups NAME, cost NAME SETUP, picture NAME SETUP, missed, commit, earlier, date and host"
             ),
         };
         text = text.replacen(&format!("{{{{{place}}}}}"), value.trim_end(), 1);

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::kept::{Kept, KeptCase, KeptGoal, KeptSetup};
 use crate::experiment::Figure;
 use crate::setup::EARLIER;
+use headstart_model::floor::Above;
 
 /// In the place of what there is not.
 const NONE: &str = "–";
@@ -43,6 +44,43 @@ pub fn speed(kept: &Kept, with: &str) -> String {
         );
     }
     text + &notes(kept)
+}
+
+/// Where the time above the floor went, one row for each case of which that is known.
+pub fn above(kept: &Kept, with: &str) -> String {
+    let names = Above::default().parts().map(|(name, _)| name);
+    let mut text = format!(
+        "| | floor, s | took, s | {} |\n|---|---|---|{}\n",
+        names.join(" | "),
+        "---|".repeat(names.len())
+    );
+    for case in &kept.case {
+        let Some(own) = case.setup(with).filter(|own| !own.above_s.is_empty()) else {
+            continue;
+        };
+        let floor = own.floor_s.map_or(NONE.into(), |floor| format!("{floor:.2}"));
+        let parts: Vec<String> = own.above_s.iter().map(|part| format!("{part:.2}")).collect();
+        let _ = writeln!(
+            text,
+            "| {} | {floor} | {:.2} | {} |",
+            case.shown(),
+            own.median_s,
+            parts.join(" | ")
+        );
+    }
+    let below: usize = kept
+        .case
+        .iter()
+        .filter_map(|case| case.setup(with))
+        .map(|own| own.below_floor)
+        .sum();
+    if below > 0 {
+        let _ = writeln!(
+            text,
+            "\nNote: runs that were shorter than their floor, which is none then: {below}."
+        );
+    }
+    text
 }
 
 /// What all setups took, one row for each case: seconds, and the requests that the disk was asked for.

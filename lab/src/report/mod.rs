@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use headstart_model::floor::Above;
 use serde::Serialize;
 
 pub use compare::{Comparison, compare, compared};
@@ -151,6 +152,10 @@ pub struct Summary {
     pub floor_seconds: Option<f64>,
     /// L* = this / the floor, of medians.
     pub above_floor: Option<Estimate>,
+    /// Where the time of the last start with a replay went above the floor of that one.
+    pub above: Option<Above>,
+    /// Runs that count and were shorter than the floor: it is not one then.
+    pub below_floor: usize,
     /// In order of time.
     pub marks: Vec<MarkSummary>,
 }
@@ -167,12 +172,15 @@ impl Report {
         for case in &mut self.cases {
             for own in &mut case.setups {
                 let floor = floors.get(&case.name).and_then(|setups| setups.get(&own.setup));
-                let Some(floor) = floor.copied().filter(|floor| *floor > 0.0) else {
+                let Some(known) = floor.filter(|known| known.floor_seconds > 0.0) else {
                     continue;
                 };
+                let floor = known.floor_seconds;
                 let runs = counted(&self.experiment, &own.setup, &case.runs);
                 let times: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
                 own.floor_seconds = Some(floor);
+                own.above = known.above;
+                own.below_floor = times.iter().filter(|time| **time < floor).count();
                 own.above_floor = (!times.is_empty()).then(|| Estimate {
                     value: median(&times) / floor,
                     interval: bootstrap(times.len(), |draw| median(&pick(&times, draw)) / floor),
@@ -408,6 +416,8 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         above_best,
         floor_seconds: None,
         above_floor: None,
+        above: None,
+        below_floor: 0,
         marks: marks(&own),
     }
 }

@@ -130,6 +130,28 @@ fn remarks(s: &Summary, base: Option<&Summary>) -> String {
         let over = estimate(over, 1.0, 3, "");
         let _ = writeln!(text, "{}: time over the build before: {over}", s.setup);
     }
+    if let Some(above) = s.above {
+        let parts = above
+            .parts()
+            .map(|(name, ns)| format!("{name} {:.3}", ns as f64 / 1e9));
+        let _ = writeln!(
+            text,
+            "{}: its last start with a replay took {:.3} s; above its floor, s: {}",
+            s.setup,
+            above.took_ns as f64 / 1e9,
+            parts.join(", ")
+        );
+    }
+    if s.below_floor > 0 {
+        let _ = writeln!(
+            text,
+            "{}: {} of {} runs were shorter than the floor, {:.3} s: it is not one",
+            s.setup,
+            s.below_floor,
+            s.n,
+            s.floor_seconds.unwrap_or(0.0)
+        );
+    }
     if s.prepare_seconds > 0.0 {
         let own = s.median - s.prepare_seconds;
         let _ = writeln!(
