@@ -93,6 +93,8 @@ pub struct Noticed {
     pub number: u32,
     /// Its process, as this process's /proc calls it.
     pub pid: u32,
+    /// The real user of that process when it executed this: by now it may be another.
+    pub user: u32,
     /// When it began, nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,
     /// What a standing about it is about.

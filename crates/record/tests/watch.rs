@@ -295,7 +295,17 @@ fn it_is_told_that_another_user_executed_something_in_a_start() {
     watched.for_a_while();
     go_on(child);
     watched.until_ended(1);
-    assert_eq!(watched.ended[0].user, 4321);
+    assert_eq!((watched.noticed[0].user, watched.ended[0].user), (0, 4321));
+    // Who begins a start is told as the kernel saw it.
+    let mut own = Command::new(disk.join("one"));
+    own.arg(disk.join("a"))
+        .uid(4321)
+        .gid(4321)
+        .current_dir("/")
+        .stdout(Stdio::null());
+    assert!(own.status().unwrap().success());
+    watched.until_ended(2);
+    assert_eq!(watched.noticed[1].user, 4321);
 }
 
 #[test]

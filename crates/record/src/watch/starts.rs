@@ -75,6 +75,7 @@ impl Starts {
         let noticed = Noticed {
             number: seen.number,
             pid: exec.pid,
+            user: self.control.user(slot),
             time_ns: exec.time_ns,
             program: Program {
                 standing: seen.program,

@@ -302,7 +302,8 @@ impl Judge {
             self.ignore(program, IGNORED);
             return None;
         };
-        let uid = process.uid;
+        // A program with the setuid bit may have made itself root's since.
+        let uid = if process.uid == 0 { start.user } else { process.uid };
         let key = key_of_user(key, uid)?;
         if !is_enabled(&self.store, &key) {
             // Not for long: it may be enabled again.
