@@ -7,9 +7,13 @@ use headstart_model::outcome::Mode;
 use headstart_model::{Key, Outcome};
 use headstart_store::{KeyDir, KnownKeys, Store, StoreError};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The key of boots: `headstart boot` is for them.
 const BOOT: &str = "boot";
+
+/// How long who asks waits for who learns.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The programs of a state directory.
 #[derive(Debug)]
@@ -70,15 +74,22 @@ impl Apps {
         if on && !kept.exists() {
             return Ok(());
         }
-        kept.lock().and_then(|lock| lock.set_enabled(on)).map_err(failed)
+        if !kept.exists() {
+            return kept.lock().and_then(|lock| lock.set_enabled(on)).map_err(failed);
+        }
+        soon(key, || match kept.try_lock()? {
+            Some(lock) => lock.set_enabled(on).map(Some),
+            None => Ok(None),
+        })
     }
 
     /// As [`crate::service::Service::forget`].
     pub fn forget(&self, key: &Key) -> Result<(), ServiceError> {
-        match self.program(key)?.forget().map_err(failed)? {
-            true => Ok(()),
-            false => Err(ServiceError::UnknownKey(key.to_string())),
+        let kept = self.program(key)?;
+        if !kept.exists() {
+            return Err(ServiceError::UnknownKey(key.to_string()));
         }
+        soon(key, || Ok(kept.forget_unless_locked()?.then_some(())))
     }
 
     fn program(&self, key: &Key) -> Result<KeyDir, ServiceError> {
@@ -87,6 +98,23 @@ impl Apps {
                 "boots are no program: use `headstart boot`".into(),
             )),
             _ => Ok(self.store.key(key)),
+        }
+    }
+}
+
+/// Tries something until it can be done, for a moment: who learns from a start may take minutes on a device that is busy, and all who ask wait
+/// meanwhile.
+fn soon<T>(key: &Key, mut attempt: impl FnMut() -> Result<Option<T>, StoreError>) -> Result<T, ServiceError> {
+    let since = Instant::now();
+    loop {
+        match attempt().map_err(failed)? {
+            Some(done) => return Ok(done),
+            None if since.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
+            None => {
+                return Err(ServiceError::Failed(format!(
+                    "a start of {key} is being learned from: ask again in a moment"
+                )));
+            }
         }
     }
 }
@@ -188,6 +216,25 @@ pub(crate) mod tests {
             ..Outcome::new(kept.key().clone(), mode)
         };
         kept.lock().unwrap().add_outcome(&outcome).unwrap();
+    }
+
+    #[test]
+    fn nobody_waits_for_long_for_who_learns_from_a_start() {
+        let (_dir, store, key) = with_starts(&[(Mode::Record, 9)]);
+        let apps = Apps::of(store.clone());
+        let lock = store.key(&key).lock().unwrap();
+        for answer in [apps.set_enabled(&key, false), apps.forget(&key)] {
+            assert!(
+                matches!(&answer, Err(ServiceError::Failed(why)) if why.contains("ask again")),
+                "{answer:?}"
+            );
+        }
+        assert!(store.key(&key).is_enabled());
+        drop(lock);
+        apps.set_enabled(&key, false).unwrap();
+        assert!(!store.key(&key).is_enabled());
+        apps.forget(&key).unwrap();
+        assert_eq!(apps.forget(&key), Err(ServiceError::UnknownKey(key.to_string())));
     }
 
     #[test]

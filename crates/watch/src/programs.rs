@@ -2,6 +2,7 @@
 
 use crate::apps::Apps;
 use crate::control::{Client, ClientError};
+use crate::daemon::of_all;
 use crate::service::{App, Reading, ServiceError};
 use anyhow::{Result, bail};
 use headstart_model::Key;
@@ -80,10 +81,15 @@ impl Programs {
                     Err(ClientError::Fault { name, .. }) if name == "UnknownKey" => None,
                     // Others than root are told of their own programs only.
                     Err(ClientError::Denied) => {
-                        let own = self.list()?;
-                        return Ok(own
-                            .into_iter()
-                            .find(|app| candidates.iter().any(|key| key.as_str() == app.key)));
+                        let mut own = self.list()?;
+                        own.retain(|app| {
+                            let its = Key::new(&app.key);
+                            candidates.iter().any(|key| {
+                                key.as_str() == app.key
+                                    || its.as_ref().is_ok_and(|its| of_all(its) == key.as_str())
+                            })
+                        });
+                        return Ok(own.into_iter().next());
                     }
                     Err(error) => return Err(error.into()),
                 },

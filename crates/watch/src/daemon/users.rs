@@ -18,7 +18,7 @@ pub(super) fn is_ordinary(uid: u32) -> bool {
 const OF_USER: &str = " of user ";
 
 /// The text of a key without its user.
-pub(super) fn of_all(key: &Key) -> &str {
+pub(crate) fn of_all(key: &Key) -> &str {
     key.as_str()
         .rsplit_once(OF_USER)
         .map_or(key.as_str(), |(all, _)| all)
