@@ -14,6 +14,8 @@ use std::io;
 
 /// Why a program stays for now.
 pub(crate) const WAITS: &str = "programs that run: moved at the next shutdown";
+/// Why it stays for good.
+pub(crate) const RUNS_ON: &str = "programs that run until the machine is off";
 
 /// Which files an order is for.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,6 @@
 //! unit that is started when something waits, and again after a boot that no shutdown has ended, and does its work when it is stopped.
 
 use crate::kept::{Kept, State};
-use crate::survey::WAITS;
 use anyhow::{Context, Result};
 use headstart_store::{Store, default_root, read_bounded, write_whole};
 use serde::{Deserialize, Serialize};
@@ -130,13 +129,13 @@ pub(crate) fn done(store: &Store, moved: &[Kept]) -> Result<()> {
 
 /// Whether no program waits on this file system any more.
 fn is_done(kept: &Kept) -> bool {
-    let is_over = match kept.state {
+    match kept.state {
+        // What runs then, as process 1 does, runs at every shutdown.
         State::Complete => true,
         // Before files were looked at: none was found to wait there. Else what was found does.
         State::Declined => kept.from.is_none(),
         State::Underway | State::Stopped | State::Interrupted | State::Failed => false,
-    };
-    is_over && !kept.left.contains_key(WAITS)
+    }
 }
 
 /// What systemd says of the machine: that it is `starting`, `running`, `stopping`; nothing where there is no systemd.
@@ -157,6 +156,7 @@ fn path(store: &Store) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::survey::RUNS_ON;
 
     fn of(keys: &[&str], force: bool) -> Waiting {
         Waiting {
@@ -211,7 +211,7 @@ mod tests {
             whole(),
             kept(State::Declined, Some([0, 1]), "immutable")
         ]));
-        assert!(waits(&[whole(), kept(State::Complete, Some([0, 1]), WAITS)]));
+        assert!(!waits(&[whole(), kept(State::Complete, Some([0, 1]), RUNS_ON)]));
         for state in [State::Stopped, State::Failed] {
             assert!(
                 waits(&[kept(state, Some([0, 1]), "immutable"), whole()]),

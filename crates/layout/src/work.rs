@@ -8,7 +8,7 @@ use crate::moves::{Move, moves};
 use crate::order::{Item, NO_DATA, Order};
 use crate::pace::{Halt, Pace};
 use crate::room::Room;
-use crate::survey::{WAITS, expect, open};
+use crate::survey::{RUNS_ON, WAITS, expect, open};
 use anyhow::Result;
 use headstart_system::memory::memory;
 use headstart_system::mounts::MountTable;
@@ -127,7 +127,10 @@ impl Work<'_, '_> {
                     let moves = moves(&item.ranges, &file.extents()?, &self.room.pieces, from);
                     files.push((item, file, moves));
                 }
-                Err(why) if why == RUNS => self.leave(WAITS.to_owned()),
+                Err(why) if why == RUNS => {
+                    let at_shutdown = self.all.last().is_some_and(|kept| kept.at_shutdown);
+                    self.leave(if at_shutdown { RUNS_ON } else { WAITS }.to_owned());
+                }
                 Err(why) => self.leave(why),
             }
             from += item.bytes();
