@@ -49,13 +49,7 @@ pub(crate) fn still(files: &Order, placed: &Placed, mounts: &MountTable) -> Vec<
         })
     };
     let still = files.items.iter().filter(is_there);
-    still
-        .map(|item| PlacedFile {
-            path: item.facts.path.clone(),
-            inode: item.facts.inode,
-            generation: item.facts.generation,
-        })
-        .collect()
+    still.map(PlacedFile::from).collect()
 }
 
 enum Look {

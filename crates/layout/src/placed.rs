@@ -38,6 +38,16 @@ pub(crate) struct PlacedFile {
     pub generation: u32,
 }
 
+impl From<&Item> for PlacedFile {
+    fn from(item: &Item) -> PlacedFile {
+        PlacedFile {
+            path: item.facts.path.clone(),
+            inode: item.facts.inode,
+            generation: item.facts.generation,
+        }
+    }
+}
+
 /// What was placed on the file system mounted there; nothing where nothing is known.
 pub(crate) fn placed(store: &Store, mount_point: &str) -> Placed {
     let all = read(store);
@@ -97,11 +107,7 @@ impl Placed {
             both
         };
         let areas = areas.ranges().iter().take(MOST_AREAS);
-        let files = placed_by(order).map(|item| PlacedFile {
-            path: item.facts.path.clone(),
-            inode: item.facts.inode,
-            generation: item.facts.generation,
-        });
+        let files = placed_by(order).map(PlacedFile::from);
         let mut bytes = 0;
         let fits = |file: &PlacedFile| {
             bytes += file.path.as_bytes().len() + OF_A_FILE;
