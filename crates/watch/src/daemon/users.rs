@@ -24,6 +24,11 @@ pub(crate) fn of_all(key: &Key) -> &str {
         .map_or(key.as_str(), |(all, _)| all)
 }
 
+/// Whose key it is, if it is a user's other than root: the number.
+pub(super) fn user_of(key: &Key) -> Option<&str> {
+    key.as_str().rsplit_once(OF_USER).map(|(_, user)| user)
+}
+
 /// Whether nobody has disabled a key, nor the one of all users' starts of the same program.
 pub(super) fn is_enabled(store: &Store, key: &Key) -> bool {
     let all = Key::new(of_all(key));
