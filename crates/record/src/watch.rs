@@ -103,6 +103,8 @@ pub struct Noticed {
     pub executable: Program,
     /// Where the executable is; `None` where no mount shows it.
     pub path: Option<Vec<u8>>,
+    /// What it was executed with: its name first, a NUL behind each, of all 8 KiB at most. Nothing where it could not be read.
+    pub arguments: Vec<u8>,
 }
 
 /// What is done about a start.
@@ -118,7 +120,11 @@ pub enum Answer {
         command: Vec<String>,
         /// Whether a replay runs beside it, for the trace's description.
         replayed: bool,
+        /// How long after the last of its processes has ended another start may go on with it.
+        open_for: Duration,
     },
+    /// It goes on with the start that has this number, and is recorded as part of it; left alone if that has ended.
+    GoesOn(u32),
 }
 
 /// How many starts were not told of, since the beginning.

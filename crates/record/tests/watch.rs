@@ -6,6 +6,7 @@ mod support;
 
 use headstart_model::trace::{EndReason, Trace};
 use headstart_record::{Answer, Executable, Noticed, Recorded, Standing, Watch};
+use headstart_system::testing::ControlGroup;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -52,6 +53,7 @@ impl Watched {
             Answer::Record {
                 command: vec![],
                 replayed: false,
+                open_for: Duration::ZERO,
             }
         });
         self.ended.extend(ended.unwrap());
@@ -178,34 +180,6 @@ fn go_on(mut child: Child) {
     assert!(child.wait().unwrap().success());
 }
 
-/// A control group of the unified hierarchy; it goes with the value.
-struct Group(PathBuf);
-
-impl Group {
-    fn new() -> Group {
-        // The only hierarchy, or that beside those of version 1.
-        let unified = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-        let root = unified
-            .map(Path::new)
-            .into_iter()
-            .find(|root| root.join("cgroup.controllers").exists());
-        let root = root.expect("the unified hierarchy of control groups: this test needs it");
-        let group = root.join(format!("headstart-test-{}", std::process::id()));
-        fs::create_dir(&group).unwrap();
-        Group(group)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // A process that has ended may be on its way out.
-        let begun = Instant::now();
-        while fs::remove_dir(&self.0).is_err() && begun.elapsed() < Duration::from_secs(10) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
 #[test]
 fn what_is_executed_in_another_control_group_is_a_start_of_its_own() {
     if !can_record() {
@@ -216,7 +190,7 @@ fn what_is_executed_in_another_control_group_is_a_start_of_its_own() {
     fs::copy("/bin/sh", &shell).unwrap();
     let (a, b, c) = (file(&disk, "a", 40), file(&disk, "b", 20), file(&disk, "c", 7));
     let mut watched = Watched::below(&disk);
-    let group = Group::new();
+    let group = ControlGroup::new("headstart-test").unwrap();
     // As `systemd-run --scope` does, and whoever logs somebody in.
     let script = format!(
         "cat {a}; read line; (echo 0 >{group}/cgroup.procs; exec {one} {b}); {two} {c}; exit 0",
@@ -225,7 +199,7 @@ fn what_is_executed_in_another_control_group_is_a_start_of_its_own() {
         c = c.display(),
         one = one.display(),
         two = two.display(),
-        group = group.0.display(),
+        group = group.path().display(),
     );
     let child = waiting(&shell, &script);
     watched.for_a_while();
@@ -258,14 +232,14 @@ fn a_start_that_moves_itself_to_another_control_group_stays_one() {
     fs::copy("/bin/sh", &shell).unwrap();
     let (a, b) = (file(&disk, "a", 40), file(&disk, "b", 20));
     let mut watched = Watched::below(&disk);
-    let group = Group::new();
+    let group = ControlGroup::new("headstart-test").unwrap();
     // As flatpak and snap do, and desktops with what they start.
     let script = format!(
         "cat {a}; read line; echo $$ >{group}/cgroup.procs; exec {one} {b}",
         a = a.display(),
         b = b.display(),
         one = one.display(),
-        group = group.0.display(),
+        group = group.path().display(),
     );
     let child = waiting(&shell, &script);
     watched.for_a_while();
@@ -526,10 +500,76 @@ fn what_is_in_no_directory_and_what_another_namespace_runs_is_nobodys_start() {
     assert_eq!(watched.noticed.len(), 0);
     let two = program(&disk, "two");
     let before = watched.watch.counts().foreign;
-    run("unshare", &["--mount", two.to_str().unwrap(), "/dev/null"]);
+    // In one that was made by somebody whose start is not recorded, as is known by then.
+    let script = format!(
+        "unshare --mount sh -c 'read line; exec {} /dev/null'",
+        two.display()
+    );
+    let child = waiting(Path::new("/bin/sh"), &script);
+    watched.for_a_while();
+    go_on(child);
     watched.for_a_while();
     assert_eq!(watched.noticed.len(), 0);
     assert!(watched.watch.counts().foreign > before);
+}
+
+#[test]
+fn what_a_start_executes_in_a_namespace_of_its_own_is_part_of_it_however_late_it_is_answered() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (shell, one) = (disk.join("sh"), program(&disk, "one"));
+    fs::copy("/bin/sh", &shell).unwrap();
+    let (a, b) = (file(&disk, "a", 40), file(&disk, "b", 20));
+    let mut watched = Watched::below(&disk);
+    // As a service does that shuts itself in: nobody has been answered by then.
+    let script = format!(
+        "cat {a}; unshare --mount {one} {b}; exit 0",
+        a = a.display(),
+        b = b.display(),
+        one = one.display()
+    );
+    let mut child = Command::new(&shell)
+        .args(["-c", &script])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(child.wait().unwrap().success());
+    watched.until_ended(1);
+    assert_eq!(watched.noticed.len(), 1);
+    let arguments = [shell.as_os_str().as_bytes(), b"\0-c\0", script.as_bytes(), b"\0"].concat();
+    assert_eq!(watched.noticed[0].arguments, arguments);
+    let trace = watched.traces().remove(0);
+    assert_eq!([&a, &b].map(|path| of_file(&trace, path)), [40, 20]);
+    let executed = trace
+        .processes
+        .iter()
+        .map(|process| process.executable.to_string());
+    assert!(executed.collect::<Vec<_>>().contains(&one.display().to_string()));
+}
+
+#[test]
+fn arguments_are_told_up_to_a_bound() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let one = program(&disk, "one");
+    let mut watched = Watched::below(&disk);
+    let long = "x".repeat(100_000);
+    let mut child = Command::new(&one)
+        .arg0("another")
+        .args(["--", "/dev/null", &long])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.wait().unwrap();
+    watched.until_ended(1);
+    let told = &watched.noticed[0].arguments;
+    assert_eq!(told.len(), 8 << 10);
+    assert!(told.starts_with(b"another\0--\0/dev/null\0xxx"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use crate::fanotify::Group;
 use crate::files::{self, Stat};
+use crate::process::ProcessStat;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -160,10 +161,7 @@ pub fn asked_by(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
     };
     let mut address = || u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok();
     let (file, argv) = (address()?, address()?);
-    let memory = Memory {
-        bytes: File::open(format!("/proc/{pid}/mem")).ok()?,
-        present: File::open(format!("/proc/{pid}/pagemap")).ok()?,
-    };
+    let memory = Memory::of(pid)?;
     let mut asked = Asked {
         file: memory.text(file, most_bytes)?,
         arguments: Vec::new(),
@@ -183,6 +181,16 @@ pub fn asked_by(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
     Some(asked)
 }
 
+/// What a process was executed with, as it has it now: with a NUL behind each argument, `most` bytes at most. `None` where that cannot be told, as [`asked_by`] has
+/// it: `/proc/PID/cmdline` would wait for a file system of the process's own, if that has mapped one there.
+pub fn executed_with(pid: u32, most: usize) -> Option<Vec<u8>> {
+    let stat = ProcessStat::of(pid)?;
+    let length = usize::try_from(stat.arguments_end.checked_sub(stat.arguments)?).ok()?;
+    let mut bytes = vec![0; length.min(most)];
+    Memory::of(pid)?.read_all(stat.arguments, &mut bytes)?;
+    Some(bytes)
+}
+
 /// Another process's memory, as far as it is in memory.
 struct Memory {
     bytes: File,
@@ -191,6 +199,26 @@ struct Memory {
 }
 
 impl Memory {
+    fn of(pid: u32) -> Option<Memory> {
+        Some(Memory {
+            bytes: File::open(format!("/proc/{pid}/mem")).ok()?,
+            present: File::open(format!("/proc/{pid}/pagemap")).ok()?,
+        })
+    }
+
+    /// Reads what may lie in several pages.
+    fn read_all(&self, mut address: u64, mut bytes: &mut [u8]) -> Option<()> {
+        let page = rustix::param::page_size() as u64;
+        while !bytes.is_empty() {
+            let part = (page - address % page).min(bytes.len() as u64);
+            let (now, later) = bytes.split_at_mut(part as usize);
+            self.read(address, now)?;
+            address = address.checked_add(part)?;
+            bytes = later;
+        }
+        Some(())
+    }
+
     /// Reads what lies within one page.
     fn read(&self, address: u64, bytes: &mut [u8]) -> Option<()> {
         let page = rustix::param::page_size() as u64;
@@ -226,13 +254,68 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::BufRead;
+    use std::io::{BufRead, Write as _};
     use std::path::Path;
     use std::process::{Child, Command, Stdio};
     use std::time::Instant;
 
     const FILE: &str = "HEADSTART_TEST_EXECUTIONS";
     const SWITCH: &str = "HEADSTART_TEST_SWITCH";
+
+    /// Waits, with memory where its arguments were that has not been there yet.
+    #[test]
+    #[ignore = "run by another test in a process of its own"]
+    fn without_arguments() {
+        let stat = ProcessStat::own().unwrap();
+        let page = rustix::param::page_size();
+        let from = stat.arguments as usize / page * page;
+        let length = page.max(stat.arguments_end as usize - from);
+        eprintln!("has them");
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).unwrap();
+        // SAFETY: replaces the page of its arguments, which nothing uses any more.
+        let mapped = unsafe {
+            libc::mmap(
+                from as *mut libc::c_void,
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        eprintln!("has none");
+        io::stdin().read_line(&mut line).unwrap();
+    }
+
+    #[test]
+    fn arguments_are_told_if_they_are_in_memory() {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "executions::tests::without_arguments",
+                "--ignored",
+                "--nocapture",
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut to, from) = (child.stdin.take().unwrap(), child.stderr.take().unwrap());
+        let mut lines = io::BufReader::new(from).lines();
+        assert!(lines.any(|line| line.unwrap() == "has them"));
+        let whole = std::fs::read(format!("/proc/{}/cmdline", child.id())).unwrap();
+        assert_eq!(executed_with(child.id(), 5000).as_ref(), Some(&whole));
+        assert_eq!(executed_with(child.id(), 10).as_deref(), Some(&whole[..10]));
+        to.write_all(b"\n").unwrap();
+        assert!(lines.any(|line| line.unwrap() == "has none"));
+        assert_eq!(executed_with(child.id(), 5000), None);
+        drop(to);
+        assert!(child.wait().unwrap().success());
+        assert_eq!(executed_with(child.id(), 5000), None);
+    }
 
     /// Asks about a file, and stops before anybody is answered.
     #[test]

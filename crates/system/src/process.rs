@@ -27,6 +27,10 @@ pub struct ProcessStat {
     pub stack: u64,
     /// Time blocked on block I/O, clock ticks; 0 where delays are not accounted for.
     pub blocked_ticks: u64,
+    /// Where its arguments begin in its memory; 0 to who may not know it.
+    pub arguments: u64,
+    /// Where they end.
+    pub arguments_end: u64,
 }
 
 impl ProcessStat {
@@ -66,6 +70,8 @@ impl ProcessStat {
             start_ticks: number(22)?,
             stack: number(28).unwrap_or(0),
             blocked_ticks: number(42).unwrap_or(0),
+            arguments: number(48).unwrap_or(0),
+            arguments_end: number(49).unwrap_or(0),
         })
     }
 
@@ -104,6 +110,8 @@ mod tests {
             start_ticks: 22,
             stack: 28,
             blocked_ticks: 42,
+            arguments: 48,
+            arguments_end: 49,
         };
         assert_eq!(ProcessStat::parse(line.as_bytes()), Some(expected));
         assert_eq!((expected.own_ticks(), expected.children_ticks()), (29, 33));

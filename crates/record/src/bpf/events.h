@@ -132,7 +132,7 @@ struct record_exec {
 	struct place executable;
 };
 
-/* A start has begun (scope watch): head.pid runs something else from now on, and is recorded. */
+/* A start has begun (scope watch): head.pid runs something else from now on, and is recorded. Its arguments follow the place. */
 struct record_start {
 	struct record_head head;
 	u64 program; /* what a standing about it is kept under */
@@ -141,7 +141,7 @@ struct record_start {
 	u32 start; /* its number, of which the lowest bits are its slot */
 	u32 before; /* the start that the process belonged to; 0: none */
 	u32 apart; /* not 0: the process has left that start; 0: about that one nothing was answered yet */
-	u32 unused;
+	u32 arguments; /* their length, bytes, with a NUL behind each */
 	struct place place;
 };
 

@@ -169,6 +169,25 @@ static __always_inline void give_back(u32 number)
 	__sync_fetch_and_add(&starts.active, -1);
 }
 
+/*
+ * So much of a start's arguments is told, bytes. Here they are in memory, for execve has just written them; whoever asked /proc for them
+ * later would wait for a file system of the process's own, if that has mapped one there.
+ */
+#define ARGUMENTS (2 * TEXT)
+
+/* Adds the current process's arguments to what is sent, and returns how long they are. By numbers: see send_file. */
+static __noinline u32 arguments(struct scratch *s, u32 at)
+{
+	const struct task_struct *task = (const void *)bpf_get_current_task();
+	u64 from = BPF_CORE_READ(task, mm, arg_start), end = BPF_CORE_READ(task, mm, arg_end), length = end - from;
+
+	if (from >= end || at > sizeof(s->bytes) - ARGUMENTS)
+		return 0;
+	if (length > ARGUMENTS)
+		length = ARGUMENTS;
+	return bpf_probe_read_user(s->bytes + at, length, (const void *)from) ? 0 : length;
+}
+
 /* Tells of a start, and wakes who waits for one. In the upper half of its number is that of the one before. */
 __noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers, u32 apart)
 {
@@ -189,8 +208,9 @@ __noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers,
 	r->start = numbers;
 	r->before = numbers >> 32;
 	r->apart = apart;
-	r->unused = 0;
 	at += place(&r->place, s, at, (u64)BPF_CORE_READ(file, f_path.dentry), (u64)BPF_CORE_READ(file, f_path.mnt));
+	r->arguments = arguments(s, at);
+	at += r->arguments;
 	if (at <= sizeof(s->bytes))
 		error = bpf_ringbuf_output(&ring, s->bytes, at, BPF_RB_FORCE_WAKEUP);
 	s->busy = 0;
@@ -225,7 +245,8 @@ __noinline int watch_exec(u64 address)
 			*(volatile u64 *)&starts.cgroups[slot] = cgroup;
 			apart = 0;
 		}
-		if (!apart && *(volatile u32 *)&starts.answered[slot]) {
+		/* A service that has shut itself in by now is part of what began it, whatever is answered about that. */
+		if (foreign || (!apart && *(volatile u32 *)&starts.answered[slot])) {
 			if (user > *(volatile u32 *)&starts.users[slot])
 				*(volatile u32 *)&starts.users[slot] = user;
 			return JOINED;

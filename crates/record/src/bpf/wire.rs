@@ -161,6 +161,8 @@ pub(crate) struct StartSeen {
     pub executable: u64,
     pub file: u64,
     pub exec: Exec,
+    /// Its arguments, with a NUL behind each, as far as they are told.
+    pub arguments: Vec<u8>,
 }
 
 #[derive(FromBytes, KnownLayout, Immutable)]
@@ -172,7 +174,7 @@ struct StartRecord {
     start: u32,
     before: u32,
     apart: u32,
-    _unused: u32,
+    arguments: u32,
     place: PlaceRecord,
 }
 
@@ -183,6 +185,7 @@ pub(super) fn decode_watched(record: &[u8]) -> Option<Watched> {
     Some(match head.kind_of_record {
         START => {
             let (r, names) = StartRecord::ref_from_prefix(rest).ok()?;
+            let (executable, rest) = place(&r.place, names)?;
             Watched::Start(StartSeen {
                 number: r.start,
                 before: r.before,
@@ -193,8 +196,9 @@ pub(super) fn decode_watched(record: &[u8]) -> Option<Watched> {
                 exec: Exec {
                     time_ns,
                     pid,
-                    executable: place(&r.place, names)?.0,
+                    executable,
                 },
+                arguments: rest.get(..r.arguments as usize)?.to_vec(),
             })
         }
         EXIT => Watched::Exit {

@@ -4,7 +4,7 @@ use crate::builder::{Builder, Ended};
 use crate::clock::monotonic_ns;
 use crate::cpu::Cpu;
 use crate::error::RecordError;
-use crate::event::Event;
+use crate::event::{Event, Exec};
 use crate::options::Options;
 use crate::quiet::{Progress, QuietRule};
 use headstart_model::Trace;
@@ -29,6 +29,10 @@ pub(super) struct Recording {
     /// Further slots that belong to it, by the numbers that they were given with.
     pub(super) parts: Vec<u32>,
     pub(super) status: Option<i32>,
+    /// How long after its last process has ended another may go on with it.
+    pub(super) open_for: Duration,
+    /// When a process of it ended last.
+    pub(super) left_ns: u64,
     pub(super) quiet: QuietRule,
     pub(super) cpu: Cpu,
     pub(super) looked: Instant,
@@ -95,6 +99,8 @@ impl Recording {
             builder,
             parts: Vec::new(),
             status: None,
+            open_for: Duration::ZERO,
+            left_ns: 0,
             quiet: QuietRule::new(Some(QUIET)),
             cpu: Cpu::of_processes(),
             looked: Instant::now(),
@@ -107,17 +113,25 @@ impl Recording {
         number != 0 && (self.number == number || self.parts.contains(&number))
     }
 
-    /// A process of it is of another start from now on.
-    pub(super) fn is_left_by(&mut self, pid: u32, time_ns: u64) {
+    /// A process of it has ended with this status, or is of another start from now on.
+    pub(super) fn is_left_by(&mut self, pid: u32, status: i32, time_ns: u64) {
         if pid == self.pid {
-            self.status = Some(0);
+            self.status = Some(status);
         }
+        self.left_ns = time_ns;
         self.builder.push(Event::Exit { time_ns, pid });
+    }
+
+    /// A further slot belongs to it, that was given with this number for what was executed.
+    pub(super) fn goes_on(&mut self, number: u32, exec: Exec) {
+        self.parts.push(number);
+        self.builder.push(Event::Exec(exec));
     }
 
     pub(super) fn has_ended(&mut self, now: Instant) -> Option<EndReason> {
         if let (Some(status), None) = (self.status, self.builder.living().next()) {
-            return Some(EndReason::Exit(status));
+            let open_until = self.left_ns.saturating_add(self.open_for.as_nanos() as u64);
+            return (monotonic_ns() >= open_until).then_some(EndReason::Exit(status));
         }
         if monotonic_ns().saturating_sub(self.began_ns) >= LIMIT.as_nanos() as u64 {
             return Some(EndReason::Limit);

@@ -4,7 +4,7 @@ use super::recording::{Before, Recording};
 use super::{Answer, Executable, Noticed, Program};
 use crate::bpf::watched::{Control, SLOTS, slot_of};
 use crate::bpf::wire::{StartSeen, Watched};
-use crate::event::Event;
+use crate::event::{Event, Exec};
 use crate::mounts::Mounts;
 use crate::options::Options;
 use crate::places::resolve;
@@ -36,10 +36,7 @@ impl Starts {
                 status,
             } => {
                 if let Some(recording) = self.of_slot(slot) {
-                    if pid == recording.pid {
-                        recording.status = Some(status);
-                    }
-                    recording.builder.push(Event::Exit { time_ns, pid });
+                    recording.is_left_by(pid, status, time_ns);
                 }
             }
             Watched::Event(slot, event) => {
@@ -62,14 +59,8 @@ impl Starts {
         // What a recorded start executed while nobody had answered yet is part of it, though the kernel did not know; unless it is apart.
         let owner = self.part_of[slot_of(seen.before)];
         match self.slots[owner].as_mut().filter(|r| r.has(seen.before)) {
-            Some(recording) if seen.apart => recording.is_left_by(exec.pid, exec.time_ns),
-            Some(recording) => {
-                recording.parts.push(seen.number);
-                recording.builder.push(Event::Exec(exec));
-                self.part_of[slot] = owner;
-                self.control.record(seen.number);
-                return;
-            }
+            Some(recording) if seen.apart => recording.is_left_by(exec.pid, 0, exec.time_ns),
+            Some(_) => return self.go_on(owner, seen.number, exec),
             None => {}
         }
         let noticed = Noticed {
@@ -89,15 +80,33 @@ impl Starts {
                 .into_iter()
                 .next()
                 .map(|found| found.path),
+            arguments: seen.arguments,
         };
         let answer = judge(&noticed);
         let recording = match answer {
-            Answer::Record { command, replayed } => {
+            Answer::Record {
+                command,
+                replayed,
+                open_for,
+            } => {
                 let options = Options {
                     replayed,
                     ..Options::tree(command)
                 };
-                Recording::begin(noticed.number, noticed.pid, noticed.time_ns, &options, before).ok()
+                let begun = Recording::begin(noticed.number, noticed.pid, noticed.time_ns, &options, before);
+                begun.ok().map(|recording| Recording {
+                    open_for,
+                    ..recording
+                })
+            }
+            Answer::GoesOn(number) => {
+                let owner = slot_of(number);
+                if let Some(recording) = self.slots[owner].as_mut().filter(|r| r.number == number) {
+                    recording.builder.add_process(exec.pid, exec.time_ns);
+                    (recording.pid, recording.status) = (exec.pid, None);
+                    return self.go_on(owner, seen.number, exec);
+                }
+                None
             }
             Answer::LeaveTree => {
                 self.ours.push(noticed.pid);
@@ -116,6 +125,15 @@ impl Starts {
                 self.control.end(seen.number);
                 self.left.push(slot);
             }
+        }
+    }
+
+    /// The start with this number is part of the one that is recorded in a slot.
+    fn go_on(&mut self, owner: usize, number: u32, exec: Exec) {
+        if let Some(recording) = self.slots[owner].as_mut() {
+            recording.goes_on(number, exec);
+            self.part_of[slot_of(number)] = owner;
+            self.control.record(number);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An empty directory of its own, removed when dropped: below `HEADSTART_SCRATCH`, or `/var/tmp`.
 #[derive(Debug)]
@@ -214,4 +214,57 @@ pub fn run(command: &mut Command) -> io::Result<()> {
         output.status,
         text.trim()
     )))
+}
+
+/// A control group of the unified hierarchy; it goes with the value, and so do those above it that were made for it.
+pub struct ControlGroup(Vec<PathBuf>);
+
+impl ControlGroup {
+    /// At this path below the root of the hierarchy; the last part gets a number of its own behind its name, and keeps its extension.
+    pub fn new(path: &str) -> io::Result<ControlGroup> {
+        // The only hierarchy, or that beside those of version 1.
+        let unified = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+        let is_one = |root: &&Path| root.join("cgroup.controllers").exists();
+        let missing = || io::Error::other("there is no unified hierarchy of control groups");
+        let mut at = unified
+            .map(Path::new)
+            .into_iter()
+            .find(is_one)
+            .ok_or_else(missing)?
+            .to_owned();
+        let (name, extension) = match path.rsplit_once('.') {
+            Some((name, extension)) => (name, format!(".{extension}")),
+            None => (path, String::new()),
+        };
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut made = ControlGroup(Vec::new());
+        for part in format!("{name}-{}-{number}{extension}", std::process::id()).split('/') {
+            at.push(part);
+            match std::fs::create_dir(&at) {
+                Ok(()) => made.0.push(at.clone()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(made)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        // Its own name was nobody's before.
+        self.0.last().map_or(Path::new("/"), PathBuf::as_path)
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        // A process that has ended may be on its way out.
+        let begun = Instant::now();
+        for group in self.0.iter().rev() {
+            while std::fs::remove_dir(group).is_err() && begun.elapsed() < Duration::from_secs(10) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
 }

@@ -293,7 +293,7 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
         return true;
     };
     let path = path.into_os_string().into_vec();
-    let Ok(process) = Process::of(one.pid, &path) else {
+    let Ok(process) = Process::of(one.pid, &path, None) else {
         return true;
     };
     let Some(key) = process.key() else { return surely };

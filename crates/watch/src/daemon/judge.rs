@@ -31,6 +31,10 @@ const WARM: Duration = Duration::from_secs(5);
 /// The same for a program that had ended before it was looked at.
 const GONE: Duration = Duration::from_secs(1);
 
+/// A service's next command, as `ExecStart=` after `ExecStartPre=`, begins so soon after the one before has ended: process 1 hears of that and
+/// forks. It belongs to the same start.
+const NEXT_OF_SERVICE: Duration = Duration::from_millis(100);
+
 /// So many starts are read ahead at a time. Each has some threads of its own, and a device that serves more serves none well.
 const REPLAYS: usize = 8;
 
@@ -63,6 +67,8 @@ pub(super) struct Whose {
     pub(super) uid: u32,
     /// What standings about it are about, where that is known.
     pub(super) program: Option<Program>,
+    /// The control group, of a service's.
+    pub(super) service: Option<String>,
 }
 
 /// A start that is recorded.
@@ -71,6 +77,8 @@ pub(super) struct Active {
     pub(super) uid: u32,
     /// What standings about it are about; `None` where that is not known, and of an operation.
     pub(super) program: Option<Program>,
+    /// The control group of the service that it is.
+    pub(super) service: Option<String>,
     /// The operation that it is.
     pub(super) operation: Option<u64>,
     pub(super) mode: Mode,
@@ -127,9 +135,20 @@ impl Judge {
             // Another headstart than this one, such as a newer one: what it starts it sees to itself.
             return Answer::LeaveTree;
         }
-        let Some(Whose { key, uid, program }) = self.whose(start) else {
+        let Some(Whose {
+            key,
+            uid,
+            program,
+            service,
+        }) = self.whose(start)
+        else {
             return Answer::Leave;
         };
+        let is_same = |active: &Active| active.key == key && active.service == service;
+        let mut active = self.active.iter();
+        if let Some((number, _)) = active.find(|(_, active)| service.is_some() && is_same(active)) {
+            return Answer::GoesOn(*number);
+        }
         let began = instant_of(start.time_ns);
         let held = self.was_held(start.pid, &key, began);
         let Some(mut active) = held.or_else(|| self.decide(key, uid, began)) else {
@@ -137,9 +156,14 @@ impl Judge {
             return Answer::Leave;
         };
         active.program = program;
+        active.service = service;
         let answer = Answer::Record {
             command: active.command(),
             replayed: active.replaying.is_some(),
+            open_for: match active.service {
+                Some(_) => NEXT_OF_SERVICE,
+                None => Duration::ZERO,
+            },
         };
         self.active.insert(start.number, active);
         answer
@@ -279,7 +303,7 @@ impl Judge {
             self.ignore(Some(start.program), IGNORED);
             return None;
         };
-        let process = match Process::of(start.pid, path) {
+        let process = match Process::of(start.pid, path, Some(&start.arguments)) {
             Ok(process) => process,
             Err(missed) => {
                 // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
@@ -310,7 +334,12 @@ impl Judge {
             self.ignore(program, WARM);
             return None;
         }
-        Some(Whose { key, uid, program })
+        Some(Whose {
+            key,
+            uid,
+            program,
+            service: process.service().map(str::to_owned),
+        })
     }
 
     pub(super) fn prepare(&self, key: &Key) -> Prepared {
@@ -372,6 +401,7 @@ impl Active {
             key,
             uid,
             program: None,
+            service: None,
             operation: None,
             mode: prepared.decision.mode(),
             resident: prepared.resident,

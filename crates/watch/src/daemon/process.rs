@@ -2,7 +2,7 @@
 
 use crate::key::{self, Exec, MOST_ARGUMENTS, MOST_BYTES};
 use headstart_model::Key;
-use headstart_system::executions::asked_by;
+use headstart_system::executions::{asked_by, executed_with};
 use headstart_system::process::ProcessStat;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,8 +11,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// So much of a command line is looked at, bytes.
-const COMMAND_LINE: u64 = 16 << 10;
+/// So much of a command line is looked at, bytes: as the kernel tells of it (`ARGUMENTS` of watch.h).
+const COMMAND_LINE: usize = 8 << 10;
+
+/// More than most processes have children, in text.
+const CHILDREN: u64 = 16 << 10;
 
 /// More than a cgroup's line has: its path and a few characters.
 const CGROUP: u64 = 8192;
@@ -40,6 +43,7 @@ pub(super) enum Missed {
 pub(super) struct Process {
     executable: PathBuf,
     argv: Vec<Vec<u8>>,
+    /// The control group, of what process 1 has started.
     cgroup: Option<String>,
     cwd: Option<PathBuf>,
     /// Whose it is.
@@ -47,11 +51,14 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process with this number, which executes this.
-    pub(super) fn of(pid: u32, executable: &[u8]) -> Result<Process, Missed> {
+    /// The process with this number, which executes this, with these arguments: each has a NUL behind it. Without them, those that it has.
+    pub(super) fn of(pid: u32, executable: &[u8], arguments: Option<&[u8]>) -> Result<Process, Missed> {
         let stat = ProcessStat::of(pid).ok_or(Missed::Gone)?;
         let uid = user_of(pid).ok_or(Missed::Gone)?;
-        let line = read(format!("/proc/{pid}/cmdline"), COMMAND_LINE).ok_or(Missed::Gone)?;
+        let argv = match arguments {
+            Some(line) => cut(line),
+            None => cut(&executed_with(pid, COMMAND_LINE).ok_or(Missed::Gone)?),
+        };
         // The arguments are those of what it executes now.
         let now = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| Missed::Gone)?;
         if !key::are_one(&now, Path::new(OsStr::from_bytes(executable))) {
@@ -61,7 +68,7 @@ impl Process {
         let cgroup = (stat.parent == 1).then(|| read(format!("/proc/{pid}/cgroup"), CGROUP));
         Ok(Process {
             executable: PathBuf::from(OsStr::from_bytes(executable)),
-            argv: arguments(&line),
+            argv,
             cgroup: cgroup.flatten().and_then(|text| cgroup_of(&text)),
             cwd: std::fs::read_link(format!("/proc/{pid}/cwd")).ok(),
             uid,
@@ -90,6 +97,13 @@ impl Process {
             uid,
         };
         vec![becomes(asked.arguments), becomes(by_script)]
+    }
+
+    /// The control group that it is in, if it is what process 1 has started of a service.
+    pub(super) fn service(&self) -> Option<&str> {
+        self.cgroup
+            .as_deref()
+            .filter(|cgroup| key::unit(cgroup).is_some())
     }
 
     /// Whose start it is.
@@ -188,7 +202,7 @@ pub(super) fn tree_of(pid: u32, uid: u32) -> Vec<u32> {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
         for thread in threads.into_iter().flatten().flatten().take(threads_left) {
             threads_left -= 1;
-            let children = read(thread.path().join("children"), COMMAND_LINE).unwrap_or_default();
+            let children = read(thread.path().join("children"), CHILDREN).unwrap_or_default();
             let text = String::from_utf8_lossy(&children);
             let found = text
                 .split_ascii_whitespace()
@@ -203,8 +217,8 @@ pub(super) fn tree_of(pid: u32, uid: u32) -> Vec<u32> {
     tree
 }
 
-/// The arguments in the text of a `cmdline`.
-fn arguments(line: &[u8]) -> Vec<Vec<u8>> {
+/// The arguments in a text of them.
+fn cut(line: &[u8]) -> Vec<Vec<u8>> {
     let line = line.strip_suffix(b"\0").unwrap_or(line);
     line.split(|byte| *byte == 0)
         .take(MOST_ARGUMENTS)
@@ -233,9 +247,9 @@ mod tests {
 
     #[test]
     fn a_command_line_is_cut_into_arguments() {
-        assert_eq!(arguments(b"sh\0-c\0\0"), [&b"sh"[..], b"-c", b""]);
-        assert_eq!(arguments(&b"x\0".repeat(100)).len(), MOST_ARGUMENTS);
-        assert_eq!(arguments(&[b'x'; 9000])[0].len(), MOST_BYTES);
+        assert_eq!(cut(b"sh\0-c\0\0"), [&b"sh"[..], b"-c", b""]);
+        assert_eq!(cut(&b"x\0".repeat(100)).len(), MOST_ARGUMENTS);
+        assert_eq!(cut(&[b'x'; 9000])[0].len(), MOST_BYTES);
     }
 
     #[test]
@@ -287,12 +301,16 @@ mod tests {
             .into_os_string()
             .into_encoded_bytes();
         let pid = std::process::id();
+        let found = Process::of(pid, &own, None).unwrap();
+        assert_eq!(found.uid, rustix::process::getuid().as_raw());
+        let arguments: Vec<Vec<u8>> = std::env::args().map(String::into_bytes).collect();
+        assert_eq!(found.argv, arguments);
         assert_eq!(
-            Process::of(pid, &own).unwrap().uid,
-            rustix::process::getuid().as_raw()
+            Process::of(pid, &own, Some(b"x\0")).unwrap().argv,
+            [b"x".to_vec()]
         );
-        assert_eq!(Process::of(pid, b"/bin/sh").err(), Some(Missed::Another));
-        assert_eq!(Process::of(u32::MAX / 2, &own).err(), Some(Missed::Gone));
+        assert_eq!(Process::of(pid, b"/bin/sh", None).err(), Some(Missed::Another));
+        assert_eq!(Process::of(u32::MAX / 2, &own, None).err(), Some(Missed::Gone));
     }
 
     #[test]
