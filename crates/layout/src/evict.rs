@@ -123,5 +123,6 @@ fn item(
         },
         ranges,
         needed: [].into_iter().collect(),
+        own: false,
     }
 }

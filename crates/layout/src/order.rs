@@ -1,5 +1,6 @@
 //! Which data is moved, in which order, and what that brings by the cost model. No file is touched.
 
+use crate::own;
 use crate::predict::{Prediction, on_device, prediction, unless_worthwhile};
 use headstart_model::machine::{Cost, Extent, FileFacts, Found, Machine};
 use headstart_model::profile::{Entry, Version};
@@ -27,6 +28,9 @@ pub struct Item {
     /// Bytes of it that the starts need.
     #[serde(skip)]
     pub needed: PageSet,
+    /// Whether headstart itself reads it, before it can read anything ahead.
+    #[serde(skip)]
+    pub own: bool,
 }
 
 fn path<S: Serializer>(facts: &FileFacts, to: S) -> Result<S::Ok, S::Error> {
@@ -141,12 +145,14 @@ impl Order {
         prediction(&placed.into_iter().collect(), cost)
     }
 
-    /// Leaves what does not fit into `most` bytes. What is moved is what saves the most jumps for its bytes, over holes of up to `bridge` bytes.
+    /// Leaves what does not fit into `most` bytes. What is moved is what headstart itself reads, piece after piece before its first request, and
+    /// then what saves the most jumps for its bytes, over holes of up to `bridge` bytes.
     pub(crate) fn fit(&mut self, most: u64, bridge: u64) {
         let jumps = self.jumps(bridge);
         let saves = |index: usize| jumps[index] / self.items[index].bytes().max(1) as f64;
         let mut by_worth: Vec<usize> = (0..self.items.len()).collect();
-        by_worth.sort_by(|a, b| saves(*b).total_cmp(&saves(*a)));
+        let own = |index: usize| self.items[index].own;
+        by_worth.sort_by(|a, b| own(*b).cmp(&own(*a)).then(saves(*b).total_cmp(&saves(*a))));
         let mut fits = vec![false; self.items.len()];
         let mut left = most;
         for index in by_worth {
@@ -216,6 +222,7 @@ pub fn plan(profiles: &[Profile], machine: &Machine) -> Vec<Order> {
     let by_path: HashMap<&FilePath, &FileFacts> = machine.files.iter().map(|f| (&f.path, f)).collect();
     for profile in profiles {
         let threshold = profile.policy.threshold();
+        let own = profile.key.as_str() == own::KEY;
         let mut entries: Vec<&Entry> = profile
             .entries
             .iter()
@@ -231,7 +238,8 @@ pub fn plan(profiles: &[Profile], machine: &Machine) -> Vec<Order> {
                 .entry(device)
                 .or_insert_with(|| Order::of(device, Vec::new()));
             order.wanted.insert(facts.inode);
-            match item(entry, threshold, facts, u64::from(machine.page_size)) {
+            match item(entry, threshold, facts, u64::from(machine.page_size)).map(|item| Item { own, ..item })
+            {
                 Err(why) => order.leave(why),
                 Ok(new) => match placed.get(&(device, facts.inode)) {
                     Some((_, index)) => merge(&mut order.items[*index], &new),
@@ -315,6 +323,7 @@ fn item(entry: &Entry, threshold: f32, facts: &FileFacts, page: u64) -> Result<I
         facts: facts.clone(),
         ranges,
         needed,
+        own: false,
     })
 }
 

@@ -48,6 +48,7 @@ pub(crate) fn whole(facts: FileFacts) -> Item {
     Item {
         ranges: vec![range],
         needed: [range].into_iter().collect(),
+        own: false,
         facts,
     }
 }
