@@ -3,7 +3,7 @@
 //! The disk is the lab's: it has a write cache, of which each block that was not flushed is lost with even odds. What the kernel
 //! still had in memory is lost, too: the file system is taken apart, and mounted anew from what the disk had at the cut.
 
-use super::{Case, Image, Known, SHAPES, Use, arrange, knobs, learn, start, status};
+use super::{Case, FULL, Image, Known, SHAPES, Use, arrange, knobs, learn, start, status};
 use crate::registry;
 use anyhow::{Context, Result, ensure};
 use headstart_lab::disk::{Attached, Options, Writes};
@@ -28,12 +28,24 @@ struct Machine {
     nameless: u64,
 }
 
-/// Cuts it so often. After each the journal is replayed, and then the file system is clean, every file what it was, and no inode
-/// has no name. Returns what came of it.
+/// Cuts it so often, on file systems of each [`FULL`] in turn. After each the journal is replayed, and then the file system is clean, every file what it
+/// was, and no inode has no name. Returns what came of it.
 pub fn run(cuts: usize, seed: u64) -> Result<String> {
+    let of = |full: u64| on(full, cuts.div_ceil(FULL.len()), seed);
+    let all: Vec<(usize, String)> = FULL.into_iter().map(of).collect::<Result<_>>()?;
+    ensure!(
+        all.iter().any(|(amid, _)| *amid > 0),
+        "no cut came while files were moved"
+    );
+    let told: Vec<String> = all.into_iter().map(|(_, told)| told).collect();
+    Ok(told.join("\n"))
+}
+
+/// How many of them came amid the work, and what came of all.
+fn on(full: u64, cuts: usize, seed: u64) -> Result<(usize, String)> {
     let case = Case {
         size: 512 << 20,
-        full: 50,
+        full,
         shape: &SHAPES[0],
         seed,
     };
@@ -70,12 +82,12 @@ pub fn run(cuts: usize, seed: u64) -> Result<String> {
         begun += usize::from(state == "underway");
     }
     ensure!(begun == 0, "nothing is under way after a cut");
-    ensure!(amid > 0, "no cut came while files were moved");
-    Ok(format!(
-        "{cuts} cuts of what takes {whole:?}: {amid} told as interrupted; {lost} of {unflushed} unflushed blocks lost; clean after the journal's replay each time, {} files as \
+    let told = format!(
+        "{full} % full: {cuts} cuts of what takes {whole:?}: {amid} told as interrupted; {lost} of {unflushed} unflushed blocks lost; clean after the journal's replay each time, {} files as \
          they were, no donor left, no changed knob",
         machine.files.len()
-    ))
+    );
+    Ok((amid, told))
 }
 
 impl Machine {

@@ -1,15 +1,21 @@
 //! `layout apply`, killed at any moment.
 
-use super::{Case, Image, SHAPES, Use, knobs, start, status};
+use super::{Case, FULL, Image, SHAPES, Use, knobs, places, start, status};
 use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant};
 
-/// Kills it so often. After each kill the file system is clean, every file what it was, no donor and no changed knob left, and
-/// `layout status` tells of it. Returns what came of it.
+/// Kills it so often, on file systems of each [`FULL`] in turn. After each kill the file system is clean, every file what it was, no donor and no
+/// changed knob left, and `layout status` tells of it. Returns what came of it.
 pub fn run(kills: usize, seed: u64) -> Result<String> {
+    let of = |full: u64| on(full, kills.div_ceil(FULL.len()), seed);
+    let told: Vec<String> = FULL.into_iter().map(of).collect::<Result<_>>()?;
+    Ok(told.join("\n"))
+}
+
+fn on(full: u64, kills: usize, seed: u64) -> Result<String> {
     let case = Case {
         size: 512 << 20,
-        full: 50,
+        full,
         shape: &SHAPES[0],
         seed,
     };
@@ -23,6 +29,7 @@ pub fn run(kills: usize, seed: u64) -> Result<String> {
     for kill in 1..=kills {
         image.learn(Use::Random)?;
         let before = knobs(&image.fs.node())?;
+        let lay = places(&image.paths())?;
         let mut child = start(image.state())?;
         let after = whole.mul_f64(image.random.below(1100) as f64 / 1000.0);
         std::thread::sleep(after.max(Duration::from_millis(1)));
@@ -35,7 +42,7 @@ pub fn run(kills: usize, seed: u64) -> Result<String> {
             "complete" => ended += 1,
             state => anyhow::bail!("kill {kill}: status tells {state}: {told:?}"),
         }
-        moved += usize::from(state == "interrupted" && told.is_some_and(|said| said.files > 0));
+        moved += usize::from(state == "interrupted" && places(&image.paths())? != lay);
         ensure!(
             before == knobs(&image.fs.node())?,
             "kill {kill}: a knob is not as it was"
@@ -50,8 +57,8 @@ pub fn run(kills: usize, seed: u64) -> Result<String> {
     ensure!(said.state == "complete", "after the last kill: {said:?}");
     image.check().context("after the last kill")?;
     Ok(format!(
-        "{kills} kills of what takes {whole:?}: {amid} amid the work ({moved} of them when it had told of files), {ended} before it began or after its end; clean after each, {} files \
-         as they were, no donor, no changed knob",
+        "{full} % full: {kills} kills of what takes {whole:?}: {amid} amid the work ({moved} of them when files lay elsewhere by then), {ended} before it began or after its end; clean after \
+         each, {} files as they were, no donor, no changed knob",
         image.files.len()
     ))
 }

@@ -72,6 +72,9 @@ pub const SHAPES: [Shape; 10] = [
     },
 ];
 
+/// How full the file systems are that are killed and cut upon, per cent: there is room for all that is to be moved, and for some of it.
+pub const FULL: [u64; 2] = [50, 90];
+
 /// In which order files are used, by where they lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
@@ -186,9 +189,14 @@ impl Image {
 
     /// Has headstart know that the files are used in this order.
     pub fn learn(&mut self, order: Use) -> Result<()> {
-        let mut paths: Vec<PathBuf> = self.files.iter().map(|file| self.at().join(&file.name)).collect();
+        let mut paths = self.paths();
         arrange(&mut paths, order, &mut self.random)?;
         learn(self.state(), &paths)
+    }
+
+    /// The files that may be moved.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.files.iter().map(|file| self.at().join(&file.name)).collect()
     }
 
     /// One `headstart layout apply`.
@@ -220,13 +228,18 @@ impl Image {
     }
 }
 
+/// Where each file begins on the device, bytes; those without data nowhere.
+pub fn places(paths: &[PathBuf]) -> Result<BTreeMap<PathBuf, Option<u64>>> {
+    let place = |path: &PathBuf| {
+        let extents = headstart_system::extents::extents(&File::open(path)?)?;
+        Ok((path.clone(), extents.first().map(|extent| extent.physical)))
+    };
+    paths.iter().map(place).collect()
+}
+
 /// Brings paths into the order of their use; those without data come first.
 pub fn arrange(paths: &mut [PathBuf], order: Use, random: &mut Random) -> Result<()> {
-    let mut places = BTreeMap::new();
-    for path in paths.iter() {
-        let extents = headstart_system::extents::extents(&File::open(path)?)?;
-        places.insert(path.clone(), extents.first().map(|extent| extent.physical));
-    }
+    let places = places(paths)?;
     paths.sort_by_key(|path| places[path]);
     match order {
         Use::Sequential => {}
