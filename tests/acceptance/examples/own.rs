@@ -1,0 +1,121 @@
+//! What headstart reads of its own, and when, where its program and its state are as cold as the start that it knows (decision 18).
+//!
+//! `cargo run --release -p headstart-acceptance --example own -- [WORKLOAD [DISK]]`
+//!
+//! The start has been learned from twice. A line for each read of a file of headstart's, or of what a bare start does not read (`?`, such as the directories
+//! on the way); until 300 ms after the first one for all reads, which tells when the replay begins.
+
+use anyhow::{Context, Result};
+use headstart_acceptance::Case;
+use headstart_lab::disk::Entry;
+use headstart_lab::image::Fs;
+use headstart_lab::machine::{Machine, Place};
+use headstart_lab::model::Op;
+use headstart_system::extents::extents;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+/// So long after the first read all reads are told, nanoseconds.
+const BEGINNING: u64 = 300_000_000;
+
+/// What is learned of a start is kept this long after it.
+const LEARNED: Duration = Duration::from_secs(3);
+
+/// A file or directory of headstart's, and where it lies on the device, bytes.
+type Own = (String, Vec<Range<u64>>);
+
+fn is_of(range: &Range<u64>, entry: &Entry) -> bool {
+    entry.offset < range.end && entry.offset + entry.length > range.start
+}
+
+/// Adds what is at a path, and below it.
+fn add(path: &Path, name: &str, all: &mut Vec<Own>) -> Result<()> {
+    let found = extents(&File::open(path)?).unwrap_or_default();
+    let lies = found.iter().map(|it| it.physical..it.physical + it.length);
+    all.push((name.into(), lies.collect()));
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            let path = entry?.path();
+            let below = path.file_name().context("a name")?.to_string_lossy();
+            add(&path, &format!("{name}/{below}"), all)?;
+        }
+    }
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let workload = arguments.next().unwrap_or_else(|| "python".into());
+    let disk = arguments.next().unwrap_or_else(|| "disk7200".into());
+    let mut case = Case::on(&disk, &workload, Fs::Ext4)?;
+    let root = case.machine.root();
+    let (program, state) = (root.join("usr/sbin/headstart"), root.join("var/lib/headstart"));
+    let headstart = headstart_acceptance::headstart()?;
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let line = |wait: Option<&str>| -> Vec<String> {
+        let mut words = vec![text(&program), "--state".into(), text(&state), "run".into()];
+        words.extend(wait.map(str::to_owned));
+        words.extend(["--control-every", "0", "--name", "k", "--"].map(str::to_owned));
+        words.extend(case.machine.program());
+        words
+    };
+    let (learns, starts, bare) = (line(Some("--wait")), line(None), case.machine.program());
+    let directory = tempfile::tempdir()?;
+    let place = Place {
+        state: directory.path().join("own"),
+        headstart: headstart.clone(),
+        workload,
+        disk: String::new(),
+        at_once: false,
+    };
+    let copy = ["install", "-D", "-m", "755", &text(&headstart), &text(&program)].map(str::to_owned);
+    for command in [copy.to_vec(), learns.clone(), learns] {
+        Machine::install(&mut case.machine, &place, &[command])?;
+    }
+    let mounted = case.machine.fresh()?;
+    case.machine.take_log();
+    println!("bare: {:.3} s", case.machine.stage("bare", &bare)?.seconds);
+    let needed: Vec<Range<u64>> = case
+        .machine
+        .take_log()
+        .iter()
+        .filter(|entry| entry.op == Op::Read)
+        .map(|entry| entry.offset..entry.offset + entry.length)
+        .collect();
+    let mut own = Vec::new();
+    add(&program, "program", &mut own)?;
+    add(&state, "state", &mut own)?;
+    drop(mounted);
+    let mounted = case.machine.fresh()?;
+    case.machine.take_log();
+    println!(
+        "headstart: {:.3} s",
+        case.machine.stage("start", &starts)?.seconds
+    );
+    std::thread::sleep(LEARNED);
+    let log = case.machine.take_log();
+    drop(mounted);
+    let begun = log.first().context("nothing was read")?.at;
+    for entry in log.iter().filter(|entry| entry.op == Op::Read) {
+        let whose = own
+            .iter()
+            .rev()
+            .find(|(_, lies)| lies.iter().any(|range| is_of(range, entry)));
+        let is_needed = needed.iter().any(|range| is_of(range, entry));
+        if whose.is_none() && is_needed && entry.at - begun > BEGINNING {
+            continue;
+        }
+        let otherwise = if is_needed { "the start's" } else { "?" };
+        println!(
+            "{:8.1} ms, for {:5.1} ms, {:3} in flight, {:7} bytes: {}",
+            (entry.at - begun) as f64 / 1e6,
+            entry.service as f64 / 1e6,
+            entry.depth,
+            entry.length,
+            whose.map_or(otherwise, |(name, _)| name),
+        );
+    }
+    Ok(())
+}
