@@ -185,7 +185,10 @@ fn planned(
     let machine = snapshot(&all, &costs, tell)?;
     let mut orders = plan(&profiles, &machine);
     // Where there is nothing but headstart's own files, nothing is read ahead.
-    orders.retain(|order| order.items.iter().any(|item| !of_ours(&item.facts.path)));
+    for item in orders.iter_mut().flat_map(|order| &mut order.items) {
+        item.own = of_ours(&item.facts.path);
+    }
+    orders.retain(|order| order.items.iter().any(|item| !item.own));
     Ok((machine, orders))
 }
 

@@ -1,6 +1,5 @@
 //! Which data is moved, in which order, and what that brings by the cost model. No file is touched.
 
-use crate::own;
 use crate::predict::{Prediction, on_device, prediction, unless_worthwhile};
 use headstart_model::machine::{Cost, Extent, FileFacts, Found, Machine};
 use headstart_model::profile::{Entry, Version};
@@ -222,7 +221,6 @@ pub fn plan(profiles: &[Profile], machine: &Machine) -> Vec<Order> {
     let by_path: HashMap<&FilePath, &FileFacts> = machine.files.iter().map(|f| (&f.path, f)).collect();
     for profile in profiles {
         let threshold = profile.policy.threshold();
-        let own = profile.key.as_str() == own::KEY;
         let mut entries: Vec<&Entry> = profile
             .entries
             .iter()
@@ -238,8 +236,7 @@ pub fn plan(profiles: &[Profile], machine: &Machine) -> Vec<Order> {
                 .entry(device)
                 .or_insert_with(|| Order::of(device, Vec::new()));
             order.wanted.insert(facts.inode);
-            match item(entry, threshold, facts, u64::from(machine.page_size)).map(|item| Item { own, ..item })
-            {
+            match item(entry, threshold, facts, u64::from(machine.page_size)) {
                 Err(why) => order.leave(why),
                 Ok(new) => match placed.get(&(device, facts.inode)) {
                     Some((_, index)) => merge(&mut order.items[*index], &new),

@@ -8,9 +8,6 @@ use headstart_system::{files, mounts::MountTable, own_program};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// The name of the profile of it.
-pub(crate) const KEY: &str = "headstart";
-
 /// The program where packages install it, and what stands in the place of process 1, beside it.
 const PROGRAMS: [&str; 2] = ["headstart-init", "headstart"];
 const INSTALLED: &str = "/usr/sbin";
@@ -37,7 +34,7 @@ fn of_key(key: &KeyDir) -> impl Iterator<Item = PathBuf> {
 
 fn of_files(paths: &[PathBuf], page: u32) -> Option<Profile> {
     let mounts = MountTable::read().ok()?;
-    let mut profile = Profile::new(Key::new(KEY).ok()?, page, Policy::Decay);
+    let mut profile = Profile::new(Key::new("headstart").ok()?, page, Policy::Decay);
     for (number, path) in paths.iter().enumerate() {
         let path = path.canonicalize().unwrap_or_else(|_| path.clone());
         let Ok(opened) = open_checked(&mounts, &path, &Expect::default()) else {
