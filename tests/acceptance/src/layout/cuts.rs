@@ -33,10 +33,14 @@ struct Machine {
 pub fn run(cuts: usize, seed: u64) -> Result<String> {
     let of = |full: u64| on(full, cuts.div_ceil(FULL.len()), seed);
     let all: Vec<(usize, String)> = FULL.into_iter().map(of).collect::<Result<_>>()?;
-    ensure!(
-        all.iter().any(|(amid, _)| *amid > 0),
-        "no cut came while files were moved"
-    );
+    let amid: Vec<usize> = all.iter().map(|(amid, _)| *amid).collect();
+    // A few may by chance all come before or after the work.
+    let missed = if cuts < 20 {
+        amid == [0; FULL.len()]
+    } else {
+        amid.contains(&0)
+    };
+    ensure!(!missed, "no cut came while files were moved: {amid:?}");
     let told: Vec<String> = all.into_iter().map(|(_, told)| told).collect();
     Ok(told.join("\n"))
 }

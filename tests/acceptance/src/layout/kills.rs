@@ -51,7 +51,11 @@ fn on(full: u64, kills: usize, seed: u64) -> Result<String> {
             .check()
             .with_context(|| format!("after kill {kill}, at {after:?}"))?;
     }
-    ensure!(amid > 0, "no kill came while files were moved");
+    ensure!(amid > 0, "no kill came amid the work");
+    ensure!(
+        kills < 10 || moved > 0,
+        "no kill came when files lay elsewhere by then"
+    );
     image.learn(Use::Random)?;
     let said = image.apply().context("after the last kill")?;
     ensure!(said.state == "complete", "after the last kill: {said:?}");
