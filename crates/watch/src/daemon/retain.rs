@@ -13,50 +13,86 @@ pub(super) const MOST_BYTES: u64 = 56 << 20;
 /// The key that is no program's.
 const BOOT: &str = "boot";
 
-/// A user's programs, other than root's, that have more than this share of it go before all others' do: nobody drives out what others have.
-const SHARE_OF_A_USER: u64 = 2;
+/// What is kept of one program.
+struct Kept {
+    dir: KeyDir,
+    used: SystemTime,
+    size: u64,
+}
+
+/// What is kept of all programs, bytes: in all, and by user.
+#[derive(Default)]
+struct Sizes {
+    total: u64,
+    of_users: HashMap<String, u64>,
+}
+
+impl Sizes {
+    fn add(&mut self, kept: &Kept) {
+        self.total += kept.size;
+        if let Some(user) = user_of(kept.dir.key()) {
+            *self.of_users.entry(user.to_owned()).or_default() += kept.size;
+        }
+    }
+
+    fn remove(&mut self, kept: &mut Kept, bytes: u64) {
+        kept.size = kept.size.saturating_sub(bytes);
+        self.total = self.total.saturating_sub(bytes);
+        if let Some(all) = user_of(kept.dir.key()).and_then(|user| self.of_users.get_mut(user)) {
+            *all = all.saturating_sub(bytes);
+        }
+    }
+
+    /// Whether it is a user's that has more than so many bytes, and is not root's.
+    fn is_of_one_with_more(&self, kept: &Kept, most: u64) -> bool {
+        let all = user_of(kept.dir.key()).and_then(|user| self.of_users.get(user));
+        all.is_some_and(|all| *all > most)
+    }
+}
 
 /// Removes traces, then whole keys, of those programs first whose replays have gained least, until the rest has at most
-/// `most` bytes. What somebody writes just now stays.
+/// `most` bytes. Where one user, who is not root, has more than three quarters of that, of that user's: nobody drives out what others have. What
+/// somebody writes just now stays.
 pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
-    let mut total = 0;
-    let mut all: Vec<(KeyDir, SystemTime, u64)> = Vec::new();
-    let mut of_users: HashMap<String, u64> = HashMap::new();
+    let mut sizes = Sizes::default();
+    let mut all = Vec::new();
     for key in store.keys()? {
         if key.as_str() != BOOT {
-            let kept = store.key(&key);
-            let (used, size) = kept.last_used_and_size();
-            total += size;
-            if let Some(user) = user_of(&key) {
-                *of_users.entry(user.to_owned()).or_default() += size;
-            }
-            all.push((kept, used, size));
+            let dir = store.key(&key);
+            let (used, size) = dir.last_used_and_size();
+            let kept = Kept { dir, used, size };
+            sizes.add(&kept);
+            all.push(kept);
         }
     }
-    if total <= most {
+    if sizes.total <= most {
         return Ok(());
     }
-    let has_its_share = |kept: &KeyDir| {
-        let theirs = user_of(kept.key()).and_then(|user| of_users.get(user));
-        theirs.is_none_or(|size| *size <= most / SHARE_OF_A_USER)
-    };
-    all.sort_by_cached_key(|(kept, used, _)| (has_its_share(kept), gained_ns(kept), *used));
-    for (kept, _, size) in &mut all {
-        if total <= most {
-            return Ok(());
+    all.sort_by_cached_key(|kept| (gained_ns(&kept.dir), kept.used));
+    for of_all in [false, true] {
+        let is_one = |sizes: &Sizes, kept: &Kept| of_all || sizes.is_of_one_with_more(kept, most / 4 * 3);
+        for kept in &mut all {
+            if sizes.total <= most {
+                return Ok(());
+            }
+            if is_one(&sizes, kept) {
+                let Some(lock) = kept.dir.try_lock()? else {
+                    continue;
+                };
+                let removed = lock.remove_traces();
+                drop(lock);
+                sizes.remove(kept, removed);
+            }
         }
-        let Some(lock) = kept.try_lock()? else { continue };
-        let removed = lock.remove_traces();
-        *size = size.saturating_sub(removed);
-        total = total.saturating_sub(removed);
-    }
-    for (kept, _, size) in &all {
-        if total <= most {
-            return Ok(());
-        }
-        // What somebody has disabled stays so.
-        if kept.is_enabled() && kept.forget_unless_locked()? {
-            total = total.saturating_sub(*size);
+        for kept in &mut all {
+            if sizes.total <= most {
+                return Ok(());
+            }
+            // What somebody has disabled stays so.
+            if is_one(&sizes, kept) && kept.dir.is_enabled() && kept.dir.forget_unless_locked()? {
+                let size = kept.size;
+                sizes.remove(kept, size);
+            }
         }
     }
     Ok(())
@@ -100,26 +136,20 @@ mod tests {
     fn a_user_with_more_than_a_share_drives_out_nobody() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path());
-        let much = ["a", "b", "c", "d"].map(|name| format!("/{name} of user 1000"));
-        for name in &much {
-            add(&store, name, 500);
+        for name in ["a", "b", "c", "d", "e", "f", "g"] {
+            add(&store, &format!("/{name} of user 1000"), 500);
         }
         add(&store, "/a of user 1001", 20);
-        add(&store, "/root's", 0);
+        add(&store, "/a", 0);
         let left = || -> Vec<String> { store.keys().unwrap().iter().map(|k| k.to_string()).collect() };
-        let size: u64 = store
-            .keys()
-            .unwrap()
-            .iter()
-            .map(|key| store.key(key).last_used_and_size().1)
-            .sum();
+        let count = |end: &str| left().iter().filter(|key| key.ends_with(end)).count();
+        let size_of = |key: &Key| store.key(key).last_used_and_size().1;
+        let size: u64 = store.keys().unwrap().iter().map(size_of).sum();
         within(&store, size - 1).unwrap();
-        assert_eq!(left().len(), 5);
-        assert!(
-            ["/a of user 1001", "/root's"]
-                .iter()
-                .all(|name| left().iter().any(|key| key == name))
-        );
+        assert_eq!([count(" 1000"), count(" 1001"), count("/a")], [6, 1, 1]);
+        // Four and a half of the nine: with three that user has no more than the share, and of all the one that gained least goes.
+        within(&store, size / 2).unwrap();
+        assert_eq!([count(" 1000"), count(" 1001"), count("/a")], [3, 1, 0]);
     }
 
     #[test]
