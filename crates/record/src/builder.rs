@@ -118,7 +118,7 @@ impl Builder {
 
     /// A process belongs to the start, which began with it.
     pub(crate) fn add_process(&mut self, pid: u32, time_ns: u64) {
-        self.processes.index(pid, time_ns);
+        self.processes.begin(pid, time_ns);
     }
 
     /// Pages used for the first time so far.

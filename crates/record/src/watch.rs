@@ -123,7 +123,7 @@ pub enum Answer {
         /// How long after the last of its processes has ended another start may go on with it.
         open_for: Duration,
     },
-    /// It goes on with the start that has this number, and is recorded as part of it; left alone if that has ended.
+    /// It goes on with the start that has this number, and is recorded as part of it; left alone where that is over, or has gone on eight times.
     GoesOn(u32),
 }
 
@@ -136,6 +136,22 @@ pub struct Counts {
     pub without_turn: u32,
     /// In a mount namespace that is neither this process's nor that of process 1.
     pub foreign: u32,
+}
+
+/// The least user id that is a person's, and not the system's.
+const ORDINARY_USERS: u32 = 1000;
+
+/// Beyond that, those that belong to the system: of greeters, of services with `DynamicUser=`, and nobody's (systemd, UIDS-GIDS.md).
+const USERS_OF_SERVICES: std::ops::RangeInclusive<u32> = 60578..=65534;
+
+/// Whether a user is a person, and not the system.
+pub fn is_ordinary(uid: u32) -> bool {
+    uid >= ORDINARY_USERS && !USERS_OF_SERVICES.contains(&uid)
+}
+
+/// Of several users in a start the one counts that comes last: as watch.h has it.
+fn rank(uid: &u32) -> (bool, u32) {
+    (is_ordinary(*uid), *uid)
 }
 
 /// Notices starts and records many at a time. One thread does all of it: [`Watch::wait_on`] tells it when to [drain](Watch::drain).
@@ -417,13 +433,16 @@ impl Watch {
         let (mut blocked_ns, mut user) = (0, 0);
         for number in recording.parts.iter().chain([&recording.number]) {
             let slot = slot_of(*number);
-            user = user.max(self.control.user(slot));
+            user = [user, self.control.user(slot)]
+                .into_iter()
+                .max_by_key(rank)
+                .unwrap_or(user);
             self.control.end(*number);
             self.starts.part_of[slot] = slot;
             self.resting.push((slot, Instant::now()));
             blocked_ns += self.programs.take_blocked_ns(slot)?;
         }
-        let at_ns = monotonic_ns();
+        let at_ns = recording.left_alone_ns().unwrap_or_else(monotonic_ns);
         let missed = self.missed()?;
         Ok(Some(Recorded {
             number: recording.number,

@@ -264,7 +264,9 @@ fn it_is_told_that_another_user_executed_something_in_a_start() {
     fs::copy("/bin/sh", &shell).unwrap();
     let mut watched = Watched::below(&disk);
     let (one, a) = (one.display(), a.display());
-    let script = format!("read line; setpriv --reuid 4321 --clear-groups {one} {a}; {one} {a}");
+    // A person counts before nobody, whose number is higher.
+    let by = |user: u32| format!("setpriv --reuid {user} --clear-groups {one} {a}");
+    let script = format!("read line; {}; {}; {one} {a}", by(4321), by(65534));
     let child = waiting(&shell, &script);
     watched.for_a_while();
     go_on(child);
@@ -501,11 +503,16 @@ fn what_is_in_no_directory_and_what_another_namespace_runs_is_nobodys_start() {
     let two = program(&disk, "two");
     let before = watched.watch.counts().foreign;
     // In one that was made by somebody whose start is not recorded, as is known by then.
+    let waits = disk.join("waits");
     let script = format!(
-        "unshare --mount sh -c 'read line; exec {} /dev/null'",
+        "unshare --mount sh -c 'echo >{}; read line; exec {} /dev/null'",
+        waits.display(),
         two.display()
     );
     let child = waiting(Path::new("/bin/sh"), &script);
+    while !waits.exists() {
+        watched.drain();
+    }
     watched.for_a_while();
     go_on(child);
     watched.for_a_while();

@@ -182,7 +182,8 @@ pub fn asked_by(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
 }
 
 /// What a process was executed with, as it has it now: with a NUL behind each argument, `most` bytes at most. `None` where that cannot be told, as [`asked_by`] has
-/// it: `/proc/PID/cmdline` would wait for a file system of the process's own, if that has mapped one there.
+/// it: `/proc/PID/cmdline` would wait for a file system of the process's own, if that has mapped one there. A process that maps one just between the look
+/// and the read has its reader wait all the same: who must not wait asks the kernel at the execution (`headstart_record::Noticed`).
 pub fn executed_with(pid: u32, most: usize) -> Option<Vec<u8>> {
     let stat = ProcessStat::of(pid)?;
     let length = usize::try_from(stat.arguments_end.checked_sub(stat.arguments)?).ok()?;
@@ -273,7 +274,7 @@ mod tests {
         eprintln!("has them");
         let mut line = String::new();
         io::stdin().read_line(&mut line).unwrap();
-        // SAFETY: replaces the page of its arguments, which nothing uses any more.
+        // SAFETY: replaces the page of its arguments, and with it perhaps of the first frames of `main`, to which nobody returns.
         let mapped = unsafe {
             libc::mmap(
                 from as *mut libc::c_void,
@@ -287,6 +288,8 @@ mod tests {
         assert_ne!(mapped, libc::MAP_FAILED);
         eprintln!("has none");
         io::stdin().read_line(&mut line).unwrap();
+        // SAFETY: ends at once.
+        unsafe { libc::_exit(0) }
     }
 
     #[test]

@@ -69,11 +69,11 @@ struct {
 	u32 foreign;
 	/* By slot, the number of the start that is recorded; 0: free, ENDED: not to be taken yet. */
 	u32 numbers[SLOTS];
-	/* By slot, whether user space has said that it is recorded. Until then what it executes is asked about, too. */
+	/* By slot, whether user space has said that it is recorded. Until then what it executes is asked about, too, but in another mount namespace. */
 	u32 answered[SLOTS];
 	/* By slot, the control group in which the start began; 0: whichever it is in. */
 	u64 cgroups[SLOTS];
-	/* By slot, whose start it is: a user's number; the highest of those whose processes have executed something in it. */
+	/* By slot, whose start it is: a user's number; of those whose processes have executed something in it, by note_user(). */
 	u32 users[SLOTS];
 	/* By slot, the process that began it; 0: none did. */
 	u32 leaders[SLOTS];

@@ -121,6 +121,23 @@ __noinline u64 what_it_does(u64 h)
 #define SLOTS_OF_UNKNOWN (SLOTS / 4 * 3)
 #define SLOTS_OF_A_USER (SLOTS / 4 * 3)
 
+/*
+ * Notes that a user has executed something in the start in a slot. A person counts before the system's own users, whose numbers are below and
+ * above (`is_ordinary`, watch.rs), and then the highest number.
+ */
+static __always_inline u64 rank(u32 user)
+{
+	bool ordinary = user >= 1000 && (user < 60578 || user > 65534);
+
+	return (u64)ordinary << 32 | user;
+}
+
+static __always_inline void note_user(u32 slot, u32 user)
+{
+	if (rank(user) > rank(*(volatile u32 *)&starts.users[slot]))
+		*(volatile u32 *)&starts.users[slot] = user;
+}
+
 /* 1 for 0, and 0 for all else: without a branch, each of which would be twice as many states in a loop. */
 static __always_inline u64 is_zero(u32 x)
 {
@@ -247,8 +264,7 @@ __noinline int watch_exec(u64 address)
 		}
 		/* A service that has shut itself in by now is part of what began it, whatever is answered about that. */
 		if (foreign || (!apart && *(volatile u32 *)&starts.answered[slot])) {
-			if (user > *(volatile u32 *)&starts.users[slot])
-				*(volatile u32 *)&starts.users[slot] = user;
+			note_user(slot, user);
 			return JOINED;
 		}
 		before = *of;

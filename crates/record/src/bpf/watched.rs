@@ -232,7 +232,7 @@ impl Control {
         Some(number(slot))
     }
 
-    /// The highest number of a user whose processes have executed something in the start in this slot.
+    /// A user whose processes have executed something in the start in this slot: by `note_user` of watch.h.
     pub(crate) fn user(&self, slot: usize) -> u32 {
         self.word(USERS + slot).load(Ordering::Relaxed)
     }

@@ -32,6 +32,14 @@ impl Processes {
         self.add(pid, parent, time_ns, executable)
     }
 
+    /// A process belongs to those that live, also if it was seen before and was another's in between.
+    pub(super) fn begin(&mut self, pid: u32, time_ns: u64) {
+        let index = self.index(pid, time_ns) as usize;
+        if self.list[index].pid == pid {
+            self.living.insert(pid);
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

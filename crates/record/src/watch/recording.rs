@@ -17,6 +17,9 @@ const QUIET: Duration = Duration::from_secs(2);
 /// A start takes no longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// So many slots may belong to it, beside its own, where another start goes on with it: each has one until all of it has ended.
+const PARTS: usize = 8;
+
 /// How often its processes' CPU time is looked up.
 const LOOK_AT_CPU_EVERY: Duration = Duration::from_millis(200);
 
@@ -64,7 +67,8 @@ pub struct Recorded {
     pub bytes: usize,
     /// Those of its processes that still live.
     pub living: Vec<u32>,
-    /// The highest number of a user whose processes have executed something in it; 0 for one that was not begun by an execution.
+    /// A user whose processes have executed something in it: a person, if there was one; else the one with the highest number. 0 for one that was not begun by an
+    /// execution.
     pub user: u32,
     pub(super) builder: Builder,
     pub(super) ended: Ended,
@@ -122,10 +126,30 @@ impl Recording {
         self.builder.push(Event::Exit { time_ns, pid });
     }
 
+    /// Whether what is executed at this time may go on with it, by no process of it.
+    pub(super) fn may_go_on(&self, time_ns: u64) -> bool {
+        let in_time = self.left_ns.saturating_add(self.open_for.as_nanos() as u64) >= time_ns;
+        self.parts.len() < PARTS && (in_time || self.builder.living().next().is_some())
+    }
+
+    /// A process goes on with it. Where the one that began it has ended, it is of this one that the status is asked.
+    pub(super) fn has_another(&mut self, pid: u32, time_ns: u64) {
+        self.builder.add_process(pid, time_ns);
+        if self.status.is_some() {
+            (self.pid, self.status) = (pid, None);
+        }
+    }
+
     /// A further slot belongs to it, that was given with this number for what was executed.
     pub(super) fn goes_on(&mut self, number: u32, exec: Exec) {
         self.parts.push(number);
         self.builder.push(Event::Exec(exec));
+    }
+
+    /// Since when nothing of it has run, if it was kept open for what might follow.
+    pub(super) fn left_alone_ns(&self) -> Option<u64> {
+        let is_left = !self.open_for.is_zero() && self.builder.living().next().is_none();
+        is_left.then_some(self.left_ns)
     }
 
     pub(super) fn has_ended(&mut self, now: Instant) -> Option<EndReason> {

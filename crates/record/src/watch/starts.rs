@@ -101,9 +101,9 @@ impl Starts {
             }
             Answer::GoesOn(number) => {
                 let owner = slot_of(number);
-                if let Some(recording) = self.slots[owner].as_mut().filter(|r| r.number == number) {
-                    recording.builder.add_process(exec.pid, exec.time_ns);
-                    (recording.pid, recording.status) = (exec.pid, None);
+                let is_it = |r: &&mut Box<Recording>| r.number == number && r.may_go_on(exec.time_ns);
+                if let Some(recording) = self.slots[owner].as_mut().filter(is_it) {
+                    recording.has_another(exec.pid, exec.time_ns);
                     return self.go_on(owner, seen.number, exec);
                 }
                 None

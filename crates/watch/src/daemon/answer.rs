@@ -5,12 +5,12 @@ use super::hold::Guard;
 use super::judge::{Active, IGNORED, Judge};
 use super::process::tree_of;
 use super::state::{Asked, State};
-use super::users::is_ordinary;
+use super::users::reader_of;
 use super::{Noticing, Options};
 use anyhow::Result;
 use headstart_model::outcome::Mode;
 use headstart_model::trace::EndReason;
-use headstart_record::{Recorded, Standing, Watch};
+use headstart_record::{Recorded, Standing, Watch, is_ordinary};
 use headstart_session::notes::log;
 use headstart_system::process::ProcessStat;
 use rustix::fd::BorrowedFd;
@@ -133,8 +133,8 @@ impl Answering {
             self.judge.ignore(active.program, IGNORED);
             return;
         }
-        if active.uid == 0 && is_ordinary(recorded.user) {
-            // A login, or a service that runs as a person: what root's starts have read is read ahead without asking who may read it.
+        if reader_of(&active.key, active.uid).is_none() && is_ordinary(recorded.user) {
+            // A login, or a service that runs as a person: what the system's starts have read is read ahead without asking who may read it.
             self.judge.ignore(active.program, IGNORED);
             return;
         }

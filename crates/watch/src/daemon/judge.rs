@@ -31,9 +31,9 @@ const WARM: Duration = Duration::from_secs(5);
 /// The same for a program that had ended before it was looked at.
 const GONE: Duration = Duration::from_secs(1);
 
-/// A service's next command, as `ExecStart=` after `ExecStartPre=`, begins so soon after the one before has ended: process 1 hears of that and
-/// forks. It belongs to the same start.
-const NEXT_OF_SERVICE: Duration = Duration::from_millis(100);
+/// What process 1 executes for a service while that starts, or so soon after the last process of it has ended, belongs to the same start: `ExecStart=`
+/// after `ExecStartPre=`. It has to hear of the end, and to fork. A service that has failed is begun anew later, by default after 100 ms.
+const NEXT_OF_SERVICE: Duration = Duration::from_millis(50);
 
 /// So many starts are read ahead at a time. Each has some threads of its own, and a device that serves more serves none well.
 const REPLAYS: usize = 8;
@@ -303,7 +303,9 @@ impl Judge {
             self.ignore(Some(start.program), IGNORED);
             return None;
         };
-        let process = match Process::of(start.pid, path, Some(&start.arguments)) {
+        // Where the kernel could not read them, they are looked for.
+        let arguments = Some(&*start.arguments).filter(|line| !line.is_empty());
+        let process = match Process::of(start.pid, path, arguments) {
             Ok(process) => process,
             Err(missed) => {
                 // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.

@@ -35,7 +35,7 @@ const EXECUTOR: &str = "systemd-executor";
 pub(super) enum Missed {
     /// It has ended.
     Gone,
-    /// It executes something else by now, which is told as well.
+    /// It executes something else by now, which is told as well, unless it does so in another mount namespace.
     Another,
 }
 
@@ -59,7 +59,7 @@ impl Process {
             Some(line) => cut(line),
             None => cut(&executed_with(pid, COMMAND_LINE).ok_or(Missed::Gone)?),
         };
-        // The arguments are those of what it executes now.
+        // What else is told of it is of what it executes now.
         let now = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| Missed::Gone)?;
         if !key::are_one(&now, Path::new(OsStr::from_bytes(executable))) {
             return Err(Missed::Another);

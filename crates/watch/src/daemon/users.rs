@@ -1,18 +1,8 @@
 //! Whose keys are whose: those of users, and of the system.
 
 use headstart_model::Key;
+use headstart_record::is_ordinary;
 use headstart_store::Store;
-
-/// The least user id that is a person's, and not the system's (decision 9).
-const ORDINARY_USERS: u32 = 1000;
-
-/// Beyond that, those that belong to the system: of greeters, of services with `DynamicUser=`, and nobody's (systemd, UIDS-GIDS.md).
-const USERS_OF_SERVICES: std::ops::RangeInclusive<u32> = 60578..=65534;
-
-/// Whether a user is a person, and not the system.
-pub(super) fn is_ordinary(uid: u32) -> bool {
-    uid >= ORDINARY_USERS && !USERS_OF_SERVICES.contains(&uid)
-}
 
 /// What stands behind the key of all in that of a user.
 const OF_USER: &str = " of user ";
