@@ -148,11 +148,15 @@ fn notes(kept: &Kept) -> String {
 /// Every goal that is missed, the figure that is furthest from its goal first.
 pub fn missed(all: &[&Kept]) -> String {
     let mut rows: Vec<(f64, String)> = Vec::new();
-    for case in all.iter().flat_map(|kept| &kept.case) {
+    let cases = all
+        .iter()
+        .flat_map(|kept| kept.case.iter().map(|case| (&kept.experiment, case)));
+    for (experiment, case) in cases {
         for goal in case.goal.iter().filter(|goal| goal.missed()) {
             let row = format!(
-                "| {} | {} | {} | {} |\n",
+                "| {} ({experiment}: {}) | {} | {} | {} |\n",
                 case.shown(),
+                goal.setup,
                 goal.figure.name(),
                 value(goal.figure, &goal.value),
                 bound(goal)
