@@ -144,7 +144,7 @@ const ORDINARY_USERS: u32 = 1000;
 /// Beyond that, those that belong to the system: of greeters, of services with `DynamicUser=`, and nobody's (systemd, UIDS-GIDS.md).
 const USERS_OF_SERVICES: std::ops::RangeInclusive<u32> = 60578..=65534;
 
-/// Whether a user is a person, and not the system.
+/// Whether a user is a person, and not the system (decision 9).
 pub fn is_ordinary(uid: u32) -> bool {
     uid >= ORDINARY_USERS && !USERS_OF_SERVICES.contains(&uid)
 }
