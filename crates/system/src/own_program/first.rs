@@ -2,7 +2,8 @@
 //!
 //! A cold program comes as it is needed: a major fault for each window of 128 KiB, and each waits for the one before. Until `main` of a
 //! static program they are thirty, most of them for relocations. So this is what it begins with, where somebody waits for it
-//! (`headstart run`, `headstart boot run`): `build.rs` of the command has the linker take `headstart_first` for the first instruction, and it goes on to the C library's.
+//! (`headstart run`, `headstart boot run`): `build.rs` of the command has the linker take `headstart_first` for the first instruction, and put it
+//! into the page that the program's header is in; it goes on to the C library's.
 //!
 //! Nothing is relocated then and no library has begun: what runs here may use neither. It needs one page, and what it asks for comes in one
 //! sweep.

@@ -126,6 +126,13 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         .iter()
         .position(|read| read.offset <= entry && entry < read.offset + read.length)
         .context("the program was not cold")?;
+    // Its header, its first instruction and what the kernel clears of it lie together (`first.ld`).
+    let begins = reads.iter().take(first + 1).filter(|read| own.is_read(read));
+    assert_eq!(
+        begins.count(),
+        1,
+        "reads of the program until its first instruction"
+    );
     let asked = reads
         .iter()
         .position(|read| library.is_read(read))
