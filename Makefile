@@ -11,15 +11,17 @@ DEBIAN := $(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(MACHINE)))
 TRIPLE := $(MACHINE)-unknown-linux-gnu
 STATIC := target/$(TRIPLE)/release
 BIN := $(STATIC)/headstart
-# Where crates were fetched to stays out of the program.
-REMAPPED := --config "target.$(TRIPLE).rustflags=['--remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo']"
+# Where crates were fetched to, and from which registry, stays out of the program: of two that match rustc takes the last.
+CRATES := $(or $(CARGO_HOME),$(HOME)/.cargo)
+REMAPPED = --config "target.$(TRIPLE).rustflags=[$(patsubst %,'--remap-path-prefix=%=/cargo'$(COMMA),$(CRATES) $(shell echo $(CRATES)/registry/src/*/))]"
+COMMA := ,
 CROSS := $(filter-out $(shell uname -m),$(MACHINE))
 # Found in the order of .cargo/config.toml, a library would be this machine's.
 FOR_MACHINE := $(if $(CROSS),LIBBPF_SYS_LIBRARY_PATH=/usr/lib/$(MACHINE)-linux-gnu)
 export ARCH
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 build build-lab build-static check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
+.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 crates build build-lab build-static check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
 	test-debian13 audit fuzz fuzz-structured demo bench measure install clean
 
 all: build
@@ -53,9 +55,13 @@ build: build-lab build-static
 build-lab: deps-build
 	$(CARGO) build -j$(JOBS) --release --locked -p headstart-lab
 
+# Fetched and unpacked, so that REMAPPED finds them.
+crates: deps-build
+	$(CARGO) fetch --quiet --locked --target $(TRIPLE)
+
 # What is shipped. STATIC_OPTIONS are further options of cargo, which override those of .cargo/config.toml.
 # Cargo says where it made headstart-init, the program that is in it.
-build-static: deps-build $(if $(CROSS),deps-cross)
+build-static: crates $(if $(CROSS),deps-cross)
 	mkdir -p target/$(TRIPLE)
 	$(FOR_MACHINE) $(CARGO) static -j$(JOBS) --locked --target $(TRIPLE) -p headstart $(REMAPPED) $(STATIC_OPTIONS) \
 		--message-format=json-render-diagnostics >$(STATIC).messages || { rm -f $(STATIC).messages; exit 1; }
