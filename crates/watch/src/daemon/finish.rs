@@ -208,7 +208,6 @@ impl Finishing {
             }
         }
         drop(deadline);
-        give_back_memory();
     }
 
     /// Keeps the state directory within its bounds, and tells those who watch machines.
@@ -224,6 +223,8 @@ impl Finishing {
                 notes.tell(error.to_string());
             }
         }
+        // Not after each start: it locks the memory of all threads, and on busy processors this one may wait for its turn while the next start is to be
+        // answered.
         give_back_memory();
     }
 }
