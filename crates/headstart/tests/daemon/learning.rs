@@ -7,7 +7,7 @@ use headstart_model::outcome::Mode;
 use headstart_store::Store;
 use serde_json::json;
 use std::fs;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -117,4 +117,40 @@ fn an_operation_is_learned_and_read_ahead_like_a_start() {
     let pages: u64 = trace.uses.iter().map(|one| u64::from(one.pages)).sum();
     assert!(pages >= 20 * 256, "{pages}");
     daemon.stop();
+}
+
+#[test]
+fn a_start_in_another_mount_namespace_is_left_alone_and_why_is_said_once() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["inside"]);
+    let daemon = Daemon::start(&case);
+    let elsewhere = || {
+        let mut unshare = Command::new("unshare");
+        unshare.arg("--mount");
+        unshare
+    };
+    // unshare itself never waits for the disk: from then on it is nothing to the daemon, and what it makes is no part of its start.
+    for _ in 0..2 {
+        let mut nothing = elsewhere();
+        nothing.arg("true");
+        run(nothing);
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    for _ in 0..2 {
+        fs.remount_cold().unwrap();
+        let inside = command(&fs, "inside");
+        let mut unshare = elsewhere();
+        unshare.arg(inside.get_program()).args(inside.get_args());
+        unshare.stdout(Stdio::null());
+        run(unshare);
+    }
+    // One start later both have been looked at.
+    fs.remount_cold().unwrap();
+    assert!(command(&fs, "inside").status().unwrap().success());
+    assert_eq!(kept(&case, &key(&fs, "inside"), 1).len(), 1);
+    let said = daemon.stop();
+    assert_eq!(said.matches("another mount namespace (").count(), 1, "{said}");
 }

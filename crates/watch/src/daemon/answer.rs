@@ -20,6 +20,10 @@ use std::time::{Duration, Instant};
 /// How often it is looked whether one that is held has waited long enough.
 const LOOK_AT_HELD_EVERY: Duration = Duration::from_millis(2);
 
+/// Why starts in containers are left alone, which is said once.
+const FOREIGN: &str = "a program was started in another mount namespace (a container, a sandbox), where paths lead elsewhere than here: such \
+    starts are not read ahead; `headstart run -- COMMAND` does it for the command that makes the container";
+
 /// One that was held is noticed within this time after it began to wait, or it was no start.
 const NOTICED: Duration = Duration::from_secs(5);
 
@@ -30,6 +34,8 @@ pub(super) struct Answering {
     finisher: Finisher,
     /// Who holds starts, where they are held.
     guard: Option<Guard>,
+    /// Whether [`FOREIGN`] was said.
+    has_told: bool,
 }
 
 impl Answering {
@@ -44,6 +50,7 @@ impl Answering {
             watch,
             finisher,
             guard,
+            has_told: false,
             judge: Judge::new(options, state),
         }
     }
@@ -200,7 +207,12 @@ impl Noticing for Answering {
                 log(&error.to_string());
             }
         }
-        self.judge.state.set_counts(self.watch.counts());
+        let counts = self.watch.counts();
+        if counts.foreign > 0 && !self.has_told {
+            self.has_told = true;
+            log(FOREIGN);
+        }
+        self.judge.state.set_counts(counts);
         Ok(())
     }
 
