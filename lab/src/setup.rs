@@ -217,6 +217,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
         include_str!("../setups/headstart-no-pagein.toml"),
     ),
     ("boot-none", include_str!("../setups/boot-none.toml")),
+    ("boot-bare", include_str!("../setups/boot-bare.toml")),
     ("boot-list", include_str!("../setups/boot-list.toml")),
     ("boot-headstart", include_str!("../setups/boot-headstart.toml")),
     (
@@ -240,6 +241,10 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     (
         "boot-headstart-5",
         include_str!("../setups/boot-headstart-5.toml"),
+    ),
+    (
+        "boot-headstart-20",
+        include_str!("../setups/boot-headstart-20.toml"),
     ),
     (
         "boot-headstart-keep",
