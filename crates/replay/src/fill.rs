@@ -7,7 +7,7 @@
 
 use crate::device::{MAX_THREADS, SPARE};
 use crate::governor::Governor;
-use crate::threads::{STACK, stand_back};
+use crate::threads::{STACK, end_before_others, stand_back};
 use headstart_model::plan::{Fill, PlanDevice};
 use headstart_system::device::DeviceFacts;
 use headstart_system::direct::{Aligned, BLOCK, Direct};
@@ -101,6 +101,7 @@ impl<'a> Filling<'a> {
             let work = move || {
                 stand_back();
                 self.fetch(governor, fetched);
+                end_before_others();
             };
             thread.spawn_scoped(scope, work).is_ok()
         });

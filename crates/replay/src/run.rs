@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::queue::Queue;
 use crate::request::{Reason, RequestState};
 use crate::shared::Shared;
-use crate::threads::stand_back;
+use crate::threads::{end_before_others, stand_back};
 use crate::work::{Passes, Work};
 use crate::worker::Worker;
 use crate::{ahead, report, ring};
@@ -127,7 +127,10 @@ fn side_by_side<W: Sync, T: Send + Sync>(works: &[W], serve: &(impl Fn(&W) -> T 
     std::thread::scope(|scope| {
         for _ in 1..works.len().min(MAX_DEVICES) {
             let thread = std::thread::Builder::new().name("headstart".into());
-            let _ = thread.spawn_scoped(scope, take_turns);
+            let _ = thread.spawn_scoped(scope, || {
+                take_turns();
+                end_before_others();
+            });
         }
         take_turns();
     });

@@ -1,16 +1,20 @@
 //! What headstart reads of its own, and when, where its program and its state are as cold as the start that it knows (decision 18).
 //!
 //! `cargo run --release -p headstart-acceptance --example own -- [WORKLOAD [DISK]]`
+//! `cargo run --release -p headstart-acceptance --example own -- boot [DISK]`: of a container's boot by `headstart-init`
 //!
 //! The start has been learned from twice. A line for each read of a file of headstart's, or of what a bare start does not read (`?`, such as the directories
 //! on the way); until 300 ms after the first one for all reads, which tells when the replay begins.
 
 use anyhow::{Context, Result};
 use headstart_acceptance::Case;
+use headstart_acceptance::boots::Boots;
 use headstart_lab::disk::Entry;
 use headstart_lab::image::Fs;
 use headstart_lab::machine::{Machine, Place};
 use headstart_lab::model::Op;
+use headstart_lab::paths;
+use headstart_lab::registry::Registry;
 use headstart_system::extents::extents;
 use std::fs::{self, File};
 use std::ops::Range;
@@ -49,7 +53,84 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let workload = arguments.next().unwrap_or_else(|| "python".into());
     let disk = arguments.next().unwrap_or_else(|| "disk7200".into());
-    let mut case = Case::on(&disk, &workload, Fs::Ext4)?;
+    match workload.as_str() {
+        "boot" => boot(&disk),
+        // By itself, where the image is mounted.
+        "lies" => lies(Path::new(&disk)),
+        _ => program(workload, &disk),
+    }
+}
+
+/// Files of headstart's in an image.
+const OWN: [&str; 3] = [
+    "usr/sbin/headstart-init",
+    "usr/sbin/headstart",
+    "var/lib/headstart",
+];
+
+/// A line for each piece of what is headstart's in the root mounted there: where it begins and ends on the device, and its name.
+fn lies(root: &Path) -> Result<()> {
+    let mut own = Vec::new();
+    for name in OWN {
+        add(&root.join(name), name, &mut own)?;
+    }
+    for (name, ranges) in own {
+        for range in ranges {
+            println!("{} {} {name}", range.start, range.end);
+        }
+    }
+    Ok(())
+}
+
+fn boot(disk: &str) -> Result<()> {
+    let registry = Registry::open(&paths::base()?)?;
+    // It learns on a disk without delays.
+    let mut boots = Boots::new("container", "none", &registry)?;
+    let bare = boots.machine.run(&boots.setup, &boots.place)?;
+    boots.setup.init = Some("/usr/sbin/headstart-init".into());
+    for _ in 0..2 {
+        boots.boot()?;
+    }
+    boots.change_disk(disk, &registry)?;
+    let this = std::env::current_exe()?.to_string_lossy().into_owned();
+    let command = [&this, "lies", "{root}"].map(str::to_owned).to_vec();
+    let mut own: Vec<Own> = Vec::new();
+    for line in boots.machine.look(&boots.place, &[command])?.lines() {
+        let mut words = line.splitn(3, ' ');
+        let (start, end) = (words.next(), words.next());
+        let number = |word: Option<&str>| -> Result<u64> { Ok(word.context("a number")?.parse()?) };
+        own.push((
+            words.next().context("a name")?.into(),
+            vec![number(start)?..number(end)?],
+        ));
+    }
+    let measured = boots.machine.run(&boots.setup, &boots.place)?;
+    let seconds = measured.marks.last().context("a last mark")?.seconds;
+    println!("headstart-init on {disk}: {seconds:.3} s");
+    tell(&measured.requests, &needed(&bare.requests), &own)?;
+    boots.boot()?;
+    let first = boots
+        .state()?
+        .outcome
+        .and_then(|outcome| outcome.first_request_ns);
+    let first = first.context("the boot had no replay")?;
+    println!(
+        "the next boot's first request: {:.1} ms after its first instant",
+        first as f64 / 1e6
+    );
+    Ok(())
+}
+
+/// What reads of a start without headstart ask for.
+fn needed(log: &[Entry]) -> Vec<Range<u64>> {
+    log.iter()
+        .filter(|entry| entry.op == Op::Read)
+        .map(|entry| entry.offset..entry.offset + entry.length)
+        .collect()
+}
+
+fn program(workload: String, disk: &str) -> Result<()> {
+    let mut case = Case::on(disk, &workload, Fs::Ext4)?;
     let root = case.machine.root();
     let (program, state) = (root.join("usr/sbin/headstart"), root.join("var/lib/headstart"));
     let headstart = headstart_acceptance::headstart()?;
@@ -77,13 +158,7 @@ fn main() -> Result<()> {
     let mounted = case.machine.fresh()?;
     case.machine.take_log();
     println!("bare: {:.3} s", case.machine.stage("bare", &bare)?.seconds);
-    let needed: Vec<Range<u64>> = case
-        .machine
-        .take_log()
-        .iter()
-        .filter(|entry| entry.op == Op::Read)
-        .map(|entry| entry.offset..entry.offset + entry.length)
-        .collect();
+    let needed = needed(&case.machine.take_log());
     let mut own = Vec::new();
     add(&program, "program", &mut own)?;
     add(&state, "state", &mut own)?;
@@ -97,6 +172,11 @@ fn main() -> Result<()> {
     std::thread::sleep(LEARNED);
     let log = case.machine.take_log();
     drop(mounted);
+    tell(&log, &needed, &own)
+}
+
+/// The reads of a log, but for those of what a bare start needs, too, once it has begun.
+fn tell(log: &[Entry], needed: &[Range<u64>], own: &[Own]) -> Result<()> {
     let begun = log.first().context("nothing was read")?.at;
     for entry in log.iter().filter(|entry| entry.op == Op::Read) {
         let whose = own
