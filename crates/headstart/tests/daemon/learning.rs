@@ -124,28 +124,26 @@ fn a_start_in_another_mount_namespace_is_left_alone_and_why_is_said_once() {
     if !can_watch() {
         return;
     }
+    let elsewhere = |command: &Command| {
+        let mut unshare = Command::new("unshare");
+        unshare.arg("--mount").arg(command.get_program()).args(command.get_args());
+        unshare.stdout(Stdio::null());
+        run(unshare);
+    };
+    let nothing = Command::new("true");
+    // From now on it is in memory.
+    elsewhere(&nothing);
     let case = Case::new();
     let mut fs = disk(&["inside"]);
     let daemon = Daemon::start(&case);
-    let elsewhere = || {
-        let mut unshare = Command::new("unshare");
-        unshare.arg("--mount");
-        unshare
-    };
-    // unshare itself never waits for the disk: from then on it is nothing to the daemon, and what it makes is no part of its start.
+    // unshare itself does not wait for the disk: it is nothing to the daemon once that has seen so, and what it makes is no part of its start.
     for _ in 0..2 {
-        let mut nothing = elsewhere();
-        nothing.arg("true");
-        run(nothing);
+        elsewhere(&nothing);
         std::thread::sleep(Duration::from_secs(1));
     }
     for _ in 0..2 {
         fs.remount_cold().unwrap();
-        let inside = command(&fs, "inside");
-        let mut unshare = elsewhere();
-        unshare.arg(inside.get_program()).args(inside.get_args());
-        unshare.stdout(Stdio::null());
-        run(unshare);
+        elsewhere(&command(&fs, "inside"));
     }
     // One start later both have been looked at.
     fs.remount_cold().unwrap();
