@@ -13,7 +13,7 @@ STATIC := target/$(TRIPLE)/release
 BIN := $(STATIC)/headstart
 # Where crates were fetched to, and from which registry, stays out of the program: of two that match rustc takes the last.
 CRATES := $(or $(CARGO_HOME),$(HOME)/.cargo)
-REMAPPED = --config "target.$(TRIPLE).rustflags=[$(patsubst %,'--remap-path-prefix=%=/cargo'$(COMMA),$(CRATES) $(shell echo $(CRATES)/registry/src/*/))]"
+REMAPPED = --config "target.$(TRIPLE).rustflags=['--remap-path-prefix=$(CRATES)=/cargo',$(patsubst %,'--remap-path-prefix=%=/cargo'$(COMMA),$(wildcard $(CRATES)/registry/src/*/))]"
 COMMA := ,
 CROSS := $(filter-out $(shell uname -m),$(MACHINE))
 # Found in the order of .cargo/config.toml, a library would be this machine's.
@@ -55,9 +55,9 @@ build: build-lab build-static
 build-lab: deps-build
 	$(CARGO) build -j$(JOBS) --release --locked -p headstart-lab
 
-# Fetched and unpacked, so that REMAPPED finds them.
+# Fetched and unpacked, so that REMAPPED finds them. What is missing, and needed, the build itself tells.
 crates: deps-build
-	$(CARGO) fetch --quiet --locked --target $(TRIPLE)
+	$(CARGO) fetch --quiet --locked --target $(TRIPLE) || true
 
 # What is shipped. STATIC_OPTIONS are further options of cargo, which override those of .cargo/config.toml.
 # Cargo says where it made headstart-init, the program that is in it.
