@@ -22,7 +22,7 @@ const LOOK_AT_HELD_EVERY: Duration = Duration::from_millis(2);
 
 /// Why starts in containers are left alone, which is said once.
 const FOREIGN: &str = "a program was started in another mount namespace (a container, a sandbox), where paths lead elsewhere than here: such \
-    starts are not read ahead; `headstart run -- COMMAND` does it for the command that makes the container";
+    starts are not read ahead; `headstart run` can do it, around what makes the container or in it: see the guide, Servers and images";
 
 /// One that was held is noticed within this time after it began to wait, or it was no start.
 const NOTICED: Duration = Duration::from_secs(5);
