@@ -99,6 +99,7 @@ impl Replay {
             .spawn(move || {
                 // Nobody may be there any more: the owner has given it up.
                 let _ = told.send(run::run(&plan, &options, &theirs));
+                drop((plan, options, theirs, told));
                 threads::end_before_others();
             })
             .map_err(ReplayError::Thread)?;

@@ -34,7 +34,7 @@ pub fn stand_back() {
 }
 
 /// To be called last by a thread that has stood back. What is left of it, some 20 µs, unmaps its stacks, for which the kernel locks the memory of the whole
-/// process: had it to wait for a turn on busy processors amid that, so had all other threads, those of the next start's replay among them.
+/// process. If it loses the processor while it holds that lock, all other threads of the process wait, too, those of the next start's replay among them.
 pub fn end_before_others() {
     let _ = priority::before_others();
 }
