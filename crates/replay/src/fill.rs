@@ -7,7 +7,7 @@
 
 use crate::device::{MAX_THREADS, SPARE};
 use crate::governor::Governor;
-use crate::threads::{STACK, end_before_others, stand_back};
+use crate::threads::behind;
 use headstart_model::plan::{Fill, PlanDevice};
 use headstart_system::device::DeviceFacts;
 use headstart_system::direct::{Aligned, BLOCK, Direct};
@@ -94,17 +94,7 @@ impl<'a> Filling<'a> {
         let depth = self.fill.first_touch.depth;
         let threads = depth.saturating_add(depth / SPARE).min(MAX_THREADS);
         let useful = self.fill.touches.len().min(threads as usize);
-        let begun = (0..useful).filter(|_| {
-            let thread = std::thread::Builder::new()
-                .name("headstart".into())
-                .stack_size(STACK);
-            let work = move || {
-                stand_back();
-                self.fetch(governor, fetched);
-                end_before_others();
-            };
-            thread.spawn_scoped(scope, work).is_ok()
-        });
+        let begun = (0..useful).filter(|_| behind(scope, move || self.fetch(governor, fetched)).is_ok());
         if begun.count() == 0 {
             self.end();
         }

@@ -1,10 +1,12 @@
 //! The threads of a replay: small, and behind those of the start.
 
 use headstart_system::priority;
+use std::io;
+use std::thread::{Scope, ScopedJoinHandle};
 
 /// Stack of a thread: it holds paths and a few buffers, directory entries are on the heap. Only what is touched is
 /// ever allocated.
-pub const STACK: usize = 256 << 10;
+const STACK: usize = 256 << 10;
 /// The CPU priority of the threads. They use little, but late: a program that keeps all CPUs busy still gets three
 /// times their share each.
 const NICE: i32 = 5;
@@ -13,17 +15,25 @@ const NICE: i32 = 5;
 pub fn together(threads: u64, work: impl Fn() + Sync) {
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            let thread = std::thread::Builder::new()
-                .name("headstart".into())
-                .stack_size(STACK);
-            let _ = thread.spawn_scoped(scope, || {
-                stand_back();
-                work();
-                end_before_others();
-            });
+            let _ = behind(scope, &work);
         }
         work();
     });
+}
+
+/// Runs `work` on a further thread, behind others.
+pub fn behind<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, ()>> {
+    let thread = std::thread::Builder::new()
+        .name("headstart".into())
+        .stack_size(STACK);
+    thread.spawn_scoped(scope, move || {
+        stand_back();
+        work();
+        end_before_others();
+    })
 }
 
 /// The calling thread gives way to others; without permission it does not.

@@ -130,13 +130,7 @@ fn a_start_in_another_mount_namespace_is_left_alone_and_why_is_said_once() {
     let inside = command(&fs, "inside");
     // It is there before the daemon, so that what it executes is part of no start that has begun here.
     let mut container = Command::new("unshare")
-        .args([
-            "--mount",
-            "sh",
-            "-c",
-            "while read -r _; do \"$@\"; echo; done",
-            "sh",
-        ])
+        .args(["--mount", "sh", "-c", "while read -r _; do \"$@\"; done", "sh"])
         .arg(inside.get_program())
         .args(inside.get_args())
         .stdin(Stdio::piped())
