@@ -198,14 +198,18 @@ pub fn run(mut options: Options) -> Result<()> {
         log(&format!("nothing new is kept: {error}"));
     }
     options.hold = guard.is_some();
+    let mut known = Vec::new();
     if let Some(guard) = &mut guard {
         for file in hold::of_all(&options.store, ASKED_ABOUT_WITHIN) {
+            known.extend(file.known);
             guard.ask_about(file);
         }
     }
     let (at_begin, store) = (options.at_begin, options.store.clone());
     std::thread::spawn(move || at_begin(&store));
     let state = Arc::new(State::new(options.store.clone(), Arc::clone(&wake)));
+    // Whose executions are asked about are to be noticed, whatever else begins.
+    state.know(known);
     let control = options.control.take();
     let control = control.map(|listener| Control::serve(listener, Arc::clone(&state) as Arc<dyn Service>));
     let control = control.transpose()?;

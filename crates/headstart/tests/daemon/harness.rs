@@ -93,14 +93,16 @@ impl Daemon {
     pub fn stop(mut self) -> String {
         assert!(self.child.try_wait().unwrap().is_none(), "it has ended by itself");
         signal(self.child.id(), 15);
-        let mut said = String::new();
-        self.child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
+        let said = self.said();
         assert_eq!(self.child.wait().unwrap().code(), Some(0), "{said}");
+        said
+    }
+
+    /// What it has said, when it has ended.
+    fn said(&mut self) -> String {
+        let mut said = String::new();
+        let mut stderr = self.child.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
         said
     }
 
@@ -114,8 +116,17 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        let has_failed = std::thread::panicking() && self.child.stderr.is_some();
+        if has_failed && matches!(self.child.try_wait(), Ok(None)) {
+            // What it says at its end tells what became of the starts.
+            signal(self.child.id(), 15);
+            std::thread::sleep(Duration::from_secs(2));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if has_failed {
+            eprintln!("the daemon has said: {}", self.said());
+        }
     }
 }
 

@@ -76,12 +76,7 @@ fn a_cold_start_on_one_head_is_held_and_a_warm_one_is_not() {
     }
     let case = Case::new();
     let (fs, daemon) = holding_one(&case);
-    let one = key(&fs, "one");
-    let before = finished(&case, &one);
-    evict(&files(&fs, "one"));
-    run(command(&fs, "one"));
-    eventually("it is kept", || finished(&case, &one) > before);
-    let last = outcomes(&case, &one).pop().unwrap();
+    let last = start_until_kept(&case, &fs, "one");
     assert_eq!((last.mode, last.not_learned), (Mode::Replay, None));
     // Warm, by root and by somebody of whose starts nothing is known, over and over.
     let_all_into(&fs.mount_point());

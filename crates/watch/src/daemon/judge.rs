@@ -18,7 +18,8 @@ use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_he
 use headstart_store::Store;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -95,6 +96,7 @@ pub(super) struct Active {
 /// A start that is about to begin.
 pub(super) struct Held {
     pub(super) pid: u32,
+    pub(super) program: PathBuf,
     pub(super) since: Instant,
     /// By what number the guard has it, while it waits.
     pub(super) waits: Option<u64>,
@@ -140,7 +142,7 @@ impl Judge {
             uid,
             program,
             service,
-        }) = self.whose(start)
+        }) = self.whose(start).or_else(|| self.whose_was_held(start))
         else {
             return Answer::Leave;
         };
@@ -271,16 +273,32 @@ impl Judge {
             return false;
         }
         let active = self.active_of((key, uid), &prepared, origin, true);
-        if !active.replays_before_it() {
+        if active.replaying.is_none() {
             return false;
         }
+        // Also one that need not wait any more, since what it would wait for has come already, is this replay's start.
+        let waits = active.replays_before_it();
         self.held.push(Held {
             pid: asked.pid,
+            program: asked.program.clone(),
             since: origin,
-            waits: Some(asked.id),
+            waits: waits.then_some(asked.id),
             active,
         });
-        true
+        waits
+    }
+
+    /// The same of a process that was held and has ended before it was looked at.
+    fn whose_was_held(&self, start: &Noticed) -> Option<Whose> {
+        let path = start.path.as_deref()?;
+        let is_it = |held: &&Held| held.pid == start.pid && held.program.as_os_str().as_bytes() == path;
+        let held = self.held.iter().find(is_it)?;
+        Some(Whose {
+            key: held.active.key.clone(),
+            uid: held.active.uid,
+            program: None,
+            service: None,
+        })
     }
 
     /// The start that this process was held for, begun now.

@@ -163,7 +163,7 @@ impl State {
 
     /// These are executables of known programs.
     pub(super) fn know(&self, files: Vec<Executable>) {
-        self.lock().to_know = files;
+        self.lock().to_know.extend(files);
         rouse(&self.wake);
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Inode, inode_of};
 use headstart_model::Key;
+use headstart_record::Executable;
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, Opened, open_checked};
@@ -22,6 +23,8 @@ pub(in crate::daemon) struct ToAskAbout {
     pub(super) inode: Inode,
     /// The program: what executes the file, if that is a script, else the file itself.
     pub(super) program: PathBuf,
+    /// The file, where nothing else starts by it than this key.
+    pub(in crate::daemon) known: Option<Executable>,
 }
 
 /// The file whose execution begins a start of this key, as far as the key tells: of a script that may be executed itself it is the script.
@@ -30,6 +33,7 @@ pub(super) fn of_key(key: &Key, mounts: &MountTable) -> Option<ToAskAbout> {
     let program = text.rfind(" of user ").map_or(text, |at| &text[..at]);
     let mut words = program.split(' ');
     let program = PathBuf::from(words.next()?);
+    let is_all = words.clone().next().is_none();
     let script = words
         .find(|word| word.starts_with('/'))
         .and_then(|word| open(mounts, Path::new(word)));
@@ -43,6 +47,7 @@ pub(super) fn of_key(key: &Key, mounts: &MountTable) -> Option<ToAskAbout> {
     (mode & EXECUTABLE != 0 && mode & OTHERS_RIGHTS == 0 && !is_own).then(|| ToAskAbout {
         inode: inode_of(&opened.stat),
         file: opened.fd,
+        known: is_all.then(|| Executable::of(&program).ok()).flatten(),
         program,
     })
 }
@@ -105,6 +110,8 @@ mod tests {
             let expected = file.map(|file| inode(file));
             assert_eq!(found.as_ref().map(|found| found.inode), expected, "{key}");
             if let Some(found) = found {
+                let is_all = !key.trim_end_matches(" of user 1000").contains(' ');
+                assert_eq!(found.known.is_some(), is_all, "{key}");
                 assert!(key.starts_with(found.program.to_str().unwrap()));
             }
         }
