@@ -23,8 +23,7 @@ const FROM_INITRAMFS_TO_INIT: Duration = Duration::from_secs(2);
 
 impl Boot<'_> {
     /// Decides what is done for this boot, and begins to read ahead.
-    pub fn begin(&mut self) {
-        let mut first = First::of(&self.kept);
+    pub fn begin(&mut self, mut first: First) {
         let plan = first.plan(&mut |line| self.notes.tell(line));
         let decision = decision::of_boot(&first, self.wish, &self.config, plan.is_some());
         // A replay says so when it begins.
@@ -70,7 +69,7 @@ impl Boot<'_> {
             .is_some_and(|before| *before != StateId::of(self.store))
         {
             self.unknown_in = None;
-            self.begin();
+            self.begin(First::of(&self.kept));
         }
     }
 

@@ -59,9 +59,31 @@ fn parse(line: &str, tell: &mut dyn FnMut(String)) -> Wish {
     wish
 }
 
+/// Whether the kernel records events from its start on into a trace instance of this name (`trace_instance=`), by its command line.
+pub fn has_trace_instance(name: &str) -> bool {
+    std::fs::read_to_string("/proc/cmdline").is_ok_and(|line| names_instance(&line, name))
+}
+
+/// Flags, addresses and events may follow the name (kernel-parameters.txt).
+fn names_instance(line: &str, name: &str) -> bool {
+    let words = line.split_ascii_whitespace();
+    let mut instances = words.filter_map(|word| word.strip_prefix("trace_instance="));
+    instances.any(|instance| instance.split(['^', '@', ',']).next() == Some(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_instance_is_named_with_whatever_follows() {
+        let is_named = |line: &str| names_instance(line, "headstart");
+        assert!(is_named("quiet trace_instance=headstart\n"));
+        assert!(is_named(
+            "trace_instance=other trace_instance=headstart^traceoff@4M,sched:* ro"
+        ));
+        assert!(!is_named("trace_instance=headstart2 headstart=on"));
+    }
 
     #[test]
     fn the_last_word_counts_and_nonsense_is_told() {

@@ -5,6 +5,7 @@ use crate::end::{End, Why};
 use crate::last::Last;
 use crate::manager::Manager;
 use crate::marks::{self, monotonic_ns};
+use crate::run::has_one_processor;
 use crate::sessions::sessions;
 use crate::this_boot::RUN;
 use crate::{fit, stages};
@@ -25,7 +26,12 @@ const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
 
 impl Boot<'_> {
     /// Reviews, learns and keeps; whether it could be kept.
-    pub fn finish(&mut self, recorder: Result<Recorder, RecordError>, why: Option<Why>, end: &End) -> bool {
+    pub fn finish(
+        &mut self,
+        recorder: Option<Result<Recorder, RecordError>>,
+        why: Option<Why>,
+        end: &End,
+    ) -> bool {
         let _deadline = Deadline::begin(deadline::FINISH);
         let reason = match why {
             Some(Why::Quiet) => EndReason::Quiet,
@@ -34,7 +40,8 @@ impl Boot<'_> {
         };
         self.last.ended = Some(
             match reason {
-                EndReason::Quiet => "it was quiet",
+                EndReason::Quiet if recorder.is_some() => "it was quiet",
+                EndReason::Quiet => "systemd had finished",
                 EndReason::Limit => "it was recorded for as long as any boot is",
                 _ => "headstart was told to end before the boot had ended",
             }
@@ -50,7 +57,16 @@ impl Boot<'_> {
         });
         let (unfit, times, up_ns) = self.ask_systemd(end);
         let mode = self.last.mode.unwrap_or(Mode::Record);
-        let recorded = recorder.and_then(|recorder| finish(recorder, reason, mode, &times));
+        let recorded =
+            recorder.map(|recorder| recorder.and_then(|recorder| finish(recorder, reason, mode, &times)));
+        let trace = recorded.as_ref().and_then(|recorded| recorded.as_ref().ok());
+        let record_every = self.spent.record_every(trace.and_then(|trace| trace.end.cpu_ns));
+        // Those to come have the recorder attached one time in so many, and where there is one processor this boot has waited for that.
+        let attach_ns = match has_one_processor() {
+            true => self.spent.attach_ns,
+            false => 0,
+        };
+        let spared_ns = attach_ns - attach_ns / u64::from(record_every);
         // A boot that did not come to its end is not compared with those that did.
         let told = why.is_none().then(|| rustix::process::Signal::TERM.as_raw());
         let earlier = Last::kept(&self.kept).unwrap_or_default();
@@ -58,10 +74,12 @@ impl Boot<'_> {
         let like_others = why.is_some() && unfit.is_none() && mode != Mode::Replay;
         self.last.alone = match (like_others, up_ns) {
             (true, Some(up_ns)) => Some(Alone {
-                own_ns: self.free_ns.saturating_sub(self.own_begin_ns),
+                own_ns: self
+                    .free_ns
+                    .saturating_sub(self.own_begin_ns.saturating_add(spared_ns)),
                 cpu_ns: self.spent.beside_others_ns(),
                 rest_ns: up_ns.saturating_sub(self.free_ns),
-                blocked_ns: recorded.as_ref().ok().and_then(|trace| trace.end.blocked_ns),
+                blocked_ns: trace.and_then(|trace| trace.end.blocked_ns),
             }),
             _ => earlier.alone,
         };
@@ -72,6 +90,7 @@ impl Boot<'_> {
             budget: self.last.memory_needed.map(|needed| self.need.budget(needed)),
             alone: self.last.alone,
             control_every: self.config.boot.control_every,
+            record_every,
             tidies: true,
         };
         let it = Finished {

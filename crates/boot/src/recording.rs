@@ -9,16 +9,18 @@ const TRACEFS: &str = "/sys/kernel/tracing/instances";
 
 /// The recorder, or why there is none.
 pub struct Recording {
-    recorder: Result<Recorder, RecordError>,
+    /// `None` if it is not this boot's turn to be recorded.
+    recorder: Option<Result<Recorder, RecordError>>,
     /// Whether it may be tried again once tracefs is mounted.
     waits: bool,
 }
 
 impl Recording {
-    /// What came of the first try.
-    pub fn new(recorder: Result<Recorder, RecordError>) -> Recording {
+    /// What came of the first try; `None` where it is not this boot's turn.
+    pub fn new(recorder: Option<Result<Recorder, RecordError>>) -> Recording {
+        let has_failed = matches!(recorder, Some(Err(_)));
         Recording {
-            waits: recorder.is_err() && !Path::new(TRACEFS).exists(),
+            waits: has_failed && !Path::new(TRACEFS).exists(),
             recorder,
         }
     }
@@ -34,19 +36,24 @@ impl Recording {
             return false;
         }
         *self = Recording {
-            recorder: Recorder::start(options),
+            recorder: Some(Recorder::start(options)),
             waits: false,
         };
         true
     }
 
-    /// The recorder, or why there is none.
-    pub fn get(&self) -> Result<&Recorder, &RecordError> {
-        self.recorder.as_ref()
+    /// The recorder, if there is one.
+    pub fn get(&self) -> Option<&Recorder> {
+        self.recorder.as_ref()?.as_ref().ok()
     }
 
-    /// The same, to be finished.
-    pub fn into_inner(self) -> Result<Recorder, RecordError> {
+    /// Why there is none, if that is an error.
+    pub fn error(&self) -> Option<&RecordError> {
+        self.recorder.as_ref()?.as_ref().err()
+    }
+
+    /// All that is known of it, to be finished.
+    pub fn into_inner(self) -> Option<Result<Recorder, RecordError>> {
         self.recorder
     }
 }

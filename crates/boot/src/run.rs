@@ -3,7 +3,7 @@
 use crate::barrier::Barrier;
 use crate::begin::longest;
 use crate::boot::Boot;
-use crate::cmdline::{Wish, wish};
+use crate::cmdline::{self, Wish, wish};
 use crate::config;
 use crate::end::{self, End, Why};
 use crate::last::{Last, Place};
@@ -16,8 +16,8 @@ use crate::this_boot::{RUN, boot_id, key, make_run};
 use crate::waiters::Waiters;
 use anyhow::{Context, Result};
 use headstart_record::{Options, RecordError, Recorder};
-use headstart_session::{Notes, now_unix_ns};
-use headstart_store::Store;
+use headstart_session::{First, Notes, now_unix_ns};
+use headstart_store::{Store, Turns};
 use headstart_system::fault_around::NoFaultAround;
 use headstart_system::launch::Signals;
 use headstart_system::limits;
@@ -129,6 +129,11 @@ fn only_one(run: &Path) -> Result<Option<File>> {
     }
 }
 
+/// Whether what this process computes is what others cannot.
+pub fn has_one_processor() -> bool {
+    std::thread::available_parallelism().is_ok_and(|number| number.get() == 1)
+}
+
 /// Everybody but this process, until it says that it is enough.
 fn options(activity: bool) -> Options {
     Options {
@@ -140,29 +145,44 @@ fn options(activity: bool) -> Options {
 }
 
 impl Boot<'_> {
-    /// Begins to read ahead and attaches the recorder: at once where there are two processors, for reading the plan takes the disk, and
+    /// Begins to read ahead and attaches the recorder: at once where there are two processors, for beginning takes the disk, and
     /// attaching a processor. One processor begins with what keeps the disk busy meanwhile; nobody goes on before both.
+    ///
+    /// A boot that is read ahead may not be in its turn to be recorded; one that is not is recorded in any case.
     fn begin_and_attach(&mut self) -> Recording {
         let options = options(self.config.boot.chart);
         let attach = move || Recorder::start(&options);
-        let one_processor = std::thread::available_parallelism().is_ok_and(|number| number.get() == 1);
-        let recorder = if one_processor {
-            self.begin();
+        let first = First::of(&self.kept);
+        let Turns {
+            record_in, exact_due, ..
+        } = first.turns;
+        let is_wished =
+            self.wish == Wish::On || self.config.boot.chart || cmdline::has_trace_instance(EARLY_INSTANCE);
+        let in_turn = is_wished || record_in == 0 || exact_due;
+        let one_processor = has_one_processor();
+        let recorder = if one_processor || !in_turn {
+            self.begin(first);
             self.spent.until_now(|spent| &mut spent.begin_ns);
-            attach()
+            (in_turn || !self.is_read_ahead()).then(attach)
         } else {
             let thread = std::thread::Builder::new().spawn(attach);
-            self.begin();
+            self.begin(first);
             let attached = thread.ok().and_then(|thread| thread.join().ok());
-            attached.unwrap_or(Err(RecordError::ThreadGone))
+            Some(attached.unwrap_or(Err(RecordError::ThreadGone)))
         };
+        let attached = recorder.as_ref().and_then(|recorder| recorder.as_ref().ok());
         // What a try took that failed counts as what was spent meanwhile.
-        self.spent.attach_ns = recorder.as_ref().map_or(0, Recorder::attach_cpu_ns);
+        self.spent.attach_ns = attached.map_or(0, Recorder::attach_cpu_ns);
         match one_processor {
             true => self.spent.until_now(|spent| &mut spent.replay_ns),
             false => self.spent.until_now(|spent| &mut spent.begin_ns),
         }
         Recording::new(recorder)
+    }
+
+    /// Whether a replay has begun, or waits only for the boot-failure guard.
+    fn is_read_ahead(&self) -> bool {
+        self.replays.is_some() || self.plan.is_some()
     }
 
     /// Notes what was spent until now: on a replay, should one go on.
@@ -176,8 +196,8 @@ impl Boot<'_> {
 
     /// Notes what records, and keeps what is known so far.
     fn tell_of(&mut self, recording: &Recording) {
-        match recording.get() {
-            Ok(recorder) => {
+        match (recording.get(), recording.error()) {
+            (Some(recorder), _) => {
                 let (backend, evidence) = (recorder.backend(), recorder.evidence());
                 self.last.recorder = Some(format!("{backend:?}, {evidence:?}").to_lowercase());
                 if let Some(why) = recorder.no_activity() {
@@ -185,8 +205,10 @@ impl Boot<'_> {
                         .tell(format!("recording without what a chart needs: {why}"));
                 }
             }
-            Err(_) if recording.waits() => {}
-            Err(error) => self.notes.tell(format!("not recording: {error}")),
+            (None, Some(error)) if !recording.waits() => {
+                self.notes.tell(format!("not recording: {error}"));
+            }
+            (None, _) => {}
         }
         self.last.notes = self.notes.all().to_vec();
         self.last.keep_in_run();
@@ -194,15 +216,14 @@ impl Boot<'_> {
 
     /// Where it is this boot's turn, for as long as a boot is recorded: before whoever waits for it goes on.
     fn map_nothing_around_faults(&self) -> Option<NoFaultAround> {
-        let replays = self.plan.is_some() || self.replays.is_some();
-        let is_due = replays && self.kept.turns().exact_due;
+        let is_due = self.is_read_ahead() && self.kept.turns().exact_due;
         // Where it cannot be, the boot is recorded as others are.
         is_due.then(|| NoFaultAround::begin(end::LIMIT).ok()).flatten()
     }
 
     /// Notes what came of a trace instance of the kernel command line.
     fn tell_of_early(&mut self, recording: &Recording) {
-        match recording.get().ok().and_then(Recorder::early) {
+        match recording.get().and_then(Recorder::early) {
             None => {}
             Some(Ok(events)) => {
                 if let Some(recorder) = &mut self.last.recorder {
@@ -261,7 +282,7 @@ impl Boot<'_> {
                 self.need.look();
             }
             // A replay that goes on is no reason to wait: what it has left nobody needed.
-            if let Some(why) = end.ended(|| recording.get().ok().map(Recorder::progress)) {
+            if let Some(why) = end.ended(|| recording.get().map(Recorder::progress)) {
                 return Some(why);
             }
         }

@@ -5,6 +5,12 @@ use headstart_model::human::duration;
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
+/// The part of boots' processors' time that attaching and recording may take.
+const MOST: f64 = 0.01;
+
+/// However much it takes, one known boot in so many is recorded: what boots need changes.
+const MOST_SELDOM: u32 = 10;
+
 /// Processors' time by part, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -38,6 +44,14 @@ impl Spent {
     /// passes for all who wait, which is counted as time.
     pub fn beside_others_ns(&self) -> u64 {
         self.replay_ns.saturating_add(self.record_ns)
+    }
+
+    /// One known boot in so many is recorded, that attaching and recording take no more than [`MOST`] of what boots take of processors, of
+    /// which this one took `cpu_ns`. What was recorded while the replay went on is not told apart from that, and left out.
+    pub fn record_every(&self, cpu_ns: Option<u64>) -> u32 {
+        let recording_ns = self.attach_ns.saturating_add(self.record_ns);
+        let may_take_ns = MOST * cpu_ns.map_or(f64::INFINITY, |ns| ns as f64);
+        ((recording_ns as f64 / may_take_ns).ceil() as u32).clamp(1, MOST_SELDOM)
     }
 
     /// Gives what has been spent by now, and is in no part yet, to one.
@@ -76,6 +90,23 @@ mod tests {
             finish_ns: 5000,
         };
         assert_eq!(spent.beside_others_ns(), 7);
+    }
+
+    #[test]
+    fn recording_takes_a_hundredth_of_the_processors_over_all_boots() {
+        let spent = |attach_ns, record_ns| Spent {
+            begin_ns: 1 << 40,
+            attach_ns,
+            record_ns,
+            ..Spent::default()
+        };
+        assert_eq!(spent(60, 40).record_every(Some(10_000)), 1);
+        assert_eq!(spent(60, 41).record_every(Some(10_000)), 2);
+        assert_eq!(spent(780, 460).record_every(Some(20_700)), 6);
+        assert_eq!(spent(780, 460).record_every(Some(100)), 10);
+        assert_eq!(spent(780, 460).record_every(Some(0)), 10);
+        assert_eq!(spent(780, 460).record_every(None), 1, "nobody knows");
+        assert_eq!(Spent::default().record_every(Some(0)), 1);
     }
 
     #[test]

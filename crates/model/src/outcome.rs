@@ -31,7 +31,7 @@ pub struct Outcome {
     pub memory_available: u64,
     /// Share of time in which some task waited for memory during the replay, percent; `None` where unknown.
     pub memory_pressure: Option<f32>,
-    /// Why the trace of this start taught nothing; `None` if it did.
+    /// Why this start taught nothing; `None` if it did.
     pub not_learned: Option<String>,
     /// From the start's first instant until the replay issued its first request; `None` without a replay, and in files
     /// that were written before this was told. With what follows the last values of a file: [`Outcome::from_bytes`].
@@ -41,6 +41,9 @@ pub struct Outcome {
     /// How long the replay took on the device that it read from for longest, as a multiple of what the cost model says of it: of one head
     /// in the same order, elsewhere in the best. `None` where little was read, and in files that were written before this was told.
     pub pace: Option<f32>,
+    /// Whether it taught nothing for no other reason than that it was not its turn to be recorded: it went as one that is. Not in files that
+    /// were written before this was told.
+    pub unrecorded: bool,
 }
 
 /// What a start surely needed, and what nobody can tell of.
@@ -73,6 +76,7 @@ impl Outcome {
             first_request_ns: None,
             precision: None,
             pace: None,
+            unrecorded: false,
         }
     }
 

@@ -42,8 +42,8 @@ const READ: u64 = 32 << 10;
 /// How a boot goes by itself: the last one that was recorded without a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alone {
-    /// What headstart took until nobody had to wait for it any more: to be read itself and to attach the recorder,
-    /// nanoseconds.
+    /// What headstart took until nobody had to wait for it any more: to be read itself and to attach the recorder, of that the share of
+    /// one boot where not each is recorded, nanoseconds.
     pub own_ns: u64,
     /// The processors' time that it took from then to the end, nanoseconds: what it took before is part of `own_ns`.
     pub cpu_ns: u64,
@@ -86,7 +86,8 @@ pub fn untaught(outcomes: &[Outcome], every: u32) -> Option<Bypass> {
         .checked_sub(MOST_UNTAUGHT)
         .and_then(|at| outcomes.get(at..))?;
     let why = last.last()?.not_learned.as_ref()?;
-    let in_vain = every != 0 && last.iter().all(|outcome| outcome.not_learned.is_some());
+    let in_vain = |outcome: &Outcome| outcome.not_learned.is_some() && !outcome.unrecorded;
+    let in_vain = every != 0 && last.iter().all(in_vain);
     let why = format!("nothing is known of them, and the last {MOST_UNTAUGHT} taught nothing: {why}");
     in_vain.then(|| here(every, false, why))
 }
@@ -398,6 +399,11 @@ mod tests {
         );
         assert_eq!(after(&["one", "", "two", "three"]), None);
         assert_eq!(untaught(&[outcome("a"), outcome("b"), outcome("c")], 0), None);
+        let unrecorded = Outcome {
+            unrecorded: true,
+            ..outcome("not its turn")
+        };
+        assert_eq!(untaught(&[outcome("a"), unrecorded, outcome("c")], 10), None);
     }
 
     #[test]

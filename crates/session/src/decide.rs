@@ -1,6 +1,7 @@
 //! What is done for a start, decided from what is known before anything is done for it. Pure.
 
 use headstart_learn::verdict::CONTROL_EVERY_IN_DOUBT;
+use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 use headstart_store::{Bypass, Turns};
 
@@ -130,6 +131,26 @@ fn is_control(turns: Turns, every: u32) -> bool {
     turns.replays_since_control.saturating_add(1) >= every
 }
 
+/// Until so many starts are known, each is recorded.
+const KNOWN: u32 = 3;
+
+/// With more than this part of its requests left out because other files, or none, are at their paths, a start is not as it was learned.
+const CHANGED: f64 = 0.01;
+
+/// How many starts with a replay go unrecorded after this one, `requests` of which were issued, where one in `every` is recorded; `runs`
+/// are known.
+pub fn next_record_in(before: Turns, outcome: &Outcome, requests: usize, runs: u32, every: u32) -> u8 {
+    let others = outcome.skipped.changed + outcome.skipped.missing;
+    let has_changed = others as f64 > CHANGED * (requests as f64 + others as f64);
+    match (outcome.unrecorded, &outcome.not_learned) {
+        _ if outcome.mode != Mode::Replay || has_changed => 0,
+        (true, _) => before.record_in.saturating_sub(1),
+        (false, Some(_)) => 0,
+        (false, None) if runs < KNOWN => 0,
+        (false, None) => u8::try_from(every.saturating_sub(1)).unwrap_or(u8::MAX),
+    }
+}
+
 /// Where the key stands after a start of this mode.
 pub fn next_turns(turns: Turns, mode: Mode) -> Turns {
     match mode {
@@ -148,6 +169,8 @@ pub fn next_turns(turns: Turns, mode: Mode) -> Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headstart_model::Key;
+    use headstart_model::outcome::Skipped;
 
     fn known() -> Known<'static> {
         Known {
@@ -196,6 +219,45 @@ mod tests {
         assert_eq!(next_turns(turns(2), Mode::Replay), turns(3));
         assert_eq!(next_turns(turns(2), Mode::Record), turns(2));
         assert_eq!(next_turns(turns(2), Mode::Control), turns(0));
+    }
+
+    #[test]
+    fn a_known_start_is_recorded_one_time_in_so_many_and_after_it_has_changed() {
+        let outcome = |mode, unrecorded, changed| Outcome {
+            not_learned: (mode == Mode::Replay && unrecorded).then(|| "not its turn".into()),
+            unrecorded,
+            skipped: Skipped {
+                changed,
+                ..Skipped::default()
+            },
+            ..Outcome::new(Key::new("boot").unwrap(), mode)
+        };
+        let after = |record_in, outcome: &Outcome, runs, every| {
+            let before = Turns {
+                record_in,
+                ..Turns::default()
+            };
+            next_record_in(before, outcome, 500, runs, every)
+        };
+        let recorded = outcome(Mode::Replay, false, 5);
+        assert_eq!(after(0, &recorded, 2, 6), 0, "too little is known");
+        assert_eq!(after(0, &recorded, 3, 6), 5);
+        assert_eq!(after(0, &recorded, 3, 1), 0, "each is recorded");
+        assert_eq!(after(5, &outcome(Mode::Replay, true, 0), 3, 6), 4);
+        assert_eq!(after(1, &outcome(Mode::Replay, true, 0), 3, 6), 0);
+        assert_eq!(after(5, &outcome(Mode::Replay, true, 20), 3, 6), 0, "an upgrade");
+        assert_eq!(after(0, &outcome(Mode::Replay, false, 20), 3, 6), 0);
+        assert_eq!(
+            after(5, &outcome(Mode::Record, true, 0), 3, 6),
+            0,
+            "it was not read ahead"
+        );
+        assert_eq!(after(0, &outcome(Mode::Control, false, 0), 3, 6), 0);
+        let in_vain = Outcome {
+            not_learned: Some("events were lost".into()),
+            ..recorded
+        };
+        assert_eq!(after(0, &in_vain, 3, 6), 0);
     }
 
     #[test]

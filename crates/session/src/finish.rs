@@ -1,7 +1,7 @@
 //! The end of a start: review what the replay was worth, learn, plan anew, keep it all.
 
 use crate::bypass::{self, Alone};
-use crate::decide::next_turns;
+use crate::decide::{next_record_in, next_turns};
 use crate::machine::{self, Costs, Measure};
 use crate::notes::Notes;
 use crate::now_unix_ns;
@@ -39,8 +39,8 @@ pub struct Finished<'a> {
     pub warm: bool,
     /// Whether the kernel mapped nothing around a fault for a part of it.
     pub exact: bool,
-    /// Its trace, or why there is none.
-    pub recorded: Result<Trace, RecordError>,
+    /// Its trace, or why there is none; `None` if it was not its turn to be recorded.
+    pub recorded: Option<Result<Trace, RecordError>>,
     /// How it ended.
     pub reason: EndReason,
     /// Its replay.
@@ -65,6 +65,8 @@ pub struct Rules {
     pub alone: Option<Alone>,
     /// One in so many goes without a replay, or re-evaluates where starts are bypassed; with 0 all are replayed.
     pub control_every: u32,
+    /// One known start with a replay in so many is recorded.
+    pub record_every: u32,
     /// Whether all keys are looked at, for what is too old or too much. Who finishes many starts does that for them together.
     pub tidies: bool,
 }
@@ -79,10 +81,14 @@ impl Rules {
             budget: None,
             alone: None,
             control_every,
+            record_every: 1,
             tidies: true,
         }
     }
 }
+
+/// Why a start taught nothing that was not recorded, where nothing has failed.
+const NOT_ITS_TURN: &str = "it was not its turn to be recorded";
 
 /// A replay that has ended.
 pub struct Replayed {
@@ -126,16 +132,28 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
             why,
         ));
     }
-    let mut trace = match recorded {
-        Ok(trace) => trace,
-        Err(error) => {
-            let why = rules.unfit.clone().unwrap_or(format!("not recorded: {error}"));
+    let requests = replayed.as_ref().map_or(0, |it| it.report.issued.len());
+    let unrecorded = recorded.is_none() && rules.unfit.is_none();
+    let mut trace = match recorded.transpose() {
+        Ok(Some(trace)) => trace,
+        not_recorded => {
+            let why =
+                not_recorded.map_or_else(|error| format!("not recorded: {error}"), |_| NOT_ITS_TURN.into());
+            let why = rules.unfit.clone().unwrap_or(why);
             let outcome = Outcome {
                 resident_before,
+                unrecorded,
                 ..without_trace(key, mode, replayed.as_ref(), ended, origin_unix_ns, why)
             };
+            let record_in = next_record_in(lock.dir().turns(), &outcome, requests, 0, 1);
+            let due = Due {
+                exact: None,
+                record_in,
+            };
             keep(&lock, &outcome, warm)?;
-            conclude(store, &lock, None, &rules, None, notes)?;
+            // It has added no trace, and the oldest may be the one that saw most metadata.
+            let oldest = lock.dir().traces().into_iter().next();
+            conclude(store, &lock, oldest, &rules, due, notes)?;
             return Ok(outcome);
         }
     };
@@ -187,14 +205,23 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could not be explained.
     lock.add_trace(&trace)?;
     keep(&lock, &outcome, warm)?;
-    let mut exact_due = None;
+    let mut due = Due::default();
     match learned {
         Ok((mut profile, facts)) => {
             if exact {
                 // Also where it did not tell all: the next try has its time.
                 profile.exact_at = profile.runs;
             }
-            exact_due = Some(exact_is_due(&profile, &trace));
+            due = Due {
+                exact: Some(exact_is_due(&profile, &trace)),
+                record_in: next_record_in(
+                    Turns::default(),
+                    &outcome,
+                    requests,
+                    profile.runs,
+                    rules.record_every,
+                ),
+            };
             lock.save_profile(&profile)?;
             let options = PlanOptions {
                 budget: rules.budget,
@@ -210,7 +237,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         }
         Err(why) => notes.tell(format!("{key}: nothing is learned: {why}")),
     }
-    conclude(store, &lock, witness, &rules, exact_due, notes)?;
+    conclude(store, &lock, witness, &rules, due, notes)?;
     Ok(outcome)
 }
 
@@ -290,13 +317,22 @@ fn keep(lock: &KeyLock, outcome: &Outcome, warm: bool) -> Result<()> {
     Ok(lock.save_turns(&next_turns(lock.dir().turns(), outcome.mode))?)
 }
 
+/// When a start is recorded next.
+#[derive(Clone, Copy, Default)]
+struct Due {
+    /// Whether the next one is to be recorded while the kernel maps nothing around a fault; `None` if that stays as it is.
+    exact: Option<bool>,
+    /// See [`Turns::record_in`].
+    record_in: u8,
+}
+
 /// Decides whether the starts that follow are bypassed, or more of them control runs, and keeps the state within its bounds.
 fn conclude(
     store: &Store,
     lock: &KeyLock,
     witness: Option<PathBuf>,
     rules: &Rules,
-    exact_due: Option<bool>,
+    due: Due,
     notes: &mut Notes,
 ) -> Result<()> {
     let outcomes = lock.dir().outcomes(|line| notes.tell(line));
@@ -317,7 +353,8 @@ fn conclude(
     let turns = lock.dir().turns();
     let next = Turns {
         in_doubt: verdict::in_doubt(&outcomes),
-        exact_due: exact_due.unwrap_or(turns.exact_due),
+        exact_due: due.exact.unwrap_or(turns.exact_due),
+        record_in: due.record_in,
         ..turns
     };
     if next != turns {

@@ -88,7 +88,7 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
                 resident_before: prepared.resident,
                 warm: prepared.warm,
                 exact: was_exact,
-                recorded,
+                recorded: Some(recorded),
                 reason,
                 replayed,
                 ended: ended(watch.fate(), job.origin),

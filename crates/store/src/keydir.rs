@@ -57,6 +57,9 @@ pub struct Turns {
     /// The next start with a replay, or warm one, is to be recorded while the kernel maps nothing around a fault.
     #[serde(default)]
     pub exact_due: bool,
+    /// So many starts with a replay go unrecorded before one is recorded.
+    #[serde(default)]
+    pub record_in: u8,
 }
 
 /// The name of a key's directory: a hash that tells keys apart, and a part for people.

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 
 /// Beside `keys`; `headstart_system::own_program` and `headstart-init` look for it too.
 pub(crate) const DIRECTORY: &str = "starts";
-/// What follows the plan: this, the replays since the last control run, and two bytes that are 0 or 1.
-const MAGIC: &[u8; 6] = b"START1";
-const TAIL: usize = MAGIC.len() + 4 + 2;
+/// What follows the plan: this, the replays since the last control run, two bytes that are 0 or 1, and how many replays go unrecorded.
+const MAGIC: &[u8; 6] = b"START2";
+const TAIL: usize = MAGIC.len() + 4 + 3;
 
 /// What is needed first of a key whose starts are replayed.
 pub struct Start {
@@ -34,18 +34,19 @@ impl Start {
             replays_since_control,
             in_doubt,
             exact_due,
+            record_in,
         } = self.turns;
         let mut bytes = self.plan.0.clone();
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&replays_since_control.to_le_bytes());
-        bytes.extend_from_slice(&[in_doubt.into(), exact_due.into()]);
+        bytes.extend_from_slice(&[in_doubt.into(), exact_due.into(), record_in]);
         bytes
     }
 
     fn from_bytes(mut bytes: Vec<u8>) -> Option<Start> {
         let tail = bytes.split_off(bytes.len().checked_sub(TAIL)?);
         let (number, flags) = tail.strip_prefix(MAGIC)?.split_first_chunk()?;
-        let &[in_doubt @ 0..=1, exact_due @ 0..=1] = flags else {
+        let &[in_doubt @ 0..=1, exact_due @ 0..=1, record_in] = flags else {
             return None;
         };
         let plan = PlanFile(bytes);
@@ -56,6 +57,7 @@ impl Start {
                 replays_since_control: u32::from_le_bytes(*number),
                 in_doubt: in_doubt == 1,
                 exact_due: exact_due == 1,
+                record_in,
             },
         })
     }
@@ -146,6 +148,7 @@ mod tests {
             replays_since_control: 70_000,
             in_doubt: false,
             exact_due: true,
+            record_in: 9,
         };
         lock.save_plan(&PlanDraft::new(key.key().clone(), 4096)).unwrap();
         lock.save_turns(&turns).unwrap();
@@ -188,7 +191,9 @@ mod tests {
             std::fs::write(&path, &whole[..length]).unwrap();
             assert!(key.start().is_none(), "{length} of {} bytes", whole.len());
         }
-        for at in (0..whole.len()).filter(|at| !(whole.len() - 6..whole.len() - 2).contains(at)) {
+        // But for the two numbers.
+        let flags = whole.len() - 3..whole.len() - 1;
+        for at in (0..whole.len() - 7).chain(flags) {
             let mut changed = whole.clone();
             changed[at] ^= 0x10;
             std::fs::write(&path, &changed).unwrap();

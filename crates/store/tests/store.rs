@@ -115,6 +115,7 @@ fn what_is_saved_is_found_again_by_its_key_only() {
         replays_since_control: 4,
         in_doubt: true,
         exact_due: true,
+        record_in: 3,
     })
     .unwrap();
     lock.add_trace(&trace(5, 0)).unwrap();

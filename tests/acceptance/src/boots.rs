@@ -10,6 +10,7 @@ use headstart_lab::registry::Registry;
 use headstart_lab::setup::Setup;
 use headstart_model::plan::PlanFile;
 use headstart_model::{Outcome, Profile, Trace};
+use headstart_store::Turns;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub struct State {
     pub traces: usize,
     /// See `traces`.
     pub outcomes: usize,
+    /// Where boots stand between control runs.
+    pub turns: Turns,
     /// The outcome of the last boot that left one.
     pub outcome: Option<Outcome>,
     /// Temporary files that a writer left.
@@ -241,7 +244,7 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
     if path.parent().is_some_and(|parent| parent.ends_with("starts")) {
         if !name.starts_with(".tmp-") {
             // A plan, and what the store puts behind it.
-            let length = bytes.len().checked_sub(12).context("it is cut off")?;
+            let length = bytes.len().checked_sub(13).context("it is cut off")?;
             PlanFile(bytes.get(..length).unwrap_or_default().to_vec()).plan()?;
         }
         return Ok(());
@@ -255,12 +258,11 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
             PlanFile(bytes).plan()?;
             state.plan = true;
         }
-        "last.json" | "turns" => {
+        "last.json" => {
             let _: serde_json::Value = serde_json::from_slice(&bytes)?;
-            if name == "last.json" {
-                state.last = String::from_utf8(bytes)?;
-            }
+            state.last = String::from_utf8(bytes)?;
         }
+        "turns" => state.turns = serde_json::from_slice(&bytes)?,
         "guard" => {
             if bytes.len() != 4096 {
                 bail!("it has {} bytes", bytes.len());

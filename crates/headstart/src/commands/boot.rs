@@ -17,9 +17,10 @@ use std::path::PathBuf;
 /// Read ahead what a boot needs, on every boot.
 ///
 /// Once enabled, each boot is recorded from its first instant until it is quiet, and learned from; the next one is read
-/// ahead. Where that cannot make them faster, boots are bypassed: neither recorded nor read ahead. One in ten, later in forty,
+/// ahead. Once three are known, and where recording takes more than a hundredth of the processors' time of a boot, one boot in two to ten
+/// is recorded, so that over all of them it takes that much. Where reading ahead cannot make boots faster, boots are bypassed: neither recorded nor read ahead. One in ten, later in forty,
 /// re-evaluates that; `boot status` says so, and why. On the kernel command line headstart=off bypasses one boot,
-/// headstart=record only records it, and headstart=on has it read ahead in any case.
+/// headstart=record only records it, and headstart=on has it read ahead and recorded in any case.
 ///
 /// Who builds an image enables boots in it by `boot enable --root DIR`. What is learned travels in the image: one that is captured after
 /// three boots is read ahead at the first boot of whatever machine is started from it, whose disk is measured anew then.

@@ -73,7 +73,8 @@ pub fn resident(outcome: &Outcome) -> Option<f64> {
 /// The starts that can be compared, in the order given.
 pub fn comparable(outcomes: &[Outcome]) -> (Vec<Start>, LeftOut) {
     let mut left_out = LeftOut::default();
-    let whole = |outcome: &&Outcome| outcome.not_learned.is_none() && outcome.elapsed_ns > 0;
+    let whole =
+        |outcome: &&Outcome| (outcome.not_learned.is_none() || outcome.unrecorded) && outcome.elapsed_ns > 0;
     let usual = usual_ending(outcomes.iter().filter(whole));
     let mut starts = Vec::new();
     for outcome in outcomes {

@@ -85,11 +85,12 @@ fn an_outcome_that_ends_before_its_last_value_has_none() {
         first_request_ns: None,
         precision: None,
         pace: None,
+        unrecorded: false,
         ..outcome()
     };
     let mut values = postcard::to_stdvec(&without).unwrap();
-    for value in ["pace", "precision", "first_request_ns"] {
-        assert_eq!(values.pop(), Some(0), "{value} is an option that is none");
+    for value in ["unrecorded", "pace", "precision", "first_request_ns"] {
+        assert_eq!(values.pop(), Some(0), "{value} is none, or not so");
         let mut file = Writer::new(Kind::Outcome);
         file.compressed(b"OUTC", &values, limits::OUTCOME_FILE).unwrap();
         assert_eq!(Outcome::from_bytes(&file.finish().unwrap()).unwrap(), without);

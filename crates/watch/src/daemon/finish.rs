@@ -263,7 +263,7 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         warm: ended.warm,
         exact: ended.exact,
         reason: ended.recorded.reason,
-        recorded: ended.recorded.trace(),
+        recorded: Some(ended.recorded.trace()),
         replayed,
         ended: ended.ended,
         rules: Rules {

@@ -319,6 +319,46 @@ fn an_upgrade_is_not_read_wrongly_and_followed_at_once() -> Result<()> {
     println!("used {used}, late {late}, missed {missed}; {:?}", second.skipped);
     assert_eq!(second.skipped.changed, 0, "{second:?}");
     assert!(missed * 10 <= used + late, "{missed} pages missed, {used} used");
+
+    // What boots need is known by now, and recording takes more than a hundredth of this one's processors: the next is not recorded.
+    let known = boots.state()?;
+    assert!((1..10).contains(&known.turns.record_in), "{:?}", known.turns);
+    let (said, _) = boots.boot()?;
+    let state = boots.state()?;
+    let unrecorded = state.outcome.context("an outcome")?;
+    assert!(
+        unrecorded.mode == Mode::Replay && unrecorded.unrecorded && unrecorded.elapsed_ns > 0,
+        "{unrecorded:?}: {}",
+        state.last
+    );
+    assert_eq!(state.turns.record_in, known.turns.record_in - 1);
+    assert_eq!((state.traces, state.outcomes), (known.traces, known.outcomes + 1));
+    assert!(
+        state.armed && state.last.contains("\"recorder\": null"),
+        "{}",
+        state.last
+    );
+    let said = unwrapped(&said);
+    let expected = "The last boot was read ahead. It was not recorded";
+    assert!(
+        said.contains(expected) && said.contains("not its turn to be recorded"),
+        "{said}"
+    );
+
+    // But for an upgrade, which the boot after it learns, whoever's turn it is.
+    boots.shell("echo '{\"replays_since_control\":0,\"record_in\":9}' | tee $R/var/lib/headstart/keys/*/turns; rm $R/var/lib/headstart/starts/*")?;
+    boots.shell(UPGRADE)?;
+    boots.boot()?;
+    let state = boots.state()?;
+    let changed = state.outcome.context("an outcome")?;
+    assert!(changed.unrecorded && changed.skipped.changed > 20, "{changed:?}");
+    assert_eq!(state.turns.record_in, 0);
+    boots.boot()?;
+    let learned = boots.state()?.outcome.context("an outcome")?;
+    assert!(
+        learned.mode == Mode::Replay && learned.not_learned.is_none(),
+        "{learned:?}"
+    );
     Ok(())
 }
 

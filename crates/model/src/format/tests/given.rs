@@ -414,6 +414,7 @@ pub(super) fn outcome() -> Outcome {
             uncertain_pages: 7,
         }),
         pace: Some(1.5),
+        unrecorded: true,
     }
 }
 
