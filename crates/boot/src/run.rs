@@ -160,15 +160,17 @@ impl Boot<'_> {
             self.wish == Wish::On || self.config.boot.chart || cmdline::has_trace_instance(EARLY_INSTANCE);
         let in_turn = is_wished || record_in == 0 || exact_due;
         let one_processor = has_one_processor();
-        let recorder = if one_processor || !in_turn {
-            self.begin(first);
-            self.spent.until_now(|spent| &mut spent.begin_ns);
-            (in_turn || !self.is_read_ahead()).then(attach)
-        } else {
-            let thread = std::thread::Builder::new().spawn(attach);
-            self.begin(first);
-            let attached = thread.ok().and_then(|thread| thread.join().ok());
-            Some(attached.unwrap_or(Err(RecordError::ThreadGone)))
+        let beside = (in_turn && !one_processor).then(|| std::thread::Builder::new().spawn(attach.clone()));
+        self.begin(first);
+        let recorder = match beside {
+            Some(thread) => {
+                let attached = thread.ok().and_then(|thread| thread.join().ok());
+                Some(attached.unwrap_or(Err(RecordError::ThreadGone)))
+            }
+            None => {
+                self.spent.until_now(|spent| &mut spent.begin_ns);
+                (in_turn || !self.is_read_ahead()).then(attach)
+            }
         };
         let attached = recorder.as_ref().and_then(|recorder| recorder.as_ref().ok());
         // What a try took that failed counts as what was spent meanwhile.
