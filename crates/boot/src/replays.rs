@@ -103,9 +103,14 @@ impl Replays {
         self.running.iter().map(|part| part.replay.arrived()).sum()
     }
 
+    /// Whether anything is under way.
+    pub fn go_on(&self) -> bool {
+        !self.running.iter().all(|part| part.replay.is_finished())
+    }
+
     /// Whether nothing is under way or waited for.
     pub fn are_over(&self) -> bool {
-        self.waiting.is_empty() && self.running.iter().all(|part| part.replay.is_finished())
+        self.waiting.is_empty() && !self.go_on()
     }
 
     /// Stops what is under way; the plan, and what all parts did together.
@@ -301,7 +306,7 @@ mod tests {
             Replays::start(plan([&here, "/not/mounted"], [&path, &path]), Instant::now()).unwrap();
         replays.look().unwrap();
         assert!(!replays.are_over(), "one is waited for");
-        while !replays.running.iter().all(|part| part.replay.is_finished()) {
+        while replays.go_on() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         let (_, report) = replays.finish();

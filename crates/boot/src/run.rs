@@ -283,9 +283,13 @@ impl Boot<'_> {
             if !self.barrier.is_closed() {
                 self.need.look();
             }
-            // A replay that goes on is no reason to wait: what it has left nobody needed.
-            if let Some(why) = end.ended(|| recording.get().map(Recorder::progress)) {
-                return Some(why);
+            // Once it is quiet a replay that goes on is no reason to wait: what it has left nobody needed. Where nothing tells of that, as
+            // much as a session needs may be left.
+            let goes_on = recording.get().is_none() && self.replays.as_ref().is_some_and(Replays::go_on);
+            match end.ended(|| recording.get().map(Recorder::progress)) {
+                Some(Why::Quiet) if goes_on => {}
+                Some(why) => return Some(why),
+                None => {}
             }
         }
     }
