@@ -42,7 +42,7 @@ impl Boot<'_> {
             match reason {
                 EndReason::Quiet if recorder.is_some() => "it was quiet",
                 EndReason::Quiet => "systemd had finished",
-                EndReason::Limit => "it was recorded for as long as any boot is",
+                EndReason::Limit => "it took as long as any boot is recorded",
                 _ => "headstart was told to end before the boot had ended",
             }
             .into(),

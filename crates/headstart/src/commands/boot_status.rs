@@ -166,14 +166,10 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
     };
     lines.push(("took", format!("{took}{stages}.")));
     lines.extend(last.spent().map(|text| ("processors", text)));
-    let what = match &last.recorder {
-        Some(_) => "Its recording ended",
-        None => "It ended",
-    };
     let ended = match (&last.ended, &last.not_learned) {
         (None, _) => "It has not ended yet.".into(),
-        (Some(how), None) => format!("{what}, for {how}, and headstart learned from it."),
-        (Some(how), Some(why)) => format!("{what}, for {how}. It taught nothing: {why}."),
+        (Some(how), None) => format!("Its recording ended, for {how}, and headstart learned from it."),
+        (Some(how), Some(why)) => format!("It ended, for {how}. It taught nothing: {why}."),
     };
     lines.push(("ended", ended));
     lines
