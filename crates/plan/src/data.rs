@@ -8,7 +8,7 @@ use crate::request::{
 use headstart_model::machine::{DeviceClass, Extent, FileFacts, Found, Machine};
 use headstart_model::plan::{Request, RequestKind};
 use headstart_model::profile::{Entry, TAIL_PAGES, Version};
-use headstart_model::{PageRange, PageSet, Profile};
+use headstart_model::{PageRange, PageSet, Profile, limits};
 
 /// Of a file that was replaced since it was learned, only pages this certain are read: an update moves contents, but
 /// what every start needs of the old file (headers, symbol tables, most code) it mostly needs of the new one too.
@@ -20,6 +20,10 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
     let threshold = profile.policy.threshold();
     let mut result = Vec::new();
     for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
+        // A plan cannot take more.
+        if result.len() >= limits::REQUESTS {
+            break;
+        }
         let Some(facts) = facts_of(&by_path, entry).filter(|f| f.found == Found::File) else {
             continue;
         };

@@ -64,11 +64,14 @@ pub struct Want {
     pub data: bool,
 }
 
-/// The paths whose facts a plan of this profile needs: those with enough votes, and their other names in overlays.
+/// The paths whose facts a plan of this profile needs: those with enough votes, and their other names in overlays; as many as a plan may have files.
 pub fn wanted(profile: &Profile) -> Vec<Want> {
     let threshold = profile.policy.threshold();
     let mut wanted = Vec::new();
     for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
+        if wanted.len() >= limits::PLAN_FILES {
+            break;
+        }
         let data = entry.all_ranges().any(|r| r.weight >= threshold);
         for path in [Some(&entry.path), entry.overlay.as_ref()].into_iter().flatten() {
             wanted.push(Want {
@@ -136,6 +139,7 @@ pub fn plan(
         },
         pace: options.pace,
     });
+    drop(files.index);
     let order = order::order(&mut requests, machine, budget, start);
     let fills = fill::fills(&requests[..requests.len().min(order.cut as usize)], machine);
     PlanDraft {

@@ -1,7 +1,7 @@
 //! What does not fit a plan is left out of it.
 
-use crate::{PlanOptions, plan};
-use headstart_model::machine::{Device, FileFacts, Found, Machine};
+use crate::{PlanOptions, Want, plan, wanted};
+use headstart_model::machine::{Device, Extent, FileFacts, Found, Machine};
 use headstart_model::{limits, testing};
 
 #[test]
@@ -49,5 +49,59 @@ fn audit_12_a_machine_with_many_devices_has_a_plan_that_can_be_read() {
     let draft = plan(&testing::profile(entries), &machine, &[], &options);
     assert_eq!(draft.devices.len(), limits::DEVICES);
     assert_eq!(draft.requests.len(), limits::DEVICES);
+    testing::plan_file(&draft);
+}
+
+#[test]
+fn of_a_profile_whose_paths_have_two_names_each_as_many_are_asked_for_as_a_plan_takes() {
+    let entry = |index: usize| headstart_model::profile::Entry {
+        overlay: Some(format!("/merged/{index:05}").as_str().into()),
+        ranges: vec![
+            testing::range(0, 3, 1.0),
+            testing::range(9, 3, 1.0),
+            testing::range(20, 3, 1.0),
+        ],
+        ..testing::entry(&format!("/f/{index:05}"))
+    };
+    let profile = testing::profile((0..limits::ENTRIES).map(entry).collect());
+    let wanted = wanted(&profile);
+    assert_eq!(wanted.len(), limits::PLAN_FILES);
+    let file = |(index, want): (usize, &Want)| FileFacts {
+        path: want.path.clone(),
+        found: Found::File,
+        device: Some(0),
+        inode: index as u64,
+        generation: 1,
+        size: 1 << 20,
+        mtime_ns: 5,
+        owner: 0,
+        others_may_write: false,
+        extents: vec![Extent {
+            logical: 0,
+            physical: (index as u64) << 20,
+            length: 1 << 20,
+        }],
+        metadata: Vec::new(),
+    };
+    let machine = Machine {
+        page_size: 4096,
+        memory_available: 64 << 30,
+        devices: vec![Device {
+            major: 8,
+            minor: 0,
+            node: "/dev/sda".into(),
+            mount_point: "/".into(),
+            fstype: "xfs".into(),
+            uuid: [1; 16],
+            cost: testing::FLASH,
+            first_touch: None,
+            request_limit: 128 << 10,
+            metadata_by_block: false,
+        }],
+        files: wanted.iter().enumerate().map(file).collect(),
+    };
+    let draft = plan(&profile, &machine, &[], &PlanOptions::new(0));
+    assert!(draft.files.len() <= limits::PLAN_FILES && !draft.files.is_empty());
+    assert!(draft.requests.len() > draft.files.len() && draft.requests.len() <= limits::REQUESTS);
     testing::plan_file(&draft);
 }
