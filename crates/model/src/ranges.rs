@@ -211,8 +211,8 @@ pub fn at_least(sets: &[&PageSet], k: usize) -> PageSet {
             edges.push((range.end, false));
         }
     }
-    // An end sorts before a start at the same page; `append` joins what touches.
-    edges.sort_unstable();
+    // An end sorts before a start at the same page; `append` joins what touches. The edges of each set ascend: this sort merges such runs.
+    edges.sort();
     let mut result = PageSet::new();
     let (mut depth, mut since) = (0usize, 0);
     for (page, opens) in edges {
