@@ -139,6 +139,7 @@ pub fn plan(
         },
         pace: options.pace,
     });
+    // Paths again, which ordering has no use for.
     drop(files.index);
     let order = order::order(&mut requests, machine, budget, start);
     let fills = fill::fills(&requests[..requests.len().min(order.cut as usize)], machine);

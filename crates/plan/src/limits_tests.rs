@@ -2,27 +2,28 @@
 
 use crate::{PlanOptions, Want, plan, wanted};
 use headstart_model::machine::{Device, Extent, FileFacts, Found, Machine};
-use headstart_model::{limits, testing};
+use headstart_model::{FilePath, limits, testing};
 
-#[test]
-fn audit_12_a_machine_with_many_devices_has_a_plan_that_can_be_read() {
-    let many = limits::DEVICES + 10;
-    let device = |index: usize| Device {
+fn device(mount: &str, minor: usize) -> Device {
+    Device {
         major: 8,
-        minor: index as u32,
+        minor: minor as u32,
         node: "/dev/sda".into(),
-        mount_point: format!("/m{index}").as_str().into(),
+        mount_point: mount.into(),
         fstype: "xfs".into(),
         uuid: [1; 16],
         cost: testing::FLASH,
         first_touch: None,
         request_limit: 128 << 10,
         metadata_by_block: false,
-    };
-    let file = |index: usize| FileFacts {
-        path: format!("/m{index}/f").as_str().into(),
+    }
+}
+
+fn file(path: &FilePath, device: usize) -> FileFacts {
+    FileFacts {
+        path: path.clone(),
         found: Found::File,
-        device: Some(index as u32),
+        device: Some(device as u32),
         inode: 12,
         generation: 1,
         size: 1 << 20,
@@ -31,12 +32,21 @@ fn audit_12_a_machine_with_many_devices_has_a_plan_that_can_be_read() {
         others_may_write: false,
         extents: Vec::new(),
         metadata: Vec::new(),
-    };
+    }
+}
+
+#[test]
+fn audit_12_a_machine_with_many_devices_has_a_plan_that_can_be_read() {
+    let many = limits::DEVICES + 10;
     let machine = Machine {
         page_size: 4096,
         memory_available: 1 << 30,
-        devices: (0..many).map(device).collect(),
-        files: (0..many).map(file).collect(),
+        devices: (0..many)
+            .map(|index| device(&format!("/m{index}"), index))
+            .collect(),
+        files: (0..many)
+            .map(|index| file(&format!("/m{index}/f").as_str().into(), index))
+            .collect(),
     };
     let mut entries: Vec<_> = (0..many)
         .map(|index| headstart_model::profile::Entry {
@@ -66,39 +76,20 @@ fn of_a_profile_whose_paths_have_two_names_each_as_many_are_asked_for_as_a_plan_
     let profile = testing::profile((0..limits::ENTRIES).map(entry).collect());
     let wanted = wanted(&profile);
     assert_eq!(wanted.len(), limits::PLAN_FILES);
-    let file = |(index, want): (usize, &Want)| FileFacts {
-        path: want.path.clone(),
-        found: Found::File,
-        device: Some(0),
+    let far_apart = |(index, want): (usize, &Want)| FileFacts {
         inode: index as u64,
-        generation: 1,
-        size: 1 << 20,
-        mtime_ns: 5,
-        owner: 0,
-        others_may_write: false,
         extents: vec![Extent {
             logical: 0,
             physical: (index as u64) << 20,
             length: 1 << 20,
         }],
-        metadata: Vec::new(),
+        ..file(&want.path, 0)
     };
     let machine = Machine {
         page_size: 4096,
         memory_available: 64 << 30,
-        devices: vec![Device {
-            major: 8,
-            minor: 0,
-            node: "/dev/sda".into(),
-            mount_point: "/".into(),
-            fstype: "xfs".into(),
-            uuid: [1; 16],
-            cost: testing::FLASH,
-            first_touch: None,
-            request_limit: 128 << 10,
-            metadata_by_block: false,
-        }],
-        files: wanted.iter().enumerate().map(file).collect(),
+        devices: vec![device("/", 0)],
+        files: wanted.iter().enumerate().map(far_apart).collect(),
     };
     let draft = plan(&profile, &machine, &[], &PlanOptions::new(0));
     assert!(draft.files.len() <= limits::PLAN_FILES && !draft.files.is_empty());

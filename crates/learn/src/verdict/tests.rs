@@ -166,6 +166,18 @@ fn starts_that_ended_otherwise_or_taught_nothing_do_not_count() {
 }
 
 #[test]
+fn starts_that_were_not_recorded_count_as_those_that_were() {
+    let recorded = in_turn(&[1000, 1001], &[500; 5], 5);
+    let mut not = recorded.clone();
+    for outcome in not.iter_mut().filter(|outcome| outcome.mode == Mode::Replay) {
+        outcome.not_learned = Some("it was not its turn".into());
+        outcome.unrecorded = true;
+    }
+    assert!(compare(&recorded).with.starts > 0);
+    assert_eq!(compare(&not), compare(&recorded));
+}
+
+#[test]
 fn a_bet_is_fair_but_for_what_a_bettor_is_left_with() {
     use evidence::{Claim, Evidence};
     // All orders of three starts with and two without, which are equally probable where replays make no difference.
