@@ -7,6 +7,7 @@
 use crate::random::Random;
 use headstart_model::format::{Container, Kind, Writer};
 use headstart_model::plan::PlanFile;
+use headstart_model::profile::WeightedRange;
 use headstart_model::testing::Forged;
 use headstart_model::{FilePath, Outcome, Profile, Trace};
 
@@ -158,10 +159,16 @@ fn more<T: Clone>(list: &mut Vec<T>, most: usize, random: &mut Random, vary: imp
     }
 }
 
-/// How many elements such a list may have to be written without a gigabyte: paths are long, and a writer holds them twice.
+/// How many elements such a list may have to be written without a gigabyte, where `bytes` is what one of them holds: paths
+/// are long, and a writer holds them more than once.
 fn affordable<T>(list: &[T], most: usize, bytes: impl Fn(&T) -> usize) -> usize {
     let longest = list.iter().map(bytes).max().unwrap_or(0).max(64);
     most.min(list.len() + (16 << 20) / longest)
+}
+
+/// The bytes of a file's paths.
+fn paths(path: &FilePath, overlay: Option<&FilePath>) -> usize {
+    path.as_bytes().len() + overlay.map_or(0, |path| path.as_bytes().len())
 }
 
 /// One of a list.
@@ -195,7 +202,7 @@ fn trace(mut it: Trace, random: &mut Random) -> Option<Vec<u8>> {
                 });
             }
             2 => {
-                let most = affordable(&it.files, FILES, |file| file.path.as_bytes().len());
+                let most = affordable(&it.files, FILES, |file| paths(&file.path, file.overlay.as_ref()));
                 more(&mut it.files, most, random, |file, n| {
                     file.inode = n;
                     if n % 2 == 0 {
@@ -210,9 +217,14 @@ fn trace(mut it: Trace, random: &mut Random) -> Option<Vec<u8>> {
                 mapping.pages.start = n % (1 << 20);
                 mapping.pages.end = mapping.pages.start + 1 + n % 999;
             }),
-            5 => more(&mut it.processes, PROCESSES, random, |process, n| {
-                process.pid = n as u32
-            }),
+            5 => {
+                let most = affordable(&it.processes, PROCESSES, |process| {
+                    process.executable.as_bytes().len()
+                });
+                more(&mut it.processes, most, random, |process, n| {
+                    process.pid = n as u32
+                });
+            }
             6 => more(&mut it.marks, MARKS, random, |mark, n| {
                 mark.stage = format!("{n}");
                 mark.time_ns = n;
@@ -299,7 +311,14 @@ fn profile(mut it: Profile, random: &mut Random) -> Option<Vec<u8>> {
     for _ in 0..=random.below(3) {
         match random.below(7) {
             0 => {
-                let most = affordable(&it.entries, ENTRIES, |entry| entry.path.as_bytes().len());
+                let most = affordable(&it.entries, ENTRIES, |entry| {
+                    let touches = entry.touches.iter();
+                    let touched = touches.flat_map(|it| [&it.touched, &it.once, &it.unused]);
+                    let ranges = entry.ranges.len()
+                        + entry.tail.as_ref().map_or(0, Vec::len)
+                        + touched.map(|set| set.ranges().len()).sum::<usize>();
+                    paths(&entry.path, entry.overlay.as_ref()) + ranges * size_of::<WeightedRange>()
+                });
                 more(&mut it.entries, most, random, |entry, n| {
                     entry.path = apart(&entry.path, n);
                     entry.first_use_ns = n;
