@@ -1,7 +1,8 @@
-//! Whether a start has fallen quiet: no page used for the first time and little CPU spent.
+//! Whether a start has fallen quiet: no page used for the first time, little CPU spent, and nobody waits for a device.
 
 use crate::cpu::Cpu;
 use headstart_model::trace::Scope;
+use headstart_system::process::ProcessStat;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ pub(crate) struct Shared(Mutex<State>);
 #[derive(Default)]
 struct State {
     pages: u64,
+    /// The recorded processes that live; none in scope system.
+    living: Vec<u32>,
     cpu: Cpu,
     looked: Option<Instant>,
     began_ns: u64,
@@ -77,9 +80,19 @@ impl Shared {
     pub(crate) fn update(&self, pages: u64, living: impl Iterator<Item = u32>) {
         let mut state = self.lock();
         state.pages = pages;
+        state.living.clear();
         if !state.cpu.is_everybodys() {
-            state.look(living);
+            state.living.extend(living);
+            let living = std::mem::take(&mut state.living);
+            state.look(living.iter().copied());
+            state.living = living;
         }
+    }
+
+    /// Whether one of the recorded processes waits for a device; never in scope system.
+    pub(crate) fn waits(&self) -> bool {
+        let living = self.lock().living.clone();
+        living.into_iter().any(ProcessStat::any_is_blocked)
     }
 
     /// What happened so far. Everybody's CPU time is looked up only when somebody asks so: in a container it is that of hundreds of
@@ -116,8 +129,15 @@ impl QuietRule {
         }
     }
 
-    /// Given what happened up to `now`: whether nothing much has for long enough.
-    pub(crate) fn is_quiet(&mut self, progress: &Progress, now: Instant) -> bool {
+    /// Given what happened up to `now`: whether nothing much has for long enough. Where that is so it is asked whether somebody
+    /// `waits` for a device: who does has not ended its start, however long that takes. One read of a start waits for seconds
+    /// where a disk of one head is busy with the replay.
+    pub(crate) fn is_quiet(
+        &mut self,
+        progress: &Progress,
+        now: Instant,
+        waits: impl FnOnce() -> bool,
+    ) -> bool {
         let Some(long_enough) = self.long_enough else {
             return false;
         };
@@ -125,7 +145,12 @@ impl QuietRule {
             let elapsed = now.duration_since(*since);
             let allowed = LITTLE_CPU * long_enough.as_secs_f64();
             if progress.pages == before.pages && progress.cpu_seconds - before.cpu_seconds <= allowed {
-                return elapsed >= long_enough;
+                if elapsed < long_enough {
+                    return false;
+                }
+                if !waits() {
+                    return true;
+                }
             }
         }
         self.since = Some((now, progress.clone()));
@@ -145,19 +170,28 @@ mod tests {
     fn quiet_needs_neither_pages_nor_cpu_for_the_whole_time() {
         let mut rule = QuietRule::new(Some(Duration::from_secs(2)));
         let start = Instant::now();
-        let second = Duration::from_secs(1);
-        assert!(!rule.is_quiet(&at(10, 0.0), start));
-        assert!(!rule.is_quiet(&at(10, 0.1), start + second));
-        assert!(
-            !rule.is_quiet(&at(11, 0.1), start + 2 * second),
-            "a new page is no quiet"
-        );
-        assert!(
-            !rule.is_quiet(&at(11, 1.0), start + 3 * second),
-            "much CPU is no quiet"
-        );
-        assert!(!rule.is_quiet(&at(11, 1.1), start + 4 * second));
-        assert!(rule.is_quiet(&at(11, 1.15), start + 5 * second));
+        let mut after = |seconds, pages, cpu| {
+            rule.is_quiet(&at(pages, cpu), start + Duration::from_secs(seconds), || false)
+        };
+        assert!(!after(0, 10, 0.0));
+        assert!(!after(1, 10, 0.1));
+        assert!(!after(2, 11, 0.1), "a new page is no quiet");
+        assert!(!after(3, 11, 1.0), "much CPU is no quiet");
+        assert!(!after(4, 11, 1.1));
+        assert!(after(5, 11, 1.15));
+    }
+
+    #[test]
+    fn who_waits_for_a_device_is_not_quiet_however_long() {
+        let mut rule = QuietRule::new(Some(Duration::from_secs(2)));
+        let start = Instant::now();
+        let mut after =
+            |seconds, waits| rule.is_quiet(&at(10, 0.0), start + Duration::from_secs(seconds), || waits);
+        assert!(!after(0, true));
+        assert!(!after(2, true));
+        assert!(!after(9, true));
+        assert!(!after(10, false), "it has been quiet for a second");
+        assert!(after(11, false));
     }
 
     #[test]
@@ -174,7 +208,7 @@ mod tests {
     fn no_rule_is_never_satisfied() {
         let mut rule = QuietRule::new(None);
         let start = Instant::now();
-        assert!(!rule.is_quiet(&at(0, 0.0), start));
-        assert!(!rule.is_quiet(&at(0, 0.0), start + Duration::from_secs(100)));
+        assert!(!rule.is_quiet(&at(0, 0.0), start, || false));
+        assert!(!rule.is_quiet(&at(0, 0.0), start + Duration::from_secs(100), || false));
     }
 }

@@ -181,7 +181,7 @@ impl Recorder {
             if self.started.elapsed() >= limit {
                 return EndReason::Limit;
             }
-            if quiet.is_quiet(&self.progress(), Instant::now()) {
+            if quiet.is_quiet(&self.progress(), Instant::now(), || self.shared.waits()) {
                 return EndReason::Quiet;
             }
             pause(pidfd);

@@ -5,12 +5,17 @@ use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 
+/// So many threads of a process are looked at; the first has begun the program.
+const THREADS: usize = 256;
+
 /// More than any line has: 52 numbers of at most 20 digits, and a name of at most 64 bytes.
 const LONGEST: u64 = 4096;
 
 /// A process's line of proc_pid_stat(5), as far as somebody needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessStat {
+    /// Whether it sleeps where no signal wakes it (state D), as who waits for a device does.
+    pub is_blocked: bool,
     /// The parent's id; 0 if that is outside this pid namespace.
     pub parent: u32,
     /// CPU time in user mode, clock ticks.
@@ -44,6 +49,17 @@ impl ProcessStat {
         ProcessStat::read("/proc/self/stat")
     }
 
+    /// Whether one of a process's threads is blocked, as far as the first [`THREADS`] tell.
+    pub fn any_is_blocked(pid: u32) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+        threads
+            .flatten()
+            .take(THREADS)
+            .flatten()
+            .filter_map(|thread| ProcessStat::read(&format!("{}/stat", thread.path().display())))
+            .any(|thread| thread.is_blocked)
+    }
+
     fn read(path: &str) -> Option<ProcessStat> {
         let mut line = Vec::new();
         let file = File::open(path).ok()?;
@@ -62,6 +78,7 @@ impl ProcessStat {
         // Those of children are signed in the kernel.
         let signed = |field: usize| Some(fields.get(field - 3)?.parse::<i64>().ok()?.max(0) as u64);
         Some(ProcessStat {
+            is_blocked: *fields.first()? == "D",
             parent: u32::try_from(number(4)?).ok()?,
             user_ticks: number(14)?,
             system_ticks: number(15)?,
@@ -102,6 +119,7 @@ mod tests {
         let fields: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
         let line = format!("7 (a) S (b\n) c) S {}\n", fields.join(" "));
         let expected = ProcessStat {
+            is_blocked: false,
             parent: 4,
             user_ticks: 14,
             system_ticks: 15,
@@ -115,6 +133,8 @@ mod tests {
         };
         assert_eq!(ProcessStat::parse(line.as_bytes()), Some(expected));
         assert_eq!((expected.own_ticks(), expected.children_ticks()), (29, 33));
+        let blocked = ProcessStat::parse(line.replace(") S", ") D").as_bytes());
+        assert!(blocked.unwrap().is_blocked);
         for cut in ["", "7 (a) S 1 2", "7 (a", "7 (a) S x"] {
             assert_eq!(ProcessStat::parse(cut.as_bytes()), None, "{cut}");
         }
@@ -131,6 +151,43 @@ mod tests {
         );
         // Above the highest pid_max.
         assert_eq!(ProcessStat::of(1 << 23), None);
+    }
+
+    #[test]
+    fn who_is_woken_by_no_signal_is_blocked() {
+        let eventually = |pid, blocked| {
+            let begun = std::time::Instant::now();
+            while ProcessStat::any_is_blocked(pid) != blocked {
+                assert!(begun.elapsed() < Duration::from_secs(60), "never {blocked}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        // SAFETY: the children, copies of this process with this thread alone, wait and end; they take no lock and no memory.
+        let child = unsafe {
+            let begin = |how: libc::c_int| {
+                libc::syscall(libc::SYS_clone, how | libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t
+            };
+            let child = begin(0);
+            if child == 0 {
+                // Who begins a process so goes on when that has ended.
+                if begin(libc::CLONE_VFORK) == 0 {
+                    libc::usleep(500_000);
+                    libc::_exit(0);
+                }
+                loop {
+                    libc::pause();
+                }
+            }
+            child
+        };
+        assert!(child > 0);
+        eventually(child as u32, true);
+        eventually(child as u32, false);
+        // SAFETY: nothing of this process is touched by either.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
     }
 
     #[test]

@@ -9,9 +9,10 @@ use crate::options::Options;
 use crate::quiet::{Progress, QuietRule};
 use headstart_model::Trace;
 use headstart_model::trace::{Backend, EndReason, Evidence};
+use headstart_system::process::ProcessStat;
 use std::time::{Duration, Instant};
 
-/// A start is over when it has used no new page and hardly computed for so long, as `headstart run` has it.
+/// A start is over when it has used no new page, hardly computed and waited for no device for so long, as `headstart run` has it.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// A start takes no longer.
@@ -168,6 +169,9 @@ impl Recording {
             pages: self.builder.pages(),
             cpu_seconds: self.cpu.seconds(),
         };
-        self.quiet.is_quiet(&progress, now).then_some(EndReason::Quiet)
+        let waits = || self.builder.living().any(ProcessStat::any_is_blocked);
+        self.quiet
+            .is_quiet(&progress, now, waits)
+            .then_some(EndReason::Quiet)
     }
 }
