@@ -471,6 +471,31 @@ fn a_start_that_teaches_nothing_leaves_the_profile() {
 }
 
 #[test]
+fn the_beginning_of_a_start_is_learned_where_nothing_is_known() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let ended_by = |key: &str, signal: i32| {
+        let command = format!("cat /etc/passwd > /dev/null; kill -{signal} $$");
+        let ended = case.run(key, &["sh", "-c", &command]);
+        assert_eq!(ended.raw & 0x7f, signal);
+        case.json(&["status", key, "--json"])
+    };
+    for signal in [1, 2, 15] {
+        let key = format!("asked-{signal}");
+        let first = ended_by(&key, signal);
+        assert_eq!(first["outcomes"][0]["not_learned"], serde_json::Value::Null);
+        let second = ended_by(&key, signal);
+        assert_eq!(first["profile"], second["profile"]);
+        let why = second["outcomes"][1]["not_learned"].as_str().unwrap();
+        assert!(why.contains(&format!("signal {signal} ")), "{why}");
+    }
+    let failed = ended_by("failed", 9);
+    assert_eq!(failed["profile"], serde_json::Value::Null);
+}
+
+#[test]
 fn damaged_state_is_told_and_started_anew() {
     if !can_record() {
         return;

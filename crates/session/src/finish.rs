@@ -158,7 +158,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         }
     };
     let previous = lock.dir().profile().or_tell(|line| notes.tell(line));
-    let learned = match rules.unfit.clone().or_else(|| unfit(reason)) {
+    let learned = match rules.unfit.clone().or_else(|| unfit(reason, previous.is_some())) {
         Some(why) => Err(why),
         None => learn_from(key, previous.clone(), &trace, &rules),
     };
@@ -241,16 +241,19 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Why a start teaches nothing that the trace alone does not tell.
-fn unfit(reason: EndReason) -> Option<String> {
-    match reason {
-        // Whatever killed it may have done so at any moment of the start.
-        EndReason::Exit(status) if status & 0x7f != 0 => Some(format!(
-            "the command was killed by signal {} before its start had ended",
-            status & 0x7f
-        )),
-        _ => None,
-    }
+/// The signals by which a program is asked to end: SIGHUP, SIGINT and SIGTERM. Others tell of a failure.
+const ASKED_TO_END: [i32; 3] = [1, 2, 15];
+
+/// Why a start teaches nothing that the trace alone does not tell. A signal may have come at any moment of it, and what was
+/// not read for that is no less needed; but where nothing is `known` the beginning of a start is more than nothing: a browser
+/// that is closed half a minute after it was called, on a slow disk, may never be seen to its end.
+fn unfit(reason: EndReason, known: bool) -> Option<String> {
+    let EndReason::Exit(status) = reason else {
+        return None;
+    };
+    let signal = status & 0x7f;
+    let teaches = signal == 0 || (!known && ASKED_TO_END.contains(&signal));
+    (!teaches).then(|| format!("the command was killed by signal {signal} before its start had ended"))
 }
 
 fn learn_from(key: &Key, previous: Option<Profile>, trace: &Trace, rules: &Rules) -> Result<Profile, String> {
