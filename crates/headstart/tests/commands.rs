@@ -6,7 +6,7 @@ mod common;
 
 use common::{Case, can_record};
 use headstart_model::outcome::{Mode, Resident};
-use headstart_model::{Key, Outcome};
+use headstart_model::{Key, Outcome, testing};
 use headstart_store::{Bypass, Store};
 
 #[test]
@@ -468,6 +468,17 @@ fn a_start_that_teaches_nothing_leaves_the_profile() {
     assert_eq!(before["profile"], after["profile"]);
     let why = after["outcomes"][1]["not_learned"].as_str().unwrap();
     assert!(why.contains("signal 9"), "{why}");
+}
+
+#[test]
+fn a_start_of_files_that_are_gone_has_no_floor() {
+    let case = Case::new();
+    let mut trace = testing::trace();
+    trace.files = vec![testing::file("/no such directory/program")];
+    trace.uses = vec![testing::used(1, 0, 0, 4)];
+    case.write("t.trace", trace.to_bytes().unwrap());
+    case.headstart(&["floor", "t.trace"])
+        .refused(&["none of the files that it read is there now"]);
 }
 
 #[test]

@@ -2,11 +2,11 @@
 //! both the floor.
 
 use crate::machine::{self, Costs};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use headstart_learn::verdict::start::{WARM, resident};
 use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, learn};
 use headstart_model::floor::{Above, Floor};
-use headstart_model::machine::{Cost, Device, Machine};
+use headstart_model::machine::{Cost, Device, Found as What, Machine};
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Key, Outcome, Profile, Trace};
@@ -108,6 +108,11 @@ pub fn of_start(
         })
     };
     let own = reckon(&start.trace, tell)?;
+    let read_pages = own.profile.entries.iter().any(|entry| !entry.ranges.is_empty());
+    ensure!(
+        !read_pages || own.machine.files.iter().any(|file| file.found == What::File),
+        "none of the files that it read is there now: mount what they are on"
+    );
     let mut least = own.floor;
     for path in of.map_or_else(Vec::new, KeyDir::traces) {
         let trace = of.and_then(|kept| kept.trace(&path).or_tell(&mut *tell));
