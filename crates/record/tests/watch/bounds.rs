@@ -1,0 +1,101 @@
+//! How many starts there may be at a time.
+
+use crate::harness::{Watched, file, program, start};
+use crate::support::{Lab, can_record};
+use headstart_record::{Executable, Standing};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+#[test]
+fn more_starts_than_there_are_slots_are_counted_and_all_slots_are_given_again() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (one, a) = (program(&disk, "one"), file(&disk, "a", 4));
+    let mut watched = Watched::below(&disk);
+    assert!(start(&one, &[&a]).wait().unwrap().success());
+    watched.until_ended(1);
+    let program = watched.noticed[0].program;
+    watched.watch.set_standing(program, Standing::Known).unwrap();
+    for _ in 0..3 {
+        watched.ended.clear();
+        let before = watched.watch.counts().without_slot;
+        // Nobody drains meanwhile.
+        let children: Vec<_> = (0..50).map(|_| start(&one, &[&a])).collect();
+        for mut child in children {
+            assert!(child.wait().unwrap().success());
+        }
+        // Others start programs, too.
+        assert!(watched.watch.counts().without_slot - before >= 18);
+        watched.until_ended(1);
+        watched.for_a_while();
+        assert!((1..=32).contains(&watched.ended.len()), "{}", watched.ended.len());
+        assert_eq!(watched.watch.recorded(), 0);
+    }
+}
+
+#[test]
+fn a_known_program_that_was_never_seen_takes_no_turn() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let [known, new, storm] = ["known", "new", "storm"].map(|name| program(&disk, name));
+    let a = file(&disk, "a", 4);
+    let mut watched = Watched::below(&disk);
+    watched.watch.know(Executable::of(&known).unwrap()).unwrap();
+    // Nobody drains meanwhile.
+    for _ in 0..100 {
+        assert!(start(&storm, &[&a]).wait().unwrap().success());
+    }
+    let mut children = [start(&new, &[&a]), start(&known, &[&a])];
+    for child in &mut children {
+        assert!(child.wait().unwrap().success());
+    }
+    watched.for_a_while();
+    let pids: Vec<u32> = watched.noticed.iter().map(|noticed| noticed.pid).collect();
+    let noticed = children.map(|child| pids.contains(&child.id()));
+    assert_eq!(noticed, [false, true], "{} others", pids.len());
+    assert!(watched.watch.counts().without_turn > 0);
+}
+
+#[test]
+fn one_user_leaves_slots_to_the_others() {
+    if !can_record() {
+        return;
+    }
+    let (lab, disk, _) = Lab::with_disk("ext4");
+    for dir in [&lab.dir, &disk] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let (one, a) = (program(&disk, "one"), file(&disk, "a", 4));
+    let mut watched = Watched::below(&disk);
+    assert!(start(&one, &[&a]).wait().unwrap().success());
+    watched.until_ended(1);
+    let program = watched.noticed[0].program;
+    watched.watch.set_standing(program, Standing::Known).unwrap();
+    (watched.noticed, watched.ended) = Default::default();
+    // Nobody drains meanwhile.
+    let nobodys = || {
+        Command::new(&one)
+            .arg(&a)
+            .stdout(Stdio::null())
+            .uid(65534)
+            .gid(65534)
+            .spawn()
+            .unwrap()
+    };
+    let children: Vec<_> = (0..50).map(|_| nobodys()).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let mut child = start(&one, &[&a]);
+    assert!(child.wait().unwrap().success());
+    watched.for_a_while();
+    let pids: Vec<u32> = watched.noticed.iter().map(|noticed| noticed.pid).collect();
+    assert!(pids.contains(&child.id()), "{} others", pids.len());
+    assert!(pids.len() <= 25, "{}", pids.len());
+}

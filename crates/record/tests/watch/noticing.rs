@@ -1,0 +1,156 @@
+//! What is told of a program that is executed, and of which nothing is told.
+
+use crate::harness::{Watched, file, go_on, program, start, waiting};
+use crate::support::{Lab, can_record};
+use headstart_record::Standing;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+#[test]
+fn a_program_that_is_ignored_is_told_of_again_when_it_had_much_to_read() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (one, small, large) = (program(&disk, "one"), file(&disk, "s", 4), file(&disk, "l", 600));
+    rustix::fs::sync();
+    let cold = |path: &Path| {
+        let file = fs::File::open(path).unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    };
+    let mut watched = Watched::below(&disk);
+    let run = |watched: &mut Watched, path: &Path| {
+        assert!(start(&one, &[path]).wait().unwrap().success());
+        watched.for_a_while();
+        watched.noticed.len()
+    };
+    assert_eq!(run(&mut watched, &small), 1);
+    let program = watched.noticed[0].program;
+    let forever = Standing::IgnoredUntil(u64::MAX);
+    watched.watch.set_standing(program, forever).unwrap();
+    assert_eq!(run(&mut watched, &small), 1);
+    assert_eq!(run(&mut watched, &large), 1, "in memory");
+    cold(&large);
+    assert_eq!(run(&mut watched, &large), 1, "only afterwards is it known");
+    assert_eq!(run(&mut watched, &small), 2);
+    watched.watch.set_standing(program, Standing::Known).unwrap();
+    assert_eq!(run(&mut watched, &small), 3);
+}
+
+#[test]
+fn an_interpreter_is_as_many_programs_as_it_is_given() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (one, a, b) = (program(&disk, "one"), file(&disk, "a", 4), file(&disk, "b", 4));
+    let mut watched = Watched::below(&disk);
+    let run = |watched: &mut Watched, directory: &str, arguments: &[&str]| {
+        let mut command = Command::new(&one);
+        command.args(arguments).current_dir(directory);
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .stdin(Stdio::null());
+        command.status().unwrap();
+        watched.for_a_while();
+        watched.noticed.len()
+    };
+    let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
+    assert_eq!(run(&mut watched, "/", &[a]), 1);
+    let executable = watched.noticed[0].executable;
+    assert_eq!(watched.noticed[0].program, executable, "not known to be one yet");
+    watched
+        .watch
+        .set_standing(executable, Standing::ByArguments)
+        .unwrap();
+    let ignore = |watched: &Watched| {
+        let last = watched.noticed.last().unwrap();
+        assert_ne!(last.program, executable);
+        let forever = Standing::IgnoredUntil(u64::MAX);
+        watched.watch.set_standing(last.program, forever).unwrap();
+    };
+    assert_eq!(run(&mut watched, "/", &[a]), 2);
+    ignore(&watched);
+    assert_eq!(run(&mut watched, "/tmp", &[a, b]), 2, "what it is told besides");
+    assert_eq!(run(&mut watched, "/", &[b]), 3, "another script");
+    assert_eq!(run(&mut watched, "/", &["-c", "one"]), 4);
+    ignore(&watched);
+    assert_eq!(
+        run(&mut watched, "/", &["-c", "another"]),
+        4,
+        "all one-liners are alike"
+    );
+    assert_eq!(run(&mut watched, "/", &["-m", "one"]), 5);
+    ignore(&watched);
+    assert_eq!(run(&mut watched, "/", &["-m", "another"]), 6);
+    assert_eq!(run(&mut watched, "/usr", &["relative"]), 7);
+    ignore(&watched);
+    assert_eq!(run(&mut watched, "/var", &["relative"]), 8, "another file");
+}
+
+#[test]
+fn what_is_in_no_directory_and_what_another_namespace_runs_is_nobodys_start() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let one = program(&disk, "one");
+    let mut watched = Watched::below(&disk);
+    let deleted = fs::File::open(&one).unwrap();
+    fs::remove_file(&one).unwrap();
+    use std::os::fd::AsRawFd;
+    let by_descriptor = format!("/proc/{}/fd/{}", std::process::id(), deleted.as_raw_fd());
+    assert!(
+        Command::new(&by_descriptor)
+            .arg("/dev/null")
+            .status()
+            .unwrap()
+            .success()
+    );
+    watched.for_a_while();
+    assert_eq!(watched.noticed.len(), 0);
+    let two = program(&disk, "two");
+    let before = watched.watch.counts().foreign;
+    // In one that was made by somebody whose start is not recorded, as is known by then.
+    let waits = disk.join("waits");
+    let script = format!(
+        "unshare --mount sh -c 'echo >{}; read line; exec {} /dev/null'",
+        waits.display(),
+        two.display()
+    );
+    let child = waiting(Path::new("/bin/sh"), &script);
+    while !waits.exists() {
+        watched.drain();
+    }
+    watched.for_a_while();
+    go_on(child);
+    watched.for_a_while();
+    assert_eq!(watched.noticed.len(), 0);
+    assert!(watched.watch.counts().foreign > before);
+}
+
+#[test]
+fn arguments_are_told_up_to_a_bound() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let one = program(&disk, "one");
+    let mut watched = Watched::below(&disk);
+    let long = "x".repeat(100_000);
+    let mut child = Command::new(&one)
+        .arg0("another")
+        .args(["--", "/dev/null", &long])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.wait().unwrap();
+    watched.until_ended(1);
+    let told = &watched.noticed[0].arguments;
+    assert_eq!(told.len(), 8 << 10);
+    assert!(told.starts_with(b"another\0--\0/dev/null\0xxx"));
+}

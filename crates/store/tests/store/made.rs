@@ -1,0 +1,89 @@
+//! One of each kind of file, and a state directory to keep them in.
+
+use headstart_model::outcome::Mode;
+use headstart_model::plan::PlanDraft;
+use headstart_model::profile::{Entry, Need, Policy};
+use headstart_model::trace::{Backend, End, EndReason, Evidence, Lost, Meta, Scope};
+use headstart_model::{Key, Outcome, Profile, Trace};
+use headstart_store::Store;
+
+pub fn key() -> Key {
+    Key::new("/usr/bin/program --with /a/script").unwrap()
+}
+
+pub fn profile(runs: u32, entries: usize) -> Profile {
+    Profile {
+        runs,
+        updated_unix_ns: u64::from(runs),
+        entries: (0..entries)
+            .map(|i| Entry {
+                path: format!("/file/{i:06}").as_str().into(),
+                overlay: None,
+                need: Need::Stat,
+                weight: 1.0,
+                first_use_ns: u64::from(runs),
+                stage: 0,
+                version: None,
+                ranges: Vec::new(),
+                tail: None,
+                touches: None,
+            })
+            .collect(),
+        ..Profile::new(key(), 4096, Policy::Decay)
+    }
+}
+
+pub fn plan() -> PlanDraft {
+    PlanDraft::new(key(), 4096)
+}
+
+pub fn outcome(at: u64) -> Outcome {
+    Outcome {
+        started_unix_ns: at,
+        elapsed_ns: 1,
+        status: Some(0),
+        ..Outcome::new(key(), Mode::Record)
+    }
+}
+
+pub fn trace(at: u64, command: usize) -> Trace {
+    // Words that do not compress away.
+    let word = |i: usize| format!("{:x}", (i as u64 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    Trace {
+        meta: Meta {
+            started_unix_ns: at,
+            kernel: "6.18".into(),
+            page_size: 4096,
+            backend: Backend::Bpf,
+            evidence: Evidence::Uses,
+            scope: Scope::Tree,
+            command: (0..command).map(word).collect(),
+            recorder: "test".into(),
+            replayed: false,
+        },
+        end: End {
+            reason: EndReason::Exit(0),
+            elapsed_ns: 1,
+            cpu_ns: None,
+            events: 0,
+            blocked_ns: None,
+        },
+        lost: Lost::default(),
+        processes: Vec::new(),
+        filesystems: Vec::new(),
+        files: Vec::new(),
+        mappings: Vec::new(),
+        uses: Vec::new(),
+        lookups: Vec::new(),
+        metadata: Vec::new(),
+        marks: Vec::new(),
+        activity: None,
+        ahead: None,
+    }
+}
+
+pub fn store() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::new(dir.path().join("state"));
+    (dir, store)
+}

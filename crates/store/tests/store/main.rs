@@ -1,0 +1,8 @@
+//! What the state directory promises.
+
+#![allow(clippy::unwrap_used)]
+
+mod files;
+mod limits;
+mod made;
+mod writers;
