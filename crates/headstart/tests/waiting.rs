@@ -6,31 +6,8 @@
 mod common;
 
 use common::{Case, can_record, is_root};
-use headstart_system::testing::{LoopFs, Spec, can_mount};
-use std::path::Path;
-use std::process::Command;
+use headstart_system::testing::{Frozen, LoopFs, Spec, can_mount};
 use std::time::Duration;
-
-/// A file system that nobody can write to until it goes.
-struct Frozen<'a>(&'a Path);
-
-impl<'a> Frozen<'a> {
-    fn begin(root: &'a Path) -> Frozen<'a> {
-        fsfreeze("-f", root);
-        Frozen(root)
-    }
-}
-
-impl Drop for Frozen<'_> {
-    fn drop(&mut self) {
-        fsfreeze("-u", self.0);
-    }
-}
-
-fn fsfreeze(what: &str, root: &Path) {
-    let status = Command::new("fsfreeze").arg(what).arg(root).status().unwrap();
-    assert!(status.success() || std::thread::panicking(), "fsfreeze {what}");
-}
 
 #[test]
 fn a_start_that_waits_for_a_device_is_not_quiet() {
@@ -50,7 +27,7 @@ fn a_start_that_waits_for_a_device_is_not_quiet() {
         .into_iter()
         .chain([waited.to_str().unwrap(), behind.to_str().unwrap()])
         .collect();
-    let frozen = Frozen::begin(root);
+    let frozen = Frozen::begin(root).unwrap();
     let ran = std::thread::scope(|scope| {
         let start = scope.spawn(|| case.headstart(&words));
         // Twice as long as a start that has ended is quiet for.

@@ -3,7 +3,7 @@
 use crate::harness::{Watched, file, go_on, of_file, program, start, waiting};
 use crate::support::{Lab, can_record};
 use headstart_model::trace::EndReason;
-use headstart_system::testing::ControlGroup;
+use headstart_system::testing::{ControlGroup, Frozen};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_start_is_recorded_from_its_first_instant_to_the_end_of_its_tree() {
@@ -293,4 +294,40 @@ fn programs_started_together_have_each_their_own_pages() {
             assert_eq!(trace.lost.events, 0);
         }
     }
+}
+
+#[test]
+fn a_start_that_waits_for_a_device_goes_on() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_other, busy, _) = Lab::with_disk("ext4");
+    let (shell, behind) = (disk.join("sh"), file(&disk, "behind", 7));
+    fs::copy("/bin/sh", &shell).unwrap();
+    let mut watched = Watched::below(&disk);
+    let script = format!(
+        "touch {}/waited; cat {}; exit 0",
+        busy.display(),
+        behind.display()
+    );
+    let frozen = Frozen::begin(&busy).unwrap();
+    let mut child = Command::new(&shell)
+        .args(["-c", &script])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Twice as long as one that has ended is quiet for.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        watched.drain();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!((watched.noticed.len(), watched.ended.len()), (1, 0));
+    drop(frozen);
+    assert!(child.wait().unwrap().success());
+    watched.until_ended(1);
+    let trace = watched.traces().remove(0);
+    assert_eq!(trace.end.reason, EndReason::Exit(0));
+    assert_eq!(of_file(&trace, &behind), 7);
 }

@@ -109,6 +109,26 @@ impl Drop for DeadMount {
     }
 }
 
+/// A file system to which nobody can write until this is dropped: whoever does waits as for a device (state D).
+#[derive(Debug)]
+pub struct Frozen(PathBuf);
+
+impl Frozen {
+    /// Freezes what is mounted there. Needs root.
+    pub fn begin(point: &Path) -> io::Result<Frozen> {
+        run(Command::new("fsfreeze").arg("-f").arg(point))?;
+        Ok(Frozen(point.into()))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if let Err(error) = run(Command::new("fsfreeze").arg("-u").arg(&self.0)) {
+            eprintln!("{} stays frozen: {error}", self.0.display());
+        }
+    }
+}
+
 /// A file that nobody can open: whoever tries waits for the permission of a listener (fanotify(7)) that gives none, until
 /// this is dropped. So virus scanners and the like behave when they hang.
 #[derive(Debug)]

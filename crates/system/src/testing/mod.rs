@@ -3,7 +3,7 @@
 
 mod guards;
 
-pub use guards::{ControlGroup, DeadMount, Mounted, NeverOpened, Scratch, run};
+pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Scratch, run};
 
 use guards::LoopDevice;
 use headstart_model::FilePath;
