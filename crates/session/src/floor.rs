@@ -109,8 +109,9 @@ pub fn of_start(
     };
     let own = reckon(&start.trace, tell)?;
     let read_pages = own.profile.entries.iter().any(|entry| !entry.ranges.is_empty());
+    let is_there = |found: What| matches!(found, What::File | What::NotLocal);
     ensure!(
-        !read_pages || own.machine.files.iter().any(|file| file.found == What::File),
+        !read_pages || own.machine.files.iter().any(|file| is_there(file.found)),
         "none of the files that it read is there now: mount what they are on"
     );
     let mut least = own.floor;
