@@ -80,10 +80,8 @@ impl Shared {
     pub(crate) fn update(&self, pages: u64, living: impl Iterator<Item = u32>) {
         let mut state = self.lock();
         state.pages = pages;
-        state.living.clear();
         if !state.cpu.is_everybodys() {
-            state.living.extend(living);
-            let living = std::mem::take(&mut state.living);
+            let living: Vec<u32> = living.collect();
             state.look(living.iter().copied());
             state.living = living;
         }
