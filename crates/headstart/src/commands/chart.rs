@@ -74,6 +74,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         None => default_output(&args.start),
     };
     let form = form(&output)?;
+    refuse_all_but_files(&output)?;
     let progress = Progress::begin();
     progress.tell("reading what was recorded");
     let mut found = vec![find(&args.start, Wanted::Any, store)?];
@@ -103,7 +104,6 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         Form::Svg => svg(&starts),
         Form::Html => html(&starts),
     };
-    refuse_all_but_files(&output)?;
     write_whole(&output, picture.as_bytes())?;
     drop(progress);
     let drawn = Drawn {
@@ -159,7 +159,7 @@ fn floor(found: &Found, store: &Store) -> Option<FloorLine> {
                 .collect(),
         }),
         Err(error) => {
-            complain(&format!("{}: {error:#}: it is drawn without", found.name));
+            complain(&format!("{}: drawn without its floor: {error:#}", found.name));
             None
         }
     }
