@@ -12,7 +12,7 @@ use crate::{fit, stages};
 use headstart_model::Trace;
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
-use headstart_model::trace::EndReason;
+use headstart_model::trace::{EndReason, stage};
 use headstart_record::{RecordError, Recorder};
 use headstart_session::bypass::Alone;
 use headstart_session::deadline::{self, Deadline};
@@ -144,7 +144,12 @@ impl Boot<'_> {
             now_unix_ns().saturating_sub(ago_ns) / 1_000_000_000,
         );
         let found = match &mut manager {
-            Ok(manager) => stages::stages(manager, sessions(), marks::read(Path::new(RUN))),
+            Ok(manager) => stages::stages(
+                manager,
+                end.finished_ns(),
+                sessions(),
+                marks::read(Path::new(RUN)),
+            ),
             Err(error) => Err(std::io::Error::other(error.to_string())),
         };
         let times = found.unwrap_or_else(|error| {
@@ -159,7 +164,7 @@ impl Boot<'_> {
             .collect();
         let session = times
             .iter()
-            .find(|(_, stage)| stage == "session")
+            .find(|(_, name)| name == stage::SESSION)
             .map(|(at, _)| *at);
         let up_ns = end.finished_ns().map(|at| at.max(session.unwrap_or(0)));
         self.last.took_ns = up_ns.map(since);

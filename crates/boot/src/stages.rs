@@ -2,11 +2,12 @@
 //! active and logind's sessions began, and from `headstart mark`.
 //!
 //! `start` is all from the first instant; then `local-fs` (all local file systems are there), `services` (the basic
-//! system is up, services start), `login` (a login screen, or without one the prompt), `session` (a user's).
+//! system is up, services start), `login` (a login screen, or without one the prompt), `session` (a user's), and `up` (systemd
+//! has started all that it was to start).
 
 use crate::manager::Manager;
 use crate::sessions::Sessions;
-use headstart_model::trace::Mark;
+use headstart_model::trace::{Mark, stage};
 use std::io;
 
 /// Stages and the units whose activation begins them, the first one that there is.
@@ -16,17 +17,19 @@ const UNITS: [(&str, &[&str]); 3] = [
     ("login", &["display-manager.service", "getty.target"]),
 ];
 
-/// When each stage of this boot began, nanoseconds of CLOCK_MONOTONIC. What systemd does not tell is left out.
+/// When each stage of this boot began, nanoseconds of CLOCK_MONOTONIC; systemd had finished at `finished_ns`. What it does not tell
+/// is left out.
 pub fn stages(
     manager: &mut Manager,
+    finished_ns: Option<u64>,
     sessions: Sessions,
     own: Vec<(u64, String)>,
 ) -> io::Result<Vec<(u64, String)>> {
-    let mut stages = Vec::new();
-    for (stage, units) in UNITS {
+    let mut stages = Vec::from_iter(finished_ns.map(|at| (at, stage::UP.to_owned())));
+    for (name, units) in UNITS {
         for unit in units {
             if let Some(at) = manager.active_ns(unit)? {
-                stages.push((at, stage.to_owned()));
+                stages.push((at, name.to_owned()));
                 break;
             }
         }
@@ -37,7 +40,7 @@ pub fn stages(
 /// Marks in order of time, each stage once, beginning with its first mark.
 fn merge(mut stages: Vec<(u64, String)>, sessions: Sessions, own: Vec<(u64, String)>) -> Vec<(u64, String)> {
     stages.extend(sessions.greeter_ns.map(|at| (at, "login".to_owned())));
-    stages.extend(sessions.user_ns.map(|at| (at, "session".to_owned())));
+    stages.extend(sessions.user_ns.map(|at| (at, stage::SESSION.to_owned())));
     stages.extend(own);
     stages.sort();
     let mut seen = std::collections::HashSet::new();

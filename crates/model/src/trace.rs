@@ -295,6 +295,14 @@ pub struct Ahead {
     pub done_ns: u64,
 }
 
+/// Stages of a boot that more than one place knows.
+pub mod stage {
+    /// All that systemd was to start has been started.
+    pub const UP: &str = "up";
+    /// A user's session has begun.
+    pub const SESSION: &str = "session";
+}
+
 /// A stage mark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {

@@ -10,7 +10,8 @@
 //! read, it is no less than the fetches of all granules take.
 //!
 //! A start may have been held, and may have waited for its reads. So times count from its first use, a warm start takes what is left
-//! without the time that its threads waited, and what was used at some time was used by a warm start not later.
+//! without the time that its threads waited, and what was used at some time was used by a warm start not later. A boot ends when the
+//! machine is up, though it is recorded until it is quiet.
 //!
 //! Only what was surely used counts: of pages that were mapped around a touched one nobody knows whether they were, and of
 //! a large directory one block is read. So the floor may be too low, and is not too high.
@@ -21,7 +22,7 @@ use crate::request::Piece;
 use headstart_model::floor::{Above, Floor};
 use headstart_model::machine::{Cost, DeviceClass, FileFacts, Found, Machine};
 use headstart_model::plan::{Plan, Request, RequestKind};
-use headstart_model::trace::{EndReason, Scope, UseKind};
+use headstart_model::trace::{EndReason, Scope, UseKind, stage};
 use headstart_model::{FilePath, Outcome, PageRange, PageSet, Profile, Trace};
 use std::collections::{BTreeMap, HashMap};
 
@@ -46,6 +47,9 @@ struct Needed {
 pub fn floor(trace: &Trace, profile: &Profile, machine: &Machine) -> Floor {
     let (took_ns, warm_ns) = computing(trace);
     let mut needed = needed(trace, profile, machine);
+    if up_ns(trace).is_some() {
+        needed.retain(|need| need.time_ns <= took_ns);
+    }
     needed.sort_by_key(|need| need.time_ns);
     let mut best = Floor {
         floor_ns: warm_ns,
@@ -130,7 +134,7 @@ pub fn above(
                 .saturating_sub(own_ns)
                 .saturating_sub(planned_ns),
         ),
-        take(best_time(&both, machine).saturating_sub(floor.read_all_ns)),
+        take(best_time(&both, machine).saturating_sub(best_time(&used, machine))),
         take((left * 1e9) as u64),
     );
     Some(Above {
@@ -143,17 +147,35 @@ pub fn above(
     })
 }
 
+/// When the boot that a trace tells of was up, and a session had begun where it tells of one; `None` for programs, and where it
+/// does not tell.
+fn up_ns(trace: &Trace) -> Option<u64> {
+    let began = |stage| Some(trace.marks.iter().find(|mark| mark.stage == stage)?.time_ns);
+    let up_ns = began(stage::UP).filter(|_| trace.meta.scope == Scope::System)?;
+    Some(
+        up_ns
+            .max(began(stage::SESSION).unwrap_or(0))
+            .min(trace.end.elapsed_ns),
+    )
+}
+
 /// How long the start took from its first use on, and how long it takes at least where it waits for nothing; nanoseconds.
 fn computing(trace: &Trace) -> (u64, u64) {
     let last_use = trace.uses.last().map_or(0, |used| used.time_ns);
+    let elapsed_ns = trace.end.elapsed_ns;
     // What a recording waited for quiet is no part of the start.
-    let end_ns = match trace.end.reason {
-        EndReason::Exit(_) | EndReason::Interrupted => trace.end.elapsed_ns,
-        EndReason::Quiet | EndReason::Limit => last_use,
+    let end_ns = match (up_ns(trace), trace.end.reason) {
+        (Some(up_ns), _) => up_ns,
+        (None, EndReason::Exit(_) | EndReason::Interrupted) => elapsed_ns,
+        (None, EndReason::Quiet | EndReason::Limit) => last_use,
     };
     // Nor is what it waited for at a barrier.
     let took_ns = end_ns.saturating_sub(trace.began_ns());
-    let warm_ns = match (trace.end.blocked_ns, trace.end.cpu_ns) {
+    // What was computed until the machine was up nobody has asked by then. It does less when it is up, so this is too little, if
+    // anything.
+    let until_up = up_ns(trace).map_or(1.0, |up_ns| up_ns as f64 / elapsed_ns.max(1) as f64);
+    let cpu_ns = trace.end.cpu_ns.map(|ns| (ns as f64 * until_up) as u64);
+    let warm_ns = match (trace.end.blocked_ns, cpu_ns) {
         // At a boot so many tasks wait at once that what they wait for, added up, is longer than the boot.
         (Some(blocked_ns), Some(cpu_ns)) if trace.meta.scope == Scope::System && blocked_ns > 0 => {
             cpu_ns.min(took_ns)

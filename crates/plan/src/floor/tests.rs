@@ -4,7 +4,7 @@ use headstart_model::machine::ByteRange;
 use headstart_model::outcome::Mode;
 use headstart_model::plan::Request;
 use headstart_model::testing::{self, DISK, FLASH, NETWORK, plan_file, used};
-use headstart_model::trace::{EndReason, Scope};
+use headstart_model::trace::{EndReason, Mark, Scope};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -154,6 +154,28 @@ fn what_a_recording_waited_for_quiet_is_no_part_of_the_start() {
     trace.end.reason = EndReason::Quiet;
     let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
     assert_eq!(found.warm_ns, 900 * MS);
+}
+
+#[test]
+fn what_a_boot_does_once_it_is_up_is_no_part_of_it() {
+    let (mut trace, profile, files) = start(1000, &[(0, 0), (100_000, 100), (200_000, 900)]);
+    let machine = testing::machine(DISK, "ext4", files);
+    let mut of = |marks: &[(u64, &str)]| {
+        trace.meta.scope = Scope::System;
+        trace.end.reason = EndReason::Quiet;
+        (trace.end.blocked_ns, trace.end.cpu_ns) = (Some(1), Some(800 * MS));
+        let mark = |(ms, stage): &(u64, &str)| Mark {
+            time_ns: ms * MS,
+            stage: (*stage).into(),
+        };
+        trace.marks = marks.iter().map(mark).collect();
+        let found = floor(&trace, &profile, &machine);
+        (found.warm_ns, found.bytes)
+    };
+    assert_eq!(of(&[(200, "login")]), (800 * MS, 3 * PAGE), "it does not tell");
+    assert_eq!(of(&[(200, "login"), (400, "up")]), (320 * MS, 2 * PAGE));
+    assert_eq!(of(&[(400, "up"), (950, "session")]), (760 * MS, 3 * PAGE));
+    assert_eq!(of(&[(300, "session"), (400, "up")]), (320 * MS, 2 * PAGE));
 }
 
 #[test]
