@@ -58,26 +58,28 @@ impl Answering {
     /// Holds who is about to start a program that is to be held, and lets go who has waited long enough.
     fn hold(&mut self) {
         let to_ask_about = self.judge.state.to_ask_about();
-        let Some(guard) = &mut self.guard else { return };
-        for file in to_ask_about {
-            guard.ask_about(file);
-        }
-        while let Some(asked) = guard.next() {
-            match self.judge.about_to_start(&asked) {
-                true => guard.hold(asked.id),
-                false => guard.leave(asked.id),
+        if let Some(guard) = &mut self.guard {
+            for file in to_ask_about {
+                guard.ask_about(file);
+            }
+            while let Some(asked) = guard.next() {
+                match self.judge.about_to_start(&asked) {
+                    true => guard.hold(asked.id),
+                    false => guard.leave(asked.id),
+                }
             }
         }
+        // Also where the guard has ended: nobody waits then, and who never begins is not waited for.
         self.judge.held.retain_mut(|held| {
-            if !held.active.replays_before_it() {
-                if let Some(id) = held.waits.take() {
+            if self.guard.is_none() || !held.active.replays_before_it() {
+                if let (Some(id), Some(guard)) = (held.waits.take(), &mut self.guard) {
                     guard.let_go(id);
                 }
             }
             // Else its replay goes on by itself.
             held.since.elapsed() < NOTICED
         });
-        if guard.is_gone() {
+        if self.guard.as_ref().is_some_and(|guard| guard.is_gone()) {
             self.guard = None;
         }
     }
