@@ -145,7 +145,7 @@ fn nothing_but_a_picture_is_written_over() {
         .refused(&["directory.svg", "no regular file"]);
     case.headstart(&["chart", "t.trace", "-o", "picture.png"])
         .refused(&["picture.png", ".svg or .html"]);
-    case.headstart(&["chart", "t.trace", "--no-floor", "-o", "nowhere/t.svg"])
+    case.headstart(&["chart", "t.trace", "-o", "nowhere/t.svg"])
         .refused(&["nowhere"]);
     case.write("text.trace", "some text");
     case.headstart(&["chart", "text.trace", "-o", "t.svg"])

@@ -14,8 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use headstart_model::plan::PlanFile;
 use headstart_model::{Key, Outcome};
 use headstart_store::{Loaded, Store};
-use headstart_system::testing::{LoopFs, Spec};
-use std::collections::BTreeMap;
+use headstart_system::testing::{LoopFs, Spec, bpf_memory};
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -89,18 +88,7 @@ impl Daemon {
         let mut words: Vec<String> = lines
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
             .collect();
-        let mut maps = BTreeMap::new();
-        for entry in fs::read_dir(process.join("fdinfo"))?.flatten() {
-            let text = fs::read_to_string(entry.path()).unwrap_or_default();
-            let of = |name| -> Option<u64> {
-                let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
-                rest.trim().parse().ok()
-            };
-            if let (Some(map), Some(bytes)) = (of("map_id:"), of("memlock:")) {
-                maps.insert(map, bytes);
-            }
-        }
-        words.push(format!("BPF maps: {} kB", maps.values().sum::<u64>() / 1024));
+        words.push(format!("BPF maps: {} kB", bpf_memory(&process)?));
         Ok(words.join(", "))
     }
 }

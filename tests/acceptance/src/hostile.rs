@@ -4,6 +4,7 @@ use crate::boots::Boots;
 use anyhow::{Context, Result, bail, ensure};
 use headstart_lab::machine::Machine;
 use headstart_lab::stats::median;
+use headstart_system::testing::bpf_memory;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -239,16 +240,7 @@ fn processes() -> impl Iterator<Item = PathBuf> {
 fn memory(process: &Path) -> Option<u64> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let peak = field(&status, "VmHWM:")?;
-    let mut maps = BTreeMap::new();
-    for entry in fs::read_dir(process.join("fdinfo")).ok()?.flatten() {
-        let Ok(text) = fs::read_to_string(entry.path()) else {
-            continue;
-        };
-        if let (Some(id), Some(bytes)) = (field(&text, "map_id:"), field(&text, "memlock:")) {
-            maps.insert(id, bytes);
-        }
-    }
-    Some(peak + maps.values().sum::<u64>() / 1024)
+    Some(peak + bpf_memory(process).ok()?)
 }
 
 fn field(text: &str, name: &str) -> Option<u64> {

@@ -184,14 +184,15 @@ fn form(output: &Path) -> Result<Form> {
     }
 }
 
-/// Refuses what is there and no regular file: a link may lead anywhere, and a device or a directory is nobody's picture.
+/// Refuses what no directory is there for, and what is there and no regular file: a link may lead anywhere, and a device or a directory is nobody's picture.
 fn refuse_all_but_files(output: &Path) -> Result<()> {
+    let has_directory = (output.parent()).is_none_or(|it| it.as_os_str().is_empty() || it.is_dir());
     match output.symlink_metadata() {
         Ok(facts) if !facts.is_file() => bail!(
             "{} is there and no regular file: remove it, or name another with -o",
             output.display()
         ),
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound || !has_directory => {
             Err(error).with_context(|| output.display().to_string())
         }
         _ => Ok(()),

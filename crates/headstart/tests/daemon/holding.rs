@@ -10,6 +10,7 @@ use headstart_system::device::DeviceFacts;
 use headstart_system::mounts::MountTable;
 use headstart_system::snapshot::device_at;
 use headstart_system::testing::LoopFs;
+use std::io::ErrorKind;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -136,6 +137,24 @@ fn a_daemon_or_a_guard_that_is_stopped_or_killed_lets_every_execution_go() {
         drop(daemon);
     }
     is_whole(&case);
+}
+
+#[test]
+fn who_was_held_and_never_began_is_forgotten_also_where_the_guard_has_ended() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let (fs, daemon) = holding_one(&case);
+    evict(&files(&fs, "one"));
+    // Longer than a word may be: the program is opened, which is what is asked about, and not executed.
+    let failed = command(&fs, "one").arg("a".repeat(1 << 20)).spawn();
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::ArgumentListTooLong);
+    let guard = guard(&daemon);
+    signal(guard, 9);
+    eventually("the guard is ended", || process_state(guard) == Some('Z'));
+    assert_eq!(start_until_kept(&case, &fs, "one").mode, Mode::Replay);
+    assert_eq!(held(&daemon.stop()), 0);
 }
 
 #[test]

@@ -6,7 +6,19 @@ use headstart_record::{Executable, Standing};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// A program that is known, a file for it, and who watches both.
+fn known(disk: &Path) -> (PathBuf, PathBuf, Watched) {
+    let (one, a) = (program(disk, "one"), file(disk, "a", 4));
+    let mut watched = Watched::below(disk);
+    assert!(start(&one, &[&a]).wait().unwrap().success());
+    watched.until_ended(1);
+    let program = watched.noticed[0].program;
+    watched.watch.set_standing(program, Standing::Known).unwrap();
+    (one, a, watched)
+}
 
 #[test]
 fn more_starts_than_there_are_slots_are_counted_and_all_slots_are_given_again() {
@@ -14,12 +26,7 @@ fn more_starts_than_there_are_slots_are_counted_and_all_slots_are_given_again() 
         return;
     }
     let (_lab, disk, _) = Lab::with_disk("ext4");
-    let (one, a) = (program(&disk, "one"), file(&disk, "a", 4));
-    let mut watched = Watched::below(&disk);
-    assert!(start(&one, &[&a]).wait().unwrap().success());
-    watched.until_ended(1);
-    let program = watched.noticed[0].program;
-    watched.watch.set_standing(program, Standing::Known).unwrap();
+    let (one, a, mut watched) = known(&disk);
     for _ in 0..3 {
         watched.ended.clear();
         let before = watched.watch.counts().without_slot;
@@ -71,12 +78,7 @@ fn one_user_leaves_slots_to_the_others() {
     for dir in [&lab.dir, &disk] {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let (one, a) = (program(&disk, "one"), file(&disk, "a", 4));
-    let mut watched = Watched::below(&disk);
-    assert!(start(&one, &[&a]).wait().unwrap().success());
-    watched.until_ended(1);
-    let program = watched.noticed[0].program;
-    watched.watch.set_standing(program, Standing::Known).unwrap();
+    let (one, a, mut watched) = known(&disk);
     (watched.noticed, watched.ended) = Default::default();
     // Nobody drains meanwhile.
     let nobodys = || {

@@ -3,8 +3,7 @@
 use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanDraft;
 use headstart_model::profile::{Entry, Need, Policy};
-use headstart_model::trace::{Backend, End, EndReason, Evidence, Lost, Meta, Scope};
-use headstart_model::{Key, Outcome, Profile, Trace};
+use headstart_model::{Key, Outcome, Profile, Trace, testing};
 use headstart_store::Store;
 
 pub fn key() -> Key {
@@ -49,37 +48,10 @@ pub fn outcome(at: u64) -> Outcome {
 pub fn trace(at: u64, command: usize) -> Trace {
     // Words that do not compress away.
     let word = |i: usize| format!("{:x}", (i as u64 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    Trace {
-        meta: Meta {
-            started_unix_ns: at,
-            kernel: "6.18".into(),
-            page_size: 4096,
-            backend: Backend::Bpf,
-            evidence: Evidence::Uses,
-            scope: Scope::Tree,
-            command: (0..command).map(word).collect(),
-            recorder: "test".into(),
-            replayed: false,
-        },
-        end: End {
-            reason: EndReason::Exit(0),
-            elapsed_ns: 1,
-            cpu_ns: None,
-            events: 0,
-            blocked_ns: None,
-        },
-        lost: Lost::default(),
-        processes: Vec::new(),
-        filesystems: Vec::new(),
-        files: Vec::new(),
-        mappings: Vec::new(),
-        uses: Vec::new(),
-        lookups: Vec::new(),
-        metadata: Vec::new(),
-        marks: Vec::new(),
-        activity: None,
-        ahead: None,
-    }
+    let mut trace = testing::trace();
+    trace.meta.started_unix_ns = at;
+    trace.meta.command = (0..command).map(word).collect();
+    trace
 }
 
 pub fn store() -> (tempfile::TempDir, Store) {

@@ -8,6 +8,7 @@ pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Scratch,
 use guards::LoopDevice;
 use headstart_model::FilePath;
 use headstart_model::profile::{Entry, Version};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -40,6 +41,23 @@ pub fn whole(path: &Path, first_use_ns: u64) -> io::Result<Entry> {
 /// Waits until the last page before `end` (bytes, within the file) is in memory, by reading a byte of it.
 pub fn wait_resident(file: &std::fs::File, end: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, &mut [0], end.saturating_sub(1))
+}
+
+/// What the kernel keeps for the BPF maps and rings that a process (its directory in /proc) has open, KiB.
+pub fn bpf_memory(process: &Path) -> io::Result<u64> {
+    let mut maps = BTreeMap::new();
+    for entry in std::fs::read_dir(process.join("fdinfo"))?.flatten() {
+        // One that was closed meanwhile.
+        let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+        let of = |name| -> Option<u64> {
+            let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+            rest.trim().parse().ok()
+        };
+        if let (Some(map), Some(bytes)) = (of("map_id:"), of("memlock:")) {
+            maps.insert(map, bytes);
+        }
+    }
+    Ok(maps.values().sum::<u64>() / 1024)
 }
 
 /// What file system to make.
