@@ -1,6 +1,7 @@
 //! When what lies at or below a path is needed first.
 
-use crate::request::deadline_us;
+use crate::request::{deadline_us, plan_stage};
+use headstart_model::profile::Entry;
 use headstart_model::{FilePath, Profile};
 use std::cmp::Ordering;
 
@@ -13,8 +14,14 @@ pub(crate) struct Deadlines<'a> {
     paths: Vec<&'a [u8]>,
     /// A tree of minima: that of node `i` is the lesser of nodes `2 i` and `2 i + 1`; the leaves, one for each path, are the
     /// second half.
-    first: Vec<u32>,
+    first: Vec<First>,
 }
+
+/// When something is needed first, microseconds, and in which stage.
+pub(crate) type First = (u32, u8);
+
+/// After everything.
+pub(crate) const NEVER: First = (u32::MAX, u8::MAX);
 
 /// As the order of bytes, with `/` before all others.
 fn order(a: &[u8], b: &[u8]) -> Ordering {
@@ -36,9 +43,14 @@ fn at_or_below(path: &[u8], directory: &[u8]) -> bool {
 
 impl<'a> Deadlines<'a> {
     pub fn of(profile: &'a Profile) -> Deadlines<'a> {
-        let mut all: Vec<(&[u8], u32)> = Vec::with_capacity(profile.entries.len());
-        for entry in &profile.entries {
-            let deadline = deadline_us(entry.first_use_ns);
+        Deadlines::of_those(profile, |_| true)
+    }
+
+    /// Of those entries only.
+    pub fn of_those(profile: &'a Profile, is_one: impl Fn(&Entry) -> bool) -> Deadlines<'a> {
+        let mut all: Vec<(&[u8], First)> = Vec::with_capacity(profile.entries.len());
+        for entry in profile.entries.iter().filter(|entry| is_one(entry)) {
+            let deadline = (deadline_us(entry.first_use_ns), plan_stage(entry.stage));
             let names = [Some(&entry.path), entry.overlay.as_ref()];
             all.extend(
                 names
@@ -49,7 +61,7 @@ impl<'a> Deadlines<'a> {
         }
         all.sort_unstable_by(|a, b| order(a.0, b.0));
         let count = all.len();
-        let mut first = vec![u32::MAX; count];
+        let mut first = vec![NEVER; count];
         first.extend(all.iter().map(|(_, deadline)| *deadline));
         for node in (1..count).rev() {
             first[node] = first[2 * node].min(first[2 * node + 1]);
@@ -60,23 +72,25 @@ impl<'a> Deadlines<'a> {
         }
     }
 
-    /// When the first of what is at or below the path is needed, microseconds; 0 if the profile has nothing there.
+    /// When the first of what is at or below the path is needed, microseconds; 0 if nothing there is.
     pub fn get(&self, path: &FilePath) -> u32 {
+        self.first(path).map_or(0, |(deadline_us, _)| deadline_us)
+    }
+
+    /// When the first of what is at or below the path is needed, and in which stage; `None` if nothing there is.
+    pub fn first(&self, path: &FilePath) -> Option<First> {
         let path = path.as_bytes();
         let begin = self
             .paths
             .partition_point(|known| order(known, path) == Ordering::Less);
         let end = begin + self.paths[begin..].partition_point(|known| at_or_below(known, path));
-        match self.least(begin, end) {
-            u32::MAX if begin == end => 0,
-            least => least,
-        }
+        (begin < end).then(|| self.least(begin, end))
     }
 
     /// The least of the leaves from `begin` up to `end`.
-    fn least(&self, begin: usize, end: usize) -> u32 {
+    fn least(&self, begin: usize, end: usize) -> First {
         let count = self.paths.len();
-        let (mut left, mut right, mut least) = (begin + count, end + count, u32::MAX);
+        let (mut left, mut right, mut least) = (begin + count, end + count, NEVER);
         while left < right {
             if left % 2 == 1 {
                 least = least.min(self.first[left]);

@@ -1,26 +1,37 @@
 //! Metadata first: without it an open waits for reads one after the other. On ext2/3/4 its blocks are known and read
 //! through the block device; elsewhere the paths are looked up, many at once.
 //!
+//! First comes only what no data can be asked for without ([`Turn::Metadata`]). What the start alone looks at is read amid the data, in the order
+//! of need: of a tree of 50,000 files it takes half a second on a network volume, and the program that will look at them comes first.
+//!
 //! On one head each place is a jump, and directories lie in many. A replay opens files there by handle, for which it
-//! needs their inodes and maps only ([`Turn::Metadata`]); directories, and whatever else the start alone looks at, are
-//! read in the data's sweep, as the head passes them.
+//! needs their inodes and maps only; directories, and whatever else the start alone looks at, are read in the data's
+//! sweep, as the head passes them.
 
-use crate::deadlines::Deadlines;
+use crate::deadlines::{Deadlines, First, NEVER};
+use crate::parts::part;
 use crate::request::{Files, Ordered, RecordedMetadata, Turn, by_path, facts_of, level, plan_stage};
 use headstart_model::machine::{Device, DeviceClass, FileFacts, Found, Machine};
 use headstart_model::plan::{NO_FILE, Request, RequestKind};
-use headstart_model::profile::Need;
+use headstart_model::profile::{Entry, Need};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use std::collections::{HashMap, HashSet};
 
 /// Pages, and when the first of those who need them does.
-type Needed = Vec<(PageRange, u32)>;
+type Needed = Vec<(PageRange, First)>;
 
-/// Requests for metadata blocks, each device's in address order.
+/// What is needed within this time, microseconds, is needed at once. A profile does not tell finer times apart.
+const AT_ONCE_US: u32 = 10_000;
+
+/// Requests for metadata blocks. What data cannot be asked for without goes first, each device's in address order.
 pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[RecordedMetadata]) -> Vec<Ordered> {
     let page = u64::from(machine.page_size);
     let deadlines = Deadlines::of(profile);
     let data = data_files(profile, machine);
+    let threshold = profile.policy.threshold();
+    let is_asked_for =
+        |entry: &Entry| entry.need == Need::Missing || entry.all_ranges().any(|r| r.weight >= threshold);
+    let asked_for = Deadlines::of_those(profile, is_asked_for);
     let mut result = Vec::new();
     for (index, device) in machine
         .devices
@@ -28,16 +39,19 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
         .enumerate()
         .filter(|(_, d)| d.metadata_by_block)
     {
+        let one_head = device.cost.class == DeviceClass::Disk;
         let by_handle = by_handle(machine, index, &data);
+        // Whether the replay waits for it: where data is opened by path, for the directories on the way, too.
+        let goes_first = |facts: &FileFacts| match (by_handle, one_head) {
+            (true, _) => data.contains(&facts.path),
+            (false, true) => true,
+            (false, false) => asked_for.first(&facts.path).is_some(),
+        };
         // Ranges, never single pages: what was recorded may be large.
         let (mut first, mut rest) = (Needed::new(), Needed::new());
         for facts in machine.files.iter().filter(|f| f.device == Some(index as u32)) {
-            let deadline = deadlines.get(&facts.path);
-            let needed = if !by_handle || data.contains(&facts.path) {
-                &mut first
-            } else {
-                &mut rest
-            };
+            let deadline = deadlines.first(&facts.path).unwrap_or_default();
+            let needed = if goes_first(facts) { &mut first } else { &mut rest };
             for range in &facts.metadata {
                 let pages = PageRange {
                     start: range.start / page,
@@ -48,80 +62,134 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
         }
         // A trace may be of another machine, with smaller pages than this one's.
         let addressable = |r: &PageRange| r.end.checked_mul(page).is_some_and(|end| end <= i64::MAX as u64);
-        let sane = |(range, _): &(PageRange, u32)| range.start < range.end && addressable(range);
+        let sane = |(range, _): &(PageRange, First)| range.start < range.end && addressable(range);
         first.retain(sane);
         rest.retain(sane);
         // Of what was read before it is not known who needed it, nor when: most of it is among the rest.
         let known: PageSet = first.iter().chain(&rest).map(|(range, _)| *range).collect();
         let recorded: PageSet = recorded
             .iter()
-            .filter(|(mount, range)| *mount == device.mount_point && sane(&(*range, 0)))
+            .filter(|(mount, range)| *mount == device.mount_point && sane(&(*range, First::default())))
             .map(|(_, range)| *range)
             .collect();
         let unknown = recorded.difference(&known);
         let needed = if by_handle { &mut rest } else { &mut first };
-        needed.extend(unknown.ranges().iter().map(|range| (*range, 0)));
+        needed.extend(unknown.ranges().iter().map(|range| (*range, First::default())));
 
-        let request = |range: &PageRange, asked: u64, deadline_us: u32, turn: Turn| Ordered {
+        let request = |of: &Joined, turn: Turn| Ordered {
             request: Request {
                 kind: RequestKind::Metadata,
-                stage: 0,
+                stage: if turn == Turn::Sweep { of.first.1 } else { 0 },
                 device: index as u16,
                 file: NO_FILE,
-                offset: range.start * page,
-                length: range.pages() * page,
-                bridged: (range.pages() - asked) * page,
-                deadline_us,
+                offset: of.range.start * page,
+                length: of.range.pages() * page,
+                bridged: (of.range.pages() - of.asked) * page,
+                deadline_us: of.first.0,
                 from_end: false,
                 follows: false,
             },
-            physical: Some(range.start * page),
+            physical: Some(of.range.start * page),
             level: 0,
             turn,
             pass: 0,
             lead: None,
         };
+        let holes = bridge_pages(device, page);
         let wanted: PageSet = first.iter().map(|(range, _)| *range).collect();
-        let bridged = wanted.bridged(bridge_pages(device, page));
-        for (range, asked, deadline) in joined(&bridged, &wanted, first) {
-            result.push(request(&range, asked, deadline, Turn::Metadata));
+        let bridged = wanted.bridged(holes);
+        for joined in joined(bridged.ranges(), &wanted, first) {
+            result.push(request(&joined, Turn::Metadata));
         }
-        // Between these lies data of the same sweep: no hole is bridged, the head passes over it.
         let wanted: PageSet = rest.iter().map(|(range, _)| *range).collect();
         let wanted = wanted.difference(&bridged);
-        for (range, asked, deadline) in joined(&wanted, &wanted, rest) {
-            result.push(request(&range, asked, deadline, Turn::Sweep));
+        let rest = if one_head {
+            // Between these lies data of the same sweep: no hole is bridged, the head passes over it.
+            joined(wanted.ranges(), &wanted, rest)
+        } else {
+            let parts = in_parts(&wanted.bridged(holes), page);
+            at_once(joined(&parts, &wanted, rest), device.cost.piece() / page)
+        };
+        for joined in rest {
+            result.push(request(&joined, Turn::Sweep));
         }
     }
     result
 }
 
-/// Each range with the number of its pages that are `wanted`, and when the first that is `needed` of it is. Every
-/// wanted range lies in one of the ranges.
-fn joined(ranges: &PageSet, wanted: &PageSet, mut needed: Needed) -> Vec<(PageRange, u64, u32)> {
+/// The ranges in parts that are small enough to have needs of their own, in order.
+fn in_parts(pages: &PageSet, page: u64) -> Vec<PageRange> {
+    let step = part(pages.pages() * page).div_ceil(page.max(1));
+    let mut parts = Vec::new();
+    for range in pages.ranges() {
+        let mut start = range.start;
+        while start < range.end {
+            let end = ((start / step + 1) * step).min(range.end);
+            parts.push(PageRange { start, end });
+            start = end;
+        }
+    }
+    parts
+}
+
+/// Joins what lies one behind the other and is needed at once, to `most` pages.
+fn at_once(parts: Vec<Joined>, most: u64) -> Vec<Joined> {
+    let mut result: Vec<Joined> = Vec::with_capacity(parts.len());
+    for next in parts {
+        let joins = |last: &&mut Joined| {
+            let near = last.first.1 == next.first.1 && last.first.0.abs_diff(next.first.0) <= AT_ONCE_US;
+            near && last.range.end == next.range.start && next.range.end - last.range.start <= most
+        };
+        match result.last_mut().filter(joins) {
+            Some(last) => {
+                last.range.end = next.range.end;
+                last.asked += next.asked;
+                last.first = last.first.min(next.first);
+            }
+            None => result.push(next),
+        }
+    }
+    result
+}
+
+/// Pages that become a request.
+struct Joined {
+    range: PageRange,
+    /// How many of them are wanted.
+    asked: u64,
+    /// When the first of them is needed.
+    first: First,
+}
+
+/// What becomes of each of the ranges (ascending). Every `wanted` page lies in one of them.
+fn joined(ranges: &[PageRange], wanted: &PageSet, mut needed: Needed) -> Vec<Joined> {
     needed.sort_unstable();
-    let mut result: Vec<(PageRange, u64, u32)> = ranges
-        .ranges()
+    let mut result: Vec<Joined> = ranges
         .iter()
-        .map(|range| (*range, 0, u32::MAX))
+        .map(|range| Joined {
+            range: *range,
+            asked: 0,
+            first: NEVER,
+        })
         .collect();
     let mut at = 0;
-    for range in wanted.ranges() {
-        while result.get(at).is_some_and(|(r, ..)| r.end <= range.start) {
+    for wanted in wanted.ranges() {
+        while result.get(at).is_some_and(|of| of.range.end <= wanted.start) {
             at += 1;
         }
-        if let Some((_, asked, _)) = result.get_mut(at) {
-            *asked += range.pages();
+        let within = result.get_mut(at..).into_iter().flatten();
+        for of in within.take_while(|of| of.range.start < wanted.end) {
+            of.asked += wanted.end.min(of.range.end) - wanted.start.max(of.range.start);
         }
     }
     for (range, deadline) in needed {
         // What is needed may reach over several of the ranges, where others of its pages are read before.
-        let from = result.partition_point(|(r, ..)| r.end <= range.start);
-        for (_, _, first) in result[from..]
+        let from = result.partition_point(|of| of.range.end <= range.start);
+        for of in result[from..]
             .iter_mut()
-            .take_while(|(r, ..)| r.start < range.end)
+            .take_while(|of| of.range.start < range.end)
         {
-            *first = (*first).min(deadline);
+            of.first = of.first.min(deadline);
         }
     }
     result

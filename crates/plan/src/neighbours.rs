@@ -68,10 +68,14 @@ pub(crate) fn mark(requests: &mut [Ordered], machine: &Machine) {
     for at in 0..requests.len() {
         let request = &requests[at];
         let device = last.get_mut(usize::from(request.request.device));
-        let Some(Some(before)) = device.filter(|_| is_data(request)) else {
+        let Some(Some(last)) = device else {
             continue;
         };
-        let before = before.replace(at);
+        // Metadata amid the data is asked for by itself.
+        let before = std::mem::replace(last, is_data(request).then_some(at));
+        if !is_data(request) {
+            continue;
+        }
         requests[at].request.follows =
             before.is_some_and(|before| touch(&requests[before], &requests[at], page));
     }

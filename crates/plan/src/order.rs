@@ -63,7 +63,7 @@ pub(crate) fn order(
             .get(usize::from(r.request.device))
             .map(|d| d.cost.class);
         let looked_up = matches!(r.turn, Turn::LookUps | Turn::After);
-        let by_address = class == Some(DeviceClass::Disk) || r.request.kind == RequestKind::Metadata;
+        let by_address = class == Some(DeviceClass::Disk) || r.turn == Turn::Metadata;
         let place = (r.physical.is_none(), r.physical.unwrap_or(0));
         let (deadline_us, lead) = r.lead.unwrap_or((r.request.deadline_us, 0));
         let by_time = (false, u64::from(deadline_us));

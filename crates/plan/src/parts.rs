@@ -11,16 +11,19 @@ use headstart_model::{PageRange, PageSet};
 
 /// Bytes of a part. At 120 MB/s they take a millisecond, and of a request at a time many are in flight.
 const PART: u64 = 128 << 10;
-/// More parts than these are made of no file: the larger the file, the larger its parts.
+/// About as many parts are made of anything at most: the larger it is, the larger its parts.
 const MOST: u64 = 4096;
 /// What is needed within this time, nanoseconds, is needed at once. A profile does not tell finer times apart.
 const AT_ONCE: u64 = 10_000_000;
 
+/// The bytes of a part of so many.
+pub(crate) fn part(of: u64) -> u64 {
+    PART.max(of / MOST)
+}
+
 /// The parts of a piece, in the file's order: of what is needed at once one. `wanted` are the pages that are needed, in order.
 pub(crate) fn parts(piece: Piece, wanted: &PageSet, entry: &Entry, page: u64) -> Vec<Piece> {
-    let step = PART
-        .max((piece.end - piece.start) / MOST)
-        .next_multiple_of(page.max(1));
+    let step = part(piece.end - piece.start).next_multiple_of(page.max(1));
     let mut parts: Vec<Piece> = Vec::new();
     let mut need = None;
     let mut from = piece.start;

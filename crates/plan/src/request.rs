@@ -36,7 +36,7 @@ pub(crate) enum Turn {
     Metadata,
     /// Look-ups that read what no metadata block answers.
     LookUps,
-    /// Data, and on one head the metadata that only the start needs, as the head passes it.
+    /// Data, and the metadata that only the start needs.
     Sweep,
     /// Look-ups that find their metadata in memory by then.
     After,

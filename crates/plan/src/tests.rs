@@ -332,6 +332,59 @@ fn on_one_head_directories_are_read_amid_the_data() {
 }
 
 #[test]
+fn where_many_are_served_at_once_what_the_start_alone_looks_at_comes_when_it_is_needed() {
+    use RequestKind::{Data, Metadata};
+    // A program, and a tree that it looks at afterwards, in the other order; then it reads a file beside the tree.
+    let looked_at = |path: &str, ms: u64| Entry {
+        first_use_ns: ms * 1_000_000,
+        ..entry(path, &[])
+    };
+    let profile = profile(vec![
+        entry("/m/bin/p", &[(0, 1, 1)]),
+        looked_at("/m/tree/b/1", 20),
+        looked_at("/m/tree/a/1", 40),
+        entry("/m/late", &[(0, 1, 60)]),
+    ]);
+    let directory = |path: &str, block: u64| FileFacts {
+        found: Found::Directory,
+        ..facts(path, &[], &[block])
+    };
+    let files = vec![
+        directory("/m/bin", 300),
+        facts("/m/bin/p", &[(0, 800, 1)], &[301]),
+        directory("/m/tree", 100),
+        directory("/m/tree/a", 102),
+        // The second blocks lie one behind the other, in two parts of 128 KiB.
+        facts("/m/tree/a/1", &[], &[50, 1055]),
+        directory("/m/tree/b", 200),
+        facts("/m/tree/b/1", &[], &[50, 1056]),
+        facts("/m/late", &[(0, 900, 1)], &[301]),
+    ];
+    let draft = make(&profile, &flash(files.clone()));
+    let order = [
+        // Of both files that are read.
+        (Metadata, 300),
+        (Data, 0),
+        (Metadata, 50),
+        (Metadata, 100),
+        (Metadata, 200),
+        (Metadata, 1056),
+        (Metadata, 102),
+        (Metadata, 1055),
+        (Data, 0),
+    ];
+    assert_eq!(issued(&draft), order);
+    assert_eq!(draft.requests[0].length, 2 * PAGE);
+    // No byte is asked for twice, whether holes are bridged or not.
+    let mut coarse = flash(files);
+    coarse.devices[0].cost.latency = 5e-3;
+    let draft = make(&profile, &coarse);
+    let metadata = draft.requests.iter().filter(|r| r.kind == Metadata);
+    let asked: u64 = metadata.map(|r| r.length - r.bridged).sum();
+    assert_eq!(asked, 8 * PAGE, "{:?}", draft.requests);
+}
+
+#[test]
 fn what_was_recorded_but_nobody_is_known_to_need_is_read_amid_the_data() {
     let (profile, files) = with_directories();
     let recorded = [

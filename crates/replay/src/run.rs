@@ -13,7 +13,7 @@ use crate::worker::Worker;
 use crate::{ahead, report, ring};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::{ReplayReport, Skipped};
-use headstart_model::plan::{Plan, PlanFile, RequestKind};
+use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
 use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::MountTable;
 use headstart_system::path_resolver::PathResolver;
@@ -169,7 +169,7 @@ impl Drop for Barrier<'_> {
     }
 }
 
-/// For each device a way to its files by handle, if the plan relies on that: it reads directories amid the data.
+/// For each disk a way to its files by handle, if the plan relies on that: it reads directories amid the data.
 fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
     let mut data = vec![false; plan.device_count()];
     let mut amid = vec![false; plan.device_count()];
@@ -182,7 +182,7 @@ fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
         }
     }
     let opener = |(index, amid): (usize, bool)| {
-        let planned = plan.device(index).filter(|_| amid)?;
+        let planned = plan.device(index).filter(|planned| amid && is_disk(planned))?;
         let mount = mounts.lookup(planned.mount_point.as_bytes())?;
         HandleOpener::of(mounts, mount).ok()
     };
@@ -199,9 +199,8 @@ fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
 
 /// The plan's requests by device and pass; those beyond the budget are only counted.
 ///
-/// Where files are opened by handle (`openers`), what follows the first data in the plan stays behind it: directories are
-/// read as the head passes them, and look-ups find them there. Where they have to be opened by path after all, metadata
-/// goes first.
+/// What follows the first data in the plan stays behind it: what the start alone looks at. On a disk these are directories, too, read as the head
+/// passes them, and where files have to be opened by path there after all (without one of `openers`), metadata goes first.
 fn share_out(
     plan: Plan<'_>,
     openers: &[Option<HandleOpener>],
@@ -218,7 +217,9 @@ fn share_out(
             Reason::OverBudget.count(skipped);
         } else if let Some(passes) = queues.get_mut(device) {
             let hold = plan.device(device).map_or(0, |planned| planned.hold);
-            let sweep = !passes.data.is_empty() && matches!(openers.get(device), Some(Some(_)));
+            let by_handle = || matches!(openers.get(device), Some(Some(_)));
+            let disk = plan.device(device).is_some_and(|planned| is_disk(&planned));
+            let sweep = !passes.data.is_empty() && (!disk || by_handle());
             let queue = match request.kind {
                 _ if sweep => &mut passes.data,
                 RequestKind::Metadata => &mut passes.metadata,
@@ -241,7 +242,7 @@ fn share_out(
         let inode = |file| plan.file(file as usize).map_or(0, |file| file.inode);
         let look_ups = ahead::look_ups(requests.look_ups, inode, shape.threads);
         let mut metadata = requests.metadata;
-        if planned.cost.class == DeviceClass::Disk {
+        if is_disk(&planned) {
             // As planned, unless some of it was to be read amid the data.
             metadata.sort_by_key(|state| state.request.offset);
         }
@@ -261,6 +262,10 @@ fn share_out(
         })
     };
     queues.into_iter().enumerate().filter_map(&mut work).collect()
+}
+
+fn is_disk(device: &PlanDevice) -> bool {
+    device.cost.class == DeviceClass::Disk
 }
 
 /// Serves a device, on which `open` files may be open only because they are read from.
