@@ -196,7 +196,7 @@ impl ByFanotify {
             match self.executed.next().context("fanotify(7)")? {
                 Some(Told::Opened(opened)) => self.opened(&opened),
                 // Those that were not told of go on as if nobody were here.
-                Some(Told::Overflow) => {}
+                Some(Told::Missed) => {}
                 None => {
                     self.more = false;
                     break;
