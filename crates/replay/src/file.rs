@@ -7,7 +7,7 @@ use headstart_model::{FilePath, PageRange};
 use headstart_system::files::{Stat, Type};
 use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::MountTable;
-use headstart_system::open::{Expect, Opened, Skip, open_checked, open_pinned, pin};
+use headstart_system::open::{Expect, Opened, Skip, may_be_searched_by, open_checked, open_pinned, pin};
 use headstart_system::residency;
 use rustix::fs::{Advice, RawDir};
 use rustix::process::{Resource, getrlimit};
@@ -299,8 +299,8 @@ impl<'a> Files<'a> {
         }
         for directory in way.into_iter().rev() {
             // Where there is none, there is nothing in it either.
-            let stat = pin(self.mounts, directory.as_path()).map(|(_, stat)| stat);
-            open &= stat.map_or(true, |stat| stat.may_be_searched_by(reader));
+            let pinned = pin(self.mounts, directory.as_path());
+            open &= pinned.map_or(true, |(fd, stat)| may_be_searched_by(fd.as_fd(), &stat, reader));
             reached().insert(directory, open);
         }
         match open {

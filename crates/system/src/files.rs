@@ -2,7 +2,7 @@
 
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,15 +43,23 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Whether a user may read it, by its owner and permissions. Who is in a group is not asked: what only a group may read, or an
-    /// access control list lets one user read, counts as closed.
+    /// Whether a user may read it, by its owner and permissions. Who is in a group is not asked: what only a group may read, and what
+    /// all but a group may, counts as closed.
     pub fn may_be_read_by(&self, user: u32) -> bool {
-        user == 0 || self.mode & if user == self.owner { 0o400 } else { 0o004 } != 0
+        self.is_open_to(user, 0o4)
     }
 
     /// Whether a user may look up names in it, a directory, by its owner and permissions; as [`Stat::may_be_read_by`].
     pub fn may_be_searched_by(&self, user: u32) -> bool {
-        user == 0 || self.mode & if user == self.owner { 0o100 } else { 0o001 } != 0
+        self.is_open_to(user, 0o1)
+    }
+
+    fn is_open_to(&self, user: u32, right: u32) -> bool {
+        let needed = match user == self.owner {
+            true => right << 6,
+            false => right << 3 | right,
+        };
+        user == 0 || self.mode & needed == needed
     }
 
     /// Whether others than the owner and root may write it. Whom an access control list lets write, the bits of the group
@@ -61,6 +69,13 @@ impl Stat {
         let by_all = self.mode & 0o002 != 0;
         self.kind != Type::Symlink && (by_group || by_all)
     }
+}
+
+/// Whether an access control list (acl(5)) says more of an open file, also one opened with O_PATH, than its permissions do.
+pub fn has_access_list(fd: BorrowedFd<'_>) -> bool {
+    // The descriptor itself would have to be open for reading.
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::getxattr_query(path, c"system.posix_acl_access").is_ok_and(|length| length > 0)
 }
 
 /// Facts of an open file, also one opened with O_PATH.

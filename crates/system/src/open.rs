@@ -29,7 +29,8 @@ pub struct Expect {
     pub mtime_ns: Option<i64>,
     /// Inode generation.
     pub generation: Option<u32>,
-    /// A user who has to be allowed to read it ([`Stat::may_be_read_by`]).
+    /// A user who has to be allowed to read it ([`Stat::may_be_read_by`]); what has an access control list counts as closed to all but
+    /// its owner.
     pub reader: Option<u32>,
 }
 
@@ -64,7 +65,8 @@ pub fn open_pinned(pin: BorrowedFd<'_>, stat: Stat, expect: &Expect) -> Result<O
         Type::Special => return Err(Skip::Special),
         Type::File | Type::Directory => {}
     }
-    if expect.reader.is_some_and(|user| !stat.may_be_read_by(user)) {
+    let is_closed_to = |user| !stat.may_be_read_by(user) || is_listed(pin, &stat, user);
+    if expect.reader.is_some_and(is_closed_to) {
         return Err(Skip::Denied);
     }
     let expected = [
@@ -86,6 +88,16 @@ pub fn open_pinned(pin: BorrowedFd<'_>, stat: Stat, expect: &Expect) -> Result<O
         return Err(Skip::Changed { what: "generation" });
     }
     Ok(Opened { fd, stat })
+}
+
+/// Whether a user may look up names in what is pinned, a directory: as for [`Expect::reader`].
+pub fn may_be_searched_by(pin: BorrowedFd<'_>, stat: &Stat, user: u32) -> bool {
+    stat.may_be_searched_by(user) && !is_listed(pin, stat, user)
+}
+
+/// Whether an access control list may say of a user what the permissions do not. It never does of the owner.
+fn is_listed(pin: BorrowedFd<'_>, stat: &Stat, user: u32) -> bool {
+    user != 0 && user != stat.owner && files::has_access_list(pin)
 }
 
 /// PathResolver whatever is at a path of a local file system, without opening it. Symbolic links are pinned themselves, and
@@ -225,6 +237,42 @@ mod tests {
         assert_eq!(opens(other, 0o644), Ok(()));
         assert_eq!(opens(other, 0o640), Err(Skip::Denied));
         assert_eq!(opens(other, 0o600), Err(Skip::Denied));
+        // All but those of its group may read it: this one may be of that.
+        assert_eq!(opens(other, 0o604), Err(Skip::Denied));
+        // The list may deny it to one of those whom the permissions let.
+        assert_eq!(opens(other, 0o644), Ok(()));
+        list(&path);
+        assert_eq!(opens(other, 0o644), Err(Skip::Denied));
+        assert_eq!(opens(owner, 0o644), Ok(()));
+        let of_directory = |user| {
+            let (pin, stat) = pin(&mounts, dir.path()).unwrap();
+            may_be_searched_by(pin.as_fd(), &stat, user)
+        };
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+        assert!(of_directory(other));
+        list(dir.path());
+        assert!(of_directory(owner) && !of_directory(other));
+    }
+
+    /// Gives it an access control list that denies it to user 4711 alone: `struct posix_acl_xattr_entry` of posix_acl_xattr.h.
+    fn list(path: &Path) {
+        const ANY: u32 = u32::MAX;
+        // Its owner, a user, its group, the most of those two, all others.
+        let entries = [
+            (0x01, 7, ANY),
+            (0x02, 0, 4711),
+            (0x04, 5, ANY),
+            (0x10, 5, ANY),
+            (0x20, 5, ANY),
+        ];
+        let mut bytes = 2u32.to_le_bytes().to_vec();
+        for (tag, rights, id) in entries {
+            bytes.extend(u16::to_le_bytes(tag));
+            bytes.extend(u16::to_le_bytes(rights));
+            bytes.extend(u32::to_le_bytes(id));
+        }
+        let name = "system.posix_acl_access";
+        rustix::fs::setxattr(path, name, &bytes, rustix::fs::XattrFlags::empty()).unwrap();
     }
 
     #[test]
