@@ -10,6 +10,9 @@ pub struct Key(String);
 /// The longest key that is accepted, in bytes.
 pub const MAX_KEY: usize = crate::limits::KEY;
 
+/// What stands between the key of all users' starts and the number of one of them.
+const OF_USER: &str = " of user ";
+
 /// Why a text is not a key.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum KeyError {
@@ -51,6 +54,27 @@ impl Key {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The key of one user's starts of the same.
+    pub fn of_user(&self, user: u32) -> Result<Key, KeyError> {
+        Key::new(format!("{self}{OF_USER}{user}"))
+    }
+
+    /// Whose starts it is of, if they are one user's.
+    pub fn user(&self) -> Option<u32> {
+        self.parts().1
+    }
+
+    /// The text of the key of all users' starts of the same.
+    pub fn of_all(&self) -> &str {
+        self.parts().0
+    }
+
+    fn parts(&self) -> (&str, Option<u32>) {
+        let parts = self.0.rsplit_once(OF_USER);
+        let user = parts.and_then(|(all, user)| Some((all, Some(user.parse().ok()?))));
+        user.unwrap_or((&self.0, None))
+    }
 }
 
 impl fmt::Display for Key {
@@ -72,5 +96,22 @@ mod tests {
         );
         assert!(matches!(Key::new("a\nb"), Err(KeyError::Control(_))));
         assert_eq!(Key::new("boot").map(|k| k.to_string()), Ok("boot".into()));
+    }
+
+    #[test]
+    fn a_key_of_a_user_tells_whose_it_is() {
+        let key = Key::new("/srv/a of user").unwrap();
+        let of_user = key.of_user(1000).unwrap();
+        assert_eq!(of_user.as_str(), "/srv/a of user of user 1000");
+        assert_eq!((of_user.of_all(), of_user.user()), (key.as_str(), Some(1000)));
+        for text in [
+            "/usr/bin/x",
+            "/srv/a of user b",
+            "/srv/a of user ",
+            "a of user 4294967296",
+        ] {
+            let key = Key::new(text).unwrap();
+            assert_eq!((key.of_all(), key.user()), (text, None));
+        }
     }
 }

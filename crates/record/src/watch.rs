@@ -15,13 +15,12 @@ use crate::error::RecordError;
 use crate::mounts::Mounts;
 use crate::options::Options;
 use headstart_model::trace::EndReason;
-use headstart_system::open::generation_at;
+use headstart_system::files::generation;
+use headstart_system::open::Opened;
 pub use recording::Recorded;
 use recording::{Before, Recording};
 use starts::Starts;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,14 +56,12 @@ pub struct Program {
 pub struct Executable(u64);
 
 impl Executable {
-    /// The one at a path: `file_hash` of watch.h.
-    pub fn of(path: &Path) -> io::Result<Executable> {
-        let stat = rustix::fs::stat(path)?;
-        let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    /// Of an open file: `file_hash` of watch.h.
+    pub fn of(file: &Opened) -> Executable {
         // MKDEV, include/linux/kdev_t.h.
-        let device = u64::from(major) << 20 | u64::from(minor);
-        let generation = u64::from(generation_at(path));
-        Ok(Executable(mix(stat.st_ino ^ generation << 32 ^ device << 20)))
+        let device = u64::from(file.stat.major) << 20 | u64::from(file.stat.minor);
+        let generation = u64::from(generation(file.fd.as_fd()));
+        Executable(mix(file.stat.inode ^ generation << 32 ^ device << 20))
     }
 }
 

@@ -3,6 +3,8 @@
 use crate::harness::{Watched, file, program, start};
 use crate::support::{Lab, can_record};
 use headstart_record::{Executable, Standing};
+use headstart_system::mounts::MountTable;
+use headstart_system::open::{Expect, open_checked};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -53,7 +55,8 @@ fn a_known_program_that_was_never_seen_takes_no_turn() {
     let [known, new, storm] = ["known", "new", "storm"].map(|name| program(&disk, name));
     let a = file(&disk, "a", 4);
     let mut watched = Watched::below(&disk);
-    watched.watch.know(Executable::of(&known).unwrap()).unwrap();
+    let opened = open_checked(&MountTable::read().unwrap(), &known, &Expect::default()).unwrap();
+    watched.watch.know(Executable::of(&opened)).unwrap();
     // Nobody drains meanwhile.
     for _ in 0..100 {
         assert!(start(&storm, &[&a]).wait().unwrap().success());

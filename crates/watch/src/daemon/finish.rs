@@ -1,7 +1,6 @@
 //! The thread that finishes starts: one after the other, after everybody else.
 
 use super::state::State;
-use super::users::of_all;
 use super::{Options, hold, retain};
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
@@ -16,7 +15,7 @@ use headstart_session::finish::{Finished, Replayed, Rules, work};
 use headstart_store::{Limits, Store};
 use headstart_system::limits::give_back_memory;
 use headstart_system::mounts::MountTable;
-use headstart_system::open::pin;
+use headstart_system::open::{Expect, open_checked};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -232,16 +231,15 @@ impl Finishing {
 /// The executables of known programs that are what their keys say, and nothing that is given them.
 fn known_programs(store: &Store) -> Vec<Executable> {
     let keys = store.keys().unwrap_or_default();
-    let paths = keys.iter().map(of_all).filter(|path| path.starts_with('/'));
+    let paths = keys.iter().map(Key::of_all).filter(|path| path.starts_with('/'));
     let paths: BTreeSet<&str> = paths.collect();
     let Ok(mounts) = MountTable::read() else {
         return Vec::new();
     };
-    // A file system of another machine may never answer.
-    let is_local = |path: &&str| pin(&mounts, Path::new(path)).is_ok();
-    let files = paths.into_iter().filter(is_local);
-    let files = files.filter_map(|path| Executable::of(Path::new(path)).ok());
-    files.take(MOST_KNOWN).collect()
+    // A file system of another machine may never answer, wherever a link leads that somebody has put in a program's place.
+    let opened = |path: &str| open_checked(&mounts, Path::new(path), &Expect::default()).ok();
+    let files = paths.into_iter().filter_map(opened);
+    files.map(|file| Executable::of(&file)).take(MOST_KNOWN).collect()
 }
 
 fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) -> Result<()> {

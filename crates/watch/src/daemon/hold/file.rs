@@ -29,9 +29,7 @@ pub(in crate::daemon) struct ToAskAbout {
 
 /// The file whose execution begins a start of this key, as far as the key tells: of a script that may be executed itself it is the script.
 pub(super) fn of_key(key: &Key, mounts: &MountTable) -> Option<ToAskAbout> {
-    let text = key.as_str();
-    let program = text.rfind(" of user ").map_or(text, |at| &text[..at]);
-    let mut words = program.split(' ');
+    let mut words = key.of_all().split(' ');
     let program = PathBuf::from(words.next()?);
     let is_all = words.clone().next().is_none();
     let script = words
@@ -46,8 +44,8 @@ pub(super) fn of_key(key: &Key, mounts: &MountTable) -> Option<ToAskAbout> {
     let is_own = std::env::current_exe().is_ok_and(|own| own == program);
     (mode & EXECUTABLE != 0 && mode & OTHERS_RIGHTS == 0 && !is_own).then(|| ToAskAbout {
         inode: inode_of(&opened.stat),
+        known: is_all.then(|| Executable::of(&opened)),
         file: opened.fd,
-        known: is_all.then(|| Executable::of(&program).ok()).flatten(),
         program,
     })
 }
