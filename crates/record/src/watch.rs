@@ -47,6 +47,8 @@ const STAY: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Program {
     standing: u64,
+    /// The same, of one user's starts of it: `of_user` of watch.h.
+    ignored: u64,
     /// Its executable, where that is all it is.
     file: Option<Executable>,
 }
@@ -77,7 +79,7 @@ fn mix(mut h: u64) -> u64 {
 pub enum Standing {
     /// Its starts are told, whatever else goes on; also those of an executable that the kernel has to read anew.
     Known,
-    /// Its starts are not told until then, nanoseconds of CLOCK_MONOTONIC; or until a process of it had 1 MiB read from a device.
+    /// This user's starts of it are not told until then, nanoseconds of CLOCK_MONOTONIC; or until a process of it had 1 MiB read from a device.
     IgnoredUntil(u64),
     /// It runs what it is given: each of that is a program, and has standings of its own.
     ByArguments,
@@ -317,15 +319,14 @@ impl Watch {
 
     /// Keeps what is known of a program.
     pub fn set_standing(&self, program: Program, standing: Standing) -> Result<(), RecordError> {
-        let until = match standing {
-            Standing::Known => KNOWN,
-            Standing::ByArguments => BY_ARGUMENTS,
-            Standing::IgnoredUntil(ns) => ns.max(BY_ARGUMENTS + 1),
-        };
-        self.programs.set_standing(program.standing, until)?;
-        match program.file.filter(|_| standing == Standing::Known) {
-            Some(file) => self.know(file),
-            None => Ok(()),
+        match standing {
+            Standing::IgnoredUntil(ns) => self.programs.set_standing(program.ignored, ns),
+            Standing::ByArguments => self.programs.set_standing(program.standing, BY_ARGUMENTS),
+            Standing::Known => {
+                self.programs.set_standing(program.standing, KNOWN)?;
+                self.programs.forget_standing(program.ignored)?;
+                program.file.map_or(Ok(()), |file| self.know(file))
+            }
         }
     }
 

@@ -136,6 +136,7 @@ struct record_exec {
 struct record_start {
 	struct record_head head;
 	u64 program; /* what a standing about it is kept under */
+	u64 ignored; /* the same, of this user's executions of it */
 	u64 executable; /* the same for whatever the executable is given to do */
 	u64 file; /* the executable, whether or not the kernel has to read it anew: see `known` */
 	u32 start; /* its number, of which the lowest bits are its slot */

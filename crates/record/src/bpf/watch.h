@@ -24,9 +24,9 @@
 #define REVISIT_BYTES (1 << 20)
 
 /*
- * What user space found about programs: until when (CLOCK_MONOTONIC) their executions begin no start; 0: known, always
- * worth one. The kernel forgets those that were not asked for longest. An executable that the kernel had to read anew has
- * another inode, and so no standing: nothing else of it is in memory either.
+ * What user space found about programs: 0: known, always worth a start; and about a program of one user (of_user): until when
+ * (CLOCK_MONOTONIC) its executions begin no start. The kernel forgets those that were not asked for longest. An executable that
+ * the kernel had to read anew has another inode, and so no standing: nothing else of it is in memory either.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -49,6 +49,12 @@ static __always_inline u64 mix(u64 h)
 	h *= 0x94d049bb133111ebULL;
 	h ^= h >> 29;
 	return h;
+}
+
+/* What a user's executions of a program are left alone under: what others find of theirs is no reason to miss those that are known. */
+static __always_inline u64 of_user(u64 program, u32 user)
+{
+	return mix(program ^ user) | STANDING;
 }
 
 /* What is the same of a file as long as it exists. User space makes it, too (Executable::of). */
@@ -220,6 +226,7 @@ __noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers,
 	head(&r->head, RECORD_START, 0, current_number());
 	r->head.whose = numbers & (SLOTS - 1);
 	r->program = program;
+	r->ignored = of_user(program, bpf_get_current_uid_gid());
 	r->executable = executable;
 	r->file = file_hash(BPF_CORE_READ(file, f_path.dentry, d_inode));
 	r->start = numbers;
@@ -240,8 +247,9 @@ __noinline int watch_exec(u64 address)
 	const struct task_struct *task = (const void *)bpf_get_current_task();
 	const struct inode *inode = BPF_CORE_READ((const struct file *)address, f_path.dentry, d_inode);
 	u32 tgid = current_tgid(), namespace = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum), number;
-	u64 *of = bpf_map_lookup_elem(&listed, &tgid), *until;
-	u64 executable, program, mark, lasting, before = 0, cgroup = bpf_get_current_cgroup_id();
+	u64 *of = bpf_map_lookup_elem(&listed, &tgid), *standing, *until;
+	u8 *in_known;
+	u64 executable, program, ignored, mark, lasting, before = 0, cgroup = bpf_get_current_cgroup_id();
 	u32 most = SLOTS_OF_UNKNOWN, apart = 0, user = bpf_get_current_uid_gid();
 	bool foreign = namespace != starts.namespaces[0] && namespace != starts.namespaces[1];
 
@@ -279,16 +287,20 @@ __noinline int watch_exec(u64 address)
 	lasting = file_hash(inode);
 	executable = mix((u64)inode ^ lasting) | STANDING;
 	program = executable;
-	until = bpf_map_lookup_elem(&standings, &program);
-	if (until && *until == BY_ARGUMENTS) {
+	standing = bpf_map_lookup_elem(&standings, &program);
+	if (standing && *standing == BY_ARGUMENTS) {
 		program = what_it_does(executable) | STANDING;
-		until = bpf_map_lookup_elem(&standings, &program);
+		standing = bpf_map_lookup_elem(&standings, &program);
 	}
+	ignored = of_user(program, user);
+	until = bpf_map_lookup_elem(&standings, &ignored);
 	if (until && *until > bpf_ktime_get_ns()) {
-		bpf_map_update_elem(&listed, &tgid, &program, BPF_ANY);
+		bpf_map_update_elem(&listed, &tgid, &ignored, BPF_ANY);
 		return LEAVE;
 	}
-	if ((until && !*until) || bpf_map_lookup_elem(&known, &lasting)) {
+	/* What is looked up is looked into: the verifier refuses a pointer that the compiler adds to another to test both at once. */
+	in_known = bpf_map_lookup_elem(&known, &lasting);
+	if ((standing && !*standing) || (in_known && *in_known)) {
 		most = SLOTS;
 	} else if (!until) {
 		if (*(volatile s32 *)&starts.unknown_left <= 0) {

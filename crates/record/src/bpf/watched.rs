@@ -22,7 +22,7 @@ pub(crate) const SLOTS: usize = 32;
 /// A slot that is not to be taken yet: `ENDED` of common.h.
 const ENDED: u32 = u32::MAX;
 
-/// What standings are besides times: as watch.h has them.
+/// What standings about programs are, of whichever user: as watch.h has them.
 pub(crate) const KNOWN: u64 = 0;
 pub(crate) const BY_ARGUMENTS: u64 = 1;
 
@@ -155,11 +155,21 @@ impl Programs {
         Ok(now.saturating_sub(before))
     }
 
-    /// Until when executions of a program begin no start, or [`KNOWN`] or [`BY_ARGUMENTS`].
+    /// [`KNOWN`] or [`BY_ARGUMENTS`] of a program, or until when a user's executions of it begin no start.
     pub(crate) fn set_standing(&self, program: u64, until: u64) -> Result<(), RecordError> {
         self.standings
             .update(&program.to_ne_bytes(), &until.to_ne_bytes(), MapFlags::ANY)
             .map_err(|source| load::explain("keep a standing", source))
+    }
+
+    /// No standing is kept under this any more.
+    pub(crate) fn forget_standing(&self, program: u64) -> Result<(), RecordError> {
+        match self.standings.delete(&program.to_ne_bytes()) {
+            Err(source) if source.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(load::explain("forget a standing", source))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Executions of this file are of a known program as long as it exists.

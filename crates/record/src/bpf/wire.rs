@@ -158,6 +158,7 @@ pub(crate) struct StartSeen {
     /// Whether the process has left that start; if not, nothing was answered about that one then.
     pub apart: bool,
     pub program: u64,
+    pub ignored: u64,
     pub executable: u64,
     pub file: u64,
     pub exec: Exec,
@@ -169,6 +170,7 @@ pub(crate) struct StartSeen {
 #[repr(C)]
 struct StartRecord {
     program: u64,
+    ignored: u64,
     executable: u64,
     file: u64,
     start: u32,
@@ -191,6 +193,7 @@ pub(super) fn decode_watched(record: &[u8]) -> Option<Watched> {
                 before: r.before,
                 apart: r.apart != 0,
                 program: r.program,
+                ignored: r.ignored,
                 executable: r.executable,
                 file: r.file,
                 exec: Exec {

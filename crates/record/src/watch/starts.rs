@@ -70,10 +70,12 @@ impl Starts {
             time_ns: exec.time_ns,
             program: Program {
                 standing: seen.program,
+                ignored: seen.ignored,
                 file: (seen.program == seen.executable).then_some(Executable(seen.file)),
             },
             executable: Program {
                 standing: seen.executable,
+                ignored: seen.ignored,
                 file: Some(Executable(seen.file)),
             },
             path: resolve(&self.mounts, &exec.executable)

@@ -4,6 +4,7 @@ use crate::harness::{Watched, file, go_on, program, start, waiting};
 use crate::support::{Lab, can_record};
 use headstart_record::Standing;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -37,6 +38,42 @@ fn a_program_that_is_ignored_is_told_of_again_when_it_had_much_to_read() {
     assert_eq!(run(&mut watched, &small), 2);
     watched.watch.set_standing(program, Standing::Known).unwrap();
     assert_eq!(run(&mut watched, &small), 3);
+}
+
+#[test]
+fn what_is_ignored_of_one_user_is_told_of_another() {
+    if !can_record() {
+        return;
+    }
+    let (lab, disk, _) = Lab::with_disk("ext4");
+    for dir in [&lab.dir, &disk] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let (one, a) = (program(&disk, "one"), file(&disk, "a", 4));
+    let mut watched = Watched::below(&disk);
+    let run = |watched: &mut Watched, user: u32| {
+        let mut command = Command::new(&one);
+        command.arg(&a).stdout(Stdio::null()).uid(user).gid(user);
+        assert!(command.status().unwrap().success());
+        watched.for_a_while();
+        watched.noticed.len()
+    };
+    let forever = Standing::IgnoredUntil(u64::MAX);
+    assert_eq!(run(&mut watched, 1001), 1);
+    let program = watched.noticed[0].program;
+    watched.watch.set_standing(program, Standing::Known).unwrap();
+    assert_eq!(run(&mut watched, 1002), 2);
+    let by_other = watched.noticed[1].program;
+    assert_ne!(program, by_other);
+    watched.watch.set_standing(by_other, forever).unwrap();
+    assert_eq!(run(&mut watched, 1002), 2);
+    assert_eq!(run(&mut watched, 1001), 3, "known, whatever became of another's");
+    watched.watch.set_standing(program, forever).unwrap();
+    assert_eq!(run(&mut watched, 1001), 3);
+    // What was learned of it since lets it be told again, but not of whom it was not learned.
+    watched.watch.set_standing(program, Standing::Known).unwrap();
+    assert_eq!(run(&mut watched, 1002), 3);
+    assert_eq!(run(&mut watched, 1001), 4);
 }
 
 #[test]
