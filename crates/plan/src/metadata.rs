@@ -29,9 +29,10 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
     let deadlines = Deadlines::of(profile);
     let data = data_files(profile, machine);
     let threshold = profile.policy.threshold();
-    let is_asked_for =
-        |entry: &Entry| entry.need == Need::Missing || entry.all_ranges().any(|r| r.weight >= threshold);
-    let asked_for = Deadlines::of_those(profile, is_asked_for);
+    let is_read = |entry: &Entry| entry.all_ranges().any(|r| r.weight >= threshold);
+    let read = Deadlines::of_those(profile, is_read);
+    let missing = Deadlines::of_those(profile, |entry| entry.need == Need::Missing);
+    let is_walked = profile.key.user().is_some_and(|user| user != 0);
     let mut result = Vec::new();
     for (index, device) in machine
         .devices
@@ -41,11 +42,13 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
     {
         let one_head = device.cost.class == DeviceClass::Disk;
         let by_handle = by_handle(machine, index, &data);
-        // Whether the replay waits for it: where data is opened by path, for the directories on the way, too.
+        // Whether the replay waits for it: also for the directories on the way, where data is opened by path, and where it is looked whether the user
+        // whose start it is may go there.
         let goes_first = |facts: &FileFacts| match (by_handle, one_head) {
+            (true, _) if is_walked => read.first(&facts.path).is_some(),
             (true, _) => data.contains(&facts.path),
             (false, true) => true,
-            (false, false) => asked_for.first(&facts.path).is_some(),
+            (false, false) => read.first(&facts.path).or(missing.first(&facts.path)).is_some(),
         };
         // Ranges, never single pages: what was recorded may be large.
         let (mut first, mut rest) = (Needed::new(), Needed::new());

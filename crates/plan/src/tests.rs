@@ -300,6 +300,18 @@ fn on_one_head_directories_are_read_amid_the_data() {
         (Metadata, 5000),
     ];
     assert_eq!(issued(&disk), [&order[..], &[(Data, 0), (Stat, 0)]].concat());
+    // Of a user's start it is looked at them whether that user may go there.
+    let mut theirs = profile.clone();
+    theirs.key = profile.key.of_user(1000).unwrap();
+    let walked = make(&theirs, &machine(DeviceClass::Disk, 50e-6, 1, files.clone()));
+    let order = [
+        (Metadata, 100),
+        (Metadata, 5000),
+        (Metadata, 5500),
+        (Data, 0),
+        (Stat, 0),
+    ];
+    assert_eq!(issued(&walked), order);
     let flash = make(&profile, &machine(DeviceClass::Flash, 50e-6, 1, files.clone()));
     assert_eq!(
         issued(&flash),
