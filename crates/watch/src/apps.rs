@@ -42,7 +42,7 @@ impl Apps {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         self.store.look_for_keys(&mut known).map_err(failed)?;
         let may_be_told =
-            |key: &&Key| key.as_str() != BOOT && user.is_none_or(|uid| may_be_of_user(key.as_str(), uid));
+            |key: &&Key| key.as_str() != BOOT && user.is_none_or(|uid| may_be_of_user(key, uid));
         let of_key = |key: &Key| {
             let kept = self.store.key(key);
             match user {
@@ -150,8 +150,8 @@ pub fn app(kept: &KeyDir) -> App {
 
 /// Whether a user may have started a key, by its text: one's own keys name the user, and what is not in a directory is a service. So who
 /// asks does not have what is kept of all others' programs read.
-fn may_be_of_user(key: &str, uid: u32) -> bool {
-    !key.starts_with('/') || key.ends_with(&format!(" of user {uid}"))
+fn may_be_of_user(key: &Key, uid: u32) -> bool {
+    !key.as_str().starts_with('/') || key.user() == Some(uid)
 }
 
 /// What a user may know of a key; nothing if the user has not started it.

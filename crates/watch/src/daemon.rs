@@ -51,7 +51,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-pub(crate) use users::of_all;
 
 /// The niceness of the thread that answers: before all ordinary processes, which a start waits with.
 const NICE: i32 = -15;

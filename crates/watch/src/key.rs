@@ -79,5 +79,5 @@ fn lasts(executable: &Path) -> bool {
 /// The key of an operation: a span that a program of this user marks. Names of different users are different operations.
 pub fn of_operation(uid: u32, name: &str) -> Option<Key> {
     let fits = (1..=MOST_NAME).contains(&name.len()) && name.trim() == name;
-    fits.then(|| Key::new(format!("operation {name} of user {uid}")).ok())?
+    fits.then(|| Key::new(format!("operation {name}")).ok()?.of_user(uid).ok())?
 }

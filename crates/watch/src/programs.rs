@@ -2,7 +2,6 @@
 
 use crate::apps::Apps;
 use crate::control::{Client, ClientError};
-use crate::daemon::of_all;
 use crate::service::{App, Reading, ServiceError};
 use anyhow::{Result, bail};
 use headstart_model::Key;
@@ -11,13 +10,13 @@ use headstart_store::ENVIRONMENT;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// What to say of a name that names no program.
-pub fn not_known(name: &str) -> anyhow::Error {
-    anyhow::anyhow!("the program {name:?} is not known: `headstart apps list` lists those that are")
-}
+/// A name that names no program.
+#[derive(Debug, thiserror::Error)]
+#[error("the program {0:?} is not known: `headstart apps list` lists those that are")]
+struct NotKnown(String);
 
 /// The key of a program that was not started yet: of an executable what its start will have, else the text itself.
-pub fn meant(name: &str) -> Result<Key> {
+fn meant(name: &str) -> Result<Key> {
     let candidates = keys::candidates(name);
     let Some(key) = candidates.get(1).or(candidates.first()) else {
         bail!("{name:?} is no key: name a program by its path, or a unit");
@@ -67,10 +66,9 @@ impl Programs {
         }
     }
 
-    /// What is known of a program by any of the keys that the user may mean.
-    pub fn find(&mut self, name: &str) -> Result<Option<App>> {
-        let candidates = keys::candidates(name);
-        for key in &candidates {
+    /// What is known of a program by any of the keys that the user may mean, whoever's starts they are of.
+    fn find(&mut self, candidates: &[Key]) -> Result<Option<App>> {
+        for key in candidates {
             let found = match self {
                 Programs::Directory(apps) => match apps.app(key) {
                     Err(ServiceError::UnknownKey(_)) => None,
@@ -82,13 +80,7 @@ impl Programs {
                     // Others than root are told of their own programs only.
                     Err(ClientError::Denied) => {
                         let mut own = self.list()?;
-                        own.retain(|app| {
-                            let its = Key::new(&app.key);
-                            candidates.iter().any(|key| {
-                                key.as_str() == app.key
-                                    || its.as_ref().is_ok_and(|its| of_all(its) == key.as_str())
-                            })
-                        });
+                        own.retain(|app| candidates.iter().any(|key| key.as_str() == app.key));
                         return Ok(own.into_iter().next());
                     }
                     Err(error) => return Err(error.into()),
@@ -101,9 +93,42 @@ impl Programs {
         Ok(None)
     }
 
-    /// The same; an error if nothing is.
+    /// The program that the user means: by its key, or by its path the one whose starts a user's are. An error if nothing is known of it, or of
+    /// several users' starts.
     pub fn known(&mut self, name: &str) -> Result<App> {
-        self.find(name)?.ok_or_else(|| not_known(name))
+        let candidates = keys::candidates(name);
+        if let Some(app) = self.find(&candidates)? {
+            return Ok(app);
+        }
+        let is_meant = |app: &App| {
+            Key::new(&app.key).is_ok_and(|key| candidates.iter().any(|one| one.as_str() == key.of_all()))
+        };
+        let mut theirs: Vec<App> = self.list()?.into_iter().filter(is_meant).collect();
+        match (theirs.pop(), theirs.is_empty()) {
+            (None, _) => Err(NotKnown(name.into()).into()),
+            (Some(app), true) => Ok(app),
+            (Some(app), false) => {
+                let keys = theirs.iter().map(|app| &app.key).chain([&app.key]);
+                let keys: Vec<String> = keys.map(|key| format!("{key:?}")).collect();
+                bail!("several users start {name:?}: name one of {}", keys.join(", "))
+            }
+        }
+    }
+
+    /// The key that is to be "enabled", "disabled" or "forgotten" where the user names a program so. By its path it is disabled for all users, and
+    /// may be before its first start.
+    pub fn meant(&mut self, name: &str, done: &str) -> Result<Key> {
+        let found = match done {
+            "disabled" => self.find(&keys::candidates(name))?,
+            _ => match self.known(name) {
+                Err(error) if done == "enabled" && error.is::<NotKnown>() => None,
+                found => Some(found?),
+            },
+        };
+        match found {
+            Some(app) => Ok(Key::new(app.key)?),
+            None => meant(name),
+        }
     }
 
     /// Has a program "enabled", "disabled" or "forgotten".

@@ -3,11 +3,10 @@
 use crate::context::Output;
 use anyhow::Result;
 use clap::Subcommand;
-use headstart_model::Key;
 use headstart_report::human::{ago, bytes, duration};
 use headstart_report::table::{Table, facts};
 use headstart_session::now_unix_ns;
-use headstart_watch::programs::{self, Programs};
+use headstart_watch::programs::Programs;
 use headstart_watch::service::{App, Pays};
 use serde::Serialize;
 use serde_json::json;
@@ -124,15 +123,10 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         What::Disable(named) => (named, "disabled"),
         What::Forget(named) => (named, "forgotten"),
     };
-    let key = match (programs.find(&named.key)?, done) {
-        (Some(app), _) => app.key,
-        (None, "forgotten") => return Err(programs::not_known(&named.key)),
-        // What is to be done for a program may be said before its first start.
-        (None, _) => programs::meant(&named.key)?.to_string(),
-    };
-    programs.change(&Key::new(key.clone())?, done)?;
+    let key = programs.meant(&named.key, done)?;
+    programs.change(&key, done)?;
     let document = Done {
-        key: key.clone(),
+        key: key.to_string(),
         done,
     };
     named

@@ -13,7 +13,7 @@ use serde_json::json;
 /// ahead when the same user begins an operation of the same name again. A program can do the same by the socket itself: see
 /// BeginOperation in `varlinkctl introspect /run/headstart.socket headstart.Control`.
 ///
-/// Where the daemon does not run, this says so and ends with status 0: a script goes on as if it were not there.
+/// Where the daemon does not run, or cannot do it now, this says so and ends with status 0: a script goes on as if it were not there.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -38,13 +38,6 @@ struct Named {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let mut client = match Client::connect() {
-        Err(error @ ClientError::NotThere) => {
-            complain(&format!("the operation is not marked: {error}"));
-            return Ok(());
-        }
-        client => client?,
-    };
     let (named, method, word) = match args.what {
         What::Start(named) => (named, "BeginOperation", "begun"),
         What::End(named) => (named, "EndOperation", "ended"),
@@ -57,7 +50,13 @@ pub fn run(args: Args) -> Result<()> {
             .map_or(0, |pid| pid.as_raw_nonzero().get())
             .into();
     }
-    let reply = client.call(method, parameters)?;
+    let reply = match Client::connect().and_then(|mut client| client.call(method, parameters)) {
+        Err(error) if !matches!(&error, ClientError::Fault { name, .. } if name == "InvalidParameter") => {
+            complain(&format!("the operation is not marked: {error}"));
+            return Ok(());
+        }
+        reply => reply?,
+    };
     let document = json!({ "operation": name, "done": word, "id": reply.get("id") });
     named
         .output_form

@@ -1,6 +1,5 @@
 //! What is kept of programs stays within its bounds: what has gained least goes first.
 
-use super::users::user_of;
 use headstart_learn::verdict::compare;
 use headstart_store::{KeyDir, Store, StoreError};
 use std::collections::HashMap;
@@ -24,28 +23,33 @@ struct Kept {
 #[derive(Default)]
 struct Sizes {
     total: u64,
-    of_users: HashMap<String, u64>,
+    of_users: HashMap<u32, u64>,
 }
 
 impl Sizes {
     fn add(&mut self, kept: &Kept) {
         self.total += kept.size;
-        if let Some(user) = user_of(kept.dir.key()) {
-            *self.of_users.entry(user.to_owned()).or_default() += kept.size;
+        if let Some(user) = kept.dir.key().user() {
+            *self.of_users.entry(user).or_default() += kept.size;
         }
     }
 
     fn remove(&mut self, kept: &mut Kept, bytes: u64) {
         kept.size = kept.size.saturating_sub(bytes);
         self.total = self.total.saturating_sub(bytes);
-        if let Some(all) = user_of(kept.dir.key()).and_then(|user| self.of_users.get_mut(user)) {
+        if let Some(all) = kept
+            .dir
+            .key()
+            .user()
+            .and_then(|user| self.of_users.get_mut(&user))
+        {
             *all = all.saturating_sub(bytes);
         }
     }
 
     /// Whether it is a user's that has more than so many bytes, and is not root's.
     fn is_of_one_with_more(&self, kept: &Kept, most: u64) -> bool {
-        let all = user_of(kept.dir.key()).and_then(|user| self.of_users.get(user));
+        let all = kept.dir.key().user().and_then(|user| self.of_users.get(&user));
         all.is_some_and(|all| *all > most)
     }
 }

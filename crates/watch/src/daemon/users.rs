@@ -4,24 +4,9 @@ use headstart_model::Key;
 use headstart_record::is_ordinary;
 use headstart_store::Store;
 
-/// What stands behind the key of all in that of a user.
-const OF_USER: &str = " of user ";
-
-/// The text of a key without its user.
-pub(crate) fn of_all(key: &Key) -> &str {
-    key.as_str()
-        .rsplit_once(OF_USER)
-        .map_or(key.as_str(), |(all, _)| all)
-}
-
-/// Whose key it is, if it is a user's other than root: the number.
-pub(super) fn user_of(key: &Key) -> Option<&str> {
-    key.as_str().rsplit_once(OF_USER).map(|(_, user)| user)
-}
-
 /// Whether nobody has disabled a key, nor the one of all users' starts of the same program.
 pub(super) fn is_enabled(store: &Store, key: &Key) -> bool {
-    let all = Key::new(of_all(key));
+    let all = Key::new(key.of_all());
     store.key(key).is_enabled() && all.map_or(true, |key| store.key(&key).is_enabled())
 }
 
@@ -32,13 +17,12 @@ pub(super) fn key_of_user(key: Key, uid: u32) -> Option<Key> {
     if uid == 0 || !key.as_str().starts_with('/') && !is_ordinary(uid) {
         return Some(key);
     }
-    Key::new(format!("{key}{OF_USER}{uid}")).ok()
+    key.of_user(uid).ok()
 }
 
 /// Who has to be allowed to read what is read ahead for a start: its user, unless all that its key's starts read is the system's.
 pub(super) fn reader_of(key: &Key, uid: u32) -> Option<u32> {
-    let is_theirs = || key.as_str().ends_with(&format!("{OF_USER}{uid}"));
-    (uid != 0 && (key.as_str().starts_with('/') || is_theirs())).then_some(uid)
+    (uid != 0 && (key.as_str().starts_with('/') || key.user() == Some(uid))).then_some(uid)
 }
 
 #[cfg(test)]
