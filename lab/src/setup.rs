@@ -200,6 +200,8 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("layout", include_str!("../setups/layout.toml")),
     ("daemon", include_str!("../setups/daemon.toml")),
     ("daemon-hold", include_str!("../setups/daemon-hold.toml")),
+    ("daemon-person", include_str!("../setups/daemon-person.toml")),
+    ("person", include_str!("../setups/person.toml")),
     (
         "daemon-no-pagein",
         include_str!("../setups/daemon-no-pagein.toml"),

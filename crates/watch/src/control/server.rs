@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Connections in all, those of one user, and those that are kept for root, who has to be able to stop whoever takes the others.
 const MOST: usize = 64;
 const MOST_OF_USER: usize = 4;
-const FOR_ROOT: usize = 8;
+const FOR_ROOT: usize = MOST_OF_USER;
 
 /// How long a client may take.
 #[derive(Clone, Copy)]
