@@ -236,6 +236,75 @@ fn clean_removes_what_a_killed_server_left() {
     assert!(String::from_utf8_lossy(&again.stdout).contains("nothing to clean"));
 }
 
+/// Its device is still there when a lab is killed after its mount has gone, and with it whatever waits for the server.
+#[test]
+fn clean_ends_waiting_for_a_server_whose_mount_has_gone() {
+    if !root() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, _) = image(scratch.path());
+    let (mount, dead) = (scratch.path().join("fuse"), scratch.path().join("dead"));
+    let mut server = serve(scratch.path(), &image, &[]);
+    let run = |program: &str, words: &[&std::ffi::OsStr]| {
+        let output = Command::new(program).args(words).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let disk = mount.join("disk");
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&disk).unwrap());
+    let device = run(
+        "losetup",
+        &["--find".as_ref(), "--show".as_ref(), disk.as_os_str()],
+    );
+    let device = PathBuf::from(device.trim());
+    let scheduler = Path::new("/sys/block")
+        .join(device.file_name().unwrap())
+        .join("queue/scheduler");
+    let before = fs::read_to_string(&scheduler).unwrap();
+    let before = before.split(['[', ']']).nth(1).unwrap().to_owned();
+    fs::write(&scheduler, if before == "none" { "mq-deadline" } else { "none" }).unwrap();
+    run("umount", &["-l".as_ref(), mount.as_os_str()]);
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let mut reader = Command::new("dd")
+        .args(["of=/dev/null", "bs=4096", "count=1", "iflag=direct"])
+        .arg(format!("if={}", device.display()))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(reader.try_wait().unwrap().is_none(), "it waits for the server");
+    let item = serde_json::json!({
+        "kind": "loop", "device": device, "backing": disk, "inode": inode, "queue": [["scheduler", before]],
+    });
+    fs::create_dir_all(dead.join("registry")).unwrap();
+    let record = serde_json::json!({ "pid": 1, "start": 0, "items": { "0": item } });
+    fs::write(dead.join("registry/1-0.json"), record.to_string()).unwrap();
+    let mut clean = lab(&dead).arg("clean").stdout(Stdio::null()).spawn().unwrap();
+    let patience = Instant::now() + Duration::from_secs(30);
+    let cleaned = loop {
+        match clean.try_wait().unwrap() {
+            None if Instant::now() < patience => std::thread::sleep(Duration::from_millis(20)),
+            ended => break ended,
+        }
+    };
+    // Whatever became of it: with the server's end all waiting ends.
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let read = reader.wait().unwrap();
+    clean.wait().unwrap();
+    lab(scratch.path()).arg("clean").output().unwrap();
+    assert!(cleaned.is_some_and(|status| status.success()), "{cleaned:?}");
+    assert!(!read.success(), "what waited has failed");
+    assert!(
+        fs::read_to_string(&scheduler)
+            .unwrap()
+            .contains(&format!("[{before}]"))
+    );
+    assert!(!scheduler.with_file_name("../loop").exists(), "it is detached");
+}
+
 #[test]
 fn a_signal_takes_everything_along() {
     if !root() {

@@ -90,8 +90,12 @@ impl Item {
     /// Ends all waiting for a server that is dead and never answers: unmounting, or a change of the queue of a device upon it, would else
     /// wait for ever. So would a thread of its own process, `owner`, that has asked it something, in whatever mount namespace.
     pub(super) fn abort(&self, owner: Option<i32>) -> Result<()> {
-        let Item::Fuse { target } = self else {
-            return Ok(());
+        let target = match self {
+            Item::Fuse { target } => target,
+            Item::Loop { device, inode, .. } if inode_of(device) == Some(*inode) => {
+                return abort_behind(device);
+            }
+            _ => return Ok(()),
         };
         abort_fuse(target)?;
         let threads = owner.and_then(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
@@ -205,6 +209,19 @@ pub(crate) fn abort_fuse(target: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The same of the server that is behind a loop device, if any: its mount may have been taken out of sight before. A process that is killed then, and has
+/// written to the device, waits for itself.
+fn abort_behind(device: &Path) -> Result<()> {
+    let number = losetup(device, "BACK-MAJ:MIN").unwrap_or_default();
+    let Some(connection) = number.trim().strip_prefix("0:") else {
+        return Ok(());
+    };
+    // Documentation/filesystems/fuse: each connection has a directory there; that of another kind of file system has none.
+    let script = "all=/sys/fs/fuse/connections; [ -d $all/$0 ] || mount -t fusectl none $all; [ ! -d $all/$0 ] || echo 1 >$all/$0/abort";
+    let words = ["--mount", "sh", "-c", script, connection];
+    tools::run("unshare", words).map(drop)
+}
+
 /// Who holds a device, as the end of a sentence.
 fn held(device: &str) -> String {
     match holders(device).join(", ") {
@@ -226,9 +243,13 @@ fn backing_of(device: &Path) -> Option<String> {
 
 /// The inode number of a loop device's backing file.
 fn inode_of(device: &Path) -> Option<u64> {
-    let words = ["--noheadings", "--output", "BACK-INO"].map(Path::new);
-    let text = tools::run("losetup", words.into_iter().chain([device])).ok()?;
-    text.trim().parse().ok()
+    losetup(device, "BACK-INO")?.trim().parse().ok()
+}
+
+/// What losetup(8) says of a loop device in one of its columns.
+fn losetup(device: &Path, column: &str) -> Option<String> {
+    let words = ["--noheadings", "--output", column].map(Path::new);
+    tools::run("losetup", words.into_iter().chain([device])).ok()
 }
 
 fn detach(device: &Path, backing: &Path, inode: u64, queue: &[(String, String)]) -> Result<()> {
