@@ -34,6 +34,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("git-large", include_str!("../../images/git-large.toml")),
     ("writer", include_str!("../../images/writer.toml")),
     ("chromium", include_str!("../../images/chromium.toml")),
+    ("firefox", include_str!("../../images/firefox.toml")),
     ("postgresql", include_str!("../../images/postgresql.toml")),
     ("true", include_str!("../../images/true.toml")),
     ("calibration", include_str!("../../images/calibration.toml")),
