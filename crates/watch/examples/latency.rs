@@ -1,14 +1,17 @@
-//! What the daemon takes: how soon it reads ahead for a program that starts, and what it costs a build. Needs root, and nothing
-//! else that runs.
+//! What the daemon takes: how soon it reads ahead for a program that starts, and what it costs a build and a warm start. Needs root,
+//! and nothing else that runs.
 //!
 //! ```text
 //! cargo run --release -p headstart-watch --example latency -- soon  HEADSTART [KNOWN [STARTS]]
 //! cargo run --release -p headstart-watch --example latency -- build HEADSTART [PAIRS [EXECUTIONS]]
+//! cargo run --release -p headstart-watch --example latency -- warm  HEADSTART STARTS COMMAND...
 //! ```
 //!
 //! `soon`: from a cold start's execution to the first request of its replay, with KNOWN known programs (1,000) and all processors
 //! busy, over STARTS starts (100).
 //! `build`: the time of EXECUTIONS executions (10,000), half of them `sh -c`, with the daemon and without, in PAIRS pairs (20).
+//! `warm`: the processor time that the daemon takes for each of STARTS starts of a command that it knows and that is in memory, so far
+//! apart that it looks at each. The machine's caches are dropped before the start that it learns.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use headstart_model::plan::PlanFile;
@@ -35,7 +38,8 @@ fn main() -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("soon") => soon(headstart, number(2, 1000)?, number(3, 100)?),
         Some("build") => build(headstart, number(2, 20)?, number(3, 10_000)?),
-        _ => bail!("soon or build?"),
+        Some("warm") => warm(headstart, number(2, 20)?, arguments.get(3..).unwrap_or_default()),
+        _ => bail!("soon, build or warm?"),
     }
 }
 
@@ -229,6 +233,52 @@ fn soon(headstart: &Path, known: usize, starts: usize) -> Result<()> {
         at(0.5),
         at(0.9),
         at(0.99),
+        at(1.0)
+    );
+    Ok(())
+}
+
+fn warm(headstart: &Path, starts: usize, command: &[String]) -> Result<()> {
+    let (program, arguments) = command.split_first().context("which command?")?;
+    let run = || -> Result<()> {
+        let status = Command::new(program)
+            .args(arguments)
+            .stdout(Stdio::null())
+            .status()?;
+        ensure!(status.success(), "{status}");
+        Ok(())
+    };
+    let scratch = tempfile::tempdir_in("/var/tmp")?;
+    let store = Store::new(scratch.path().join("state"));
+    let daemon = Daemon::start(headstart, store.root())?;
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3")?;
+    run()?;
+    // What it has learned it tells some seconds later.
+    std::thread::sleep(Duration::from_secs(15));
+    let known = |key: &Key| matches!(store.key(key).plan(), Loaded::Some(_));
+    let keys: Vec<Key> = store.keys()?.into_iter().filter(known).collect();
+    ensure!(!keys.is_empty(), "nothing was learned of {command:?}");
+    println!(
+        "known: {}",
+        keys.iter().map(Key::as_str).collect::<Vec<_>>().join(", ")
+    );
+    let mut spent = Vec::new();
+    for _ in 0..starts {
+        // A known program that was warm a moment ago is not looked at.
+        std::thread::sleep(Duration::from_secs(6));
+        let before = daemon.cpu()?;
+        run()?;
+        std::thread::sleep(Duration::from_millis(100));
+        spent.push((daemon.cpu()? - before).as_secs_f64() * 1e3);
+    }
+    spent.sort_by(f64::total_cmp);
+    ensure!(!spent.is_empty(), "no starts");
+    let at = |share: f64| spent[((spent.len() - 1) as f64 * share).round() as usize];
+    println!(
+        "the daemon's processor time for a warm start, ms, {starts} starts: median {:.3}, p90 {:.3}, most {:.3}",
+        at(0.5),
+        at(0.9),
         at(1.0)
     );
     Ok(())
