@@ -43,11 +43,11 @@ fn at_or_below(path: &[u8], directory: &[u8]) -> bool {
 
 impl<'a> Deadlines<'a> {
     pub fn of(profile: &'a Profile) -> Deadlines<'a> {
-        Deadlines::of_those(profile, |_| true)
+        Deadlines::of_those(profile, &|_| true)
     }
 
     /// Of those entries only.
-    pub fn of_those(profile: &'a Profile, is_one: impl Fn(&Entry) -> bool) -> Deadlines<'a> {
+    pub fn of_those(profile: &'a Profile, is_one: &dyn Fn(&Entry) -> bool) -> Deadlines<'a> {
         let mut all: Vec<(&[u8], First)> = Vec::with_capacity(profile.entries.len());
         for entry in profile.entries.iter().filter(|entry| is_one(entry)) {
             let deadline = (deadline_us(entry.first_use_ns), plan_stage(entry.stage));

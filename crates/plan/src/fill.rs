@@ -122,7 +122,7 @@ impl<'a> Volume<'a> {
         there
     }
 
-    /// When all of these are read: metadata first, then the others, as many at once as the device likes.
+    /// When all of these are read: what the data waits for first, then the others, as many at once as the device likes.
     fn read(&mut self, requests: &[(u32, &Ordered)]) -> u64 {
         let latency = nanoseconds(self.cost.latency);
         let mut free: BinaryHeap<Reverse<u64>> =

@@ -30,8 +30,15 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
     let data = data_files(profile, machine);
     let threshold = profile.policy.threshold();
     let is_read = |entry: &Entry| entry.all_ranges().any(|r| r.weight >= threshold);
-    let read = Deadlines::of_those(profile, is_read);
-    let missing = Deadlines::of_those(profile, |entry| entry.need == Need::Missing);
+    let read = Deadlines::of_those(profile, &is_read);
+    // They are looked up before the data, too.
+    let by_path = by_path(machine);
+    let is_missing = |entry: &Entry| {
+        by_path
+            .get(&entry.path)
+            .is_some_and(|f| f.found == Found::Missing)
+    };
+    let missing = Deadlines::of_those(profile, &is_missing);
     let is_walked = profile.key.user().is_some_and(|user| user != 0);
     let mut result = Vec::new();
     for (index, device) in machine
@@ -42,8 +49,8 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
     {
         let one_head = device.cost.class == DeviceClass::Disk;
         let by_handle = by_handle(machine, index, &data);
-        // Whether the replay waits for it: also for the directories on the way, where data is opened by path, and where it is looked whether the user
-        // whose start it is may go there.
+        // Whether the replay waits for it: also for the directories on the way, where data is opened by path, and where the replay checks whether the
+        // user whose start it is may go there.
         let goes_first = |facts: &FileFacts| match (by_handle, one_head) {
             (true, _) if is_walked => read.first(&facts.path).is_some(),
             (true, _) => data.contains(&facts.path),
@@ -110,8 +117,8 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
             // Between these lies data of the same sweep: no hole is bridged, the head passes over it.
             joined(wanted.ranges(), &wanted, rest)
         } else {
-            let parts = in_parts(&wanted.bridged(holes), page);
-            at_once(joined(&parts, &wanted, rest), device.cost.piece() / page)
+            let parts = joined(&in_parts(&wanted, page), &wanted, rest);
+            at_once(parts, holes, &bridged, device.cost.piece() / page)
         };
         for joined in rest {
             result.push(request(&joined, Turn::Sweep));
@@ -135,13 +142,20 @@ fn in_parts(pages: &PageSet, page: u64) -> Vec<PageRange> {
     parts
 }
 
-/// Joins what lies one behind the other and is needed at once, to `most` pages.
-fn at_once(parts: Vec<Joined>, most: u64) -> Vec<Joined> {
+/// Joins what is needed at once and lies one behind the other, to `most` pages: over holes of at most `holes` pages that nobody else reads.
+fn at_once(parts: Vec<Joined>, holes: u64, others: &PageSet, most: u64) -> Vec<Joined> {
     let mut result: Vec<Joined> = Vec::with_capacity(parts.len());
     for next in parts {
         let joins = |last: &&mut Joined| {
             let near = last.first.1 == next.first.1 && last.first.0.abs_diff(next.first.0) <= AT_ONCE_US;
-            near && last.range.end == next.range.start && next.range.end - last.range.start <= most
+            let hole = next.range.start - last.range.end;
+            // Whatever others read behind the last begins before the next does.
+            let behind = others.ranges().partition_point(|r| r.end <= last.range.end);
+            let free = others
+                .ranges()
+                .get(behind)
+                .is_none_or(|r| r.start >= next.range.start);
+            near && hole <= holes && free && next.range.end - last.range.start <= most
         };
         match result.last_mut().filter(joins) {
             Some(last) => {

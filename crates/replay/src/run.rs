@@ -199,8 +199,8 @@ fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
 
 /// The plan's requests by device and pass; those beyond the budget are only counted.
 ///
-/// What follows the first data in the plan stays behind it: what the start alone looks at. On a disk these are directories, too, read as the head
-/// passes them, and where files have to be opened by path there after all (without one of `openers`), metadata goes first.
+/// What follows the first data in the plan stays behind it: it is what the start alone looks at. On a disk directories are among it. So where a disk's
+/// files have to be opened by path after all (without one of `openers`), all metadata goes first.
 fn share_out(
     plan: Plan<'_>,
     openers: &[Option<HandleOpener>],
@@ -406,6 +406,34 @@ mod tests {
             let expected = [0, 1, 2].map(|device| Some(device).filter(|d| *d != bad));
             assert_eq!(done, expected);
             assert_eq!(shared.standing(), 0);
+        }
+    }
+
+    #[test]
+    fn what_the_start_alone_looks_at_stays_amid_the_data() {
+        use RequestKind::{Data, Metadata};
+        use headstart_model::plan::{NO_FILE, Request};
+        use headstart_model::testing::{DISK, FLASH, NETWORK, draft, plan_file, planned};
+        let requests = [(Metadata, NO_FILE), (Data, 0), (Metadata, NO_FILE), (Data, 0)];
+        let requests = requests.map(|(kind, file)| Request::new(kind, file, 4096));
+        let amid = (vec![Metadata], vec![Data, Metadata, Data], 2);
+        // Without a way to its files by handle.
+        let first = (vec![Metadata, Metadata], vec![Data, Data], 1);
+        for (cost, expected) in [(FLASH, &amid), (NETWORK, &amid), (DISK, &first)] {
+            let mut draft = draft(cost, vec![planned("/a")], requests.to_vec());
+            draft.devices[0].hold = 3;
+            let file = plan_file(&draft);
+            let options = Options::new(Instant::now());
+            let works = share_out(file.plan().unwrap(), &[None], &options, &mut Skipped::default());
+            let kinds = |queue: &Queue| {
+                queue
+                    .requests
+                    .iter()
+                    .map(|state| state.request.kind)
+                    .collect::<Vec<_>>()
+            };
+            let Passes { metadata, data, .. } = &works[0].passes;
+            assert_eq!(&(kinds(metadata), kinds(data), works[0].barrier_data), expected);
         }
     }
 

@@ -38,6 +38,6 @@ pub struct Passes<T> {
     pub metadata: T,
     /// Paths that are looked up.
     pub look_ups: T,
-    /// Data, and what the head passes amid it.
+    /// Data, and the metadata that stands amid it.
     pub data: T,
 }

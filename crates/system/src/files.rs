@@ -1,6 +1,7 @@
 //! Facts of one file, from statx(2) and the generation ioctl.
 
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -71,11 +72,14 @@ impl Stat {
     }
 }
 
-/// Whether an access control list (acl(5)) says more of an open file, also one opened with O_PATH, than its permissions do.
+/// Whether an access control list (acl(5)) may say more of an open file, also one opened with O_PATH, than its permissions do.
 pub fn has_access_list(fd: BorrowedFd<'_>) -> bool {
     // The descriptor itself would have to be open for reading.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    rustix::fs::getxattr_query(path, c"system.posix_acl_access").is_ok_and(|length| length > 0)
+    !matches!(
+        rustix::fs::getxattr_query(path, c"system.posix_acl_access"),
+        Ok(0) | Err(Errno::NODATA | Errno::OPNOTSUPP)
+    )
 }
 
 /// Facts of an open file, also one opened with O_PATH.
