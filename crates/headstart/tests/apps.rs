@@ -73,7 +73,7 @@ fn a_program_by_its_path_is_that_of_the_user_who_starts_it() {
     done("disable", &of(1001));
     for what in ["show", "enable", "forget", "now"] {
         let said = case.headstart(&["apps", what, "/usr/bin/gimp"]);
-        said.refused(&["several users", &of(1000), &of(1001)]);
+        said.refused(&["several users", "headstart apps list"]);
     }
     // By its path alone for everybody, and that is then what the path means.
     assert_eq!(done("disable", "/usr/bin/gimp"), "/usr/bin/gimp");
@@ -122,6 +122,46 @@ fn an_operation_without_the_daemon_fails_nobody() {
         "{}",
         ran.err
     );
+}
+
+/// Serves the socket in the daemon's place, and answers each call with one of these errors.
+const REFUSING: &str = r#"
+import socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.bind("/run/headstart.socket")
+server.listen(8)
+open("/run/ready", "w")
+for error in sys.argv[1:]:
+    client, _ = server.accept()
+    while not client.recv(4096).endswith(b"\0"):
+        pass
+    client.sendall(b'{"error": "%s", "parameters": {"message": "it is refused"}}\0' % error.encode())
+"#;
+
+#[test]
+fn an_operation_that_the_daemon_refuses_fails_nobody_unless_it_has_no_such_name() {
+    if !is_root() {
+        return;
+    }
+    let case = Case::new();
+    case.write("refusing.py", REFUSING);
+    let ran = case.script(
+        "unshare --mount sh -c 'mount -t tmpfs none /run
+         python3 refusing.py headstart.Control.TooManyOperations headstart.Control.UnknownOperation \\
+             org.varlink.service.InvalidParameter &
+         while ! [ -e /run/ready ]; do sleep 0.01; done
+         $H op start open && $H op end open && ! $H op start open'",
+    );
+    assert_eq!((ran.code(), &*ran.out), (0, ""), "{}", ran.err);
+    let lines: Vec<&str> = ran.err.lines().collect();
+    assert_eq!(lines.len(), 3, "{}", ran.err);
+    assert!(
+        lines.iter().all(|line| line.contains("it is refused")),
+        "{}",
+        ran.err
+    );
+    let marked = |line: &&str| !line.contains("is not marked");
+    assert_eq!(lines.iter().map(marked).collect::<Vec<_>>(), [false, false, true]);
 }
 
 #[test]

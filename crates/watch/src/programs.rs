@@ -103,14 +103,13 @@ impl Programs {
         let is_meant = |app: &App| {
             Key::new(&app.key).is_ok_and(|key| candidates.iter().any(|one| one.as_str() == key.of_all()))
         };
-        let mut theirs: Vec<App> = self.list()?.into_iter().filter(is_meant).collect();
+        let mut theirs = self.list()?;
+        theirs.retain(is_meant);
         match (theirs.pop(), theirs.is_empty()) {
             (None, _) => Err(NotKnown(name.into()).into()),
             (Some(app), true) => Ok(app),
-            (Some(app), false) => {
-                let keys = theirs.iter().map(|app| &app.key).chain([&app.key]);
-                let keys: Vec<String> = keys.map(|key| format!("{key:?}")).collect();
-                bail!("several users start {name:?}: name one of {}", keys.join(", "))
+            (Some(_), false) => {
+                bail!("several users start {name:?}: name a key of `headstart apps list`")
             }
         }
     }

@@ -39,7 +39,7 @@ enum What {
     Disable(OfKey),
     /// Forget all that is known of a program.
     Forget(OfKey),
-    /// Read now what a program needs, as if it were started; the daemon does it, and goes on in the background.
+    /// Have the daemon read now what a program needs, in the background.
     Now(OfKey),
 }
 

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 /// the colour of what a replay had done for them, and processes. What a trace lacks is left out and said. Only its owner
 /// can read the file: paths tell what somebody runs.
 ///
-/// The document of --json has the picture's path and bytes, and for each start what it is called, how long it took, its floor, the pages that
-/// it is known to have used, by what a replay had done for them, and how many uses, requests to devices and slices of threads were drawn.
+/// The document of --json has the picture's path and bytes, and of each start its name, how long it took, its floor, the pages that it used by
+/// what a replay had done for them, and how many uses, requests to devices and slices of threads were drawn.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The start: the last one that is kept of boots or of a key, or a trace.

@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 /// csv and parquet are one table of accesses in order of time: first uses of page ranges, look-ups, and metadata blocks
 /// that were read. Its columns, of which all but the first two may be empty:
 ///
-/// time_ns: nanoseconds since the start, whole number; what: `use`, `look-up` or `metadata`; kind: of a use `read`, `fault`
+/// time_ns: nanoseconds since the start; what: `use`, `look-up` or `metadata`; kind: of a use `read`, `fault`
 /// (touched), `map` (up to 16 pages mapped around a touched one), `around` (the same, where the touched one is told as
 /// `fault`) or `add` (entered the page cache), of a look-up `open`, `stat`, `link` or `list`; pid: the process; executable:
 /// what that ran at last; path: of the file, or as it was looked up; file: the file's index in the trace; major, minor:
 /// the device of its file system, or that of the metadata; inode; first_page, pages: of the file, or of the device, pages
 /// of as many bytes as the trace says; found: whether the path that was looked up was there.
 ///
-/// Texts are UTF-8: what is none in a path is replaced by U+FFFD; the trace has the bytes. Parquet has whole numbers
+/// Texts are UTF-8: what is none in a path is replaced by U+FFFD. Parquet has whole numbers
 /// without sign, of 64 bits for time_ns, inode and first_page, else of 32.
 ///
 /// perfetto is a file for ui.perfetto.dev: processes with first uses and look-ups as instants, stages; and, where the trace

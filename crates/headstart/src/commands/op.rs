@@ -13,7 +13,7 @@ use serde_json::json;
 /// ahead when the same user begins an operation of the same name again. A program can do the same by the socket itself: see
 /// BeginOperation in `varlinkctl introspect /run/headstart.socket headstart.Control`.
 ///
-/// Where the daemon does not run, or cannot do it now, this says so and ends with status 0: a script goes on as if it were not there.
+/// Where the daemon does not run, or refuses, this says so and ends with status 0: a script goes on.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 const LOOK_AT_HELD_EVERY: Duration = Duration::from_millis(2);
 
 /// Why starts in containers are left alone, which is said once.
-const FOREIGN: &str = "a program was started in another mount namespace (a container, a sandbox), where paths lead elsewhere than here: such \
-    starts are not read ahead; `headstart run` can do it, around what makes the container or in it: see the guide, Servers and images";
+const FOREIGN: &str = "a program was started in another mount namespace (a container, a sandbox): such starts are \
+    read ahead by `headstart run` only: see the guide, Servers and images";
 
 /// One that was held is noticed within this time after it began to wait, or it was no start.
 const NOTICED: Duration = Duration::from_secs(5);

@@ -90,9 +90,7 @@ impl Guard {
                 Err(_) => {
                     self.gone = true;
                     if !self.told {
-                        log(
-                            "the process that holds starts has ended: none is held until the daemon is started anew",
-                        );
+                        log("the process that holds starts has ended: none is held any more");
                     }
                     return None;
                 }
