@@ -11,7 +11,7 @@
 //! busy, over STARTS starts (100).
 //! `build`: the time of EXECUTIONS executions (10,000), half of them `sh -c`, with the daemon and without, in PAIRS pairs (20).
 //! `warm`: the processor time that the daemon takes for each of STARTS starts of a command that it knows and that is in memory, so far
-//! apart that it looks at each. The machine's caches are dropped before the start that it learns.
+//! apart that it looks at each; one in ten it records. The machine's caches are dropped before the start that it learns.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use headstart_model::plan::PlanFile;
@@ -47,7 +47,8 @@ fn main() -> Result<()> {
 struct Daemon(Child);
 
 impl Daemon {
-    fn start(headstart: &Path, state: &Path) -> Result<Daemon> {
+    /// With one start in so many without a replay, to compare with; with 0 each has one, warm or not.
+    fn start(headstart: &Path, state: &Path, control_every: &str) -> Result<Daemon> {
         let socket = state.with_extension("notify");
         let _ = fs::remove_file(&socket);
         let manager = UnixDatagram::bind(&socket)?;
@@ -59,7 +60,7 @@ impl Daemon {
                 "--least-wait",
                 "1",
                 "--control-every",
-                "0",
+                control_every,
             ])
             .env("HEADSTART_STATE", state)
             .env("NOTIFY_SOCKET", &socket)
@@ -177,7 +178,7 @@ fn soon(headstart: &Path, known: usize, starts: usize) -> Result<()> {
     let keys: Vec<Key> = (0..PROGRAMS)
         .map(|program| Key::new(root.join(name(program)).to_string_lossy()))
         .collect::<Result<_, _>>()?;
-    let daemon = Daemon::start(headstart, store.root())?;
+    let daemon = Daemon::start(headstart, store.root(), "0")?;
     for (program, key) in keys.iter().enumerate() {
         start(&root, program)?;
         wait_kept(&store, key, 1)?;
@@ -250,7 +251,7 @@ fn warm(headstart: &Path, starts: usize, command: &[String]) -> Result<()> {
     };
     let scratch = tempfile::tempdir_in("/var/tmp")?;
     let store = Store::new(scratch.path().join("state"));
-    let daemon = Daemon::start(headstart, store.root())?;
+    let daemon = Daemon::start(headstart, store.root(), "10")?;
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3")?;
     run()?;
@@ -300,7 +301,7 @@ fn build(headstart: &Path, pairs: usize, count: usize) -> Result<()> {
     let scratch = tempfile::tempdir_in("/var/tmp")?;
     let state = scratch.path().join("state");
     let with = || -> Result<(Duration, Duration)> {
-        let daemon = Daemon::start(headstart, &state)?;
+        let daemon = Daemon::start(headstart, &state, "0")?;
         // It has run for long, and knows what a build is made of.
         executions(count / 20)?;
         std::thread::sleep(Duration::from_secs(4));
