@@ -9,7 +9,7 @@
 //! sweep, as the head passes them.
 
 use crate::deadlines::{Deadlines, First, NEVER};
-use crate::parts::part;
+use crate::parts::{AT_ONCE_US, part};
 use crate::request::{Files, Ordered, RecordedMetadata, Turn, by_path, facts_of, level, plan_stage};
 use headstart_model::machine::{Device, DeviceClass, FileFacts, Found, Machine};
 use headstart_model::plan::{NO_FILE, Request, RequestKind};
@@ -19,9 +19,6 @@ use std::collections::{HashMap, HashSet};
 
 /// Pages, and when the first of those who need them does.
 type Needed = Vec<(PageRange, First)>;
-
-/// What is needed within this time, microseconds, is needed at once. A profile does not tell finer times apart.
-const AT_ONCE_US: u32 = 10_000;
 
 /// Requests for metadata blocks. What data cannot be asked for without goes first, each device's in address order.
 pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[RecordedMetadata]) -> Vec<Ordered> {

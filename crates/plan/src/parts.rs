@@ -13,8 +13,9 @@ use headstart_model::{PageRange, PageSet};
 const PART: u64 = 128 << 10;
 /// About as many parts are made of anything at most: the larger it is, the larger its parts.
 const MOST: u64 = 4096;
-/// What is needed within this time, nanoseconds, is needed at once. A profile does not tell finer times apart.
-const AT_ONCE: u64 = 10_000_000;
+/// What is needed within this time, microseconds, is needed at once. A profile does not tell finer times apart.
+pub(crate) const AT_ONCE_US: u32 = 10_000;
+const AT_ONCE: u64 = AT_ONCE_US as u64 * 1000;
 
 /// The bytes of a part of so many.
 pub(crate) fn part(of: u64) -> u64 {

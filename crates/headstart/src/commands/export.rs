@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 /// the device of its file system, or that of the metadata; inode; first_page, pages: of the file, or of the device, pages
 /// of as many bytes as the trace says; found: whether the path that was looked up was there.
 ///
-/// Texts are UTF-8: what is none in a path is replaced by U+FFFD. Parquet has whole numbers
-/// without sign, of 64 bits for time_ns, inode and first_page, else of 32.
+/// Texts are UTF-8: what is none in a path is replaced by U+FFFD. Parquet has whole numbers without sign, of 64 bits for
+/// time_ns, inode and first_page, else of 32.
 ///
 /// perfetto is a file for ui.perfetto.dev: processes with first uses and look-ups as instants, stages; and, where the trace
 /// was recorded with --chart, what threads did, the requests of block devices, processors and memory.
