@@ -131,7 +131,7 @@ fn only_one(run: &Path) -> Result<Option<File>> {
 
 /// Whether what this process computes is what others cannot.
 pub fn has_one_processor() -> bool {
-    std::thread::available_parallelism().is_ok_and(|number| number.get() == 1)
+    headstart_system::process::processors() == Some(1)
 }
 
 /// Everybody but this process, until it says that it is enough.

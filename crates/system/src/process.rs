@@ -61,7 +61,8 @@ impl ProcessStat {
     }
 
     fn read(path: &str) -> Option<ProcessStat> {
-        let mut line = Vec::new();
+        // Grown from nothing it would be read in five pieces.
+        let mut line = Vec::with_capacity(1024);
         let file = File::open(path).ok()?;
         file.take(LONGEST).read_to_end(&mut line).ok()?;
         ProcessStat::parse(&line)
@@ -102,6 +103,12 @@ impl ProcessStat {
         self.children_user_ticks
             .saturating_add(self.children_system_ticks)
     }
+}
+
+/// How many processors this process may run on; `None` where there are more than the C library's 1024. A control group's quota is not
+/// asked for, as `std::thread::available_parallelism` does: that would be several files to read.
+pub fn processors() -> Option<u32> {
+    Some(rustix::thread::sched_getaffinity(None).ok()?.count())
 }
 
 /// A number of clock ticks as a time: 10 ms each on nearly every machine.

@@ -258,8 +258,7 @@ fn next_pause(before: Duration, used: f64, longest: Duration) -> Duration {
 
 /// How long until a drain at most. A command is over soon, and its buffer is small; a chart has samples that are taken between drains.
 fn longest_pause(scope: Scope, activity: bool) -> Duration {
-    let processors = std::thread::available_parallelism()
-        .map_or(u32::MAX, |number| u32::try_from(number.get()).unwrap_or(u32::MAX));
+    let processors = headstart_system::process::processors().unwrap_or(u32::MAX);
     match scope {
         Scope::System if !activity => (DRAIN_SELDOM / processors).max(DRAIN_EVERY),
         Scope::System | Scope::Tree => DRAIN_EVERY,
