@@ -3,10 +3,7 @@
 use crate::error::RecordError;
 use crate::event::Dev;
 use crate::limits::FILESYSTEMS;
-use headstart_system::mounts::MountTable;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use headstart_system::mounts::{Followed, MountTable};
 
 /// A mount, as a line of mountinfo has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +61,7 @@ impl Mount {
 
 /// The mounts seen so far: those of now, in the order of mountinfo, and those that are gone.
 pub(crate) struct Mounts {
-    source: File,
+    source: Followed,
     now: Vec<Mount>,
     gone: Vec<Mount>,
 }
@@ -72,45 +69,26 @@ pub(crate) struct Mounts {
 impl Mounts {
     /// The mounts of now.
     pub(crate) fn read() -> Result<Mounts, RecordError> {
-        let cannot = |source| RecordError::io("read /proc/self/mountinfo", source);
-        let mut mounts = Mounts {
-            source: File::open("/proc/self/mountinfo").map_err(cannot)?,
-            now: vec![],
+        let source =
+            Followed::read().map_err(|source| RecordError::io("read /proc/self/mountinfo", source))?;
+        Ok(Mounts {
+            now: of(&source.table()),
+            source,
             gone: vec![],
-        };
-        mounts.reread().map_err(cannot)?;
-        Ok(mounts)
+        })
     }
 
     /// Reads again if something was mounted or unmounted since; a file system that is gone stays known.
     pub(crate) fn refresh(&mut self) {
-        let mut fds = [PollFd::new(&self.source, PollFlags::PRI)];
-        let changed = poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            }),
-        )
-        .is_ok_and(|ready| ready > 0);
-        if changed {
-            // If it cannot be read now, what was read before is still the best there is.
-            let _ = self.reread();
+        if !self.source.refresh() {
+            return;
         }
-    }
-
-    fn reread(&mut self) -> std::io::Result<()> {
-        let mut text = Vec::new();
-        self.source.seek(SeekFrom::Start(0))?;
-        self.source.read_to_end(&mut text)?;
-        let before = std::mem::replace(&mut self.now, parse(&text));
-        for mount in before {
+        for mount in std::mem::replace(&mut self.now, of(&self.source.table())) {
             let known = self.now.contains(&mount) || self.gone.contains(&mount);
             if !known && self.gone.len() < FILESYSTEMS {
                 self.gone.push(mount);
             }
         }
-        Ok(())
     }
 
     /// Mounts of a file system through which a path from its root can be seen, the best first: whole file systems
@@ -205,13 +183,9 @@ pub(crate) fn join(directory: &[u8], below: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The mounts in the text of a mountinfo file, in its order.
-fn parse(mountinfo: &[u8]) -> Vec<Mount> {
-    MountTable::parse(mountinfo)
-        .all()
-        .iter()
-        .map(Mount::from)
-        .collect()
+/// The mounts of a table, in its order.
+fn of(table: &MountTable) -> Vec<Mount> {
+    table.all().iter().map(Mount::from).collect()
 }
 
 #[cfg(test)]
@@ -220,8 +194,8 @@ mod tests {
 
     fn table(text: &str) -> Mounts {
         Mounts {
-            source: File::open("/dev/null").unwrap(),
-            now: parse(text.as_bytes()),
+            source: Followed::read().unwrap(),
+            now: of(&MountTable::parse(text.as_bytes())),
             gone: vec![],
         }
     }
@@ -283,7 +257,7 @@ mod tests {
 
     #[test]
     fn memory_and_network_are_not_local() {
-        let local = |line: &str| parse(line.as_bytes())[0].is_local();
+        let local = |line: &str| of(&MountTable::parse(line.as_bytes()))[0].is_local();
         assert!(local("20 1 7:0 / / rw - ext4 /dev/loop0 rw"));
         assert!(local("20 1 0:33 /@ / rw - btrfs /dev/sda rw"));
         assert!(!local("20 1 0:9 / /tmp rw - tmpfs none rw"));

@@ -4,11 +4,13 @@
 //! the way, the uppermost where several are stacked. So a path below a dead network mount is known to be there before
 //! anybody waits for it.
 
+mod followed;
 mod fstype;
 pub mod notes;
 mod overlay;
 mod root;
 
+pub use followed::Followed;
 pub use fstype::{Kind, is_local, kind_of, kind_of_magic};
 pub use overlay::Overlay;
 pub(crate) use root::{INSIDE, Inside, LOOK};
@@ -49,9 +51,9 @@ pub struct Mount {
 /// All mounts of this process's mount namespace, below its root.
 #[derive(Clone, Debug, Default)]
 pub struct MountTable {
-    mounts: Vec<Mount>,
+    mounts: Arc<[Mount]>,
     /// Id of the mount below → mount point → index.
-    children: HashMap<u32, HashMap<Vec<u8>, usize>>,
+    children: Arc<HashMap<u32, HashMap<Vec<u8>, usize>>>,
     root: Option<usize>,
     /// Of each mount the root, opened by the first who needs it.
     roots: Arc<[Root]>,
@@ -60,9 +62,13 @@ pub struct MountTable {
 impl MountTable {
     /// The mounts of this process, now.
     pub fn read() -> io::Result<MountTable> {
+        MountTable::read_of(&mut File::open("/proc/self/mountinfo")?)
+    }
+
+    fn read_of(file: &mut File) -> io::Result<MountTable> {
         // With room enough it is two calls; from none it would be ten, each twice as long as the one before.
         let mut mountinfo = Vec::with_capacity(USUAL);
-        File::open("/proc/self/mountinfo")?.read_to_end(&mut mountinfo)?;
+        file.read_to_end(&mut mountinfo)?;
         Ok(MountTable::parse(&mountinfo))
     }
 
@@ -82,12 +88,11 @@ impl MountTable {
                 root = Some(index);
             }
         }
-        let roots = mounts.iter().map(|_| Root::new()).collect();
         MountTable {
-            mounts,
-            children,
+            roots: closed(&mounts),
+            mounts: mounts.into(),
+            children: children.into(),
             root,
-            roots,
         }
     }
 
@@ -220,7 +225,7 @@ impl MountTable {
     /// The paths through overlays that a file in a layer shows up as.
     pub fn overlay_paths_of(&self, layer_path: &[u8]) -> Vec<FilePath> {
         let mut paths = Vec::new();
-        for mount in &self.mounts {
+        for mount in &*self.mounts {
             let Some(overlay) = &mount.overlay else { continue };
             let inside = overlay
                 .layers()
@@ -234,6 +239,11 @@ impl MountTable {
         }
         paths
     }
+}
+
+/// A place for the root of each, none of which is open.
+fn closed(mounts: &[Mount]) -> Arc<[Root]> {
+    mounts.iter().map(|_| Root::new()).collect()
 }
 
 /// The part of `path` below the directory `prefix`, without a leading slash; `None` if it is not below.
