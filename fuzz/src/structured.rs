@@ -370,7 +370,7 @@ fn profile(mut it: Profile, random: &mut Random) -> Option<Vec<u8>> {
 
 fn plan(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
     use headstart_model::limits::{DEVICES, PLAN_FILES, REQUESTS, STAGES};
-    let mut it = PlanFile(bytes.to_vec()).plan().ok()?.to_draft().ok()?;
+    let mut it = PlanFile::new(bytes.to_vec()).plan().ok()?.to_draft().ok()?;
     for _ in 0..=random.below(3) {
         match random.below(8) {
             0 => more(&mut it.requests, REQUESTS, random, |request, n| {

@@ -247,7 +247,7 @@ fn profile(bytes: &[u8], memory: &PeakAlloc) {
     with("planning a profile", &|it| {
         let machine = crate::machine(&wanted(&it));
         let file = plan(&it, &machine, &[], &options).to_bytes();
-        let file = PlanFile(file.expect("what was planned can be written"));
+        let file = PlanFile::new(file.expect("what was planned can be written"));
         file.plan().expect("what was planned can be read");
     });
     with("explaining a profile", &|it| {
@@ -260,7 +260,7 @@ fn profile(bytes: &[u8], memory: &PeakAlloc) {
 }
 
 fn a_plan(bytes: &[u8], memory: &PeakAlloc) {
-    let file = PlanFile(bytes.to_vec());
+    let file = PlanFile::new(bytes.to_vec());
     let mut sound = false;
     bounded(memory, "reading a plan", || sound = file.plan().is_ok());
     let Ok(plan) = file.plan() else { return };

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     for bytes in [bytes.to_vec(), headstart_fuzz::repaired(bytes)] {
-        let file = PlanFile(bytes);
+        let file = PlanFile::new(bytes);
         let Ok(plan) = file.plan() else { continue };
         for request in plan.requests() {
             assert!(plan.device(usize::from(request.device)).is_some());
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         let draft = plan.to_draft().expect("the key was checked");
         assert_eq!(
-            PlanFile(draft.to_bytes().expect("it fits"))
+            PlanFile::new(draft.to_bytes().expect("it fits"))
                 .plan()
                 .expect("it is sound")
                 .request_count(),

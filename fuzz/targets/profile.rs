@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
             };
             for machine in [empty, headstart_fuzz::machine(&wanted(&read))] {
                 let draft = plan(&read, &machine, &[], &options);
-                let file = PlanFile(draft.to_bytes().expect("what was planned can be written"));
+                let file = PlanFile::new(draft.to_bytes().expect("what was planned can be written"));
                 file.plan().expect("what was planned can be read");
             }
         }

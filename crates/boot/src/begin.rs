@@ -147,7 +147,7 @@ mod tests {
                 devices: vec![device],
                 ..PlanDraft::new(Key::new("boot").unwrap(), 4096)
             };
-            PlanFile(draft.to_bytes().unwrap())
+            PlanFile::new(draft.to_bytes().unwrap())
         };
         for (uuid, class) in [(1, DeviceClass::Disk), (2, DeviceClass::Flash)] {
             let stored = DeviceCost {

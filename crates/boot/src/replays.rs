@@ -38,7 +38,7 @@ impl Replays {
             running: Vec::new(),
             origin,
             waiting,
-            plan: PlanFile(plan.0.clone()),
+            plan: plan.clone(),
         };
         if replays.waiting.is_empty() {
             replays.running.push(Part {
@@ -157,7 +157,7 @@ fn part(file: &PlanFile, devices: &[usize]) -> Result<(PlanFile, Vec<u32>)> {
     for touch in draft.fills.iter_mut().flat_map(|fill| &mut fill.touches) {
         touch.request = numbers.partition_point(|number| *number < touch.request) as u32;
     }
-    Ok((PlanFile(draft.to_bytes()?), numbers))
+    Ok((PlanFile::new(draft.to_bytes()?), numbers))
 }
 
 /// Adds what a part did.
@@ -259,7 +259,7 @@ mod tests {
                 }],
             }],
         };
-        PlanFile(draft.to_bytes().unwrap())
+        PlanFile::new(draft.to_bytes().unwrap())
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub fn any(path: &Path) -> Result<Any> {
         Some(Kind::Profile) => Any::Profile(named(path, Profile::from_bytes(&bytes))?),
         Some(Kind::Outcome) => Any::Outcome(named(path, Outcome::from_bytes(&bytes))?),
         Some(Kind::Plan) => {
-            let file = PlanFile(bytes);
+            let file = PlanFile::new(bytes);
             named(path, file.plan().map(drop))?;
             Any::Plan(file)
         }

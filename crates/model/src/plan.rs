@@ -5,6 +5,7 @@
 
 use crate::machine::{Cost, DeviceClass, FirstTouch};
 use crate::{FilePath, Key};
+use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -291,7 +292,36 @@ pub(crate) const FOLLOWS: u32 = 2;
 pub(crate) const CLASSES: [DeviceClass; 3] = [DeviceClass::Disk, DeviceClass::Flash, DeviceClass::Network];
 
 /// The bytes of a plan file.
-pub struct PlanFile(pub Vec<u8>);
+#[derive(Debug)]
+pub struct PlanFile {
+    pub(crate) bytes: Vec<u8>,
+    /// Whether they have been found to be those of a plan: they do not change.
+    pub(crate) checked: AtomicBool,
+}
+
+impl PlanFile {
+    /// Of these bytes, whatever they are.
+    pub fn new(bytes: Vec<u8>) -> PlanFile {
+        PlanFile {
+            bytes,
+            checked: AtomicBool::new(false),
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Clone for PlanFile {
+    fn clone(&self) -> PlanFile {
+        PlanFile {
+            bytes: self.bytes.clone(),
+            checked: AtomicBool::new(self.checked.load(Ordering::Relaxed)),
+        }
+    }
+}
 
 /// A plan read in place; every index and offset has been checked.
 #[derive(Clone, Copy)]

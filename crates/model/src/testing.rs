@@ -116,7 +116,7 @@ pub fn draft(cost: Cost, files: Vec<PlanFileEntry>, requests: Vec<Request>) -> P
 /// # Panics
 /// If a reader would refuse it.
 pub fn plan_file(draft: &PlanDraft) -> PlanFile {
-    PlanFile(draft.to_bytes().expect("a plan"))
+    PlanFile::new(draft.to_bytes().expect("a plan"))
 }
 
 /// A whole trace of one process, with evidence of uses, on one file system at `/`, in pages of 4 KiB, in which nothing

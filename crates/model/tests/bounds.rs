@@ -30,7 +30,7 @@ fn reads(bytes: &[u8]) -> bool {
         Kind::Profile => Profile::from_bytes(bytes).is_ok(),
         Kind::Outcome => Outcome::from_bytes(bytes).is_ok(),
         Kind::Plan => {
-            let file = PlanFile(bytes.to_vec());
+            let file = PlanFile::new(bytes.to_vec());
             file.plan().is_ok_and(|plan| plan.to_draft().is_ok())
         }
     }

@@ -86,7 +86,7 @@ pub(crate) fn make(profile: &Profile, machine: &Machine) -> PlanDraft {
     let draft = plan(profile, machine, &[], &PlanOptions::new(0));
     let bytes = draft.to_bytes().unwrap();
     assert_eq!(
-        PlanFile(bytes).plan().unwrap().to_draft().unwrap(),
+        PlanFile::new(bytes).plan().unwrap().to_draft().unwrap(),
         draft,
         "every plan made can be read"
     );
@@ -578,7 +578,7 @@ fn large_recorded_ranges_are_planned_as_ranges() {
             (3 << 40, (1 << 20) + 5, 0, 0)
         ]
     );
-    assert!(PlanFile(draft.to_bytes().unwrap()).plan().is_ok());
+    assert!(PlanFile::new(draft.to_bytes().unwrap()).plan().is_ok());
 }
 
 #[test]

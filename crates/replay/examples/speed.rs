@@ -156,7 +156,7 @@ fn run(
         let before = mounted.reads();
         let (cpu, origin) = (cpu_time(), Instant::now());
         let replay = Replay::start(
-            PlanFile(bytes),
+            PlanFile::new(bytes),
             Options {
                 depth: flying,
                 io_uring,

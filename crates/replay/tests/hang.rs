@@ -50,7 +50,7 @@ fn audit_05_a_read_that_never_ends_does_not_hold_the_finish() {
             barrier_limit: SHORT,
             ..options()
         };
-        let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options).unwrap();
+        let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options).unwrap();
         let report = bounded(move || {
             replay.wait_released();
             replay.finish()

@@ -153,7 +153,7 @@ fn too_little_memory_stops_it_before_it_begins() {
         stop_below: u64::MAX,
         ..options()
     };
-    let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options).unwrap();
+    let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options).unwrap();
     let report = replay.finish();
     assert_eq!(
         report.skipped,
@@ -178,7 +178,7 @@ fn stop_is_prompt() {
         add(&mut plan, Data, entry(&path), n * PAGE, PAGE);
     }
     let options = options();
-    let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options.clone()).unwrap();
+    let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options.clone()).unwrap();
     std::thread::sleep(Duration::from_millis(100));
     replay.stop();
     let stopped_ns = options.origin.elapsed().as_nanos() as u64;
@@ -280,7 +280,7 @@ fn child(how: &str, plan: &Path) -> String {
 #[ignore = "run by other tests in a process of its own"]
 fn in_a_child() {
     let plan = std::fs::read(std::env::var_os("HEADSTART_TEST_PLAN").unwrap()).unwrap();
-    let report = Replay::start(PlanFile(plan), options()).unwrap().finish();
+    let report = Replay::start(PlanFile::new(plan), options()).unwrap().finish();
     let arrived: u64 = report.issued.iter().map(|i| i.arrived_pages).sum();
     println!(
         "\nsaid: {} issued, {arrived} pages, {} skipped, {} denied",
@@ -295,10 +295,10 @@ fn damaged_plans_and_other_page_sizes_are_refused() {
     let mut plan = draft(vec![]);
     let mut bytes = plan.to_bytes().unwrap();
     bytes[20] ^= 0xff;
-    let refused = Replay::start(PlanFile(bytes), options());
+    let refused = Replay::start(PlanFile::new(bytes), options());
     assert!(matches!(refused, Err(ReplayError::Plan(_))));
     plan.page_size = 65536;
-    let refused = Replay::start(PlanFile(plan.to_bytes().unwrap()), options());
+    let refused = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options());
     let Err(error @ ReplayError::PageSize { .. }) = refused else {
         panic!()
     };

@@ -178,7 +178,7 @@ fn devices_are_served_in_parallel_and_held_for_only_so_long() {
         plan.requests.last_mut().unwrap().device = device as u16;
     }
     let options = options();
-    let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options.clone()).unwrap();
+    let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options.clone()).unwrap();
     // The first device's metadata is waited for; its data is not, and the second device is not.
     replay.wait_released();
     let released = options.origin.elapsed().as_nanos() as u64;
@@ -202,7 +202,7 @@ fn devices_are_served_in_parallel_and_held_for_only_so_long() {
         barrier_limit: Duration::ZERO,
         ..options
     };
-    let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options.clone()).unwrap();
+    let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options.clone()).unwrap();
     replay.wait_released();
     let released = options.origin.elapsed().as_nanos() as u64;
     let report = replay.finish();
@@ -236,7 +236,7 @@ fn the_start_is_released_when_the_first_requests_are_in() {
             20_000 * PAGE,
         );
         let options = options();
-        let replay = Replay::start(PlanFile(plan.to_bytes().unwrap()), options.clone()).unwrap();
+        let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options.clone()).unwrap();
         replay.wait_released();
         let released = options.origin.elapsed().as_nanos() as u64;
         let report = replay.finish();

@@ -250,7 +250,7 @@ mod tests {
             requests: (0..447).map(request).collect(),
             ..PlanDraft::new(Key::new("boot").unwrap(), 4096)
         };
-        PlanFile(draft.to_bytes().unwrap())
+        PlanFile::new(draft.to_bytes().unwrap())
     }
 
     fn alone(own_ms: u64, rest_ms: u64, blocked_ms: u64) -> Alone {
@@ -291,7 +291,7 @@ mod tests {
                 })
                 .collect(),
         }];
-        let file = PlanFile(draft.to_bytes().unwrap());
+        let file = PlanFile::new(draft.to_bytes().unwrap());
         let plan = file.plan().unwrap();
         assert!((3_299 * MS..=3_301 * MS).contains(&(alone_ns(&plan) - before)));
         // Ten at once, of those that are needed until then: requests 0 to 50.

@@ -157,7 +157,7 @@ fn begin(
     let (Decision::Replay, Some(plan)) = (&decision, plan) else {
         return (decision.mode(), None);
     };
-    let copy = PlanFile(plan.0.clone());
+    let copy = plan.clone();
     match Replay::start(copy, Options::new(origin)) {
         Ok(replay) => (Mode::Replay, Some(Replaying { replay, plan })),
         Err(error) => {

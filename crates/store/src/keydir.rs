@@ -150,7 +150,7 @@ impl KeyDir {
     /// Its plan, checked.
     pub fn plan(&self) -> Loaded<PlanFile> {
         self.load(&self.path.join("plan"), |bytes| {
-            let file = PlanFile(bytes);
+            let file = PlanFile::new(bytes);
             file.plan()?;
             Ok(file)
         })

@@ -36,7 +36,7 @@ impl Start {
             exact_due,
             record_in,
         } = self.turns;
-        let mut bytes = self.plan.0.clone();
+        let mut bytes = self.plan.bytes().to_vec();
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&replays_since_control.to_le_bytes());
         bytes.extend_from_slice(&[in_doubt.into(), exact_due.into(), record_in]);
@@ -49,7 +49,7 @@ impl Start {
         let &[in_doubt @ 0..=1, exact_due @ 0..=1, record_in] = flags else {
             return None;
         };
-        let plan = PlanFile(bytes);
+        let plan = PlanFile::new(bytes);
         plan.plan().ok()?;
         Some(Start {
             plan,
@@ -155,12 +155,12 @@ mod tests {
         assert!(key.start().is_none(), "nobody has written it");
         let kept = || {
             let plan = key.plan().or_tell(|line| panic!("{line}")).unwrap();
-            (plan.0, key.turns())
+            (plan.bytes().to_vec(), key.turns())
         };
         let write = || {
             lock.save_start().unwrap();
             let start = key.start().unwrap();
-            assert_eq!((start.plan.0, start.turns), kept());
+            assert_eq!((start.plan.bytes().to_vec(), start.turns), kept());
         };
         write();
         lock.save_bypass(Some(&bypass())).unwrap();

@@ -245,7 +245,7 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
         if !name.starts_with(".tmp-") {
             // A plan, and what the store puts behind it.
             let length = bytes.len().checked_sub(13).context("it is cut off")?;
-            PlanFile(bytes.get(..length).unwrap_or_default().to_vec()).plan()?;
+            PlanFile::new(bytes.get(..length).unwrap_or_default().to_vec()).plan()?;
         }
         return Ok(());
     }
@@ -255,7 +255,7 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
             state.profile = true;
         }
         "plan" => {
-            PlanFile(bytes).plan()?;
+            PlanFile::new(bytes).plan()?;
             state.plan = true;
         }
         "last.json" => {

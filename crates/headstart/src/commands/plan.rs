@@ -85,12 +85,12 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         ..PlanOptions::new(now_unix_ns())
     };
     let draft = headstart_plan::plan(&profile, &machine, &metadata, &options);
-    let file = PlanFile(
+    let file = PlanFile::new(
         draft
             .to_bytes()
             .with_context(|| args.output.display().to_string())?,
     );
-    write_whole(&args.output, &file.0)?;
+    write_whole(&args.output, file.bytes())?;
     let plan = file.plan().with_context(|| args.output.display().to_string())?;
     let (_, data_bytes, bridged_bytes) = issued(&plan, RequestKind::Data);
     let planned = Planned {

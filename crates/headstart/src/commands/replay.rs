@@ -40,7 +40,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         beside: !args.wait,
         ..Options::new(origin)
     };
-    let copy = PlanFile(plan.0.clone());
+    let copy = plan.clone();
     if args.wait {
         let report = Replay::start(copy, options)?.finish();
         let plan = plan.plan()?;

@@ -92,7 +92,7 @@ impl Case {
             size: 1000 * PAGE,
             ..testing::planned(self.path)
         }];
-        PlanFile(plan.to_bytes().unwrap())
+        PlanFile::new(plan.to_bytes().unwrap())
     }
 
     fn stages(&self) -> Vec<StageOutcome> {

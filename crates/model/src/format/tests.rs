@@ -19,7 +19,7 @@ fn read_all(bytes: &[u8]) -> [bool; 4] {
     [
         Trace::from_bytes(bytes).is_ok(),
         Profile::from_bytes(bytes).is_ok(),
-        PlanFile(bytes.to_vec()).plan().is_ok(),
+        PlanFile::new(bytes.to_vec()).plan().is_ok(),
         Outcome::from_bytes(bytes).is_ok(),
     ]
 }
@@ -42,10 +42,10 @@ proptest! {
 
     #[test]
     fn plans_come_back(draft in draft()) {
-        let file = PlanFile(draft.to_bytes().unwrap());
+        let file = PlanFile::new(draft.to_bytes().unwrap());
         prop_assert_eq!(file.plan().unwrap().to_draft().unwrap(), draft.clone());
         let draft = filled(draft);
-        let file = PlanFile(draft.to_bytes().unwrap());
+        let file = PlanFile::new(draft.to_bytes().unwrap());
         prop_assert_eq!(file.plan().unwrap().to_draft().unwrap(), draft);
     }
 

@@ -170,7 +170,7 @@ pub fn start_with(draft: &PlanDraft, io_uring: bool) -> Replay {
         io_uring,
         ..options()
     };
-    Replay::start(PlanFile(draft.to_bytes().unwrap()), options).unwrap()
+    Replay::start(PlanFile::new(draft.to_bytes().unwrap()), options).unwrap()
 }
 
 /// A device's depth, and whether io_uring is allowed: looked up by threads because they suffice, by a ring, and by

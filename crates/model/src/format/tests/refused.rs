@@ -184,7 +184,12 @@ fn audit_05_no_reader_takes_a_path_with_another_spelling() {
             let mut draft = one(draft());
             change(&mut draft);
             refused(draft.to_bytes().unwrap_err());
-            refused(PlanFile(draft.forged().unwrap()).plan().map(drop).unwrap_err());
+            refused(
+                PlanFile::new(draft.forged().unwrap())
+                    .plan()
+                    .map(drop)
+                    .unwrap_err(),
+            );
         };
         plan(&|draft| draft.files[0].path = bad.clone());
         plan(&|draft| draft.devices[0].mount_point = bad.clone());
@@ -213,7 +218,10 @@ fn a_plan_fetches_few_granules_each_where_it_can_lie() {
         change(&mut draft);
         for error in [
             draft.to_bytes().unwrap_err(),
-            PlanFile(draft.forged().unwrap()).plan().map(drop).unwrap_err(),
+            PlanFile::new(draft.forged().unwrap())
+                .plan()
+                .map(drop)
+                .unwrap_err(),
         ] {
             assert!(error.to_string().contains(why), "{error} lacks {why:?}");
         }
@@ -252,7 +260,7 @@ fn a_plan_says_as_many_granules_as_it_has() {
             }
             file.raw(&tag, &section);
         }
-        let file = PlanFile(file.finish().unwrap());
+        let file = PlanFile::new(file.finish().unwrap());
         file.plan().map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(made(2), Ok(()));
@@ -271,7 +279,7 @@ fn audit_12_a_plan_has_few_devices_and_no_deep_queue() {
         draft.devices = vec![device; devices];
         draft
     };
-    let read = |bytes: Vec<u8>| PlanFile(bytes).plan().map(drop).map_err(|e| e.to_string());
+    let read = |bytes: Vec<u8>| PlanFile::new(bytes).plan().map(drop).map_err(|e| e.to_string());
     let most = limits::DEVICES;
     assert_eq!(read(with(most, 256).to_bytes().unwrap()), Ok(()));
     assert!(with(most + 1, 1).to_bytes().is_err());
