@@ -27,8 +27,12 @@ use std::time::{Duration, Instant};
 /// How often what is recorded is taken over: the ring holds 16,000 events.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
 
-/// How soon a slot whose start has ended is given to another.
+/// How soon a slot whose start has ended may be given to another.
 const FREE_AFTER: Duration = Duration::from_millis(2);
+
+/// While no more slots than so many wait for that, none is freed before something else is to be done: that would be one wake-up more for each
+/// start that is left alone.
+const RESTING: usize = SLOTS / 4;
 
 /// The most memory that one start's recording takes, bytes: LibreOffice's takes 4 MiB. A start that would take more ends there.
 const BYTES: usize = 24 << 20;
@@ -210,11 +214,14 @@ impl Watch {
 
     /// How soon to [drain](Watch::drain) even if no start begins; `None` where nothing is to be done until one does.
     pub fn wait_at_most(&self) -> Option<Duration> {
-        if !self.whole || !self.resting.is_empty() {
+        if !self.whole || self.resting.len() > RESTING {
             Some(FREE_AFTER)
         } else if self.recorded() > 0 {
             Some(DRAIN_EVERY)
-        } else if self.control.unknown_left() < UNKNOWN as i32 || self.idle.is_some() {
+        } else if self.control.unknown_left() < UNKNOWN as i32
+            || self.idle.is_some()
+            || !self.resting.is_empty()
+        {
             Some(Duration::from_secs(1))
         } else {
             None
