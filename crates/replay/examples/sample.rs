@@ -10,6 +10,7 @@
 use headstart_model::machine::{Cost, DeviceClass};
 use headstart_model::plan::{PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
 use headstart_model::{FilePath, Key};
+use headstart_system::mounts::MountTable;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ fn main() -> Result<(), Failure> {
     };
     let mut files = Vec::new();
     collect(Path::new(directory), count.parse()?, &mut files)?;
-    let file = PlanFile(draft(&files)?.to_bytes()?);
+    let file = PlanFile::new(draft(&files)?.to_bytes()?);
     let plan = file.plan()?;
     for path in &files {
         std::fs::read(path)?;
@@ -48,7 +49,8 @@ fn main() -> Result<(), Failure> {
 
 fn timed(plan: &headstart_model::plan::Plan<'_>) -> (Duration, headstart_replay::Resident) {
     let before = Instant::now();
-    let found = headstart_replay::sample(plan);
+    let mounts = MountTable::read().unwrap_or_default();
+    let found = headstart_replay::sample(plan, mounts, 40);
     (before.elapsed(), found)
 }
 

@@ -14,13 +14,11 @@ use headstart_system::mounts::MountTable;
 use headstart_system::open::{Skip, open_pinned, pin, pin_cached};
 use std::ops::AddAssign;
 
-/// Requests for data that are looked at. Where a tenth of a plan is cold, 15 in 1,000 samples find nothing cold; to look
-/// at one takes some 7 us.
-const DATA: usize = 40;
-/// How many of these are the earliest.
-const EARLIEST: usize = 8;
-/// Paths that are only looked up: nobody waits long for one.
-const PATHS: usize = 8;
+/// Requests for data that are looked at, at most. Where a tenth of a plan is cold, 15 in 1,000 samples of so many find nothing cold; to
+/// look at one takes some 7 us, three times that where the kernel's and the processor's caches hold nothing of it.
+const MOST: usize = 40;
+/// Of so many the first is one of the earliest; and for so many one path is looked up that is only looked up: nobody waits long for one.
+const SHARE: usize = 5;
 /// Pages of one request that are looked at, at its beginning, middle and end by turns: the kernel counts a page in
 /// 10 to 60 ns, so this many cost less than to open the file.
 const PAGES: u64 = 64;
@@ -92,15 +90,12 @@ impl AddAssign<Look> for Resident {
     }
 }
 
-/// Looks at a part of what a plan would read. Takes well under a millisecond and reads nothing from any device; only
-/// before Linux 5.12 a few paths may have to be read.
+/// Looks at a part of what a plan would read: so many of its requests for data, [`MOST`] at most. Takes well under a millisecond and
+/// reads nothing from any device; only before Linux 5.12 a few paths may have to be read.
 ///
 /// Without the right to open a file (that of another user) nothing is known of it, and it counts as changed.
-pub fn sample(plan: &Plan<'_>) -> Resident {
+pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize) -> Resident {
     let mut found = Resident::default();
-    let Ok(mounts) = MountTable::read() else {
-        return found;
-    };
     let mut sampler = Sampler {
         plan,
         overlays: mounts.all().iter().any(|mount| mount.overlay.is_some()),
@@ -114,8 +109,9 @@ pub fn sample(plan: &Plan<'_>) -> Resident {
         wanted.map(|(index, _)| index).collect()
     };
     let mut data = of(&[RequestKind::Data]);
-    let picks = earliest_then_spread(&mut data, |index| requests[index].deadline_us);
-    let paths = spread(&of(&[RequestKind::Stat, RequestKind::List]), PATHS);
+    let most = most.min(MOST);
+    let picks = earliest_then_spread(&mut data, most, |index| requests[index].deadline_us);
+    let paths = spread(&of(&[RequestKind::Stat, RequestKind::List]), most / SHARE);
     for (turn, index) in picks.into_iter().chain(paths).enumerate() {
         if found.sampled_requests - found.resident_requests >= ENOUGH || found.cold_paths >= ENOUGH {
             found.cut_short = true;
@@ -194,17 +190,18 @@ impl Sampler<'_> {
     }
 }
 
-/// The earliest, then others in an order of which each beginning is spread over all: [`DATA`] at most.
-fn earliest_then_spread(all: &mut [usize], deadline: impl Fn(usize) -> u32) -> Vec<usize> {
+/// The earliest, then others in an order of which each beginning is spread over all: so many at most.
+fn earliest_then_spread(all: &mut [usize], most: usize, deadline: impl Fn(usize) -> u32) -> Vec<usize> {
     let key = |index: &usize| (deadline(*index), *index);
-    if all.len() > EARLIEST {
-        all.select_nth_unstable_by_key(EARLIEST, key);
+    let first = most / SHARE;
+    if all.len() > first {
+        all.select_nth_unstable_by_key(first, key);
     }
-    let (earliest, rest) = all.split_at_mut(EARLIEST.min(all.len()));
+    let (earliest, rest) = all.split_at_mut(first.min(all.len()));
     earliest.sort_unstable_by_key(key);
     rest.sort_unstable();
     let mut picks = earliest.to_vec();
-    picks.extend(spread(rest, DATA - EARLIEST));
+    picks.extend(spread(rest, most - first));
     picks
 }
 
@@ -228,12 +225,22 @@ mod tests {
 
     #[test]
     fn the_earliest_come_first_and_each_request_once() {
-        for count in [0, 1, 7, 8, 9, 64, 65, 1000] {
+        for (count, most) in [
+            (0, 40),
+            (1, 40),
+            (7, 40),
+            (8, 40),
+            (9, 40),
+            (65, 40),
+            (1000, 40),
+            (1, 10),
+            (1000, 10),
+        ] {
             let mut all: Vec<usize> = (0..count).collect();
             // The last is needed first.
-            let picks = earliest_then_spread(&mut all, |index| (count - index) as u32);
-            assert_eq!(picks.len(), count.min(DATA));
-            let first: Vec<usize> = (0..count).rev().take(EARLIEST).collect();
+            let picks = earliest_then_spread(&mut all, most, |index| (count - index) as u32);
+            assert_eq!(picks.len(), count.min(most));
+            let first: Vec<usize> = (0..count).rev().take(most / SHARE).collect();
             assert_eq!(picks[..first.len()], first);
             let mut once = picks.clone();
             once.sort_unstable();

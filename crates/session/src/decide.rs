@@ -61,13 +61,25 @@ pub struct Warmth {
     pub alone_ns: u64,
 }
 
-/// A start of which a larger part is not in memory is not warm, whatever its device costs: one sampled page in so many stands for more
-/// than it says.
-const MOST_COLD: f64 = 0.1;
+/// A start of which a larger part is not in memory is not warm, whatever its device costs: what was looked at may stand for more than it
+/// says.
+const MOST_COLD: f64 = 0.25;
 
 /// What a replay and a recorder cost a start that gains nothing by them: two forks, attaching, reading what they are. Measured on
 /// Linux 6.18 as 31 to 50 ms; reading ahead what takes a device less time than this is a loss.
 const OWN_NS: f64 = 30e6;
+
+/// So many requests are looked at, at least.
+const LEAST_LOOKS: f64 = 10.0;
+
+/// How many requests of a plan are to be looked at, whose devices would take so long, nanoseconds, to read it as a start by itself does.
+///
+/// Where a part c of a plan is cold, n looks find nothing of it with a probability of (1 - c)^n. The start then waits for c of that time,
+/// which makes at most a part 1 / (e (n + 1)) of it, on average: no more than a replay costs.
+pub fn looks(alone_ns: u64) -> usize {
+    let looks = alone_ns as f64 / (std::f64::consts::E * OWN_NS);
+    looks.max(LEAST_LOOKS) as usize
+}
 
 impl Warmth {
     /// Whether reading the rest ahead would gain less than it costs.
@@ -345,6 +357,22 @@ mod tests {
     }
 
     #[test]
+    fn what_stays_unseen_costs_no_more_than_a_replay() {
+        assert_eq!(looks(0), 10);
+        for alone_ms in [800, 1600, 3200, 60_000] {
+            let looks = looks(alone_ms * 1_000_000) as i32;
+            let lost_ms = |cold: f64| cold * (1.0 - cold).powi(looks) * alone_ms as f64;
+            let most = (0..1000)
+                .map(|part| lost_ms(f64::from(part) / 1000.0))
+                .fold(0.0, f64::max);
+            assert!(
+                (25.0..31.0).contains(&most),
+                "{alone_ms} ms: {looks} looks, {most} ms"
+            );
+        }
+    }
+
+    #[test]
     fn a_warm_start_is_bypassed_and_recorded_one_time_in_so_many() {
         let at = |cold, device_ms: u64, draw| {
             let warmth = Some(Warmth {
@@ -362,6 +390,7 @@ mod tests {
         assert_eq!(at(0.0, 60_000, 20 << 32), Decision::Control);
         assert_eq!(at(0.02, 1000, 1 << 32), warm, "20 ms of reading");
         assert_eq!(at(0.02, 10_000, 1 << 32), Decision::Replay, "200 ms of reading");
+        assert_eq!(at(0.2, 100, 1 << 32), warm, "20 ms of reading");
         assert_eq!(at(0.5, 10, 1 << 32), Decision::Replay, "half of it is cold");
         let taken = (0..1000)
             .filter(|draw| at(0.0, 1000, draw << 32) == Decision::Control)

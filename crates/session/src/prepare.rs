@@ -2,13 +2,15 @@
 
 use crate::Purpose;
 use crate::bypass::{self, alone_ns};
-use crate::decide::{Decision, Known, Warmth, decide};
+use crate::decide::{Decision, Known, Warmth, decide, looks};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Resident;
 use headstart_model::plan::PlanFile;
 use headstart_store::{Bypass, KeyDir, Loaded, Store, Turns};
 use headstart_system::fault_around;
+use headstart_system::mounts::MountTable;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
 
 /// What is done for a start, and with what.
 pub struct Prepared {
@@ -44,8 +46,8 @@ impl Prepared {
 /// not used for long is libraries that others use.
 const ALIKE_COLD: f64 = 0.75;
 
-/// Looks what is known of the start and decides.
-pub fn prepare(purpose: &Purpose) -> Prepared {
+/// Looks what is known of the start and decides. `mounts` tells what is mounted now, if it comes to that.
+pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTable>) -> Prepared {
     let Purpose::Loop {
         store,
         key,
@@ -85,7 +87,8 @@ pub fn prepare(purpose: &Purpose) -> Prepared {
         )),
     }
     let plan = first.plan(&mut |line| lines.push(line));
-    let (resident, warmth) = plan.as_ref().map(look).unwrap_or_default();
+    let looked = plan.as_ref().and_then(|plan| Some(look(plan, mounts().ok()?)));
+    let (resident, warmth) = looked.unwrap_or_default();
     let exact_due = known.turns.exact_due;
     let decision = decide(&Known {
         has_plan: plan.is_some(),
@@ -105,18 +108,19 @@ pub fn prepare(purpose: &Purpose) -> Prepared {
 }
 
 /// What of the plan is in memory, and what that means; nothing where it cannot be told.
-fn look(file: &PlanFile) -> (Option<Resident>, Option<Warmth>) {
+fn look(file: &PlanFile, mounts: MountTable) -> (Option<Resident>, Option<Warmth>) {
     let Ok(plan) = file.plan() else {
         return (None, None);
     };
-    let sample = headstart_replay::sample(&plan);
+    let alone_ns = alone_ns(&plan);
+    let sample = headstart_replay::sample(&plan, mounts, looks(alone_ns));
     let part = |cold: u32, of: u32| f64::from(cold) / f64::from(of.max(1));
     // A file that is another one now will be read, and from where is not known.
     let looked_at = sample.sampled_requests + sample.changed;
     let cold = part(looked_at - sample.resident_requests, looked_at);
     let warmth = Warmth {
         cold: cold.max(part(sample.cold_paths, sample.sampled_paths)),
-        alone_ns: alone_ns(&plan),
+        alone_ns,
     };
     // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared as such.
     let is_cold = warmth.cold > ALIKE_COLD;

@@ -15,6 +15,7 @@ use headstart_system::blocked::Children;
 use headstart_system::launch::{
     Change, Child, Signals, background, change, end_like, exec, send as signal, stop_like,
 };
+use headstart_system::mounts::MountTable;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use std::ffi::{CString, OsStr, OsString};
@@ -87,7 +88,7 @@ pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Wri
         true => Ending::WhenDone,
         false => ending,
     };
-    let prepared = prepare(&job.purpose);
+    let prepared = prepare(&job.purpose, &mut MountTable::read);
     let bypassed = match &prepared.decision {
         // Nobody has to be told anything, and nothing is done beside it.
         Decision::Bypass(_) if written.is_none() => become_command(command),

@@ -16,6 +16,7 @@ use headstart_session::decide::Decision;
 use headstart_session::notes::log;
 use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
 use headstart_store::Store;
+use headstart_system::mounts::{Followed, MountTable};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -60,6 +61,8 @@ pub(super) struct Judge {
     /// How many starts were read ahead for without being recorded.
     unrecorded: u32,
     pub(super) exact: Budget,
+    /// What is mounted; `None` until somebody asks.
+    mounts: Option<Followed>,
 }
 
 /// Whose start it is.
@@ -119,6 +122,7 @@ impl Judge {
             standings: Vec::new(),
             unrecorded: 0,
             exact: Budget::default(),
+            mounts: None,
         }
     }
 
@@ -362,16 +366,25 @@ impl Judge {
         })
     }
 
-    pub(super) fn prepare(&self, key: &Key) -> Prepared {
-        let prepared = prepare(&Purpose::Loop {
+    pub(super) fn prepare(&mut self, key: &Key) -> Prepared {
+        let purpose = Purpose::Loop {
             store: self.store.clone(),
             key: key.clone(),
             control_every: self.control_every,
-        });
+        };
+        let prepared = prepare(&purpose, &mut || self.mounts());
         for line in &prepared.lines {
             log(&format!("{key}: {line}"));
         }
         prepared
+    }
+
+    fn mounts(&mut self) -> std::io::Result<MountTable> {
+        match &mut self.mounts {
+            Some(mounts) => drop(mounts.refresh()),
+            None => self.mounts = Some(Followed::read()?),
+        }
+        Ok(self.mounts.as_ref().map(Followed::table).unwrap_or_default())
     }
 
     /// Begins the replay, if that was decided, for a start that waits for it or one that is under way.
@@ -398,8 +411,8 @@ impl Judge {
             beside: !waits,
             ..headstart_replay::Options::new(origin)
         };
-        match Replay::start(PlanFile(plan.0.clone()), options) {
-            Ok(replay) => (Mode::Replay, Some((replay, PlanFile(plan.0.clone())))),
+        match Replay::start(plan.clone(), options) {
+            Ok(replay) => (Mode::Replay, Some((replay, plan.clone()))),
             Err(error) => {
                 log(&format!("{key}: not replaying: {error}"));
                 (Mode::Record, None)
