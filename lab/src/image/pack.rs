@@ -69,8 +69,9 @@ pub(super) fn pack(
             timeless(image)
         }
         Fs::Xfs => {
-            // 300 MB is the least that mkfs.xfs accepts.
-            sparse(image, size.max(320 << 20))?;
+            // 300 MB is the least that mkfs.xfs accepts. Its log takes 64 MiB, and each file an inode and what is left of its last block.
+            let each = 5 << 10;
+            sparse(image, (size + each * usage.files + (64 << 20)).max(320 << 20))?;
             let mut command = Command::new("mkfs.xfs");
             tools::output(
                 command
