@@ -2,7 +2,8 @@
 //! through the block device; elsewhere the paths are looked up, many at once.
 //!
 //! First comes only what no data can be asked for without ([`Turn::Metadata`]). What the start alone looks at is read amid the data, in the order
-//! of need: of a tree of 50,000 files it takes half a second on a network volume, and the program that will look at them comes first.
+//! of need: of a tree of 50,000 files it takes half a second on a network volume, and the program that will look at them comes first. Paths that
+//! it looks up are looked up beside the data there ([`Turn::After`]).
 //!
 //! On one head each place is a jump, and directories lie in many. A replay opens files there by handle, for which it
 //! needs their inodes and maps only; directories, and whatever else the start alone looks at, are read in the data's
@@ -265,6 +266,13 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
     let swept: Vec<bool> = (0..machine.devices.len())
         .map(|index| by_handle(machine, index, &data))
         .collect();
+    let is_read = |entry: &Entry| entry.all_ranges().any(|r| r.weight >= threshold);
+    let read = Deadlines::of_those(profile, &is_read);
+    // Behind the data, or beside it, comes what the data does not wait for.
+    let waits = |facts: &FileFacts, index: u32, device: &Device| match device.cost.class {
+        DeviceClass::Disk => !swept.get(index as usize).is_some_and(|swept| *swept),
+        _ => device.metadata_by_block || read.first(&facts.path).is_some(),
+    };
     let mut result = Vec::new();
     for facts in &machine.files {
         let (need, stage, data) = needs.get(&facts.path).copied().unwrap_or((Need::Stat, 0, false));
@@ -305,10 +313,10 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
             },
             physical: None,
             level: level(&facts.path),
-            turn: if swept[index as usize] {
-                Turn::After
-            } else {
+            turn: if waits(facts, index, device) {
                 Turn::LookUps
+            } else {
+                Turn::After
             },
             pass: 0,
             lead: None,

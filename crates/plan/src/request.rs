@@ -38,7 +38,7 @@ pub(crate) enum Turn {
     LookUps,
     /// Data, and the metadata that only the start needs.
     Sweep,
-    /// Look-ups that find their metadata in memory by then.
+    /// Look-ups that no data waits for: on one head they find their metadata in memory by then, elsewhere they go on beside the data.
     After,
 }
 

@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::queue::Queue;
 use crate::request::{Reason, RequestState};
 use crate::shared::Shared;
-use crate::threads::{end_before_others, stand_back};
+use crate::threads::{self, end_before_others, stand_back};
 use crate::work::{Passes, Work};
 use crate::worker::Worker;
 use crate::{ahead, report, ring};
@@ -200,7 +200,7 @@ fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
 /// The plan's requests by device and pass; those beyond the budget are only counted.
 ///
 /// What follows the first data in the plan stays behind it: it is what the start alone looks at. On a disk directories are among it. So where a disk's
-/// files have to be opened by path after all (without one of `openers`), all metadata goes first.
+/// files have to be opened by path after all (without one of `openers`), all metadata goes first. Where no head moves, look-ups go on beside the data.
 fn share_out(
     plan: Plan<'_>,
     openers: &[Option<HandleOpener>],
@@ -221,6 +221,7 @@ fn share_out(
             let disk = plan.device(device).is_some_and(|planned| is_disk(&planned));
             let sweep = !passes.data.is_empty() && (!disk || by_handle());
             let queue = match request.kind {
+                RequestKind::Stat | RequestKind::List if sweep && !disk => &mut passes.beside,
                 _ if sweep => &mut passes.data,
                 RequestKind::Metadata => &mut passes.metadata,
                 RequestKind::Stat | RequestKind::List => &mut passes.look_ups,
@@ -236,11 +237,14 @@ fn share_out(
     }
     let mut fills: Vec<_> = plan.fills().collect();
     let mut work = |(index, requests): (usize, Passes<Vec<RequestState>>)| {
-        let empty = requests.metadata.is_empty() && requests.look_ups.is_empty() && requests.data.is_empty();
+        let empty = requests.metadata.is_empty()
+            && requests.look_ups.is_empty()
+            && requests.data.is_empty()
+            && requests.beside.is_empty();
         let planned = plan.device(index).filter(|_| !empty)?;
         let [shape, _] = Device::planned(&planned, options);
         let inode = |file| plan.file(file as usize).map_or(0, |file| file.inode);
-        let look_ups = ahead::look_ups(requests.look_ups, inode, shape.threads);
+        let look_ups = |requests| Queue::new(ahead::look_ups(requests, inode, shape.threads));
         let mut metadata = requests.metadata;
         if is_disk(&planned) {
             // As planned, unless some of it was to be read amid the data.
@@ -248,8 +252,9 @@ fn share_out(
         }
         let passes = Passes {
             metadata: Queue::new(metadata),
-            look_ups: Queue::new(look_ups),
+            look_ups: look_ups(requests.look_ups),
             data: Queue::new(requests.data),
+            beside: look_ups(requests.beside),
         };
         Some(Work {
             planned,
@@ -355,26 +360,41 @@ fn serve_passes(
     if work.barrier_data == 0 {
         release();
     }
-    if device.block.is_err() {
-        let (data, threads) = (&work.passes.data, device.shape().threads);
-        match &mut resolver {
-            Some(resolver) => ring::open(resolver, data, files, &shared.governor, mounts),
-            None => ahead::open(data, files, threads, &shared.governor),
+    let beside = &work.passes.beside;
+    let look_up_beside = || {
+        if let Some(resolver) = &mut self::resolver(work, &device, options) {
+            ring::look_up(resolver, beside, &worker, mounts);
         }
-    }
-    worker.serve(&work.passes.data, &|over| {
-        begun(&work.passes.data, over);
-        if over >= work.barrier_data {
-            release();
+        worker.serve(beside, &|_| ());
+    };
+    std::thread::scope(|scope| {
+        if !beside.requests.is_empty() {
+            // Without a thread they come behind the data.
+            let _ = threads::behind(scope, look_up_beside);
         }
+        if device.block.is_err() {
+            let (data, threads) = (&work.passes.data, device.shape().threads);
+            match &mut resolver {
+                Some(resolver) => ring::open(resolver, data, files, &shared.governor, mounts),
+                None => ahead::open(data, files, threads, &shared.governor),
+            }
+        }
+        worker.serve(&work.passes.data, &|over| {
+            begun(&work.passes.data, over);
+            if over >= work.barrier_data {
+                release();
+            }
+        });
     });
+    worker.serve(beside, &|_| ());
     device
 }
 
 /// A ring, where it helps: there is something to look up, and the device serves more at once than it has threads. With
 /// as many threads as look-ups in flight it would only cost (`docs/decisions/0001-io-uring-for-opens.md`).
 fn resolver(work: &Work, device: &Device, options: &Options) -> Option<PathResolver> {
-    let look_ups = !work.passes.look_ups.requests.is_empty() || device.block.is_err();
+    let passes = [&work.passes.look_ups, &work.passes.beside];
+    let look_ups = passes.iter().any(|queue| !queue.requests.is_empty()) || device.block.is_err();
     // Each takes a descriptor. Half of them are for files that are kept open, and a plan may have several devices.
     let in_flight = device.shape().in_flight().min(descriptors() as u32 / 8);
     if !options.io_uring || !look_ups || in_flight <= device.shape().threads {
@@ -434,6 +454,28 @@ mod tests {
             };
             let Passes { metadata, data, .. } = &works[0].passes;
             assert_eq!(&(kinds(metadata), kinds(data), works[0].barrier_data), expected);
+        }
+    }
+
+    #[test]
+    fn look_ups_behind_the_first_data_go_on_beside_it_where_no_head_moves() {
+        use headstart_model::plan::Request;
+        use headstart_model::testing::{DISK, NETWORK, draft, plan_file, planned};
+        let kinds = [RequestKind::Stat, RequestKind::Data, RequestKind::List];
+        let requests = kinds.map(|kind| Request::new(kind, 0, u64::from(kind == RequestKind::Data) * 4096));
+        for (cost, expected) in [(NETWORK, [1, 1, 1]), (DISK, [2, 1, 0])] {
+            let file = plan_file(&draft(cost, vec![planned("/a")], requests.to_vec()));
+            let options = Options::new(Instant::now());
+            let works = share_out(file.plan().unwrap(), &[None], &options, &mut Skipped::default());
+            let Passes {
+                look_ups,
+                data,
+                beside,
+                ..
+            } = &works[0].passes;
+            let counts = [look_ups, data, beside].map(|queue| queue.requests.len());
+            assert_eq!(counts, expected);
+            assert_eq!(works[0].requests().count(), 3);
         }
     }
 

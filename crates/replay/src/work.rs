@@ -24,14 +24,15 @@ impl Work {
             metadata,
             look_ups,
             data,
+            beside,
         } = &self.passes;
-        [metadata, look_ups, data]
+        [metadata, look_ups, data, beside]
             .into_iter()
             .flat_map(|queue| &queue.requests)
     }
 }
 
-/// What the passes of a device do, one after the other.
+/// What the passes of a device do, one after the other; the last two at once.
 #[derive(Default)]
 pub struct Passes<T> {
     /// Metadata, read through the block device.
@@ -40,4 +41,6 @@ pub struct Passes<T> {
     pub look_ups: T,
     /// Data, and the metadata that stands amid it.
     pub data: T,
+    /// Paths that no data waits for.
+    pub beside: T,
 }
