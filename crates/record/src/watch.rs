@@ -30,9 +30,8 @@ const DRAIN_EVERY: Duration = Duration::from_millis(10);
 /// How soon a slot whose start has ended may be given to another.
 const FREE_AFTER: Duration = Duration::from_millis(2);
 
-/// While no more slots than so many wait for that, none is freed before something else is to be done: that would be one wake-up more for each
-/// start that is left alone.
-const RESTING: usize = SLOTS / 4;
+/// While no more slots than so many wait for that, nothing is done for it alone: that would be one wake-up more for each start that is left alone.
+const RESTING: usize = 2;
 
 /// The most memory that one start's recording takes, bytes: LibreOffice's takes 4 MiB. A start that would take more ends there.
 const BYTES: usize = 24 << 20;
@@ -218,10 +217,7 @@ impl Watch {
             Some(FREE_AFTER)
         } else if self.recorded() > 0 {
             Some(DRAIN_EVERY)
-        } else if self.control.unknown_left() < UNKNOWN as i32
-            || self.idle.is_some()
-            || !self.resting.is_empty()
-        {
+        } else if self.control.unknown_left() < UNKNOWN as i32 || self.idle.is_some() {
             Some(Duration::from_secs(1))
         } else {
             None

@@ -297,7 +297,7 @@ fn serve(
     })
 }
 
-/// The passes of a device, one after the other.
+/// The passes of a device, one after the other but for the last two.
 fn serve_passes(
     work: &Work,
     files: &Files<'_>,
@@ -360,25 +360,23 @@ fn serve_passes(
     if work.barrier_data == 0 {
         release();
     }
+    if device.block.is_err() {
+        let (data, threads) = (&work.passes.data, device.shape().threads);
+        match &mut resolver {
+            Some(resolver) => ring::open(resolver, data, files, &shared.governor, mounts),
+            None => ahead::open(data, files, threads, &shared.governor),
+        }
+    }
     let beside = &work.passes.beside;
-    let look_up_beside = || {
-        if let Some(resolver) = &mut self::resolver(work, &device, options) {
-            ring::look_up(resolver, beside, &worker, mounts);
-        }
-        worker.serve(beside, &|_| ());
-    };
+    let mut left = !beside.requests.is_empty();
     std::thread::scope(|scope| {
-        if !beside.requests.is_empty() {
-            // Without a thread they come behind the data.
-            let _ = threads::behind(scope, look_up_beside);
-        }
-        if device.block.is_err() {
-            let (data, threads) = (&work.passes.data, device.shape().threads);
-            match &mut resolver {
-                Some(resolver) => ring::open(resolver, data, files, &shared.governor, mounts),
-                None => ahead::open(data, files, threads, &shared.governor),
+        let look_up = || {
+            if let Some(mut resolver) = resolver {
+                ring::look_up(&mut resolver, beside, &worker, mounts);
             }
-        }
+            worker.serve(beside, &|_| ());
+        };
+        left = left && threads::behind(scope, look_up).is_err();
         worker.serve(&work.passes.data, &|over| {
             begun(&work.passes.data, over);
             if over >= work.barrier_data {
@@ -386,7 +384,10 @@ fn serve_passes(
             }
         });
     });
-    worker.serve(beside, &|_| ());
+    // Without a thread for it.
+    if left {
+        worker.serve(beside, &|_| ());
+    }
     device
 }
 

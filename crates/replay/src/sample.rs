@@ -17,12 +17,14 @@ use std::ops::AddAssign;
 /// Requests for data that are looked at, at most. Where a tenth of a plan is cold, 15 in 1,000 samples of so many find nothing cold; to
 /// look at one takes some 7 us, three times that where the kernel's and the processor's caches hold nothing of it.
 const MOST: usize = 40;
-/// Of so many the first is one of the earliest; and for so many one path is looked up that is only looked up: nobody waits long for one.
+/// Of so many one is one of the earliest, which come first.
 const SHARE: usize = 5;
+/// Paths that are only looked up.
+const PATHS: usize = 8;
 /// Pages of one request that are looked at, at its beginning, middle and end by turns: the kernel counts a page in
 /// 10 to 60 ns, so this many cost less than to open the file.
 const PAGES: u64 = 64;
-/// So many cold requests are enough. A replay then has a quarter of the sample to read, or the most urgent part.
+/// So many cold requests are enough: a replay then has a quarter of the largest sample to read, or the most urgent part.
 const ENOUGH: u32 = 10;
 /// How many paths are looked up where the kernel cannot say what it remembers (before 5.12): each may have to be read.
 const BLIND: u32 = 8;
@@ -42,6 +44,10 @@ pub struct Resident {
     pub sampled_paths: u32,
     /// Of these, those for which a directory or an inode would have to be read.
     pub cold_paths: u32,
+    /// Of the paths, those that are only looked up.
+    pub sampled_look_ups: u32,
+    /// Of these, the cold ones.
+    pub cold_look_ups: u32,
     /// Requests that are not as planned: the file is gone, another, or may not be read. They are not among the sampled.
     pub changed: u32,
     /// Whether enough was cold, so that the rest was not looked at.
@@ -69,18 +75,20 @@ enum Look {
 
 impl AddAssign<Look> for Resident {
     fn add_assign(&mut self, look: Look) {
-        let (resident, pages) = match look {
+        let (resident, pages, cold) = match look {
             Look::Changed => {
                 self.changed += 1;
                 return;
             }
-            Look::Pages(resident, pages) => (resident.min(pages), pages),
-            Look::ColdPath(pages) => {
-                self.cold_paths += 1;
-                (0, pages)
-            }
+            Look::Pages(resident, pages) => (resident.min(pages), pages, 0),
+            Look::ColdPath(pages) => (0, pages, 1),
         };
         self.sampled_paths += 1;
+        self.cold_paths += cold;
+        if pages == 0 {
+            self.sampled_look_ups += 1;
+            self.cold_look_ups += cold;
+        }
         if pages > 0 {
             self.sampled_requests += 1;
             self.resident_requests += u32::from(resident == pages);
@@ -111,7 +119,7 @@ pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize) -> Resident {
     let mut data = of(&[RequestKind::Data]);
     let most = most.min(MOST);
     let picks = earliest_then_spread(&mut data, most, |index| requests[index].deadline_us);
-    let paths = spread(&of(&[RequestKind::Stat, RequestKind::List]), most / SHARE);
+    let paths = spread(&of(&[RequestKind::Stat, RequestKind::List]), PATHS);
     for (turn, index) in picks.into_iter().chain(paths).enumerate() {
         if found.sampled_requests - found.resident_requests >= ENOUGH || found.cold_paths >= ENOUGH {
             found.cut_short = true;

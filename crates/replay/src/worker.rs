@@ -134,8 +134,10 @@ impl<'a> Worker<'a> {
             let Some((first, last)) = parts.first().zip(parts.last()) else {
                 break;
             };
-            if let Some(filling) = self.filling {
-                let last = queue.requests[last.index].index;
+            let last = &queue.requests[last.index];
+            // A look-up waits for no granule: of which it reads nobody knows.
+            if let Some(filling) = self.filling.filter(|_| last.request.length > 0) {
+                let last = last.index;
                 while !filling.is_ready(last) {
                     under_way(front(&flying).unwrap_or(first.index));
                     // What has arrived is told meanwhile.

@@ -76,7 +76,8 @@ fn a_warm_plan_is_resident_and_a_cold_one_is_not_and_no_disk_is_read() {
     assert_eq!((warm.sampled_pages, warm.resident_pages), (160, 160));
     assert_eq!((warm.cold_paths, warm.changed, warm.cut_short), (0, 0, false));
     let few = look_at(&plan, 10);
-    assert_eq!((few.sampled_requests, few.sampled_paths), (10, 12));
+    assert_eq!((few.sampled_requests, few.sampled_paths), (10, 18));
+    assert_eq!((few.sampled_look_ups, few.cold_look_ups), (8, 0));
 
     disk.cool();
     let before = disk.reads();

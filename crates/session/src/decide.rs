@@ -57,6 +57,8 @@ pub struct Known<'a> {
 pub struct Warmth {
     /// The part of the plan's requests, or of its paths where that is more, that is not in memory, 0 to 1, by a sample.
     pub cold: f64,
+    /// The same part of the paths that are only looked up, of which devices' costs tell nothing.
+    pub cold_look_ups: f64,
     /// How long the devices would take to read all of the plan as a start by itself reads it, nanoseconds.
     pub alone_ns: u64,
 }
@@ -69,22 +71,28 @@ const MOST_COLD: f64 = 0.25;
 /// Linux 6.18 as 31 to 50 ms; reading ahead what takes a device less time than this is a loss.
 const OWN_NS: f64 = 30e6;
 
-/// So many requests are looked at, at least.
+/// One look-up of eight may find nothing in memory: names that are not there are looked up in directories that nobody else needs.
+const MOST_COLD_LOOK_UPS: f64 = 0.125;
+
+/// So many requests are looked at, at least and at most.
 const LEAST_LOOKS: f64 = 10.0;
+const MOST_LOOKS: f64 = 40.0;
 
 /// How many requests of a plan are to be looked at, whose devices would take so long, nanoseconds, to read it as a start by itself does.
 ///
 /// Where a part c of a plan is cold, n looks find nothing of it with a probability of (1 - c)^n. The start then waits for c of that time,
-/// which makes at most a part 1 / (e (n + 1)) of it, on average: no more than a replay costs.
+/// which makes at most a part 1 / (e (n + 1)) of it, on average: no more than a replay costs, where a device takes 3.3 s at most.
 pub fn looks(alone_ns: u64) -> usize {
     let looks = alone_ns as f64 / (std::f64::consts::E * OWN_NS);
-    looks.max(LEAST_LOOKS) as usize
+    looks.clamp(LEAST_LOOKS, MOST_LOOKS) as usize
 }
 
 impl Warmth {
     /// Whether reading the rest ahead would gain less than it costs.
     pub fn is_warm(&self) -> bool {
-        self.cold <= MOST_COLD && self.cold * self.alone_ns as f64 <= OWN_NS
+        self.cold <= MOST_COLD
+            && self.cold_look_ups <= MOST_COLD_LOOK_UPS
+            && self.cold * self.alone_ns as f64 <= OWN_NS
     }
 }
 
@@ -358,8 +366,8 @@ mod tests {
 
     #[test]
     fn what_stays_unseen_costs_no_more_than_a_replay() {
-        assert_eq!(looks(0), 10);
-        for alone_ms in [800, 1600, 3200, 60_000] {
+        assert_eq!((looks(0), looks(u64::MAX)), (10, 40));
+        for alone_ms in [800, 1600, 3200] {
             let looks = looks(alone_ms * 1_000_000) as i32;
             let lost_ms = |cold: f64| cold * (1.0 - cold).powi(looks) * alone_ms as f64;
             let most = (0..1000)
@@ -374,9 +382,10 @@ mod tests {
 
     #[test]
     fn a_warm_start_is_bypassed_and_recorded_one_time_in_so_many() {
-        let at = |cold, device_ms: u64, draw| {
+        let of = |cold, cold_look_ups, device_ms: u64, draw| {
             let warmth = Some(Warmth {
                 cold,
+                cold_look_ups,
                 alone_ns: device_ms * 1_000_000,
             });
             decide(&Known {
@@ -385,6 +394,7 @@ mod tests {
                 ..known()
             })
         };
+        let at = |cold, device_ms, draw| of(cold, 0.0, device_ms, draw);
         let warm = Decision::Bypass("what it reads is in memory".into());
         assert_eq!(at(0.0, 60_000, 1 << 32), warm);
         assert_eq!(at(0.0, 60_000, 20 << 32), Decision::Control);
@@ -392,6 +402,12 @@ mod tests {
         assert_eq!(at(0.02, 10_000, 1 << 32), Decision::Replay, "200 ms of reading");
         assert_eq!(at(0.2, 100, 1 << 32), warm, "20 ms of reading");
         assert_eq!(at(0.5, 10, 1 << 32), Decision::Replay, "half of it is cold");
+        assert_eq!(of(0.0, 0.125, 10, 1 << 32), warm, "one look-up of eight");
+        assert_eq!(
+            of(0.0, 0.25, 10, 1 << 32),
+            Decision::Replay,
+            "two look-ups of eight"
+        );
         let taken = (0..1000)
             .filter(|draw| at(0.0, 1000, draw << 32) == Decision::Control)
             .count();

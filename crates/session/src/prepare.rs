@@ -120,6 +120,7 @@ fn look(file: &PlanFile, mounts: MountTable) -> (Option<Resident>, Option<Warmth
     let cold = part(looked_at - sample.resident_requests, looked_at);
     let warmth = Warmth {
         cold: cold.max(part(sample.cold_paths, sample.sampled_paths)),
+        cold_look_ups: part(sample.cold_look_ups, sample.sampled_look_ups),
         alone_ns,
     };
     // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared as such.
