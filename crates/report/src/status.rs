@@ -3,7 +3,7 @@
 use crate::human::{ago, bytes, duration, pages, printable};
 use crate::outcome::{OverRead, mode};
 use crate::table::{Table, Tint, section};
-use headstart_learn::verdict::start::{LeftOut, WARM, resident};
+use headstart_learn::verdict::start::{LeftOut, Start, WARM, comparable, resident};
 use headstart_learn::verdict::{Comparison, ENOUGH_WITH, ENOUGH_WITHOUT, Group, Verdict};
 use headstart_model::Outcome;
 use headstart_model::floor::{Above, Floor};
@@ -193,7 +193,6 @@ pub enum Against {
 /// What the last replays of cold starts gained, oldest first: shares of the time without a replay, below 0 for losses, and what
 /// that is. None where there is nothing to compare with.
 pub fn gains(status: &KeyStatus) -> (Vec<f64>, Against) {
-    let of = |mode: Mode| status.outcomes.iter().filter(move |it| it.mode == mode);
     let (base, against) = match status.comparison.without.median_ns {
         Some(base) => (base, Against::Controls),
         None => {
@@ -201,18 +200,20 @@ pub fn gains(status: &KeyStatus) -> (Vec<f64>, Against) {
             let counts = |it: &&Outcome| {
                 it.not_learned.is_none() && resident(it).is_none_or(|resident| resident < WARM)
             };
-            let first = of(Mode::Record).filter(counts).map(|it| it.elapsed_ns).min();
+            let recorded = status.outcomes.iter().filter(|it| it.mode == Mode::Record);
+            let first = recorded.filter(counts).map(|it| it.elapsed_ns).min();
             (first.unwrap_or(0), Against::First)
         }
     };
     if base == 0 {
         return (Vec::new(), against);
     }
-    let mut gains: Vec<f64> = of(Mode::Replay)
-        .filter(|it| resident(it).is_some_and(|resident| resident < WARM))
+    let starts = comparable(&status.outcomes).0.into_iter();
+    let mut gains: Vec<f64> = starts
+        .filter(Start::replayed)
         .rev()
         .take(GAINS)
-        .map(|outcome| 1.0 - outcome.elapsed_ns as f64 / base as f64)
+        .map(|start| 1.0 - start.elapsed_ns as f64 / base as f64)
         .collect();
     gains.reverse();
     (gains, against)
@@ -477,7 +478,8 @@ mod tests {
                     .all(|line| line.chars().count() <= crate::table::COLUMNS),
                 "{text}"
             );
-            assert!(!text.contains('\u{1b}') && text.contains("▁▅█"), "{text}");
+            // The start that taught nothing is in no comparison.
+            assert!(!text.contains('\u{1b}') && text.contains(" ▅█"), "{text}");
         }
         assert!(coloured.contains("\u{1b}[32mverdict"), "{coloured}");
         assert_eq!(coloured.replace("\u{1b}[32m", "").replace("\u{1b}[0m", ""), plain);

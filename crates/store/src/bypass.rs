@@ -8,8 +8,6 @@ use crate::file;
 use crate::{KeyDir, KeyLock, StoreError};
 
 const FILE: &str = "bypass";
-/// The name that the file had before; nothing reads it any more.
-const OLD_FILE: &str = "gate";
 /// More than five lines have, bytes.
 const MAX: u64 = 4096;
 
@@ -65,7 +63,6 @@ impl KeyDir {
 impl KeyLock {
     /// Has the key's starts bypassed, or with `None` not any more.
     pub fn save_bypass(&self, bypass: Option<&Bypass>) -> Result<(), StoreError> {
-        self.remove(OLD_FILE)?;
         match bypass {
             Some(bypass) if self.dir().bypass().as_ref() == Some(bypass) => Ok(()),
             Some(bypass) => self
@@ -109,16 +106,5 @@ mod tests {
         )
         .unwrap();
         assert_eq!(key.bypass(), None, "what cannot be read bypasses nothing");
-    }
-
-    #[test]
-    fn what_an_older_version_called_a_gate_bypasses_nothing_and_is_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        let key = Store::new(dir.path()).key(&Key::new("boot").unwrap());
-        let lock = key.lock().unwrap();
-        std::fs::write(key.path().join(OLD_FILE), bypass().to_text()).unwrap();
-        assert_eq!(key.bypass(), None);
-        lock.save_bypass(None).unwrap();
-        assert!(!key.path().join(OLD_FILE).exists());
     }
 }

@@ -3,15 +3,27 @@
 //! A file `disabled` that is there as long as it holds. It outlives its age: what somebody said lasts until somebody says otherwise, or
 //! has the key forgotten.
 
+use crate::keydir::directory_name;
 use crate::{KeyDir, KeyLock, StoreError};
+use headstart_model::Key;
 
 const FILE: &str = "disabled";
 
 impl KeyDir {
-    /// Whether anything is done for its starts.
+    /// Whether nobody has disabled it.
     pub fn is_enabled(&self) -> bool {
         // By its name alone: `run` asks at every start.
         std::fs::symlink_metadata(self.path().join(FILE)).is_err()
+    }
+
+    /// Whether anything is done for its starts: of a user's also, whether nobody has disabled all users' starts of the same.
+    pub fn is_served(&self) -> bool {
+        let all = self.key().user().map(|_| Key::new(self.key().of_all()));
+        let of_all = |all: Key| KeyDir::new(self.path().with_file_name(directory_name(&all)), all);
+        self.is_enabled()
+            && all
+                .and_then(Result::ok)
+                .is_none_or(|all| of_all(all).is_enabled())
     }
 }
 
@@ -54,5 +66,19 @@ mod tests {
         assert!(key.is_enabled());
         key.lock().unwrap().set_enabled(false).unwrap();
         assert!(key.forget().unwrap() && key.is_enabled());
+    }
+
+    #[test]
+    fn whoever_disables_a_program_disables_it_for_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let key = Key::new("/usr/bin/x").unwrap();
+        let (all, one) = (store.key(&key), store.key(&key.of_user(1000).unwrap()));
+        assert!(all.is_served() && one.is_served());
+        one.lock().unwrap().set_enabled(false).unwrap();
+        assert!(all.is_served() && !one.is_served());
+        one.lock().unwrap().set_enabled(true).unwrap();
+        all.lock().unwrap().set_enabled(false).unwrap();
+        assert!(!all.is_served() && !one.is_served() && one.is_enabled());
     }
 }

@@ -245,6 +245,12 @@ impl KeyDir {
         self.lock_existing(FlockOperation::NonBlockingLockExclusive)
     }
 
+    /// The same, but makes what is not there.
+    pub fn make_and_try_lock(&self) -> Result<Option<KeyLock>, StoreError> {
+        file::make_directory(&self.path)?;
+        self.try_lock()
+    }
+
     fn lock_existing(&self, operation: FlockOperation) -> Result<Option<KeyLock>, StoreError> {
         let path = self.path.join("lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;

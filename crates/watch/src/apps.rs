@@ -1,7 +1,7 @@
 //! What the state directory knows of programs, whether the daemon runs or not.
 
 use crate::service::{App, Pays, ServiceError};
-use headstart_learn::verdict::start::{WARM, resident};
+use headstart_learn::verdict::start::{Start, comparable};
 use headstart_learn::verdict::{Verdict, compare};
 use headstart_model::outcome::Mode;
 use headstart_model::{Key, Outcome};
@@ -74,10 +74,7 @@ impl Apps {
         if on && !kept.exists() {
             return Ok(());
         }
-        if !kept.exists() {
-            return kept.lock().and_then(|lock| lock.set_enabled(on)).map_err(failed);
-        }
-        soon(key, || match kept.try_lock()? {
+        soon(key, || match kept.make_and_try_lock()? {
             Some(lock) => lock.set_enabled(on).map(Some),
             None => Ok(None),
         })
@@ -130,7 +127,7 @@ pub fn app(kept: &KeyDir) -> App {
     let comparison = compare(&outcomes);
     App {
         key: kept.key().to_string(),
-        enabled: kept.is_enabled(),
+        enabled: kept.is_served(),
         starts: outcomes.len() as u64,
         replays: outcomes
             .iter()
@@ -159,7 +156,7 @@ fn app_of_user(kept: &KeyDir, uid: u32) -> Option<App> {
     let own = kept.users().into_iter().find(|one| one.uid == uid)?;
     Some(App {
         key: kept.key().to_string(),
-        enabled: kept.is_enabled(),
+        enabled: kept.is_served(),
         starts: own.starts,
         last_start_unix_ns: Some(own.last_unix_ns),
         ..App::default()
@@ -171,17 +168,9 @@ fn app_of_user(kept: &KeyDir, uid: u32) -> Option<App> {
 pub(crate) fn saved_ns(outcomes: &[Outcome], without_ns: Option<u64>) -> Option<i64> {
     let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
     let without = signed(without_ns.filter(|ns| *ns > 0)?);
-    let cold = |outcome: &&Outcome| {
-        outcome.mode == Mode::Replay && resident(outcome).is_some_and(|resident| resident < WARM)
-    };
-    let saved = |outcome: &Outcome| without.saturating_sub(signed(outcome.elapsed_ns));
-    Some(
-        outcomes
-            .iter()
-            .filter(cold)
-            .map(saved)
-            .fold(0, i64::saturating_add),
-    )
+    let replayed = comparable(outcomes).0.into_iter().filter(Start::replayed);
+    let saved = replayed.map(|start| without.saturating_sub(signed(start.elapsed_ns)));
+    Some(saved.fold(0, i64::saturating_add))
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ pub(super) fn of(kept: &KeyDir) -> KeyStatus {
         traces: kept.traces().len(),
         floor: None,
         comparison: compare(&outcomes),
-        enabled: kept.is_enabled(),
+        enabled: kept.is_served(),
         bypass: kept.bypass().map(|bypass| Bypass {
             why: bypass.why,
             every: bypass.every,

@@ -213,9 +213,11 @@ impl Finishing {
     fn tidy(&mut self) {
         let mut notes = Notes::default();
         let tidied = self.store.tidy(&Limits::default(), SystemTime::now());
-        let within = tidied.and_then(|()| retain::within(&self.store, retain::MOST_BYTES));
-        if let Err(error) = within {
-            notes.tell(error.to_string());
+        let within = retain::within(&self.store, retain::MOST_BYTES);
+        for done in [tidied, within] {
+            if let Err(error) = done {
+                notes.tell(error.to_string());
+            }
         }
         if let Some(directory) = &self.metrics {
             if let Err(error) = self.sums.write(&self.store, directory) {

@@ -11,7 +11,6 @@ mod word;
 
 pub(super) use file::ToAskAbout;
 
-use super::users::is_enabled;
 use headstart_model::Key;
 use headstart_session::notes::log;
 use headstart_session::{plan_of, waits_on_one_head};
@@ -154,7 +153,7 @@ pub(super) fn of_key(store: &Store, key: &Key) -> Option<ToAskAbout> {
     let kept = store.key(key);
     // What is wrong with it the start is told.
     let plan = plan_of(&kept, &mut |_| {})?;
-    if !is_enabled(store, key) || !waits_on_one_head(store, &plan) {
+    if !kept.is_served() || !waits_on_one_head(store, &plan) {
         return None;
     }
     file::of_key(key, &MountTable::read().ok()?)

@@ -6,7 +6,7 @@ use super::hold::Asked as AboutToStart;
 use super::process::{Missed, Process};
 use super::running::Running;
 use super::state::State;
-use super::users::{is_enabled, key_of_user, reader_of};
+use super::users::{key_of_user, reader_of};
 use headstart_model::Key;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
@@ -190,6 +190,11 @@ impl Judge {
             return None;
         }
         let active = self.active_of((key, uid), &prepared, origin, false);
+        // Where too many are read ahead already it is no start to compare others with: the devices are busy with those.
+        if prepared.decision == Decision::Replay && active.replaying.is_none() {
+            self.state.count(|counts| counts.bypassed += 1);
+            return None;
+        }
         self.count(&active);
         Some(active)
     }
@@ -220,8 +225,10 @@ impl Judge {
         Active {
             mode,
             replaying,
-            // What was mapped by now with others stays unknown.
-            exact: prepared.exact.then(|| self.exact.begin(Instant::now())).flatten(),
+            // What was mapped by now with others stays unknown. And of what is left alone nothing is asked.
+            exact: (prepared.exact && mode == prepared.decision.mode())
+                .then(|| self.exact.begin(Instant::now()))
+                .flatten(),
             ..Active::new(key, uid, prepared, origin)
         }
     }
@@ -232,11 +239,16 @@ impl Judge {
             self.state.count(|counts| counts.running += 1);
             return;
         }
-        let prepared = self.prepare(&key);
-        if let Decision::Bypass(_) = prepared.decision {
+        let mut prepared = self.prepare(&key);
+        if prepared.warm || matches!(prepared.decision, Decision::Bypass(_)) {
             self.state.count(|counts| counts.bypassed += 1);
+            return;
         }
-        let (Mode::Replay, Some(replaying)) = self.begin((&key, uid), &prepared, origin, false) else {
+        // Of what is not recorded nothing can be compared.
+        if prepared.decision == Decision::Control {
+            prepared.decision = Decision::Replay;
+        }
+        let (_, Some(replaying)) = self.begin((&key, uid), &prepared, origin, false) else {
             return;
         };
         self.state.count(|counts| counts.replayed += 1);
@@ -257,7 +269,7 @@ impl Judge {
         };
         let theirs = key_of_user(key.clone(), uid).filter(|key| self.store.key(key).exists());
         let known = theirs.or_else(|| Some(key).filter(for_all))?;
-        is_enabled(&self.store, &known).then_some(known)
+        self.store.key(&known).is_served().then_some(known)
     }
 
     /// Begins to read ahead for who is about to start; whether it is to wait.
@@ -266,7 +278,7 @@ impl Judge {
         let whose = Process::before(asked.pid, &asked.program)
             .into_iter()
             .filter_map(|process| Some((key_of_user(process.key()?, process.uid)?, process.uid)))
-            .filter(|(key, _)| is_enabled(&self.store, key));
+            .filter(|(key, _)| self.store.key(key).is_served());
         let known = whose.into_iter().find(|(key, _)| self.store.key(key).exists());
         let Some((key, uid)) = known.filter(|(key, _)| !self.is_under_way(key)) else {
             return false;
@@ -353,7 +365,7 @@ impl Judge {
         // A program with the setuid bit may have made itself root's since.
         let uid = if process.uid == 0 { start.user } else { process.uid };
         let key = key_of_user(key, uid)?;
-        if !is_enabled(&self.store, &key) {
+        if !self.store.key(&key).is_served() {
             // Not for long: it may be enabled again.
             self.ignore(program, WARM);
             return None;

@@ -73,6 +73,8 @@ pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
         return Ok(());
     }
     all.sort_by_cached_key(|kept| (gained_ns(&kept.dir), kept.used));
+    // One that cannot be removed does not keep the others.
+    let mut failed = None;
     for of_all in [false, true] {
         let is_one = |sizes: &Sizes, kept: &Kept| of_all || sizes.is_of_one_with_more(kept, most / 4 * 3);
         for kept in &mut all {
@@ -80,12 +82,11 @@ pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
                 return Ok(());
             }
             if is_one(&sizes, kept) {
-                let Some(lock) = kept.dir.try_lock()? else {
-                    continue;
-                };
-                let removed = lock.remove_traces();
-                drop(lock);
-                sizes.remove(kept, removed);
+                match kept.dir.try_lock() {
+                    Ok(Some(lock)) => sizes.remove(kept, lock.remove_traces()),
+                    Ok(None) => {}
+                    Err(error) => failed = Some(error),
+                }
             }
         }
         for kept in &mut all {
@@ -93,13 +94,17 @@ pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
                 return Ok(());
             }
             // What somebody has disabled stays so.
-            if is_one(&sizes, kept) && kept.dir.is_enabled() && kept.dir.forget_unless_locked()? {
+            if is_one(&sizes, kept) && kept.dir.is_enabled() {
                 let size = kept.size;
-                sizes.remove(kept, size);
+                match kept.dir.forget_unless_locked() {
+                    Ok(true) => sizes.remove(kept, size),
+                    Ok(false) => {}
+                    Err(error) => failed = Some(error),
+                }
             }
         }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// What replays of a program have saved so far, nanoseconds, as far as its outcomes are kept.

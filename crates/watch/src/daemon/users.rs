@@ -2,14 +2,6 @@
 
 use headstart_model::Key;
 use headstart_record::is_ordinary;
-use headstart_store::Store;
-
-/// Whether nobody has disabled a key, nor the one of all users' starts of the same program.
-pub(super) fn is_enabled(store: &Store, key: &Key) -> bool {
-    let all = Key::new(key.of_all());
-    store.key(key).is_enabled()
-        && (key.user().is_none() || all.map_or(true, |all| store.key(&all).is_enabled()))
-}
 
 /// The key of a user's starts. What root's starts read is read ahead for root alone, and what a user's read for that user: so nobody
 /// has a file read that is another's. A service of the system's is the same whoever it runs as; but an ordinary user's process may have
