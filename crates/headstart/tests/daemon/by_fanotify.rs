@@ -116,26 +116,6 @@ fn what_run_has_learned_is_read_ahead_and_nothing_else_is_kept() {
 }
 
 #[test]
-fn a_warm_start_is_left_alone() {
-    if !can_watch() {
-        return;
-    }
-    let case = Case::new();
-    let fs = disk(&["one"]);
-    learn(&case, &fs, "one");
-    let daemon = noticing(&case);
-    for _ in 0..10 {
-        run(command(&fs, "one"));
-        let _start = Waiting::start(waiting(&fs, "one"));
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    let said = daemon.stop();
-    let (_, behind) = said.split_once("bypassed: ").expect(&said);
-    assert_eq!(replays(&said), 0, "{said}");
-    assert_ne!(behind.split_once(',').unwrap().0, "0", "{said}");
-}
-
-#[test]
 fn a_script_is_known_by_its_own_name_however_it_is_started() {
     if !can_watch() {
         return;

@@ -239,16 +239,11 @@ impl Judge {
             self.state.count(|counts| counts.running += 1);
             return;
         }
-        let mut prepared = self.prepare(&key);
-        if prepared.warm || matches!(prepared.decision, Decision::Bypass(_)) {
+        let prepared = self.prepare(&key);
+        if let Decision::Bypass(_) = prepared.decision {
             self.state.count(|counts| counts.bypassed += 1);
-            return;
         }
-        // Of what is not recorded nothing can be compared.
-        if prepared.decision == Decision::Control {
-            prepared.decision = Decision::Replay;
-        }
-        let (_, Some(replaying)) = self.begin((&key, uid), &prepared, origin, false) else {
+        let (Mode::Replay, Some(replaying)) = self.begin((&key, uid), &prepared, origin, false) else {
             return;
         };
         self.state.count(|counts| counts.replayed += 1);
