@@ -76,6 +76,7 @@ pub fn of_boot(first: &First, wish: Wish, config: &Config, has_plan: bool) -> De
         } else {
             0
         },
+        is_recorded: true,
         has_plan,
         // A boot begins with nothing in memory.
         warmth: None,

@@ -2,7 +2,7 @@
 //!
 //! A start of which all is in memory needs nobody; to find that out must cost next to nothing. So a few of a plan's
 //! requests are looked at: first the earliest that the start needs, then some spread over the plan, in an order of which
-//! each beginning is spread over it too. Nothing is read, and nothing waits for a device or a server: a path is resolved
+//! each beginning is spread over it too; chance says where, so that what one start's looks miss those of the next may find. Nothing is read, and nothing waits for a device or a server: a path is resolved
 //! from what the kernel remembers (`RESOLVE_CACHED`, Linux 5.12), and where it would have to read a directory or an
 //! inode the request counts as cold. Once enough is cold the rest is not asked for.
 
@@ -98,11 +98,11 @@ impl AddAssign<Look> for Resident {
     }
 }
 
-/// Looks at a part of what a plan would read: so many of its requests for data, [`MOST`] at most. Takes well under a millisecond and
-/// reads nothing from any device; only before Linux 5.12 a few paths may have to be read.
+/// Looks at a part of what a plan would read: so many of its requests for data, [`MOST`] at most, and `draw`, a number by chance, says
+/// which. Takes well under a millisecond and reads nothing from any device; only before Linux 5.12 a few paths may have to be read.
 ///
 /// Without the right to open a file (that of another user) nothing is known of it, and it counts as changed.
-pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize) -> Resident {
+pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize, draw: u64) -> Resident {
     let mut found = Resident::default();
     let mut sampler = Sampler {
         plan,
@@ -118,8 +118,8 @@ pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize) -> Resident {
     };
     let mut data = of(&[RequestKind::Data]);
     let most = most.min(MOST);
-    let picks = earliest_then_spread(&mut data, most, |index| requests[index].deadline_us);
-    let paths = spread(&of(&[RequestKind::Stat, RequestKind::List]), PATHS);
+    let picks = earliest_then_spread(&mut data, most, draw, |index| requests[index].deadline_us);
+    let paths = spread(&of(&[RequestKind::Stat, RequestKind::List]), PATHS, draw);
     for (turn, index) in picks.into_iter().chain(paths).enumerate() {
         if found.sampled_requests - found.resident_requests >= ENOUGH || found.cold_paths >= ENOUGH {
             found.cut_short = true;
@@ -199,7 +199,12 @@ impl Sampler<'_> {
 }
 
 /// The earliest, then others in an order of which each beginning is spread over all: so many at most.
-fn earliest_then_spread(all: &mut [usize], most: usize, deadline: impl Fn(usize) -> u32) -> Vec<usize> {
+fn earliest_then_spread(
+    all: &mut [usize],
+    most: usize,
+    draw: u64,
+    deadline: impl Fn(usize) -> u32,
+) -> Vec<usize> {
     let key = |index: &usize| (deadline(*index), *index);
     let first = most / SHARE;
     if all.len() > first {
@@ -209,12 +214,13 @@ fn earliest_then_spread(all: &mut [usize], most: usize, deadline: impl Fn(usize)
     earliest.sort_unstable_by_key(key);
     rest.sort_unstable();
     let mut picks = earliest.to_vec();
-    picks.extend(spread(rest, most - first));
+    picks.extend(spread(rest, most - first, draw));
     picks
 }
 
-/// At most `most` of all, evenly spread; each beginning of what is given is spread evenly too.
-fn spread(all: &[usize], most: usize) -> Vec<usize> {
+/// At most `most` of all, evenly spread: one of each `most`th part, the same in all parts and any by `draw`. Each beginning of what is
+/// given is spread evenly too.
+fn spread(all: &[usize], most: usize, draw: u64) -> Vec<usize> {
     let count = all.len().min(most);
     // The bits of a counter backwards: 0, 1/2, 1/4, 3/4, 1/8 …
     let bits = count.next_power_of_two().trailing_zeros();
@@ -224,7 +230,10 @@ fn spread(all: &[usize], most: usize) -> Vec<usize> {
         bits => turn.reverse_bits() >> (usize::BITS - bits),
     });
     let places = places.filter(|place| *place < count);
-    places.map(|place| all[place * all.len() / count]).collect()
+    let offset = draw as usize % all.len().max(1);
+    places
+        .map(|place| all[(place * all.len() + offset) / count])
+        .collect()
 }
 
 #[cfg(test)]
@@ -246,7 +255,7 @@ mod tests {
         ] {
             let mut all: Vec<usize> = (0..count).collect();
             // The last is needed first.
-            let picks = earliest_then_spread(&mut all, most, |index| (count - index) as u32);
+            let picks = earliest_then_spread(&mut all, most, count as u64, |index| (count - index) as u32);
             assert_eq!(picks.len(), count.min(most));
             let first: Vec<usize> = (0..count).rev().take(most / SHARE).collect();
             assert_eq!(picks[..first.len()], first);
@@ -260,14 +269,28 @@ mod tests {
     #[test]
     fn every_beginning_of_what_is_spread_is_spread() {
         let all: Vec<usize> = (0..1000).collect();
-        let picks = spread(&all, 50);
+        let picks = spread(&all, 50, 0);
         assert_eq!(picks.len(), 50);
         for (turns, gap) in [(4, 400), (8, 200), (16, 140), (50, 25)] {
             let mut some = picks[..turns].to_vec();
             some.sort_unstable();
             assert!(some.windows(2).all(|w| w[1] - w[0] <= gap), "{turns}: {some:?}");
         }
-        assert_eq!(spread(&[3, 4, 5], 50).len(), 3);
-        assert!(spread(&[], 50).is_empty());
+        assert_eq!(spread(&[3, 4, 5], 50, 7).len(), 3);
+        assert!(spread(&[], 50, 7).is_empty());
+    }
+
+    #[test]
+    fn by_chance_each_is_looked_at_as_often_as_any_other() {
+        for count in [41, 64, 1000] {
+            let all: Vec<usize> = (0..count).collect();
+            let mut seen = vec![0; count];
+            for draw in 0..count as u64 {
+                let picks = spread(&all, 10, draw);
+                assert_eq!(picks.len(), 10);
+                picks.iter().for_each(|pick| seen[*pick] += 1);
+            }
+            assert!(seen.iter().all(|times| *times == 10), "{count}: {seen:?}");
+        }
     }
 }

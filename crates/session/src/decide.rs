@@ -44,6 +44,8 @@ pub struct Known<'a> {
     pub turns: Turns,
     /// One start in so many is a control run, or re-evaluates a bypass; with 0 all are replayed.
     pub control_every: u32,
+    /// Whether starts are recorded: of those that are not none is a control run, and none re-evaluates a bypass.
+    pub is_recorded: bool,
     /// Whether there is a plan that reads anything.
     pub has_plan: bool,
     /// What of the plan is in memory already; `None` where nobody looked.
@@ -65,7 +67,7 @@ pub struct Warmth {
 
 /// A start of which a larger part is not in memory is not warm, whatever its device costs: what was looked at may stand for more than it
 /// says.
-const MOST_COLD: f64 = 0.25;
+const MOST_COLD: f64 = 0.1;
 
 /// What a replay and a recorder cost a start that gains nothing by them: two forks, attaching, reading what they are. Measured on
 /// Linux 6.18 as 31 to 50 ms; reading ahead what takes a device less time than this is a loss.
@@ -106,7 +108,10 @@ pub fn decide(known: &Known<'_>) -> Decision {
         }
     };
     let Known {
-        control_every, draw, ..
+        control_every,
+        is_recorded,
+        draw,
+        ..
     } = *known;
     if !known.enabled {
         return Decision::Bypass("it is disabled, until `headstart apps enable`".into());
@@ -114,7 +119,7 @@ pub fn decide(known: &Known<'_>) -> Decision {
     if control_every == 0 {
         return without_plan();
     }
-    let one_in = |every: u32, draw: u64| draw % u64::from(every.max(1)) == 0;
+    let one_in = |every: u32, draw: u64| is_recorded && draw % u64::from(every.max(1)) == 0;
     // With another kernel than it was found on, or on another machine, a bypass says nothing.
     let holds = |bypass: &&Bypass| bypass.kernel == known.kernel && bypass.machine == known.machine;
     if let Some(bypass) = known.bypass.filter(holds) {
@@ -136,7 +141,7 @@ pub fn decide(known: &Known<'_>) -> Decision {
             false => Decision::Bypass("what it reads is in memory".into()),
         };
     }
-    match is_control(known.turns, control_every) {
+    match is_recorded && is_control(known.turns, control_every) {
         true => Decision::Control,
         false => Decision::Replay,
     }
@@ -200,6 +205,7 @@ mod tests {
             machine: "4ed0",
             turns: Turns::default(),
             control_every: 10,
+            is_recorded: true,
             has_plan: true,
             warmth: None,
             draw: u64::MAX,
@@ -365,6 +371,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_recorded_is_replayed_if_it_is_cold_and_no_replay_is_known_not_to_pay() {
+        let bypass = Bypass {
+            every: 10,
+            kernel: "6.18".into(),
+            machine: "4ed0".into(),
+            replay: true,
+            why: "no gain".into(),
+        };
+        let of = |bypass, cold, draw| {
+            decide(&Known {
+                bypass,
+                turns: turns(20),
+                is_recorded: false,
+                warmth: Some(Warmth {
+                    cold,
+                    cold_look_ups: 0.0,
+                    alone_ns: 1_000_000_000,
+                }),
+                draw,
+                ..known()
+            })
+        };
+        for draw in 0..30 {
+            assert_eq!(of(None, 0.5, draw << 32), Decision::Replay, "no control run");
+            assert!(matches!(of(None, 0.0, draw << 32), Decision::Bypass(_)), "warm");
+            let bypassed = of(Some(&bypass), 0.5, draw);
+            assert!(matches!(bypassed, Decision::Bypass(_)), "not re-evaluated");
+        }
+    }
+
+    #[test]
     fn what_stays_unseen_costs_no_more_than_a_replay() {
         assert_eq!((looks(0), looks(u64::MAX)), (10, 40));
         for alone_ms in [800, 1600, 3200] {
@@ -400,8 +437,8 @@ mod tests {
         assert_eq!(at(0.0, 60_000, 20 << 32), Decision::Control);
         assert_eq!(at(0.02, 1000, 1 << 32), warm, "20 ms of reading");
         assert_eq!(at(0.02, 10_000, 1 << 32), Decision::Replay, "200 ms of reading");
-        assert_eq!(at(0.2, 100, 1 << 32), warm, "20 ms of reading");
-        assert_eq!(at(0.5, 10, 1 << 32), Decision::Replay, "half of it is cold");
+        assert_eq!(at(0.1, 200, 1 << 32), warm, "20 ms of reading");
+        assert_eq!(at(0.2, 10, 1 << 32), Decision::Replay, "a fifth of it is cold");
         assert_eq!(of(0.0, 0.125, 10, 1 << 32), warm, "one look-up of eight");
         assert_eq!(
             of(0.0, 0.25, 10, 1 << 32),

@@ -71,6 +71,8 @@ pub enum Purpose {
         key: Key,
         /// Every how many starts one is a control run without replay; 0 for never.
         control_every: u32,
+        /// Whether it is recorded. What is not is never a control run.
+        is_recorded: bool,
     },
     /// A trace, as a file.
     Trace {

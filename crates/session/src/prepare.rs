@@ -52,6 +52,7 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
         store,
         key,
         control_every,
+        is_recorded,
     } = purpose
     else {
         return Prepared::new(Decision::Record);
@@ -65,6 +66,7 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
         machine: &machine,
         turns: first.turns,
         control_every: *control_every,
+        is_recorded: *is_recorded,
         has_plan: true,
         warmth: None,
         draw: RandomState::new().build_hasher().finish(),
@@ -87,7 +89,9 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
         )),
     }
     let plan = first.plan(&mut |line| lines.push(line));
-    let looked = plan.as_ref().and_then(|plan| Some(look(plan, mounts().ok()?)));
+    let looked = plan
+        .as_ref()
+        .and_then(|plan| Some(look(plan, mounts().ok()?, known.draw)));
     let (resident, warmth) = looked.unwrap_or_default();
     let exact_due = known.turns.exact_due;
     let decision = decide(&Known {
@@ -107,13 +111,13 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
     }
 }
 
-/// What of the plan is in memory, and what that means; nothing where it cannot be told.
-fn look(file: &PlanFile, mounts: MountTable) -> (Option<Resident>, Option<Warmth>) {
+/// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing where it cannot be told.
+fn look(file: &PlanFile, mounts: MountTable, draw: u64) -> (Option<Resident>, Option<Warmth>) {
     let Ok(plan) = file.plan() else {
         return (None, None);
     };
     let alone_ns = alone_ns(&plan);
-    let sample = headstart_replay::sample(&plan, mounts, looks(alone_ns));
+    let sample = headstart_replay::sample(&plan, mounts, looks(alone_ns), draw);
     let part = |cold: u32, of: u32| f64::from(cold) / f64::from(of.max(1));
     // A file that is another one now will be read, and from where is not known.
     let looked_at = sample.sampled_requests + sample.changed;

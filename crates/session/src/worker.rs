@@ -78,6 +78,7 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
             store,
             key,
             control_every,
+            ..
         } => {
             let replayed = replaying.map(|replaying| replaying.end(&watch));
             let finish = Finished {

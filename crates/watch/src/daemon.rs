@@ -218,8 +218,6 @@ pub fn run(mut options: Options) -> Result<()> {
             Box::new(Answering::new(watch, guard, options, state, finisher))
         }
         Err((why, executed)) => {
-            // Of what is not recorded nothing can be compared.
-            options.control_every = 0;
             let noticing = ByFanotify::start(executed, options, state)?;
             log(&format!(
                 "starts are noticed by fanotify(7), and only what `headstart run` has learned is read ahead: {why}"

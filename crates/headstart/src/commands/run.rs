@@ -68,6 +68,7 @@ fn begin(args: &Args, state: Option<PathBuf>) -> Result<()> {
         store: store(state)?,
         key,
         control_every: args.control_every,
+        is_recorded: true,
     };
     let ending = match args.wait {
         true => Ending::WhenDone,

@@ -2,7 +2,8 @@
 
 use crate::common::{Case, eventually, is_root};
 use crate::harness::*;
-use headstart_store::Store;
+use headstart_session::bypass;
+use headstart_store::{Bypass, Store};
 use headstart_system::testing::LoopFs;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -68,7 +69,18 @@ const PAGES: u64 = 20 * 256;
 /// What it said last of its replays.
 #[track_caller]
 fn replays(said: &str) -> u64 {
-    let (_, behind) = said.split_once("with a replay: ").expect(said);
+    count(said, "with a replay: ")
+}
+
+/// And of the starts that it left alone.
+#[track_caller]
+fn bypassed(said: &str) -> u64 {
+    count(said, "bypassed: ")
+}
+
+#[track_caller]
+fn count(said: &str, what: &str) -> u64 {
+    let (_, behind) = said.split_once(what).expect(said);
     behind.split_once(',').unwrap().0.parse().unwrap()
 }
 
@@ -113,6 +125,60 @@ fn what_run_has_learned_is_read_ahead_and_nothing_else_is_kept() {
         "{said}"
     );
     assert!(!said.contains("of programs that ran already: 0;"), "{said}");
+}
+
+#[test]
+fn what_is_warm_or_bypassed_is_left_alone() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one"]);
+    learn(&case, &fs, "one");
+    // Nothing is recorded, so there is no control run, though every other start would be one.
+    let noticing = || {
+        let words = ["--no-control", "--notice", "fanotify", "--control-every", "2"];
+        Daemon::start_by(&case, Command::new(crate::common::binary()), &words)
+    };
+    let start = || {
+        let start = Waiting::start(waiting(&fs, "one"));
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        drop(start);
+    };
+    let daemon = noticing();
+    for _ in 0..5 {
+        run(command(&fs, "one"));
+        start();
+    }
+    let said = daemon.stop();
+    assert_eq!(replays(&said), 0, "{said}");
+    assert!(bypassed(&said) >= 5, "{said}");
+
+    let kept = Store::new(case.state()).key(&key(&fs, "one"));
+    let bypass = Bypass {
+        every: 1,
+        kernel: bypass::kernel(),
+        machine: bypass::machine(),
+        replay: true,
+        why: "no gain".into(),
+    };
+    kept.lock().unwrap().save_bypass(Some(&bypass)).unwrap();
+    let daemon = noticing();
+    for _ in 0..5 {
+        evict(&files(&fs, "one"));
+        start();
+    }
+    let said = daemon.stop();
+    assert_eq!(replays(&said), 0, "{said}");
+    assert!(bypassed(&said) >= 1, "{said}");
+    assert_eq!(resident(&files(&fs, "one")), 0);
+
+    kept.lock().unwrap().save_bypass(None).unwrap();
+    let daemon = noticing();
+    for _ in 0..3 {
+        is_read_ahead(&files(&fs, "one"), PAGES, || waiting(&fs, "one"));
+    }
+    assert!(replays(&daemon.stop()) >= 3);
 }
 
 #[test]

@@ -62,9 +62,11 @@ impl Daemon {
         if words.contains(&"--no-control") {
             command.stdin(Stdio::null());
         }
+        let replays_all = (!words.contains(&"--control-every")).then_some(["--control-every", "0"]);
         // Not through env(1), whose number this would be.
         let child = command
-            .args(["daemon", "--least-wait", "1", "--control-every", "0"])
+            .args(["daemon", "--least-wait", "1"])
+            .args(replays_all.iter().flatten())
             .args(words)
             .env("HEADSTART_STATE", case.state())
             .env("NOTIFY_SOCKET", &socket)

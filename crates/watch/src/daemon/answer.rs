@@ -51,7 +51,7 @@ impl Answering {
             finisher,
             guard,
             has_told: false,
-            judge: Judge::new(options, state),
+            judge: Judge::new(options, state, true),
         }
     }
 

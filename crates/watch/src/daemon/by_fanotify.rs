@@ -1,5 +1,5 @@
-//! Where BPF is not: fanotify(7) tells that somebody executes a file. What is known of the program is read ahead; nothing is recorded,
-//! so nothing is learned but by `headstart run`.
+//! Where BPF is not: fanotify(7) tells that somebody executes a file. What is known of the program is read ahead, if it is cold; nothing is
+//! recorded, so nothing is learned but by `headstart run`.
 //!
 //! The kernel tells of all file systems, and of each file once: what is no known program's is to be left from then on, until another
 //! program is known. So a build is hardly told of, and what is executed a thousand times a second is told of once.
@@ -13,9 +13,8 @@ use headstart_model::Key;
 use headstart_session::notes::log;
 use headstart_store::KnownKeys;
 use headstart_system::executed::{Executed, Opened, Told};
-use headstart_system::mounts::MountTable;
+use headstart_system::mounts::Followed;
 use headstart_system::process::ProcessStat;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::collections::HashSet;
 use std::fs::File;
@@ -50,7 +49,9 @@ const AT_A_TIME: usize = 256;
 /// What fanotify tells, and what is done for it.
 pub(super) struct ByFanotify {
     executed: Executed,
-    mounts: Mounts,
+    mounts: Followed,
+    /// Tells when that is to be looked at: the kernel tells each descriptor of a change once.
+    mounted: File,
     judge: Judge,
     known: Known,
     beginning: Vec<Beginning>,
@@ -144,20 +145,6 @@ fn programs_of(key: &Key) -> Vec<Vec<u8>> {
     }
 }
 
-/// What tells that something was mounted. The kernel tells each descriptor once, so one is to be waited on and another to be looked at.
-struct Mounts {
-    wait_on: File,
-    look_at: File,
-}
-
-impl Mounts {
-    fn have_changed(&self) -> bool {
-        let mut file = [PollFd::new(&self.look_at, PollFlags::PRI)];
-        let changed = poll(&mut file, Some(&Timespec::default()));
-        changed.is_ok() && file[0].revents().intersects(PollFlags::PRI | PollFlags::ERR)
-    }
-}
-
 /// Has the kernel tell of nothing yet.
 pub(super) fn listen() -> Result<Executed> {
     Executed::new().context("fanotify(7) needs CAP_SYS_ADMIN and Linux 5.0")
@@ -165,14 +152,12 @@ pub(super) fn listen() -> Result<Executed> {
 
 impl ByFanotify {
     pub(super) fn start(executed: Executed, options: Options, state: Arc<State>) -> Result<ByFanotify> {
-        let mounts = || File::open("/proc/self/mountinfo").context("cannot read what is mounted");
+        let unread = "cannot read what is mounted";
         let noticing = ByFanotify {
             executed,
-            mounts: Mounts {
-                wait_on: mounts()?,
-                look_at: mounts()?,
-            },
-            judge: Judge::new(options, state),
+            mounted: File::open("/proc/self/mountinfo").context(unread)?,
+            mounts: Followed::read().context(unread)?,
+            judge: Judge::new(options, state, false),
             known: Known::default(),
             beginning: Vec::new(),
             left: 0,
@@ -183,8 +168,7 @@ impl ByFanotify {
     }
 
     fn look_at_mounts(&self) -> Result<()> {
-        let mounts = MountTable::read().context("cannot read what is mounted")?;
-        let told = self.executed.tell_of_all(&mounts);
+        let told = self.executed.tell_of_all(&self.mounts.table());
         told.context("the kernel does not tell what is executed (fanotify(7))")?;
         Ok(())
     }
@@ -317,7 +301,7 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
 
 impl Noticing for ByFanotify {
     fn wait_on(&self) -> Vec<BorrowedFd<'_>> {
-        vec![self.executed.as_fd(), self.mounts.wait_on.as_fd()]
+        vec![self.executed.as_fd(), self.mounted.as_fd()]
     }
 
     fn wait_at_most(&self) -> Option<Duration> {
@@ -329,7 +313,7 @@ impl Noticing for ByFanotify {
     }
 
     fn work(&mut self) -> Result<()> {
-        if self.mounts.have_changed() {
+        if self.mounts.refresh() {
             self.look_at_mounts()?;
         }
         if self.known.look(&self.judge, Instant::now()) {

@@ -49,6 +49,8 @@ pub(super) struct Judge {
     pub(super) own: Option<Vec<u8>>,
     pub(super) store: Store,
     pub(super) control_every: u32,
+    /// Whether starts are recorded.
+    is_recording: bool,
     pub(super) least_wait: Duration,
     pub(super) state: Arc<State>,
     /// Starts that are recorded, by number.
@@ -107,13 +109,14 @@ pub(super) struct Held {
 }
 
 impl Judge {
-    pub(super) fn new(options: Options, state: Arc<State>) -> Judge {
+    pub(super) fn new(options: Options, state: Arc<State>, is_recording: bool) -> Judge {
         Judge {
             own: std::env::current_exe()
                 .ok()
                 .map(|path| path.into_os_string().into_vec()),
             store: options.store,
             control_every: options.control_every,
+            is_recording,
             least_wait: options.least_wait,
             state,
             active: HashMap::new(),
@@ -378,6 +381,7 @@ impl Judge {
             store: self.store.clone(),
             key: key.clone(),
             control_every: self.control_every,
+            is_recorded: self.is_recording,
         };
         let prepared = prepare(&purpose, &mut || self.mounts());
         for line in &prepared.lines {
