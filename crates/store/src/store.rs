@@ -121,11 +121,15 @@ impl Store {
         // What was last used in the future, by a clock that was wrong, would otherwise outlast all others until then.
         all.sort_by_key(|(used, _, _)| (*used <= now, *used));
         let may_age = all.len().saturating_sub(limits.ageless_keys);
+        // One that cannot be removed does not keep the others.
+        let mut failed = None;
         let mut kept = Vec::new();
         for (index, (used, size, dir)) in all.into_iter().enumerate() {
             let age = now.duration_since(used).unwrap_or(Duration::ZERO);
             if index < may_age && age > limits.key_age && dir.is_enabled() {
-                dir.forget_unless_locked()?;
+                if let Err(error) = dir.forget_unless_locked() {
+                    failed = Some(error);
+                }
             } else {
                 kept.push((used, size, dir));
             }
@@ -135,22 +139,31 @@ impl Store {
         let mut total: u64 = all.iter().map(|(_, size, _)| size).sum();
         for (_, size, dir) in &mut all {
             if total <= limits.total_bytes {
-                return Ok(());
+                break;
             }
-            let Some(lock) = dir.try_lock()? else { continue };
-            let removed = lock.remove_traces();
-            *size = size.saturating_sub(removed);
-            total = total.saturating_sub(removed);
+            match dir.try_lock() {
+                Ok(Some(lock)) => {
+                    let removed = lock.remove_traces();
+                    *size = size.saturating_sub(removed);
+                    total = total.saturating_sub(removed);
+                }
+                Ok(None) => {}
+                Err(error) => failed = Some(error),
+            }
         }
         for (_, size, dir) in &all {
             if total <= limits.total_bytes {
-                return Ok(());
+                break;
             }
-            if dir.is_enabled() && dir.forget_unless_locked()? {
-                total = total.saturating_sub(*size);
+            if dir.is_enabled() {
+                match dir.forget_unless_locked() {
+                    Ok(true) => total = total.saturating_sub(*size),
+                    Ok(false) => {}
+                    Err(error) => failed = Some(error),
+                }
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Removes what a kill left outside of any key: directories that were being forgotten or made, temporary files of

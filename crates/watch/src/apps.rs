@@ -220,6 +220,15 @@ pub(crate) mod tests {
         }
         assert!(store.key(&key).is_enabled());
         drop(lock);
+        // The first start of another, of which nothing is kept yet.
+        let first = Key::new("/usr/bin/first").unwrap();
+        let lock = store.key(&first).lock().unwrap();
+        let answer = apps.set_enabled(&first, false);
+        assert!(
+            matches!(&answer, Err(ServiceError::Failed(why)) if why.contains("ask again")),
+            "{answer:?}"
+        );
+        drop(lock);
         apps.set_enabled(&key, false).unwrap();
         assert!(!store.key(&key).is_enabled());
         apps.forget(&key).unwrap();

@@ -125,6 +125,44 @@ fn audit_10_a_key_of_the_future_does_not_outlast_those_in_use() {
 }
 
 #[test]
+fn a_key_that_cannot_be_removed_does_not_keep_the_others() {
+    let (_dir, store) = store();
+    let keys = ["broken", "old", "new"].map(|name| Key::new(name).unwrap());
+    for (age, key) in keys.iter().rev().enumerate() {
+        let lock = store.key(key).lock().unwrap();
+        lock.save_profile(&profile(1, 1)).unwrap();
+        let used = SystemTime::now() - Duration::from_secs(1000 * age as u64);
+        for entry in std::fs::read_dir(lock.dir().path()).unwrap() {
+            let file = File::options().write(true).open(entry.unwrap().path()).unwrap();
+            file.set_modified(used).unwrap();
+        }
+    }
+    let lock = store.key(&keys[0]).path().join("lock");
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::create_dir(&lock).unwrap();
+    std::fs::File::open(&lock)
+        .unwrap()
+        .set_modified(SystemTime::UNIX_EPOCH)
+        .unwrap();
+    let aged = Limits {
+        ageless_keys: 1,
+        key_age: Duration::from_secs(500),
+        ..Limits::default()
+    };
+    let told = store.tidy(&aged, SystemTime::now()).unwrap_err().to_string();
+    assert!(told.contains("lock"), "{told}");
+    let mut left = store.keys().unwrap();
+    left.sort();
+    assert_eq!(left, [keys[0].clone(), keys[2].clone()]);
+    let none = Limits {
+        total_bytes: 0,
+        ..Limits::default()
+    };
+    assert!(store.tidy(&none, SystemTime::now()).is_err());
+    assert_eq!(store.keys().unwrap(), [keys[0].clone()]);
+}
+
+#[test]
 fn the_witness_takes_nobodys_place_and_goes_by_its_age() {
     let (_dir, store) = store();
     let limits = Limits {

@@ -162,6 +162,28 @@ mod tests {
     }
 
     #[test]
+    fn one_that_cannot_be_removed_does_not_keep_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        for (name, saves) in [("least", 0), ("little", 20), ("much", 500)] {
+            add(&store, name, saves);
+        }
+        let size_of = |name: &str| store.key(&Key::new(name).unwrap()).last_used_and_size().1;
+        let lock = store.key(&Key::new("least").unwrap()).path().join("lock");
+        std::fs::remove_file(&lock).unwrap();
+        std::fs::create_dir(&lock).unwrap();
+        let most = size_of("least") + size_of("much");
+        let told = within(&store, most).map_err(|error| error.to_string());
+        let left: Vec<String> = store.keys().unwrap().iter().map(|k| k.to_string()).collect();
+        assert_eq!(left, ["least", "much"]);
+        // What could be removed is enough, so nothing has to be told.
+        assert_eq!(told, Ok(()));
+        let told = within(&store, 1).map_err(|error| error.to_string());
+        assert!(told.as_ref().is_err_and(|why| why.contains("lock")), "{told:?}");
+        assert_eq!(store.keys().unwrap(), [Key::new("least").unwrap()]);
+    }
+
+    #[test]
     fn the_program_that_gained_least_goes_first_and_the_boot_never() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path());
