@@ -151,7 +151,7 @@ fn difference(comparison: &Comparison) -> String {
 
 fn group(group: &Group) -> String {
     match group.median_ns {
-        Some(median) => format!("{} (median of {} cold starts)", duration(median), group.starts),
+        Some(median) => format!("{} (median; {} cold starts)", duration(median), group.starts),
         None if group.starts > 0 => format!("{} cold starts, none of which can be compared", group.starts),
         None => "no cold start yet".into(),
     }
@@ -523,7 +523,7 @@ mod tests {
     #[test]
     fn what_was_compared_and_what_not_is_told() {
         let it = compared((38, 3500), (4, 10_900), Some(0.02), Verdict::Faster);
-        assert_eq!(group(&it.with), "3.50 s (median of 38 cold starts)");
+        assert_eq!(group(&it.with), "3.50 s (median; 38 cold starts)");
         assert_eq!(group(&Group::default()), "no cold start yet");
         assert_eq!(left_out(&LeftOut::default()), None);
         let some = LeftOut {
