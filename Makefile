@@ -21,7 +21,7 @@ FOR_MACHINE := $(if $(CROSS),LIBBPF_SYS_LIBRARY_PATH=/usr/lib/$(MACHINE)-linux-g
 export ARCH
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 crates build build-lab build-static check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
+.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 crates build build-lab build-static order check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
 	test-debian13 audit fuzz fuzz-structured demo bench measure install clean
 
 all: build
@@ -66,6 +66,18 @@ build-static: crates $(if $(CROSS),deps-cross)
 	$(FOR_MACHINE) $(CARGO) static -j$(JOBS) --locked --target $(TRIPLE) -p headstart $(REMAPPED) $(STATIC_OPTIONS) \
 		--message-format=json-render-diagnostics >$(STATIC).messages || { rm -f $(STATIC).messages; exit 1; }
 	init=$$(sed -n 's|.*headstart-boot.*"out_dir":"\([^"]*\)".*|\1/headstart-init|p' $(STATIC).messages) && cp "$$init" $(STATIC)/headstart-init
+
+# The order of the program's functions, anew (docs/decisions/0018-own-time.md): after changes of what a start needs before its replay.
+# It makes the lab's image of Python, if that is not there.
+ORDERED := --target-dir target/order --config 'target.$(TRIPLE).rustflags=["-Clink-arg=-Wl,-Map=$(CURDIR)/target/order/map"]' \
+	--config 'profile.release.strip="none"' --config 'profile.release.package.headstart.strip="none"'
+order: crates
+	mkdir -p target/order
+	$(CARGO) static -j$(JOBS) --locked --target $(TRIPLE) -p headstart $(REMAPPED) $(ORDERED)
+	$(CARGO) build -q -j$(JOBS) --release --locked -p headstart-system --example used
+	HEADSTART_BIN=target/order/$(TRIPLE)/release/headstart $(CARGO) run -q --release --locked -p headstart-acceptance --example order -- \
+		$(CURDIR)/target/release/examples/used target/order/map >target/order/order.ld
+	cp target/order/order.ld crates/headstart/order.ld
 
 # What is installed beside the program is made of the program's own definitions, by an example of its crate. Where all tests are compiled
 # anyway, SELECTED=--workspace takes what they were compiled from: of the one crate its libraries would have other features, and be others.

@@ -20,6 +20,7 @@ use commands::{
 };
 use headstart_session::{complain, store};
 use headstart_system::launch::survive_file_limit;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The program: parses the command line, does what it says, and says how it ended.
@@ -42,8 +43,16 @@ pub fn main() -> ExitCode {
 
 /// Runs the subcommand.
 fn run(cli: Cli) -> Result<()> {
-    let state = cli.state;
     match cli.command {
+        // What somebody waits for is not to come with all the others.
+        Command::Run(args) => run::run(args, cli.state),
+        command => any(command, cli.state),
+    }
+}
+
+#[inline(never)]
+fn any(command: Command, state: Option<PathBuf>) -> Result<()> {
+    match command {
         Command::Run(args) => run::run(args, state),
         Command::Record(args) => record::run(args),
         Command::Learn(args) => learn::run(args),

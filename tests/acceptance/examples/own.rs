@@ -27,8 +27,13 @@ const BEGINNING: u64 = 300_000_000;
 /// What is learned of a start is kept this long after it.
 const LEARNED: Duration = Duration::from_secs(3);
 
-/// A file or directory of headstart's, and where it lies on the device, bytes.
-type Own = (String, Vec<Range<u64>>);
+/// A file or directory of headstart's, and where its pieces lie on the device, bytes; each with where it begins in the file.
+type Own = (String, Vec<(Range<u64>, u64)>);
+
+/// Where in a file a read begins that has a byte of this piece.
+fn place_in(entry: &Entry, (range, logical): &(Range<u64>, u64)) -> Option<u64> {
+    is_of(range, entry).then(|| logical + entry.offset.saturating_sub(range.start))
+}
 
 fn is_of(range: &Range<u64>, entry: &Entry) -> bool {
     entry.offset < range.end && entry.offset + entry.length > range.start
@@ -37,7 +42,9 @@ fn is_of(range: &Range<u64>, entry: &Entry) -> bool {
 /// Adds what is at a path, and below it.
 fn add(path: &Path, name: &str, all: &mut Vec<Own>) -> Result<()> {
     let found = extents(&File::open(path)?).unwrap_or_default();
-    let lies = found.iter().map(|it| it.physical..it.physical + it.length);
+    let lies = found
+        .iter()
+        .map(|it| (it.physical..it.physical + it.length, it.logical));
     all.push((name.into(), lies.collect()));
     if path.is_dir() {
         for entry in fs::read_dir(path)? {
@@ -70,15 +77,16 @@ const OWN: [&str; 3] = [
     "var/lib/headstart",
 ];
 
-/// A line for each piece of what is headstart's in the root mounted there: where it begins and ends on the device, and its name.
+/// A line for each piece of what is headstart's in the root mounted there: where it begins and ends on the device, where it begins in the file,
+/// and its name.
 fn lies(root: &Path) -> Result<()> {
     let mut own = Vec::new();
     for name in OWN {
         add(&root.join(name), name, &mut own)?;
     }
     for (name, ranges) in own {
-        for range in ranges {
-            println!("{} {} {name}", range.start, range.end);
+        for (range, logical) in ranges {
+            println!("{} {} {logical} {name}", range.start, range.end);
         }
     }
     Ok(())
@@ -98,14 +106,11 @@ fn boot(disk: &str) -> Result<()> {
     let command = [&this, "lies", "{root}"].map(str::to_owned).to_vec();
     let mut own: Vec<Own> = Vec::new();
     for line in boots.machine.look(&boots.place, &[command])?.lines() {
-        let mut words = line.splitn(3, ' ');
-        let (start, end) = (words.next(), words.next());
+        let mut words = line.splitn(4, ' ');
+        let (start, end, logical) = (words.next(), words.next(), words.next());
         let number = |word: Option<&str>| -> Result<u64> { Ok(word.context("a number")?.parse()?) };
-        let lies = number(start)?..number(end)?;
-        own.push((
-            words.next().context("a name")?.into(),
-            std::iter::once(lies).collect(),
-        ));
+        let lies = (number(start)?..number(end)?, number(logical)?);
+        own.push((words.next().context("a name")?.into(), vec![lies]));
     }
     let measured = boots.machine.run(&boots.setup, &boots.place)?;
     let seconds = measured.marks.last().context("a last mark")?.seconds;
@@ -182,10 +187,11 @@ fn program(workload: String, disk: &str) -> Result<()> {
 fn tell(log: &[Entry], needed: &[Range<u64>], own: &[Own]) -> Result<()> {
     let begun = log.first().context("nothing was read")?.at;
     for entry in log.iter().filter(|entry| entry.op == Op::Read) {
-        let whose = own
-            .iter()
-            .rev()
-            .find(|(_, lies)| lies.iter().any(|range| is_of(range, entry)));
+        let place = |(name, lies): &Own| {
+            let at = lies.iter().find_map(|piece| place_in(entry, piece))?;
+            Some(format!("{name}, from {at}"))
+        };
+        let whose = own.iter().rev().find_map(place);
         let is_needed = needed.iter().any(|range| is_of(range, entry));
         if whose.is_none() && is_needed && entry.at - begun > BEGINNING {
             continue;
@@ -197,7 +203,7 @@ fn tell(log: &[Entry], needed: &[Range<u64>], own: &[Own]) -> Result<()> {
             entry.service as f64 / 1e6,
             entry.depth,
             entry.length,
-            whose.map_or(otherwise, |(name, _)| name),
+            whose.as_deref().unwrap_or(otherwise),
         );
     }
     Ok(())

@@ -1,9 +1,11 @@
-//! What headstart begins with: its own file, asked for in one go, and what leads to its state, before anything else is touched of either.
+//! What headstart begins with: what a start needs of its own file, asked for in one go, and what leads to its state, before anything else is
+//! touched of either.
 //!
 //! A cold program comes as it is needed: a major fault for each window of 128 KiB, and each waits for the one before. Until `main` of a
 //! static program they are thirty, most of them for relocations. So this is what it begins with, where somebody waits for it
 //! (`headstart run`, `headstart boot run`): `build.rs` of the command has the linker take `headstart_first` for the first instruction, and put it
-//! into the page that the program's header is in; it goes on to the C library's.
+//! into the page that the program's header is in; it goes on to the C library's. The same script puts what a start needs before all the rest
+//! of the file: it ends with the program's data.
 //!
 //! Nothing is relocated then and no library has begun: what runs here may use neither. It needs one page, and what it asks for comes in one
 //! sweep.
@@ -130,6 +132,8 @@ const O_PATH: usize = libc::O_PATH as usize;
 const O_NONBLOCK: usize = libc::O_NONBLOCK as usize;
 const AT_FDCWD: usize = libc::AT_FDCWD as usize;
 const PAGE_SIZE: usize = libc::AT_PAGESZ as usize;
+const HEADERS: usize = libc::AT_PHDR as usize;
+const HEADER_COUNT: usize = libc::AT_PHNUM as usize;
 
 /// What is done first.
 ///
@@ -167,17 +171,15 @@ unsafe extern "C" fn begin(stack: *const usize, words: *const u8) {
         if !waited_for {
             return;
         }
-        let mut pairs: *const usize = at.add(1).cast();
-        while *pairs != PAGE_SIZE {
-            if *pairs == 0 {
-                return;
-            }
-            pairs = pairs.add(2);
-        }
+        let pairs: *const usize = at.add(1).cast();
+        let page = told(pairs, PAGE_SIZE);
+        // Each by itself: to tell one of three the compiler would make a table, which is a read of another page.
+        let headers = told(pairs, HEADERS) as *const libc::Elf64_Phdr;
+        let needed = needed(headers, told(pairs, HEADER_COUNT));
         let Some(program) = open(AT_FDCWD, words.add(SELF), O_CLOEXEC) else {
             return;
         };
-        let asked = ask_for(program, *pairs.add(1));
+        let asked = ask_for(program, page, needed);
         close(program);
         // While that comes: the directories that lead to what is known of the start.
         if !asked {
@@ -191,6 +193,45 @@ unsafe extern "C" fn begin(stack: *const usize, words: *const u8) {
             close(state);
         }
     }
+}
+
+/// What the kernel tells of a process by this number (getauxval(3)); 0 if it does not.
+///
+/// # Safety
+/// Pairs of words that end with a zero.
+#[inline(always)]
+unsafe fn told(mut pairs: *const usize, number: usize) -> usize {
+    // SAFETY: as the caller says.
+    unsafe {
+        while *pairs != 0 {
+            if *pairs == number {
+                return *pairs.add(1);
+            }
+            pairs = pairs.add(2);
+        }
+    }
+    0
+}
+
+/// How much of the program's file a start needs: until the end of its data (`first.ld`), all if it has none.
+///
+/// # Safety
+/// So many program headers are there.
+#[inline(always)]
+unsafe fn needed(mut headers: *const libc::Elf64_Phdr, count: usize) -> usize {
+    let mut end = usize::MAX;
+    let mut number = 0;
+    while number < count {
+        // SAFETY: as the caller says.
+        unsafe {
+            if (*headers).p_type == libc::PT_LOAD && (*headers).p_flags & libc::PF_W != 0 {
+                end = (*headers).p_offset.wrapping_add((*headers).p_filesz) as usize;
+            }
+            headers = headers.add(1);
+        }
+        number += 1;
+    }
+    end
 }
 
 /// Whether a string is this one.
@@ -243,16 +284,17 @@ fn close(descriptor: usize) {
     unsafe { call(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]) };
 }
 
-/// Asks for all of a program, unless half of it is in memory: then it was used of late, and what is missing is what nobody uses. Whether
-/// it did. Waits for nothing but the file's extent map. What cannot be asked for comes as it is needed.
+/// Asks for the first `needed` bytes of a program, unless half of them are in memory: then it was used of late, and what is missing is what
+/// nobody uses. Whether it did. Waits for nothing but the file's extent map. What cannot be asked for comes as it is needed.
 #[unsafe(link_section = ".text.headstart_first")]
-pub(super) fn ask_for(program: usize, page: usize) -> bool {
+pub(super) fn ask_for(program: usize, page: usize, needed: usize) -> bool {
     // SAFETY: only asks where the end is.
     let end = unsafe { call(number::LSEEK, [program, 0, libc::SEEK_END as usize, 0, 0, 0]) };
     let size = usize::try_from(end).unwrap_or(0);
     if size == 0 || size > MOST || page < 4096 {
         return false;
     }
+    let size = if needed < size { needed } else { size };
     let mut there = MaybeUninit::<[u8; MOST_PAGES]>::uninit();
     let answer = there.as_mut_ptr().cast::<u8>();
     let (read, shared) = (libc::PROT_READ as usize, libc::MAP_SHARED as usize);
@@ -312,9 +354,16 @@ mod tests {
         .unwrap();
         let open = |disk: &LoopFs, name: &str| File::open(disk.mount_point().join(name)).unwrap();
         let resident = |file: &File| residency::resident_pages(file, 0, SIZE).unwrap();
-        let ask_for = |file: &File| super::ask_for(file.as_raw_fd() as usize, page);
+        let needed = |file: &File, needed| super::ask_for(file.as_raw_fd() as usize, page, needed);
+        let ask_for = |file: &File| needed(file, usize::MAX);
         let program = open(&disk, "program");
         assert_eq!(resident(&program), 0);
+        // A part of it first.
+        assert!(needed(&program, 1 << 20));
+        wait_resident(&program, 1 << 20).unwrap();
+        // Nothing behind what was asked for but the rest of the last piece.
+        assert!(resident(&program) <= (1 << 20) / page as u64);
+        assert!(!needed(&program, 1 << 20));
         assert!(ask_for(&program));
         wait_resident(&program, SIZE).unwrap();
         assert_eq!(resident(&program), SIZE / page as u64);

@@ -30,6 +30,16 @@ impl Lies {
             .any(|(at, _)| entry.offset < at.end && end > at.start)
     }
 
+    /// Whether a read has nothing of it but what is behind the byte `logical`.
+    fn is_behind(&self, logical: u64, entry: &Entry) -> bool {
+        let end = entry.offset + entry.length;
+        let mut of_it = self
+            .0
+            .iter()
+            .filter(|(at, _)| entry.offset < at.end && end > at.start);
+        of_it.all(|(at, start)| start + entry.offset.max(at.start) - at.start >= logical)
+    }
+
     /// Where the byte `logical` of the file is on the device.
     fn byte(&self, logical: u64) -> Option<u64> {
         let (at, start) = self
@@ -40,9 +50,17 @@ impl Lies {
     }
 }
 
-/// Where the first instruction of a program is in its file.
-fn first_instruction(program: &Path) -> Result<u64> {
-    let bytes = fs::read(program)?;
+/// What of a program's file is mapped: where it begins there, its address and its length, and how it is mapped (`PF_X`, `PF_W`, `PF_R`).
+struct Segment {
+    offset: u64,
+    address: u64,
+    length: u64,
+    flags: u64,
+}
+
+/// The address of a program's first instruction, and its segments.
+fn program_of(file: &Path) -> Result<(u64, Vec<Segment>)> {
+    let bytes = fs::read(file)?;
     let number = |at: usize, length: usize| -> Result<u64> {
         let field = bytes.get(at..at + length).context("no ELF file")?;
         Ok(field
@@ -50,21 +68,35 @@ fn first_instruction(program: &Path) -> Result<u64> {
             .rev()
             .fold(0, |all, byte| all << 8 | u64::from(*byte)))
     };
-    // e_entry, e_phoff, e_phentsize, e_phnum; p_type, p_offset, p_vaddr, p_filesz (elf(5)).
-    let entry = number(24, 8)?;
+    // e_entry, e_phoff, e_phentsize, e_phnum; p_type, p_flags, p_offset, p_vaddr, p_filesz (elf(5)).
     let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    let mut segments = Vec::new();
     for at in (0..count).map(|index| (table + index * size) as usize) {
-        let (kind, offset, address, length) = (
-            number(at, 4)?,
-            number(at + 8, 8)?,
-            number(at + 16, 8)?,
-            number(at + 32, 8)?,
-        );
-        if kind == 1 && (address..address + length).contains(&entry) {
-            return Ok(entry - address + offset);
+        if number(at, 4)? == 1 {
+            segments.push(Segment {
+                flags: number(at + 4, 4)?,
+                offset: number(at + 8, 8)?,
+                address: number(at + 16, 8)?,
+                length: number(at + 32, 8)?,
+            });
         }
     }
-    anyhow::bail!("{} has no first instruction", program.display())
+    Ok((number(24, 8)?, segments))
+}
+
+/// Where the first instruction of a program is in its file, and where what a start needs of it ends: with what can be written.
+fn needed_of(program: &Path) -> Result<(u64, u64)> {
+    let (entry, segments) = program_of(program)?;
+    let holds = |it: &&Segment| (it.address..it.address + it.length).contains(&entry);
+    let first = segments
+        .iter()
+        .find(holds)
+        .context("it has no first instruction")?;
+    let data = segments
+        .iter()
+        .rfind(|it| it.flags & 2 != 0)
+        .context("it has no data")?;
+    Ok((entry - first.address + first.offset, data.offset + data.length))
 }
 
 #[test]
@@ -110,9 +142,9 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         .context("no start was kept")??
         .path();
     let (own, needed) = (Lies::of(&program)?, Lies::of(&start)?);
-    let entry = own
-        .byte(first_instruction(&program)?)
-        .context("the program is not there")?;
+    let (entry, end) = needed_of(&program)?;
+    let entry = own.byte(entry).context("the program is not there")?;
+    let size = fs::metadata(&program)?.len();
     let library = fs::canonicalize(root.join("usr/lib/x86_64-linux-gnu/libc.so.6"))?;
     let library = Lies::of(&library)?;
     drop(mounted);
@@ -152,6 +184,13 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         before.iter().any(|read| own.is_read(read)),
         "the program was not asked for"
     );
+    // What it needs lies together, and the rest has not come: but for what the kernel reads around what was missing.
+    assert!(2 * end < size, "{end} bytes of {size} are what a start needs");
+    let of_rest = before
+        .iter()
+        .filter(|read| own.is_read(read) && own.is_behind(end, read));
+    let of_rest: Vec<_> = of_rest.map(|read| (read.offset, read.length)).collect();
+    assert_eq!(of_rest, [], "read of what is no start's");
     // What nothing else is in flight with: the program's first, four directories and inodes on the way to the state, and its one file, which
     // makes six; and the replay's own first, of metadata, one to three. They were 45 once (decision 18).
     let waits = before.iter().filter(|read| read.depth == 1).count();

@@ -1,0 +1,170 @@
+//! Which functions of headstart a start needs that is read ahead, in the order of their first use, as the linker is told them
+//! (`crates/headstart/order.ld`): what is used together lies together, and comes in one piece.
+//!
+//! `HEADSTART_BIN=PROGRAM cargo run --release -p headstart-acceptance --example order -- USED MAP >order.ld`
+//!
+//! PROGRAM is a static build that has its symbols, MAP what the linker has told of it, and USED the example of headstart-system that
+//! finds out what is used; `make order` makes all three. Names of functions end with numbers that each compiler makes anew: those are
+//! left out, so another compiler's functions are found as well. What is not found lies with the rest, and is a read more.
+
+use anyhow::{Context, Result, bail};
+use headstart_acceptance::Case;
+use headstart_lab::image::Fs;
+use headstart_lab::paths;
+use std::collections::HashSet;
+use std::fs;
+
+/// One of each class of device: what is replayed otherwise uses other functions.
+const DISKS: [&str; 4] = ["disk7200", "flash4ms", "cloud", "lazy"];
+/// It reads enough for each of them.
+const WORKLOAD: &str = "python";
+/// So many starts are learned from.
+const LEARNED: usize = 3;
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(tracer), Some(map)) = (arguments.next(), arguments.next()) else {
+        bail!("usage: order USED MAP");
+    };
+    let sections = sections(&fs::read_to_string(&map).context(map)?);
+    let mut seen = HashSet::new();
+    println!(
+        "/* Made by `make order`: what a start that is read ahead uses of headstart, in the order of its first use. */"
+    );
+    let _alone = paths::lock()?;
+    for disk in DISKS {
+        for address in used(&tracer, disk)? {
+            let at = sections.partition_point(|section| section.address <= address);
+            let Some(section) = at.checked_sub(1).and_then(|at| sections.get(at)) else {
+                continue;
+            };
+            if address < section.address + section.size && seen.insert(&section.pattern) {
+                println!("{}", section.pattern);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where the functions are that a cold start uses from this disk, in the order of their first use.
+fn used(tracer: &str, disk: &str) -> Result<Vec<u64>> {
+    let mut case = Case::on(disk, WORKLOAD, Fs::Ext4)?;
+    let options = ["--control-every", "0"];
+    for _ in 0..LEARNED {
+        case.run_cold(&options)?;
+    }
+    let found = tempfile::NamedTempFile::new()?;
+    let mut line = vec![tracer.to_owned(), found.path().to_string_lossy().into_owned()];
+    // As a user calls it, who does not wait until all is learned.
+    line.extend(
+        case.run_line(&options)?
+            .into_iter()
+            .filter(|word| word != "--wait"),
+    );
+    let _mounted = case.cold(&line)?;
+    let text = fs::read_to_string(found.path())?;
+    let address = |line: &str| u64::from_str_radix(line, 16).context("an address");
+    text.lines().map(address).collect()
+}
+
+/// What lies before all else.
+const FIRST: &str = ".text.headstart_first";
+
+/// A piece of the program's text, as it came from the compiler.
+struct Section {
+    address: u64,
+    size: u64,
+    /// What a linker script calls it, and those like it.
+    pattern: String,
+}
+
+/// The pieces of the text, by address. A line of a map has a name, an address, a size and a file; a long name has a line of its own.
+fn sections(map: &str) -> Vec<Section> {
+    let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let mut found = Vec::new();
+    let mut name = "";
+    for line in map.lines() {
+        let mut words = line.split_whitespace();
+        if line.starts_with(" .text") {
+            name = words.next().unwrap_or_default();
+        }
+        let mut place = || words.next().and_then(number).filter(|number| *number > 0);
+        if let (false, Some(address), Some(size)) = (["", FIRST].contains(&name), place(), place()) {
+            let pattern = pattern(name, words.next().unwrap_or_default());
+            found.push(Section {
+                address,
+                size,
+                pattern,
+            });
+        }
+        if line.split_whitespace().count() != 1 {
+            name = "";
+        }
+    }
+    found.sort_by_key(|section| section.address);
+    found
+}
+
+/// How a linker script names a piece: one of Rust by the name of its function, one of C by its file in its archive, too.
+fn pattern(name: &str, file: &str) -> String {
+    let file = file.rsplit('/').next().unwrap_or(file);
+    if file.trim_end_matches(')').ends_with(".rcgu.o") {
+        // Of several with one name all but one have a number.
+        return match without_numbers(name) {
+            name if name.ends_with('*') => format!("*({name})"),
+            name => format!("*({name} {name}.*)"),
+        };
+    }
+    match file.strip_suffix(')').and_then(|file| file.split_once('(')) {
+        Some((archive, member)) => format!("*{}:{}({name})", without_version(archive), without_hash(member)),
+        None => format!("*{}({name})", without_hash(file)),
+    }
+}
+
+/// A mangled name with `*` for the hash at its end (`17h…E`), or for those of its crates (`Cs…_`), and without a number behind it.
+fn without_numbers(name: &str) -> String {
+    if let Some((name, _)) = name.rsplit_once("17h").filter(|_| name.contains("._ZN")) {
+        return format!("{name}17h*");
+    }
+    let numbered = name
+        .rsplit_once('.')
+        .filter(|(_, end)| end.bytes().all(|byte| byte.is_ascii_digit()));
+    let name = numbered.map_or(name, |(name, _)| name);
+    if !name.contains("._R") {
+        return name.to_owned();
+    }
+    let mut parts = name.split("Cs");
+    let mut name = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part
+            .split_once('_')
+            .filter(|(hash, _)| hash.chars().all(|c| c.is_ascii_alphanumeric()))
+        {
+            Some((_, rest)) => name.push_str(&format!("Cs*_{rest}")),
+            None => name.push_str(&format!("Cs{part}")),
+        }
+    }
+    name
+}
+
+/// The name of an archive with `*` for its version, or its hash.
+fn without_version(archive: &str) -> String {
+    let name = archive.split_once('-').map(|(name, _)| name);
+    let ending = archive.rsplit_once('.').map(|(_, ending)| ending);
+    match (name, ending) {
+        (Some(name), Some(ending)) => format!("{name}-*.{ending}"),
+        _ => archive.to_owned(),
+    }
+}
+
+/// The name of a file with `*` for a hash of sixteen digits.
+fn without_hash(file: &str) -> String {
+    let is_hash = |part: &str| part.len() == 16 && part.chars().all(|c| c.is_ascii_hexdigit());
+    let parts = file.split_inclusive(['-', '.']);
+    parts
+        .map(|part| match is_hash(part.trim_end_matches(['-', '.'])) {
+            true => format!("*{}", &part[16..]),
+            false => part.to_owned(),
+        })
+        .collect()
+}
