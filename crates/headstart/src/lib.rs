@@ -32,7 +32,12 @@ pub fn main() -> ExitCode {
     }
     // Exits with 2 on wrong usage, with 0 after --help and --version.
     let cli = Cli::parse();
-    match run(cli) {
+    // What somebody waits for is not to come with all the others.
+    let result = match cli.command {
+        Command::Run(args) => run::run(args, cli.state),
+        command => run(command, cli.state),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("{error:#}"));
@@ -41,17 +46,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs the subcommand.
-fn run(cli: Cli) -> Result<()> {
-    match cli.command {
-        // What somebody waits for is not to come with all the others.
-        Command::Run(args) => run::run(args, cli.state),
-        command => any(command, cli.state),
-    }
-}
-
+/// Runs any subcommand. The compiler puts all of them in here, 200 KB.
 #[inline(never)]
-fn any(command: Command, state: Option<PathBuf>) -> Result<()> {
+fn run(command: Command, state: Option<PathBuf>) -> Result<()> {
     match command {
         Command::Run(args) => run::run(args, state),
         Command::Record(args) => record::run(args),

@@ -8,10 +8,30 @@ use common::{Case, binary};
 use headstart_system::residency;
 use headstart_system::testing::{LoopFs, Spec, can_mount};
 use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 
+/// Where what a start needs of the program ends: with what can be written (`first.ld`).
+fn end_of_needed(program: &Path) -> u64 {
+    let bytes = std::fs::read(program).unwrap();
+    let number = |at: u64, length: u64| -> u64 {
+        let field = &bytes[at as usize..(at + length) as usize];
+        field
+            .iter()
+            .rev()
+            .fold(0, |all, byte| all << 8 | u64::from(*byte))
+    };
+    // e_phoff, e_phentsize, e_phnum; p_type, p_flags, p_offset, p_filesz (elf(5)).
+    let (table, size, count) = (number(32, 8), number(54, 2), number(56, 2));
+    let headers = (0..count).map(|index| table + index * size);
+    let data = headers.filter(|at| number(*at, 4) == 1 && number(at + 4, 4) & 2 != 0);
+    data.map(|at| number(at + 8, 8) + number(at + 32, 8))
+        .max()
+        .unwrap()
+}
+
 #[test]
-fn a_cold_headstart_is_read_in_one_go() {
+fn of_a_cold_headstart_what_a_start_needs_is_read_in_one_go() {
     if !can_mount() {
         return;
     }
@@ -31,23 +51,31 @@ fn a_cold_headstart_is_read_in_one_go() {
     };
     let mut disk = LoopFs::create(&spec, fill).unwrap();
     let case = Case::new();
-    disk.remount_cold().unwrap();
     let program = disk.mount_point().join("headstart");
+    let end = end_of_needed(&program);
+    disk.remount_cold().unwrap();
     let size = program.metadata().unwrap().len();
-    let of = || residency::resident_pages(File::open(&program).unwrap(), 0, size).unwrap();
+    let of = |from: u64, to: u64| {
+        residency::resident_pages(File::open(&program).unwrap(), from, to - from).unwrap()
+    };
     let run = |words: &[&str]| {
         let mut command = Command::new(&program);
         command.args(words).env("HEADSTART_STATE", case.state());
         assert!(command.output().unwrap().status.success(), "{words:?}");
     };
-    let all = size.div_ceil(rustix::param::page_size() as u64);
-    // What nobody waits for comes as it is needed.
+    let page = rustix::param::page_size() as u64;
+    let (all, needed) = (size.div_ceil(page), end.div_ceil(page));
+    assert!(needed < all - all / 4, "{needed} of {all} pages are needed");
+    // What nobody waits for comes as it is used.
     run(&["status"]);
-    let asked = of();
+    let asked = of(0, size);
     assert!(asked < all, "{asked} of {all} pages");
     disk.remount_cold().unwrap();
     run(&["run", "--wait", "--name", "k", "--", "true"]);
     // But for what the kernel takes from memory of its own accord meanwhile.
-    let asked = of();
-    assert!(asked >= all - all / 20, "{asked} of {all} pages");
+    let asked = of(0, end);
+    assert!(asked >= needed - needed / 20, "{asked} of {needed} pages");
+    // Of the rest what learning uses.
+    let (asked, rest) = (of(needed * page, size), all - needed);
+    assert!(asked < rest, "{asked} of {rest} pages");
 }

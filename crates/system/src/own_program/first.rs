@@ -361,7 +361,7 @@ mod tests {
         // A part of it first.
         assert!(needed(&program, 1 << 20));
         wait_resident(&program, 1 << 20).unwrap();
-        // Nothing behind what was asked for but the rest of the last piece.
+        // And nothing behind it.
         assert!(resident(&program) <= (1 << 20) / page as u64);
         assert!(!needed(&program, 1 << 20));
         assert!(ask_for(&program));
