@@ -6,29 +6,9 @@ mod common;
 
 use common::{Case, binary};
 use headstart_system::residency;
-use headstart_system::testing::{LoopFs, Spec, can_mount};
+use headstart_system::testing::{LoopFs, Program, Spec, can_mount};
 use std::fs::File;
-use std::path::Path;
 use std::process::Command;
-
-/// Where what a start needs of the program ends: with what can be written (`first.ld`).
-fn end_of_needed(program: &Path) -> u64 {
-    let bytes = std::fs::read(program).unwrap();
-    let number = |at: u64, length: u64| -> u64 {
-        let field = &bytes[at as usize..(at + length) as usize];
-        field
-            .iter()
-            .rev()
-            .fold(0, |all, byte| all << 8 | u64::from(*byte))
-    };
-    // e_phoff, e_phentsize, e_phnum; p_type, p_flags, p_offset, p_filesz (elf(5)).
-    let (table, size, count) = (number(32, 8), number(54, 2), number(56, 2));
-    let headers = (0..count).map(|index| table + index * size);
-    let data = headers.filter(|at| number(*at, 4) == 1 && number(at + 4, 4) & 2 != 0);
-    data.map(|at| number(at + 8, 8) + number(at + 32, 8))
-        .max()
-        .unwrap()
-}
 
 #[test]
 fn of_a_cold_headstart_what_a_start_needs_is_read_in_one_go() {
@@ -52,7 +32,7 @@ fn of_a_cold_headstart_what_a_start_needs_is_read_in_one_go() {
     let mut disk = LoopFs::create(&spec, fill).unwrap();
     let case = Case::new();
     let program = disk.mount_point().join("headstart");
-    let end = end_of_needed(&program);
+    let end = Program::of(&program).unwrap().data_end;
     disk.remount_cold().unwrap();
     let size = program.metadata().unwrap().len();
     let of = |from: u64, to: u64| {

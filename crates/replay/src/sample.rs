@@ -2,9 +2,10 @@
 //!
 //! A start of which all is in memory needs nobody; to find that out must cost next to nothing. So a few of a plan's
 //! requests are looked at: first the earliest that the start needs, then some spread over the plan, in an order of which
-//! each beginning is spread over it too; chance says where, so that what one start's looks miss those of the next may find. Nothing is read, and nothing waits for a device or a server: a path is resolved
-//! from what the kernel remembers (`RESOLVE_CACHED`, Linux 5.12), and where it would have to read a directory or an
-//! inode the request counts as cold. Once enough is cold the rest is not asked for.
+//! each beginning is spread over it too; chance says where, so that what one start's looks miss those of the next may find.
+//! Nothing is read, and nothing waits for a device or a server: a path is resolved from what the kernel remembers
+//! (`RESOLVE_CACHED`, Linux 5.12), and where it would have to read a directory or an inode the request counts as cold. Once
+//! enough is cold the rest is not asked for.
 
 use crate::file::{PlannedFile, expect};
 use crate::request::bytes_now;

@@ -7,6 +7,7 @@ use headstart_lab::image::Fs;
 use headstart_lab::machine::{Machine, Place};
 use headstart_lab::model::Op;
 use headstart_system::extents::extents;
+use headstart_system::testing::Program;
 use std::fs::{self, File};
 use std::ops::Range;
 use std::path::Path;
@@ -48,55 +49,6 @@ impl Lies {
             .find(|(at, start)| (*start..start + (at.end - at.start)).contains(&logical))?;
         Some(at.start + logical - start)
     }
-}
-
-/// What of a program's file is mapped: where it begins there, its address and its length, and how it is mapped (`PF_X`, `PF_W`, `PF_R`).
-struct Segment {
-    offset: u64,
-    address: u64,
-    length: u64,
-    flags: u64,
-}
-
-/// The address of a program's first instruction, and its segments.
-fn program_of(file: &Path) -> Result<(u64, Vec<Segment>)> {
-    let bytes = fs::read(file)?;
-    let number = |at: usize, length: usize| -> Result<u64> {
-        let field = bytes.get(at..at + length).context("no ELF file")?;
-        Ok(field
-            .iter()
-            .rev()
-            .fold(0, |all, byte| all << 8 | u64::from(*byte)))
-    };
-    // e_entry, e_phoff, e_phentsize, e_phnum; p_type, p_flags, p_offset, p_vaddr, p_filesz (elf(5)).
-    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-    let mut segments = Vec::new();
-    for at in (0..count).map(|index| (table + index * size) as usize) {
-        if number(at, 4)? == 1 {
-            segments.push(Segment {
-                flags: number(at + 4, 4)?,
-                offset: number(at + 8, 8)?,
-                address: number(at + 16, 8)?,
-                length: number(at + 32, 8)?,
-            });
-        }
-    }
-    Ok((number(24, 8)?, segments))
-}
-
-/// Where the first instruction of a program is in its file, and where what a start needs of it ends: with what can be written.
-fn needed_of(program: &Path) -> Result<(u64, u64)> {
-    let (entry, segments) = program_of(program)?;
-    let holds = |it: &&Segment| (it.address..it.address + it.length).contains(&entry);
-    let first = segments
-        .iter()
-        .find(holds)
-        .context("it has no first instruction")?;
-    let data = segments
-        .iter()
-        .rfind(|it| it.flags & 2 != 0)
-        .context("it has no data")?;
-    Ok((entry - first.address + first.offset, data.offset + data.length))
 }
 
 #[test]
@@ -142,8 +94,11 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         .context("no start was kept")??
         .path();
     let (own, needed) = (Lies::of(&program)?, Lies::of(&start)?);
-    let (entry, end) = needed_of(&program)?;
-    let entry = own.byte(entry).context("the program is not there")?;
+    let laid = Program::of(&program)?;
+    let end = laid.data_end;
+    let entry = own
+        .byte(laid.first_instruction)
+        .context("the program is not there")?;
     let size = fs::metadata(&program)?.len();
     let library = fs::canonicalize(root.join("usr/lib/x86_64-linux-gnu/libc.so.6"))?;
     let library = Lies::of(&library)?;
