@@ -24,6 +24,7 @@ const FROM_INITRAMFS_TO_INIT: Duration = Duration::from_secs(2);
 impl Boot<'_> {
     /// Decides what is done for this boot, and begins to read ahead.
     pub fn begin(&mut self, mut first: First) {
+        self.exact_due = first.turns.exact_due;
         let plan = first.plan(&mut |line| self.notes.tell(line));
         let decision = decision::of_boot(&first, self.wish, &self.config, plan.is_some());
         // A replay says so when it begins.

@@ -45,7 +45,9 @@ pub struct Boot<'a> {
     pub free_ns: u64,
     /// What this process has taken of processors.
     pub spent: Spent,
-    /// Whether the kernel mapped nothing around a fault while it was recorded.
+    /// Whether it is to be recorded while the kernel maps nothing around a fault.
+    pub exact_due: bool,
+    /// Whether it was.
     pub exact: bool,
 }
 

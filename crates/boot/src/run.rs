@@ -93,6 +93,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         .unwrap_or_else(monotonic_ns),
         free_ns: 0,
         spent: Spent::default(),
+        exact_due: false,
         exact: false,
     };
     let mut recording = boot.begin_and_attach();
@@ -218,7 +219,7 @@ impl Boot<'_> {
 
     /// Where it is this boot's turn, for as long as a boot is recorded: before whoever waits for it goes on.
     fn map_nothing_around_faults(&self) -> Option<NoFaultAround> {
-        let is_due = self.is_read_ahead() && self.kept.turns().exact_due;
+        let is_due = self.is_read_ahead() && self.exact_due;
         // Where it cannot be, the boot is recorded as others are.
         is_due.then(|| NoFaultAround::begin(end::LIMIT).ok()).flatten()
     }
