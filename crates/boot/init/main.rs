@@ -64,8 +64,8 @@ const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"
 /// What headstart reads, and then writes, before the replay; what it needs first of what was learned is asked for already
 /// (`bypass::is_bypassed`).
 const ASKED_FIRST: [&CStr; 2] = [
+    c"/var/lib/headstart/starts/4509beb0ab401d71-boot.guard",
     bypass::CONFIGURATION,
-    c"/var/lib/headstart/keys/4509beb0ab401d71-boot/guard",
 ];
 
 /// Where headstart is installed.

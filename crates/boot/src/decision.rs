@@ -110,12 +110,13 @@ mod tests {
         let dir = kept.path().strip_prefix("/").unwrap().to_str().unwrap();
         let is_in = |text: &[u8], path: &str| text.windows(path.len()).any(|part| part == path.as_bytes());
         let start = dir.replace("/keys/", "/starts/");
-        let files = ["bypass", "plan", "guard"].map(|file| format!("{dir}/{file}"));
-        for path in files.iter().chain([&start]) {
+        let guard = format!("{start}.guard");
+        let files = ["bypass", "plan"].map(|file| format!("{dir}/{file}"));
+        for path in files.iter().chain([&start, &guard]) {
             assert!(PROGRAM.is_empty() || is_in(PROGRAM, path), "{path}");
         }
         for hook in HOOKS {
-            let asks = format!(" ./{start} ./{dir}/guard\n");
+            let asks = format!(" ./{start} ./{guard}\n");
             assert!(is_in(hook.as_bytes(), &asks), "{asks}: {hook}");
         }
     }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 const PROGRAMS: [&str; 2] = ["headstart-init", "headstart"];
 const INSTALLED: &str = "/usr/sbin";
 /// Files of a key in its own directory, which a start reads where what it needs first is not in one file, in the order in which it does:
-/// whether it is bypassed, whether the last boot finished, what it needs, where that is.
-const OF_A_KEY: [&str; 4] = ["bypass", "guard", "profile", "plan"];
+/// whether it is bypassed, what it needs, where that is.
+const OF_A_KEY: [&str; 3] = ["bypass", "profile", "plan"];
 
 /// All that starts of these keys read of headstart, as a profile that needs each file whole. `None` if none of it is there.
 pub(crate) fn profile(keys: &[KeyDir], page: u32) -> Option<Profile> {
@@ -29,7 +29,7 @@ pub(crate) fn profile(keys: &[KeyDir], page: u32) -> Option<Profile> {
 /// What is kept of a key, in the order in which a start reads it.
 fn of_key(key: &KeyDir) -> impl Iterator<Item = PathBuf> {
     let own = OF_A_KEY.map(|name| key.path().join(name));
-    key.start_path().into_iter().chain(own)
+    key.start_path().into_iter().chain(key.guard_path()).chain(own)
 }
 
 fn of_files(paths: &[PathBuf], page: u32) -> Option<Profile> {
@@ -76,8 +76,8 @@ mod tests {
             std::fs::write(path, [7; 5000]).unwrap();
         }
         // Not bypassed, and no boot has failed.
-        std::fs::remove_file(&paths[3]).unwrap();
-        std::fs::write(&paths[4], "").unwrap();
+        std::fs::write(&paths[3], "").unwrap();
+        std::fs::remove_file(&paths[4]).unwrap();
         let profile = of_files(&paths, 4096).unwrap();
         let found: Vec<_> = profile
             .entries

@@ -1,10 +1,11 @@
 //! What is kept of boots besides what every key has: the boot-failure guard, against a replay that keeps the machine from booting,
 //! and what the last boot had to say.
 //!
-//! The guard is a file, `guard`, that a boot leaves armed when it has come to its end. A replay disarms it, for good,
+//! The guard is a file that a boot leaves armed when it has come to its end. A replay disarms it, for good,
 //! before its first request: if the boot then does not come to its end, the next one finds it disarmed and goes
 //! without a replay; once it has come to its end it leaves another. It is a block that is written over where it is: to
-//! remove a file instead took four reads and two flushes of the journal, 80 ms of a boot from a 7200 rpm disk.
+//! remove a file instead took four reads and two flushes of the journal, 80 ms of a boot from a 7200 rpm disk. It lies beside what is needed first of
+//! boots ([`KeyDir::start_path`]), so the way to it has been read.
 
 use crate::file;
 use crate::{KeyDir, KeyLock, StoreError};
@@ -12,10 +13,10 @@ use rustix::fs::{CWD, Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// See [`GUARD_BYTES`]; `headstart-init` reads it ahead.
-const GUARD: &str = "guard";
+/// What follows the key's own name in that of its guard, of [`GUARD_BYTES`]; `headstart-init` reads it ahead.
+pub(crate) const ENDING: &str = ".guard";
 /// A block of most file systems, written whole, for which nothing has to be read.
 const GUARD_BYTES: usize = 4096;
 const ARMED: u8 = b'1';
@@ -25,15 +26,24 @@ const LAST: &str = "last.json";
 const MAX_LAST: u64 = 1 << 20;
 
 impl KeyDir {
+    /// Where the guard is.
+    pub fn guard_path(&self) -> Option<PathBuf> {
+        let mut path = self.start_path()?.into_os_string();
+        path.push(ENDING);
+        Some(path.into())
+    }
+
     /// Whether the last start came to its end, so that the next may be replayed.
     pub fn is_armed(&self) -> bool {
-        let guard = File::open(self.path().join(GUARD));
-        guard.and_then(|guard| is_armed(&guard)).unwrap_or(false)
+        let guard = self.guard_path().and_then(|path| File::open(path).ok());
+        guard.is_some_and(|guard| is_armed(&guard).unwrap_or(false))
     }
 
     /// Takes what is armed for good and waits until that will survive a power cut; false if it was not armed.
     pub fn disarm(&self) -> Result<bool, StoreError> {
-        let path = self.path().join(GUARD);
+        let Some(path) = self.guard_path() else {
+            return Ok(false);
+        };
         let disarm = || -> io::Result<bool> {
             let Some(guard) = open(&path)? else {
                 return Ok(false);
@@ -56,7 +66,9 @@ impl KeyLock {
     /// The start came to its end: the next may be replayed. A guard that is there is written over: on a full disk there is no room for
     /// another, and what is known is replayed all the same.
     pub fn arm(&self) -> Result<(), StoreError> {
-        let path = self.dir().path().join(GUARD);
+        let Some(path) = self.dir().guard_path() else {
+            return Ok(());
+        };
         let rearm = || -> io::Result<bool> {
             match open(&path)? {
                 Some(guard) if is_whole(&guard)? => write_over(&guard, ARMED).map(|()| true),
@@ -65,7 +77,11 @@ impl KeyLock {
         };
         match rearm() {
             Ok(true) => Ok(()),
-            Ok(false) | Err(_) => self.write(GUARD, &[ARMED; GUARD_BYTES]),
+            Ok(false) | Err(_) => {
+                self.name()?;
+                path.parent().map_or(Ok(()), file::make_directory)?;
+                file::write_whole(&path, &[ARMED; GUARD_BYTES])
+            }
         }
     }
 
@@ -105,7 +121,6 @@ fn is_whole(guard: &File) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::GUARD;
     use crate::Store;
     use headstart_model::Key;
     use std::os::unix::fs::MetadataExt;
@@ -120,12 +135,12 @@ mod tests {
         assert!(boot.disarm().unwrap());
         assert!(!boot.is_armed() && !boot.disarm().unwrap());
         // One that is there is written over: another would need room on the disk.
-        let guard = boot.path().join(GUARD);
+        let guard = boot.guard_path().unwrap();
         let inode = || std::fs::metadata(&guard).unwrap().ino();
         let before = inode();
         boot.lock().unwrap().arm().unwrap();
         assert!(boot.is_armed() && inode() == before);
-        std::fs::write(boot.path().join(GUARD), "1").unwrap();
+        std::fs::write(&guard, "1").unwrap();
         assert!(!boot.is_armed() && !boot.disarm().unwrap(), "cut off");
         boot.lock().unwrap().arm().unwrap();
         assert!(boot.is_armed(), "one that is cut off is made anew");

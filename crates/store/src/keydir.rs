@@ -311,11 +311,16 @@ impl KeyLock {
     }
 
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        // The key's text comes first and lasts: a directory without it would belong to nobody.
-        if !self.dir.exists() {
-            write_whole(&self.dir.path.join("key"), self.dir.key.as_str().as_bytes())?;
-        }
+        self.name()?;
         write_whole(&self.dir.path.join(name), bytes)
+    }
+
+    /// Writes the key's text, which comes first and lasts: a directory without it would belong to nobody.
+    pub(crate) fn name(&self) -> Result<(), StoreError> {
+        match self.dir.exists() {
+            true => Ok(()),
+            false => write_whole(&self.dir.path.join("key"), self.dir.key.as_str().as_bytes()),
+        }
     }
 
     /// Replaces the profile.
@@ -409,7 +414,7 @@ impl KeyLock {
 
     /// Removes everything. The directory is renamed first, so that no reader finds half of it.
     fn forget(self) -> Result<(), StoreError> {
-        self.drop_start()?;
+        self.drop_all_needed_first()?;
         let path = &self.dir.path;
         let gone = path.with_file_name(format!("{}{}", file::TEMPORARY, std::process::id()));
         // Of an earlier process of the same number that was killed here.

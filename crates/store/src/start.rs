@@ -7,10 +7,12 @@
 //! it is missing, the files of the key's own directory tell. It may be that of the start before, should headstart be killed before it has
 //! written the next, but it never outlasts what forbids it.
 
+use crate::boot;
 use crate::file;
 use crate::{KeyDir, KeyLock, StoreError, Turns};
 use headstart_model::format::MAX_FILE;
 use headstart_model::plan::PlanFile;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -102,14 +104,23 @@ impl KeyLock {
 
     /// Removes it, before what it says is true no more.
     pub(crate) fn drop_start(&self) -> Result<(), StoreError> {
-        let Some(path) = self.dir().start_path() else {
-            return Ok(());
-        };
-        match std::fs::remove_file(&path) {
-            Ok(()) => path.parent().map_or(Ok(()), file::sync_directory),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(StoreError::io("remove", &path, error)),
-        }
+        remove(self.dir().start_path())
+    }
+
+    /// Removes it and the boot-failure guard.
+    pub(crate) fn drop_all_needed_first(&self) -> Result<(), StoreError> {
+        self.drop_start()?;
+        remove(self.dir().guard_path())
+    }
+}
+
+/// Removes a file, if it is there, for good.
+fn remove(path: Option<PathBuf>) -> Result<(), StoreError> {
+    let Some(path) = path else { return Ok(()) };
+    match std::fs::remove_file(&path) {
+        Ok(()) => path.parent().map_or(Ok(()), file::sync_directory),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(StoreError::io("remove", &path, error)),
     }
 }
 
@@ -117,6 +128,12 @@ impl KeyLock {
 pub(crate) fn size(key: &Path) -> u64 {
     let facts = path_of(key).and_then(|path| std::fs::symlink_metadata(path).ok());
     facts.map_or(0, |facts| facts.len())
+}
+
+/// Whether what has this name in [`DIRECTORY`] belongs to a key of these, `keys` being where those are.
+pub(crate) fn is_somebodys(name: &OsStr, keys: &Path) -> bool {
+    let guarded = name.to_str().and_then(|name| name.strip_suffix(boot::ENDING));
+    keys.join(name).exists() || guarded.is_some_and(|key| keys.join(key).exists())
 }
 
 #[cfg(test)]
@@ -215,6 +232,8 @@ mod tests {
         lock.save_start().unwrap();
         drop(lock);
         std::fs::remove_dir_all(key.path()).unwrap();
+        let boot = store.key(&Key::new("boot").unwrap());
+        boot.lock().unwrap().arm().unwrap();
         let path = path_of(key.path()).unwrap();
         let limits = crate::Limits::default();
         let now = std::time::SystemTime::now();
@@ -222,5 +241,7 @@ mod tests {
         assert!(path.exists(), "somebody may be making the key");
         store.tidy(&limits, now + 2 * crate::store::STRAY_AGE).unwrap();
         assert!(!path.exists());
+        assert!(boot.is_armed(), "the guard of a key that is there");
+        assert!(boot.forget().unwrap() && !boot.guard_path().unwrap().exists());
     }
 }

@@ -180,7 +180,7 @@ impl Store {
                 let nobodys = match part {
                     "keys" => !path.join("key").exists(),
                     "devices" => false,
-                    _ => !self.root.join("keys").join(entry.file_name()).exists(),
+                    _ => !start::is_somebodys(&entry.file_name(), &self.root.join("keys")),
                 };
                 let modified = std::fs::symlink_metadata(&path).and_then(|m| m.modified());
                 let old = modified.is_ok_and(|m| now.duration_since(m).unwrap_or(Duration::ZERO) > STRAY_AGE);

@@ -21,7 +21,7 @@
             exit
         fi
         # The key "boot" has this number.
-        cat ./usr/sbin/headstart ./var/lib/headstart/starts/4509beb0ab401d71-boot ./var/lib/headstart/keys/4509beb0ab401d71-boot/guard
+        cat ./usr/sbin/headstart ./var/lib/headstart/starts/4509beb0ab401d71-boot ./var/lib/headstart/starts/4509beb0ab401d71-boot.guard
         PATH=/ exec @headstart boot run --next-root .
     } </dev/null >/dev/null 2>&1 &
 )

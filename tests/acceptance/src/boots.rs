@@ -242,7 +242,12 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
         .to_string_lossy()
         .into_owned();
     if path.parent().is_some_and(|parent| parent.ends_with("starts")) {
-        if !name.starts_with(".tmp-") {
+        if name.ends_with(".guard") {
+            if bytes.len() != 4096 {
+                bail!("it has {} bytes", bytes.len());
+            }
+            state.armed = bytes.first() == Some(&b'1');
+        } else if !name.starts_with(".tmp-") {
             // A plan, and what the store puts behind it.
             let length = bytes.len().checked_sub(13).context("it is cut off")?;
             PlanFile::new(bytes.get(..length).unwrap_or_default().to_vec()).plan()?;
@@ -263,12 +268,6 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
             state.last = String::from_utf8(bytes)?;
         }
         "turns" => state.turns = serde_json::from_slice(&bytes)?,
-        "guard" => {
-            if bytes.len() != 4096 {
-                bail!("it has {} bytes", bytes.len());
-            }
-            state.armed = bytes.first() == Some(&b'1');
-        }
         "key" => {
             if bytes.is_empty() {
                 bail!("it is empty");

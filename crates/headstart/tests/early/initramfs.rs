@@ -205,7 +205,9 @@ fn enter(told: bool, waits: bool) -> (String, bool) {
         ..PlanDraft::new(Key::new("boot").unwrap(), rustix::param::page_size() as u32)
     };
     fs::write(kept.join("plan"), plan.to_bytes().unwrap()).unwrap();
-    fs::write(kept.join("guard"), [b'1'; 4096]).unwrap();
+    let starts = next.join("var/lib/headstart/starts");
+    fs::create_dir_all(&starts).unwrap();
+    fs::write(starts.join("4509beb0ab401d71-boot.guard"), [b'1'; 4096]).unwrap();
     fs::create_dir_all(next.join("etc")).unwrap();
     fs::write(next.join("etc/fstab"), "/dev/sda / ext4 noatime 0 1\n").unwrap();
     stamp(next);
@@ -223,7 +225,7 @@ fn enter(told: bool, waits: bool) -> (String, bool) {
             mount -t proc proc $next/proc
             for i in $(seq 600); do test -s $next/run/headstart/last.json && break; sleep 0.05; done
             kill $!; wait $! || true
-            cp $next/run/headstart/last.json $left; cp $next/var/lib/headstart/keys/*/guard $left
+            cp $next/run/headstart/last.json $left; cp $next/var/lib/headstart/starts/*.guard $left/guard
             touch $next/run/looked
         } &
         exec 3>&-; until test -e $moved/root/proc/self; do sleep 0.01; done

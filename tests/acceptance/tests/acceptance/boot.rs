@@ -43,7 +43,9 @@ impl Kept {
     }
 
     fn is_armed(&self) -> bool {
-        fs::read(self.0.join("guard")).is_ok_and(|guard| guard.first() == Some(&b'1'))
+        let key = self.0.file_name().unwrap_or_default().to_string_lossy();
+        let guard = self.0.join(format!("../../starts/{key}.guard"));
+        fs::read(guard).is_ok_and(|guard| guard.first() == Some(&b'1'))
     }
 }
 
@@ -57,9 +59,9 @@ fn kept(machine: &mut dyn Machine, place: &Place, to: &Path) -> Result<Kept> {
     let to_text = to.to_string_lossy();
     machine.install(
         place,
-        &[words(&["cp", "-a", "{root}/var/lib/headstart/keys", &to_text])],
+        &[words(&["cp", "-a", "{root}/var/lib/headstart", &to_text])],
     )?;
-    let mut keys = fs::read_dir(to)?;
+    let mut keys = fs::read_dir(to.join("keys"))?;
     let key = keys.next().context("a key")??.path();
     assert!(keys.next().is_none(), "boots have one key");
     Ok(Kept(key))
@@ -199,7 +201,7 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         &[words(&[
             "sh",
             "-c",
-            "rm \"$0\"/var/lib/headstart/keys/*/guard",
+            "rm \"$0\"/var/lib/headstart/starts/*.guard",
             "{root}",
         ])],
     )?;
