@@ -1,7 +1,7 @@
-//! Whether this boot is bypassed, found out before anything of headstart is read: by a file of five lines
+//! Whether this boot is bypassed, found out before headstart is executed: by a file of five lines
 //! (`headstart_store::Bypass`), or because nothing is known of boots and nothing could be kept.
 
-use super::{ask_for, call, close, number, open, room};
+use super::{MOST_AHEAD, ask_for, call, close, number, open, room};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
@@ -35,8 +35,7 @@ type Room = MaybeUninit<[u8; 6 * TEXT]>;
 /// Whether this boot is bypassed, and nobody has decided otherwise: headstart itself knows what is configured, and what the kernel
 /// command line says, which `is_said` tells.
 pub fn is_bypassed(is_said: impl FnOnce() -> bool) -> bool {
-    // It comes while headstart is looked up, and the directory of the key is looked up while headstart comes (`ASKED_FIRST`).
-    if ask_for(START) {
+    if ask_for(START, MOST_AHEAD) {
         return false;
     }
     let mut room = Room::uninit();

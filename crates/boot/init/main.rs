@@ -17,12 +17,13 @@
 //!
 //! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
 //! that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is two pages,
-//! and the first thing that its child does is to read headstart in one go, where the kernel would take page after page.
+//! and the first thing that it does is to ask for what it needs of headstart in one go, where the kernel would take page after page.
 //! Built by `build.rs`, part of the headstart command, written to its place by `headstart boot enable`.
 
 #![no_std]
 #![no_main]
 
+mod ahead;
 mod bypass;
 mod room;
 mod wait;
@@ -56,12 +57,13 @@ const WORDS: usize = 64;
 const CHUNK: usize = 128 << 10;
 /// The most digits of a number, and the null character behind them.
 const DIGITS: usize = 20;
-/// No file is asked for beyond this: a plan is no larger, headstart itself has a tenth of it, and a size is only what a file system says.
+
+/// No other file is asked for beyond this: a plan is no larger, and a size is only what a file system says.
 const MOST_AHEAD: usize = 64 << 20;
 
 /// Where the kernel looks for an init.
 const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"];
-/// What headstart reads, and then writes, before the replay; what it needs first of what was learned is asked for already
+/// What headstart reads, and then writes, before the replay; itself and what it needs first of what was learned are asked for already
 /// (`bypass::is_bypassed`).
 const ASKED_FIRST: [&CStr; 2] = [
     c"/var/lib/headstart/starts/4509beb0ab401d71-boot.guard",
@@ -253,7 +255,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
         if unsafe { *stack == 4 && bypass::begins_with(*arguments.add(1), b"/") } {
             if !NOT_FOR_GENERATORS.into_iter().any(is_there)
                 && !wait_at(RUNS_ALREADY, Wait::of_generator)
-                && !bypass::is_bypassed(bypass::is_said)
+                && is_to_begin(bypass::is_said)
             {
                 begin(environment, began_ns, Wait::of_generator, join_process_1);
             }
@@ -267,7 +269,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     // SAFETY: the kernel's lists.
     let is_said =
         || unsafe { bypass::is_said_to_process_1([arguments.cast_const(), environment.cast_const()]) };
-    if !wait_at(RUNS_ALREADY, Wait::begin) && !bypass::is_bypassed(is_said) {
+    if !wait_at(RUNS_ALREADY, Wait::begin) && is_to_begin(is_said) {
         begin(environment, began_ns, Wait::begin, || {});
     }
     for init in INITS {
@@ -282,6 +284,16 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     }
     tell(c"headstart-init: no init can be started: /sbin/init, /etc/init, /bin/init, /bin/sh\n");
     end(1)
+}
+
+/// Whether there is a headstart and this boot is not bypassed. It is asked for before the latter is known, and comes while the directories are
+/// looked up that lead to its state: on a volume that fills as it is read that takes longer than all of it. A boot that is bypassed, as they
+/// are where disks are fast, has then read it for nothing.
+fn is_to_begin(is_said: impl FnOnce() -> bool) -> bool {
+    let is_asked_for = COMMANDS
+        .into_iter()
+        .any(|command| ask_for(command, ahead::OF_HEADSTART));
+    is_asked_for && !bypass::is_bypassed(is_said)
 }
 
 /// Whether a headstart that runs has left a pipe there; its word has then been waited for.
@@ -436,14 +448,11 @@ fn child(tell: i32, began_ns: Option<i64>, environment: *const *const c_char) {
     let pipe = in_digits(tell.into(), &mut pipe);
     // Where there is no clock, 0 is not believed.
     let began = in_digits(began_ns.unwrap_or(0), &mut began);
+    // While headstart comes: what is asked of a disk one after the other.
+    for path in ASKED_FIRST {
+        ask_for(path, MOST_AHEAD);
+    }
     for command in COMMANDS {
-        if !ask_for(command) {
-            continue;
-        }
-        // While that comes: what is asked of a disk one after the other.
-        for path in ASKED_FIRST {
-            ask_for(path);
-        }
         let arguments: [*const c_char; 8] = [
             command.as_ptr(),
             c"boot".as_ptr(),
@@ -473,8 +482,8 @@ fn in_digits(number: i64, room: &mut [u8; DIGITS]) -> *const c_char {
     }
 }
 
-/// Asks for all of a file, as far as it is not larger than anything that is here; whether it is there.
-fn ask_for(path: &CStr) -> bool {
+/// Asks for a file up to so many bytes; whether it is there.
+fn ask_for(path: &CStr, most: usize) -> bool {
     let Some(descriptor) = open(path) else {
         return false;
     };
@@ -483,7 +492,7 @@ fn ask_for(path: &CStr) -> bool {
     let size = unsafe { call(number::LSEEK, [file, 0, SEEK_END, 0, 0]) };
     let size = usize::try_from(size).unwrap_or(0);
     let mut offset = 0;
-    while offset < size && offset < MOST_AHEAD {
+    while offset < size && offset < most {
         // SAFETY: an advice.
         unsafe { call(number::FADVISE, [file, offset, CHUNK, POSIX_FADV_WILLNEED, 0]) };
         offset += CHUNK;

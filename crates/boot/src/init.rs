@@ -3,6 +3,7 @@
 
 use crate::last::Place;
 use crate::marks;
+pub use crate::program::ahead::OF_HEADSTART;
 use crate::waiters::{Waiters, is_process_1_waiting};
 use anyhow::{Context, Result};
 use headstart_store::Store;

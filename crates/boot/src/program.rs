@@ -3,6 +3,8 @@
 /// It; empty for processors that it has not been written for.
 pub const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/headstart-init"));
 
+#[path = "../init/ahead.rs"]
+pub mod ahead;
 #[path = "../init/room.rs"]
 pub mod room;
 #[cfg(test)]

@@ -35,6 +35,7 @@ pub fn main() -> ExitCode {
     // What somebody waits for is not to come with all the others.
     let result = match cli.command {
         Command::Run(args) => run::run(args, cli.state),
+        Command::Boot(args) => boot::run(args, cli.state),
         command => run(command, cli.state),
     };
     match result {

@@ -1,21 +1,23 @@
 //! Which functions a program uses until it ends, and what it forks by then, by a breakpoint at each. On x86-64.
 //!
-//! `cargo run --release -p headstart-system --example used -- FILE PROGRAM ARGUMENTS...`
+//! `cargo run --release -p headstart-system --example used -- [--root DIR] [--seconds N] FILE PROGRAM ARGUMENTS...`
 //!
-//! PROGRAM has its symbols. FILE gets their addresses, in the order of their first use, a line each. What still goes on then is killed.
-//! `make order` says what that is for.
+//! PROGRAM has its symbols. FILE gets their addresses, in the order of their first use, a line each. What still goes on then is killed,
+//! and after N seconds the program itself. With DIR for its root, it is a path from there. `make order` says what that is for.
 
 #[cfg(target_arch = "x86_64")]
 mod traced {
     use std::collections::{HashMap, HashSet};
     use std::error::Error;
-    use std::ffi::OsString;
+    use std::ffi::{CString, OsString};
     use std::fs::{File, OpenOptions};
     use std::io;
+    use std::os::unix::ffi::OsStringExt;
     use std::os::unix::fs::FileExt;
     use std::os::unix::process::CommandExt;
     use std::path::Path;
     use std::process::Command;
+    use std::time::Duration;
 
     /// What a breakpoint is made of: `int3`.
     const BREAK: u8 = 0xcc;
@@ -23,11 +25,27 @@ mod traced {
     type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
     pub fn run() -> Result<()> {
-        let mut arguments = std::env::args_os().skip(1);
-        let (Some(file), Some(program)) = (arguments.next(), arguments.next()) else {
-            return Err("usage: used FILE PROGRAM ARGUMENTS...".into());
+        let mut arguments = std::env::args_os().skip(1).peekable();
+        let mut option = |name: &str| {
+            arguments.next_if(|word| word == name)?;
+            arguments.next()
         };
-        let found = used(Path::new(&program), arguments)?;
+        let root = option("--root").unwrap_or_else(|| "/".into());
+        let seconds = option("--seconds").map(|word| word.to_string_lossy().parse());
+        let (Some(file), Some(program)) = (arguments.next(), arguments.next()) else {
+            return Err("usage: used [--root DIR] [--seconds N] FILE PROGRAM ARGUMENTS...".into());
+        };
+        let mut line = Command::new(&program);
+        line.args(arguments);
+        let from_root = Path::new(&program)
+            .strip_prefix("/")
+            .unwrap_or(Path::new(&program));
+        let found = used(
+            line,
+            &Path::new(&root).join(from_root),
+            root,
+            seconds.transpose()?,
+        )?;
         let lines: String = found.iter().map(|address| format!("{address:x}\n")).collect();
         Ok(std::fs::write(file, lines)?)
     }
@@ -48,18 +66,29 @@ mod traced {
         Ok(all)
     }
 
-    /// The functions that are used, in the order of their first use.
-    fn used(program: &Path, words: impl Iterator<Item = OsString>) -> Result<Vec<u64>> {
-        let mut traced = Command::new(program);
-        traced.args(words);
-        // SAFETY: a system call alone, and what it asks for ends with the process.
+    /// The functions that are used of a program, in the order of their first use, by a command with this root, for so many seconds at most.
+    fn used(mut traced: Command, program: &Path, root: OsString, seconds: Option<u64>) -> Result<Vec<u64>> {
+        let root = CString::new(root.into_vec())?;
+        // SAFETY: system calls alone, and what they ask for ends with the process.
         unsafe {
-            traced.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
+            traced.pre_exec(move || {
+                let enters = root.as_bytes() == b"/"
+                    || libc::chroot(root.as_ptr()) == 0 && libc::chdir(c"/".as_ptr()) == 0;
+                match enters && libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) == 0 {
+                    true => Ok(()),
+                    false => Err(io::Error::last_os_error()),
+                }
             });
         }
         let child = traced.spawn()?;
+        let pid = child.id() as i32;
+        if let Some(seconds) = seconds {
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_secs(seconds));
+                // SAFETY: a signal to a process that this one has started, and has not waited for while it goes on itself.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            });
+        }
         let mut tracer = Tracer {
             functions: functions(program)?,
             entry: entry(program)?,
@@ -67,7 +96,7 @@ mod traced {
             original: HashMap::new(),
             used: Vec::new(),
         };
-        tracer.until_it_ends(child.id() as i32)?;
+        tracer.until_it_ends(pid)?;
         Ok(tracer.used)
     }
 

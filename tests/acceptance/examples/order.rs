@@ -9,10 +9,13 @@
 
 use anyhow::{Context, Result, bail};
 use headstart_acceptance::Case;
+use headstart_acceptance::boots::Boots;
 use headstart_lab::image::Fs;
 use headstart_lab::paths;
+use headstart_lab::registry::Registry;
 use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
 
 /// One of each class of device: what is replayed otherwise uses other functions.
 const DISKS: [&str; 4] = ["disk7200", "flash4ms", "cloud", "lazy"];
@@ -20,6 +23,8 @@ const DISKS: [&str; 4] = ["disk7200", "flash4ms", "cloud", "lazy"];
 const WORKLOAD: &str = "python";
 /// So many starts are learned from.
 const LEARNED: usize = 3;
+/// A boot has begun, and reads ahead, within so many seconds, also with a breakpoint at each function.
+const BEGINNING: u32 = 20;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -27,13 +32,14 @@ fn main() -> Result<()> {
         bail!("usage: order USED MAP");
     };
     let sections = sections(&fs::read_to_string(&map).context(map)?);
-    let mut seen = HashSet::new();
     println!(
         "/* Made by `make order`: what a start that is read ahead uses of headstart, in the order of its first use. */"
     );
     let _alone = paths::lock()?;
-    for disk in DISKS {
-        for address in used(&tracer, disk)? {
+    let starts = DISKS.iter().map(|disk| by_program(&tracer, disk));
+    let mut seen = HashSet::new();
+    for used in starts.chain(std::iter::once_with(|| by_boot(&tracer))) {
+        for address in used? {
             let at = sections.partition_point(|section| section.address <= address);
             let Some(section) = at.checked_sub(1).and_then(|at| sections.get(at)) else {
                 continue;
@@ -46,8 +52,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Where the functions are that a cold start uses from this disk, in the order of their first use.
-fn used(tracer: &str, disk: &str) -> Result<Vec<u64>> {
+/// Where the functions are that a program's cold start uses from this disk, in the order of their first use.
+fn by_program(tracer: &str, disk: &str) -> Result<Vec<u64>> {
     let mut case = Case::on(disk, WORKLOAD, Fs::Ext4)?;
     let options = ["--control-every", "0"];
     for _ in 0..LEARNED {
@@ -62,7 +68,29 @@ fn used(tracer: &str, disk: &str) -> Result<Vec<u64>> {
             .filter(|word| word != "--wait"),
     );
     let _mounted = case.cold(&line)?;
-    let text = fs::read_to_string(found.path())?;
+    addresses(found.path())
+}
+
+/// The same of a boot's beginning: in the root of a container that has booted twice, not in the place of process 1.
+fn by_boot(tracer: &str) -> Result<Vec<u64>> {
+    let registry = Registry::open(&paths::base()?)?;
+    let mut boots = Boots::new("container", "none", &registry)?;
+    boots.setup.init = Some("/usr/sbin/headstart-init".into());
+    for _ in 0..2 {
+        boots.boot()?;
+    }
+    let found = tempfile::NamedTempFile::new()?;
+    let file = found.path().display();
+    boots.shell(&format!(
+        "cat >$0.sh <<'END'\nmount -t tmpfs run $1/run; mkfifo $1/run/word; exec 3<>$1/run/word\n\
+         exec {tracer} --root $1 --seconds {BEGINNING} {file} /usr/sbin/headstart boot run --init 3 --began 1\nEND\n\
+         unshare --mount sh -e $0.sh $R"
+    ))?;
+    addresses(found.path())
+}
+
+fn addresses(file: &Path) -> Result<Vec<u64>> {
+    let text = fs::read_to_string(file)?;
     let address = |line: &str| u64::from_str_radix(line, 16).context("an address");
     text.lines().map(address).collect()
 }
