@@ -9,18 +9,22 @@ fn main() {
     println!("cargo:rerun-if-changed=src/bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let mut before = Vec::new();
     for (name, defines) in [("record", &["-DHAVE_BPF_LOOP"][..]), ("record-old", &[])] {
         let object = out.join(format!("{name}.bpf.o"));
         compile(&object, defines);
-        pack(&object, &out.join(format!("{name}.bpf.o.zst")));
+        let bytes = fs::read(&object).expect("clang wrote the object");
+        let packed = pack(&bytes, &before);
+        fs::write(out.join(format!("{name}.bpf.o.zst")), packed).expect("OUT_DIR can be written to");
+        before = bytes;
     }
 }
 
-/// Most of an object is names and line numbers.
-fn pack(object: &Path, packed: &Path) {
-    let bytes = fs::read(object).expect("clang wrote the object");
-    let bytes = zstd::bulk::compress(&bytes, 19).expect("an object can be packed");
-    fs::write(packed, bytes).expect("OUT_DIR can be written to");
+/// Most of an object is names and line numbers, and most of the second is in the first, the dictionary that it is packed by.
+fn pack(object: &[u8], dictionary: &[u8]) -> Vec<u8> {
+    let packer = zstd::bulk::Compressor::with_dictionary(19, dictionary);
+    let packed = packer.and_then(|mut packer| packer.compress(object));
+    packed.expect("an object can be packed")
 }
 
 fn compile(object: &Path, defines: &[&str]) {

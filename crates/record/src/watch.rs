@@ -97,6 +97,8 @@ pub struct Noticed {
     pub pid: u32,
     /// The real user of that process when it executed this: by now it may be another.
     pub user: u32,
+    /// The process that had forked it, as this process's /proc calls that; 0 if none of those.
+    pub parent: u32,
     /// When it began, nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,
     /// What a standing about it is about.

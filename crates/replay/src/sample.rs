@@ -9,11 +9,12 @@
 
 use crate::file::{PlannedFile, expect};
 use crate::request::bytes_now;
-use headstart_model::plan::{Plan, Request, RequestKind};
+use headstart_model::plan::{Plan, PlanFileEntry, Request, RequestKind};
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
-use headstart_system::open::{Skip, open_pinned, pin, pin_cached};
+use headstart_system::open::{Skip, is_cached, open_pinned, pin, pin_cached};
 use std::ops::AddAssign;
+use std::os::fd::AsFd;
 
 /// Requests for data that are looked at, at most. Where a tenth of a plan is cold, 15 in 1,000 samples of so many find nothing cold; to
 /// look at one takes some 7 us, three times that where the kernel's and the processor's caches hold nothing of it.
@@ -110,6 +111,7 @@ pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize, draw: u64) -> Re
         overlays: mounts.all().iter().any(|mount| mount.overlay.is_some()),
         mounts,
         blind: 0,
+        open: Vec::new(),
     };
     let requests: Vec<Request> = plan.requests().take(plan.cut()).collect();
     let of = |kinds: &[RequestKind]| -> Vec<usize> {
@@ -140,6 +142,8 @@ struct Sampler<'a> {
     overlays: bool,
     /// Paths that were looked up although the kernel cannot say what it remembers.
     blind: u32,
+    /// Files that are open, by their numbers in the plan.
+    open: Vec<(u32, PlannedFile)>,
 }
 
 impl Sampler<'_> {
@@ -148,54 +152,80 @@ impl Sampler<'_> {
         let Some(entry) = self.plan.file(request.file as usize) else {
             return Some(Look::Changed);
         };
-        let path = entry.path.as_path();
+        if request.kind != RequestKind::Data {
+            return self.look_up(&entry);
+        }
         let page = rustix::param::page_size() as u64;
         let pages_now = |size| {
             let (start, end) = bytes_now(request, entry.size, size, page)?;
             Some((start / page, end.div_ceil(page)))
         };
-        let planned = pages_now(entry.size).map_or(0, |(first, end)| (end - first).min(PAGES));
-        let data = request.kind == RequestKind::Data;
-        let pinned = match pin_cached(&self.mounts, path) {
-            Err(Skip::Io(code)) if code == rustix::io::Errno::INVAL.raw_os_error() => {
-                if self.blind >= BLIND {
-                    return None;
+        let at = match self.open.iter().position(|(number, _)| *number == request.file) {
+            Some(at) => at,
+            None => match self.open(&entry)? {
+                Ok(file) => {
+                    self.open.push((request.file, file));
+                    self.open.len() - 1
                 }
-                self.blind += 1;
-                pin(&self.mounts, path)
-            }
-            pinned => pinned,
+                Err(Skip::Cold) => {
+                    let planned = pages_now(entry.size).map_or(0, |(first, end)| (end - first).min(PAGES));
+                    return Some(Look::ColdPath(planned));
+                }
+                Err(_) => return Some(Look::Changed),
+            },
         };
-        let (pin, stat) = match pinned {
-            Ok(pinned) => pinned,
-            Err(Skip::Cold) => return Some(Look::ColdPath(if data { planned } else { 0 })),
-            // Of a path that is only looked up the kernel remembers that nothing is there.
-            Err(Skip::Missing) if !data => return Some(Look::Pages(0, 0)),
-            // Of what is no file of a local file system (/proc, a socket) a replay reads nothing, either.
-            Err(_) if !data => return Some(Look::Pages(0, 0)),
-            Err(_) => return Some(Look::Changed),
-        };
-        if !data {
-            return Some(Look::Pages(0, 0));
-        }
-        let expect = expect(&entry, Some(entry.generation).filter(|g| *g != 0), None);
-        let opened = match open_pinned(std::os::fd::AsFd::as_fd(&pin), stat, &expect) {
-            Ok(opened) if opened.stat.kind == Type::File => opened,
-            _ => return Some(Look::Changed),
-        };
-        let Some((first, end)) = pages_now(opened.stat.size) else {
+        let file = &self.open[at].1;
+        let Some((first, end)) = pages_now(file.size) else {
             return Some(Look::Changed);
         };
+        let pages = (end - first).min(PAGES);
+        let first = first + (end - first - pages) * (turn % 3) / 2;
+        let resident = file.resident_pages(first * page, pages * page);
+        Some(Look::Pages(resident, pages))
+    }
+
+    /// Of what is no file of a local file system (/proc, a socket) a replay reads nothing, and that nothing is there the kernel remembers, too.
+    fn look_up(&mut self, entry: &PlanFileEntry) -> Option<Look> {
+        let path = entry.path.as_path();
+        match self.as_remembered(is_cached(&self.mounts, path), |mounts| {
+            pin(mounts, path).map(drop)
+        })? {
+            Err(Skip::Cold) => Some(Look::ColdPath(0)),
+            _ => Some(Look::Pages(0, 0)),
+        }
+    }
+
+    /// The file, as planned.
+    fn open(&mut self, entry: &PlanFileEntry) -> Option<Result<PlannedFile, Skip>> {
+        let path = entry.path.as_path();
+        let pinned = self.as_remembered(pin_cached(&self.mounts, path), |mounts| pin(mounts, path))?;
+        let expect = expect(entry, Some(entry.generation).filter(|g| *g != 0), None);
+        let opened = pinned.and_then(|(pin, stat)| match stat.kind {
+            Type::File => open_pinned(pin.as_fd(), stat, &expect),
+            _ => Err(Skip::Special),
+        });
         let overlay = self.overlays
             && self
                 .mounts
                 .lookup(entry.path.as_bytes())
                 .is_some_and(|mount| mount.overlay.is_some());
-        let file = PlannedFile::new(opened, !overlay);
-        let pages = (end - first).min(PAGES);
-        let first = first + (end - first - pages) * (turn % 3) / 2;
-        let resident = file.resident_pages(first * page, pages * page);
-        Some(Look::Pages(resident, pages))
+        Some(opened.map(|opened| PlannedFile::new(opened, !overlay)))
+    }
+
+    /// What was found of a path from what the kernel remembers; where it cannot say, what is found otherwise, of a few paths. `None` if no more
+    /// is to be looked at.
+    fn as_remembered<T>(
+        &mut self,
+        found: Result<T, Skip>,
+        otherwise: impl Fn(&MountTable) -> Result<T, Skip>,
+    ) -> Option<Result<T, Skip>> {
+        match found {
+            Err(Skip::Io(code)) if code == rustix::io::Errno::INVAL.raw_os_error() => {
+                self.blind += 1;
+                (self.blind <= BLIND).then(|| otherwise(&self.mounts))
+            }
+            found => Some(found),
+        }
     }
 }
 

@@ -77,7 +77,7 @@ const OWN_NS: f64 = 30e6;
 const MOST_COLD_LOOK_UPS: f64 = 0.125;
 
 /// So many requests are looked at, at least and at most.
-const LEAST_LOOKS: f64 = 10.0;
+const LEAST_LOOKS: f64 = 5.0;
 const MOST_LOOKS: f64 = 40.0;
 
 /// How many requests of a plan are to be looked at, whose devices would take so long, nanoseconds, to read it as a start by itself does.
@@ -403,8 +403,8 @@ mod tests {
 
     #[test]
     fn what_stays_unseen_costs_no_more_than_a_replay() {
-        assert_eq!((looks(0), looks(u64::MAX)), (10, 40));
-        for alone_ms in [800, 1600, 3200] {
+        assert_eq!((looks(0), looks(u64::MAX)), (5, 40));
+        for alone_ms in [400, 800, 1600, 3200] {
             let looks = looks(alone_ms * 1_000_000) as i32;
             let lost_ms = |cold: f64| cold * (1.0 - cold).powi(looks) * alone_ms as f64;
             let most = (0..1000)

@@ -133,16 +133,32 @@ pub(crate) fn read_open(path: &Path, limit: u64) -> Result<Option<(Vec<u8>, File
     for offset in (0..length).step_by(CHUNK).skip_while(|_| length <= ONE_READ) {
         let _ = rustix::fs::fadvise(&file, offset, NonZeroU64::new(CHUNK as u64), Advice::WillNeed);
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    (&file)
-        .take(limit + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| StoreError::io("read", path, e))?;
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    let read = read_all(&file, &mut bytes).and_then(|read| {
+        bytes.truncate(read);
+        let more = (limit + 1).saturating_sub(read as u64);
+        (&file).take(more).read_to_end(&mut bytes)
+    });
+    read.map_err(|e| StoreError::io("read", path, e))?;
     // It may have grown meanwhile.
     if bytes.len() as u64 > limit {
         return Err(too_large(bytes.len() as u64));
     }
     Ok(Some((bytes, file)))
+}
+
+/// Reads until these bytes are full, or the file has no more; how many there are. Who reads until the end alone asks for a few at first.
+fn read_all(mut file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read(&mut bytes[read..]) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
 }
 
 /// A regular file, open to be read, and its length; `None` if nothing is there.

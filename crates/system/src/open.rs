@@ -118,6 +118,11 @@ pub fn pin_cached(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), S
     Ok((fd, stat))
 }
 
+/// Whether the kernel remembers the way to a path, as [`pin_cached`] would find it.
+pub fn is_cached(mounts: &MountTable, path: &Path) -> Result<(), Skip> {
+    inside_local(mounts, path)?.look(true).map(drop)
+}
+
 /// Opens the root of a mount, a directory, if it still is the uppermost at its mount point.
 pub(crate) fn open_root(mounts: &MountTable, mount: &Mount) -> Result<OwnedFd, Skip> {
     let index = mounts.all().iter().position(|other| other.id == mount.id);

@@ -143,6 +143,8 @@ struct record_start {
 	u32 before; /* the start that the process belonged to; 0: none */
 	u32 apart; /* not 0: the process has left that start; 0: about that one nothing was answered yet */
 	u32 arguments; /* their length, bytes, with a NUL behind each */
+	u32 parent; /* its number, as that of the process; 0 where it has none there */
+	u32 zero;
 	struct place place;
 };
 

@@ -193,6 +193,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct signal_struct *signal;
 	struct task_struct *group_leader;
+	struct task_struct *real_parent;
 	struct pid *thread_pid;
 };
 

@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 
 /// The compiled programs, packed: a boot reads all of headstart from disk, and both are half a megabyte as they are.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/record.bpf.o.zst"));
-/// The same for kernels that do not know bpf_loop.
+/// The same for kernels that do not know bpf_loop, packed by the other as its dictionary.
 static OLD_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/record-old.bpf.o.zst"));
 
 /// More than either has when it is unpacked, bytes.
@@ -155,20 +155,25 @@ fn programs(kernel: &Kernel, plan: Plan) -> Vec<&'static str> {
     programs
 }
 
+/// An object, and how many bytes of that it is. Words, for the ELF reader wants it aligned.
+fn unpack(packed: &[u8], dictionary: &[u8]) -> Result<(Vec<u64>, usize), RecordError> {
+    let mut words = vec![0u64; MOST_OBJECT / size_of::<u64>()];
+    let unpacker = zstd::bulk::Decompressor::with_dictionary(dictionary);
+    let length =
+        unpacker.and_then(|mut unpacker| unpacker.decompress_to_buffer(packed, words.as_mut_bytes()));
+    let length = length.map_err(|source| RecordError::io("unpack the BPF programs", source))?;
+    Ok((words, length))
+}
+
 /// Loads the programs of a plan; nothing runs yet.
 pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
     let failed = |step: &'static str| move |source| explain(step, source);
     listen_to_libbpf();
     // bpf_loop came with 5.17: whatever has the use events of 6.12 has it.
-    let object = if kernel.has_use_events() {
-        OBJECT
-    } else {
-        OLD_OBJECT
-    };
-    // Words, for the ELF reader wants it aligned.
-    let mut words = vec![0u64; MOST_OBJECT / size_of::<u64>()];
-    let length = zstd::bulk::decompress_to_buffer(object, words.as_mut_bytes())
-        .map_err(|source| RecordError::io("unpack the BPF programs", source))?;
+    let (mut words, mut length) = unpack(OBJECT, &[])?;
+    if !kernel.has_use_events() {
+        (words, length) = unpack(OLD_OBJECT, words.as_bytes().get(..length).unwrap_or_default())?;
+    }
     let object = words.as_bytes().get(..length).unwrap_or_default();
     let (btf, path) = as_file(kernel.minimal())?;
     let mut open = ObjectBuilder::default()

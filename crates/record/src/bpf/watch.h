@@ -232,6 +232,8 @@ __noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers,
 	r->start = numbers;
 	r->before = numbers >> 32;
 	r->apart = apart;
+	r->parent = number_of(BPF_CORE_READ((const struct task_struct *)bpf_get_current_task(), real_parent));
+	r->zero = 0;
 	at += place(&r->place, s, at, (u64)BPF_CORE_READ(file, f_path.dentry), (u64)BPF_CORE_READ(file, f_path.mnt));
 	r->arguments = arguments(s, at);
 	at += r->arguments;

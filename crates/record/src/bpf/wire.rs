@@ -161,6 +161,8 @@ pub(crate) struct StartSeen {
     pub ignored: u64,
     pub executable: u64,
     pub file: u64,
+    /// The process's parent, 0 where that is in no namespace that this process sees.
+    pub parent: u32,
     pub exec: Exec,
     /// Its arguments, with a NUL behind each, as far as they are told.
     pub arguments: Vec<u8>,
@@ -177,6 +179,8 @@ struct StartRecord {
     before: u32,
     apart: u32,
     arguments: u32,
+    parent: u32,
+    zero: u32,
     place: PlaceRecord,
 }
 
@@ -196,6 +200,7 @@ pub(super) fn decode_watched(record: &[u8]) -> Option<Watched> {
                 ignored: r.ignored,
                 executable: r.executable,
                 file: r.file,
+                parent: r.parent,
                 exec: Exec {
                     time_ns,
                     pid,

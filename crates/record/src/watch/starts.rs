@@ -67,6 +67,7 @@ impl Starts {
             number: seen.number,
             pid: exec.pid,
             user: self.control.user(slot),
+            parent: seen.parent,
             time_ns: exec.time_ns,
             program: Program {
                 standing: seen.program,

@@ -142,6 +142,7 @@ fn what_a_start_executes_in_a_namespace_of_its_own_is_part_of_it_however_late_it
     assert_eq!(watched.noticed.len(), 1);
     let arguments = [shell.as_os_str().as_bytes(), b"\0-c\0", script.as_bytes(), b"\0"].concat();
     assert_eq!(watched.noticed[0].arguments, arguments);
+    assert_eq!(watched.noticed[0].parent, std::process::id());
     let trace = watched.traces().remove(0);
     assert_eq!([&a, &b].map(|path| of_file(&trace, path)), [40, 20]);
     let executed = trace

@@ -5,7 +5,7 @@
 //! program is known. So a build is hardly told of, and what is executed a thousand times a second is told of once.
 
 use super::judge::Judge;
-use super::process::{Process, is_started_by, shares_mounts};
+use super::process::{Facts, Process, is_started_by, shares_mounts};
 use super::state::{Asked, State};
 use super::{Noticing, Options};
 use anyhow::{Context as _, Result};
@@ -277,7 +277,7 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
         return true;
     };
     let path = path.into_os_string().into_vec();
-    let Ok(process) = Process::of(one.pid, &path, None) else {
+    let Ok(process) = Process::of(one.pid, &path, Facts::default()) else {
         return true;
     };
     let Some(key) = process.key() else { return surely };

@@ -3,7 +3,7 @@
 use super::Options;
 use super::exact::{Budget, Exact};
 use super::hold::Asked as AboutToStart;
-use super::process::{Missed, Process};
+use super::process::{Facts, Missed, Process};
 use super::running::Running;
 use super::state::State;
 use super::users::{key_of_user, reader_of};
@@ -335,9 +335,12 @@ impl Judge {
             self.ignore(Some(start.program), IGNORED);
             return None;
         };
-        // Where the kernel could not read them, they are looked for.
-        let arguments = Some(&*start.arguments).filter(|line| !line.is_empty());
-        let process = match Process::of(start.pid, path, arguments) {
+        let facts = Facts {
+            parent_and_user: Some((start.parent, start.user)),
+            // Where the kernel could not read them, they are looked for.
+            arguments: Some(&*start.arguments).filter(|line| !line.is_empty()),
+        };
+        let process = match Process::of(start.pid, path, facts) {
             Ok(process) => process,
             Err(missed) => {
                 // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
@@ -360,8 +363,7 @@ impl Judge {
             self.ignore(program, IGNORED);
             return None;
         };
-        // A program with the setuid bit may have made itself root's since.
-        let uid = if process.uid == 0 { start.user } else { process.uid };
+        let uid = process.uid;
         let key = key_of_user(key, uid)?;
         if !self.store.key(&key).is_served() {
             // Not for long: it may be enabled again.

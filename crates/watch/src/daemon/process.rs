@@ -39,6 +39,15 @@ pub(super) enum Missed {
     Another,
 }
 
+/// What is known of a process already.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Facts<'a> {
+    /// Its parent, and its real user.
+    pub(super) parent_and_user: Option<(u32, u32)>,
+    /// What it was executed with: each has a NUL behind it.
+    pub(super) arguments: Option<&'a [u8]>,
+}
+
 /// A process that has begun a start.
 pub(super) struct Process {
     executable: PathBuf,
@@ -51,11 +60,16 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process with this number, which executes this, with these arguments: each has a NUL behind it. Without them, those that it has.
-    pub(super) fn of(pid: u32, executable: &[u8], arguments: Option<&[u8]>) -> Result<Process, Missed> {
-        let stat = ProcessStat::of(pid).ok_or(Missed::Gone)?;
-        let uid = user_of(pid).ok_or(Missed::Gone)?;
-        let argv = match arguments {
+    /// The process with this number, which executes this; what of it is told already /proc is not asked for.
+    pub(super) fn of(pid: u32, executable: &[u8], facts: Facts<'_>) -> Result<Process, Missed> {
+        let (parent, uid) = match facts.parent_and_user {
+            Some(both) => both,
+            None => {
+                let stat = ProcessStat::of(pid).ok_or(Missed::Gone)?;
+                (stat.parent, user_of(pid).ok_or(Missed::Gone)?)
+            }
+        };
+        let argv = match facts.arguments {
             Some(line) => cut(line),
             None => cut(&executed_with(pid, COMMAND_LINE).ok_or(Missed::Gone)?),
         };
@@ -65,7 +79,7 @@ impl Process {
             return Err(Missed::Another);
         }
         // What a service starts is a program like any other; what process 1 starts in a cgroup is the service.
-        let cgroup = (stat.parent == 1).then(|| read(format!("/proc/{pid}/cgroup"), CGROUP));
+        let cgroup = (parent == 1).then(|| read(format!("/proc/{pid}/cgroup"), CGROUP));
         Ok(Process {
             executable: PathBuf::from(OsStr::from_bytes(executable)),
             argv,
@@ -301,16 +315,21 @@ mod tests {
             .into_os_string()
             .into_encoded_bytes();
         let pid = std::process::id();
-        let found = Process::of(pid, &own, None).unwrap();
+        let nothing = Facts::default();
+        let found = Process::of(pid, &own, nothing).unwrap();
         assert_eq!(found.uid, rustix::process::getuid().as_raw());
         let arguments: Vec<Vec<u8>> = std::env::args().map(String::into_bytes).collect();
         assert_eq!(found.argv, arguments);
-        assert_eq!(
-            Process::of(pid, &own, Some(b"x\0")).unwrap().argv,
-            [b"x".to_vec()]
-        );
-        assert_eq!(Process::of(pid, b"/bin/sh", None).err(), Some(Missed::Another));
-        assert_eq!(Process::of(u32::MAX / 2, &own, None).err(), Some(Missed::Gone));
+        let facts = Facts {
+            parent_and_user: Some((7, 4711)),
+            arguments: Some(b"x\0"),
+        };
+        let found = Process::of(pid, &own, facts).unwrap();
+        assert_eq!((found.argv, found.uid), (vec![b"x".to_vec()], 4711));
+        for facts in [nothing, facts] {
+            assert_eq!(Process::of(pid, b"/bin/sh", facts).err(), Some(Missed::Another));
+            assert_eq!(Process::of(u32::MAX / 2, &own, facts).err(), Some(Missed::Gone));
+        }
     }
 
     #[test]
