@@ -240,14 +240,14 @@ fn soon(headstart: &Path, known: usize, starts: usize) -> Result<()> {
 
 fn warm(headstart: &Path, starts: usize, command: &[String]) -> Result<()> {
     let (program, arguments) = command.split_first().context("which command?")?;
-    let run = || -> Result<()> {
-        let status = Command::new(program)
-            .args(arguments)
-            .stdout(Stdio::null())
-            .status()?;
+    let finish = |command: &mut Command| -> Result<()> {
+        let status = command.args(arguments).stdout(Stdio::null()).status()?;
         ensure!(status.success(), "{status}");
         Ok(())
     };
+    let run = || finish(&mut Command::new(program));
+    // With mounts of its own, so that the daemon leaves it alone.
+    let use_memory = || finish(Command::new("unshare").arg("--mount").arg(program));
     let scratch = tempfile::tempdir_in("/var/tmp")?;
     let store = Store::new(scratch.path().join("state"));
     let daemon = Daemon::start(headstart, store.root(), "10")?;
@@ -270,11 +270,10 @@ fn warm(headstart: &Path, starts: usize, command: &[String]) -> Result<()> {
         std::thread::sleep(Duration::from_millis(100));
         // Of one that was not told of, because another was warm just before, there is nothing to say.
         spent.extend(Some((daemon.cpu()? - before).as_secs_f64() * 1e3).filter(|ms| *ms > 0.0));
-        // A known program that was warm less than 5 s ago is not looked at. Where the kernel takes memory back that nobody has used for seconds,
-        // such starts keep it warm.
+        // A known program that was warm less than 5 s ago is not looked at, and some kernels take memory back that nobody has used for seconds.
         for _ in 0..3 {
             std::thread::sleep(Duration::from_millis(1500));
-            run()?;
+            use_memory()?;
         }
         std::thread::sleep(Duration::from_millis(1500));
     }
