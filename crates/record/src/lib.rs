@@ -56,4 +56,4 @@ pub use options::{BackendChoice, Options, Until};
 pub use quiet::Progress;
 pub use recorder::Recorder;
 pub use tracefs::BlockReads;
-pub use watch::{Answer, Counts, Executable, Noticed, Program, Recorded, Standing, Watch, is_ordinary};
+pub use watch::{Answer, Counts, Executable, Noticed, Program, Recorded, Role, Standing, Watch, is_ordinary};

@@ -77,6 +77,15 @@ fn mix(mut h: u64) -> u64 {
     h ^ h >> 29
 }
 
+/// What an executable has to do with a known program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It is one.
+    Program,
+    /// It is given one to run: a start of what it is given may be that of a known one, until it has been seen.
+    Interpreter,
+}
+
 /// What is known of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -330,14 +339,14 @@ impl Watch {
             Standing::Known => {
                 self.programs.set_standing(program.standing, KNOWN)?;
                 self.programs.forget_standing(program.ignored)?;
-                program.file.map_or(Ok(()), |file| self.know(file))
+                program.file.map_or(Ok(()), |file| self.know(file, Role::Program))
             }
         }
     }
 
     /// Its starts are those of a known program, though none of them was seen.
-    pub fn know(&self, file: Executable) -> Result<(), RecordError> {
-        self.programs.know(file.0)
+    pub fn know(&self, file: Executable, role: Role) -> Result<(), RecordError> {
+        self.programs.know(file.0, role)
     }
 
     /// Starts that were not told of.

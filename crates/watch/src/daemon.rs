@@ -31,7 +31,7 @@ use anyhow::{Context as _, Result};
 use by_fanotify::ByFanotify;
 use finish::Finisher;
 use first::First;
-use headstart_record::Watch;
+use headstart_record::{Role, Watch};
 use headstart_session::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
@@ -200,7 +200,7 @@ pub fn run(mut options: Options) -> Result<()> {
     let mut known = Vec::new();
     if let Some(guard) = &mut guard {
         for file in hold::of_all(&options.store, ASKED_ABOUT_WITHIN) {
-            known.extend(file.known);
+            known.extend(file.known.map(|file| (file, Role::Program)));
             guard.ask_about(file);
         }
     }

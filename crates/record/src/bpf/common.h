@@ -77,6 +77,8 @@ struct {
 	u32 users[SLOTS];
 	/* By slot, the process that began it; 0: none did. */
 	u32 leaders[SLOTS];
+	/* As unknown_left, of what interpreters are given of which some is known. */
+	s32 given_left;
 } starts SEC(".data.starts") = {};
 
 #define ENDED (~0U)

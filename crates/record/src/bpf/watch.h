@@ -35,7 +35,13 @@ struct {
 	__type(value, u64);
 } standings SEC(".maps");
 
-/* Executables of known programs, also where the kernel has to read them anew: their starts take no turn, and any slot. */
+/*
+ * Executables of known programs, also where the kernel has to read them anew: their starts take no turn, and any slot. Of what an
+ * interpreter is given some is known, and what is not seen has turns of its own: others do not take them.
+ */
+#define PROGRAM 1
+#define INTERPRETER 2
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -252,7 +258,7 @@ __noinline int watch_exec(u64 address)
 	u64 *of = bpf_map_lookup_elem(&listed, &tgid), *standing, *until;
 	u8 *in_known;
 	u64 executable, program, ignored, mark, lasting, before = 0, cgroup = bpf_get_current_cgroup_id();
-	u32 most = SLOTS_OF_UNKNOWN, apart = 0, user = bpf_get_current_uid_gid();
+	u32 most = SLOTS_OF_UNKNOWN, apart = 0, user = bpf_get_current_uid_gid(), role;
 	bool foreign = namespace != starts.namespaces[0] && namespace != starts.namespaces[1];
 
 	if (stopped || (of && *of == OURS))
@@ -302,8 +308,12 @@ __noinline int watch_exec(u64 address)
 	}
 	/* What is looked up is looked into: the verifier refuses a pointer that the compiler adds to another to test both at once. */
 	in_known = bpf_map_lookup_elem(&known, &lasting);
-	if ((standing && !*standing) || (in_known && *in_known)) {
+	role = in_known ? *in_known : 0;
+	if ((standing && !*standing) || role == PROGRAM) {
 		most = SLOTS;
+	} else if (!until && role == INTERPRETER && *(volatile s32 *)&starts.given_left > 0) {
+		most = SLOTS;
+		__sync_fetch_and_add(&starts.given_left, -1);
 	} else if (!until) {
 		if (*(volatile s32 *)&starts.unknown_left <= 0) {
 			__sync_fetch_and_add(&starts.without_turn, 1);

@@ -6,6 +6,7 @@ use super::wire::{self, Watched};
 use super::{Missed, missed, running_kernel};
 use crate::error::RecordError;
 use crate::namespace;
+use crate::watch::Role;
 use headstart_model::trace::{Evidence, Scope};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use std::fs;
@@ -173,10 +174,16 @@ impl Programs {
     }
 
     /// Executions of this file are of a known program as long as it exists.
-    pub(crate) fn know(&self, file: u64) -> Result<(), RecordError> {
-        self.known
-            .update(&file.to_ne_bytes(), &[1], MapFlags::ANY)
-            .map_err(|source| load::explain("keep a known program", source))
+    pub(crate) fn know(&self, file: u64, role: Role) -> Result<(), RecordError> {
+        // What is a program by itself stays one.
+        let (value, flags) = match role {
+            Role::Program => (1, MapFlags::ANY),
+            Role::Interpreter => (2, MapFlags::NO_EXIST),
+        };
+        match self.known.update(&file.to_ne_bytes(), &[value], flags) {
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::AlreadyExists => Ok(()),
+            kept => kept.map_err(|source| load::explain("keep a known program", source)),
+        }
     }
 
     /// Has this process, by its number in this process's pid namespace, and what it will fork, belong to nobody.
@@ -207,6 +214,7 @@ const ANSWERED: usize = NUMBERS + SLOTS;
 const CGROUPS: usize = ANSWERED + SLOTS;
 const USERS: usize = CGROUPS + 2 * SLOTS;
 const LEADERS: usize = USERS + SLOTS;
+const GIVEN_LEFT: usize = LEADERS + SLOTS;
 
 impl Control {
     fn word(&self, index: usize) -> &AtomicU32 {
@@ -269,22 +277,26 @@ impl Control {
         let _ = slot.compare_exchange(ENDED, 0, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// So many more starts of programs of which nothing is known may begin, up to `most`.
+    /// So many more starts of programs of which nothing is known may begin, up to `most`; and of what interpreters are given that know some.
     pub(crate) fn add_unknown(&self, more: u32, most: u32) {
-        let left = self.word(UNKNOWN_LEFT).load(Ordering::Relaxed) as i32;
-        let room = i64::from(most) - i64::from(left);
-        let more = i64::from(more).min(room).max(0) as u32;
-        self.word(UNKNOWN_LEFT).fetch_add(more, Ordering::Relaxed);
+        for word in [UNKNOWN_LEFT, GIVEN_LEFT].map(|word| self.word(word)) {
+            let room = i64::from(most) - i64::from(word.load(Ordering::Relaxed) as i32);
+            let more = i64::from(more).min(room).max(0) as u32;
+            word.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     /// None of them may begin for now.
     pub(crate) fn take_turns(&self) {
-        self.word(UNKNOWN_LEFT).store(0, Ordering::Relaxed);
+        for word in [UNKNOWN_LEFT, GIVEN_LEFT] {
+            self.word(word).store(0, Ordering::Relaxed);
+        }
     }
 
-    /// How many of them may begin now.
+    /// How many of them may begin now: of those of which fewer may.
     pub(crate) fn unknown_left(&self) -> i32 {
-        self.word(UNKNOWN_LEFT).load(Ordering::Relaxed) as i32
+        let left = [UNKNOWN_LEFT, GIVEN_LEFT].map(|word| self.word(word).load(Ordering::Relaxed) as i32);
+        left[0].min(left[1])
     }
 
     /// Starts that were not recorded: for want of a slot, of a turn, and in another mount namespace.

@@ -2,7 +2,7 @@
 
 use crate::harness::{Watched, file, program, start};
 use crate::support::{Lab, can_record};
-use headstart_record::{Executable, Standing};
+use headstart_record::{Executable, Role, Standing};
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, open_checked};
 use std::fs;
@@ -52,24 +52,44 @@ fn a_known_program_that_was_never_seen_takes_no_turn() {
         return;
     }
     let (_lab, disk, _) = Lab::with_disk("ext4");
-    let [known, new, storm] = ["known", "new", "storm"].map(|name| program(&disk, name));
+    let [known, interpreter, new, storm] =
+        ["known", "interpreter", "new", "storm"].map(|name| program(&disk, name));
     let a = file(&disk, "a", 4);
     let mut watched = Watched::below(&disk);
-    let opened = open_checked(&MountTable::read().unwrap(), &known, &Expect::default()).unwrap();
-    watched.watch.know(Executable::of(&opened)).unwrap();
+    for (program, role) in [(&known, Role::Program), (&interpreter, Role::Interpreter)] {
+        let opened = open_checked(&MountTable::read().unwrap(), program, &Expect::default()).unwrap();
+        watched.watch.know(Executable::of(&opened), role).unwrap();
+        // One that is known by itself remains so.
+        watched
+            .watch
+            .know(Executable::of(&opened), Role::Interpreter)
+            .unwrap();
+    }
     // Nobody drains meanwhile.
     for _ in 0..100 {
         assert!(start(&storm, &[&a]).wait().unwrap().success());
     }
-    let mut children = [start(&new, &[&a]), start(&known, &[&a])];
-    for child in &mut children {
+    let run = |program: &Path| {
+        let mut child = start(program, &[&a]);
         assert!(child.wait().unwrap().success());
-    }
+        child.id()
+    };
+    let pids = [&new, &known, &interpreter].map(|program| run(program));
     watched.for_a_while();
-    let pids: Vec<u32> = watched.noticed.iter().map(|noticed| noticed.pid).collect();
-    let noticed = children.map(|child| pids.contains(&child.id()));
-    assert_eq!(noticed, [false, true], "{} others", pids.len());
+    let noticed: Vec<u32> = watched.noticed.iter().map(|noticed| noticed.pid).collect();
+    assert_eq!(
+        pids.map(|pid| noticed.contains(&pid)),
+        [false, true, true],
+        "{} others",
+        noticed.len()
+    );
     assert!(watched.watch.counts().without_turn > 0);
+    // But what it is given has no more turns than all that is new.
+    let before = watched.watch.counts().without_turn;
+    for _ in 0..100 {
+        run(&interpreter);
+    }
+    assert!(watched.watch.counts().without_turn > before);
 }
 
 #[test]

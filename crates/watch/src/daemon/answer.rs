@@ -199,8 +199,8 @@ impl Noticing for Answering {
                 log(&error.to_string());
             }
         }
-        for file in self.judge.state.to_know() {
-            if let Err(error) = self.watch.know(file) {
+        for (file, role) in self.judge.state.to_know() {
+            if let Err(error) = self.watch.know(file, role) {
                 log(&error.to_string());
             }
         }

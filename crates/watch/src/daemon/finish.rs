@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use headstart_model::Key;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
-use headstart_record::{Executable, Recorded};
+use headstart_record::{Executable, Recorded, Role};
 use headstart_replay::Replay;
 use headstart_session::Notes;
 use headstart_session::deadline::{self, Deadline};
@@ -16,7 +16,7 @@ use headstart_store::{Limits, Store};
 use headstart_system::limits::give_back_memory;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, open_checked};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -230,18 +230,29 @@ impl Finishing {
     }
 }
 
-/// The executables of known programs that are what their keys say, and nothing that is given them.
-fn known_programs(store: &Store) -> Vec<Executable> {
+/// The executables of known programs: what the key says, or what is given the rest of it.
+fn known_programs(store: &Store) -> Vec<(Executable, Role)> {
     let keys = store.keys().unwrap_or_default();
-    let paths = keys.iter().map(Key::of_all).filter(|path| path.starts_with('/'));
-    let paths: BTreeSet<&str> = paths.collect();
+    let keys: BTreeSet<&str> = keys.iter().map(Key::of_all).collect();
     let Ok(mounts) = MountTable::read() else {
         return Vec::new();
     };
     // A file system of another machine may never answer, wherever a link leads that somebody has put in a program's place.
     let opened = |path: &str| open_checked(&mounts, Path::new(path), &Expect::default()).ok();
-    let files = paths.into_iter().filter_map(opened);
-    files.map(|file| Executable::of(&file)).take(MOST_KNOWN).collect()
+    let mut interpreters: HashMap<&str, Option<Executable>> = HashMap::new();
+    let known = keys
+        .into_iter()
+        .filter(|key| key.starts_with('/'))
+        .filter_map(|key| {
+            let executable = |path| opened(path).map(|file| Executable::of(&file));
+            if let Some(program) = executable(key) {
+                return Some((program, Role::Program));
+            }
+            let (path, _) = key.split_once(' ')?;
+            let interpreter = *interpreters.entry(path).or_insert_with(|| executable(path));
+            interpreter.map(|interpreter| (interpreter, Role::Interpreter))
+        });
+    known.take(MOST_KNOWN).collect()
 }
 
 fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) -> Result<()> {
@@ -276,4 +287,40 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         .key(&ended.key)
         .lock()?
         .add_user(ended.uid, ended.origin_unix_ns)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::plan::PlanDraft;
+
+    #[test]
+    fn what_runs_a_known_script_is_known_as_its_interpreter() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (program, interpreter) = (dir.path().join("a program"), dir.path().join("interpreter"));
+        let store = Store::new(dir.path().join("state"));
+        let paths = [&program, &interpreter].map(|path| {
+            std::fs::write(path, "x").unwrap();
+            path.to_str().unwrap()
+        });
+        let scripts = ["/srv/a.py", "/srv/b.py"].map(|script| format!("{} {script}", paths[1]));
+        let keys = scripts.iter().map(String::as_str);
+        for key in keys.chain([paths[0], "postgresql.service", "/not/there -x"]) {
+            let key = Key::new(key).unwrap();
+            store
+                .key(&key)
+                .lock()
+                .unwrap()
+                .save_plan(&PlanDraft::new(key, 4096))
+                .unwrap();
+        }
+        let mounts = MountTable::read().unwrap();
+        let of = |path: &Path| Executable::of(&open_checked(&mounts, path, &Expect::default()).unwrap());
+        let expected = [
+            (of(&program), Role::Program),
+            (of(&interpreter), Role::Interpreter),
+            (of(&interpreter), Role::Interpreter),
+        ];
+        assert_eq!(known_programs(&store), expected);
+    }
 }

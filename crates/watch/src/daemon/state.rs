@@ -8,7 +8,7 @@ use crate::control::process::has_ended;
 use crate::key::of_operation;
 use crate::service::{App, Peer, Reading, Service, ServiceError};
 use headstart_model::Key;
-use headstart_record::{Counts as NotTold, Executable};
+use headstart_record::{Counts as NotTold, Executable, Role};
 use headstart_replay::Replay;
 use headstart_session::plan_of;
 use headstart_store::Store;
@@ -120,7 +120,7 @@ struct Inner {
     reading: Vec<Replay>,
     asked: Vec<Asked>,
     to_ask_about: Vec<ToAskAbout>,
-    to_know: Vec<Executable>,
+    to_know: Vec<(Executable, Role)>,
     /// By their numbers.
     operations: HashMap<u64, Operation>,
     last_operation: u64,
@@ -162,13 +162,13 @@ impl State {
     }
 
     /// These are executables of known programs.
-    pub(super) fn know(&self, files: Vec<Executable>) {
+    pub(super) fn know(&self, files: Vec<(Executable, Role)>) {
         self.lock().to_know.extend(files);
         rouse(&self.wake);
     }
 
     /// Those that were told since the last call.
-    pub(super) fn to_know(&self) -> Vec<Executable> {
+    pub(super) fn to_know(&self) -> Vec<(Executable, Role)> {
         std::mem::take(&mut self.lock().to_know)
     }
 
