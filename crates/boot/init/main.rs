@@ -12,7 +12,8 @@
 //! which nothing can be written, and the generator waits in the place of process 1, but not as long as systemd would. It says nothing, and
 //! leaves no unit. Once systemd has begun, at a reload, it does nothing.
 //!
-//! `headstart-init --decide` is what the unit and an initramfs ask, in the root's directory, before headstart is read: it fails where this boot is bypassed.
+//! `headstart-init --decide` is what the unit and an initramfs ask, in the root's directory, before headstart is executed: it asks for that, too, and fails where this
+//! boot is bypassed.
 //! By `headstart-init --wait` `headstart-barrier.service` waits as process 1 does.
 //!
 //! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
@@ -70,7 +71,9 @@ const ASKED_FIRST: [&CStr; 2] = [
     bypass::CONFIGURATION,
 ];
 
-/// Where headstart is installed.
+/// Where packages install headstart, from the directory that this program is started in: see `bypass::BYPASS`.
+const INSTALLED: &CStr = c"usr/sbin/headstart";
+/// Where it is installed.
 const COMMANDS: [&CStr; 4] = [
     c"/usr/sbin/headstart",
     c"/usr/bin/headstart",
@@ -244,6 +247,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     if unsafe { call(number::GETPID, [0; 5]) } != 1 {
         // SAFETY: as many arguments as there are said to be.
         if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--decide\0") } {
+            ask_for(INSTALLED, ahead::OF_HEADSTART);
             end(bypass::is_bypassed(bypass::is_said).into());
         }
         // SAFETY: the same.
@@ -286,7 +290,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     end(1)
 }
 
-/// Whether there is a headstart and this boot is not bypassed. It is asked for before the latter is known, and comes while the directories are
+/// Whether there is a headstart and this boot is not bypassed. Headstart is asked for before the latter is known, and comes while the directories are
 /// looked up that lead to its state: on a volume that fills as it is read that takes longer than all of it. A boot that is bypassed, as they
 /// are where disks are fast, has then read it for nothing.
 fn is_to_begin(is_said: impl FnOnce() -> bool) -> bool {

@@ -14,14 +14,14 @@
     esac
     ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
     {
-        # Where this boot is bypassed, headstart is not even read, and the unit does not ask again. When that is known, /run may be the root's already.
+        # Where this boot is bypassed, headstart is not executed, and the unit does not ask again. When that is known, /run may be the root's already.
         mkdir -p /run/headstart
         if [ -x ./usr/sbin/headstart-init ] && ! ./usr/sbin/headstart-init --decide; then
             true >/run/headstart/bypassed || true >./run/headstart/bypassed
             exit
         fi
-        # The key "boot" has this number.
-        cat ./usr/sbin/headstart ./var/lib/headstart/starts/4509beb0ab401d71-boot ./var/lib/headstart/starts/4509beb0ab401d71-boot.guard
+        # While headstart comes. The key "boot" has this number.
+        cat ./var/lib/headstart/starts/4509beb0ab401d71-boot ./var/lib/headstart/starts/4509beb0ab401d71-boot.guard
         PATH=/ exec @headstart boot run --next-root .
     } </dev/null >/dev/null 2>&1 &
 )

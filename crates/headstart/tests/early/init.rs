@@ -6,11 +6,14 @@ use crate::root::{process_1, root, write_bypass};
 use headstart_boot::cmdline::Wish;
 use headstart_boot::config::Config;
 use headstart_boot::decision::of_boot;
+use headstart_boot::init::OF_HEADSTART;
 use headstart_model::Key;
 use headstart_session::First;
 use headstart_session::bypass::machine;
 use headstart_session::decide::Decision;
 use headstart_store::{Bypass, Store};
+use headstart_system::residency;
+use headstart_system::testing::{LoopFs, Spec, can_mount, wait_resident};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, File};
 use std::io::Write;
@@ -155,6 +158,39 @@ fn ask_after(script: &str, root: &Path, words: &[&str]) -> Option<i32> {
     let script =
         format!("{script}\nmount -t proc proc \"$0/proc\"; chroot \"$0\" /usr/sbin/headstart-init --decide");
     process_1(root, &script, words).status().unwrap().code()
+}
+
+#[test]
+fn what_is_needed_of_headstart_is_asked_for_while_it_is_decided_about_a_boot() {
+    if !can_mount() {
+        return;
+    }
+    let made = root();
+    let (init, command) = ("usr/sbin/headstart-init", "usr/sbin/headstart");
+    let fill = |at: &Path| {
+        fs::create_dir_all(at.join("usr/sbin"))?;
+        fs::copy(made.path().join(init), at.join(init))?;
+        fs::write(at.join(command), vec![7; 2 * OF_HEADSTART])
+    };
+    let mut disk = LoopFs::create(&Spec::new("ext4"), fill).unwrap();
+    disk.remount_cold().unwrap();
+    let root = disk.mount_point();
+    let asked = Command::new(root.join(init))
+        .arg("--decide")
+        .current_dir(&root)
+        .status();
+    assert_eq!(asked.unwrap().code(), Some(0));
+    let file = File::open(root.join(command)).unwrap();
+    // Nothing is read ahead for this test.
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+    let needed = OF_HEADSTART as u64;
+    wait_resident(&file, needed).unwrap();
+    let page = rustix::param::page_size() as u64;
+    let resident = |from| residency::resident_pages(&file, from, needed).unwrap();
+    // But for what the kernel takes from memory of its own accord meanwhile.
+    let there = resident(0);
+    assert!(there >= needed / page * 19 / 20, "{there} pages");
+    assert_eq!(resident(needed), 0, "what nobody needs");
 }
 
 #[test]
