@@ -16,7 +16,7 @@ use headstart_store::{Limits, Store};
 use headstart_system::limits::give_back_memory;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, open_checked};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -239,7 +239,7 @@ fn known_programs(store: &Store) -> Vec<(Executable, Role)> {
     };
     // A file system of another machine may never answer, wherever a link leads that somebody has put in a program's place.
     let opened = |path: &str| open_checked(&mounts, Path::new(path), &Expect::default()).ok();
-    let mut interpreters: HashMap<&str, Option<Executable>> = HashMap::new();
+    let mut interpreters = HashSet::new();
     let known = keys
         .into_iter()
         .filter(|key| key.starts_with('/'))
@@ -249,8 +249,8 @@ fn known_programs(store: &Store) -> Vec<(Executable, Role)> {
                 return Some((program, Role::Program));
             }
             let (path, _) = key.split_once(' ')?;
-            let interpreter = *interpreters.entry(path).or_insert_with(|| executable(path));
-            interpreter.map(|interpreter| (interpreter, Role::Interpreter))
+            let interpreter = interpreters.insert(path).then(|| executable(path));
+            interpreter.flatten().map(|found| (found, Role::Interpreter))
         });
     known.take(MOST_KNOWN).collect()
 }
@@ -318,7 +318,6 @@ mod tests {
         let of = |path: &Path| Executable::of(&open_checked(&mounts, path, &Expect::default()).unwrap());
         let expected = [
             (of(&program), Role::Program),
-            (of(&interpreter), Role::Interpreter),
             (of(&interpreter), Role::Interpreter),
         ];
         assert_eq!(known_programs(&store), expected);
