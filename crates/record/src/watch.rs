@@ -346,7 +346,7 @@ impl Watch {
 
     /// Its starts are those of a known program, though none of them was seen.
     pub fn know(&self, file: Executable, role: Role) -> Result<(), RecordError> {
-        self.programs.know(file.0, role)
+        self.programs.know(file.0, role == Role::Interpreter)
     }
 
     /// Starts that were not told of.

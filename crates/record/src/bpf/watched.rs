@@ -6,7 +6,6 @@ use super::wire::{self, Watched};
 use super::{Missed, missed, running_kernel};
 use crate::error::RecordError;
 use crate::namespace;
-use crate::watch::Role;
 use headstart_model::trace::{Evidence, Scope};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use std::fs;
@@ -174,11 +173,11 @@ impl Programs {
     }
 
     /// Executions of this file are of a known program as long as it exists.
-    pub(crate) fn know(&self, file: u64, role: Role) -> Result<(), RecordError> {
+    pub(crate) fn know(&self, file: u64, is_interpreter: bool) -> Result<(), RecordError> {
         // What is a program by itself stays one.
-        let (value, flags) = match role {
-            Role::Program => (1, MapFlags::ANY),
-            Role::Interpreter => (2, MapFlags::NO_EXIST),
+        let (value, flags) = match is_interpreter {
+            false => (1, MapFlags::ANY),
+            true => (2, MapFlags::NO_EXIST),
         };
         match self.known.update(&file.to_ne_bytes(), &[value], flags) {
             Err(error) if error.kind() == libbpf_rs::ErrorKind::AlreadyExists => Ok(()),
