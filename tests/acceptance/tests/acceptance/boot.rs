@@ -348,7 +348,7 @@ fn an_upgrade_is_not_read_wrongly_and_followed_at_once() -> Result<()> {
     );
 
     // But for an upgrade, which the boot after it learns, whoever's turn it is.
-    boots.shell("echo '{\"replays_since_control\":0,\"record_in\":9}' | tee $R/var/lib/headstart/keys/*/turns; rm $R/var/lib/headstart/starts/*")?;
+    boots.shell("echo '{\"replays_since_control\":0,\"record_in\":9}' | tee $R/var/lib/headstart/keys/*/turns; rm $R/var/lib/headstart/starts/*-boot")?;
     boots.shell(UPGRADE)?;
     boots.boot()?;
     let state = boots.state()?;
