@@ -174,7 +174,7 @@ impl Programs {
 
     /// Executions of this file are of a known program as long as it exists.
     pub(crate) fn know(&self, file: u64, is_interpreter: bool) -> Result<(), RecordError> {
-        // What is a program by itself stays one.
+        // PROGRAM and INTERPRETER of watch.h. What is a program by itself stays one.
         let (value, flags) = match is_interpreter {
             false => (1, MapFlags::ANY),
             true => (2, MapFlags::NO_EXIST),
