@@ -42,6 +42,9 @@ pub struct Setup {
     /// ready (sd_notify(3)), and ended after it. Not for machines that boot.
     #[serde(default)]
     pub beside: Vec<String>,
+    /// What the line of sd_notify(3) begins with by which it says so.
+    #[serde(default = "ready")]
+    pub ready: String,
     /// On the host, untimed, after each start that is learned from, while `beside` runs: ends when that has learned.
     #[serde(default)]
     pub learned: Vec<Vec<String>>,
@@ -163,6 +166,8 @@ pub enum Cache {
     /// Nothing: a fresh attach and mount, or a fresh virtual machine.
     #[default]
     Cold,
+    /// What every machine that runs has in memory, what loads programs and the C library: the image's `/bin/true` has run. Not for machines that boot.
+    Running,
     /// All: the start was rehearsed.
     Warm,
     /// All, for the mount of the run before is still there: so runs of several setups follow one another within seconds. Only the
@@ -180,7 +185,7 @@ impl Cache {
     /// What to write to `drop_caches` after the rehearsal.
     pub fn drop_caches(self) -> Option<u8> {
         match self {
-            Cache::Cold | Cache::Warm | Cache::Kept => None,
+            Cache::Cold | Cache::Running | Cache::Warm | Cache::Kept => None,
             Cache::DropPages => Some(1),
             Cache::DropMetadata => Some(2),
             Cache::DropAll => Some(3),
@@ -190,6 +195,10 @@ impl Cache {
 
 fn program() -> Vec<String> {
     vec!["{program}".to_owned()]
+}
+
+fn ready() -> String {
+    "READY=1".to_owned()
 }
 
 /// The setups that ship with the lab, by name.

@@ -93,6 +93,7 @@ impl Booting {
             ),
             ("init", spec.kind != Kind::Container && setup.init.is_some()),
             ("cache = \"kept\"", setup.cache == Cache::Kept),
+            ("cache = \"running\"", setup.cache == Cache::Running),
             (
                 "memory_mb",
                 spec.kind == Kind::Container && spec.memory_mb.is_some(),

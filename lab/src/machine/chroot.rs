@@ -330,7 +330,7 @@ impl Chroot {
         if !setup.beside.is_empty() {
             let output = File::options().append(true).open(&self.output)?;
             let words = names.fill(&setup.beside)?;
-            let service = Service::begin(&words, &output, &self.registry)?;
+            let service = Service::begin(&words, &setup.ready, &output, &self.registry)?;
             self.beside = Some(service);
         }
         Ok(())
@@ -382,7 +382,10 @@ impl Chroot {
                 self.fresh()?
             }
         };
-        if setup.cache != Cache::Cold && !rehearsed {
+        if setup.cache == Cache::Running {
+            let _at_once = self.disk()?.at_once();
+            tools::run("chroot", [self.root().as_os_str(), "/bin/true".as_ref()])?;
+        } else if setup.cache != Cache::Cold && !rehearsed {
             // What is dropped afterwards is read as the device would have it; else the device is not asked again.
             let _at_once = match setup.cache {
                 Cache::Warm | Cache::Kept => Some(self.disk()?.at_once()),

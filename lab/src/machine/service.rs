@@ -28,8 +28,13 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Starts it, and waits until it says that it is ready.
-    pub(super) fn begin(words: &[String], output: &File, registry: &Registry) -> Result<Service> {
+    /// Starts it, and waits until it says that it is ready: by a line that begins so.
+    pub(super) fn begin(
+        words: &[String],
+        ready: &str,
+        output: &File,
+        registry: &Registry,
+    ) -> Result<Service> {
         let (program, arguments) = words.split_first().context("an empty command")?;
         // A name of no file: a path may be longer than a socket's may be.
         let turn = SERVICES.fetch_add(1, Ordering::Relaxed);
@@ -56,18 +61,20 @@ impl Service {
             child,
             _group: registry.guard(Item::Group { pid, start })?,
         };
-        service.wait_ready(&hears).with_context(|| words.join(" "))?;
+        service
+            .wait_ready(&hears, ready)
+            .with_context(|| words.join(" "))?;
         Ok(service)
     }
 
-    fn wait_ready(&mut self, hears: &UnixDatagram) -> Result<()> {
+    fn wait_ready(&mut self, hears: &UnixDatagram, ready: &str) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         let mut heard = [0; 1024];
         while Instant::now() < until {
             if let Ok(length) = hears.recv(&mut heard) {
                 if heard[..length]
                     .split(|byte| *byte == b'\n')
-                    .any(|line| line == b"READY=1")
+                    .any(|line| line.starts_with(ready.as_bytes()))
                 {
                     return Ok(());
                 }
@@ -124,13 +131,13 @@ mod tests {
         let registry = Registry::open(dir.path()).unwrap();
         let output = File::create(dir.path().join("output")).unwrap();
         let words = ["python3", "-c", script].map(String::from);
-        Service::begin(&words, &output, &registry)
+        Service::begin(&words, "STATUS=x", &output, &registry)
     }
 
     const READY: &str = "
 import os, socket, time
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-s.sendto(b'STATUS=x\\nREADY=1', os.environ['NOTIFY_SOCKET'].replace('@', '\\0', 1))
+s.sendto(b'READY=1\\nSTATUS=xyz', os.environ['NOTIFY_SOCKET'].replace('@', '\\0', 1))
 time.sleep(1000)
 ";
 
