@@ -101,11 +101,15 @@ pub struct Replayed {
 /// Others come first: the program that may still run, and whoever waited for it.
 const NICE: i32 = 10;
 
-/// Does all of it and gives what it came to. An error is of what had to be kept; smaller losses are notes.
-pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
-    // Where it is refused the work is done all the same.
+/// The calling thread comes after others from now on, to processors and devices. Where that is refused its work is done all the same.
+pub fn stand_back() {
     let _ = set_nice(NICE);
     let _ = set_io(Priority::Idle);
+}
+
+/// Does all of it and gives what it came to. An error is of what had to be kept; smaller losses are notes.
+pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
+    stand_back();
     let Finished {
         store,
         key,

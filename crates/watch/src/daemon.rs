@@ -17,6 +17,7 @@ mod finish;
 mod first;
 mod hold;
 mod judge;
+mod known;
 mod notify;
 mod process;
 mod retain;
@@ -32,6 +33,7 @@ use by_fanotify::ByFanotify;
 use finish::Finisher;
 use first::First;
 use headstart_record::{Role, Watch};
+use headstart_session::finish::stand_back;
 use headstart_session::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
@@ -218,6 +220,12 @@ pub fn run(mut options: Options) -> Result<()> {
             Box::new(Answering::new(watch, guard, options, state, finisher))
         }
         Err((why, executed)) => {
+            let store = options.store.clone();
+            std::thread::spawn(move || {
+                stand_back();
+                std::thread::sleep(finish::QUIET);
+                Manager::of_environment().known(known::programs(&store).len());
+            });
             let noticing = ByFanotify::start(executed, options, state)?;
             log(&format!(
                 "starts are noticed by fanotify(7), and only what `headstart run` has learned is read ahead: {why}"

@@ -1,23 +1,21 @@
 //! The thread that finishes starts: one after the other, after everybody else.
 
+use super::notify::Manager;
 use super::state::State;
-use super::{Options, hold, retain};
+use super::{Options, hold, known, retain};
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
 use headstart_model::Key;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
-use headstart_record::{Executable, Recorded, Role};
+use headstart_record::Recorded;
 use headstart_replay::Replay;
 use headstart_session::Notes;
 use headstart_session::deadline::{self, Deadline};
-use headstart_session::finish::{Finished, Replayed, Rules, work};
+use headstart_session::finish::{Finished, Replayed, Rules, stand_back, work};
 use headstart_store::{Limits, Store};
 use headstart_system::limits::give_back_memory;
-use headstart_system::mounts::MountTable;
-use headstart_system::open::{Expect, open_checked};
-use std::collections::{BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -31,14 +29,11 @@ const QUEUE: usize = 16;
 const BYTES: usize = 48 << 20;
 
 /// The state directory is tidied when nothing was finished for so long, and this often while something is: all keys are looked at.
-const QUIET: Duration = Duration::from_secs(5);
+pub(super) const QUIET: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(60);
 
 /// It is tidied at once when it has grown by so much, bytes: with [`retain::MOST_BYTES`] that makes 64 MiB.
 const GROWN: u64 = (64 << 20) - retain::MOST_BYTES;
-
-/// So many known programs are told of (`known`, watch.h).
-const MOST_KNOWN: usize = 4096;
 
 /// A start that has ended.
 pub(super) struct Ended {
@@ -141,6 +136,7 @@ struct Finishing {
 
 impl Finishing {
     fn serve(mut self, queue: &Receiver<Box<Ended>>) {
+        stand_back();
         self.tidy();
         let mut tidied = Instant::now();
         let mut is_tidy = true;
@@ -168,7 +164,9 @@ impl Finishing {
                 Err(RecvTimeoutError::Timeout) if !has_told => {
                     has_told = true;
                     let deadline = Deadline::begin(deadline::FINISH);
-                    self.shared.state.know(known_programs(&self.store));
+                    let known = known::programs(&self.store);
+                    Manager::of_environment().known(known.len());
+                    self.shared.state.know(known);
                     drop(deadline);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -230,31 +228,6 @@ impl Finishing {
     }
 }
 
-/// The executables of known programs: what the key says, or what is given the rest of it.
-fn known_programs(store: &Store) -> Vec<(Executable, Role)> {
-    let keys = store.keys().unwrap_or_default();
-    let keys: BTreeSet<&str> = keys.iter().map(Key::of_all).collect();
-    let Ok(mounts) = MountTable::read() else {
-        return Vec::new();
-    };
-    // A file system of another machine may never answer, wherever a link leads that somebody has put in a program's place.
-    let opened = |path: &str| open_checked(&mounts, Path::new(path), &Expect::default()).ok();
-    let mut interpreters = HashSet::new();
-    let known = keys
-        .into_iter()
-        .filter(|key| key.starts_with('/'))
-        .filter_map(|key| {
-            let executable = |path| opened(path).map(|file| Executable::of(&file));
-            if let Some(program) = executable(key) {
-                return Some((program, Role::Program));
-            }
-            let (path, _) = key.split_once(' ')?;
-            let interpreter = interpreters.insert(path).then(|| executable(path));
-            interpreter.flatten().map(|found| (found, Role::Interpreter))
-        });
-    known.take(MOST_KNOWN).collect()
-}
-
 fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) -> Result<()> {
     let replayed = ended.replaying.map(|(replay, plan)| {
         if ended.ended.is_some() {
@@ -287,39 +260,4 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         .key(&ended.key)
         .lock()?
         .add_user(ended.uid, ended.origin_unix_ns)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use headstart_model::plan::PlanDraft;
-
-    #[test]
-    fn what_runs_a_known_script_is_known_as_its_interpreter() {
-        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-        let (program, interpreter) = (dir.path().join("a program"), dir.path().join("interpreter"));
-        let store = Store::new(dir.path().join("state"));
-        let paths = [&program, &interpreter].map(|path| {
-            std::fs::write(path, "x").unwrap();
-            path.to_str().unwrap()
-        });
-        let scripts = ["/srv/a.py", "/srv/b.py"].map(|script| format!("{} {script}", paths[1]));
-        let keys = scripts.iter().map(String::as_str);
-        for key in keys.chain([paths[0], "postgresql.service", "/not/there -x"]) {
-            let key = Key::new(key).unwrap();
-            store
-                .key(&key)
-                .lock()
-                .unwrap()
-                .save_plan(&PlanDraft::new(key, 4096))
-                .unwrap();
-        }
-        let mounts = MountTable::read().unwrap();
-        let of = |path: &Path| Executable::of(&open_checked(&mounts, path, &Expect::default()).unwrap());
-        let expected = [
-            (of(&program), Role::Program),
-            (of(&interpreter), Role::Interpreter),
-        ];
-        assert_eq!(known_programs(&store), expected);
-    }
 }

@@ -35,6 +35,13 @@ impl Manager {
         self.tell("READY=1\nSTATUS=Notices every start");
     }
 
+    /// The machine has come to rest, and so many programs are known.
+    pub(super) fn known(&self, programs: usize) {
+        self.tell(&format!(
+            "STATUS=Notices every start; programs known when it began: {programs}"
+        ));
+    }
+
     /// It ends.
     pub(super) fn stopping(&self) {
         self.tell("STOPPING=1");
@@ -96,9 +103,16 @@ mod tests {
             };
             manager.ready();
             manager.alive();
+            manager.known(3);
             manager.stopping();
-            let mut heard = [0; 64];
-            for what in ["READY=1\nSTATUS=Notices every start", "WATCHDOG=1", "STOPPING=1"] {
+            let mut heard = [0; 128];
+            let known = "STATUS=Notices every start; programs known when it began: 3";
+            for what in [
+                "READY=1\nSTATUS=Notices every start",
+                "WATCHDOG=1",
+                known,
+                "STOPPING=1",
+            ] {
                 let length = listener.recv(&mut heard).unwrap();
                 assert_eq!(std::str::from_utf8(&heard[..length]), Ok(what));
             }
