@@ -21,6 +21,8 @@ pub(crate) const ENDING: &str = ".guard";
 const GUARD_BYTES: usize = 4096;
 const ARMED: u8 = b'1';
 const DISARMED: u8 = b'0';
+/// Where it lay, in the key's own directory, until November 2026.
+const FORMER: &str = "guard";
 const LAST: &str = "last.json";
 /// More than a boot has to say.
 const MAX_LAST: u64 = 1 << 20;
@@ -35,7 +37,11 @@ impl KeyDir {
 
     /// Whether the last start came to its end, so that the next may be replayed.
     pub fn is_armed(&self) -> bool {
-        let guard = self.guard_path().and_then(|path| File::open(path).ok());
+        let places = [self.guard_path(), Some(self.path().join(FORMER))];
+        let guard = places
+            .into_iter()
+            .flatten()
+            .find_map(|path| File::open(path).ok());
         guard.is_some_and(|guard| is_armed(&guard).unwrap_or(false))
     }
 
@@ -45,7 +51,14 @@ impl KeyDir {
             return Ok(false);
         };
         let disarm = || -> io::Result<bool> {
-            let Some(guard) = open(&path)? else {
+            let former = self.path().join(FORMER);
+            let mut guard = open(&path)?;
+            if guard.is_none() && former.exists() {
+                // As the first boot after an upgrade finds it. What is written over is the same file, wherever a power cut leaves its name.
+                std::fs::rename(former, &path)?;
+                guard = open(&path)?;
+            }
+            let Some(guard) = guard else {
                 return Ok(false);
             };
             if !is_armed(&guard)? {
@@ -144,6 +157,10 @@ mod tests {
         assert!(!boot.is_armed() && !boot.disarm().unwrap(), "cut off");
         boot.lock().unwrap().arm().unwrap();
         assert!(boot.is_armed(), "one that is cut off is made anew");
+        let former = boot.path().join(super::FORMER);
+        std::fs::rename(&guard, &former).unwrap();
+        assert!(boot.is_armed() && boot.disarm().unwrap(), "where it lay");
+        assert!(!former.exists() && !boot.is_armed() && !boot.disarm().unwrap());
         assert_eq!(boot.last().unwrap(), None);
         boot.lock().unwrap().save_last(b"{}").unwrap();
         assert_eq!(boot.last().unwrap().unwrap(), b"{}");
