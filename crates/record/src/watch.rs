@@ -339,9 +339,24 @@ impl Watch {
             Standing::Known => {
                 self.programs.set_standing(program.standing, KNOWN)?;
                 self.programs.forget_standing(program.ignored)?;
+                self.programs.forget_warm(program.ignored)?;
                 program.file.map_or(Ok(()), |file| self.know(file, Role::Program))
             }
         }
+    }
+
+    /// This user's starts of a program are not told for so long, but for one of eight, as long as the pages of these files and these names (whatever they name) are in
+    /// memory as they are now; or until a process of it had 1 MiB read from a device. Of files the first five count, of names three. False if of a file nothing is in
+    /// memory, or it cannot be told.
+    pub fn leave_while_in_memory(
+        &mut self,
+        program: Program,
+        how_long: Duration,
+        files: &[OwnedFd],
+        names: &[OwnedFd],
+    ) -> Result<bool, RecordError> {
+        let until = monotonic_ns().saturating_add(how_long.as_nanos() as u64);
+        self.programs.keep_warm(program.ignored, until, files, names)
     }
 
     /// Its starts are those of a known program, though none of them was seen.

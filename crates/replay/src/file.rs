@@ -33,6 +33,12 @@ pub struct PlannedFile {
     counted: bool,
 }
 
+impl From<PlannedFile> for OwnedFd {
+    fn from(file: PlannedFile) -> OwnedFd {
+        file.fd
+    }
+}
+
 impl PlannedFile {
     /// A file that is open, of which cachestat(2) tells (`counted`) or not.
     pub fn new(opened: Opened, counted: bool) -> PlannedFile {

@@ -12,9 +12,9 @@ use crate::request::bytes_now;
 use headstart_model::plan::{Plan, PlanFileEntry, Request, RequestKind};
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
-use headstart_system::open::{Skip, is_cached, open_pinned, pin, pin_cached};
+use headstart_system::open::{Skip, find_cached, open_pinned, pin, pin_cached};
 use std::ops::AddAssign;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Requests for data that are looked at, at most. Where a tenth of a plan is cold, 15 in 1,000 samples of so many find nothing cold; to
 /// look at one takes some 7 us, three times that where the kernel's and the processor's caches hold nothing of it.
@@ -65,6 +65,17 @@ impl Resident {
     }
 }
 
+/// A sample, and what was found in memory.
+#[derive(Debug, Default)]
+pub struct Sample {
+    /// What it came to.
+    pub resident: Resident,
+    /// Files of which pages were looked at.
+    pub files: Vec<OwnedFd>,
+    /// Names that are only looked up (O_PATH).
+    pub names: Vec<OwnedFd>,
+}
+
 /// What became of one request of the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
@@ -104,7 +115,7 @@ impl AddAssign<Look> for Resident {
 /// which. Takes well under a millisecond and reads nothing from any device; only before Linux 5.12 a few paths may have to be read.
 ///
 /// Without the right to open a file (that of another user) nothing is known of it, and it counts as changed.
-pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize, draw: u64) -> Resident {
+pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize, draw: u64) -> Sample {
     let mut found = Resident::default();
     let mut sampler = Sampler {
         plan,
@@ -112,6 +123,7 @@ pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize, draw: u64) -> Re
         mounts,
         blind: 0,
         open: Vec::new(),
+        names: Vec::new(),
     };
     let requests: Vec<Request> = plan.requests().take(plan.cut()).collect();
     let of = |kinds: &[RequestKind]| -> Vec<usize> {
@@ -133,7 +145,11 @@ pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize, draw: u64) -> Re
             None => break,
         }
     }
-    found
+    Sample {
+        resident: found,
+        files: sampler.open.into_iter().map(|(_, file)| file.into()).collect(),
+        names: sampler.names,
+    }
 }
 
 struct Sampler<'a> {
@@ -144,6 +160,7 @@ struct Sampler<'a> {
     blind: u32,
     /// Files that are open, by their numbers in the plan.
     open: Vec<(u32, PlannedFile)>,
+    names: Vec<OwnedFd>,
 }
 
 impl Sampler<'_> {
@@ -187,12 +204,13 @@ impl Sampler<'_> {
     /// Of what is no file of a local file system (/proc, a socket) a replay reads nothing, and that nothing is there the kernel remembers, too.
     fn look_up(&mut self, entry: &PlanFileEntry) -> Option<Look> {
         let path = entry.path.as_path();
-        match self.as_remembered(is_cached(&self.mounts, path), |mounts| {
-            pin(mounts, path).map(drop)
+        match self.as_remembered(find_cached(&self.mounts, path), |mounts| {
+            pin(mounts, path).map(|(pin, _)| pin)
         })? {
-            Err(Skip::Cold) => Some(Look::ColdPath(0)),
-            _ => Some(Look::Pages(0, 0)),
+            Err(Skip::Cold) => return Some(Look::ColdPath(0)),
+            found => self.names.extend(found.ok()),
         }
+        Some(Look::Pages(0, 0))
     }
 
     /// The file, as planned.

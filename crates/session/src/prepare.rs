@@ -6,6 +6,7 @@ use crate::decide::{Decision, Known, Warmth, decide, looks};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Resident;
 use headstart_model::plan::PlanFile;
+use headstart_replay::Sample;
 use headstart_store::{Bypass, KeyDir, Loaded, Store, Turns};
 use headstart_system::fault_around;
 use headstart_system::mounts::MountTable;
@@ -22,6 +23,8 @@ pub struct Prepared {
     pub resident: Option<Resident>,
     /// Whether all that the plan reads was in memory.
     pub warm: bool,
+    /// Of a start that is left alone because what it reads is in memory: what was looked at, by which that can be told of the next one, too.
+    pub in_memory: Option<Sample>,
     /// Whether it is to be recorded while the kernel maps nothing around a fault.
     pub exact: bool,
     /// What there is to tell of it, for the log.
@@ -36,6 +39,7 @@ impl Prepared {
             plan: None,
             resident: None,
             warm: false,
+            in_memory: None,
             exact: false,
             lines: Vec::new(),
         }
@@ -91,8 +95,11 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
     let plan = first.plan(&mut |line| lines.push(line));
     let looked = plan
         .as_ref()
-        .and_then(|plan| Some(look(plan, mounts().ok()?, known.draw)));
-    let (resident, warmth) = looked.unwrap_or_default();
+        .and_then(|plan| look(plan, mounts().ok()?, known.draw));
+    let (sample, resident, warmth) = match looked {
+        Some((sample, resident, warmth)) => (Some(sample), Some(resident), warmth),
+        None => (None, None, None),
+    };
     let exact_due = known.turns.exact_due;
     let decision = decide(&Known {
         has_plan: plan.is_some(),
@@ -100,6 +107,7 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
         ..known
     });
     let warm = warmth.is_some_and(|warmth| warmth.is_warm());
+    let is_left = warm && matches!(decision, Decision::Bypass(_));
     Prepared {
         // A start to compare others with is as all starts are.
         exact: exact_due && (decision == Decision::Replay || warm && decision == Decision::Control),
@@ -107,17 +115,17 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
         plan,
         resident,
         warm,
+        in_memory: sample.filter(|_| is_left),
         lines,
     }
 }
 
 /// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing where it cannot be told.
-fn look(file: &PlanFile, mounts: MountTable, draw: u64) -> (Option<Resident>, Option<Warmth>) {
-    let Ok(plan) = file.plan() else {
-        return (None, None);
-    };
+fn look(file: &PlanFile, mounts: MountTable, draw: u64) -> Option<(Sample, Resident, Option<Warmth>)> {
+    let plan = file.plan().ok()?;
     let alone_ns = alone_ns(&plan);
-    let sample = headstart_replay::sample(&plan, mounts, looks(alone_ns), draw);
+    let found = headstart_replay::sample(&plan, mounts, looks(alone_ns), draw);
+    let sample = &found.resident;
     let part = |cold: u32, of: u32| f64::from(cold) / f64::from(of.max(1));
     // A file that is another one now will be read, and from where is not known.
     let looked_at = sample.sampled_requests + sample.changed;
@@ -133,7 +141,7 @@ fn look(file: &PlanFile, mounts: MountTable, draw: u64) -> (Option<Resident>, Op
         sampled_pages: sample.sampled_pages,
         resident_pages: if is_cold { 0 } else { sample.resident_pages },
     };
-    (Some(resident), (looked_at > 0).then_some(warmth))
+    Some((found, resident, (looked_at > 0).then_some(warmth)))
 }
 
 /// Whether a start is to wait for a replay of this plan on a device that was measured as one head. What the plan itself says of a device

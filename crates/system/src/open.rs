@@ -118,9 +118,9 @@ pub fn pin_cached(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), S
     Ok((fd, stat))
 }
 
-/// Whether the kernel remembers the way to a path, as [`pin_cached`] would find it.
-pub fn is_cached(mounts: &MountTable, path: &Path) -> Result<(), Skip> {
-    inside_local(mounts, path)?.look(true).map(drop)
+/// [`pin_cached`], of which nothing is asked but whether the kernel remembers it.
+pub fn find_cached(mounts: &MountTable, path: &Path) -> Result<OwnedFd, Skip> {
+    inside_local(mounts, path)?.look(true)
 }
 
 /// Opens the root of a mount, a directory, if it still is the uppermost at its mount point.

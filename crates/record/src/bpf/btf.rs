@@ -30,6 +30,7 @@ const STRUCTURES: &[&str] = &[
     "folio",
     "fs_struct",
     "gendisk",
+    "hlist_bl_node",
     "hlist_head",
     "hlist_node",
     "idr",

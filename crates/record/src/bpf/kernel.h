@@ -55,7 +55,12 @@ struct hlist_head {
 	struct hlist_node *first;
 };
 
+struct hlist_bl_node {
+	struct hlist_bl_node *next, **pprev;
+};
+
 struct qstr {
+	u64 hash_len;
 	const unsigned char *name;
 };
 
@@ -75,13 +80,16 @@ struct inode {
 	s64 i_size;
 	u32 i_generation;
 	struct hlist_head i_dentry;
+	struct address_space *i_mapping;
 };
 
 struct address_space {
 	struct inode *host;
+	unsigned long nrpages;
 };
 
 struct dentry {
+	struct hlist_bl_node d_hash;
 	struct dentry *d_parent;
 	struct qstr d_name;
 	struct inode *d_inode;

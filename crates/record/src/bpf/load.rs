@@ -70,6 +70,10 @@ const ACTIVITY_MAPS: [&str; 4] = ["activity", "unseen", "threads", "in_flight"];
 /// The maps of what was found about programs, made only where starts are noticed.
 pub(super) const STANDINGS: &str = "standings";
 pub(super) const KNOWN: &str = "known";
+pub(super) const WARM: &str = "warm";
+
+/// The program that fills the last, run as those of [`RECORDER`].
+pub(super) const KEEP_WARM: &str = "keep_warm";
 
 /// The programs that tell what threads and block devices do, or the event that the kernel lacks for it.
 pub(super) fn activity_programs(kernel: &Kernel) -> Result<[&'static str; 4], &'static str> {
@@ -124,6 +128,9 @@ fn programs(kernel: &Kernel, plan: Plan) -> Vec<&'static str> {
         programs.push("add_folio");
     } else if kernel.tracepoint_gives(add, "page") {
         programs.push("add_page");
+    }
+    if plan.watch {
+        programs.push(KEEP_WARM);
     }
     if plan.activity {
         programs.extend(activity_programs(kernel).into_iter().flatten());
@@ -195,7 +202,7 @@ pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
             _ => None,
         };
         if (!plan.activity && ACTIVITY_MAPS.contains(&&*name))
-            || (!plan.watch && [STANDINGS, KNOWN].contains(&&*name))
+            || (!plan.watch && [STANDINGS, KNOWN, WARM].contains(&&*name))
         {
             map.set_autocreate(false).map_err(failed("leave out a BPF map"))?;
         }
@@ -235,7 +242,7 @@ fn as_file(bytes: &[u8]) -> Result<(File, String), RecordError> {
 pub(super) fn attach(object: &mut Object, later: &[&str]) -> Result<Vec<Link>, RecordError> {
     let mut links = Vec::new();
     for program in object.progs_mut() {
-        let others = RECORDER.iter().chain(later);
+        let others = RECORDER.iter().chain([&KEEP_WARM]).chain(later);
         if program.autoload() && others.into_iter().all(|name| program.name() != OsStr::new(name)) {
             let step = || format!("attach {}", program.name().to_string_lossy());
             links.push(
@@ -274,7 +281,7 @@ pub(super) fn sends(program: &OsStr) -> Sends {
 
 /// Tells the programs who the recorder is; `proc_above` is as [`crate::namespace::proc_above`] has it.
 pub(super) fn about_self(object: &mut Object, proc_above: u64) -> Result<(), RecordError> {
-    run(object, "about_self", [proc_above, 0]).map(|_| ())
+    run(object, "about_self", &[proc_above]).map(|_| ())
 }
 
 /// Adds to the processes to record, or in scope system to those to leave out. `pid` is its number in this process's pid
@@ -285,7 +292,7 @@ pub(super) fn list_process(object: &mut Object, pid: u32) -> Result<u32, RecordE
 
 /// The same, with what `listed` has of it.
 pub(super) fn list_process_as(object: &mut Object, pid: u32, mark: u64) -> Result<u32, RecordError> {
-    match run(object, "list_process", [pid.into(), mark])? {
+    match run(object, "list_process", &[pid.into(), mark])? {
         0 => Err(RecordError::NoProcess { pid }),
         u32::MAX => {
             let full = std::io::Error::other("too many processes are recorded or left out");
@@ -296,13 +303,13 @@ pub(super) fn list_process_as(object: &mut Object, pid: u32, mark: u64) -> Resul
 }
 
 /// Runs a program on this thread; what it returns.
-fn run(object: &mut Object, name: &str, arguments: [u64; 2]) -> Result<u32, RecordError> {
+pub(super) fn run(object: &mut Object, name: &str, arguments: &[u64]) -> Result<u32, RecordError> {
     let program = object
         .progs_mut()
         .find(|program| program.name() == OsStr::new(name))
         .ok_or_else(|| wrong_object("a program is missing"))?;
     // A name of its own: Rust 1.85 drops what is made inside `Some(…)` at the end of the statement.
-    let mut context = arguments.map(u64::to_ne_bytes).concat();
+    let mut context: Vec<u8> = arguments.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let input = ProgramInput {
         context_in: Some(&mut context),
         ..ProgramInput::default()

@@ -77,4 +77,47 @@ int list_process(u64 *ctx)
 	return number;
 }
 
+#ifdef HAVE_BPF_LOOP
+/* A descriptor of a name that is only looked up. */
+#define NAME_ALONE (1ULL << 32)
+
+/*
+ * Keeps until when (the second argument) a user's executions of a program (the first, of_user) begin no start: as long as what the recorder has open behind those,
+ * descriptors, is in memory as it is now. Returns how many these are; 0: of one no page is there, or pages are counted elsewhere, as on an overlay.
+ */
+SEC("raw_tp")
+int keep_warm(u64 *ctx)
+{
+	/* Where one of them lies the verifier wants to know beforehand. */
+	u64 open[LOOKED_AT] = { ctx[2], ctx[3], ctx[4], ctx[5], ctx[6], ctx[7], ctx[8], ctx[9] };
+	const struct task_struct *task = (const void *)bpf_get_current_task();
+	struct scratch *s = take_scratch();
+	u64 program = ctx[0];
+	struct in_memory *found;
+	u32 count = 0, absent = 0;
+
+	if (!s)
+		return 0;
+	found = (void *)s->bytes;
+	found->until = ctx[1];
+	for (u32 i = 0; i < LOOKED_AT; i++) {
+		const struct file *file = file_of(task, open[i]);
+
+		found->files[i].dentry = 0;
+		if (!file)
+			continue;
+		remember(&found->files[i], BPF_CORE_READ(file, f_path.dentry));
+		if (open[i] & NAME_ALONE)
+			found->files[i].pages = 0;
+		else if (!found->files[i].pages)
+			absent++;
+		count++;
+	}
+	if (absent || !count || bpf_map_update_elem(&warm, &program, found, BPF_ANY))
+		count = 0;
+	s->busy = 0;
+	return count;
+}
+#endif
+
 #endif

@@ -49,6 +49,31 @@ struct {
 	__type(value, u8);
 } known SEC(".maps");
 
+/*
+ * What a start of a program found in memory, by of_user: some of the names that it looks up, and of some files how many pages there were. While those are there
+ * its executions begin no start, but one in so many: what else it reads is looked at then.
+ */
+#define LOOKED_AT 8
+#define ONE_IN 8
+
+struct in_memory {
+	u64 until; /* CLOCK_MONOTONIC */
+	struct remembered {
+		u64 dentry; /* 0: none */
+		u64 parent;
+		u64 name;
+		u64 inode;
+		u64 pages;
+	} files[LOOKED_AT];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 512);
+	__type(key, u64);
+	__type(value, struct in_memory);
+} warm SEC(".maps");
+
 static __always_inline u64 mix(u64 h)
 {
 	h ^= h >> 32;
@@ -68,6 +93,42 @@ static __always_inline u64 file_hash(const struct inode *inode)
 {
 	return mix(BPF_CORE_READ(inode, i_ino) ^ (u64)BPF_CORE_READ(inode, i_generation) << 32 ^
 		   (u64)BPF_CORE_READ(inode, i_sb, s_dev) << 20);
+}
+
+/* A name as the kernel remembers it, and the pages of its file that are in memory. */
+static __always_inline void remember(struct remembered *it, const struct dentry *dentry)
+{
+	it->dentry = (u64)dentry;
+	it->parent = (u64)BPF_CORE_READ(dentry, d_parent);
+	it->name = BPF_CORE_READ(dentry, d_name.hash_len);
+	it->inode = (u64)BPF_CORE_READ(dentry, d_inode);
+	it->pages = BPF_CORE_READ(dentry, d_inode, i_mapping, nrpages);
+}
+
+/*
+ * Whether a program's start would find in memory what the last one did. Where a name was remembered there may be anything by now, but nothing that is hashed
+ * as that name of that directory, unless it is that name; and then its inode is there, too. By numbers: see send_file.
+ */
+__noinline int is_warm(u64 program)
+{
+	const struct in_memory *found = bpf_map_lookup_elem(&warm, &program);
+
+	if (!found || found->until < bpf_ktime_get_ns() || bpf_get_prandom_u32() % ONE_IN == 0)
+		return 0;
+	for (u32 i = 0; i < LOOKED_AT; i++) {
+		const struct remembered *then = &found->files[i];
+		const struct dentry *dentry = (const void *)then->dentry;
+		struct remembered now;
+
+		if (!dentry)
+			continue;
+		remember(&now, dentry);
+		/* A sixteenth may be gone: of a file much is there that the program does not read. */
+		if (!BPF_CORE_READ(dentry, d_hash.pprev) || now.parent != then->parent || now.name != then->name ||
+		    now.inode != then->inode || now.pages < then->pages - then->pages / 16)
+			return 0;
+	}
+	return 1;
 }
 
 /* Adds an argument to a hash, and says in the topmost bits what follows: how long it was. By numbers: see send_file. */
@@ -302,7 +363,7 @@ __noinline int watch_exec(u64 address)
 	}
 	ignored = of_user(program, user);
 	until = bpf_map_lookup_elem(&standings, &ignored);
-	if (until && *until > bpf_ktime_get_ns()) {
+	if ((until && *until > bpf_ktime_get_ns()) || is_warm(ignored)) {
 		bpf_map_update_elem(&listed, &tgid, &ignored, BPF_ANY);
 		return LEAVE;
 	}
@@ -359,8 +420,10 @@ static __always_inline void revisit(struct task_struct *task, u32 tgid)
 	if (!of || !(*of & STANDING) || !bpf_core_field_exists(task->ioac.read_bytes))
 		return;
 	program = *of;
-	if (BPF_CORE_READ(task, ioac.read_bytes) + BPF_CORE_READ(task, signal, ioac.read_bytes) >= REVISIT_BYTES)
+	if (BPF_CORE_READ(task, ioac.read_bytes) + BPF_CORE_READ(task, signal, ioac.read_bytes) >= REVISIT_BYTES) {
 		bpf_map_delete_elem(&standings, &program);
+		bpf_map_delete_elem(&warm, &program);
+	}
 }
 
 #else

@@ -26,6 +26,13 @@ const ENDED: u32 = u32::MAX;
 pub(crate) const KNOWN: u64 = 0;
 pub(crate) const BY_ARGUMENTS: u64 = 1;
 
+/// By so many files and names it is told whether a start is warm, `LOOKED_AT` of watch.h; so many of them are names.
+const LOOKED_AT: usize = 8;
+const NAMES: usize = 3;
+
+/// What marks a descriptor of a name: as recorder.h has it.
+const NAME_ALONE: u64 = 1 << 32;
+
 /// What belongs to the recorder itself: `OURS` of common.h.
 const OURS: u64 = 1 << 32;
 
@@ -43,6 +50,7 @@ pub(crate) struct Programs {
     object: Object,
     standings: MapHandle,
     known: MapHandle,
+    warm: MapHandle,
     /// By slot, how long all starts before waited.
     blocked_ns: [u64; SLOTS],
     _links: Vec<Link>,
@@ -108,7 +116,11 @@ impl Programs {
             let handle = MapHandle::try_from(&load::map(&object, name)?);
             handle.map_err(|source| load::explain("use a BPF map", source))
         };
-        let (standings, known) = (handle(load::STANDINGS)?, handle(load::KNOWN)?);
+        let (standings, known, warm) = (
+            handle(load::STANDINGS)?,
+            handle(load::KNOWN)?,
+            handle(load::WARM)?,
+        );
         let later = Later::new(&object)?;
         let links = load::attach(&mut object, &LATER)?;
         let programs = Programs {
@@ -117,6 +129,7 @@ impl Programs {
             object,
             standings,
             known,
+            warm,
             blocked_ns: [0; SLOTS],
             _links: links,
         };
@@ -164,12 +177,37 @@ impl Programs {
 
     /// No standing is kept under this any more.
     pub(crate) fn forget_standing(&self, program: u64) -> Result<(), RecordError> {
-        match self.standings.delete(&program.to_ne_bytes()) {
-            Err(source) if source.kind() != libbpf_rs::ErrorKind::NotFound => {
-                Err(load::explain("forget a standing", source))
-            }
-            _ => Ok(()),
+        forget(&self.standings, program)
+    }
+
+    /// A user's executions of a program begin no start until then, nanoseconds of CLOCK_MONOTONIC, as long as the pages of these files and these names are in memory
+    /// as they are now; of the first of each that there is room for. False if of one of the files nothing is.
+    pub(crate) fn keep_warm(
+        &mut self,
+        program: u64,
+        until: u64,
+        files: &[OwnedFd],
+        names: &[OwnedFd],
+    ) -> Result<bool, RecordError> {
+        let names = names
+            .iter()
+            .take(NAMES)
+            .map(|name| NAME_ALONE | name.as_raw_fd() as u64);
+        let files = files
+            .iter()
+            .take(LOOKED_AT - NAMES)
+            .map(|file| file.as_raw_fd() as u64);
+        let mut arguments = [u64::from(u32::MAX); 2 + LOOKED_AT];
+        arguments[..2].copy_from_slice(&[program, until]);
+        for (argument, open) in arguments[2..].iter_mut().zip(files.chain(names)) {
+            *argument = open;
         }
+        load::run(&mut self.object, load::KEEP_WARM, &arguments).map(|count| count > 0)
+    }
+
+    /// Its executions begin starts again, whatever is in memory.
+    pub(crate) fn forget_warm(&self, program: u64) -> Result<(), RecordError> {
+        forget(&self.warm, program)
     }
 
     /// Executions of this file are of a known program as long as it exists.
@@ -193,6 +231,15 @@ impl Programs {
     /// Has it belong to a start; the number that events will have is returned.
     pub(crate) fn list_as_of(&mut self, pid: u32, start: u32) -> Result<u32, RecordError> {
         load::list_process_as(&mut self.object, pid, start.into())
+    }
+}
+
+fn forget(map: &MapHandle, program: u64) -> Result<(), RecordError> {
+    match map.delete(&program.to_ne_bytes()) {
+        Err(source) if source.kind() != libbpf_rs::ErrorKind::NotFound => {
+            Err(load::explain("forget a standing", source))
+        }
+        _ => Ok(()),
     }
 }
 

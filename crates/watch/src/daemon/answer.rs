@@ -2,7 +2,7 @@
 
 use super::finish::{Ended, Finisher};
 use super::hold::Guard;
-use super::judge::{Active, IGNORED, Judge};
+use super::judge::{Active, IGNORED, Judge, WARM, WARM_BY_KERNEL};
 use super::process::tree_of;
 use super::state::{Asked, State};
 use super::users::reader_of;
@@ -11,6 +11,7 @@ use anyhow::Result;
 use headstart_model::outcome::Mode;
 use headstart_model::trace::EndReason;
 use headstart_record::{Recorded, Standing, Watch, is_ordinary};
+use headstart_replay::Sample;
 use headstart_session::notes::log;
 use headstart_system::process::ProcessStat;
 use rustix::fd::BorrowedFd;
@@ -107,7 +108,7 @@ impl Answering {
         // The number may be another's by now.
         let lives = ProcessStat::of(pid).is_some_and(|stat| stat.start_ticks == began);
         let decided = lives.then(|| self.judge.decide(key, uid, Instant::now()));
-        let Some(mut active) = decided.flatten() else {
+        let Some(mut active) = decided.and_then(Result::ok) else {
             self.judge.state.operation_is_over(operation);
             return Ok(());
         };
@@ -194,6 +195,16 @@ impl Noticing for Answering {
         // What could not be recorded, for want of memory or descriptors, is over.
         let watch = &self.watch;
         self.judge.active.retain(|number, _| watch.is_recorded(*number));
+        for (program, Sample { files, names, .. }) in std::mem::take(&mut self.judge.warm) {
+            match self
+                .watch
+                .leave_while_in_memory(program, WARM_BY_KERNEL, &files, &names)
+            {
+                Ok(true) => {}
+                Ok(false) => self.judge.ignore(Some(program), WARM),
+                Err(error) => log(&error.to_string()),
+            }
+        }
         for (program, standing) in std::mem::take(&mut self.judge.standings) {
             if let Err(error) = self.watch.set_standing(program, standing) {
                 log(&error.to_string());

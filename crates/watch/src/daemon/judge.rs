@@ -11,7 +11,7 @@ use headstart_model::Key;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
 use headstart_record::{Answer, Noticed, Program, Standing};
-use headstart_replay::Replay;
+use headstart_replay::{Replay, Sample};
 use headstart_session::decide::Decision;
 use headstart_session::notes::log;
 use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
@@ -28,7 +28,10 @@ use std::time::{Duration, Instant};
 pub(super) const IGNORED: Duration = Duration::from_secs(3600);
 
 /// A known program that is started again within this time after it was warm is warm: nobody looks.
-const WARM: Duration = Duration::from_secs(5);
+pub(super) const WARM: Duration = Duration::from_secs(5);
+
+/// Where the kernel itself can tell whether it still is, it is asked to for so long.
+pub(super) const WARM_BY_KERNEL: Duration = Duration::from_secs(3600);
 
 /// The same for a program that had ended before it was looked at.
 const GONE: Duration = Duration::from_secs(1);
@@ -60,6 +63,8 @@ pub(super) struct Judge {
     pub(super) running: Running,
     /// What was found out while the watch was busy, and is to be told it.
     pub(super) standings: Vec<(Program, Standing)>,
+    /// Programs whose start was warm, and by what the kernel can tell whether the next is.
+    pub(super) warm: Vec<(Program, Sample)>,
     /// How many starts were read ahead for without being recorded.
     unrecorded: u32,
     pub(super) exact: Budget,
@@ -123,6 +128,7 @@ impl Judge {
             held: Vec::new(),
             running: Running::default(),
             standings: Vec::new(),
+            warm: Vec::new(),
             unrecorded: 0,
             exact: Budget::default(),
             mounts: None,
@@ -160,9 +166,17 @@ impl Judge {
         }
         let began = instant_of(start.time_ns);
         let held = self.was_held(start.pid, &key, began);
-        let Some(mut active) = held.or_else(|| self.decide(key, uid, began)) else {
-            self.ignore(program, WARM);
-            return Answer::Leave;
+        let decided = held.map_or_else(|| self.decide(key, uid, began), Ok);
+        let mut active = match (decided, program) {
+            (Ok(active), _) => active,
+            (Err(Some(in_memory)), Some(program)) => {
+                self.warm.push((program, in_memory));
+                return Answer::Leave;
+            }
+            (Err(_), program) => {
+                self.ignore(program, WARM);
+                return Answer::Leave;
+            }
         };
         active.program = program;
         active.service = service;
@@ -178,11 +192,11 @@ impl Judge {
         answer
     }
 
-    /// What is done for a start, begun; `None` if that is nothing.
-    pub(super) fn decide(&mut self, key: Key, uid: u32, origin: Instant) -> Option<Active> {
+    /// What is done for a start, begun; or nothing, and if that is because all is in memory, by what that can be told ([`Prepared::in_memory`]).
+    pub(super) fn decide(&mut self, key: Key, uid: u32, origin: Instant) -> Result<Active, Option<Sample>> {
         if self.is_under_way(&key) {
             self.state.count(|counts| counts.running += 1);
-            return None;
+            return Err(None);
         }
         let prepared = match self.store.key(&key).exists() {
             true => self.prepare(&key),
@@ -190,16 +204,16 @@ impl Judge {
         };
         if let Decision::Bypass(_) = prepared.decision {
             self.state.count(|counts| counts.bypassed += 1);
-            return None;
+            return Err(prepared.in_memory);
         }
         let active = self.active_of((key, uid), &prepared, origin, false);
         // Where too many are read ahead already it is no start to compare others with: the devices are busy with those.
         if prepared.decision == Decision::Replay && active.replaying.is_none() {
             self.state.count(|counts| counts.bypassed += 1);
-            return None;
+            return Err(None);
         }
         self.count(&active);
-        Some(active)
+        Ok(active)
     }
 
     /// Whether a start of it has begun, or it runs.
