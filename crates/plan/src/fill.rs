@@ -217,6 +217,30 @@ mod tests {
     }
 
     #[test]
+    fn metadata_comes_when_it_is_needed() {
+        // Each file's lies in a granule of its own, and so does its data; one is needed 20 ms after the other.
+        let blocks: Vec<u64> = (0..40).map(|n| (1 + n) * EACH).collect();
+        let (mut entries, mut machine) = volume(&blocks);
+        for (n, (entry, it)) in entries.iter_mut().zip(&mut machine.files).enumerate() {
+            let path = format!("/m/{n:04}");
+            *it = facts(&path, &[(0, blocks[n], 2)], &[(100 + n as u64) * EACH]);
+            entry.first_use_ns = n as u64 * 20_000_000;
+            entry.ranges[0].first_use_ns = entry.first_use_ns;
+        }
+        let kinds = |draft: &PlanDraft| draft.requests.iter().map(|r| r.kind).collect::<Vec<_>>();
+        let each = [RequestKind::Metadata, RequestKind::Data];
+        let draft = make(&profile(entries.clone()), &machine);
+        assert_eq!(kinds(&draft), each.repeat(40));
+        let touched = draft.fills[0].touches.iter().map(|touch| touch.offset / GRANULE);
+        let expected: Vec<u64> = (0..40).flat_map(|n| [100 + n, 1 + n]).collect();
+        assert_eq!(touched.collect::<Vec<_>>(), expected);
+        // Elsewhere it goes first.
+        machine.devices[0].first_touch = None;
+        let first = kinds(&make(&profile(entries), &machine));
+        assert_eq!(first, each.map(|kind| vec![kind; 40]).concat());
+    }
+
+    #[test]
     fn what_reaches_over_several_granules_needs_them_all() {
         let (mut entries, mut machine) = volume(&[1; 40]);
         for (n, (entry_, facts_)) in entries.iter_mut().zip(&mut machine.files).enumerate() {

@@ -53,6 +53,7 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
             (true, _) if is_walked => read.first(&facts.path).is_some(),
             (true, _) => data.contains(&facts.path),
             (false, true) => true,
+            (false, false) if by_need(device) => false,
             (false, false) => read.first(&facts.path).or(missing.first(&facts.path)).is_some(),
         };
         // Ranges, never single pages: what was recorded may be large.
@@ -81,7 +82,11 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
             .map(|(_, range)| *range)
             .collect();
         let unknown = recorded.difference(&known);
-        let needed = if by_handle { &mut rest } else { &mut first };
+        let needed = if by_handle || by_need(device) {
+            &mut rest
+        } else {
+            &mut first
+        };
         needed.extend(unknown.ranges().iter().map(|range| (*range, First::default())));
 
         let request = |of: &Joined, turn: Turn| Ordered {
@@ -210,6 +215,13 @@ fn joined(ranges: &[PageRange], wanted: &PageSet, mut needed: Needed) -> Vec<Joi
     result
 }
 
+/// Whether all metadata comes amid the data, in the order of need. On a volume that is filled as it is read it lies in half of the granules, and a start
+/// that waits until all of those are fetched has nothing to compute with meanwhile. Requests wait there until what they and all before
+/// them need is fetched, so files are not opened before their metadata is there.
+fn by_need(device: &Device) -> bool {
+    device.metadata_by_block && device.cost.class != DeviceClass::Disk && device.first_touch.is_some()
+}
+
 /// Whether the files of a device are opened by handle: on one head, where metadata is read by block. An overlay's files
 /// have other numbers than those below it; there paths are needed, and with them directories first. And where blocks are
 /// smaller than pages, the page of a directory reaches over the data beside it: amid the data each would be a jump back.
@@ -271,6 +283,7 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
     // Behind the data, or beside it, comes what the data does not wait for.
     let waits = |facts: &FileFacts, index: u32, device: &Device| match device.cost.class {
         DeviceClass::Disk => !swept.get(index as usize).is_some_and(|swept| *swept),
+        _ if by_need(device) => false,
         _ => device.metadata_by_block || read.first(&facts.path).is_some(),
     };
     let mut result = Vec::new();
