@@ -171,6 +171,31 @@ fn a_volume_that_is_filled_as_it_is_read_is_told_from_all_others() {
     ] {
         assert_eq!(measured(model).0, None, "{model}");
     }
+
+    // The first half was read before: that is quick, and does not make the volume one that fetches more at once.
+    let disk = Attached::new(&options(scratch.path(), &image, "lazy"), &registry).unwrap();
+    let next = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| {
+                let device = File::open(disk.device()).unwrap();
+                rustix::fs::fadvise(&device, 0, None, rustix::fs::Advice::Random).unwrap();
+                loop {
+                    let granule = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if granule >= 512 {
+                        break;
+                    }
+                    device
+                        .read_exact_at(&mut [0; 512], granule * (512 << 10))
+                        .unwrap();
+                }
+            });
+        }
+    });
+    let found = probe_node(disk.device(), &ProbeOptions::default()).unwrap();
+    let first_touch = found.first_touch.expect("it has granules still");
+    // Ten; on a busy machine fewer.
+    assert!((6..=12).contains(&first_touch.depth), "{first_touch:?}");
 }
 
 #[test]

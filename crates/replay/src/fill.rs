@@ -5,7 +5,7 @@
 //! device, where it would keep the start's own reads from their turn. It is a help and no more: where a read does not come
 //! back, or the volume turns out to be filled, nobody waits any more, and requests fetch what they need by themselves.
 
-use crate::device::{MAX_THREADS, SPARE};
+use crate::device::MAX_THREADS;
 use crate::governor::Governor;
 use crate::threads::behind;
 use headstart_model::plan::{Fill, PlanDevice};
@@ -92,7 +92,7 @@ impl<'a> Filling<'a> {
         fetched: &'scope AtomicU64,
     ) {
         let depth = self.fill.first_touch.depth;
-        let threads = depth.saturating_add(depth / SPARE).min(MAX_THREADS);
+        let threads = depth.saturating_add(depth / 2).min(MAX_THREADS);
         let useful = self.fill.touches.len().min(threads as usize);
         let begun = (0..useful).filter(|_| behind(scope, move || self.fetch(governor, fetched)).is_ok());
         if begun.count() == 0 {

@@ -20,7 +20,7 @@ const SMALLEST: u64 = 64 << 10;
 /// A first touch takes this long at least, seconds: what is fetched from elsewhere takes longer than any flash.
 const SLOW: f64 = 5e-3;
 /// Any further read of the granule takes this share of the first at most.
-const QUICK: f64 = 0.25;
+pub(super) const QUICK: f64 = 0.25;
 /// The first read of another granule takes this share of it at least.
 const AGAIN: f64 = 0.5;
 /// So many places that show the same granule are enough, if three times as many did as show something else.

@@ -199,13 +199,14 @@ impl Probe {
             .unwrap_or(1);
         let fetched = AtomicU64::new(0);
         let granule = |n: u64| (start + n % granules * step) % granules * first.granule;
-        let untouched = |_: u64| granule(fetched.fetch_add(1, Ordering::Relaxed));
+        let untouched = || granule(fetched.fetch_add(1, Ordering::Relaxed));
         let mut rate = 0.0;
         for depth in FETCHES {
-            let time = options.time * 25 / 100;
-            let bytes = self.parallel(depth, time, u64::from(depth) * 4, BLOCK, untouched)?;
             let before = rate;
-            rate = f64::max(before, bytes / BLOCK as f64);
+            rate = f64::max(
+                before,
+                self.fetches(depth, options.time * 25 / 100, first.latency, untouched)?,
+            );
             if rate < WORTH * before {
                 break;
             }
@@ -344,14 +345,46 @@ impl Probe {
             }
             Ok(())
         };
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..depth).map(|_| scope.spawn(worker)).collect();
-            threads
-                .into_iter()
-                .map(|t| t.join().unwrap_or(Ok(())))
-                .collect::<std::io::Result<Vec<_>>>()
-        })?;
+        threads(depth, worker)?;
         Ok(done.into_inner().max(length) as f64 / before.elapsed().as_secs_f64().max(1e-9))
+    }
+
+    /// Granules a second that `depth` readers have fetched, for `time`, until each has fetched four, or has read sixteen times. What was
+    /// there before, by all that has read on this volume, does not count, nor does the time that it took.
+    fn fetches(
+        &self,
+        depth: u32,
+        time: Duration,
+        latency: f64,
+        untouched: impl Fn() -> u64 + Sync,
+    ) -> std::io::Result<f64> {
+        let (reads, fetched, quick_ns) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let begun = Instant::now();
+        let (enough, most) = (u64::from(depth) * 4, u64::from(depth) * 16);
+        let worker = || -> std::io::Result<()> {
+            let mut buffer = Aligned::new(BLOCK as usize);
+            let goes_on = || {
+                begun.elapsed() < time
+                    && fetched.load(Ordering::Relaxed) < enough
+                    && reads.fetch_add(1, Ordering::Relaxed) < most
+                    && self.take(BLOCK)
+            };
+            while goes_on() {
+                let before = Instant::now();
+                self.device.read(untouched(), &mut buffer)?;
+                let took = before.elapsed();
+                if took.as_secs_f64() < first_touch::QUICK * latency {
+                    quick_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+                } else {
+                    fetched.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Ok(())
+        };
+        threads(depth, worker)?;
+        let quick = quick_ns.into_inner() as f64 * 1e-9 / f64::from(depth);
+        let seconds = (begun.elapsed().as_secs_f64() - quick).max(latency);
+        Ok(fetched.into_inner() as f64 / seconds)
     }
 
     fn take(&self, bytes: u64) -> bool {
@@ -365,6 +398,14 @@ impl Probe {
     fn read(&self, offset: u64, length: usize) -> std::io::Result<usize> {
         self.device.read(offset, &mut Aligned::new(length))
     }
+}
+
+/// Runs so many of them at once, to their end.
+fn threads(count: u32, worker: impl Fn() -> std::io::Result<()> + Copy + Send + Sync) -> std::io::Result<()> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(worker)).collect();
+        threads.into_iter().try_for_each(|t| t.join().unwrap_or(Ok(())))
+    })
 }
 
 /// Whether the two have no common divisor but 1.
