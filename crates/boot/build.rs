@@ -7,6 +7,7 @@ use std::process::Command;
 fn main() {
     let source = "init/main.rs";
     println!("cargo::rerun-if-changed=init");
+    println!("cargo::rerun-if-changed=../system/src/own_program/way.rs");
     let variable = |name: &str| std::env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
     let output = PathBuf::from(variable("OUT_DIR")).join("headstart-init");
     let known = ["x86_64", "aarch64"].map(std::ffi::OsString::from);
@@ -23,7 +24,12 @@ fn main() {
     rustc
         .args(["--edition=2024", "--crate-name=headstart_init", "--target"])
         .arg(variable("TARGET"))
-        .args(["-Cpanic=abort", "-Copt-level=s", "-Cstrip=symbols"])
+        .args([
+            "-Cpanic=abort",
+            "-Copt-level=s",
+            "-Cstrip=symbols",
+            "-Cforce-unwind-tables=no",
+        ])
         .args(["-Crelocation-model=static", "-Ctarget-feature=+crt-static"])
         .args(["-Clink-arg=-nostdlib", "-Clink-arg=-static"])
         .arg(format!(

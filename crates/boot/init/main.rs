@@ -29,6 +29,8 @@ mod bypass;
 mod number;
 mod room;
 mod wait;
+#[path = "../../system/src/own_program/way.rs"]
+mod way;
 
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char};
@@ -72,6 +74,8 @@ const ASKED_FIRST: [&CStr; 2] = [
     bypass::CONFIGURATION,
 ];
 
+/// The attribute of headstart's file that names what leads to its state (`headstart_system::own_program::note_way`).
+const WAY: &CStr = c"trusted.headstart";
 /// Where packages install headstart, from the directory that this program is started in: see `bypass::BYPASS`.
 const INSTALLED: &CStr = c"usr/sbin/headstart";
 /// Where it is installed.
@@ -199,7 +203,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     if unsafe { call(number::GETPID, [0; 5]) } != 1 {
         // SAFETY: as many arguments as there are said to be.
         if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--decide\0") } {
-            ask_for(INSTALLED, ahead::OF_HEADSTART);
+            ask_for_headstart(INSTALLED);
             end(bypass::is_bypassed(bypass::is_said).into());
         }
         // SAFETY: the same.
@@ -246,9 +250,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
 /// looked up that lead to its state: on a volume that fills as it is read that takes longer than all of it. A boot that is bypassed, as they
 /// are where disks are fast, has then read it for nothing.
 fn is_to_begin(is_said: impl FnOnce() -> bool) -> bool {
-    let is_asked_for = COMMANDS
-        .into_iter()
-        .any(|command| ask_for(command, ahead::OF_HEADSTART));
+    let is_asked_for = COMMANDS.into_iter().any(ask_for_headstart);
     is_asked_for && !bypass::is_bypassed(is_said)
 }
 
@@ -438,11 +440,34 @@ fn in_digits(number: i64, room: &mut [u8; DIGITS]) -> *const c_char {
     }
 }
 
+/// Asks for what leads to headstart's state, and for what it needs of itself; whether it is there.
+fn ask_for_headstart(path: &CStr) -> bool {
+    let Some(descriptor) = open(path) else {
+        return false;
+    };
+    // SAFETY: a string, and system calls by their numbers, none of which takes more arguments.
+    unsafe {
+        way::ask_for(
+            descriptor as usize,
+            WAY.as_ptr().cast(),
+            |number, [a, b, c, d, e, _]| call(number, [a, b, c, d, e]),
+        )
+    };
+    ask_for_open(descriptor, ahead::OF_HEADSTART);
+    true
+}
+
 /// Asks for a file up to so many bytes; whether it is there.
 fn ask_for(path: &CStr, most: usize) -> bool {
     let Some(descriptor) = open(path) else {
         return false;
     };
+    ask_for_open(descriptor, most);
+    true
+}
+
+/// The same of one that is open, and then closed.
+fn ask_for_open(descriptor: i32, most: usize) {
     let file = descriptor as usize;
     // SAFETY: only asks where the end is.
     let size = unsafe { call(number::LSEEK, [file, 0, SEEK_END, 0, 0]) };
@@ -454,7 +479,6 @@ fn ask_for(path: &CStr, most: usize) -> bool {
         offset += CHUNK;
     }
     close(descriptor);
-    true
 }
 
 #[panic_handler]

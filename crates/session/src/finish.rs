@@ -1,6 +1,7 @@
 //! The end of a start: review what the replay was worth, learn, plan anew, keep it all.
 
 use crate::bypass::{self, Alone};
+use crate::config;
 use crate::decide::{next_record_in, next_turns};
 use crate::machine::{self, Costs, Measure};
 use crate::notes::Notes;
@@ -18,7 +19,8 @@ use headstart_model::trace::EndReason;
 use headstart_model::{FilePath, Key, Profile, Trace};
 use headstart_plan::{PlanOptions, RecordedMetadata, pace, plan, recorded_metadata};
 use headstart_record::RecordError;
-use headstart_store::{KeyLock, Limits, Store, Turns};
+use headstart_store::{KeyDir, KeyLock, Limits, Store, Turns};
+use headstart_system::own_program;
 use headstart_system::priority::{Priority, set_io, set_nice};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -371,6 +373,7 @@ fn conclude(
         // The next start reads the files that it is a copy of.
         notes.tell(error.to_string());
     }
+    note_way(store, lock.dir());
     let (limits, now) = (Limits::default(), SystemTime::now());
     lock.trim(&limits, now, witness.as_deref());
     if rules.tidies {
@@ -379,4 +382,18 @@ fn conclude(
         }
     }
     Ok(())
+}
+
+/// Notes at the program's file what leads to what starts need first, and a boot, which begins with nothing in memory.
+fn note_way(store: &Store, key: &KeyDir) {
+    let boot = Key::new("boot").map(|key| store.key(&key)).ok();
+    let of_boot = boot.map_or([None, None], |boot| [boot.start_path(), boot.guard_path()]);
+    let paths = of_boot
+        .into_iter()
+        .chain([key.start_path(), Some(PathBuf::from(config::FILE))]);
+    let paths: Vec<PathBuf> = paths.flatten().collect();
+    own_program::note_way(
+        &paths.iter().map(PathBuf::as_path).collect::<Vec<_>>(),
+        &|device| machine::stored(store, device),
+    );
 }

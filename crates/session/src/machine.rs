@@ -96,6 +96,11 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
     }
 }
 
+/// What it is known to cost, and what a first touch costs beyond that.
+pub(crate) fn stored(store: &Store, identity: &DeviceIdentity) -> Option<(Cost, Option<FirstTouch>)> {
+    known(store, identity).map(|known| (known.cost, known.first_touch))
+}
+
 /// What was measured of this very device: a file system that was copied to another has the old one's UUID.
 fn known(store: &Store, identity: &DeviceIdentity) -> Option<DeviceCost> {
     let stored = store.device_cost(&identity.uuid)?;

@@ -1,8 +1,12 @@
-//! This program's own file: asked for in one go at its first instruction (`first`), and put aside for work that is done with it.
+//! This program's own file: asked for in one go at its first instruction (`first`), with what leads to its state (`way`), and put aside for work that
+//! is done with it.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod first;
+mod note;
+mod way;
 
+pub use note::note_way;
 use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io;

@@ -4,7 +4,7 @@
 //! `cargo run --release -p headstart-acceptance --example own -- boot [DISK]`: of a container's boot by `headstart-init`
 //!
 //! The start has been learned from twice. A line for each read of a file of headstart's, or of what a bare start does not read (`?`, such as the directories
-//! on the way); until 300 ms after the first one for all reads, which tells when the replay begins.
+//! on the way); until 200 ms after the first one of headstart's for all reads, which tells when the replay begins.
 
 use anyhow::{Context, Result};
 use headstart_acceptance::Case;
@@ -21,8 +21,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-/// So long after the first read all reads are told, nanoseconds.
-const BEGINNING: u64 = 300_000_000;
+/// So long after the first read of headstart's all reads are told, nanoseconds.
+const BEGINNING: u64 = 200_000_000;
 
 /// What is learned of a start is kept this long after it.
 const LEARNED: Duration = Duration::from_secs(3);
@@ -185,7 +185,15 @@ fn program(workload: String, disk: &str) -> Result<()> {
 
 /// The reads of a log, but for those of what a bare start needs, too, once it has begun.
 fn tell(log: &[Entry], needed: &[Range<u64>], own: &[Own]) -> Result<()> {
-    let begun = log.first().context("nothing was read")?.at;
+    let is_own = |entry: &&Entry| {
+        let mut pieces = own.iter().flat_map(|(_, lies)| lies);
+        pieces.any(|(range, _)| is_of(range, entry))
+    };
+    let begun = log
+        .iter()
+        .find(is_own)
+        .context("nothing of headstart's was read")?
+        .at;
     for entry in log.iter().filter(|entry| entry.op == Op::Read) {
         let place = |(name, lies): &Own| {
             let at = lies.iter().find_map(|piece| place_in(entry, piece))?;
@@ -193,7 +201,7 @@ fn tell(log: &[Entry], needed: &[Range<u64>], own: &[Own]) -> Result<()> {
         };
         let whose = own.iter().rev().find_map(place);
         let is_needed = needed.iter().any(|range| is_of(range, entry));
-        if whose.is_none() && is_needed && entry.at - begun > BEGINNING {
+        if whose.is_none() && is_needed && entry.at.saturating_sub(begun) > BEGINNING {
             continue;
         }
         let otherwise = if is_needed { "the start's" } else { "?" };

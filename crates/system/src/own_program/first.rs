@@ -10,6 +10,7 @@
 //! Nothing is relocated then and no library has begun: what runs here may use neither. It needs one page, and what it asks for comes in one
 //! sweep.
 
+use super::way;
 use core::arch::{asm, global_asm};
 use core::mem::MaybeUninit;
 
@@ -39,7 +40,7 @@ global_asm!(
     "xor ebp, ebp",
     "jmp _start",
     "2:",
-    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0\"",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0\"",
     ".popsection",
     begin = sym begin,
 );
@@ -58,7 +59,7 @@ global_asm!(
     "mov x30, xzr",
     "b _start",
     "2:",
-    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0\"",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0\"",
     ".balign 4",
     ".popsection",
     begin = sym begin,
@@ -73,6 +74,7 @@ const OPTION_WITH_VALUE: usize = VARIABLE + 17;
 const OPTION: usize = OPTION_WITH_VALUE + 9;
 const RUN: usize = OPTION + 8;
 const END_OF_OPTIONS: usize = RUN + 4;
+const WAY: usize = END_OF_OPTIONS + 3;
 
 #[cfg(target_arch = "x86_64")]
 mod number {
@@ -179,7 +181,7 @@ unsafe extern "C" fn begin(stack: *const usize, words: *const u8) {
         let Some(program) = open(AT_FDCWD, words.add(SELF), O_CLOEXEC) else {
             return;
         };
-        let asked = ask_for(program, page, needed);
+        let asked = ask_for(program, page, needed, words.add(WAY));
         close(program);
         // While that comes: the directories that lead to what is known of the start.
         if !asked {
@@ -285,9 +287,13 @@ fn close(descriptor: usize) {
 }
 
 /// Asks for the first `needed` bytes of a program, unless half of them are in memory: then it was used of late, and what is missing is what
-/// nobody uses. Whether it did. Waits for nothing but the file's extent map. What cannot be asked for comes as it is needed.
+/// nobody uses. Whether it did. Before them it asks for what its attribute `way` names. Waits for nothing but the file's extent map. What cannot be asked for
+/// comes as it is needed.
+///
+/// # Safety
+/// `way` is a string that ends with a null character.
 #[unsafe(link_section = ".text.headstart_first")]
-pub(super) fn ask_for(program: usize, page: usize, needed: usize) -> bool {
+pub(super) unsafe fn ask_for(program: usize, page: usize, needed: usize, way: *const u8) -> bool {
     // SAFETY: only asks where the end is.
     let end = unsafe { call(number::LSEEK, [program, 0, libc::SEEK_END as usize, 0, 0, 0]) };
     let size = usize::try_from(end).unwrap_or(0);
@@ -318,6 +324,8 @@ pub(super) fn ask_for(program: usize, page: usize, needed: usize) -> bool {
     if 2 * resident * page >= size {
         return false;
     }
+    // SAFETY: as the caller says.
+    unsafe { way::ask_for(program, way, |number, arguments| call(number, arguments)) };
     let mut offset = 0;
     while offset < size {
         // SAFETY: an advice.
@@ -354,7 +362,11 @@ mod tests {
         .unwrap();
         let open = |disk: &LoopFs, name: &str| File::open(disk.mount_point().join(name)).unwrap();
         let resident = |file: &File| residency::resident_pages(file, 0, SIZE).unwrap();
-        let needed = |file: &File, needed| super::ask_for(file.as_raw_fd() as usize, page, needed);
+        let needed = |file: &File, needed| {
+            let way = super::super::note::WAY.as_ptr().cast();
+            // SAFETY: a string.
+            unsafe { super::ask_for(file.as_raw_fd() as usize, page, needed, way) }
+        };
         let ask_for = |file: &File| needed(file, usize::MAX);
         let program = open(&disk, "program");
         assert_eq!(resident(&program), 0);
