@@ -3,7 +3,7 @@
 use rustix::time::{ClockId, clock_gettime};
 
 /// Now, in nanoseconds of CLOCK_MONOTONIC.
-pub(crate) fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     ns(ClockId::Monotonic)
 }
 

@@ -49,6 +49,7 @@ mod tracefs;
 mod watch;
 mod worker;
 
+pub use clock::monotonic_ns;
 pub use error::RecordError;
 pub use features::{Feature, Features, features};
 pub use headstart_model::Trace;

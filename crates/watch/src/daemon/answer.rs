@@ -196,13 +196,14 @@ impl Noticing for Answering {
         let watch = &self.watch;
         self.judge.active.retain(|number, _| watch.is_recorded(*number));
         for (program, Sample { files, names, .. }) in std::mem::take(&mut self.judge.warm) {
-            match self
+            let kept = self
                 .watch
-                .leave_while_in_memory(program, WARM_BY_KERNEL, &files, &names)
-            {
-                Ok(true) => {}
-                Ok(false) => self.judge.ignore(Some(program), WARM),
-                Err(error) => log(&error.to_string()),
+                .leave_while_in_memory(program, WARM_BY_KERNEL, &files, &names);
+            if let Err(error) = &kept {
+                log(&error.to_string());
+            }
+            if !kept.unwrap_or(false) {
+                self.judge.ignore(Some(program), WARM);
             }
         }
         for (program, standing) in std::mem::take(&mut self.judge.standings) {

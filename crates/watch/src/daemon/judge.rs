@@ -10,14 +10,13 @@ use super::users::{key_of_user, reader_of};
 use headstart_model::Key;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
-use headstart_record::{Answer, Noticed, Program, Standing};
+use headstart_record::{Answer, Noticed, Program, Standing, monotonic_ns};
 use headstart_replay::{Replay, Sample};
 use headstart_session::decide::Decision;
 use headstart_session::notes::log;
 use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
 use headstart_store::Store;
 use headstart_system::mounts::{Followed, MountTable};
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -490,14 +489,6 @@ impl Active {
             .as_ref()
             .is_some_and(|(replay, _)| !replay.is_finished())
     }
-}
-
-/// Now, nanoseconds of CLOCK_MONOTONIC.
-fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    (now.tv_sec as u64)
-        .saturating_mul(1_000_000_000)
-        .saturating_add(now.tv_nsec as u64)
 }
 
 /// A time of CLOCK_MONOTONIC that has just passed.
