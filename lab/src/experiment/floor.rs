@@ -1,8 +1,8 @@
 //! Floors: the least time that any order of reads could give a start on its disk, as headstart reckons it. Kept in `floors.json`
 //! beside the runs, for each case and setup.
 //!
-//! A setup's command prints `headstart floor --json` of the starts that the setup has learned from, then of warm starts, as many as
-//! it likes. Starts differ, so of warm ones the least floor counts; and because what a start needs when is known the better the less
+//! A setup's command prints `headstart floor --json` of the starts that the setup has learned from: first by what was measured of the disk, as nothing else tells
+//! where the time of the last one went, then by the disk's model; and of warm starts, as many as it likes. Starts differ, so of warm ones the least floor counts; and because what a start needs when is known the better the less
 //! it waited, of both the larger.
 
 use std::collections::BTreeMap;
@@ -69,14 +69,15 @@ pub(super) fn ask(
 /// What is known by what the command printed.
 fn of_both(said: &str) -> Result<Known> {
     let mut all = serde_json::Deserializer::from_str(said).into_iter::<Said>();
-    let learned = all.next().context("nothing")??;
+    let measured = all.next().context("nothing")??;
+    let learned = all.next().context("nothing by the disk's model")??;
     let warm = all.try_fold(None, |least: Option<u64>, said| {
         said.map(|said| Some(least.map_or(said.floor.floor_ns, |least| least.min(said.floor.floor_ns))))
     })?;
     let floor_ns = warm.map_or(learned.floor.floor_ns, |warm| warm.max(learned.floor.floor_ns));
     Ok(Known {
         floor_seconds: floor_ns as f64 / 1e9,
-        above: learned.above,
+        above: measured.above,
     })
 }
 
@@ -97,10 +98,11 @@ mod tests {
             floors.iter().map(document).collect()
         };
         let floor = |floors: &[u64]| (of_both(&said(floors)).unwrap().floor_seconds * 1e9).round();
-        assert_eq!(floor(&[5]), 5.0);
-        assert_eq!(floor(&[5, 9, 7, 8]), 7.0);
-        assert_eq!(floor(&[5, 9, 4]), 5.0);
+        assert_eq!(floor(&[6, 5]), 5.0);
+        assert_eq!(floor(&[6, 5, 9, 7, 8]), 7.0);
+        assert_eq!(floor(&[6, 5, 9, 4]), 5.0);
         assert!(of_both("").is_err());
+        assert!(of_both(&said(&[6])).is_err());
         assert!(of_both("{\"floor\": {}}").is_err());
     }
 
@@ -116,6 +118,7 @@ mod tests {
         };
         let said = document(Some(above)) + &document(None);
         assert_eq!(of_both(&said).unwrap().above, Some(above));
-        assert_eq!(of_both(&document(None)).unwrap().above, None);
+        let nothing = document(None).repeat(2);
+        assert_eq!(of_both(&nothing).unwrap().above, None);
     }
 }
