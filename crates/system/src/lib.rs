@@ -32,6 +32,7 @@ pub mod path_resolver;
 pub mod peer;
 pub mod priority;
 pub mod process;
+pub mod program;
 pub mod read_ahead;
 pub mod residency;
 mod skip;

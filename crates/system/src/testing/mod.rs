@@ -2,10 +2,8 @@
 //! taken apart when dropped, also when a test fails. Needs root and the file system's tools.
 
 mod guards;
-mod program;
 
 pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Scratch, run};
-pub use program::Program;
 
 use guards::LoopDevice;
 use headstart_model::FilePath;

@@ -1,6 +1,6 @@
 //! What is done once for known programs when the machine has come to rest, so that the first start of each is noticed and answered at once.
 //!
-//! Before the kernel tells of a cold start, that start has read the way to its program: directories, an inode, the first page of the file. The daemon
+//! Before the kernel tells of a cold start, that start has read the way to its program: directories, an inode, the first page of the file, and the last one of its data. The daemon
 //! then has to read what is kept of it. On a disk that are some ten reads, each of which waits for the one before; they are few pages, and here they are
 //! read while nobody waits.
 
@@ -10,6 +10,7 @@ use headstart_store::Store;
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, Opened, open_checked};
+use headstart_system::program::{HEADERS, Program};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
@@ -38,8 +39,7 @@ pub(super) fn programs(store: &Store) -> Vec<(Executable, Role)> {
         let is_read = turn < MOST_READ && Instant::now() < until && store.key(key).start().is_some();
         for (file, role) in files_of(key, &mounts) {
             if is_read && file.stat.kind == Type::File {
-                // As much as the kernel reads to execute it. What cannot be read now nobody will have waited for.
-                let _ = rustix::io::pread(&file.fd, &mut [0; 256], 0);
+                read_as_executed(&file);
             }
             let inode = (file.stat.major, file.stat.minor, file.stat.inode);
             let (true, Some(role)) = (known.len() < MOST || known.contains_key(&inode), role) else {
@@ -53,6 +53,16 @@ pub(super) fn programs(store: &Store) -> Vec<(Executable, Role)> {
         }
     }
     known.into_values().collect()
+}
+
+/// Reads what the kernel reads of a file before it tells of its execution: the beginning, and of a program the page in which its data ends. What cannot be read now
+/// nobody will have waited for.
+fn read_as_executed(file: &Opened) {
+    let mut beginning = [0; HEADERS];
+    let length = rustix::io::pread(&file.fd, &mut beginning, 0).unwrap_or(0);
+    if let Some(program) = Program::of(&beginning[..length]) {
+        let _ = rustix::io::pread(&file.fd, &mut [0; 1], program.data_end.saturating_sub(1));
+    }
 }
 
 /// The files that are executed when a start of this key begins, as far as the key tells: the program, or what is given the rest of it, and a script.
@@ -87,13 +97,39 @@ mod tests {
     use std::fs::File;
 
     const PAGES: usize = 1024;
+    const PAGE: usize = 4096;
+    /// In which page the data of a program ends.
+    const DATA_END: usize = 600;
 
     #[test]
     fn what_a_start_waits_for_first_is_read_and_no_more() {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let at = |name: &str| {
             let path = dir.path().join(name);
-            let bytes = vec![1; PAGES * rustix::param::page_size()];
+            let mut bytes = vec![1; PAGES * PAGE];
+            if name == "a program" {
+                // Of its headers what matters: a segment that can be written and ends amid a page.
+                let number = |length: usize, number: usize| number.to_le_bytes()[..length].to_vec();
+                let header = [
+                    b"\x7fELF\x02\x01".to_vec(),
+                    vec![0; 18],
+                    number(8, 64),
+                    number(8, 64),
+                    vec![0; 14],
+                    number(2, 56),
+                    number(2, 1),
+                ];
+                let segment = [
+                    number(4, 1),
+                    number(4, 7),
+                    number(8, 0),
+                    number(8, 0),
+                    number(8, 0),
+                    number(8, DATA_END * PAGE + 5),
+                ];
+                let header = [header.concat(), vec![0; 6], segment.concat()].concat();
+                bytes[..header.len()].copy_from_slice(&header);
+            }
             std::fs::write(&path, bytes).unwrap();
             File::open(&path).unwrap().sync_all().unwrap();
             path.to_str().unwrap().to_owned()
@@ -138,6 +174,11 @@ mod tests {
                 pages(path)
             );
         }
+        let end = |path: &str| {
+            let file = File::open(path).unwrap();
+            resident_pages(&file, (DATA_END * PAGE) as u64, PAGE as u64).unwrap()
+        };
+        assert_eq!((end(&program), end(&interpreter)), (1, 0));
         assert!(starts.iter().all(|path| pages(path) > 0));
         assert_eq!(
             (pages(&other), pages(&bypassed)),

@@ -8,7 +8,7 @@ use headstart_lab::image::Fs;
 use headstart_lab::machine::{Machine, Place};
 use headstart_lab::model::Op;
 use headstart_system::extents::extents;
-use headstart_system::testing::Program;
+use headstart_system::program::Program;
 use std::fs::{self, File};
 use std::ops::Range;
 use std::path::Path;
@@ -98,7 +98,7 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         .context("no start was kept")??
         .path();
     let (own, needed) = (Lies::of(&program)?, Lies::of(&start)?);
-    let laid = Program::of(&program)?;
+    let laid = Program::of(&fs::read(&program)?).context("headstart is no program")?;
     let end = laid.data_end;
     let by_init = OF_HEADSTART as u64;
     assert!(
