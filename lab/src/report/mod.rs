@@ -175,12 +175,18 @@ impl Report {
                 let Some(known) = floor.filter(|known| known.floor_seconds > 0.0) else {
                     continue;
                 };
-                let floor = known.floor_seconds;
-                let runs = counted(&self.experiment, &own.setup, &case.runs);
-                let times: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
+                let seconds = |setup: &str| -> Vec<f64> {
+                    let runs = counted(&self.experiment, setup, &case.runs);
+                    runs.iter().map(|run| run.seconds).collect()
+                };
+                let times = seconds(&own.setup);
+                // What a boot computes is not seen by one that waited: the least that one took which read nothing is no less true.
+                let warm = self.experiment.warm.as_deref().map(seconds).unwrap_or_default();
+                let least_warm = warm.into_iter().reduce(f64::min).unwrap_or(0.0);
+                let floor = known.floor_seconds.max(least_warm);
                 own.floor_seconds = Some(floor);
                 own.above = known.above;
-                own.below_floor = times.iter().filter(|time| **time < floor).count();
+                own.below_floor = times.iter().filter(|time| **time < known.floor_seconds).count();
                 own.above_floor = (!times.is_empty()).then(|| Estimate {
                     value: median(&times) / floor,
                     interval: bootstrap(times.len(), |draw| median(&pick(&times, draw)) / floor),
