@@ -175,6 +175,27 @@ fn what_is_needed_of_headstart_is_asked_for_while_it_is_decided_about_a_boot() {
     let mut disk = LoopFs::create(&Spec::new("ext4"), fill).unwrap();
     disk.remount_cold().unwrap();
     let root = disk.mount_point();
+    // What leads to the state (`headstart_system::own_program::note_way`): a page of the device that nothing else reads.
+    let page_of_device: u32 = 12_000;
+    let node = disk.node();
+    let way = [
+        node.as_os_str().as_encoded_bytes(),
+        &[0],
+        &page_of_device.to_le_bytes(),
+    ]
+    .concat();
+    let program = File::open(root.join(command)).unwrap();
+    rustix::fs::fsetxattr(
+        &program,
+        "trusted.headstart",
+        &way,
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap();
+    drop(program);
+    let device = File::open(&node).unwrap();
+    let of_way = || residency::resident_pages(&device, u64::from(page_of_device) * 4096, 4096).unwrap();
+    assert_eq!(of_way(), 0);
     let asked = Command::new(root.join(init))
         .arg("--decide")
         .current_dir(&root)
@@ -191,6 +212,7 @@ fn what_is_needed_of_headstart_is_asked_for_while_it_is_decided_about_a_boot() {
     let there = resident(0);
     assert!(there >= needed / page * 19 / 20, "{there} pages");
     assert_eq!(resident(needed), 0, "what nobody needs");
+    assert_eq!(of_way(), 1, "what leads to the state");
 }
 
 #[test]
