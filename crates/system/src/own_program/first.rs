@@ -78,22 +78,18 @@ const WAY: usize = END_OF_OPTIONS + 3;
 
 #[cfg(target_arch = "x86_64")]
 mod number {
-    pub const CLOSE: usize = 3;
+    pub use super::way::of_processor::{CLOSE, FADVISE, OPENAT};
     pub const LSEEK: usize = 8;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const MINCORE: usize = 27;
-    pub const FADVISE: usize = 221;
-    pub const OPENAT: usize = 257;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
-    pub const OPENAT: usize = 56;
-    pub const CLOSE: usize = 57;
+    pub use super::way::of_processor::{CLOSE, FADVISE, OPENAT};
     pub const LSEEK: usize = 62;
     pub const MUNMAP: usize = 215;
     pub const MMAP: usize = 222;
-    pub const FADVISE: usize = 223;
     pub const MINCORE: usize = 232;
 }
 

@@ -22,7 +22,7 @@ const BLOCK_DEVICE: u32 = 0o60000;
 const STAT: usize = 18;
 
 #[cfg(target_arch = "x86_64")]
-mod of_processor {
+pub mod of_processor {
     pub const CLOSE: usize = 3;
     pub const FSTAT: usize = 5;
     pub const FGETXATTR: usize = 193;
@@ -33,7 +33,7 @@ mod of_processor {
     pub const RDEV: usize = 40;
 }
 #[cfg(target_arch = "aarch64")]
-mod of_processor {
+pub mod of_processor {
     pub const FGETXATTR: usize = 10;
     pub const OPENAT: usize = 56;
     pub const CLOSE: usize = 57;
