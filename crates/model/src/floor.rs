@@ -21,6 +21,19 @@ pub struct Floor {
     pub waited: bool,
 }
 
+/// Bytes of a device that a start surely uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Need {
+    /// When a start that waits for nothing uses them first: nanoseconds from its first use.
+    pub time_ns: u64,
+    /// The device's place among those that the floor goes by.
+    pub device: u32,
+    /// The first byte.
+    pub start: u64,
+    /// The byte behind the last.
+    pub end: u64,
+}
+
 /// Where a start's time above its floor went, by the cost model. The parts add up to the time above it. Nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Above {

@@ -19,7 +19,7 @@
 use crate::data::pieces;
 use crate::deadlines::Deadlines;
 use crate::request::Piece;
-use headstart_model::floor::{Above, Floor};
+use headstart_model::floor::{Above, Floor, Need};
 use headstart_model::machine::{Cost, DeviceClass, FileFacts, Found, Machine};
 use headstart_model::plan::{Plan, Request, RequestKind};
 use headstart_model::trace::{EndReason, Scope, UseKind, stage};
@@ -36,21 +36,10 @@ const WARM: f64 = 0.01;
 /// Bytes of a device, `[start, end)`.
 type Bytes = PageRange;
 
-/// What is used, and when first.
-struct Needed {
-    time_ns: u64,
-    device: u32,
-    bytes: Bytes,
-}
-
 /// The floor of the start that a trace tells of, on this machine; `profile` is what was learned from that trace alone.
 pub fn floor(trace: &Trace, profile: &Profile, machine: &Machine) -> Floor {
     let (took_ns, warm_ns) = computing(trace);
-    let mut needed = needed(trace, profile, machine);
-    if up_ns(trace).is_some() {
-        needed.retain(|need| need.time_ns <= took_ns);
-    }
-    needed.sort_by_key(|need| need.time_ns);
+    let needed = needs(trace, profile, machine);
     let mut best = Floor {
         floor_ns: warm_ns,
         warm_ns,
@@ -87,6 +76,17 @@ pub fn floor(trace: &Trace, profile: &Profile, machine: &Machine) -> Floor {
     }
     best.bytes = so_far.values().map(PageSet::pages).sum();
     best
+}
+
+/// What such a start surely uses while it counts, in the order of time.
+pub fn needs(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
+    let (took_ns, _) = computing(trace);
+    let mut needed = needed(trace, profile, machine);
+    if up_ns(trace).is_some() {
+        needed.retain(|need| need.time_ns <= took_ns);
+    }
+    needed.sort_by_key(|need| need.time_ns);
+    needed
 }
 
 /// Where the time of a start with a replay went beyond its floor; `None` for a start without. `plan` is what was
@@ -189,7 +189,7 @@ fn computing(trace: &Trace) -> (u64, u64) {
 }
 
 /// What the start surely used, where it lies.
-fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Needed> {
+fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
     let page = u64::from(machine.page_size.max(1));
     let began_ns = trace.began_ns();
     let facts: HashMap<&FilePath, &FileFacts> = machine.files.iter().map(|f| (&f.path, f)).collect();
@@ -213,13 +213,11 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Needed> {
         for piece in pieces(&PageSet::from_iter([range]), facts, page, 0) {
             // What lies nobody knows where is left out: the floor is not too high for it.
             let Some(at) = piece.physical else { continue };
-            needed.push(Needed {
+            needed.push(Need {
                 time_ns: used.time_ns.saturating_sub(began_ns),
                 device,
-                bytes: PageRange {
-                    start: at,
-                    end: at + (piece.end - piece.start),
-                },
+                start: at,
+                end: at + (piece.end - piece.start),
             });
         }
     }
@@ -231,10 +229,7 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Needed> {
                 Found::Directory => range.length.min(page),
                 _ => range.length,
             };
-            PageRange {
-                start: range.start,
-                end: range.start.saturating_add(length),
-            }
+            (range.start, range.start.saturating_add(length))
         });
         // Of a directory the inode and one block.
         let most = if facts.found == Found::Directory {
@@ -242,18 +237,23 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Needed> {
         } else {
             usize::MAX
         };
-        needed.extend(ranges.take(most).map(|bytes| Needed {
+        needed.extend(ranges.take(most).map(|(start, end)| Need {
             time_ns: u64::from(deadlines.get(&facts.path)) * 1000,
             device,
-            bytes,
+            start,
+            end,
         }));
     }
-    needed.retain(|need| need.bytes.start < need.bytes.end);
+    needed.retain(|need| need.start < need.end);
     needed
 }
 
-fn by_device(needed: &[Needed]) -> BTreeMap<u32, PageSet> {
-    sets(needed.iter().map(|need| (need.device, need.bytes)))
+fn by_device(needed: &[Need]) -> BTreeMap<u32, PageSet> {
+    let bytes = |need: &Need| PageRange {
+        start: need.start,
+        end: need.end,
+    };
+    sets(needed.iter().map(|need| (need.device, bytes(need))))
 }
 
 fn sets(ranges: impl Iterator<Item = (u32, Bytes)>) -> BTreeMap<u32, PageSet> {

@@ -2,7 +2,7 @@
 
 use crate::human::{bytes, duration, percent};
 use crate::table::{Table, facts, section};
-use headstart_model::floor::{Above, Floor};
+use headstart_model::floor::{Above, Floor, Need};
 use headstart_model::machine::{Cost, Device};
 use serde::Serialize;
 
@@ -17,6 +17,9 @@ pub struct Shown {
     pub above: Option<Above>,
     /// What was reckoned with.
     pub devices: Vec<ShownDevice>,
+    /// What is used when, and where it lies; only where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needs: Option<Vec<Need>>,
 }
 
 /// A device that the start used.
@@ -133,6 +136,7 @@ mod tests {
                 mount_point: "/".into(),
                 cost: DISK,
             }],
+            needs: None,
         }
     }
 

@@ -5,12 +5,12 @@ use crate::machine::{self, Costs};
 use anyhow::{Context, Result, ensure};
 use headstart_learn::verdict::start::{WARM, resident};
 use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, learn};
-use headstart_model::floor::{Above, Floor};
+use headstart_model::floor::{Above, Floor, Need};
 use headstart_model::machine::{Cost, Device, Found as What, Machine};
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Key, Outcome, Profile, Trace};
-use headstart_plan::floor::{above, floor};
+use headstart_plan::floor::{above, floor, needs};
 use headstart_store::KeyDir;
 
 /// The floor of a start, and what it rests on.
@@ -20,7 +20,9 @@ pub struct Found {
     /// Where the start's time above it went; `None` where the start had no replay, found most of what it needs in memory, or is not
     /// kept, and for a device that is made up.
     pub above: Option<Above>,
-    /// The devices that the start used, with the costs that were reckoned with.
+    /// What the start uses whose floor it is, in the order of time.
+    pub needs: Vec<Need>,
+    /// The devices that that start used, with the costs that were reckoned with.
     pub devices: Vec<Device>,
 }
 
@@ -103,6 +105,7 @@ pub fn of_start(
         }
         Ok(Reckoned {
             floor: floor(trace, &profile, &machine),
+            needs: needs(trace, &profile, &machine),
             profile,
             machine,
         })
@@ -114,7 +117,7 @@ pub fn of_start(
         !read_pages || own.machine.files.iter().any(|file| is_there(file.found)),
         "none of the files that it read is there now: mount what they are on"
     );
-    let mut least = own.floor;
+    let mut least = None::<Reckoned>;
     for path in of.map_or_else(Vec::new, KeyDir::traces) {
         let trace = of.and_then(|kept| kept.trace(&path).or_tell(&mut *tell));
         let same = |trace: &Trace| {
@@ -130,37 +133,42 @@ pub fn of_start(
             continue;
         }
         match reckon(&trace, tell) {
-            Ok(Reckoned { floor, .. })
-                if floor.bytes as f64 >= ALIKE * own.floor.bytes as f64
-                    && floor.floor_ns < least.floor_ns =>
+            Ok(found)
+                if found.floor.bytes as f64 >= ALIKE * own.floor.bytes as f64
+                    && found.floor.floor_ns < least.as_ref().unwrap_or(&own).floor.floor_ns =>
             {
-                least = floor;
+                least = Some(found);
             }
             _ => {}
         }
     }
+    let of_least = least.as_ref().unwrap_or(&own);
+    let (floor, needs) = (of_least.floor, of_least.needs.clone());
+    let devices = of_least.machine.devices.clone();
     let file = of.and_then(|kept| kept.plan().or_tell(tell));
     let plan = file.as_ref().and_then(|file| file.plan().ok());
     // What was in memory needed no device, and what another device would have taken is not known.
     let cold = |outcome: &&Outcome| every.is_none() && resident(outcome).is_none_or(|share| share < WARM);
     let outcome = start.outcome.as_ref().filter(cold);
     let of_own = Floor {
-        floor_ns: least.floor_ns,
+        floor_ns: floor.floor_ns,
         ..own.floor
     };
     let above = outcome
         .zip(plan)
         .and_then(|(outcome, plan)| above(&of_own, &start.trace, &own.profile, &own.machine, &plan, outcome));
     Ok(Found {
-        floor: least,
+        floor,
+        needs,
         above,
-        devices: own.machine.devices,
+        devices,
     })
 }
 
 /// The floor by one trace, and what it is of.
 struct Reckoned {
     floor: Floor,
+    needs: Vec<Need>,
     profile: Profile,
     machine: Machine,
 }

@@ -41,6 +41,18 @@ pub struct Costs<'a> {
     pub measure: Measure,
 }
 
+impl<'a> Costs<'a> {
+    /// What is known, of devices of this class if it says one; what is not known is measured.
+    pub fn of(store: &'a Store, class: Option<DeviceClass>) -> Costs<'a> {
+        let measure = Measure::Unknown;
+        Costs {
+            store,
+            class,
+            measure,
+        }
+    }
+}
+
 fn wanted(profile: &Profile) -> Vec<Wanted> {
     let need = |want: &Want| match want.need {
         _ if want.data => snapshot::Need::Data,

@@ -165,7 +165,14 @@ impl Session<'_> {
             let place = self.place(case, setup);
             let names = [case.name.as_str(), setup.name.as_str()];
             // An earlier build may know of no floor.
-            if let Err(error) = floor::ask(machine.as_mut(), &place, &setup.floor, &self.out, names) {
+            if let Err(error) = floor::ask(
+                machine.as_mut(),
+                &place,
+                &setup.floor,
+                &self.out,
+                names,
+                &case.model,
+            ) {
                 let why = one_line(&format!("{error:#}"));
                 self.progress.line(&format!("{}: no floor: {why}", setup.name));
             }

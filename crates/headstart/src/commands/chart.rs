@@ -7,7 +7,7 @@ use headstart_chart::{FloorLine, Pages, Start, html, pages, svg};
 use headstart_report::human::{bytes, duration};
 use headstart_session::complain;
 use headstart_session::floor::{Wanted, of_start};
-use headstart_session::machine::{Costs, Measure};
+use headstart_session::machine::Costs;
 use headstart_session::progress::Progress;
 use headstart_store::{Store, write_whole};
 use serde::Serialize;
@@ -143,11 +143,7 @@ fn text(drawn: &Drawn) -> String {
 
 /// The floor of a start, and what lies above it. A picture without is better than none.
 fn floor(found: &Found, store: &Store) -> Option<FloorLine> {
-    let costs = Costs {
-        store,
-        class: None,
-        measure: Measure::Unknown,
-    };
+    let costs = Costs::of(store, None);
     let of = found.of.as_ref();
     match of_start(&found.start, of, &costs, None, &mut |line| complain(&line)) {
         Ok(it) => Some(FloorLine {

@@ -5,9 +5,8 @@ use crate::options;
 use crate::starts::find;
 use anyhow::Result;
 use headstart_report::floor::{Shown, text};
-use headstart_session::complain;
-use headstart_session::floor::{Wanted, of_start};
-use headstart_session::machine::{Costs, Measure};
+use headstart_session::machine::Costs;
+use headstart_session::{complain, floor};
 use headstart_store::Store;
 use std::path::Path;
 
@@ -28,33 +27,33 @@ pub struct Args {
     /// A trace; or a key, for its last start with a replay.
     #[arg(value_name = "TRACE|KEY")]
     start: String,
-    /// What the devices are taken for: as measured (auto), disk, flash or network as they are on average, or
-    /// CLASS,MB/S,MS,DEPTH (disk,120,8,1): what a long read brings, what a small one takes, and how many at once help.
+    /// What the devices are taken for: as measured (auto), disk, flash or network as they are on average, or CLASS,MB/S,MS,DEPTH
+    /// (disk,120,8,1): what a long read brings, what a small one takes, and how many at once help.
     #[arg(long, value_name = "MODEL", default_value = "auto", value_parser = options::disk)]
     disk: options::Disk,
+    /// In the document, tell what is used when and where it lies, too.
+    #[arg(long, requires = "json")]
+    needs: bool,
     #[command(flatten)]
     output_form: Output,
 }
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
-    let found = find(Path::new(&args.start), Wanted::Replay, store)?;
+    let found = find(Path::new(&args.start), floor::Wanted::Replay, store)?;
     let (class, every) = match args.disk {
         options::Disk::Auto => (None, None),
         options::Disk::Class(class) => (Some(class), None),
         options::Disk::Cost(cost) => (Some(cost.class), Some(cost)),
     };
-    let costs = Costs {
-        store,
-        class,
-        measure: Measure::Unknown,
-    };
-    let of = found.of.as_ref();
-    let found = of_start(&found.start, of, &costs, every, &mut |line| complain(&line))?;
+    let costs = Costs::of(store, class);
+    let tell = &mut |line: String| complain(&line);
+    let found = floor::of_start(&found.start, found.of.as_ref(), &costs, every, tell)?;
     let shown = Shown {
         start: args.start,
         floor: found.floor,
         above: found.above,
         devices: found.devices.iter().map(Into::into).collect(),
+        needs: args.needs.then_some(found.needs),
     };
     args.output_form.print(&shown, || text(&shown))
 }

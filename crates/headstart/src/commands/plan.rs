@@ -9,7 +9,7 @@ use headstart_plan::{PlanOptions, recorded_metadata};
 use headstart_report::human::bytes;
 use headstart_report::plan::issued;
 use headstart_session::complain;
-use headstart_session::machine::{self, Costs, Measure};
+use headstart_session::machine::{self, Costs};
 use headstart_session::now_unix_ns;
 use headstart_store::{Store, write_whole};
 use serde::Serialize;
@@ -74,11 +74,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         Device::Flash => Some(DeviceClass::Flash),
         Device::Network => Some(DeviceClass::Network),
     };
-    let costs = Costs {
-        store,
-        class,
-        measure: Measure::Unknown,
-    };
+    let costs = Costs::of(store, class);
     let machine = machine::snapshot(&profile, &costs, &mut |line| complain(&line))?;
     let options = PlanOptions {
         budget: args.memory,
