@@ -10,6 +10,7 @@
 //!     turns                   replays since the last control run
 //!     bypass                  why its starts are bypassed, while they are
 //!     disabled                nothing is done for its starts, while it is there
+//!     names                   by what else than their paths its programs are called
 //!     users                   who has started it, and how often
 //!     lock                    held by whoever writes here
 //!     guard, last.json        of boots: the boot-failure guard, and what the last one had to say
@@ -32,6 +33,7 @@ mod file;
 mod keydir;
 mod limits;
 mod log;
+mod names;
 mod place;
 mod start;
 mod store;

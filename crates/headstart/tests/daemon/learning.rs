@@ -1,13 +1,17 @@
 //! What is learned of starts, and what is done for the next one.
 
-use crate::common::{Case, binary};
+use crate::common::{Case, binary, eventually};
 use crate::harness::*;
-use headstart_model::Key;
 use headstart_model::outcome::Mode;
+use headstart_model::{FilePath, Key};
 use headstart_store::Store;
+use headstart_system::mounts::MountTable;
+use headstart_system::open::find_cached;
+use headstart_system::testing::LoopFs;
 use serde_json::json;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -61,6 +65,39 @@ fn the_second_slow_start_is_read_ahead_and_another_instance_is_not() {
     assert!(runs.wait().unwrap().success());
     let said = daemon.stop();
     assert!(!said.contains("of programs that ran already: 0;"), "{said}");
+}
+
+/// Before the kernel tells of an execution it has read the links that lead to the program, and nobody can read them ahead then.
+#[test]
+fn the_links_by_which_a_program_is_called_are_read_at_rest() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    let at = |fs: &LoopFs, name: &str| fs.mount_point().join(name);
+    symlink(at(&fs, "second"), at(&fs, "first")).unwrap();
+    symlink("one", at(&fs, "second")).unwrap();
+    symlink("one", at(&fs, "another")).unwrap();
+    let daemon = Daemon::start(&case);
+    let one = key(&fs, "one");
+    let mut called = Command::new(at(&fs, "first"));
+    called.args(files(&fs, "one")).stdout(Stdio::null());
+    run(called);
+    kept(&case, &one, 1);
+    eventually("the name is kept", || {
+        Store::new(case.state()).key(&one).names() == [FilePath::from(&*at(&fs, "first"))]
+    });
+    daemon.stop();
+    fs.remount_cold().unwrap();
+    let is_there = |name: &str| find_cached(&MountTable::read().unwrap(), &at(&fs, name)).is_ok();
+    let all = ["first", "second", "another"];
+    assert_eq!(all.map(is_there), [false; 3]);
+    let _daemon = Daemon::start(&case);
+    eventually("the links are looked up", || {
+        is_there("first") && is_there("second")
+    });
+    assert!(!is_there("another"), "nobody has called it so");
 }
 
 #[test]

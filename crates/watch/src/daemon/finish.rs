@@ -238,6 +238,13 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
             plan,
         }
     });
+    let reason = ended.recorded.reason;
+    let trace = ended.recorded.trace();
+    let kept = store.key(&ended.key);
+    let names = trace.as_ref().map_or_else(
+        |_| kept.names(),
+        |trace| known::names_of(&ended.key, trace, kept.names()),
+    );
     let finished = Finished {
         store,
         key: &ended.key,
@@ -246,8 +253,8 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         resident_before: ended.resident,
         warm: ended.warm,
         exact: ended.exact,
-        reason: ended.recorded.reason,
-        recorded: Some(ended.recorded.trace()),
+        reason,
+        recorded: Some(trace),
         replayed,
         ended: ended.ended,
         rules: Rules {
@@ -256,8 +263,7 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         },
     };
     work(finished, notes)?;
-    Ok(store
-        .key(&ended.key)
-        .lock()?
-        .add_user(ended.uid, ended.origin_unix_ns)?)
+    let lock = kept.lock()?;
+    lock.save_names(&names)?;
+    Ok(lock.add_user(ended.uid, ended.origin_unix_ns)?)
 }

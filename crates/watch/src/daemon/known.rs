@@ -1,18 +1,20 @@
 //! What is done once for known programs when the machine has come to rest, so that the first start of each is noticed and answered at once.
 //!
-//! Before the kernel tells of a cold start, that start has read the way to its program: directories, an inode, the first page of the file, and the last one of its data. The daemon
+//! Before the kernel tells of a cold start, that start has read the way to its program: links, directories, an inode, the first page of the file, and the last one of its data. The daemon
 //! then has to read what is kept of it. On a disk that are some ten reads, each of which waits for the one before; they are few pages, and here they are
 //! read while nobody waits.
 
-use headstart_model::Key;
+use headstart_model::trace::LookupKind;
+use headstart_model::{FilePath, Key, Trace};
 use headstart_record::{Executable, Role};
 use headstart_store::Store;
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, Opened, open_checked};
 use headstart_system::program::{HEADERS, Program};
+use headstart_system::snapshot::files_at;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,11 @@ const MOST: usize = 4096;
 /// most, as much as is kept.
 const MOST_READ: usize = 256;
 const READ_WITHIN: Duration = Duration::from_secs(60);
+
+/// Of a start so many look-ups are seen through for names of its programs, from its beginning on. A wrapper in the shell's language has executed its program by then.
+const LOOKED_UP: usize = 256;
+/// A key has so many such names at most: those of a wrapper, of what it executes, and of what executes it.
+const NAMES: usize = 8;
 
 /// The executables of known programs: what the key says, or what is given the rest of it. Of those whose starts are read ahead, what comes before that is
 /// in memory then.
@@ -37,6 +44,10 @@ pub(super) fn programs(store: &Store) -> Vec<(Executable, Role)> {
     for (turn, key) in keys.iter().enumerate() {
         // To look whether it is there reads it.
         let is_read = turn < MOST_READ && Instant::now() < until && store.key(key).start().is_some();
+        if is_read {
+            // To look a name up reads all links and directories on the way to the program.
+            let _ = files_at(&store.key(key).names());
+        }
         for (file, role) in files_of(key, &mounts) {
             if is_read && file.stat.kind == Type::File {
                 read_as_executed(&file);
@@ -63,6 +74,37 @@ fn read_as_executed(file: &Opened) {
     if let Some(program) = Program::of(&beginning[..length]) {
         let _ = rustix::io::pread(&file.fd, &mut [0; 1], program.data_end.saturating_sub(1));
     }
+}
+
+/// By what names a start called programs of its own, where these are not the paths that they have: links lead from one to the other. Those known `before` stay
+/// as long as there is room.
+pub(super) fn names_of(key: &Key, trace: &Trace, before: Vec<FilePath>) -> Vec<FilePath> {
+    let executed = trace.processes.iter().map(|process| process.executable.clone());
+    let said = key.of_all().split(' ').filter(|word| word.starts_with('/'));
+    let programs: HashSet<FilePath> = executed.chain(said.map(FilePath::from)).collect();
+    let mut seen = HashSet::new();
+    let looked_up: Vec<FilePath> = trace
+        .lookups
+        .iter()
+        .filter(|one| one.found && one.kind == LookupKind::Open && !programs.contains(&one.path))
+        .filter(|one| seen.insert(&one.path))
+        .take(LOOKED_UP)
+        .map(|one| one.path.clone())
+        .collect();
+    let leads_to = files_at(&looked_up).unwrap_or_default();
+    let mut names: Vec<FilePath> = looked_up
+        .into_iter()
+        .zip(leads_to)
+        .filter(|(_, file)| file.as_ref().is_some_and(|file| programs.contains(file)))
+        .map(|(name, _)| name)
+        .collect();
+    for name in before {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.truncate(NAMES);
+    names
 }
 
 /// The files that are executed when a start of this key begins, as far as the key tells: the program, or what is given the rest of it, and a script.
