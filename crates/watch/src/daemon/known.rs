@@ -46,7 +46,15 @@ pub(super) fn programs(store: &Store) -> Vec<(Executable, Role)> {
         let is_read = turn < MOST_READ && Instant::now() < until && store.key(key).start().is_some();
         if is_read {
             // To look a name up reads all links and directories on the way to the program.
-            let _ = files_at(&store.key(key).names());
+            for path in files_at(&store.key(key).names())
+                .unwrap_or_default()
+                .into_iter()
+                .flatten()
+            {
+                if let Ok(file) = open_checked(&mounts, path.as_path(), &expected(key)) {
+                    read_as_executed(&file);
+                }
+            }
         }
         for (file, role) in files_of(key, &mounts) {
             if is_read && file.stat.kind == Type::File {
@@ -79,15 +87,17 @@ fn read_as_executed(file: &Opened) {
 /// By what names a start called programs of its own, where these are not the paths that they have: links lead from one to the other. Those known `before` stay
 /// as long as there is room.
 pub(super) fn names_of(key: &Key, trace: &Trace, before: Vec<FilePath>) -> Vec<FilePath> {
-    let executed = trace.processes.iter().map(|process| process.executable.clone());
-    let said = key.of_all().split(' ').filter(|word| word.starts_with('/'));
-    let programs: HashSet<FilePath> = executed.chain(said.map(FilePath::from)).collect();
+    let programs: HashSet<&FilePath> = trace.processes.iter().map(|one| &one.executable).collect();
+    // The interpreter's script, as the process named it: from its own root.
+    let is_said = |path: &FilePath| {
+        let mut words = key.of_all().split(' ').filter(|word| word.starts_with('/'));
+        words.any(|word| path.as_bytes().ends_with(word.as_bytes()))
+    };
     let mut seen = HashSet::new();
     let looked_up: Vec<FilePath> = trace
         .lookups
         .iter()
-        .filter(|one| one.found && one.kind == LookupKind::Open && !programs.contains(&one.path))
-        .filter(|one| seen.insert(&one.path))
+        .filter(|one| one.found && one.kind == LookupKind::Open && seen.insert(&one.path))
         .take(LOOKED_UP)
         .map(|one| one.path.clone())
         .collect();
@@ -95,7 +105,10 @@ pub(super) fn names_of(key: &Key, trace: &Trace, before: Vec<FilePath>) -> Vec<F
     let mut names: Vec<FilePath> = looked_up
         .into_iter()
         .zip(leads_to)
-        .filter(|(_, file)| file.as_ref().is_some_and(|file| programs.contains(file)))
+        .filter(|(name, file)| {
+            let elsewhere = file.as_ref().filter(|file| *file != name);
+            elsewhere.is_some_and(|file| programs.contains(file) || is_said(name))
+        })
         .map(|(name, _)| name)
         .collect();
     for name in before {
@@ -107,24 +120,33 @@ pub(super) fn names_of(key: &Key, trace: &Trace, before: Vec<FilePath>) -> Vec<F
     names
 }
 
+/// What a file has to be that is read for a key, and whose name is up to its user: one that this user may read.
+fn expected(key: &Key) -> Expect {
+    Expect {
+        reader: key.user(),
+        ..Expect::default()
+    }
+}
+
 /// The files that are executed when a start of this key begins, as far as the key tells: the program, or what is given the rest of it, and a script.
 /// What a script is executed by says the script itself.
 fn files_of(key: &Key, mounts: &MountTable) -> Vec<(Opened, Option<Role>)> {
-    let key = key.of_all();
-    if !key.starts_with('/') {
+    let text = key.of_all();
+    if !text.starts_with('/') {
         return Vec::new();
     }
     // A file system of another machine may never answer, wherever a link leads that somebody has put in a program's place.
     let open = |path: &str| open_checked(mounts, Path::new(path), &Expect::default()).ok();
-    if let Some(program) = open(key) {
+    if let Some(program) = open(text) {
         return vec![(program, Some(Role::Program))];
     }
-    let mut words = key.split(' ');
+    let mut words = text.split(' ');
     let interpreter = words
         .next()
         .and_then(open)
         .map(|file| (file, Some(Role::Interpreter)));
-    let script = words.find(|word| word.starts_with('/')).and_then(open);
+    let script = words.find(|word| word.starts_with('/'));
+    let script = script.and_then(|path| open_checked(mounts, Path::new(path), &expected(key)).ok());
     interpreter
         .into_iter()
         .chain(script.map(|file| (file, None)))
@@ -135,13 +157,78 @@ fn files_of(key: &Key, mounts: &MountTable) -> Vec<(Opened, Option<Role>)> {
 mod tests {
     use super::*;
     use headstart_model::plan::PlanDraft;
+    use headstart_model::testing;
+    use headstart_model::trace::Lookup;
     use headstart_system::residency::{advise_dontneed, resident_pages};
-    use std::fs::File;
+    use std::fs::{File, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     const PAGES: usize = 1024;
     const PAGE: usize = 4096;
     /// In which page the data of a program ends.
     const DATA_END: usize = 600;
+
+    #[test]
+    fn names_are_those_that_lead_to_programs_and_scripts() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        for name in ["program", "script", "library"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        let link = |name: &str, to: &str| symlink(to, at(name)).unwrap();
+        link("called", "program");
+        link("started", "script");
+        link("library.so", "library");
+        link("nowhere", "gone");
+        let mut trace = testing::trace();
+        trace.processes[0].executable = at("program").as_str().into();
+        let names = ["program", "called", "started", "library.so", "nowhere", "called"];
+        trace.lookups = names
+            .map(|name| Lookup {
+                time_ns: 0,
+                process: 0,
+                path: at(name).as_str().into(),
+                kind: LookupKind::Open,
+                found: true,
+            })
+            .to_vec();
+        let of = |key: String, trace: &Trace, before: &[FilePath]| -> Vec<String> {
+            let found = names_of(&Key::new(key).unwrap(), trace, before.to_vec());
+            found.iter().map(ToString::to_string).collect()
+        };
+        let started = format!("{} {}", at("program"), at("started"));
+        assert_eq!(of(at("program"), &trace, &[]), [at("called")]);
+        assert_eq!(of(started, &trace, &[]), [at("called"), at("started")]);
+        // A process in a chroot has named its script from there.
+        let inside = format!("{} /started of user 1000", at("program"));
+        assert_eq!(of(inside, &trace, &[]), [at("called"), at("started")]);
+        // What was known before comes behind, and there are eight at most.
+        let before: Vec<FilePath> = (0..20).map(|n| format!("/{n}").as_str().into()).collect();
+        let all = of(at("program"), &trace, &before);
+        assert_eq!((all.len(), &*all[0], &*all[7]), (NAMES, &*at("called"), "/6"));
+        assert_eq!(
+            of(at("program"), &trace, &[at("called").as_str().into()]).len(),
+            1
+        );
+        trace.lookups.truncate(1);
+        assert!(of(at("program"), &trace, &[]).is_empty());
+    }
+
+    #[test]
+    fn a_users_script_is_read_if_that_user_may_read_it() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let script = dir.path().join("script");
+        std::fs::write(&script, "").unwrap();
+        let key = Key::new(format!("/bin/sh {}", script.display())).unwrap();
+        let found = |key: &Key| {
+            let files = files_of(key, &MountTable::read().unwrap());
+            files.iter().filter(|(_, role)| role.is_none()).count()
+        };
+        for (mode, others) in [(0o600, 0), (0o644, 1)] {
+            std::fs::set_permissions(&script, Permissions::from_mode(mode)).unwrap();
+            assert_eq!((found(&key), found(&key.of_user(1000).unwrap())), (1, others));
+        }
+    }
 
     #[test]
     fn what_a_start_waits_for_first_is_read_and_no_more() {
