@@ -35,6 +35,9 @@ fn main() -> Result<()> {
     }
     let write =
         |path: PathBuf, text: &[u8]| fs::write(&path, text).with_context(|| path.display().to_string());
+    let fish = completions.join("headstart.fish");
+    let all = fs::read_to_string(&fish).with_context(|| fish.display().to_string())?;
+    write(fish, one_help(&all).as_bytes())?;
     let units = make("systemd")?;
     for (name, text) in all_units() {
         write(units.join(name), text.as_bytes())?;
@@ -52,6 +55,14 @@ fn without_help(command: Command) -> Command {
     command
         .disable_help_subcommand(true)
         .mut_subcommands(without_help)
+}
+
+/// fish's completions with `--help` said once for all subcommands, instead of once for each.
+fn one_help(fish: &str) -> String {
+    let is_other = |line: &&str| !line.contains(" -s h -l help ");
+    let others = fish.lines().filter(is_other).map(|line| format!("{line}\n"));
+    others.collect::<String>()
+        + "complete -c headstart -s h -l help -d 'Print help (see more with \\'--help\\')'\n"
 }
 
 fn page(command: &Command, name: &str, directory: &Path) -> Result<()> {

@@ -142,9 +142,7 @@ pub fn of_start(
             _ => {}
         }
     }
-    let of_least = least.as_ref().unwrap_or(&own);
-    let (floor, needs) = (of_least.floor, of_least.needs.clone());
-    let devices = of_least.machine.devices.clone();
+    let floor = least.as_ref().unwrap_or(&own).floor;
     let file = of.and_then(|kept| kept.plan().or_tell(tell));
     let plan = file.as_ref().and_then(|file| file.plan().ok());
     // What was in memory needed no device, and what another device would have taken is not known.
@@ -157,11 +155,12 @@ pub fn of_start(
     let above = outcome
         .zip(plan)
         .and_then(|(outcome, plan)| above(&of_own, &start.trace, &own.profile, &own.machine, &plan, outcome));
+    let of_least = least.unwrap_or(own);
     Ok(Found {
         floor,
-        needs,
+        needs: of_least.needs,
         above,
-        devices,
+        devices: of_least.machine.devices,
     })
 }
 

@@ -8,31 +8,34 @@ const FILE: &str = "names";
 /// More than so many names take, bytes: the longest path there is, thrice.
 const MAX: u64 = 16 << 10;
 
+/// Stands behind each: no path has it.
+const END: u8 = 0;
+
 impl KeyDir {
     /// The names; none where they cannot be read.
     pub fn names(&self) -> Vec<FilePath> {
         let bytes = file::read_bounded(&self.path().join(FILE), MAX).ok().flatten();
-        bytes
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default()
+        let bytes = bytes.unwrap_or_default();
+        let names = bytes.split(|byte| *byte == END);
+        names
+            .filter(|name| !name.is_empty())
+            .map(FilePath::from)
+            .collect()
     }
 }
 
 impl KeyLock {
-    /// Keeps these names, as many of the first as there is room for. What is no UTF-8 the file has no way to say.
+    /// Keeps these names, as many of the first as there is room for.
     pub fn save_names(&self, names: &[FilePath]) -> Result<(), StoreError> {
-        let can_be_said = |name: &&FilePath| std::str::from_utf8(name.as_bytes()).is_ok();
-        let mut names: Vec<FilePath> = names.iter().filter(can_be_said).cloned().collect();
-        let mut bytes;
-        loop {
-            bytes = serde_json::to_vec(&names).map_err(|e| {
-                StoreError::io("encode", &self.dir().path().join(FILE), std::io::Error::other(e))
-            })?;
-            if bytes.len() as u64 <= MAX || names.pop().is_none() {
+        let mut bytes = Vec::new();
+        for name in names {
+            if (bytes.len() + name.as_bytes().len()) as u64 >= MAX {
                 break;
             }
+            bytes.extend_from_slice(name.as_bytes());
+            bytes.push(END);
         }
-        match names == self.dir().names() {
+        match *names == self.dir().names() {
             true => Ok(()),
             false => self.write(FILE, &bytes),
         }
@@ -55,7 +58,7 @@ mod tests {
         assert!(key.names().is_empty() && !file.exists(), "nothing to keep");
         let names = ["/usr/bin/a".into(), FilePath::from(&b"/\xff"[..])];
         lock.save_names(&names).unwrap();
-        assert_eq!(key.names(), names[..1]);
+        assert_eq!(key.names(), names);
         let long: Vec<FilePath> = (0..9)
             .map(|n| format!("/{n}{}", "x".repeat(4000)).as_str().into())
             .collect();
@@ -63,7 +66,7 @@ mod tests {
         assert_eq!(key.names(), long[..4]);
         lock.save_names(&[]).unwrap();
         assert_eq!(key.names(), []);
-        std::fs::write(&file, "nonsense").unwrap();
-        assert_eq!(key.names(), []);
+        std::fs::write(&file, vec![b'x'; MAX as usize + 1]).unwrap();
+        assert_eq!(key.names(), [], "more than is ever written");
     }
 }

@@ -14,7 +14,7 @@ use headstart_system::open::{Expect, Opened, open_checked};
 use headstart_system::program::{HEADERS, Program};
 use headstart_system::snapshot::files_at;
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -87,36 +87,28 @@ fn read_as_executed(file: &Opened) {
 /// By what names a start called programs of its own, where these are not the paths that they have: links lead from one to the other. Those known `before` stay
 /// as long as there is room.
 pub(super) fn names_of(key: &Key, trace: &Trace, before: Vec<FilePath>) -> Vec<FilePath> {
-    let programs: HashSet<&FilePath> = trace.processes.iter().map(|one| &one.executable).collect();
+    let is_program = |path: &FilePath| trace.processes.iter().any(|one| one.executable == *path);
     // The interpreter's script, as the process named it: from its own root.
     let is_said = |path: &FilePath| {
         let mut words = key.of_all().split(' ').filter(|word| word.starts_with('/'));
         words.any(|word| path.as_bytes().ends_with(word.as_bytes()))
     };
-    let mut seen = HashSet::new();
-    let looked_up: Vec<FilePath> = trace
-        .lookups
-        .iter()
-        .filter(|one| one.found && one.kind == LookupKind::Open && seen.insert(&one.path))
-        .take(LOOKED_UP)
-        .map(|one| one.path.clone())
-        .collect();
-    let leads_to = files_at(&looked_up).unwrap_or_default();
-    let mut names: Vec<FilePath> = looked_up
-        .into_iter()
-        .zip(leads_to)
-        .filter(|(name, file)| {
-            let elsewhere = file.as_ref().filter(|file| *file != name);
-            elsewhere.is_some_and(|file| programs.contains(file) || is_said(name))
-        })
-        .map(|(name, _)| name)
-        .collect();
-    for name in before {
-        if !names.contains(&name) {
+    let looked_up = trace.lookups.iter();
+    let opened = looked_up.filter(|one| one.found && one.kind == LookupKind::Open);
+    let opened: Vec<FilePath> = opened.take(LOOKED_UP).map(|one| one.path.clone()).collect();
+    let leads_to = files_at(&opened).unwrap_or_default();
+    let is_name = |name: &FilePath, file: Option<FilePath>| {
+        let elsewhere = file.filter(|file| file != name);
+        elsewhere.is_some_and(|file| is_program(&file) || is_said(name))
+    };
+    let mut names = Vec::new();
+    let found = opened.into_iter().zip(leads_to);
+    let found = found.filter_map(|(name, file)| is_name(&name, file).then_some(name));
+    for name in found.chain(before) {
+        if names.len() < NAMES && !names.contains(&name) {
             names.push(name);
         }
     }
-    names.truncate(NAMES);
     names
 }
 
