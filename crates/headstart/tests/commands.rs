@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Case, can_record};
+use headstart_model::floor::Need;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::{Key, Outcome, testing};
 use headstart_store::{Bypass, Store};
@@ -479,6 +480,36 @@ fn a_start_of_files_that_are_gone_has_no_floor() {
     case.write("t.trace", trace.to_bytes().unwrap());
     case.headstart(&["floor", "t.trace"])
         .refused(&["none of the files that it read is there now"]);
+}
+
+#[test]
+fn a_floor_tells_what_is_used_when_if_it_is_asked() {
+    let case = Case::new();
+    let data = case.write("data", vec![1; 4 * 4096]);
+    std::fs::File::open(&data).unwrap().sync_all().unwrap();
+    let mut trace = testing::trace();
+    trace.files = vec![testing::file(data.to_str().unwrap())];
+    trace.uses = vec![testing::used(1, 0, 2, 1), testing::used(9, 0, 0, 2)];
+    case.write("t.trace", trace.to_bytes().unwrap());
+    let told = case.json(&["floor", "t.trace", "--json", "--needs"]);
+    let needs: Vec<Need> = serde_json::from_value(told["needs"].clone()).unwrap();
+    assert!(needs.is_sorted_by_key(|need| need.time_ns), "{told}");
+    // Times count from the first use; directories and inodes are needed before.
+    let of_data: Vec<u64> = needs
+        .iter()
+        .filter(|need| need.time_ns == 8_000_000)
+        .map(|need| need.end - need.start)
+        .collect();
+    assert_eq!(of_data, [2 * 4096], "{told}");
+    let all: u64 = needs.iter().map(|need| need.end - need.start).sum();
+    assert!(all >= told["floor"]["bytes"].as_u64().unwrap(), "{told}");
+    let devices = told["devices"].as_array().unwrap().len();
+    assert!(
+        needs.iter().all(|need| (need.device as usize) < devices),
+        "{told}"
+    );
+    assert!(case.json(&["floor", "t.trace", "--json"]).get("needs").is_none());
+    assert_eq!(case.headstart(&["floor", "t.trace", "--needs"]).code(), 2);
 }
 
 #[test]

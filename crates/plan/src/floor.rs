@@ -36,10 +36,9 @@ const WARM: f64 = 0.01;
 /// Bytes of a device, `[start, end)`.
 type Bytes = PageRange;
 
-/// The floor of the start that a trace tells of, on this machine; `profile` is what was learned from that trace alone.
-pub fn floor(trace: &Trace, profile: &Profile, machine: &Machine) -> Floor {
+/// The floor of the start that a trace tells of, on this machine, by its [`needs`].
+pub fn floor(trace: &Trace, needed: &[Need], machine: &Machine) -> Floor {
     let (took_ns, warm_ns) = computing(trace);
-    let needed = needs(trace, profile, machine);
     let mut best = Floor {
         floor_ns: warm_ns,
         warm_ns,
@@ -78,7 +77,7 @@ pub fn floor(trace: &Trace, profile: &Profile, machine: &Machine) -> Floor {
     best
 }
 
-/// What such a start surely uses while it counts, in the order of time.
+/// What the start that a trace tells of surely uses while it counts, in the order of time; `profile` is what was learned from that trace alone.
 pub fn needs(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
     let (took_ns, _) = computing(trace);
     let mut needed = needed(trace, profile, machine);

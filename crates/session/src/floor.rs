@@ -103,9 +103,10 @@ pub fn of_start(
             device.cost.bandwidth /= faster;
             device.cost = every.unwrap_or(device.cost);
         }
+        let needs = needs(trace, &profile, &machine);
         Ok(Reckoned {
-            floor: floor(trace, &profile, &machine),
-            needs: needs(trace, &profile, &machine),
+            floor: floor(trace, &needs, &machine),
+            needs,
             profile,
             machine,
         })

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-pub use names::are_one;
+pub use names::{are_one, resolve};
 pub use unit::unit;
 
 /// So many arguments are looked at: an interpreter's options come first, and few have more.

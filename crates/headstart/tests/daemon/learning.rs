@@ -9,9 +9,9 @@ use headstart_system::mounts::MountTable;
 use headstart_system::open::find_cached;
 use headstart_system::testing::LoopFs;
 use serde_json::json;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -74,28 +74,37 @@ fn the_links_by_which_a_program_is_called_are_read_at_rest() {
         return;
     }
     let case = Case::new();
-    let mut fs = disk(&["one"]);
+    let mut fs = disk(&["one", "other"]);
     let at = |fs: &LoopFs, name: &str| fs.mount_point().join(name);
     symlink(at(&fs, "second"), at(&fs, "first")).unwrap();
     symlink("one", at(&fs, "second")).unwrap();
     symlink("one", at(&fs, "another")).unwrap();
+    fs::write(at(&fs, "script"), "#!/bin/sh\ncat \"$@\"\n").unwrap();
+    fs::set_permissions(at(&fs, "script"), Permissions::from_mode(0o755)).unwrap();
+    symlink("script", at(&fs, "third")).unwrap();
     let daemon = Daemon::start(&case);
-    let one = key(&fs, "one");
-    let mut called = Command::new(at(&fs, "first"));
-    called.args(files(&fs, "one")).stdout(Stdio::null());
-    run(called);
-    kept(&case, &one, 1);
-    eventually("the name is kept", || {
-        Store::new(case.state()).key(&one).names() == [FilePath::from(&*at(&fs, "first"))]
-    });
+    let shell = fs::canonicalize("/bin/sh").unwrap();
+    let script = format!("{} {}", shell.display(), at(&fs, "script").display());
+    let names = ["first", "third"];
+    let keys = [key(&fs, "one"), Key::new(script).unwrap()];
+    for ((name, key), of) in names.into_iter().zip(&keys).zip(["one", "other"]) {
+        let mut called = Command::new(at(&fs, name));
+        called.args(files(&fs, of)).stdout(Stdio::null());
+        run(called);
+        kept(&case, key, 1);
+        let name = FilePath::from(&*at(&fs, name));
+        eventually("the name is kept", || {
+            Store::new(case.state()).key(key).names().contains(&name)
+        });
+    }
     daemon.stop();
     fs.remount_cold().unwrap();
     let is_there = |name: &str| find_cached(&MountTable::read().unwrap(), &at(&fs, name)).is_ok();
-    let all = ["first", "second", "another"];
-    assert_eq!(all.map(is_there), [false; 3]);
+    let all = ["first", "second", "third", "another"];
+    assert_eq!(all.map(is_there), [false; 4]);
     let _daemon = Daemon::start(&case);
     eventually("the links are looked up", || {
-        is_there("first") && is_there("second")
+        is_there("first") && is_there("second") && is_there("third")
     });
     assert!(!is_there("another"), "nobody has called it so");
 }

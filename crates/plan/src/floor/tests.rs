@@ -9,6 +9,10 @@ use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 
+fn floor(trace: &Trace, profile: &Profile, machine: &Machine) -> Floor {
+    super::floor(trace, &needs(trace, profile, machine), machine)
+}
+
 /// A start of so many milliseconds that reads one page of each of these (page of the disk, millisecond).
 fn start(warm_ms: u64, reads: &[(u64, u64)]) -> (Trace, Profile, Vec<FileFacts>) {
     let path = |index: usize| format!("/f{index}");

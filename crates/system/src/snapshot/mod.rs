@@ -89,19 +89,6 @@ pub fn snapshot(wanted: &[Wanted], options: &Options<'_>) -> io::Result<Machine>
     })
 }
 
-/// The files that paths lead to, links followed; `None` where that is no file of a local file system. All that is on the way is looked up, and so in
-/// memory then.
-pub fn files_at(paths: &[FilePath]) -> io::Result<Vec<Option<FilePath>>> {
-    let mounts = crate::mounts::MountTable::read()?;
-    let mut walk = Walk::new(&mounts);
-    let found = paths.iter().map(|path| {
-        let index = walk.want(path.as_bytes(), Need::Stat).ok()?;
-        let node = &walk.nodes()[index];
-        (node.found == Found::File).then(|| node.path.clone())
-    });
-    Ok(found.collect())
-}
-
 /// The facts of a device, as a snapshot has them, for one mounted file system.
 pub fn device_at(path: &FilePath, options: &Options<'_>) -> io::Result<Option<Device>> {
     let mounts = crate::mounts::MountTable::read()?;

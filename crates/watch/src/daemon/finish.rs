@@ -241,10 +241,8 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
     let reason = ended.recorded.reason;
     let trace = ended.recorded.trace();
     let kept = store.key(&ended.key);
-    let names = trace.as_ref().map_or_else(
-        |_| kept.names(),
-        |trace| known::names_of(&ended.key, trace, kept.names()),
-    );
+    let told = trace.as_ref().ok();
+    let names = told.map(|trace| known::names_of(&ended.key, trace, kept.names()));
     let finished = Finished {
         store,
         key: &ended.key,
@@ -264,6 +262,8 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
     };
     work(finished, notes)?;
     let lock = kept.lock()?;
-    lock.save_names(&names)?;
+    if let Some(names) = names {
+        lock.save_names(&names)?;
+    }
     Ok(lock.add_user(ended.uid, ended.origin_unix_ns)?)
 }

@@ -4,6 +4,7 @@
 //! then has to read what is kept of it. On a disk that are some ten reads, each of which waits for the one before; they are few pages, and here they are
 //! read while nobody waits.
 
+use crate::key::resolve;
 use headstart_model::trace::LookupKind;
 use headstart_model::{FilePath, Key, Trace};
 use headstart_record::{Executable, Role};
@@ -12,7 +13,6 @@ use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, Opened, open_checked};
 use headstart_system::program::{HEADERS, Program};
-use headstart_system::snapshot::files_at;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
@@ -46,12 +46,9 @@ pub(super) fn programs(store: &Store) -> Vec<(Executable, Role)> {
         let is_read = turn < MOST_READ && Instant::now() < until && store.key(key).start().is_some();
         if is_read {
             // To look a name up reads all links and directories on the way to the program.
-            for path in files_at(&store.key(key).names())
-                .unwrap_or_default()
-                .into_iter()
-                .flatten()
-            {
-                if let Ok(file) = open_checked(&mounts, path.as_path(), &expected(key)) {
+            for name in store.key(key).names() {
+                let path = resolve(&mounts, name.as_path());
+                if let Ok(file) = open_checked(&mounts, &path, &expected(key)) {
                     read_as_executed(&file);
                 }
             }
@@ -87,26 +84,26 @@ fn read_as_executed(file: &Opened) {
 /// By what names a start called programs of its own, where these are not the paths that they have: links lead from one to the other. Those known `before` stay
 /// as long as there is room.
 pub(super) fn names_of(key: &Key, trace: &Trace, before: Vec<FilePath>) -> Vec<FilePath> {
+    let Ok(mounts) = MountTable::read() else {
+        return before;
+    };
     let is_program = |path: &FilePath| trace.processes.iter().any(|one| one.executable == *path);
-    // The interpreter's script, as the process named it: from its own root.
+    // What the key says besides, an interpreter's script. A process in a chroot has named it from there, and links are not followed in its key.
     let is_said = |path: &FilePath| {
         let mut words = key.of_all().split(' ').filter(|word| word.starts_with('/'));
         words.any(|word| path.as_bytes().ends_with(word.as_bytes()))
     };
+    let is_name = |name: &FilePath| {
+        let file = FilePath::from(&*resolve(&mounts, name.as_path()));
+        file != *name && (is_program(&file) || is_said(&file) || is_said(name))
+    };
     let looked_up = trace.lookups.iter();
     let opened = looked_up.filter(|one| one.found && one.kind == LookupKind::Open);
-    let opened: Vec<FilePath> = opened.take(LOOKED_UP).map(|one| one.path.clone()).collect();
-    let leads_to = files_at(&opened).unwrap_or_default();
-    let is_name = |name: &FilePath, file: Option<FilePath>| {
-        let elsewhere = file.filter(|file| file != name);
-        elsewhere.is_some_and(|file| is_program(&file) || is_said(name))
-    };
+    let opened = opened.take(LOOKED_UP).map(|one| &one.path);
     let mut names = Vec::new();
-    let found = opened.into_iter().zip(leads_to);
-    let found = found.filter_map(|(name, file)| is_name(&name, file).then_some(name));
-    for name in found.chain(before) {
-        if names.len() < NAMES && !names.contains(&name) {
-            names.push(name);
+    for name in opened.filter(|name| is_name(name)).chain(&before) {
+        if names.len() < NAMES && !names.contains(name) {
+            names.push(name.clone());
         }
     }
     names
@@ -188,9 +185,9 @@ mod tests {
             let found = names_of(&Key::new(key).unwrap(), trace, before.to_vec());
             found.iter().map(ToString::to_string).collect()
         };
-        let started = format!("{} {}", at("program"), at("started"));
+        let scripted = format!("{} {}", at("program"), at("script"));
         assert_eq!(of(at("program"), &trace, &[]), [at("called")]);
-        assert_eq!(of(started, &trace, &[]), [at("called"), at("started")]);
+        assert_eq!(of(scripted, &trace, &[]), [at("called"), at("started")]);
         // A process in a chroot has named its script from there.
         let inside = format!("{} /started of user 1000", at("program"));
         assert_eq!(of(inside, &trace, &[]), [at("called"), at("started")]);

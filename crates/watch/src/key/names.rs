@@ -80,7 +80,7 @@ impl Watched {
 
 /// The path with its symbolic links resolved, as far as local file systems know it: what is on others is taken by its name. As
 /// realpath(3) followed by `headstart run`: what is not there at all is taken by its name from the first.
-fn resolve(mounts: &MountTable, path: &Path) -> PathBuf {
+pub fn resolve(mounts: &MountTable, path: &Path) -> PathBuf {
     let plain = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut ahead: VecDeque<OsString> = path.components().filter_map(part).collect();
     let mut done = PathBuf::from("/");
