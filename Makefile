@@ -174,7 +174,7 @@ AGAIN := CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER
 check test test-all: export $(AGAIN) := $(CURDIR)/tests/again
 NAME_FLAKY = @if [ -s $(FLAKY) ]; then echo "flaky, each failed and passed when it was run again, alone:"; cat $(FLAKY); fi
 
-# Before every commit: form, lints, and all tests but those that need the static binary, boot kernels or fuzz.
+# Before every commit: form, lints (of the fuzzers too, which are a workspace of their own), and all tests but those that need the static binary, boot kernels or fuzz.
 check: lint
 	@mkdir -p target && : >$(FLAKY)
 	$(CARGO) test -j$(JOBS) --locked --workspace --exclude headstart-acceptance
@@ -184,8 +184,10 @@ check: lint
 DENY = $(shell $(CARGO) --version | awk '{ split($$2, version, "."); if (version[2] > 85) print "-D warnings" }')
 lint: deps-build deps-test
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	rustfmt --check --edition 2024 crates/boot/init/main.rs
 	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- $(DENY)
+	$(CARGO) clippy -j$(JOBS) --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --all-targets -- $(DENY)
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
 	shellcheck -x .ci/run fuzz/run lab/measure lab/over-read packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image \

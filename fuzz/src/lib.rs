@@ -45,7 +45,7 @@ pub fn machine(wanted: &[Want]) -> Machine {
         // Far apart, in an order that is not that of the paths.
         extents: vec![Extent {
             logical: 0,
-            physical: (index as u64).wrapping_mul(0x9e37_79b9) % (1 << 20) << 30,
+            physical: ((index as u64).wrapping_mul(0x9e37_79b9) % (1 << 20)) << 30,
             length: i64::MAX as u64,
         }],
         metadata: Vec::new(),

@@ -85,7 +85,10 @@ fn a_plan() -> Result<Vec<u8>> {
             latency: 0.033,
             depth: 10,
         },
-        touches: vec![Touch { offset: 0, request: 0 }],
+        touches: vec![Touch {
+            offset: 0,
+            request: 0,
+        }],
     }];
     Ok(it.to_bytes()?)
 }

@@ -6,7 +6,7 @@ use headstart_model::outcome::{Issued, Mode, ReplayReport};
 use headstart_model::plan::{PlanFile, Request};
 use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Outcome, PageRange, Profile, Trace, testing};
-use headstart_plan::floor::{above, floor};
+use headstart_plan::floor::{above, floor, needs};
 use headstart_plan::{PlanOptions, plan, recorded_metadata, wanted};
 use headstart_report::diff::{Side, diff, of_plan, of_profile, of_trace};
 use headstart_report::explain::{Known, Now, explain};
@@ -156,7 +156,7 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
     if let Some(profile) = profile {
         let machine = crate::machine(&wanted(&profile));
         with("reckoning the floor of a trace", &|it| {
-            let floor = floor(&it, &profile, &machine);
+            let floor = floor(&it, &needs(&it, &profile, &machine), &machine);
             let file = testing::plan_file(&planned("/usr/bin/true".into()));
             let plan = file.plan().expect("it is sound");
             let outcome = Outcome {
