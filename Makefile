@@ -241,7 +241,7 @@ BENCH ?= container-short
 bench: deps-test build
 	$(LAB) run lab/experiments/$(BENCH).toml --again --out target/bench/$(BENCH) --headstart $(BIN)
 
-# The figures of docs/measurements.md and the README, on a machine that does nothing else: all, which takes half a day, or PARTS (lab/measure). EARLIER
+# The figures of docs/measurements.md and the README, on a machine that does nothing else: all, which takes a day, or PARTS (lab/measure). EARLIER
 # names an earlier binary to measure in the same rounds, EARLIER_COMMIT what it was built from.
 measure: deps-test build
 	lab/measure $(BIN) $(EARLIER) $(EARLIER_COMMIT)
