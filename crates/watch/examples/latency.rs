@@ -4,12 +4,14 @@
 //! ```text
 //! cargo run --release -p headstart-watch --example latency -- soon  HEADSTART [KNOWN [STARTS]]
 //! cargo run --release -p headstart-watch --example latency -- build HEADSTART [PAIRS [EXECUTIONS]]
+//! cargo run --release -p headstart-watch --example latency -- exec  HEADSTART [PAIRS [EXECUTIONS]]
 //! cargo run --release -p headstart-watch --example latency -- warm  HEADSTART STARTS COMMAND...
 //! ```
 //!
 //! `soon`: from a cold start's execution to the first request of its replay, with KNOWN known programs (1,000) and all processors
 //! busy, over STARTS starts (100).
-//! `build`: the time of EXECUTIONS executions (10,000), half of them `sh -c`, with the daemon and without, in PAIRS pairs (20).
+//! `build`: the time of a build that executes EXECUTIONS programs (10,000), with the daemon and without, in PAIRS pairs (20): make has small
+//! files compiled by cc, on all processors. `exec`: the same of executions that do nothing, one after the other, half of them `sh -c`.
 //! `warm`: the processor time that the daemon takes for each of STARTS starts (30) of a command that it knows and that is in memory, six seconds apart: some it is
 //! not told of, and of those that it looks at it records one in ten. The machine's caches are dropped before the start that it learns.
 
@@ -36,9 +38,15 @@ fn main() -> Result<()> {
     let headstart = Path::new(arguments.get(1).context("which headstart?")?);
     match arguments.first().map(String::as_str) {
         Some("soon") => soon(headstart, number(2, 1000)?, number(3, 100)?),
-        Some("build") => build(headstart, number(2, 20)?, number(3, 10_000)?),
+        Some("build") => {
+            let sources = Sources::new()?;
+            paired(headstart, number(2, 20)?, number(3, 10_000)?, &|count| {
+                sources.build(count)
+            })
+        }
+        Some("exec") => paired(headstart, number(2, 20)?, number(3, 10_000)?, &executions),
         Some("warm") => warm(headstart, number(2, 30)?, arguments.get(3..).unwrap_or_default()),
-        _ => bail!("soon, build or warm?"),
+        _ => bail!("soon, build, exec or warm?"),
     }
 }
 
@@ -304,11 +312,54 @@ fn executions(count: usize) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-fn build(headstart: &Path, pairs: usize, count: usize) -> Result<()> {
+/// What cc executes for one file, itself among it: the compiler and the assembler.
+const EXECUTIONS_OF_CC: usize = 3;
+
+/// A directory in which small files are compiled.
+struct Sources(tempfile::TempDir);
+
+impl Sources {
+    fn new() -> Result<Sources> {
+        let at = tempfile::tempdir_in("/var/tmp")?;
+        fs::write(
+            at.path().join("source.c"),
+            "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+             int twice(const char *of)\n{\n\tchar text[64];\n\n\
+             \tsnprintf(text, sizeof(text), \"%s%s\", of, of);\n\treturn atoi(text) + (int)strlen(of);\n}\n",
+        )?;
+        fs::write(
+            at.path().join("Makefile"),
+            "all: $(addsuffix .o,$(shell seq $(FILES)))\n%.o: source.c\n\tcc -O2 -c -o $@ $<\n",
+        )?;
+        Ok(Sources(at))
+    }
+
+    /// Compiles as many files as execute so many programs, all anew; how long that took.
+    fn build(&self, count: usize) -> Result<Duration> {
+        let processors = std::thread::available_parallelism()?;
+        let begun = Instant::now();
+        let status = Command::new("make")
+            .args(["--silent", "--always-make", "--no-builtin-rules"])
+            .arg(format!("--jobs={processors}"))
+            .arg(format!("FILES={}", count.div_ceil(EXECUTIONS_OF_CC)))
+            .current_dir(self.0.path())
+            .status()?;
+        ensure!(status.success(), "{status}");
+        Ok(begun.elapsed())
+    }
+}
+
+/// The time of so many executions with the daemon and without, in pairs.
+fn paired(
+    headstart: &Path,
+    pairs: usize,
+    count: usize,
+    executions: &dyn Fn(usize) -> Result<Duration>,
+) -> Result<()> {
     let scratch = tempfile::tempdir_in("/var/tmp")?;
     let state = scratch.path().join("state");
     let with = || -> Result<(Duration, Duration)> {
-        let daemon = Daemon::start(headstart, &state, "0")?;
+        let daemon = Daemon::start(headstart, &state, "10")?;
         // It has run for long, and knows what a build is made of.
         executions(count / 20)?;
         std::thread::sleep(Duration::from_secs(4));
