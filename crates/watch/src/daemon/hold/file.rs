@@ -12,6 +12,12 @@ use std::path::{Path, PathBuf};
 /// What a machine executes all day: where their script can be asked about, they are not.
 const SHELLS: [&str; 6] = ["ash", "bash", "busybox", "dash", "sh", "zsh"];
 
+/// Whether the kernel opens it for each program that is executed: what loads dynamic programs (ld-linux-x86-64.so.2, ld-musl-x86_64.so.1, ld64.so.2).
+fn loads_programs(program: &Path) -> bool {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("ld") && name.contains(".so")
+}
+
 /// Who executes it becomes somebody else, and is not held.
 const OTHERS_RIGHTS: u32 = 0o6000;
 
@@ -42,7 +48,8 @@ pub(super) fn of_key(key: &Key, mounts: &MountTable) -> Option<ToAskAbout> {
     };
     let mode = opened.stat.mode;
     let is_own = std::env::current_exe().is_ok_and(|own| own == program);
-    (mode & EXECUTABLE != 0 && mode & OTHERS_RIGHTS == 0 && !is_own).then(|| ToAskAbout {
+    let may_be_asked_about = mode & EXECUTABLE != 0 && mode & OTHERS_RIGHTS == 0;
+    (may_be_asked_about && !is_own && !loads_programs(&program)).then(|| ToAskAbout {
         inode: inode_of(&opened.stat),
         known: is_all.then(|| Executable::of(&opened)),
         file: opened.fd,
@@ -82,6 +89,7 @@ mod tests {
         let module = make("module.py", "import x\n", 0o644);
         let closed = make("closed", "#!/bin/python3\n", 0o644);
         let setuid = make("setuid", "x", 0o4755);
+        let loader = make("ld-linux-x86-64.so.2", "x", 0o755);
         let mounts = MountTable::read().unwrap();
         let inode = |path: &str| {
             open(&mounts, Path::new(path))
@@ -99,6 +107,8 @@ mod tests {
             // As in a chroot, where it is elsewhere.
             (format!("{dash} /nowhere/script"), Some(&dash)),
             (setuid, None),
+            (loader.clone(), None),
+            (format!("{loader} {module}"), None),
             (module.clone(), None),
             (root.to_string_lossy().into_owned(), None),
             ("postgresql.service".into(), None),

@@ -38,6 +38,14 @@ const QUIET: Duration = Duration::from_millis(100);
 /// So many files are left alone at a time.
 const LEFT_ALONE: usize = 256;
 
+/// One execution opens several files that may be asked about: a script, and what it is to be executed by. Who has waited for so long for one does not wait
+/// for another, or both would be longer than [`AT_ALL`]. The next is opened so soon, if no disk holds that up.
+const ONCE: Duration = AT_ALL.saturating_sub(LONGEST);
+const NEXT: Duration = Duration::from_millis(100);
+
+/// The switch is not left to end the guard sooner than this after it was to be set again.
+const MARGIN: Duration = Duration::from_millis(100);
+
 /// So many events are taken before it looks at the daemon, and gives a sign, again.
 const AT_A_TIME: usize = 64;
 
@@ -46,6 +54,8 @@ struct Guard {
     executions: Executions,
     switch: DeadMansSwitch,
     waiting: Vec<Waiting>,
+    /// Who has waited, and does not again.
+    has_waited: Vec<HasWaited>,
     left_alone: HashMap<Inode, Instant>,
     last: u64,
     /// Whether anything is asked about.
@@ -61,6 +71,19 @@ struct Waiting {
     since: Instant,
     /// Whether the daemon has said that it is to wait.
     held: bool,
+}
+
+struct HasWaited {
+    pid: u32,
+    since: Instant,
+    at: Instant,
+}
+
+impl HasWaited {
+    /// Until when it may be about to open the next file, and would wait if the guard were stopped now.
+    fn until(&self) -> Instant {
+        (self.at + NEXT).min(self.since + AT_ALL - MARGIN)
+    }
 }
 
 impl Waiting {
@@ -86,6 +109,7 @@ pub(super) fn serve(daemon: UnixStream) -> i32 {
         executions,
         switch,
         waiting: Vec::new(),
+        has_waited: Vec::new(),
         left_alone: HashMap::new(),
         last: 0,
         asks: false,
@@ -135,8 +159,11 @@ impl Guard {
             self.switch.set(None)?;
             return Ok(None);
         }
-        let next = self.waiting.iter().map(Waiting::until).min();
-        let first = self.waiting.iter().map(|waiting| waiting.since).min();
+        let goes_on = || self.has_waited.iter().filter(|it| now < it.until());
+        let next = self.waiting.iter().map(Waiting::until);
+        let next = next.chain(goes_on().map(HasWaited::until)).min();
+        let first = self.waiting.iter().map(|waiting| waiting.since);
+        let first = first.chain(goes_on().map(|it| it.since)).min();
         let at_all = first.map_or(SILENCE, |since| (since + AT_ALL).saturating_duration_since(now));
         self.switch.set(Some(at_all.min(SILENCE)))?;
         Ok(Some(next.map_or(SIGN, |next| {
@@ -197,7 +224,12 @@ impl Guard {
     /// Asks the daemon; gives back what need not wait.
     fn ask(&mut self, execution: Execution) -> Result<(), Execution> {
         let now = Instant::now();
-        if self.deaf || execution.pid == 0 || self.waiting.len() >= WAITING {
+        let is_known = |it: &HasWaited| it.pid == execution.pid && now < it.at + AT_ALL;
+        if self.deaf
+            || execution.pid == 0
+            || self.waiting.len() >= WAITING
+            || self.has_waited.iter().any(is_known)
+        {
             return Err(execution);
         }
         let inode = match execution.stat() {
@@ -240,6 +272,15 @@ impl Guard {
         while let Some(waiting) = self.waiting.get(at) {
             if whom(waiting) {
                 let waiting = self.waiting.swap_remove(at);
+                let at = Instant::now();
+                if at.saturating_duration_since(waiting.since) >= ONCE {
+                    self.has_waited.retain(|it| at < it.at + AT_ALL);
+                    self.has_waited.push(HasWaited {
+                        pid: waiting.execution.pid,
+                        since: waiting.since,
+                        at,
+                    });
+                }
                 self.executions.allow(waiting.execution);
             } else {
                 at += 1;

@@ -7,6 +7,7 @@ use headstart_system::files;
 use headstart_system::process::ProcessStat;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -172,6 +173,39 @@ fn who_waits_goes_on_when_the_daemon_says_so_or_says_nothing() {
         asked.is_some()
     });
     assert!(answers);
+}
+
+#[test]
+fn an_execution_waits_for_one_of_its_files_alone() {
+    let case = Case::new();
+    let path = case.program.with_file_name("script");
+    std::fs::write(&path, format!("#!{}\n", case.program.display())).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let file = File::open(&path).unwrap();
+    let script = inode_of(&files::stat(file.as_fd()).unwrap());
+    let daemon = case.daemon.as_ref().unwrap();
+    say(daemon, Word::AskAbout, Some(file.as_fd())).unwrap();
+    let asked = |answer: fn(u64) -> Word| {
+        let mut command = Command::new(&path);
+        let begun = std::thread::spawn(move || command.status().unwrap());
+        let mut asked = Vec::new();
+        loop {
+            let ended = begun.is_finished();
+            match hear(daemon).unwrap() {
+                Some((Word::Asked { id, inode, .. }, _)) => {
+                    asked.push(inode);
+                    case.say(answer(id));
+                }
+                Some((other, _)) => panic!("{other:?}"),
+                None if ended => break,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        ends(begun);
+        asked
+    };
+    assert!((0..1000).any(|_| asked(Word::LetGo) == [script, case.inode]));
+    assert_eq!(asked(Word::Hold), [script]);
 }
 
 #[test]
