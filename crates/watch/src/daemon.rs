@@ -224,7 +224,7 @@ pub fn run(mut options: Options) -> Result<()> {
             std::thread::spawn(move || {
                 stand_back();
                 std::thread::sleep(finish::QUIET);
-                Manager::of_environment().known(known::programs(&store).len());
+                Manager::of_environment().known(known::programs(&store, || false).len());
             });
             let noticing = ByFanotify::start(executed, options, state)?;
             log(&format!(

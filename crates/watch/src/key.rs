@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-pub use names::{are_one, resolve};
+pub use names::{are_one, mounts, resolve};
 pub use unit::unit;
 
 /// So many arguments are looked at: an interpreter's options come first, and few have more.
@@ -39,6 +39,8 @@ pub struct Exec<'a> {
     pub cgroup: Option<&'a str>,
     /// The directory it was started in, from which relative paths lead.
     pub cwd: Option<&'a Path>,
+    /// Whose process it is.
+    pub user: u32,
 }
 
 /// The key of an exec. `None` for what has none: a one-liner (`sh -c`); a program that only starts another, which has a key of its
@@ -47,7 +49,11 @@ pub struct Exec<'a> {
 /// Looks up the script of an interpreter, on local file systems only: on others a path is taken by its name, and nobody is asked who
 /// may not answer.
 pub fn of(exec: &Exec<'_>) -> Option<Key> {
-    of_with(exec, &names::Local { cwd: exec.cwd })
+    let names = names::Local {
+        cwd: exec.cwd,
+        user: exec.user,
+    };
+    of_with(exec, &names)
 }
 
 fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<Key> {

@@ -164,7 +164,7 @@ impl Finishing {
                 Err(RecvTimeoutError::Timeout) if !has_told => {
                     has_told = true;
                     let deadline = Deadline::begin(deadline::FINISH);
-                    let known = known::programs(&self.store);
+                    let known = known::programs(&self.store, || self.shared.ending.load(Ordering::Relaxed));
                     Manager::of_environment().known(known.len());
                     self.shared.state.know(known);
                     drop(deadline);

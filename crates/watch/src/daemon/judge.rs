@@ -7,6 +7,7 @@ use super::process::{Facts, Missed, Process};
 use super::running::Running;
 use super::state::State;
 use super::users::{key_of_user, reader_of};
+use crate::key;
 use headstart_model::Key;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
@@ -16,7 +17,6 @@ use headstart_session::decide::Decision;
 use headstart_session::notes::log;
 use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
 use headstart_store::Store;
-use headstart_system::mounts::{Followed, MountTable};
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -67,8 +67,6 @@ pub(super) struct Judge {
     /// How many starts were read ahead for without being recorded.
     unrecorded: u32,
     pub(super) exact: Budget,
-    /// What is mounted; `None` until somebody asks.
-    mounts: Option<Followed>,
 }
 
 /// Whose start it is.
@@ -130,7 +128,6 @@ impl Judge {
             warm: Vec::new(),
             unrecorded: 0,
             exact: Budget::default(),
-            mounts: None,
         }
     }
 
@@ -398,19 +395,11 @@ impl Judge {
             control_every: self.control_every,
             is_recorded: self.is_recording,
         };
-        let prepared = prepare(&purpose, &mut || self.mounts());
+        let prepared = prepare(&purpose, &mut key::mounts);
         for line in &prepared.lines {
             log(&format!("{key}: {line}"));
         }
         prepared
-    }
-
-    fn mounts(&mut self) -> std::io::Result<MountTable> {
-        match &mut self.mounts {
-            Some(mounts) => drop(mounts.refresh()),
-            None => self.mounts = Some(Followed::read()?),
-        }
-        Ok(self.mounts.as_ref().map(Followed::table).unwrap_or_default())
     }
 
     /// Begins the replay, if that was decided, for a start that waits for it or one that is under way.

@@ -4,7 +4,7 @@
 //! then has to read what is kept of it. On a disk that are some ten reads, each of which waits for the one before; they are few pages, and here they are
 //! read while nobody waits.
 
-use crate::key::resolve;
+use crate::key::{mounts, resolve};
 use headstart_model::trace::LookupKind;
 use headstart_model::{FilePath, Key, Trace};
 use headstart_record::{Executable, Role};
@@ -26,28 +26,32 @@ const MOST: usize = 4096;
 const MOST_READ: usize = 256;
 const READ_WITHIN: Duration = Duration::from_secs(60);
 
+/// What is found of known programs by then is all that is told: a read that stands back for a device that is busy all the time takes seconds.
+const FOUND_WITHIN: Duration = Duration::from_secs(180);
+
 /// Of a start so many look-ups are seen through for names of its programs, from its beginning on. A wrapper in the shell's language has executed its program by then.
 const LOOKED_UP: usize = 256;
 /// A key has so many such names at most: those of a wrapper, of what it executes, and of what executes it.
 const NAMES: usize = 8;
 
 /// The executables of known programs: what the key says, or what is given the rest of it. Of those whose starts are read ahead, what comes before that is
-/// in memory then.
-pub(super) fn programs(store: &Store) -> Vec<(Executable, Role)> {
-    let Ok(mounts) = MountTable::read() else {
-        return Vec::new();
-    };
+/// in memory then. Those found so far, as soon as the daemon is `ending`.
+pub(super) fn programs(store: &Store, ending: impl Fn() -> bool) -> Vec<(Executable, Role)> {
     let mut keys = store.keys().unwrap_or_default();
     keys.sort_by_cached_key(|key| Reverse(store.key(key).last_used_and_size().0));
-    let until = Instant::now() + READ_WITHIN;
+    let begun = Instant::now();
     let mut known = HashMap::new();
     for (turn, key) in keys.iter().enumerate() {
+        // The mounts for each anew: none is kept from being unmounted for longer.
+        let (false, false, Ok(mounts)) = (ending(), begun.elapsed() > FOUND_WITHIN, mounts()) else {
+            break;
+        };
         // To look whether it is there reads it.
-        let is_read = turn < MOST_READ && Instant::now() < until && store.key(key).start().is_some();
+        let is_read = turn < MOST_READ && begun.elapsed() < READ_WITHIN && store.key(key).start().is_some();
         if is_read {
             // To look a name up reads all links and directories on the way to the program.
             for name in store.key(key).names() {
-                let path = resolve(&mounts, name.as_path());
+                let path = resolve(&mounts, key.user().unwrap_or(0), name.as_path());
                 if let Ok(file) = open_checked(&mounts, &path, &expected(key)) {
                     read_as_executed(&file);
                 }
@@ -84,7 +88,7 @@ fn read_as_executed(file: &Opened) {
 /// By what names a start called programs of its own, where these are not the paths that they have: links lead from one to the other. Those known `before` stay
 /// as long as there is room.
 pub(super) fn names_of(key: &Key, trace: &Trace, before: Vec<FilePath>) -> Vec<FilePath> {
-    let Ok(mounts) = MountTable::read() else {
+    let Ok(mounts) = mounts() else {
         return before;
     };
     let is_program = |path: &FilePath| trace.processes.iter().any(|one| one.executable == *path);
@@ -94,7 +98,7 @@ pub(super) fn names_of(key: &Key, trace: &Trace, before: Vec<FilePath>) -> Vec<F
         words.any(|word| path.as_bytes().ends_with(word.as_bytes()))
     };
     let is_name = |name: &FilePath| {
-        let file = FilePath::from(&*resolve(&mounts, name.as_path()));
+        let file = FilePath::from(&*resolve(&mounts, key.user().unwrap_or(0), name.as_path()));
         file != *name && (is_program(&file) || is_said(&file) || is_said(name))
     };
     let looked_up = trace.lookups.iter();
@@ -284,7 +288,9 @@ mod tests {
             advise_dontneed(&file, 0, 0).unwrap();
             assert_eq!(pages(path), 0, "{path}");
         }
-        let mut found = programs(&store);
+        assert!(programs(&store, || true).is_empty());
+        assert!(all.into_iter().all(|path| pages(path) == 0), "it is ending");
+        let mut found = programs(&store, || false);
         for path in [&program, &interpreter, &script] {
             assert!(
                 (1..PAGES / 4).contains(&pages(path)),

@@ -142,6 +142,7 @@ impl Process {
             argv: &self.argv[..known.min(self.argv.len())],
             cgroup: None,
             cwd: self.cwd.as_deref(),
+            user: self.uid,
         });
         by_itself.as_ref() == key
     }
@@ -162,7 +163,8 @@ impl Process {
             executable: &self.executable,
             argv,
             cgroup: self.cgroup.as_deref(),
-            cwd: self.cwd.as_deref().map(Path::new),
+            cwd: self.cwd.as_deref(),
+            user: self.uid,
         })
     }
 }

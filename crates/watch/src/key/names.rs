@@ -2,15 +2,15 @@
 
 use headstart_session::keys::Names;
 use headstart_system::files::Type;
-use headstart_system::mounts::MountTable;
-use headstart_system::open::{Skip, pin};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use headstart_system::mounts::{Followed, MountTable};
+use headstart_system::open::{Skip, may_be_searched_by, pin};
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// The kernel follows no more links of a path (`MAXSYMLINKS`, linux/namei.h).
 const MOST_LINKS: usize = 40;
@@ -19,9 +19,10 @@ const MOST_LINKS: usize = 40;
 /// put deeper is taken by its name.
 const MOST_PARTS: usize = 128;
 
-/// Paths as a process finds them that was started in this directory.
+/// Paths as a process of this user finds them that was started in this directory.
 pub struct Local<'a> {
     pub cwd: Option<&'a Path>,
+    pub user: u32,
 }
 
 impl Names for Local<'_> {
@@ -30,57 +31,35 @@ impl Names for Local<'_> {
             true => path.to_owned(),
             false => self.cwd.filter(|cwd| cwd.is_absolute())?.join(path),
         };
-        Some(with_mounts(|mounts| resolve(mounts, &whole)))
+        Some(resolve(&mounts().unwrap_or_default(), self.user, &whole))
     }
 }
 
 /// Whether two paths, of which none has symbolic links, lead to one file; false where that is not on a local file system.
 pub fn are_one(one: &Path, other: &Path) -> bool {
     let file = |path| {
-        let stat = with_mounts(|mounts| pin(mounts, path)).ok()?.1;
+        let stat = pin(&mounts().unwrap_or_default(), path).ok()?.1;
         Some((stat.major, stat.minor, stat.inode))
     };
     one == other || file(one).is_some_and(|it| file(other) == Some(it))
 }
 
-fn with_mounts<T>(ask: impl FnOnce(&MountTable) -> T) -> T {
-    static WATCHED: OnceLock<Mutex<Watched>> = OnceLock::new();
-    let watched = WATCHED.get_or_init(Mutex::default);
-    let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
-    ask(watched.table())
-}
-
-/// The mount table, read again when something was mounted: an exec does not wait for it to be read.
-#[derive(Default)]
-struct Watched {
-    file: Option<File>,
-    table: MountTable,
-}
-
-impl Watched {
-    fn table(&mut self) -> &MountTable {
-        let changed = match &self.file {
-            None => {
-                self.file = File::open("/proc/self/mountinfo").ok();
-                true
-            }
-            // It tells of each change once (`mounts_poll`, fs/proc_namespace.c).
-            Some(file) => {
-                let mut fds = [PollFd::new(file, PollFlags::PRI)];
-                poll(&mut fds, Some(&Timespec::default()))
-                    .is_ok_and(|_| fds[0].revents().intersects(PollFlags::PRI | PollFlags::ERR))
-            }
-        };
-        if changed {
-            self.table = MountTable::read().unwrap_or_default();
-        }
-        &self.table
+/// What is mounted now, read again only when that has changed: an exec does not wait for it to be read. For one use: as long as somebody has it, nothing that was
+/// looked up in it can be unmounted.
+pub fn mounts() -> io::Result<MountTable> {
+    static FOLLOWED: Mutex<Option<Followed>> = Mutex::new(None);
+    let mut followed = FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(followed) = followed.as_mut() {
+        followed.refresh();
+        return Ok(followed.table());
     }
+    Ok(followed.insert(Followed::read()?).table())
 }
 
 /// The path with its symbolic links resolved, as far as local file systems know it: what is on others is taken by its name. As
-/// realpath(3) followed by `headstart run`: what is not there at all is taken by its name from the first.
-pub fn resolve(mounts: &MountTable, path: &Path) -> PathBuf {
+/// realpath(3) followed by `headstart run`: what is not there at all is taken by its name from the first; and so is what this user may not look up, who would learn
+/// from the answer what is there.
+pub fn resolve(mounts: &MountTable, user: u32, path: &Path) -> PathBuf {
     let plain = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut ahead: VecDeque<OsString> = path.components().filter_map(part).collect();
     let mut done = PathBuf::from("/");
@@ -122,6 +101,11 @@ pub fn resolve(mounts: &MountTable, path: &Path) -> PathBuf {
                     .filter_map(part)
                     .for_each(|part| ahead.push_front(part));
             }
+            Ok((fd, stat))
+                if stat.kind == Type::Directory && !may_be_searched_by(fd.as_fd(), &stat, user) =>
+            {
+                return plain();
+            }
             Ok(_) | Err(Skip::NotLocal) => {}
             Err(_) => return plain(),
         }
@@ -140,7 +124,9 @@ fn part(component: Component<'_>) -> Option<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use headstart_system::testing::{LoopFs, Spec, can_mount};
+    use rustix::mount::{UnmountFlags, unmount};
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// Below the target directory: where temporary files are kept may be a file system in memory, which is not local.
     fn directory() -> tempfile::TempDir {
@@ -166,16 +152,16 @@ mod tests {
             "a//b/script",
         ] {
             let expected = at(name).canonicalize().unwrap();
-            assert_eq!(resolve(&mounts, &at(name)), expected, "{name}");
+            assert_eq!(resolve(&mounts, 0, &at(name)), expected, "{name}");
         }
         for name in ["none", "a/none/below", "circle", "short/missing", "circle/below"] {
             assert_eq!(
-                resolve(&mounts, &at(name)),
+                resolve(&mounts, 0, &at(name)),
                 std::path::absolute(at(name)).unwrap(),
                 "{name}"
             );
         }
-        assert_eq!(resolve(&mounts, Path::new("/")), Path::new("/"));
+        assert_eq!(resolve(&mounts, 0, Path::new("/")), Path::new("/"));
     }
 
     #[test]
@@ -184,18 +170,53 @@ mod tests {
         let script = dir.path().join("script");
         std::fs::write(&script, "").unwrap();
         let script = script.canonicalize().unwrap();
-        let cwd = Some(dir.path());
-        assert_eq!(Local { cwd }.real(Path::new("./script")), Some(script.clone()));
-        assert_eq!(Local { cwd }.real(&script), Some(script));
-        assert_eq!(Local { cwd: None }.real(Path::new("./script")), None);
-        let cwd = Some(Path::new("relative"));
-        assert_eq!(Local { cwd }.real(Path::new("x")), None);
+        let real = |cwd: Option<&Path>, path: &str| Local { cwd, user: 0 }.real(Path::new(path));
+        let here = Some(dir.path());
+        assert_eq!(real(here, "./script"), Some(script.clone()));
+        assert_eq!(real(here, script.to_str().unwrap()), Some(script));
+        assert_eq!(real(None, "./script"), None);
+        assert_eq!(real(Some(Path::new("relative")), "x"), None);
+    }
+
+    #[test]
+    fn what_a_user_may_not_look_up_is_not_told() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("closed")).unwrap();
+        std::fs::write(at("closed/file"), "").unwrap();
+        symlink("closed/file", at("link")).unwrap();
+        let mode = |name: &str, mode| {
+            std::fs::set_permissions(at(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode("", 0o755);
+        let mounts = MountTable::read().unwrap();
+        let whole = at("closed/file").canonicalize().unwrap();
+        for (open_to_all, real) in [(0o711, &whole), (0o700, &at("link"))] {
+            mode("closed", open_to_all);
+            assert_eq!(resolve(&mounts, 0, &at("link")), whole);
+            assert_eq!(resolve(&mounts, 4711, &at("link")), *real);
+        }
+    }
+
+    #[test]
+    fn what_was_looked_up_can_be_unmounted() {
+        if !can_mount() {
+            return;
+        }
+        let files = |root: &Path| {
+            std::fs::write(root.join("one"), "")?;
+            std::fs::hard_link(root.join("one"), root.join("other"))
+        };
+        let disk = LoopFs::create(&Spec::new("ext4"), files).unwrap();
+        let root = disk.mount_point();
+        assert!(are_one(&root.join("one"), &root.join("other")));
+        unmount(&root, UnmountFlags::empty()).unwrap();
     }
 
     #[test]
     fn what_may_not_answer_is_not_asked() {
         // Nothing is there to be asked, and by its name it would be a link out of /proc.
-        let real = resolve(&MountTable::read().unwrap(), Path::new("/proc/self/exe"));
+        let real = resolve(&MountTable::read().unwrap(), 0, Path::new("/proc/self/exe"));
         assert_eq!(real, Path::new("/proc/self/exe"));
     }
 }

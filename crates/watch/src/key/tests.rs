@@ -36,6 +36,7 @@ fn key_of_bytes(executable: &str, argv: &[Vec<u8>]) -> Option<String> {
         argv,
         cgroup: Some("/user.slice/user-1000.slice/session-2.scope"),
         cwd: None,
+        user: 0,
     };
     of_with(&exec, &Debian).map(|key| key.to_string())
 }
@@ -154,6 +155,7 @@ fn a_service_is_its_unit_whatever_it_runs() {
         argv: &argv,
         cgroup: Some("/system.slice/system-postgresql.slice/postgresql@15-main.service"),
         cwd: None,
+        user: 0,
     };
     assert_eq!(of(&exec).unwrap().as_str(), "postgresql@.service");
     assert_eq!(of(&Exec { cgroup: None, ..exec }), None);
@@ -213,6 +215,7 @@ fn what_run_is_given_and_what_the_kernel_starts_have_the_same_key() {
             argv: &argv,
             cgroup: None,
             cwd: None,
+            user: 0,
         };
         let started = of(&exec).unwrap();
         for command in [
