@@ -19,6 +19,12 @@ const ONE_READ: u64 = 8192;
 
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
+/// A name for what does not last, which no other thread or process has.
+pub(crate) fn temporary_name() -> String {
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    format!("{TEMPORARY}{}-{number}", std::process::id())
+}
+
 /// Writes a file whole or not at all, readable by its owner only.
 ///
 /// After it returned, the new content survives a crash of the machine; on an error, and at any moment before, the old
@@ -60,12 +66,7 @@ fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), StoreError>) -> R
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let unique = format!(
-        "{TEMPORARY}{}-{}",
-        std::process::id(),
-        COUNTER.fetch_add(1, Ordering::Relaxed)
-    );
-    let temporary = directory.join(unique);
+    let temporary = directory.join(temporary_name());
     let made = make(&temporary)
         .and_then(|()| std::fs::rename(&temporary, path).map_err(|e| StoreError::io("replace", path, e)));
     if made.is_err() {

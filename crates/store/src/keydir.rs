@@ -240,6 +240,12 @@ impl KeyDir {
         }
     }
 
+    /// Like [`KeyDir::lock`], but `None` if nothing is there, such as of a key that was forgotten meanwhile.
+    pub fn lock_kept(&self) -> Result<Option<KeyLock>, StoreError> {
+        let lock = self.lock_existing(FlockOperation::LockExclusive)?;
+        Ok(lock.filter(|_| self.exists()))
+    }
+
     /// Like [`KeyDir::lock`], but `None` if somebody else holds it or nothing is there.
     pub fn try_lock(&self) -> Result<Option<KeyLock>, StoreError> {
         self.lock_existing(FlockOperation::NonBlockingLockExclusive)
@@ -416,7 +422,7 @@ impl KeyLock {
     fn forget(self) -> Result<(), StoreError> {
         self.drop_all_needed_first()?;
         let path = &self.dir.path;
-        let gone = path.with_file_name(format!("{}{}", file::TEMPORARY, std::process::id()));
+        let gone = path.with_file_name(file::temporary_name());
         // Of an earlier process of the same number that was killed here.
         let _ = std::fs::remove_dir_all(&gone);
         std::fs::rename(path, &gone).map_err(|e| StoreError::io("remove", path, e))?;

@@ -28,14 +28,16 @@ impl KeyLock {
     /// Keeps these names, as many of the first as there is room for.
     pub fn save_names(&self, names: &[FilePath]) -> Result<(), StoreError> {
         let mut bytes = Vec::new();
+        let mut kept = 0;
         for name in names {
             if (bytes.len() + name.as_bytes().len()) as u64 >= MAX {
                 break;
             }
             bytes.extend_from_slice(name.as_bytes());
             bytes.push(END);
+            kept += 1;
         }
-        match *names == self.dir().names() {
+        match names[..kept] == self.dir().names() {
             true => Ok(()),
             false => self.write(FILE, &bytes),
         }

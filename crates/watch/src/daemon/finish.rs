@@ -261,7 +261,10 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         },
     };
     work(finished, notes)?;
-    let lock = kept.lock()?;
+    // Nothing, if it was forgotten meanwhile.
+    let Some(lock) = kept.lock_kept()? else {
+        return Ok(());
+    };
     if let Some(names) = names {
         lock.save_names(&names)?;
     }
