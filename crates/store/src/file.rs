@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, RenameFlags};
-use std::fs::{File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -23,6 +23,17 @@ static COUNTER: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn temporary_name() -> String {
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
     format!("{TEMPORARY}{}-{number}", std::process::id())
+}
+
+/// How much of its file system a file takes, bytes.
+pub(crate) fn taken(facts: &Metadata) -> u64 {
+    // st_blocks counts 512 bytes, whatever the file system's blocks are (stat(2)).
+    facts.blocks() * 512
+}
+
+/// The same of what is at a path, no link followed; nothing if nothing is there.
+pub(crate) fn taken_by(path: &Path) -> u64 {
+    std::fs::symlink_metadata(path).map_or(0, |facts| taken(&facts))
 }
 
 /// Writes a file whole or not at all, readable by its owner only.

@@ -217,13 +217,13 @@ impl KeyDir {
         format!("{number:020}.{extension}")
     }
 
-    /// When it was last written, and how many bytes it has.
+    /// When it was last written, and how many bytes of the file system it takes: a small file takes a whole block.
     pub fn last_used_and_size(&self) -> (SystemTime, u64) {
         let mut used = SystemTime::UNIX_EPOCH;
-        let mut size = 0;
+        let mut size = file::taken_by(&self.path);
         for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
             if let Ok(facts) = entry.metadata() {
-                size += facts.len();
+                size += file::taken(&facts);
                 used = used.max(facts.modified().unwrap_or(used));
             }
         }
@@ -398,9 +398,9 @@ impl KeyLock {
             if size <= limits.key_bytes {
                 return;
             }
-            let length = std::fs::symlink_metadata(&trace).map_or(0, |m| m.len());
+            let taken = file::taken_by(&trace);
             if std::fs::remove_file(&trace).is_ok() {
-                size = size.saturating_sub(length);
+                size = size.saturating_sub(taken);
             }
         }
     }
@@ -408,9 +408,9 @@ impl KeyLock {
     /// Removes all traces and returns how many bytes that were.
     pub fn remove_traces(&self) -> u64 {
         let removed = |path: &PathBuf| {
-            let length = std::fs::symlink_metadata(path).map_or(0, |m| m.len());
+            let taken = file::taken_by(path);
             if std::fs::remove_file(path).is_ok() {
-                length
+                taken
             } else {
                 0
             }

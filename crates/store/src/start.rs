@@ -126,8 +126,7 @@ fn remove(path: Option<PathBuf>) -> Result<(), StoreError> {
 
 /// Its bytes, for what a key has in all.
 pub(crate) fn size(key: &Path) -> u64 {
-    let facts = path_of(key).and_then(|path| std::fs::symlink_metadata(path).ok());
-    facts.map_or(0, |facts| facts.len())
+    path_of(key).map_or(0, |path| file::taken_by(&path))
 }
 
 /// Whether what has this name in [`DIRECTORY`] belongs to a key of these, `keys` being where those are.
