@@ -16,10 +16,10 @@ use headstart_system::executed::{Executed, Opened, Told};
 use headstart_system::mounts::Followed;
 use headstart_system::process::ProcessStat;
 use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -97,8 +97,11 @@ impl Beginning {
 /// Whether a process is one of these programs, and where its stack begins; `None` if it has ended.
 fn program_of(pid: u32, files: &[(u64, u64)]) -> Option<(bool, u64)> {
     let stack = ProcessStat::of(pid)?.stack;
-    let program = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
-    Some((files.contains(&(program.dev(), program.ino())), stack))
+    // What the kernel knows of it has to do: a server of the program's file system may never answer.
+    let program = format!("/proc/{pid}/exe");
+    let program = statx(CWD, program, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    let device = makedev(program.stx_dev_major, program.stx_dev_minor);
+    Some((files.contains(&(device, program.stx_ino)), stack))
 }
 
 /// Programs of which something is kept.
@@ -124,7 +127,8 @@ impl Known {
             return false;
         }
         // One that came a moment ago may not be whole, and another of the same moment would not be seen.
-        let is_settled = |at: SystemTime| at.elapsed().is_ok_and(|age| age > LOOK_EVERY);
+        let age = |at: SystemTime| at.elapsed().unwrap_or_else(|ahead| ahead.duration());
+        let is_settled = |at| age(at) > LOOK_EVERY;
         self.changed = changed.is_none_or(is_settled).then_some(changed);
         if let Err(error) = judge.store.look_for_keys(&mut self.keys) {
             log(&error.to_string());
@@ -335,6 +339,7 @@ impl Noticing for ByFanotify {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn the_file_that_is_executed_is_among_the_first_words_of_a_key() {
