@@ -35,9 +35,13 @@ fn main() -> Result<()> {
     }
     let write =
         |path: PathBuf, text: &[u8]| fs::write(&path, text).with_context(|| path.display().to_string());
-    let fish = completions.join("headstart.fish");
-    let all = fs::read_to_string(&fish).with_context(|| fish.display().to_string())?;
-    write(fish, one_help(&all).as_bytes())?;
+    let smaller: [(&str, fn(&str) -> String); 2] =
+        [("headstart.fish", one_help), ("headstart.bash", with_tabs)];
+    for (name, smaller) in smaller {
+        let path = completions.join(name);
+        let all = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        write(path, smaller(&all).as_bytes())?;
+    }
     let units = make("systemd")?;
     for (name, text) in all_units() {
         write(units.join(name), text.as_bytes())?;
@@ -63,6 +67,15 @@ fn one_help(fish: &str) -> String {
     let others = fish.lines().filter(is_other).map(|line| format!("{line}\n"));
     others.collect::<String>()
         + "complete -c headstart -s h -l help -d 'Print help (see more with \\'--help\\')'\n"
+}
+
+/// bash's completions with tabs in the place of the blanks that lines begin with, which are more than half of them.
+fn with_tabs(bash: &str) -> String {
+    let lines = bash.lines().map(|line| {
+        let text = line.trim_start_matches(' ');
+        format!("{}{text}\n", "\t".repeat((line.len() - text.len()) / 4))
+    });
+    lines.collect()
 }
 
 fn page(command: &Command, name: &str, directory: &Path) -> Result<()> {
