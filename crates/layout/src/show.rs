@@ -12,12 +12,12 @@ use std::fmt::Write;
 pub const ABOUT: &str = "\
 Move what starts read together on disk, in the order they read it.
 
-A start takes as long as a disk's head jumps, or elsewhere as its requests take: what lies together is one. What headstart itself reads
+A start takes as long as a disk's head jumps, or elsewhere as its requests take: what lies together is one. What headstart itself reads \
 comes first, then what the keys need, in the order in which they are named and of its first use; a file that several need is \
 moved once. Of large files only what is needed is moved. Where there is no room for all, or in too small pieces, what saves the most jumps for its bytes is.
 
 It is done on a mounted file system while files are in use: their contents stay, and a crash leaves each in its old or in its new place. \
-What was moved is read back and compared, pages that a program has mapped in memory. It is done only where the cost model says that it is worth it, and on flash, which \
+What was moved is read back from the disk and compared; pages that a program has mapped are compared in memory instead. It is done only where the cost model says that it is worth it, and on flash, which \
 wears, once in 30 days at most, unless the last time was cut short. It is done at idle priority, and waits while others wait for the device or for memory.
 
 Who executes a program while it is moved waits for that long. Programs that run are moved at the next shutdown, for a few seconds at most: \

@@ -68,7 +68,7 @@ const MIB: usize = 1 << 20;
 
 limits! {
     FILE = 16 * MIB, Format, "bytes of a file", "of a boot neither trace nor profile nor plan has 1 MB";
-    SECTIONS = 64, Format, "sections", "no kind has more than seven, the rest is for later versions";
+    SECTIONS = 64, Format, "sections", "no kind has more than nine, the rest is for later versions";
     PATH = 4095, Format, "bytes of a path", "PATH_MAX of Linux, without its NUL";
     KEY = 4096, Format, "bytes of a key", "a key may be a path";
     STAGES = 256, Format, "stages", "a request of a plan names its stage by a byte";

@@ -3,7 +3,7 @@
 //! what somebody is about to execute ([`executions`]) or executes ([`executed`]), how much is mapped around a fault ([`fault_around`]), what is in memory ([`residency`]), how much memory and pressure there is ([`memory`]), what the kernel offers
 //! ([`features`]); and all of it for a list of paths, as a plan needs it ([`snapshot`]).
 //!
-//! Every ioctl and, but for the recorder's, all `unsafe` of headstart is in this crate.
+//! Every ioctl and, but for the recorder's and `headstart-init`'s, all `unsafe` of headstart is in this crate.
 
 pub mod blocked;
 pub mod container;

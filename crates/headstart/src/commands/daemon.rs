@@ -27,7 +27,7 @@ pub struct Args {
     /// Keep a file of sums in this directory, for the textfile collector of Prometheus [default: as headstart.toml has it].
     #[arg(long, value_name = "DIR")]
     metrics: Option<PathBuf>,
-    /// On a disk with one head, let a cold start wait until its replay is ahead of it, 2 s at most [default: as headstart.toml has it].
+    /// On a disk with one head, let a cold start wait until its replay is ahead of it, 1.75 s at most [default: as headstart.toml has it].
     #[arg(long)]
     hold: bool,
     /// What tells of starts: bpf, fanotify, or any, which is fanotify where BPF cannot.
