@@ -35,13 +35,13 @@ fn main() -> Result<()> {
     }
     let write =
         |path: PathBuf, text: &[u8]| fs::write(&path, text).with_context(|| path.display().to_string());
-    let smaller: [(&str, fn(&str) -> String); 2] =
-        [("headstart.fish", one_help), ("headstart.bash", with_tabs)];
-    for (name, smaller) in smaller {
+    let rewrite = |name: &str, smaller: &dyn Fn(&str) -> String| -> Result<()> {
         let path = completions.join(name);
         let all = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        write(path, smaller(&all).as_bytes())?;
-    }
+        write(path, smaller(&all).as_bytes())
+    };
+    rewrite("headstart.fish", &one_help)?;
+    rewrite("headstart.bash", &with_tabs)?;
     let units = make("systemd")?;
     for (name, text) in all_units() {
         write(units.join(name), text.as_bytes())?;
