@@ -113,11 +113,8 @@ fn audit_10_a_key_of_the_future_does_not_outlast_those_in_use() {
         file.set_modified(SystemTime::now() + Duration::from_secs(1 << 30))
             .unwrap();
     }
-    let size = std::fs::metadata(store.key(&key()).path().join("profile"))
-        .unwrap()
-        .len();
     let limits = Limits {
-        total_bytes: size + 200,
+        total_bytes: store.key(&key()).last_used_and_size().1,
         ..Limits::default()
     };
     store.tidy(&limits, SystemTime::now()).unwrap();
@@ -234,7 +231,7 @@ fn all_keys_together_have_a_size_and_an_age() {
                 .unwrap();
         }
     }
-    let one = std::fs::metadata(&store.key(&keys[0]).traces()[0]).unwrap().len();
+    let size: u64 = keys.iter().map(|key| store.key(key).last_used_and_size().1).sum();
     let with = |total_bytes| Limits {
         total_bytes,
         ..Limits::default()
@@ -246,7 +243,7 @@ fn all_keys_together_have_a_size_and_an_age() {
         keys.iter().all(free)
     });
     assert!(all_free, "nobody holds a lock for long");
-    store.tidy(&with(2 * one + one / 2), SystemTime::now()).unwrap();
+    store.tidy(&with(size - 1), SystemTime::now()).unwrap();
     assert_eq!(store.keys().unwrap(), keys, "a trace is enough");
     assert_eq!(
         keys.iter()
