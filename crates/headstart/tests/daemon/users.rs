@@ -1,6 +1,6 @@
 //! What a user who is not root cannot do by way of the daemon.
 
-use crate::common::{Case, binary, eventually, finish, is_root};
+use crate::common::{Case, eventually, finish, is_root};
 use crate::harness::*;
 use headstart_model::Key;
 use headstart_model::outcome::Mode;
@@ -41,53 +41,6 @@ fn what_root_reads_is_not_read_for_another_user() {
     assert_eq!(resident(&[private]), 0);
     let users = Store::new(case.state()).key(&of_nobody).users();
     assert_eq!((users.len(), users[0].uid), (1, NOBODY));
-    daemon.stop();
-}
-
-/// The rights that the package's unit leaves the daemon, as setpriv(1) has them.
-fn rights_of_the_unit() -> String {
-    let unit = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../packaging/systemd/headstartd.service"
-    );
-    let unit = fs::read_to_string(unit).unwrap();
-    let set = unit
-        .lines()
-        .find_map(|line| line.strip_prefix("CapabilityBoundingSet=CAP_"))
-        .unwrap();
-    format!("-all,+{}", set.to_lowercase().replace(" cap_", ",+"))
-}
-
-#[test]
-fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
-    if !can_watch() || !is_root() {
-        return;
-    }
-    let case = Case::new();
-    let mut fs = disk(&["one"]);
-    let all = files(&fs, "one");
-    for file in &all {
-        fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
-        chown(file, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    let accessed = fs::metadata(&all[0]).unwrap().accessed().unwrap();
-    let mut limited = Command::new("setpriv");
-    limited
-        .args(["--bounding-set", &rights_of_the_unit()])
-        .arg(binary());
-    let daemon = Daemon::start_by(&case, limited, &["--no-control"]);
-    let one = key(&fs, "one");
-    run(command(&fs, "one"));
-    kept(&case, &one, 1);
-    let read = fs::metadata(&all[0]).unwrap().accessed().unwrap();
-    assert!(read > accessed, "the start has read it");
-    fs.remount_cold().unwrap();
-    let mut but_one = Command::new(fs.mount_point().join("one"));
-    but_one.args(&all[1..]).stdin(Stdio::null()).stdout(Stdio::null());
-    run(but_one);
-    assert_eq!(kept(&case, &one, 2)[1].mode, Mode::Replay);
-    assert_eq!(resident(&all[..1]), 256);
-    assert_eq!(fs::metadata(&all[0]).unwrap().accessed().unwrap(), read);
     daemon.stop();
 }
 
