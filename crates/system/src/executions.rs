@@ -4,6 +4,7 @@
 use crate::fanotify::Group;
 use crate::files::{self, Stat};
 use crate::process::ProcessStat;
+use crate::within::within;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -140,9 +141,16 @@ pub struct Asked {
     pub arguments: Vec<Vec<u8>>,
 }
 
+/// A process's memory is read within this time, or not at all.
+const READ_WITHIN: Duration = Duration::from_millis(50);
+
 /// What a process of 64 bits is executing, as long as that waits: its first `most` arguments, each of at most `most_bytes`. `None` where that cannot be told, also
-/// if it would have to be read from somewhere: nobody waits for the memory of others.
+/// if it would have to be read from somewhere, or if the process has its readers wait: nobody waits for the memory of others.
 pub fn asked_by(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
+    within(READ_WITHIN, move || read_asked(pid, most, most_bytes))
+}
+
+fn read_asked(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
     let mut line = String::new();
     File::open(format!("/proc/{pid}/syscall"))
         .ok()?
@@ -182,9 +190,12 @@ pub fn asked_by(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
 }
 
 /// What a process was executed with, as it has it now: with a NUL behind each argument, `most` bytes at most. `None` where that cannot be told, as [`asked_by`] has
-/// it: `/proc/PID/cmdline` would wait for a file system of the process's own, if that has mapped one there. A process that maps one just between the look
-/// and the read has its reader wait all the same: who must not wait asks the kernel at the execution (`headstart_record::Noticed`).
+/// it: `/proc/PID/cmdline` would wait for a file system of the process's own, if that has mapped one there.
 pub fn executed_with(pid: u32, most: usize) -> Option<Vec<u8>> {
+    within(READ_WITHIN, move || read_executed(pid, most))
+}
+
+fn read_executed(pid: u32, most: usize) -> Option<Vec<u8>> {
     let stat = ProcessStat::of(pid)?;
     let length = usize::try_from(stat.arguments_end.checked_sub(stat.arguments)?).ok()?;
     let mut bytes = vec![0; length.min(most)];

@@ -40,3 +40,4 @@ pub mod snapshot;
 mod sys;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod within;
