@@ -7,6 +7,7 @@ use crate::snapshot::{Costs, Need, Options, Wanted, snapshot};
 use headstart_model::FilePath;
 use headstart_model::machine::FileFacts;
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, fstat};
+use rustix::thread::{CapabilitySet, capabilities};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
@@ -25,6 +26,10 @@ const BLOCKS: usize = 3;
 /// reads the file, but it is fetched. Where the program is on another device, or the attribute cannot be written, nothing is noted, and each block is
 /// read as it is needed.
 pub fn note_way(paths: &[&Path], costs: &Costs<'_>) {
+    // Without it the kernel says that there is no such attribute, and lets none be made.
+    if !capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN)) {
+        return;
+    }
     let program = path().and_then(|path| File::open(path).ok());
     let _not_noted = program.map(|program| note(&program, paths, costs));
 }
