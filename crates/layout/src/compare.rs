@@ -13,6 +13,10 @@ use std::os::unix::fs::FileExt;
 /// Bytes that are read at once, and asked for at once.
 const READ: u64 = 128 << 10;
 
+/// Why a file counts as one that stayed whose contents differ though none of its times does, where others than root may write it: what a device
+/// writes to memory on behalf of a program is told by none.
+pub(crate) const CHANGED: &str = "its contents changed meanwhile, and not its times";
+
 /// A file that was moved, or a part of it.
 pub(crate) struct Moved {
     pub path: FilePath,
@@ -58,8 +62,13 @@ impl Moved {
             // Its writer goes on where it lies now.
             return Ok(Ok(self.bytes));
         }
+        let same = after == self.before[..after.len()];
+        let stat = &self.file.stat;
+        if !same && (stat.owner != 0 || stat.others_may_write()) {
+            return Ok(Err(CHANGED.into()));
+        }
         anyhow::ensure!(
-            after == self.before[..after.len()],
+            same,
             "{}: its contents are not what they were: check the file system, and restore the file",
             self.path
         );

@@ -84,7 +84,7 @@ fn look(
         return Look::Gone;
     }
     let ranges = movable(&whole_pages(&inside, page), stat.size, &extents, page);
-    let may_move = volume.stays(&opened).is_ok_and(|why| why.is_none());
+    let may_move = volume.stays(path, &opened).is_ok_and(|why| why.is_none());
     let in_use = || may_be_executed(path, stat.mode) && runs(&opened).unwrap_or(true);
     if ranges.is_empty() || !may_move || in_use() {
         return Look::Stays;

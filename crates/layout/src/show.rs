@@ -20,8 +20,8 @@ It is done on a mounted file system while files are in use: their contents stay,
 What was moved is read back from the disk and compared; pages that a program has mapped are compared in memory instead. It is done only where the cost model says that it is worth it, and on flash, which \
 wears, once in 30 days at most, unless the last time was cut short. It is done at idle priority, and waits while others wait for the device or for memory.
 
-Who executes a program while it is moved waits for that long. Programs that run are moved at the next shutdown, for a few seconds at most: \
-headstart-layout.service does it, which `apply` starts when there are some. Files with several names, encrypted, immutable, or protected ones, swap files, and \
+Who executes a program while it is moved waits for that long. Who watches a file by inotify, as units with PathChanged= do, is told that it was written and closed. Programs that run are moved at the next shutdown, for a few seconds at most: \
+headstart-layout.service does it, which `apply` starts when there are some. Files with several names, encrypted, immutable, or protected ones, swap files, modules, firmware, and \
 what is kept inside an inode stay where they are, and are counted by reason. What no key needs any more, and was moved for one, \
 is moved out of the way when the files of all keys are.";
 

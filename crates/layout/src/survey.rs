@@ -108,7 +108,7 @@ fn look(item: &Item, mounts: &MountTable, volume: &Volume) -> Result<Looked, Str
     let executed = may_be_executed(item.facts.path.as_path(), opened.stat.mode);
     let file = File::from(opened.fd);
     let look = || -> io::Result<_> {
-        Ok(match volume.stays(&file)? {
+        Ok(match volume.stays(item.facts.path.as_path(), &file)? {
             Some(why) => Err(why.to_owned()),
             None => Ok(Looked {
                 extents: headstart_system::extents::extents(&file)?,

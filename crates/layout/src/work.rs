@@ -2,7 +2,7 @@
 //! and compared with what it was, and its extents are asked for, while the device reads the next batch. Whatever fails, each file is whole, in
 //! its old or its new place.
 
-use crate::compare::{Moved, ask_for_range, read, read_back, sums};
+use crate::compare::{CHANGED, Moved, ask_for_range, read, read_back, sums};
 use crate::kept::{Kept, Turn};
 use crate::moves::{Move, moves};
 use crate::order::{Item, NO_DATA, Order};
@@ -29,6 +29,9 @@ const MOST_AHEAD: u64 = 128 << 20;
 const RESCUE: &str = "headstart-layout-rescue";
 /// So many such files there may be: others can make room scarce by what they do to the device, and not fill it.
 const MOST_RESCUES: u32 = 100;
+/// What a file is called that has the old contents of one that others than root may have changed, and how many of them there may be.
+const ASIDE: &str = "headstart-layout-changed";
+const MOST_ASIDE: u32 = 10;
 /// So often a move is tried again.
 const ATTEMPTS: u32 = 5;
 
@@ -224,6 +227,13 @@ impl Work<'_, '_> {
                         self.leave(format!("a part of it stays: {why}"));
                     }
                 }
+                Err(why) if why == CHANGED => {
+                    let kept = self.set_aside(&one).map_or_else(
+                        |error| format!("what it was cannot be kept: {error}"),
+                        |name| format!("what {} was is also in {name}", one.path),
+                    );
+                    self.leave(format!("{why}; {kept}"));
+                }
                 Err(why) => self.leave(why),
             }
         }
@@ -233,12 +243,23 @@ impl Work<'_, '_> {
         Ok(all)
     }
 
+    /// Keeps what was moved of a file, as it was, in another; its name.
+    fn set_aside(&self, one: &Moved) -> io::Result<String> {
+        let aside = self.volume.donor(one.bytes)?;
+        let (mut at, size) = (0, one.file.stat.size);
+        for part in &one.moves {
+            let donor = &self.room.donors[part.donor];
+            let length = part.length.min(one.bytes - at);
+            donor.recover(self.volume, part.to, length)?;
+            donor.copy(part.to, length.min(size.saturating_sub(part.start)), &aside, at)?;
+            at += length;
+        }
+        keep(&aside, self.volume, &mut names(ASIDE, MOST_ASIDE))
+    }
+
     /// Keeps the room as files that tell what these were, under names that are free; adds to the error which.
     fn rescue(&self, error: anyhow::Error, moved: &[Moved]) -> anyhow::Error {
-        let mut names = (1..=MOST_RESCUES).map(|number| match number {
-            1 => RESCUE.to_owned(),
-            _ => format!("{RESCUE}-{number}"),
-        });
+        let mut names = names(RESCUE, MOST_RESCUES);
         let (mut kept, mut failed) = (Vec::new(), Vec::new());
         for donor in &self.room.donors {
             match keep(donor, self.volume, &mut names) {
@@ -277,6 +298,14 @@ impl Work<'_, '_> {
     fn leave(&mut self, why: String) {
         self.note(|kept| *kept.left.entry(why).or_default() += 1);
     }
+}
+
+/// So many names that begin with this one.
+fn names(first: &'static str, most: u32) -> impl Iterator<Item = String> {
+    (1..=most).map(move |number| match number {
+        1 => first.to_owned(),
+        _ => format!("{first}-{number}"),
+    })
 }
 
 /// Keeps a donor under the first of these names that is free.
@@ -332,3 +361,6 @@ fn attempt(file: &Movable, volume: &Volume, donor: &Donor, one: &Move) -> io::Re
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

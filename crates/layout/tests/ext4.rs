@@ -11,9 +11,10 @@ use headstart_store::Store;
 use headstart_system::mounts::MountTable;
 use headstart_system::moving::volume::{Movable, Volume};
 use headstart_system::open::Expect;
-use headstart_system::testing::can_mount;
+use headstart_system::testing::{can_mount, run};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -35,7 +36,6 @@ fn files_lie_in_the_order_of_their_use_and_are_what_they_were() {
         &["-b", "4096"],
         &["-b", "2048"],
         &["-b", "1024"],
-        &["-O", "^has_journal"],
         &["-O", "64bit,metadata_csum"],
         &["-O", "^64bit,^metadata_csum,^flex_bg"],
     ];
@@ -76,6 +76,7 @@ fn what_cannot_be_moved_stays_and_says_why() {
         ("bigalloc", "bigalloc"),
         ("fast_commit", "fast_commit"),
         ("^extent,^64bit", "extents"),
+        ("^has_journal", "no journal"),
     ] {
         let mut disk = Disk::new(&["-O", mkfs], 768 << 20);
         let kept = disk.apply(FORCE);
@@ -94,6 +95,19 @@ fn what_cannot_be_moved_stays_and_says_why() {
     let kept = disk.apply(FORCE);
     assert_eq!((kept.state, kept.files), (State::Declined, 0), "{kept:?}");
     assert!(kept.why.as_ref().unwrap().contains("data=journal"), "{kept:?}");
+    disk.check();
+
+    // Its journal is not used.
+    let at = disk.at();
+    run(Command::new("umount").arg(&at)).unwrap();
+    run(Command::new("mount")
+        .args(["-o", "norecovery"])
+        .arg(disk.fs.node())
+        .arg(&at))
+    .unwrap();
+    let kept = disk.apply(FORCE);
+    assert_eq!((kept.state, kept.files), (State::Declined, 0), "{kept:?}");
+    assert!(kept.why.as_ref().unwrap().contains("no journal"), "{kept:?}");
     disk.check();
 
     let mut disk = Disk::new(&["-O", "inline_data"], 768 << 20);
@@ -391,6 +405,40 @@ fn a_second_mover_is_refused_and_a_killed_one_is_told() {
         "left":{}}]"#;
     fs::write(state.path().join("layout.json"), kept).unwrap();
     assert_eq!(status(&store).unwrap()[0].state, State::Interrupted);
+}
+
+/// The kernel refuses to load what is open for writing, and to execute it.
+#[test]
+fn what_is_to_be_moved_is_open_for_writing_while_it_moves_alone_and_what_the_kernel_loads_never() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new(&[], 768 << 20);
+    let at = disk.at();
+    let modules = at.join("lib/modules/6.12.1");
+    fs::create_dir_all(&modules).unwrap();
+    for path in [modules.join("driver.ko"), at.join("data")] {
+        // By a process of its own: another test's child may have open for writing what this one writes.
+        run(Command::new("cp").arg("/bin/true").arg(&path)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    }
+    rustix::fs::sync();
+    let mounts = MountTable::read().unwrap();
+    let volume = Volume::open(&mounts, &at, &disk.fs.node(), "ext4").unwrap();
+    let open = |path: &Path| Movable::open(&volume, &mounts, path, &Expect::default());
+    let why = open(&modules.join("driver.ko")).err().unwrap();
+    assert!(why.contains("the kernel itself loads"), "{why}");
+    let path = at.join("data");
+    let file = open(&path).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    run(&mut Command::new(&path)).unwrap();
+    let donor = volume.donor(file.stat.size.next_multiple_of(PAGE)).unwrap();
+    for extent in file.extents().unwrap() {
+        file.move_to(&volume, &donor, extent.logical, extent.logical, extent.length)
+            .unwrap();
+    }
+    run(&mut Command::new(&path)).unwrap();
+    drop(file);
 }
 
 /// Else who owns a file could have it look as if a move had damaged it.

@@ -8,16 +8,20 @@ use headstart_model::profile::Policy;
 use headstart_model::{Key, Profile};
 use headstart_session::machine::{Costs, Measure, snapshot};
 use headstart_store::Store;
+use headstart_system::extents::Mapper;
 use headstart_system::residency::advise_dontneed;
 use headstart_system::testing::{self, Mounted, Scratch, can_mount, run};
+use rustix::fs::FallocateFlags;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FILES: u64 = 20;
 const PAGE: u64 = 4096;
+const IMAGE: u64 = 120 << 20;
 
 fn contents(number: u64) -> Vec<u8> {
     let words = (0..25 * PAGE / 8).map(|word| (number << 32 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -39,21 +43,21 @@ impl Overcommitted {
     fn new() -> Overcommitted {
         let scratch = Scratch::new().unwrap();
         let pool = Mounted::new(
-            &["-t", "tmpfs", "-o", "size=64M", "none"],
+            &["-t", "tmpfs", "-o", "size=160M", "none"],
             &scratch.path().join("pool"),
         )
         .unwrap();
         let image = pool.path().join("image");
-        File::create(&image).unwrap().set_len(120 << 20).unwrap();
-        // One group of blocks and no journal: all its metadata is written before the pool is full.
+        File::create(&image).unwrap().set_len(IMAGE).unwrap();
+        // One group of blocks and a small journal.
         run(Command::new("mkfs.ext4")
             .args([
                 "-q",
                 "-F",
                 "-b",
                 "4096",
-                "-O",
-                "^has_journal",
+                "-J",
+                "size=4",
                 "-E",
                 "lazy_itable_init=1",
             ])
@@ -68,9 +72,30 @@ impl Overcommitted {
         }
     }
 
-    /// Fills the pool to its last byte.
+    /// Fills the pool to its last byte. All of the file system but the room that is taken next has its place in it: where metadata cannot be written
+    /// either, the journal ends and nothing can be kept.
     fn fill(&self) {
         rustix::fs::sync();
+        let probe = File::create(self.disk.path().join("probe")).unwrap();
+        rustix::fs::fallocate(&probe, FallocateFlags::empty(), 0, FILES * 25 * PAGE).unwrap();
+        let room = Mapper::new().allocated(probe.as_fd()).unwrap();
+        drop(probe);
+        fs::remove_file(self.disk.path().join("probe")).unwrap();
+        rustix::fs::sync();
+        let image = File::options()
+            .write(true)
+            .open(self.pool.path().join("image"))
+            .unwrap();
+        let mut from = 0;
+        let ends = room
+            .iter()
+            .map(|extent| (extent.physical, extent.physical + extent.length));
+        for (start, end) in ends.chain([(IMAGE, IMAGE)]) {
+            if from < start {
+                rustix::fs::fallocate(&image, FallocateFlags::empty(), from, start - from).unwrap();
+            }
+            from = end;
+        }
         let mut filler = File::create(self.pool.path().join("filler")).unwrap();
         while filler.write_all(&[7; PAGE as usize]).is_ok() {}
     }

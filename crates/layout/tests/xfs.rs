@@ -202,14 +202,15 @@ fn what_cannot_be_moved_on_an_xfs_stays_and_says_why() {
         .arg(at.join("shares")))
     .unwrap();
     run(Command::new("chattr").arg("+i").arg(path(&at, 7))).unwrap();
+    run(Command::new("xfs_io").args(["-c", "chattr +f"]).arg(path(&at, 9))).unwrap();
     let kept = disk.apply();
     run(Command::new("chattr").arg("-i").arg(path(&at, 7))).unwrap();
     assert_eq!(kept.state, State::Complete, "{kept:?}");
-    for why in ["setuid", "capabilities", "reflink", "immutable"] {
+    for why in ["setuid", "capabilities", "reflink", "immutable", "defragmented"] {
         let left = kept.left.iter().filter(|(reason, _)| reason.contains(why));
         assert_eq!(left.map(|(_, count)| count).sum::<u64>(), 1, "{why}: {kept:?}");
     }
-    assert_eq!(kept.files, FILES - 4, "{kept:?}");
+    assert_eq!(kept.files, FILES - 5, "{kept:?}");
     let facts = fs::metadata(path(&at, 1)).unwrap();
     assert_eq!(facts.mode() & 0o7777, 0o4755);
     disk.check();

@@ -13,6 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+/// `EXT4_FEATURE_COMPAT_HAS_JOURNAL`.
+const HAS_JOURNAL: u32 = 0x4;
 /// `EXT4_FEATURE_COMPAT_FAST_COMMIT`.
 const FAST_COMMIT: u32 = 0x400;
 /// Why the kernel makes a full commit instead of a fast one, as it is listed by one that knows that a fast commit cannot tell
@@ -74,10 +76,16 @@ impl Ext4 {
                     .to_owned(),
             );
         }
-        if told(mount, "options")
-            .lines()
-            .any(|option| option == "data=journal")
-        {
+        let options = told(mount, "options");
+        let is_mounted_with = |wanted: &str| options.lines().any(|option| option == wanted);
+        // The journal is what has a file's new places known no sooner than its data is there.
+        if superblock.features[0] & HAS_JOURNAL == 0 || is_mounted_with("norecovery") {
+            return Err(
+                "its file system keeps no journal: a power cut could leave foreign contents in what is moved"
+                    .to_owned(),
+            );
+        }
+        if is_mounted_with("data=journal") {
             return Err("its file system is mounted with data=journal".to_owned());
         }
         if superblock.features[1] & EXTENTS_FEATURE == 0 {

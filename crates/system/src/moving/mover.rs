@@ -4,6 +4,10 @@ use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+
+/// Bytes that are copied at once.
+const COPY: usize = 1 << 20;
 
 /// How one mounted file system moves data. One that cannot safely do so on this kernel has none.
 pub trait Mover {
@@ -48,4 +52,17 @@ pub(super) fn reopen(pin: BorrowedFd<'_>, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC | OFlags::NOCTTY;
     let path = format!("/proc/self/fd/{}", pin.as_raw_fd());
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// Copies `length` bytes.
+pub(super) fn copy(from: &File, start: u64, donor: &File, to: u64, length: u64) -> io::Result<()> {
+    let mut buffer = vec![0; COPY.min(length as usize)];
+    let mut done = 0;
+    while done < length {
+        let part = (length - done).min(buffer.len() as u64) as usize;
+        from.read_exact_at(&mut buffer[..part], start + done)?;
+        donor.write_all_at(&buffer[..part], to + done)?;
+        done += part as u64;
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! A mounted file system that files are moved on, and room on it.
 
 use super::ext4::Ext4;
-use super::mover::{Mover, reopen};
+use super::mover::{Mover, copy, reopen};
 use super::xfs::Xfs;
 use crate::executions::{DeadMansSwitch, Executions};
 use crate::extents::Mapper;
@@ -12,7 +12,6 @@ use crate::residency;
 use crate::sys;
 use headstart_model::machine::Extent;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io;
@@ -20,14 +19,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// Why a program stays where it is.
 pub const RUNS: &str = "a program that runs";
 /// The kernel's tick lasts no longer.
 const TICK: Duration = Duration::from_millis(10);
-/// Nobody who executes a file waits longer for a move, whatever happens to this process.
-const MOST_WAIT: Duration = Duration::from_secs(10);
+/// Nobody who executes a file waits longer for a move that does not end, as on a file system that is frozen.
+const MOST_WAIT: Duration = Duration::from_secs(5);
+/// Nor longer than this where the process that moves is stopped or frozen: it is ended.
+const MOST_STOPPED: Duration = Duration::from_secs(10);
 
 /// Why files are moved on no file system of this type, as mounts name it; `None` where they are.
 pub fn unserved(fstype: &str) -> Option<String> {
@@ -42,11 +44,19 @@ pub fn unserved(fstype: &str) -> Option<String> {
 }
 
 /// Whether somebody may execute a file of this name and mode. Shared libraries are mapped and not executed, also where they have the
-/// permission; the dynamic linker is both.
+/// permission; the dynamic linker is both, and that of musl is its `libc.so`.
 pub fn may_be_executed(path: &Path, mode: u32) -> bool {
     let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
     let holds = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
-    mode & 0o111 != 0 && !(name.starts_with(b"lib") && holds(b".so"))
+    mode & 0o111 != 0 && !(name.starts_with(b"lib") && holds(b".so") && name != b"libc.so")
+}
+
+/// Whether the kernel itself reads files of this path: modules, firmware, and a kernel for kexec. It refuses one that is open for writing at that
+/// instant, and does not wait.
+fn is_the_kernels(path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    let holds = |part: &[u8]| path.windows(part.len()).any(|window| window == part);
+    holds(b"/lib/modules/") || holds(b"/lib/firmware/") || path.starts_with(b"/boot/")
 }
 
 /// Whether anybody uses a file that may be executed; the descriptor is one for reading, and the only one of this process.
@@ -90,7 +100,12 @@ impl Volume {
     }
 
     /// Why a file stays where it is, as far as it tells without being opened for writing; `None` if it may be moved.
-    pub fn stays(&self, file: &File) -> io::Result<Option<&'static str>> {
+    pub fn stays(&self, path: &Path, file: &File) -> io::Result<Option<&'static str>> {
+        if is_the_kernels(path) {
+            return Ok(Some(
+                "what the kernel itself loads: a module, firmware, or a kernel",
+            ));
+        }
         let facts = file.metadata()?;
         if !facts.is_file() {
             return Ok(Some("no regular file"));
@@ -184,6 +199,15 @@ impl Donor {
         volume.mover.recover(&file, start, length)
     }
 
+    /// Writes what it tells at `[start, start + length)` to another, at `at`.
+    pub fn copy(&self, start: u64, length: u64, to: &Donor, at: u64) -> io::Result<()> {
+        let [from, to] = [
+            File::from(self.file.try_clone()?),
+            File::from(to.file.try_clone()?),
+        ];
+        copy(&from, start, &to, at, length)
+    }
+
     /// Where it is, by offset in the donor.
     pub fn room(&self) -> &[Extent] {
         &self.room
@@ -213,10 +237,10 @@ fn changed(pin: &OwnedFd) -> Result<(i64, i64), String> {
 
 /// A file whose data can be moved.
 pub struct Movable {
-    /// It cannot be read or written by this one.
+    /// It cannot be read or written by this one. It is open for writing while a move lasts, and no longer: nobody can execute it then.
     pin: OwnedFd,
-    /// Open for writing; `None` where it may be executed, see [`Movable::unexecuted`].
-    file: Option<File>,
+    /// Whether it may be executed: who does waits then, see [`Movable::unexecuted`].
+    executed: bool,
     /// Its facts when it was opened.
     pub stat: Stat,
     /// When it or its facts were changed last before that, seconds and nanoseconds. Its owner can set its other times, and not this one.
@@ -235,45 +259,27 @@ impl Movable {
         // Checks what is there and that it is what is expected, on the descriptor that is opened for writing below.
         open::open_pinned(pin.as_fd(), stat, expect).map_err(|skip| skip.to_string())?;
         let changed = changed(&pin)?;
-        let again = |flags| reopen(pin.as_fd(), flags).map_err(|error| error.to_string());
-        let reading = again(OFlags::RDONLY)?;
-        if let Some(why) = volume.stays(&reading).map_err(|error| error.to_string())? {
-            return Err(why.to_owned());
+        let executed = may_be_executed(path, stat.mode);
+        let why = reopen(pin.as_fd(), OFlags::RDONLY).and_then(|reading| {
+            Ok(match volume.stays(path, &reading)? {
+                None if executed && runs(&reading)? => Some(RUNS),
+                why => why,
+            })
+        });
+        match why.map_err(|error| error.to_string())? {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(Movable {
+                pin,
+                executed,
+                stat,
+                changed,
+            }),
         }
-        if may_be_executed(path, stat.mode) {
-            let file = None;
-            return match runs(&reading).map_err(|error| error.to_string())? {
-                true => Err(RUNS.to_owned()),
-                false => Ok(Movable {
-                    pin,
-                    file,
-                    stat,
-                    changed,
-                }),
-            };
-        }
-        drop(reading);
-        let file = volume.mover.open(volume.root.as_fd(), pin.as_fd());
-        let file = file.map_err(|error| match Errno::from_io_error(&error) {
-            Some(Errno::TXTBSY) => RUNS.to_owned(),
-            Some(Errno::ROFS) => "on a file system that is mounted read-only".to_owned(),
-            Some(Errno::PERM) => "immutable".to_owned(),
-            _ => error.to_string(),
-        })?;
-        Ok(Movable {
-            pin,
-            file: Some(file),
-            stat,
-            changed,
-        })
     }
 
     /// The file, to be read.
     pub fn file(&self) -> io::Result<File> {
-        match &self.file {
-            Some(file) => file.try_clone(),
-            None => reopen(self.pin.as_fd(), OFlags::RDONLY),
-        }
+        reopen(self.pin.as_fd(), OFlags::RDONLY)
     }
 
     /// Where its written data lies.
@@ -310,31 +316,40 @@ impl Movable {
         length: u64,
     ) -> io::Result<()> {
         let donor = donor.file.as_fd();
-        let act = |file: &File| volume.mover.move_extent(file, start, donor, to, length);
-        match &self.file {
-            Some(file) => act(file),
-            None => self.unexecuted(volume, act),
+        let act = || {
+            let file = volume.mover.open(volume.root.as_fd(), self.pin.as_fd())?;
+            volume.mover.move_extent(&file, start, donor, to, length)
+        };
+        if self.executed {
+            self.unexecuted(volume, act)
+        } else {
+            act()
         }
     }
 
-    /// While a file is open for writing, the kernel refuses to execute it (ETXTBSY). So one that may be executed is open only while
-    /// `act` lasts, and who executes it meanwhile waits until that is over.
-    fn unexecuted(&self, volume: &Volume, act: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
-        let reading = reopen(self.pin.as_fd(), OFlags::RDONLY)?;
+    /// While a file is open for writing, the kernel refuses to execute it (ETXTBSY). So who executes one meanwhile waits until `act` is
+    /// over. Where that sleeps for long in the kernel, as on a file system that is frozen, another thread lets them go on.
+    fn unexecuted(&self, volume: &Volume, act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let reading = self.file()?;
         let switch = volume.switch.as_ref();
         let switch = switch.ok_or_else(|| io::Error::other("it may be executed, and there is no timer"))?;
-        switch.set(Some(MOST_WAIT))?;
-        let moved = Executions::new().and_then(|executions| {
+        let executions = Executions::new()?;
+        switch.set(Some(MOST_STOPPED))?;
+        let moved = std::thread::scope(|scope| {
+            let (over, is_over) = mpsc::channel::<()>();
             executions.ask_about(reading.as_fd())?;
+            std::thread::Builder::new().spawn_scoped(scope, move || {
+                let _ = is_over.recv_timeout(MOST_WAIT);
+                // With it goes whoever waits; and a process for which nobody waits need not be ended.
+                drop(executions);
+                let _ = switch.set(None);
+            })?;
             // Who was asked about before that has it open, and is not disturbed.
-            if sys::is_open_elsewhere(reading.as_fd())? {
-                return Err(io::Error::other(RUNS));
-            }
-            let file = volume.mover.open(volume.root.as_fd(), self.pin.as_fd())?;
-            let moved = act(&file);
-            drop(file);
-            // With it goes whoever waits.
-            drop(executions);
+            let moved = match sys::is_open_elsewhere(reading.as_fd())? {
+                true => Err(io::Error::other(RUNS)),
+                false => act(),
+            };
+            drop(over);
             moved
         });
         switch.set(None)?;
@@ -347,6 +362,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_the_kernel_loads_is_told_by_its_path() {
+        for (path, is_the_kernels) in [
+            ("/usr/lib/modules/6.12.1/kernel/fs/ext4/ext4.ko.xz", true),
+            ("/lib/firmware/iwlwifi.ucode", true),
+            ("/boot/vmlinuz-6.12.1", true),
+            ("/usr/lib/x86_64-linux-gnu/security/pam_unix.so", false),
+            ("/home/boot/vmlinuz", false),
+            ("/usr/lib/firmware-tool", false),
+        ] {
+            assert_eq!(super::is_the_kernels(Path::new(path)), is_the_kernels, "{path}");
+        }
+    }
+
+    #[test]
     fn programs_scripts_and_the_dynamic_linker_are_executed_and_libraries_are_not() {
         for (name, mode, executed) in [
             ("/bin/bash", 0o100_755, true),
@@ -354,6 +383,9 @@ mod tests {
             ("ld-linux-x86-64.so.2", 0o100_755, true),
             ("libc.so.6", 0o100_755, false),
             ("libm-2.36.so", 0o100_755, false),
+            // musl's dynamic linker, and a text for glibc's linker.
+            ("/lib/libc.so", 0o100_755, true),
+            ("libc.so", 0o100_644, false),
             ("library-tool", 0o100_755, true),
             ("site.py", 0o100_644, false),
         ] {

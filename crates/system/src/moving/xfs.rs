@@ -5,7 +5,7 @@
 //! last change is older than that ([`settled`]). A page that is mapped and written tells of it by the time, too, once it was protected
 //! again by being written out; so the file is written out between the look at its times and the copy.
 
-use super::mover::{Mover, reopen};
+use super::mover::{Mover, copy, reopen};
 use crate::sys::xfs::{self, Commit};
 use crate::sys::{FIEMAP_BATCH, Fiemap};
 use rustix::fs::OFlags;
@@ -14,22 +14,21 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 /// `XFS_FSOP_GEOM_FLAGS_EXCHANGE_RANGE`.
 const EXCHANGE_RANGE: u32 = 1 << 24;
 /// `FS_XFLAG_*` of a file that stays where it is, and why.
-const STAY: [(u32, &str); 4] = [
+const STAY: [(u32, &str); 5] = [
     (0x1, "on the real-time device"),
     (0x8, "immutable"),
     (0x10, "append only"),
+    (0x2000, "marked as not to be defragmented"),
     (0x8000, "mapped past the page cache (DAX)"),
 ];
 /// `FIEMAP_EXTENT_SHARED`.
 const SHARED: u32 = 0x2000;
-/// Bytes that are copied at once.
-const COPY: usize = 1 << 20;
 /// A tick lasts 10 ms at most; after so many of them the file changes all the time.
 const TICK: Duration = Duration::from_millis(10);
 const TICKS: u32 = 5;
@@ -127,18 +126,6 @@ fn settled(file: &File) -> io::Result<Commit> {
         std::thread::sleep(TICK);
     }
     Err(Errno::BUSY.into())
-}
-
-fn copy(from: &File, start: u64, donor: &File, to: u64, length: u64) -> io::Result<()> {
-    let mut buffer = vec![0; COPY.min(length as usize)];
-    let mut done = 0;
-    while done < length {
-        let part = (length - done).min(buffer.len() as u64) as usize;
-        from.read_exact_at(&mut buffer[..part], start + done)?;
-        donor.write_all_at(&buffer[..part], to + done)?;
-        done += part as u64;
-    }
-    Ok(())
 }
 
 /// Whether data of it is also another file's.

@@ -60,7 +60,10 @@ pub const SHAPES: [Shape; 10] = [
     shape("64bit, csum", &["-b", "4096", "-O", "64bit,metadata_csum"]),
     shape("no 64bit, csum", &["-b", "4096", "-O", "^64bit,^metadata_csum"]),
     shape("no flex_bg", &["-b", "4096", "-O", "^flex_bg"]),
-    shape("no journal", &["-b", "4096", "-O", "^has_journal"]),
+    Shape {
+        movable: false,
+        ..shape("no journal", &["-b", "4096", "-O", "^has_journal"])
+    },
     shape("inline data", &["-b", "4096", "-O", "inline_data"]),
     Shape {
         tuned: Some("extent"),
