@@ -2,10 +2,10 @@
 //! generation, so that a file that took over a removed one's number is not mistaken for it.
 
 use headstart_system::handle::Handle;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// What a path leads to.
@@ -19,9 +19,12 @@ pub(crate) struct Identity {
 }
 
 /// What `path` itself (not what a symbolic link points to) is. On another file system than one of this type the
-/// generation may be wrong; the mount tells.
+/// generation may be wrong; the mount tells. The kernel's paths lead through no symbolic link, and one that somebody has put on the way
+/// since, to a server that never answers, is not followed.
 pub(crate) fn identify(path: &Path, fstype: &str) -> io::Result<Identity> {
-    let found = Handle::of_path(path).ok();
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let pin = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let found = Handle::of(pin.as_fd()).ok();
     let mount = found.as_ref().and_then(|(_, mount)| u32::try_from(*mount).ok());
     let decoded = found.and_then(|(handle, _)| handle.decode(fstype));
     if let (Some(_), Some((inode, generation))) = (mount, decoded) {
@@ -32,9 +35,8 @@ pub(crate) fn identify(path: &Path, fstype: &str) -> io::Result<Identity> {
         });
     }
     // No handles, or of another kind.
-    let metadata = std::fs::symlink_metadata(path)?;
     Ok(Identity {
-        inode: metadata.ino(),
+        inode: fstat(&pin)?.st_ino,
         generation: None,
         mount,
     })
@@ -54,7 +56,7 @@ pub(crate) fn path_of(mount: BorrowedFd<'_>, fstype: &str, inode: u64, generatio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_path_and_its_inode_lead_to_one_another() {

@@ -1,11 +1,8 @@
 //! File handles: an inode by number and generation instead of by path. Making them up needs `CAP_DAC_READ_SEARCH`, and
 //! whoever opens one passes by all directories: [`crate::handle_opener::HandleOpener`] does so for files a plan names, by its rules.
 
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// Handle types as in the kernel's `include/linux/exportfs.h`.
 const INO32_GEN: i32 = 1;
@@ -68,21 +65,20 @@ impl Handle {
         )
     }
 
-    /// The handle of what is at a path (of a symbolic link itself), and the id of the mount it is on.
-    pub fn of_path(path: &Path) -> io::Result<(Handle, i32)> {
-        let path = CString::new(path.as_os_str().as_bytes())?;
+    /// The handle of what a descriptor leads to, which may be one to look only (`O_PATH`), and the id of the mount it is on.
+    pub fn of(file: BorrowedFd<'_>) -> io::Result<(Handle, i32)> {
         let mut handle = Handle::new(0, &[]);
         handle.bytes = MOST as u32;
         let mut mount = 0;
-        // SAFETY: the path ends in NUL, `handle` has the layout of struct file_handle and as much room as its first
+        // SAFETY: `handle` has the layout of struct file_handle and as much room as its first
         // field says, `mount` is an int; all outlive the call.
         let result = unsafe {
             libc::name_to_handle_at(
-                libc::AT_FDCWD,
-                path.as_ptr(),
+                file.as_raw_fd(),
+                c"".as_ptr(),
                 (&raw mut handle).cast::<libc::file_handle>(),
                 &mut mount,
-                0,
+                libc::AT_EMPTY_PATH,
             )
         };
         match result {

@@ -354,10 +354,16 @@ static __always_inline struct scratch *take_scratch(void)
 		u32 key = i;
 		struct scratch *s = bpf_map_lookup_elem(&scratches, &key);
 
+#ifdef HAVE_BPF_LOOP
+		/* From Linux 6.19 on another program may come between the look and the taking. */
+		if (s && !__sync_val_compare_and_swap(&s->busy, 0, 1))
+			return s;
+#else
 		if (s && !s->busy) {
 			s->busy = 1;
 			return s;
 		}
+#endif
 	}
 	return NULL;
 }

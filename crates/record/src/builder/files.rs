@@ -10,6 +10,7 @@ use crate::mounts::{Mount, Mounts};
 use crate::places::{Resolved, resolve};
 use headstart_model::trace::{File, FileState, Filesystem, Mapping};
 use headstart_model::{FilePath, PageRange};
+use headstart_system::mounts::{Kind, kind_of};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
@@ -337,6 +338,13 @@ impl<'a> Fate<'a> {
 }
 
 fn state_at(seen: &FileSeen, at: &Resolved<'_>) -> FileState {
+    // A server, or a program, may never answer.
+    if at
+        .mount
+        .is_some_and(|mount| mount.fstype != "overlay" && kind_of(&mount.fstype) == Kind::Other)
+    {
+        return FileState::Unreachable;
+    }
     let path = FilePath::from(at.path.as_slice());
     match inode::identify(path.as_path(), at.mount.map_or("", |mount| &mount.fstype)) {
         Ok(found) if is_same(seen, at.mount, &found) => FileState::Present,
