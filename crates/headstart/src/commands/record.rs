@@ -57,7 +57,7 @@ enum Backend {
 pub fn run(args: Args) -> Result<()> {
     let origin = Origin::now();
     let purpose = Purpose::Trace {
-        path: args.output,
+        path: std::path::absolute(args.output)?,
         summarize: |trace, bytes| Ok(serde_json::to_string(&Summary::of(trace, bytes))?),
     };
     args.beside.start(origin, purpose, Ending::WhenDone, |record| {

@@ -154,9 +154,11 @@ pub fn background(log: Option<File>, work: impl FnOnce(UnixStream) -> i32) -> io
         return Ok(ours);
     }
     signals::unblock_all();
-    // SAFETY: setsid has no arguments; it cannot fail in a process just forked. The descriptors duplicated are open.
+    // SAFETY: setsid has no arguments; it cannot fail in a process just forked. The path is a string. The descriptors duplicated are open.
     unsafe {
         libc::setsid();
+        // Whoever called may unmount what it was in.
+        libc::chdir(c"/".as_ptr());
         for fd in 0..3 {
             let from = match &log {
                 Some(log) if fd == 2 => log.as_raw_fd(),
