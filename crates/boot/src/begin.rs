@@ -12,7 +12,7 @@ use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
 use headstart_session::decide::Decision;
 use headstart_session::{First, waits_on_one_head};
-use headstart_store::{Store, StoreError};
+use headstart_store::{Guard, Store, StoreError};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const FROM_INITRAMFS_TO_INIT: Duration = Duration::from_secs(2);
 
 impl Boot<'_> {
-    /// Decides what is done for this boot, and begins to read ahead.
+    /// Decides what is done for this boot, and takes the boot-failure guard for it: before anything is read ahead or recorded.
     pub fn begin(&mut self, mut first: First) {
         self.exact_due = first.turns.exact_due;
         let plan = first.plan(&mut |line| self.notes.tell(line));
@@ -33,10 +33,7 @@ impl Boot<'_> {
             other => other.mode(),
         });
         match plan {
-            None => {
-                self.unknown_in = Some(StateId::of(self.store));
-                self.not_replayed("nothing was known of what a boot needs".into());
-            }
+            None => self.not_replayed("nothing was known of what a boot needs".into()),
             Some(_) if self.wish == Wish::Record => {
                 self.not_replayed("the kernel command line says headstart=record".into());
             }
@@ -47,60 +44,81 @@ impl Boot<'_> {
                     |why| format!("boots are bypassed, and this one was to re-evaluate that: {why}"),
                 ));
             }
-            Some(plan) => {
-                self.plan = Some(plan);
-                let within = match self.last.from {
-                    Place::Initramfs => FROM_INITRAMFS_TO_INIT,
-                    Place::Init | Place::Generator | Place::Unit => Duration::ZERO,
-                };
-                match make_root_writable(|| self.barrier.process_1_waits(within)) {
-                    Ok(made) => self.last.made_writable = made,
-                    Err(error) => self.notes.tell(format!("{error:#}")),
-                }
-                self.take_guard();
-            }
+            Some(plan) => self.plan = Some(plan),
         }
+        let within = match self.last.from {
+            Place::Initramfs => FROM_INITRAMFS_TO_INIT,
+            Place::Init | Place::Generator | Place::Unit => Duration::ZERO,
+        };
+        match make_root_writable(|| self.barrier.process_1_waits(within)) {
+            Ok(made) => self.last.made_writable = made,
+            Err(error) => self.notes.tell(format!("{error:#}")),
+        }
+        self.take_guard();
     }
 
-    /// Begins anew where nothing was found, if a separate /var may have been mounted.
+    /// Begins anew where something else holds the state by now, such as a separate /var that was mounted: unless a replay has begun. Once, for at
+    /// a shutdown that is gone again.
     pub fn begin_where_mounted(&mut self) {
-        if self
-            .unknown_in
-            .as_ref()
-            .is_some_and(|before| *before != StateId::of(self.store))
-        {
-            self.unknown_in = None;
-            self.begin(First::of(&self.kept));
+        let state = StateId::of(self.store);
+        if self.state != state && !self.was_mounted {
+            (self.state, self.was_mounted) = (state, true);
+            if self.replays.is_none() {
+                self.begin(First::of(&self.kept));
+                self.replay();
+            }
         }
     }
 
-    /// Takes the boot-failure guard and begins the replay. On a file system that is not writable yet, as a root may be before systemd
-    /// remounts it, both wait: a replay without a guard could keep the machine from booting for ever.
+    /// Takes the boot-failure guard. On a file system that is not writable yet, as a root may be before systemd
+    /// remounts it, that waits, and with it the replay: one without a guard could keep the machine from booting for ever. A recorder could, too, but
+    /// does not wait: what comes before would be missed in each boot.
     pub fn take_guard(&mut self) {
-        match self.kept.disarm() {
-            Ok(true) => {
-                let Some(plan) = self.plan.take() else { return };
-                match Replays::start(plan, self.origin) {
-                    Ok(replays) => {
-                        self.replays = Some(replays);
-                        self.barrier.replay_begins(Instant::now());
-                        self.last.mode = Some(Mode::Replay);
-                        self.last.not_replayed = None;
-                    }
-                    Err(error) => self.not_replayed(format!("the replay could not begin: {error:#}")),
-                }
+        let left_alone = match self.kept.disarm() {
+            Ok(Guard::Taken) => {
+                self.guard = Some(Guard::Taken);
+                return;
             }
-            Ok(false) => self.not_replayed(
-                "the last boot that was read ahead did not come to its end, so this one was not".into(),
-            ),
+            Ok(Guard::Failed) => LAST_FAILED.into(),
+            Ok(Guard::GivenUp) => GIVEN_UP.into(),
             Err(error) if read_only(&error) => {
-                self.barrier.close_later(Path::new(RUN));
-                self.last.not_replayed = Some(cannot_take(&error));
+                if self.plan.is_some() {
+                    self.barrier.close_later(Path::new(RUN));
+                    self.last.not_replayed = Some(cannot_take(&error));
+                }
+                return;
             }
-            Err(error) => self.not_replayed(cannot_take(&error)),
+            Err(error) => cannot_take(&error),
+        };
+        // Also where nobody knows.
+        self.guard = Some(Guard::Failed);
+        self.not_replayed(left_alone);
+    }
+
+    /// Begins the replay, if there is one and the guard is taken.
+    pub fn replay(&mut self) {
+        let Some(plan) = self.plan.take_if(|_| self.guard == Some(Guard::Taken)) else {
+            return;
+        };
+        match Replays::start(plan, self.origin) {
+            Ok(replays) => {
+                self.replays = Some(replays);
+                self.barrier.replay_begins(Instant::now());
+                self.last.mode = Some(Mode::Replay);
+                self.last.not_replayed = None;
+            }
+            Err(error) => self.not_replayed(format!("the replay could not begin: {error:#}")),
         }
     }
 }
+
+/// Why a boot is left alone.
+const LAST_FAILED: &str =
+    "the last boot that was read ahead or recorded did not come to its end, so this one was left alone";
+
+/// Why they are for good.
+pub const GIVEN_UP: &str = "three boots that were read ahead or recorded did not come to their end, one after another: they are left alone until \
+                            `headstart boot forget`";
 
 fn cannot_take(error: &StoreError) -> String {
     format!("the boot-failure guard cannot be taken: {error}")

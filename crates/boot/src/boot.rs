@@ -10,12 +10,12 @@ use crate::spent::Spent;
 use headstart_model::Key;
 use headstart_model::plan::PlanFile;
 use headstart_session::Notes;
-use headstart_store::{KeyDir, Store};
+use headstart_store::{Guard, KeyDir, Store};
 use headstart_system::launch::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::process::Signal;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 /// A boot that is served.
@@ -32,10 +32,14 @@ pub struct Boot<'a> {
     pub notes: Notes,
     pub last: Last,
     pub wish: Wish,
-    /// Where nothing was found of earlier boots: what holds it may not be mounted yet.
-    pub unknown_in: Option<StateId>,
+    /// What the path of the state leads to: what holds it may not be mounted yet.
+    pub state: StateId,
+    /// Whether that was mounted since this began.
+    pub was_mounted: bool,
+    /// What was found of the boot-failure guard; `None` where it cannot be taken yet, on a root that is still read-only.
+    pub guard: Option<Guard>,
     pub replays: Option<Replays>,
-    /// A plan whose replay waits until the boot-failure guard can be taken.
+    /// A plan whose replay has not begun, or waits until the boot-failure guard can be taken.
     pub plan: Option<PlanFile>,
     pub need: Need,
     pub barrier: Barrier,
@@ -58,6 +62,11 @@ impl Boot<'_> {
         self.last.not_replayed = Some(why);
     }
 
+    /// Whether nothing is done for this boot, because one failed for which something was done.
+    pub fn is_left_alone(&self) -> bool {
+        self.guard.is_some_and(|guard| guard != Guard::Taken)
+    }
+
     /// Waits for a while, a signal or a mount.
     pub fn pause(&self, most: Duration, for_mounts: bool) {
         let timeout = Timespec {
@@ -65,7 +74,7 @@ impl Boot<'_> {
             tv_nsec: most.subsec_nanos().into(),
         };
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        let for_mounts = for_mounts || self.plan.is_some() || self.unknown_in.is_some();
+        let for_mounts = for_mounts || self.guard.is_none() || self.replays.is_none();
         if for_mounts || self.replays.as_ref().is_some_and(|replays| !replays.are_over()) {
             fds.push(PollFd::new(&self.mounts, PollFlags::PRI));
         }
@@ -84,17 +93,39 @@ impl Boot<'_> {
     }
 }
 
-/// What the path of the state leads to: another one once something has been mounted there.
-#[derive(PartialEq, Eq)]
-pub struct StateId(Option<(u64, u64)>);
+/// The mount that the path of the state leads to: another one once something has been mounted there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct StateId(Option<(u32, u32, u64)>);
 
 impl StateId {
     /// That of now.
     pub fn of(store: &Store) -> StateId {
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
         let facts = store
             .root()
             .ancestors()
-            .find_map(|path| std::fs::metadata(path).ok());
-        StateId(facts.map(|facts| (facts.dev(), facts.ino())))
+            .find_map(|path| statx(CWD, path, AtFlags::empty(), wanted).ok());
+        // Linux before 5.8 tells of no mount, and of the device as ever.
+        StateId(facts.map(|facts| (facts.stx_dev_major, facts.stx_dev_minor, facts.stx_mnt_id)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+    #[test]
+    fn audit_23_the_state_is_elsewhere_once_something_is_mounted_there_and_not_when_it_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path().join("var/lib/headstart"));
+        let before = StateId::of(&store);
+        std::fs::create_dir_all(store.root()).unwrap();
+        assert!(StateId::of(&store) == before);
+        let var = dir.path().join("var");
+        mount("tmpfs", &var, "tmpfs", MountFlags::empty(), c"size=1m").unwrap();
+        let mounted = StateId::of(&store);
+        unmount(&var, UnmountFlags::DETACH).unwrap();
+        assert!(mounted != before && StateId::of(&store) == before);
     }
 }

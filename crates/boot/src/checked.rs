@@ -20,8 +20,8 @@ const OTHER_TARGET: &str = "systemd.unit=";
 
 /// Makes the root of this boot writable, as [`make_writable`] does.
 pub fn make_root_writable(is_alone: impl FnOnce() -> bool) -> Result<bool> {
-    let line = std::fs::read_to_string("/proc/cmdline").context("cannot read /proc/cmdline")?;
-    make_writable(Path::new("/"), &line, is_alone)
+    let line = std::fs::read("/proc/cmdline").context("cannot read /proc/cmdline")?;
+    make_writable(Path::new("/"), &String::from_utf8_lossy(&line), is_alone)
 }
 
 /// Makes the root writable, if it is not, has been checked, and is to be: `/etc/fstab` names it, and not as `ro`, and the kernel command line does not say

@@ -30,8 +30,9 @@ pub fn wish(place: Place, tell: &mut dyn FnMut(String)) -> Wish {
     } else {
         "/proc/cmdline"
     };
-    match std::fs::read_to_string(file) {
-        Ok(text) => parse(&text, tell),
+    // One word that is no text hides no other.
+    match std::fs::read(file) {
+        Ok(text) => parse(&String::from_utf8_lossy(&text), tell),
         Err(error) => {
             tell(format!("cannot read {file}, taken for empty: {error}"));
             Wish::Usual
@@ -61,7 +62,7 @@ fn parse(line: &str, tell: &mut dyn FnMut(String)) -> Wish {
 
 /// Whether the kernel records events from its start on into a trace instance of this name (`trace_instance=`), by its command line.
 pub fn has_trace_instance(name: &str) -> bool {
-    std::fs::read_to_string("/proc/cmdline").is_ok_and(|line| names_instance(&line, name))
+    std::fs::read("/proc/cmdline").is_ok_and(|line| names_instance(&String::from_utf8_lossy(&line), name))
 }
 
 /// Flags, addresses and events may follow the name (kernel-parameters.txt).

@@ -18,6 +18,7 @@ use headstart_session::bypass::Alone;
 use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{self, Finished, Replayed, Rules};
 use headstart_session::now_unix_ns;
+use headstart_store::Guard;
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,7 +56,10 @@ impl Boot<'_> {
             }
             Replayed { report, plan }
         });
-        let (unfit, times, up_ns) = self.ask_systemd(end);
+        let (mut unfit, times, up_ns) = self.ask_systemd(end);
+        if self.is_left_alone() {
+            unfit = Some("it was left alone".into());
+        }
         let mode = self.last.mode.unwrap_or(Mode::Record);
         let recorded =
             recorder.map(|recorder| recorder.and_then(|recorder| finish(recorder, reason, mode, &times)));
@@ -180,7 +184,8 @@ impl Boot<'_> {
             }
             self.pause(ASK_LATE_EVERY, false);
         }
-        if let Err(error) = self.kept.lock().and_then(|lock| lock.arm()) {
+        let had_taken = self.guard == Some(Guard::Taken);
+        if let Err(error) = self.kept.lock().and_then(|lock| lock.arm(had_taken)) {
             self.last
                 .notes
                 .push(format!("the next boot is not read ahead: {error}"));

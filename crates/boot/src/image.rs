@@ -27,10 +27,14 @@ impl Image {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, path, flags, Mode::empty())
             .with_context(|| format!("cannot enter {}", path.display()))?;
-        Ok(Image {
+        let image = Image {
             root,
             path: path.to_owned(),
-        })
+        };
+        // An emulator, or an old filter of system calls, refuses that; and then nothing would seem to be there.
+        let looks = image.resolve(Path::new("."), OFlags::PATH);
+        looks.with_context(|| format!("cannot look into {}: openat2(2)", path.display()))?;
+        Ok(image)
     }
 
     /// A path of it as it is called from outside, for people.

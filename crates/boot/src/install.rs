@@ -86,15 +86,12 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
 pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     let image = Image::open(other)?;
     let mut changed = Vec::new();
-    let mut written = vec![
-        // First: it would lead to the real init.
-        PathBuf::from(GENERATOR),
-        wanted(),
-        local(NAME),
-        local(BARRIER_NAME),
-        local(OLD_BARRIER_NAME),
-    ];
+    // First the generator: it would lead to the real init.
+    let mut written = vec![PathBuf::from(GENERATOR), wanted(), local(OLD_BARRIER_NAME)];
     if packaged(&image).is_none() {
+        // A link is somebody's who has masked it.
+        let units = [NAME, BARRIER_NAME].map(local).into_iter();
+        written.extend(units.filter(|unit| image.kind_itself(unit) == Some(FileType::RegularFile)));
         written.extend(HOOKS.iter().map(|hook| hook.file()));
     }
     for path in written {
@@ -102,17 +99,24 @@ pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
             changed.push(image.named(path));
         }
     }
+    // A package's upgrade brings it back, also where boots are switched off.
+    if has_init(&image) {
+        image.link(REAL_INIT, INIT)?;
+        changed.push(image.named(INIT));
+    }
     if changed.is_empty() {
         bail!(
             "boots are not read ahead on {}: nothing to switch off",
             image.named("").display()
         );
     }
-    if has_init(&image) {
-        image.link(REAL_INIT, INIT)?;
-        changed.push(image.named(INIT));
-    }
     Ok(changed)
+}
+
+/// Whether `systemctl disable` or `mask` has switched off the unit by which boots are enabled, of which headstart-init and generators know nothing.
+pub fn is_switched_off(other: Option<&Path>) -> bool {
+    let is_masked = |image: &Image| image.kind_itself(local(NAME)) == Some(FileType::Symlink);
+    Image::open(other).is_ok_and(|image| image.kind_itself(wanted()).is_none() || is_masked(&image))
 }
 
 /// Whether the program is there that can stand in the place of process 1: /[`INIT`].
@@ -284,7 +288,36 @@ mod tests {
         assert_eq!(target, Path::new("/").join(PACKAGED[0]).join(NAME));
         disable(Some(dir.path())).unwrap();
         assert!(unit.exists(), "it is the package's");
+        // A package's upgrade brings the program back.
+        let init = dir.path().join(INIT);
+        fs::remove_file(&init).unwrap();
+        fs::write(&init, PROGRAM).unwrap();
+        disable(Some(dir.path())).unwrap();
+        assert_eq!(fs::read_link(&init).unwrap(), Path::new(REAL_INIT));
         assert!(HOOKS.iter().all(|hook| !dir.path().join(hook.file()).exists()));
+    }
+
+    #[test]
+    fn audit_23_systemctl_switches_boots_off_and_what_its_user_made_stays() {
+        let dir = system();
+        let root = Some(dir.path());
+        let packaged = dir.path().join(PACKAGED[0]).join(NAME);
+        fs::create_dir_all(packaged.parent().unwrap()).unwrap();
+        fs::write(packaged, UNIT).unwrap();
+        enable(root).unwrap();
+        assert!(!is_switched_off(root));
+        let mask = dir.path().join(local(NAME));
+        symlink("/dev/null", &mask).unwrap();
+        assert!(is_switched_off(root), "masked");
+        disable(root).unwrap();
+        assert_eq!(fs::read_link(&mask).unwrap(), Path::new("/dev/null"));
+        fs::remove_file(&mask).unwrap();
+        enable(root).unwrap();
+        fs::write(&mask, "a copy of the administrator's").unwrap();
+        fs::remove_file(dir.path().join(wanted())).unwrap();
+        assert!(is_switched_off(root), "disabled");
+        disable(root).unwrap();
+        assert!(mask.exists());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! ```text
 //!  initramfs hook, or `init=`, or else the first unit of sysinit
 //!        │
-//!   [`run`]  boot-failure guard ── taken before the first request (`begin`)
+//!   [`run`]  boot-failure guard ── taken before the first request and the recorder (`begin`)
 //!        │   [`replays`]  a device's part begins when it is mounted; who would catch up waits (`barrier`)
 //!        │   recorder     from the same instant, everybody but this process
 //!        │   [`end`]      systemd has finished, a session has begun, quiet; or 120 s
@@ -46,5 +46,6 @@ mod this_boot;
 pub mod units;
 pub mod waiters;
 
+pub use begin::GIVEN_UP;
 pub use image::state_below;
 pub use this_boot::{RUN, boot_id, key};

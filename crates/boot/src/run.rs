@@ -2,10 +2,11 @@
 
 use crate::barrier::Barrier;
 use crate::begin::longest;
-use crate::boot::Boot;
+use crate::boot::{Boot, StateId};
 use crate::cmdline::{self, Wish, wish};
 use crate::config;
 use crate::end::{self, End, Why};
+use crate::install;
 use crate::last::{Last, Place};
 use crate::marks::{monotonic_ns, own_begin_ns};
 use crate::memory::Need;
@@ -13,6 +14,7 @@ use crate::recording::Recording;
 use crate::replays::Replays;
 use crate::spent::Spent;
 use crate::this_boot::{RUN, boot_id, key, make_run};
+use crate::units::NAME;
 use crate::waiters::Waiters;
 use anyhow::{Context, Result};
 use headstart_record::{Options, RecordError, Recorder};
@@ -58,6 +60,8 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     if let Err(error) = limits::bound_memory(limits::MEMORY) {
         notes.tell(format!("the memory of this process is not bounded: {error}"));
     }
+    // Nor would this be said, as the unit says it: others come first when memory runs out.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     // Before any thread begins.
     let signals = Signals::take().context("cannot read signals")?;
     let config = config::read(Path::new(config::FILE), &mut |line| notes.tell(line));
@@ -80,7 +84,9 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         notes,
         last,
         wish,
-        unknown_in: None,
+        state: StateId::of(store),
+        was_mounted: false,
+        guard: None,
         replays: None,
         plan: None,
         need: Need::default(),
@@ -106,10 +112,24 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     drop(exact);
     boot.spent_so_far();
     boot.tell_of_early(&recording);
+    if StateId::of(store) != boot.state {
+        // It would lie beneath, and be taken for what is known at the next boot.
+        boot.notes.tell(format!(
+            "{} is not mounted any more: nothing is kept of this boot",
+            store.root().display()
+        ));
+        return Ok(true);
+    }
     let is_kept = boot.finish(recording.into_inner(), why, &end);
     boot.spent.until_now(|spent| &mut spent.finish_ns);
     boot.last.spent = Some(boot.spent);
     boot.arm(why.is_none(), &mut end);
+    // Whoever did that means all ways in. Where nothing can be removed now, the next boot tries again.
+    if install::is_switched_off(None) && install::disable(None).is_ok() {
+        boot.last.notes.push(format!(
+            "{NAME} is disabled or masked, so boots are switched off from the next one on"
+        ));
+    }
     boot.last.keep_in_run();
     boot.keep_last(!is_kept);
     Ok(true)
@@ -147,7 +167,8 @@ fn options(activity: bool) -> Options {
 
 impl Boot<'_> {
     /// Begins to read ahead and attaches the recorder: at once where there are two processors, for beginning takes the disk, and
-    /// attaching a processor. One processor begins with what keeps the disk busy meanwhile; nobody goes on before both.
+    /// attaching a processor. One processor begins with what keeps the disk busy meanwhile; nobody goes on before both. Before both comes the
+    /// boot-failure guard: a kernel that cannot be traced would keep the machine from booting, too.
     ///
     /// A boot that is read ahead may not be in its turn to be recorded; one that is not is recorded in any case.
     fn begin_and_attach(&mut self) -> Recording {
@@ -161,8 +182,10 @@ impl Boot<'_> {
             self.wish == Wish::On || self.config.boot.chart || cmdline::has_trace_instance(EARLY_INSTANCE);
         let in_turn = is_wished || record_in == 0 || exact_due;
         let one_processor = has_one_processor();
-        let beside = (in_turn && !one_processor).then(|| std::thread::Builder::new().spawn(attach.clone()));
         self.begin(first);
+        let in_turn = in_turn && !self.is_left_alone();
+        let beside = (in_turn && !one_processor).then(|| std::thread::Builder::new().spawn(attach.clone()));
+        self.replay();
         let recorder = match beside {
             Some(thread) => {
                 let attached = thread.ok().and_then(|thread| thread.join().ok());
@@ -170,7 +193,7 @@ impl Boot<'_> {
             }
             None => {
                 self.spent.until_now(|spent| &mut spent.begin_ns);
-                (in_turn || !self.is_read_ahead()).then(attach)
+                (in_turn || !self.is_read_ahead() && !self.is_left_alone()).then(attach)
             }
         };
         let attached = recorder.as_ref().and_then(|recorder| recorder.as_ref().ok());
@@ -270,10 +293,11 @@ impl Boot<'_> {
             }
             self.spent_so_far();
             self.begin_where_mounted();
-            if self.plan.is_some() {
+            if self.guard.is_none() {
                 self.take_guard();
+                self.replay();
                 // What was said before is true no more.
-                if self.plan.is_none() {
+                if self.guard.is_some() {
                     self.last.keep_in_run();
                 }
             }

@@ -1,9 +1,9 @@
 //! What is kept of boots besides what every key has: the boot-failure guard, against a replay that keeps the machine from booting,
 //! and what the last boot had to say.
 //!
-//! The guard is a file that a boot leaves armed when it has come to its end. A replay disarms it, for good,
-//! before its first request: if the boot then does not come to its end, the next one finds it disarmed and goes
-//! without a replay; once it has come to its end it leaves another. It is a block that is written over where it is: to
+//! The guard is a file that a boot leaves armed when it has come to its end. Who reads ahead or records disarms it, for good,
+//! before that: if the boot then does not come to its end, the next one finds it disarmed and is left alone;
+//! once that has come to its end it leaves another. It counts those that failed, one served boot after another. It is a block that is written over where it is: to
 //! remove a file instead took four reads and two flushes of the journal, 80 ms of a boot from a 7200 rpm disk. It lies beside what is needed first of
 //! boots ([`KeyDir::start_path`]), so the way to it has been read.
 
@@ -21,11 +21,60 @@ pub(crate) const ENDING: &str = ".guard";
 const GUARD_BYTES: usize = 4096;
 const ARMED: u8 = b'1';
 const DISARMED: u8 = b'0';
+/// Its second byte where no served boot has failed; the next one tells of one. Until November 2026 it was as the first.
+const NONE_FAILED: u8 = b'a';
+/// So many served boots that failed one after another are enough.
+const MOST_FAILED: u8 = 3;
 /// Where it lay, in the key's own directory, until November 2026.
 const FORMER: &str = "guard";
 const LAST: &str = "last.json";
 /// More than a boot has to say.
 const MAX_LAST: u64 = 1 << 20;
+
+/// What a boot finds of its guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// It is this boot's now: until it has come to its end.
+    Taken,
+    /// The last boot that took it did not come to its end.
+    Failed,
+    /// Nor did the served ones before that. It stays so until boots are forgotten.
+    GivenUp,
+}
+
+/// What a guard says.
+#[derive(Clone, Copy)]
+struct Says {
+    is_armed: bool,
+    /// How many served boots have failed, one after another.
+    failed: u8,
+}
+
+impl Says {
+    fn block(self) -> [u8; GUARD_BYTES] {
+        let state = if self.is_armed { ARMED } else { DISARMED };
+        let mut block = [state; GUARD_BYTES];
+        block[1] = NONE_FAILED + self.failed.min(MOST_FAILED);
+        block
+    }
+
+    /// Of one that is not whole nothing is known: it is not armed.
+    fn of(guard: &File) -> io::Result<Says> {
+        let mut found = [DISARMED; 2];
+        let is_whole = guard.read_at(&mut found, 0)? == found.len() && is_whole(guard)?;
+        let failed = found[1]
+            .checked_sub(NONE_FAILED)
+            .filter(|failed| *failed <= MOST_FAILED);
+        Ok(Says {
+            is_armed: is_whole && found[0] == ARMED,
+            failed: failed.unwrap_or(0),
+        })
+    }
+
+    fn has_given_up(self) -> bool {
+        self.failed >= MOST_FAILED
+    }
+}
 
 impl KeyDir {
     /// Where the guard is.
@@ -35,22 +84,33 @@ impl KeyDir {
         Some(path.into())
     }
 
-    /// Whether the last start came to its end, so that the next may be replayed.
-    pub fn is_armed(&self) -> bool {
+    /// What the guard says; `None` where there is none, or it cannot be read.
+    fn says(&self) -> Option<Says> {
         let places = [self.guard_path(), Some(self.path().join(FORMER))];
         let guard = places
             .into_iter()
             .flatten()
             .find_map(|path| File::open(path).ok());
-        guard.is_some_and(|guard| is_armed(&guard).unwrap_or(false))
+        Says::of(&guard?).ok()
     }
 
-    /// Takes what is armed for good and waits until that will survive a power cut; false if it was not armed.
-    pub fn disarm(&self) -> Result<bool, StoreError> {
+    /// Whether the last start came to its end, so that the next may be served.
+    pub fn is_armed(&self) -> bool {
+        self.says()
+            .is_some_and(|says| says.is_armed && !says.has_given_up())
+    }
+
+    /// Whether so many failed one after another that none is served any more.
+    pub fn has_given_up(&self) -> bool {
+        self.says().is_some_and(Says::has_given_up)
+    }
+
+    /// Takes the guard for good, and waits until that will survive a power cut. The first start makes it.
+    pub fn disarm(&self) -> Result<Guard, StoreError> {
         let Some(path) = self.guard_path() else {
-            return Ok(false);
+            return Ok(Guard::Failed);
         };
-        let disarm = || -> io::Result<bool> {
+        let disarm = || -> io::Result<Option<Guard>> {
             let former = self.path().join(FORMER);
             let mut guard = open(&path)?;
             if guard.is_none() && former.exists() {
@@ -58,15 +118,34 @@ impl KeyDir {
                 std::fs::rename(former, &path)?;
                 guard = open(&path)?;
             }
-            let Some(guard) = guard else {
-                return Ok(false);
-            };
-            if !is_armed(&guard)? {
-                return Ok(false);
-            }
-            write_over(&guard, DISARMED).map(|()| true)
+            let Some(guard) = guard else { return Ok(None) };
+            let says = Says::of(&guard)?;
+            Ok(Some(match says.is_armed {
+                _ if says.has_given_up() => Guard::GivenUp,
+                false => Guard::Failed,
+                true => {
+                    write_over(
+                        &guard,
+                        Says {
+                            is_armed: false,
+                            ..says
+                        },
+                    )?;
+                    Guard::Taken
+                }
+            }))
         };
-        disarm().map_err(|error| StoreError::io("disarm", &path, error))
+        match disarm().map_err(|error| StoreError::io("disarm", &path, error))? {
+            Some(found) => Ok(found),
+            None => {
+                let says = Says {
+                    is_armed: false,
+                    failed: 0,
+                };
+                self.lock()?.make_guard(&path, says)?;
+                Ok(Guard::Taken)
+            }
+        }
     }
 
     /// What the last boot had to say, as JSON.
@@ -76,26 +155,35 @@ impl KeyDir {
 }
 
 impl KeyLock {
-    /// The start came to its end: the next may be replayed. A guard that is there is written over: on a full disk there is no room for
+    /// The start came to its end: the next may be served. One that had [taken](Guard::Taken) the guard did not fail, whatever those before it did; of
+    /// another's a disarmed guard tells that it failed. A guard that is there is written over: on a full disk there is no room for
     /// another, and what is known is replayed all the same.
-    pub fn arm(&self) -> Result<(), StoreError> {
+    pub fn arm(&self, had_taken: bool) -> Result<(), StoreError> {
         let Some(path) = self.dir().guard_path() else {
             return Ok(());
         };
+        let before = self.dir().says();
+        let failed = before.filter(|_| !had_taken);
+        let says = Says {
+            is_armed: true,
+            failed: failed.map_or(0, |says| says.failed + u8::from(!says.is_armed)),
+        };
         let rearm = || -> io::Result<bool> {
             match open(&path)? {
-                Some(guard) if is_whole(&guard)? => write_over(&guard, ARMED).map(|()| true),
+                Some(guard) if is_whole(&guard)? => write_over(&guard, says).map(|()| true),
                 _ => Ok(false),
             }
         };
         match rearm() {
             Ok(true) => Ok(()),
-            Ok(false) | Err(_) => {
-                self.name()?;
-                path.parent().map_or(Ok(()), file::make_directory)?;
-                file::write_whole(&path, &[ARMED; GUARD_BYTES])
-            }
+            Ok(false) | Err(_) => self.make_guard(&path, says),
         }
+    }
+
+    fn make_guard(&self, path: &Path, says: Says) -> Result<(), StoreError> {
+        self.name()?;
+        path.parent().map_or(Ok(()), file::make_directory)?;
+        file::write_whole(path, &says.block())
     }
 
     /// Keeps what the boot had to say, as JSON.
@@ -115,16 +203,9 @@ fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Writes a guard where it is, and waits until that will survive a power cut.
-fn write_over(guard: &File, state: u8) -> io::Result<()> {
-    guard.write_all_at(&[state; GUARD_BYTES], 0)?;
+fn write_over(guard: &File, says: Says) -> io::Result<()> {
+    guard.write_all_at(&says.block(), 0)?;
     guard.sync_data()
-}
-
-/// Whether a guard is armed; one that is not whole is not.
-fn is_armed(guard: &File) -> io::Result<bool> {
-    let mut found = [DISARMED];
-    let read = guard.read_at(&mut found, 0)?;
-    Ok(read == 1 && found == [ARMED] && is_whole(guard)?)
 }
 
 fn is_whole(guard: &File) -> io::Result<bool> {
@@ -134,6 +215,7 @@ fn is_whole(guard: &File) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use super::Guard;
     use crate::Store;
     use headstart_model::Key;
     use std::os::unix::fs::MetadataExt;
@@ -142,27 +224,70 @@ mod tests {
     fn the_boot_failure_guard_is_taken_once() {
         let dir = tempfile::tempdir().unwrap();
         let boot = Store::new(dir.path()).key(&Key::new("boot").unwrap());
-        assert!(!boot.is_armed() && !boot.disarm().unwrap(), "nothing is there");
-        boot.lock().unwrap().arm().unwrap();
+        assert!(!boot.is_armed());
+        assert_eq!(boot.disarm().unwrap(), Guard::Taken, "the first one");
+        assert_eq!(boot.disarm().unwrap(), Guard::Failed);
+        boot.lock().unwrap().arm(false).unwrap();
         assert!(boot.is_armed());
-        assert!(boot.disarm().unwrap());
-        assert!(!boot.is_armed() && !boot.disarm().unwrap());
+        assert_eq!(boot.disarm().unwrap(), Guard::Taken);
+        assert!(!boot.is_armed() && boot.disarm().unwrap() == Guard::Failed);
         // One that is there is written over: another would need room on the disk.
         let guard = boot.guard_path().unwrap();
         let inode = || std::fs::metadata(&guard).unwrap().ino();
         let before = inode();
-        boot.lock().unwrap().arm().unwrap();
+        boot.lock().unwrap().arm(true).unwrap();
         assert!(boot.is_armed() && inode() == before);
         std::fs::write(&guard, "1").unwrap();
-        assert!(!boot.is_armed() && !boot.disarm().unwrap(), "cut off");
-        boot.lock().unwrap().arm().unwrap();
+        assert!(
+            !boot.is_armed() && boot.disarm().unwrap() == Guard::Failed,
+            "cut off"
+        );
+        boot.lock().unwrap().arm(true).unwrap();
         assert!(boot.is_armed(), "one that is cut off is made anew");
         let former = boot.path().join(super::FORMER);
         std::fs::rename(&guard, &former).unwrap();
-        assert!(boot.is_armed() && boot.disarm().unwrap(), "where it lay");
-        assert!(!former.exists() && !boot.is_armed() && !boot.disarm().unwrap());
+        assert!(
+            boot.is_armed() && boot.disarm().unwrap() == Guard::Taken,
+            "where it lay"
+        );
+        assert!(!former.exists() && !boot.is_armed() && boot.disarm().unwrap() == Guard::Failed);
         assert_eq!(boot.last().unwrap(), None);
         boot.lock().unwrap().save_last(b"{}").unwrap();
         assert_eq!(boot.last().unwrap().unwrap(), b"{}");
+    }
+
+    #[test]
+    fn audit_23_boots_that_fail_one_after_another_are_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let boot = store.key(&Key::new("boot").unwrap());
+        // As it was left until November 2026: of its second byte nothing is read.
+        for former in ["1", "0"] {
+            boot.lock().unwrap().arm(true).unwrap();
+            std::fs::write(boot.guard_path().unwrap(), former.repeat(super::GUARD_BYTES)).unwrap();
+            assert!(boot.is_armed() == (former == "1") && !boot.has_given_up());
+        }
+        // A served boot fails, the next is left alone and comes to its end. Then one is served, and comes to its end as well.
+        let fails = || {
+            assert_eq!(boot.disarm().unwrap(), Guard::Taken);
+            assert_eq!(boot.disarm().unwrap(), Guard::Failed);
+            // That one fails as well: it was not served.
+            assert_eq!(boot.disarm().unwrap(), Guard::Failed);
+            boot.lock().unwrap().arm(false).unwrap();
+        };
+        boot.lock().unwrap().arm(true).unwrap();
+        (0..2).for_each(|_| fails());
+        assert_eq!(boot.disarm().unwrap(), Guard::Taken);
+        boot.lock().unwrap().arm(true).unwrap();
+        (0..2).for_each(|_| fails());
+        assert!(boot.is_armed() && !boot.has_given_up());
+        fails();
+        for _ in 0..2 {
+            assert!(!boot.is_armed() && boot.has_given_up());
+            assert_eq!(boot.disarm().unwrap(), Guard::GivenUp);
+            boot.lock().unwrap().arm(false).unwrap();
+        }
+        assert!(boot.forget().unwrap());
+        assert_eq!(boot.disarm().unwrap(), Guard::Taken);
     }
 }

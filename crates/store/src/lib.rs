@@ -39,6 +39,7 @@ mod start;
 mod store;
 mod users;
 
+pub use boot::Guard;
 pub use bypass::Bypass;
 pub use device::DeviceCost;
 pub use error::StoreError;

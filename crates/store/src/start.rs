@@ -232,7 +232,7 @@ mod tests {
         drop(lock);
         std::fs::remove_dir_all(key.path()).unwrap();
         let boot = store.key(&Key::new("boot").unwrap());
-        boot.lock().unwrap().arm().unwrap();
+        boot.lock().unwrap().arm(true).unwrap();
         let path = path_of(key.path()).unwrap();
         let limits = crate::Limits::default();
         let now = std::time::SystemTime::now();

@@ -4,7 +4,7 @@ use super::status;
 use crate::context::Output;
 use anyhow::Result;
 use headstart_boot::last::{Last, Place};
-use headstart_boot::{boot_id, decision, install, key};
+use headstart_boot::{GIVEN_UP, boot_id, decision, install, key};
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 use headstart_report::human::{bytes, duration, pages, percent};
@@ -81,11 +81,13 @@ fn why_not_next(store: &Store, kept: &KeyDir, known: &KeyStatus, last: Option<&L
         return None;
     }
     let ended = last.is_some_and(|last| last.ended.is_some());
-    Some(if ended {
+    Some(if kept.has_given_up() {
+        GIVEN_UP.into()
+    } else if ended {
         "the boot-failure guard is not armed, see the notes; the next boot that comes to its end arms it"
             .into()
     } else {
-        "this boot, which was read ahead, has not come to its end yet".into()
+        "this boot has not come to its end yet".into()
     })
 }
 

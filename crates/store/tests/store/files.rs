@@ -85,7 +85,7 @@ fn audit_12_everything_kept_is_private() {
     lock.save_profile(&profile(1, 1)).unwrap();
     lock.add_trace(&trace(1, 0)).unwrap();
     lock.add_outcome(&outcome(1)).unwrap();
-    lock.arm().unwrap();
+    lock.arm(true).unwrap();
     lock.save_last(b"{}").unwrap();
     store.log().line("x").unwrap();
     let mut todo = vec![store.root().to_path_buf()];
