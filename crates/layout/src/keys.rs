@@ -17,6 +17,7 @@ use headstart_session::{now_unix_ns, plan_again};
 use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
 use headstart_system::own_program;
+use headstart_system::thread;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -146,12 +147,14 @@ struct Planning(#[allow(dead_code)] Sender<()>);
 impl Planning {
     fn until(until: Instant) -> Planning {
         let (over, told) = channel();
-        std::thread::spawn(move || {
+        let wait = move || {
             let left = until.saturating_duration_since(Instant::now());
             if told.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
                 std::process::exit(0);
             }
-        });
+        };
+        // Without a thread only the unit's own limit is left.
+        let _ = thread::begin("planning", Box::new(wait));
         Planning(over)
     }
 }

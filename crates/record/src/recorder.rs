@@ -6,6 +6,7 @@ use crate::options::{Options, Until};
 use crate::quiet::{Progress, QuietRule, Shared};
 use crate::worker::{Command, Worker};
 use headstart_model::trace::{Backend as BackendName, EndReason, Evidence, Trace};
+use headstart_system::thread;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -70,22 +71,21 @@ impl Recorder {
         let (ready, is_ready) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         let started = Instant::now();
-        let thread = std::thread::Builder::new()
-            .name("record".into())
-            .spawn({
-                let (options, shared) = (options.clone(), Arc::clone(&shared));
-                move || match Worker::new(options, shared, filter) {
-                    Ok(worker) => {
-                        if ready.send(Ok((worker.about(), thread_cpu_ns()))).is_ok() {
-                            worker.run(&inbox);
-                        }
-                    }
-                    Err(error) => {
-                        // The receiver waits for exactly this message.
-                        let _ = ready.send(Err(error));
+        let record = {
+            let (options, shared) = (options.clone(), Arc::clone(&shared));
+            move || match Worker::new(options, shared, filter) {
+                Ok(worker) => {
+                    if ready.send(Ok((worker.about(), thread_cpu_ns()))).is_ok() {
+                        worker.run(&inbox);
                     }
                 }
-            })
+                Err(error) => {
+                    // The receiver waits for exactly this message.
+                    let _ = ready.send(Err(error));
+                }
+            }
+        };
+        let thread = thread::begin("record", Box::new(record))
             .map_err(|source| RecordError::io("start the recording thread", source))?;
         let ((backend, evidence, no_activity), attach_cpu_ns) =
             is_ready.recv().map_err(|_| RecordError::ThreadGone)??;

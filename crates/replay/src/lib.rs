@@ -34,6 +34,7 @@ pub use sample::{Resident, Sample, sample};
 use headstart_model::format::FormatError;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::PlanFile;
+use headstart_system::thread;
 use shared::Shared;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -94,15 +95,13 @@ impl Replay {
         let (barrier_limit, finish_limit) = (options.barrier_limit, options.finish_limit);
         let theirs = Arc::clone(&shared);
         let (told, report) = channel();
-        let thread = std::thread::Builder::new()
-            .name("headstart".into())
-            .spawn(move || {
-                // Nobody may be there any more: the owner has given it up.
-                let _ = told.send(run::run(&plan, &options, &theirs));
-                drop((plan, options, theirs, told));
-                threads::end_before_others();
-            })
-            .map_err(ReplayError::Thread)?;
+        let replay = move || {
+            // Nobody may be there any more: the owner has given it up.
+            let _ = told.send(run::run(&plan, &options, &theirs));
+            drop((plan, options, theirs, told));
+            threads::end_before_others();
+        };
+        let thread = thread::begin("headstart", Box::new(replay)).map_err(ReplayError::Thread)?;
         Ok(Replay {
             shared,
             barrier_limit,

@@ -2,7 +2,7 @@
 //! FUSE or network mount), and nobody waits for this process who would notice.
 
 use crate::notes::log;
-use std::io;
+use headstart_system::thread;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Deadline {
                 passed();
             }
         };
-        let started: io::Result<_> = std::thread::Builder::new().name("deadline".into()).spawn(wait);
+        let started = thread::begin("deadline", Box::new(wait));
         if let Err(error) = &started {
             log(&format!("the end of this start has no deadline: {error}"));
         }

@@ -1,6 +1,7 @@
 //! What the worker knows of the command: told by the supervisor, on a thread that waits for it.
 
 use crate::message::{Ended, Message, receive};
+use headstart_system::thread;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -51,11 +52,7 @@ impl Watch {
             };
             theirs.set(fate);
         };
-        if std::thread::Builder::new()
-            .name("listen".into())
-            .spawn(listen)
-            .is_err()
-        {
+        if thread::begin("listen", Box::new(listen)).is_err() {
             watch.set(Fate::Unknown);
         }
         watch

@@ -25,8 +25,6 @@ const DISARMED: u8 = b'0';
 const NONE_FAILED: u8 = b'a';
 /// So many served boots that failed one after another are enough.
 const MOST_FAILED: u8 = 3;
-/// Where it lay, in the key's own directory, until November 2026.
-const FORMER: &str = "guard";
 const LAST: &str = "last.json";
 /// More than a boot has to say.
 const MAX_LAST: u64 = 1 << 20;
@@ -86,12 +84,7 @@ impl KeyDir {
 
     /// What the guard says; `None` where there is none, or it cannot be read.
     fn says(&self) -> Option<Says> {
-        let places = [self.guard_path(), Some(self.path().join(FORMER))];
-        let guard = places
-            .into_iter()
-            .flatten()
-            .find_map(|path| File::open(path).ok());
-        Says::of(&guard?).ok()
+        Says::of(&File::open(self.guard_path()?).ok()?).ok()
     }
 
     /// Whether the last start came to its end, so that the next may be served.
@@ -111,14 +104,9 @@ impl KeyDir {
             return Ok(Guard::Failed);
         };
         let disarm = || -> io::Result<Option<Guard>> {
-            let former = self.path().join(FORMER);
-            let mut guard = open(&path)?;
-            if guard.is_none() && former.exists() {
-                // As the first boot after an upgrade finds it. What is written over is the same file, wherever a power cut leaves its name.
-                std::fs::rename(former, &path)?;
-                guard = open(&path)?;
-            }
-            let Some(guard) = guard else { return Ok(None) };
+            let Some(guard) = open(&path)? else {
+                return Ok(None);
+            };
             let says = Says::of(&guard)?;
             Ok(Some(match says.is_armed {
                 _ if says.has_given_up() => Guard::GivenUp,
@@ -244,13 +232,6 @@ mod tests {
         );
         boot.lock().unwrap().arm(true).unwrap();
         assert!(boot.is_armed(), "one that is cut off is made anew");
-        let former = boot.path().join(super::FORMER);
-        std::fs::rename(&guard, &former).unwrap();
-        assert!(
-            boot.is_armed() && boot.disarm().unwrap() == Guard::Taken,
-            "where it lay"
-        );
-        assert!(!former.exists() && !boot.is_armed() && boot.disarm().unwrap() == Guard::Failed);
         assert_eq!(boot.last().unwrap(), None);
         boot.lock().unwrap().save_last(b"{}").unwrap();
         assert_eq!(boot.last().unwrap().unwrap(), b"{}");

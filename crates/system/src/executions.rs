@@ -147,10 +147,17 @@ const READ_WITHIN: Duration = Duration::from_millis(50);
 /// What a process of 64 bits is executing, as long as that waits: its first `most` arguments, each of at most `most_bytes`. `None` where that cannot be told, also
 /// if it would have to be read from somewhere, or if the process has its readers wait: nobody waits for the memory of others.
 pub fn asked_by(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
-    within(READ_WITHIN, move || read_asked(pid, most, most_bytes))
+    let found = within(READ_WITHIN, Box::new(move || read_asked(pid, most, most_bytes)))?;
+    let mut words = found.split(|byte| *byte == 0).map(<[u8]>::to_vec);
+    let file = words.next()?;
+    let mut arguments: Vec<_> = words.collect();
+    // Behind the last NUL.
+    arguments.pop();
+    Some(Asked { file, arguments })
 }
 
-fn read_asked(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
+/// The same as bytes: the file, then the arguments, with a NUL behind each.
+fn read_asked(pid: u32, most: usize, most_bytes: usize) -> Option<Vec<u8>> {
     let mut line = String::new();
     File::open(format!("/proc/{pid}/syscall"))
         .ok()?
@@ -170,10 +177,8 @@ fn read_asked(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
     let mut address = || u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok();
     let (file, argv) = (address()?, address()?);
     let memory = Memory::of(pid)?;
-    let mut asked = Asked {
-        file: memory.text(file, most_bytes)?,
-        arguments: Vec::new(),
-    };
+    let mut asked = memory.text(file, most_bytes)?;
+    asked.push(0);
     // No pointer may lie in two pages.
     if argv % 8 != 0 {
         return None;
@@ -183,7 +188,10 @@ fn read_asked(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
         memory.read(argv.checked_add(index * 8)?, &mut pointer)?;
         match u64::from_ne_bytes(pointer) {
             0 => break,
-            pointer => asked.arguments.push(memory.text(pointer, most_bytes)?),
+            pointer => {
+                asked.extend(memory.text(pointer, most_bytes)?);
+                asked.push(0);
+            }
         }
     }
     Some(asked)
@@ -192,7 +200,7 @@ fn read_asked(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
 /// What a process was executed with, as it has it now: with a NUL behind each argument, `most` bytes at most. `None` where that cannot be told, as [`asked_by`] has
 /// it: `/proc/PID/cmdline` would wait for a file system of the process's own, if that has mapped one there.
 pub fn executed_with(pid: u32, most: usize) -> Option<Vec<u8>> {
-    within(READ_WITHIN, move || read_executed(pid, most))
+    within(READ_WITHIN, Box::new(move || read_executed(pid, most)))
 }
 
 fn read_executed(pid: u32, most: usize) -> Option<Vec<u8>> {

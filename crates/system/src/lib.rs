@@ -40,4 +40,5 @@ pub mod snapshot;
 mod sys;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod thread;
 mod within;

@@ -1,15 +1,12 @@
 //! Asking what may never be answered: a process can have whoever reads its memory wait, by what it maps there and by the locks that it holds.
 
+use crate::thread::begin_small;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
-use std::thread::Builder;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// So many may be asked at a time. With more nobody is, so that who has all of them wait costs each start nothing but its question.
 const MOST: usize = 4;
-
-/// Stack of a thread that asks, bytes.
-const STACK: usize = 128 << 10;
 
 /// How many are asked now.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
@@ -31,49 +28,64 @@ impl Drop for Asked {
     }
 }
 
+/// A question; what it finds are bytes.
+pub(crate) type Ask = Box<dyn FnOnce() -> Option<Vec<u8>> + Send>;
+
 /// What `ask` finds, by a thread of its own; `None` also if that takes longer than this. Such a thread stays until it is answered, or its process ends.
-pub(crate) fn within<T: Send + 'static>(
-    most: Duration,
-    ask: impl FnOnce() -> Option<T> + Send + 'static,
-) -> Option<T> {
+pub(crate) fn within(most: Duration, ask: Ask) -> Option<Vec<u8>> {
+    let until = Instant::now() + most;
     let asked = Asked::begin()?;
-    let (tell, told) = sync_channel(1);
-    let thread = Builder::new().name("ask".into()).stack_size(STACK);
-    let begun = thread.spawn(move || {
+    // Not there yet, or all that was found.
+    let answer = Arc::new(Mutex::new(None));
+    let (told, asker) = (Arc::clone(&answer), std::thread::current());
+    let ask = move || {
         let found = ask();
         drop(asked);
-        // Nobody may wait for it any more.
-        let _ = tell.send(found);
-    });
-    begun.ok()?;
-    told.recv_timeout(most).ok()?
+        if let Ok(mut answer) = told.lock() {
+            *answer = Some(found);
+        }
+        asker.unpark();
+    };
+    begin_small("ask", Box::new(ask)).ok()?;
+    loop {
+        if let Some(found) = answer.lock().ok()?.take() {
+            return found;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        std::thread::park_timeout(left);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
-    use std::time::Instant;
 
     #[test]
     fn who_does_not_answer_is_waited_for_so_long_and_not_asked_by_ever_more_threads() {
         let (short, long) = (Duration::from_millis(10), Duration::from_secs(60));
         let mut answers = Vec::new();
         for _ in 0..MOST {
-            let (answer, answered) = channel::<u32>();
+            let (answer, answered) = channel();
             answers.push(answer);
-            assert_eq!(within(short, move || answered.recv().ok()), None);
+            assert_eq!(within(short, Box::new(move || answered.recv().ok())), None);
         }
         let begun = Instant::now();
-        assert_eq!(within(long, || Some(7)), None);
+        assert_eq!(within(long, Box::new(|| Some(vec![7]))), None);
         assert!(begun.elapsed() < long);
         drop(answers);
-        while within(long, || Some(7)).is_none() {
+        while within(long, Box::new(|| Some(vec![7]))).is_none() {
             assert!(begun.elapsed() < long, "nobody is asked any more");
         }
         // Each has ended when its answer is there.
         for number in 0..100 {
-            assert_eq!(within(long, move || Some(number)), Some(number));
+            assert_eq!(
+                within(long, Box::new(move || Some(vec![number]))),
+                Some(vec![number])
+            );
         }
     }
 }

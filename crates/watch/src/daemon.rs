@@ -37,6 +37,7 @@ use headstart_session::finish::stand_back;
 use headstart_session::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
+use headstart_system::thread;
 use hold::Guard;
 use notify::Manager;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -53,6 +54,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// What is said where there is no thread to be had.
+const NO_THREAD: &str = "cannot start a thread";
 
 /// The niceness of the thread that answers: before all ordinary processes, which a start waits with.
 const NICE: i32 = -15;
@@ -207,7 +211,7 @@ pub fn run(mut options: Options) -> Result<()> {
         }
     }
     let (at_begin, store) = (options.at_begin, options.store.clone());
-    std::thread::spawn(move || at_begin(&store));
+    thread::begin("at-begin", Box::new(move || at_begin(&store))).context(NO_THREAD)?;
     let state = Arc::new(State::new(options.store.clone(), Arc::clone(&wake)));
     // Whose executions are asked about are to be noticed, whatever else begins.
     state.know(known);
@@ -221,11 +225,12 @@ pub fn run(mut options: Options) -> Result<()> {
         }
         Err((why, executed)) => {
             let store = options.store.clone();
-            std::thread::spawn(move || {
+            let tell = move || {
                 stand_back();
                 std::thread::sleep(finish::QUIET);
                 Manager::of_environment().known(known::programs(&store, || false).len());
-            });
+            };
+            thread::begin("known", Box::new(tell)).context(NO_THREAD)?;
             let noticing = ByFanotify::start(executed, options, state)?;
             log(&format!(
                 "starts are noticed by fanotify(7), and only what `headstart run` has learned is read ahead: {why}"
@@ -263,16 +268,16 @@ struct Control {
 impl Control {
     fn serve(listener: UnixListener, service: Arc<dyn Service>) -> Result<Control> {
         let (until, stop) = pipe_with(PipeFlags::CLOEXEC)?;
-        let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
+        let serve = move || {
             if let Err(error) = control::serve(listener, service, until) {
                 log(&format!(
                     "nobody is answered any more who asks by the socket: {error}"
                 ));
             }
-        });
+        };
         Ok(Control {
             stop: Some(stop),
-            thread: Some(thread.context("cannot start a thread")?),
+            thread: Some(thread::begin("control", Box::new(serve)).context(NO_THREAD)?),
         })
     }
 }

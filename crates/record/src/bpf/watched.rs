@@ -7,6 +7,7 @@ use super::{Missed, missed, running_kernel};
 use crate::error::RecordError;
 use crate::namespace;
 use headstart_model::trace::{Evidence, Scope};
+use headstart_system::thread;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -373,22 +374,20 @@ impl Later {
             .collect();
         let programs = programs.map_err(|source| RecordError::io("use a BPF program", source))?;
         let (asked, wanted) = channel::<bool>();
-        let thread = std::thread::Builder::new()
-            .name("attach".into())
-            .stack_size(64 << 10)
-            .spawn(move || {
-                let mut links: Vec<OwnedFd> = Vec::new();
-                while let Ok(mut attach) = wanted.recv() {
-                    while let Ok(later) = wanted.try_recv() {
-                        attach = later;
-                    }
-                    if !attach {
-                        links.clear();
-                    } else if links.is_empty() {
-                        links.extend(programs.iter().filter_map(|program| attach_raw(program.as_fd())));
-                    }
+        let attach = move || {
+            let mut links: Vec<OwnedFd> = Vec::new();
+            while let Ok(mut attach) = wanted.recv() {
+                while let Ok(later) = wanted.try_recv() {
+                    attach = later;
                 }
-            })
+                if !attach {
+                    links.clear();
+                } else if links.is_empty() {
+                    links.extend(programs.iter().filter_map(|program| attach_raw(program.as_fd())));
+                }
+            }
+        };
+        let thread = thread::begin_small("attach", Box::new(attach))
             .map_err(|source| RecordError::io("start a thread", source))?;
         Ok(Later {
             asked: Some(asked),

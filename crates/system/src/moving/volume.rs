@@ -19,8 +19,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Why a program stays where it is.
 pub const RUNS: &str = "a program that runs";
@@ -335,11 +335,15 @@ impl Movable {
         let switch = switch.ok_or_else(|| io::Error::other("it may be executed, and there is no timer"))?;
         let executions = Executions::new()?;
         switch.set(Some(MOST_STOPPED))?;
+        let is_over = &AtomicBool::new(false);
         let moved = std::thread::scope(|scope| {
-            let (over, is_over) = mpsc::channel::<()>();
             executions.ask_about(reading.as_fd())?;
-            std::thread::Builder::new().spawn_scoped(scope, move || {
-                let _ = is_over.recv_timeout(MOST_WAIT);
+            let until = Instant::now() + MOST_WAIT;
+            let other = std::thread::Builder::new().spawn_scoped(scope, move || {
+                let left = || until.saturating_duration_since(Instant::now());
+                while !is_over.load(Ordering::Relaxed) && !left().is_zero() {
+                    std::thread::park_timeout(left());
+                }
                 // With it goes whoever waits; and a process for which nobody waits need not be ended.
                 drop(executions);
                 let _ = switch.set(None);
@@ -349,7 +353,8 @@ impl Movable {
                 true => Err(io::Error::other(RUNS)),
                 false => act(),
             };
-            drop(over);
+            is_over.store(true, Ordering::Relaxed);
+            other.thread().unpark();
             moved
         });
         switch.set(None)?;

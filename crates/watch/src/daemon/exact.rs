@@ -2,6 +2,7 @@
 //! whoever answers starts has no time.
 
 use headstart_system::fault_around::NoFaultAround;
+use headstart_system::thread;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -51,7 +52,7 @@ impl Exact {
         let exact = began.is_some();
         if began.is_some() {
             // Where there is no thread it is dropped here.
-            let _ = thread().spawn(move || drop(began));
+            let _ = thread::begin_small("exact", Box::new(move || drop(began)));
         }
         exact
     }

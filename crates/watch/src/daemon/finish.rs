@@ -15,6 +15,7 @@ use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{Finished, Replayed, Rules, stand_back, work};
 use headstart_store::{Limits, Store};
 use headstart_system::limits::give_back_memory;
+use headstart_system::thread;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -83,10 +84,8 @@ impl Finisher {
             failed: None,
             shared: Arc::clone(&shared),
         };
-        let thread = std::thread::Builder::new()
-            .name("finish".into())
-            .spawn(move || finishing.serve(&ended))
-            .context("cannot start a thread")?;
+        let serve = move || finishing.serve(&ended);
+        let thread = thread::begin("finish", Box::new(serve)).context(super::NO_THREAD)?;
         Ok(Finisher {
             queue,
             thread,
