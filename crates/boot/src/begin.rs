@@ -63,6 +63,13 @@ impl Boot<'_> {
         let state = StateId::of(self.store);
         if self.state != state && !self.was_mounted {
             (self.state, self.was_mounted) = (state, true);
+            if self.guard.take().is_some() {
+                // It decides what is done from the beginning until then, and is never armed again.
+                self.notes.tell(format!(
+                    "what lies beneath the mount point of {} is a state of headstart's, too: remove it",
+                    self.store.root().display()
+                ));
+            }
             if self.replays.is_none() {
                 self.begin(First::of(&self.kept));
                 self.replay();
@@ -75,12 +82,12 @@ impl Boot<'_> {
     /// does not wait: what comes before would be missed in each boot.
     pub fn take_guard(&mut self) {
         let left_alone = match self.kept.disarm() {
-            Ok(Guard::Taken) => {
-                self.guard = Some(Guard::Taken);
+            Ok(taken @ (None | Some(Guard::Taken))) => {
+                self.guard = taken;
                 return;
             }
-            Ok(Guard::Failed) => LAST_FAILED.into(),
-            Ok(Guard::GivenUp) => GIVEN_UP.into(),
+            Ok(Some(Guard::Failed)) => LAST_FAILED.into(),
+            Ok(Some(Guard::GivenUp)) => GIVEN_UP.into(),
             Err(error) if read_only(&error) => {
                 if self.plan.is_some() {
                     self.barrier.close_later(Path::new(RUN));

@@ -116,7 +116,11 @@ pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
 /// Whether `systemctl disable` or `mask` has switched off the unit by which boots are enabled, of which headstart-init and generators know nothing.
 pub fn is_switched_off(other: Option<&Path>) -> bool {
     let is_masked = |image: &Image| image.kind_itself(local(NAME)) == Some(FileType::Symlink);
-    Image::open(other).is_ok_and(|image| image.kind_itself(wanted()).is_none() || is_masked(&image))
+    // Where they were never enabled, it is begun by other means.
+    let was_enabled = |image: &Image| image.kind_itself(GENERATOR).is_some();
+    Image::open(other).is_ok_and(|image| {
+        was_enabled(&image) && (image.kind_itself(wanted()).is_none() || is_masked(&image))
+    })
 }
 
 /// Whether the program is there that can stand in the place of process 1: /[`INIT`].
@@ -317,7 +321,7 @@ mod tests {
         fs::remove_file(dir.path().join(wanted())).unwrap();
         assert!(is_switched_off(root), "disabled");
         disable(root).unwrap();
-        assert!(mask.exists());
+        assert!(mask.exists() && !is_switched_off(root), "once");
     }
 
     #[test]

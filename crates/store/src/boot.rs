@@ -98,10 +98,11 @@ impl KeyDir {
         self.says().is_some_and(Says::has_given_up)
     }
 
-    /// Takes the guard for good, and waits until that will survive a power cut. The first start makes it.
-    pub fn disarm(&self) -> Result<Guard, StoreError> {
+    /// Takes the guard for good, and waits until that will survive a power cut. The first start makes it; `None` where there is no directory for all that
+    /// is kept, which may be mounted later: what would be made there would lie beneath.
+    pub fn disarm(&self) -> Result<Option<Guard>, StoreError> {
         let Some(path) = self.guard_path() else {
-            return Ok(Guard::Failed);
+            return Ok(None);
         };
         let disarm = || -> io::Result<Option<Guard>> {
             let Some(guard) = open(&path)? else {
@@ -124,14 +125,15 @@ impl KeyDir {
             }))
         };
         match disarm().map_err(|error| StoreError::io("disarm", &path, error))? {
-            Some(found) => Ok(found),
+            Some(found) => Ok(Some(found)),
+            None if !self.path().ancestors().nth(2).is_some_and(Path::exists) => Ok(None),
             None => {
                 let says = Says {
                     is_armed: false,
                     failed: 0,
                 };
                 self.lock()?.make_guard(&path, says)?;
-                Ok(Guard::Taken)
+                Ok(Some(Guard::Taken))
             }
         }
     }
@@ -213,12 +215,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let boot = Store::new(dir.path()).key(&Key::new("boot").unwrap());
         assert!(!boot.is_armed());
-        assert_eq!(boot.disarm().unwrap(), Guard::Taken, "the first one");
-        assert_eq!(boot.disarm().unwrap(), Guard::Failed);
+        std::fs::remove_dir(dir.path()).unwrap();
+        assert_eq!(boot.disarm().unwrap(), None, "what holds it is not mounted");
+        std::fs::create_dir(dir.path()).unwrap();
+        assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken), "the first one");
+        assert_eq!(boot.disarm().unwrap(), Some(Guard::Failed));
         boot.lock().unwrap().arm(false).unwrap();
         assert!(boot.is_armed());
-        assert_eq!(boot.disarm().unwrap(), Guard::Taken);
-        assert!(!boot.is_armed() && boot.disarm().unwrap() == Guard::Failed);
+        assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken));
+        assert!(!boot.is_armed() && boot.disarm().unwrap() == Some(Guard::Failed));
         // One that is there is written over: another would need room on the disk.
         let guard = boot.guard_path().unwrap();
         let inode = || std::fs::metadata(&guard).unwrap().ino();
@@ -227,7 +232,7 @@ mod tests {
         assert!(boot.is_armed() && inode() == before);
         std::fs::write(&guard, "1").unwrap();
         assert!(
-            !boot.is_armed() && boot.disarm().unwrap() == Guard::Failed,
+            !boot.is_armed() && boot.disarm().unwrap() == Some(Guard::Failed),
             "cut off"
         );
         boot.lock().unwrap().arm(true).unwrap();
@@ -250,25 +255,25 @@ mod tests {
         }
         // A served boot fails, the next is left alone and comes to its end. Then one is served, and comes to its end as well.
         let fails = || {
-            assert_eq!(boot.disarm().unwrap(), Guard::Taken);
-            assert_eq!(boot.disarm().unwrap(), Guard::Failed);
+            assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken));
+            assert_eq!(boot.disarm().unwrap(), Some(Guard::Failed));
             // That one fails as well: it was not served.
-            assert_eq!(boot.disarm().unwrap(), Guard::Failed);
+            assert_eq!(boot.disarm().unwrap(), Some(Guard::Failed));
             boot.lock().unwrap().arm(false).unwrap();
         };
         boot.lock().unwrap().arm(true).unwrap();
         (0..2).for_each(|_| fails());
-        assert_eq!(boot.disarm().unwrap(), Guard::Taken);
+        assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken));
         boot.lock().unwrap().arm(true).unwrap();
         (0..2).for_each(|_| fails());
         assert!(boot.is_armed() && !boot.has_given_up());
         fails();
         for _ in 0..2 {
             assert!(!boot.is_armed() && boot.has_given_up());
-            assert_eq!(boot.disarm().unwrap(), Guard::GivenUp);
+            assert_eq!(boot.disarm().unwrap(), Some(Guard::GivenUp));
             boot.lock().unwrap().arm(false).unwrap();
         }
         assert!(boot.forget().unwrap());
-        assert_eq!(boot.disarm().unwrap(), Guard::Taken);
+        assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken));
     }
 }
