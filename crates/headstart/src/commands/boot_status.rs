@@ -143,7 +143,7 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
     };
     let recorded = match &last.recorder {
         Some(recorder) => format!("It was recorded ({recorder})"),
-        None => "It was not recorded; headstart served it".into(),
+        None => "It was not recorded; headstart ran".into(),
     };
     let place = match last.from {
         Place::Initramfs => "from the initramfs on",
