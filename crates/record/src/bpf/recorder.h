@@ -100,6 +100,7 @@ int keep_warm(u64 *ctx)
 		return 0;
 	found = (void *)s->bytes;
 	found->until = ctx[1];
+	found->since = bpf_ktime_get_ns();
 	for (u32 i = 0; i < LOOKED_AT; i++) {
 		const struct file *file = file_of(task, open[i]);
 

@@ -55,9 +55,12 @@ struct {
  */
 #define LOOKED_AT 8
 #define ONE_IN 8
+/* And none within so long of the last look. */
+#define LOOKED_AT_NS 5000000000ULL
 
 struct in_memory {
 	u64 until; /* CLOCK_MONOTONIC */
+	u64 since;
 	struct remembered {
 		u64 dentry; /* 0: none */
 		u64 parent;
@@ -112,8 +115,12 @@ static __always_inline void remember(struct remembered *it, const struct dentry 
 __noinline int is_warm(u64 program)
 {
 	const struct in_memory *found = bpf_map_lookup_elem(&warm, &program);
+	u64 now_ns = bpf_ktime_get_ns();
 
-	if (!found || found->until < bpf_ktime_get_ns() || bpf_get_prandom_u32() % ONE_IN == 0)
+	if (!found || found->until < now_ns)
+		return 0;
+	/* What is executed a hundred times a second, as in a build, was looked at just now. */
+	if (now_ns - found->since > LOOKED_AT_NS && bpf_get_prandom_u32() % ONE_IN == 0)
 		return 0;
 	for (u32 i = 0; i < LOOKED_AT; i++) {
 		const struct remembered *then = &found->files[i];
