@@ -1,6 +1,6 @@
 //! Everything headstart asks of this machine: what is mounted ([`mounts`]), how a file is opened without harm
 //! ([`open`], many at once [`path_resolver`], without its directories [`handle_opener`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie, whose the bytes of a device are ([`owners`]), how data is moved ([`moving`]),
-//! what somebody is about to execute ([`executions`]) or executes ([`executed`]), how much is mapped around a fault ([`fault_around`]), what is in memory ([`residency`]), how much memory and pressure there is ([`memory`]), what the kernel offers
+//! what somebody is about to execute ([`executions`]) or executes ([`executed`]), how much is mapped around a fault ([`fault_around`]), what is in memory ([`residency`]), how much memory and pressure there is ([`memory`]), how a thread begins ([`thread`]), what the kernel offers
 //! ([`features`]); and all of it for a list of paths, as a plan needs it ([`snapshot`]).
 //!
 //! Every ioctl and, but for the recorder's and `headstart-init`'s, all `unsafe` of headstart is in this crate.
