@@ -436,7 +436,13 @@ impl Watch {
                 continue;
             };
             let bytes = recording.builder.bytes();
-            let reason = match recording.has_ended(now) {
+            let programs = &self.programs;
+            // Where it cannot be told it has not waited.
+            let blocked_ns = |recording: &Recording| {
+                let slots = recording.numbers().map(slot_of);
+                slots.map(|slot| programs.blocked_ns(slot).unwrap_or(0)).sum()
+            };
+            let reason = match recording.has_ended(now, blocked_ns) {
                 Some(reason) => reason,
                 None if bytes > BYTES || all > ALL_BYTES && largest == Some(slot) => {
                     // Who floods the recorder is not to begin anew at once.
@@ -458,13 +464,13 @@ impl Watch {
         };
         let recording = *recording;
         let (mut blocked_ns, mut user) = (0, 0);
-        for number in recording.parts.iter().chain([&recording.number]) {
-            let slot = slot_of(*number);
+        for number in recording.numbers() {
+            let slot = slot_of(number);
             user = [user, self.control.user(slot)]
                 .into_iter()
                 .max_by_key(rank)
                 .unwrap_or(user);
-            self.control.end(*number);
+            self.control.end(number);
             self.starts.part_of[slot] = slot;
             self.resting.push((slot, Instant::now()));
             blocked_ns += self.programs.take_blocked_ns(slot)?;

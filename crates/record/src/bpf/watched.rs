@@ -162,11 +162,17 @@ impl Programs {
         missed(&self.object, false)
     }
 
-    /// How long the threads of the start in this slot waited for block devices, nanoseconds: since the last call.
-    pub(crate) fn take_blocked_ns(&mut self, slot: usize) -> Result<u64, RecordError> {
+    /// How long the threads of the start in this slot have waited for block devices, nanoseconds, since that was last taken.
+    pub(crate) fn blocked_ns(&self, slot: usize) -> Result<u64, RecordError> {
         let now = load::sum_at(&self.object, "blocked", slot as u32)?;
-        let before = std::mem::replace(&mut self.blocked_ns[slot], now);
-        Ok(now.saturating_sub(before))
+        Ok(now.saturating_sub(self.blocked_ns[slot]))
+    }
+
+    /// The same, which is no other start's then.
+    pub(crate) fn take_blocked_ns(&mut self, slot: usize) -> Result<u64, RecordError> {
+        let taken = self.blocked_ns(slot)?;
+        self.blocked_ns[slot] += taken;
+        Ok(taken)
     }
 
     /// [`KNOWN`] or [`BY_ARGUMENTS`] of a program, or until when a user's executions of it begin no start.

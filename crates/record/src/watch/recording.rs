@@ -18,6 +18,10 @@ const QUIET: Duration = Duration::from_secs(2);
 /// A start takes no longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// Who executes more programs than so many, and waits for no device for [`QUIET`], does not start: it works, as a build does. To record that
+/// costs a build one twentieth of its processors' time.
+const EXECUTIONS: u32 = 64;
+
 /// So many slots may belong to it, beside its own, where another start goes on with it: each has one until all of it has ended.
 const PARTS: usize = 8;
 
@@ -37,7 +41,12 @@ pub(super) struct Recording {
     pub(super) open_for: Duration,
     /// When a process of it ended last.
     pub(super) left_ns: u64,
-    pub(super) quiet: QuietRule,
+    quiet: QuietRule,
+    /// Whether a replay reads before it what it would wait for.
+    replayed: bool,
+    executions: u32,
+    /// How long its threads had waited for devices, nanoseconds, and since when that has not grown.
+    blocked: (u64, Instant),
     pub(super) cpu: Cpu,
     pub(super) looked: Instant,
     pub(super) before: Before,
@@ -107,15 +116,29 @@ impl Recording {
             open_for: Duration::ZERO,
             left_ns: 0,
             quiet: QuietRule::new(Some(QUIET)),
+            replayed: options.replayed,
+            executions: 0,
+            blocked: (0, Instant::now()),
             cpu: Cpu::of_processes(),
             looked: Instant::now(),
             before,
         })
     }
 
+    /// Its number, and those of the slots that belong to it.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.parts.iter().copied().chain([self.number])
+    }
+
     /// Whether this is its number, or that of a part of it.
     pub(super) fn has(&self, number: u32) -> bool {
-        number != 0 && (self.number == number || self.parts.contains(&number))
+        number != 0 && self.numbers().any(|one| one == number)
+    }
+
+    /// One of its processes did something.
+    pub(super) fn push(&mut self, event: Event) {
+        self.executions += u32::from(matches!(event, Event::Exec(_)));
+        self.builder.push(event);
     }
 
     /// A process of it has ended with this status, or is of another start from now on.
@@ -124,7 +147,7 @@ impl Recording {
             self.status = Some(status);
         }
         self.left_ns = time_ns;
-        self.builder.push(Event::Exit { time_ns, pid });
+        self.push(Event::Exit { time_ns, pid });
     }
 
     /// Whether what is executed at this time may go on with it, by no process of it.
@@ -144,7 +167,7 @@ impl Recording {
     /// A further slot belongs to it, that was given with this number for what was executed.
     pub(super) fn goes_on(&mut self, number: u32, exec: Exec) {
         self.parts.push(number);
-        self.builder.push(Event::Exec(exec));
+        self.push(Event::Exec(exec));
     }
 
     /// Since when nothing of it has run, if it was kept open for what might follow.
@@ -153,7 +176,12 @@ impl Recording {
         is_left.then_some(self.left_ns)
     }
 
-    pub(super) fn has_ended(&mut self, now: Instant) -> Option<EndReason> {
+    /// Whether it has come to its end. `blocked_ns` says how long its threads have waited for devices up to now.
+    pub(super) fn has_ended(
+        &mut self,
+        now: Instant,
+        blocked_ns: impl FnOnce(&Recording) -> u64,
+    ) -> Option<EndReason> {
         if let (Some(status), None) = (self.status, self.builder.living().next()) {
             let open_until = self.left_ns.saturating_add(self.open_for.as_nanos() as u64);
             return (monotonic_ns() >= open_until).then_some(EndReason::Exit(status));
@@ -161,15 +189,23 @@ impl Recording {
         if monotonic_ns().saturating_sub(self.began_ns) >= LIMIT.as_nanos() as u64 {
             return Some(EndReason::Limit);
         }
+        let waits = || self.builder.living().any(ProcessStat::any_is_blocked);
         if now.duration_since(self.looked) >= LOOK_AT_CPU_EVERY {
             self.looked = now;
             self.cpu.look(self.builder.living());
+            if !self.replayed && self.executions > EXECUTIONS {
+                let blocked_ns = blocked_ns(self);
+                if blocked_ns != self.blocked.0 {
+                    self.blocked = (blocked_ns, now);
+                } else if now.duration_since(self.blocked.1) >= QUIET && !waits() {
+                    return Some(EndReason::Quiet);
+                }
+            }
         }
         let progress = Progress {
             pages: self.builder.pages(),
             cpu_seconds: self.cpu.seconds(),
         };
-        let waits = || self.builder.living().any(ProcessStat::any_is_blocked);
         self.quiet
             .is_quiet(&progress, now, waits)
             .then_some(EndReason::Quiet)

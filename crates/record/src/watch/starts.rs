@@ -41,7 +41,7 @@ impl Starts {
             }
             Watched::Event(slot, event) => {
                 if let Some(recording) = self.of_slot(slot) {
-                    recording.builder.push(event);
+                    recording.push(event);
                 }
             }
         }
@@ -97,9 +97,9 @@ impl Starts {
                     ..Options::tree(command)
                 };
                 let begun = Recording::begin(noticed.number, noticed.pid, noticed.time_ns, &options, before);
-                begun.ok().map(|recording| Recording {
-                    open_for,
-                    ..recording
+                begun.ok().map(|mut recording| {
+                    recording.open_for = open_for;
+                    recording
                 })
             }
             Answer::GoesOn(number) => {
@@ -120,7 +120,7 @@ impl Starts {
         match recording {
             Some(mut recording) => {
                 self.control.record(seen.number);
-                recording.builder.push(Event::Exec(exec));
+                recording.push(Event::Exec(exec));
                 self.slots[slot] = Some(Box::new(recording));
                 self.began = true;
             }

@@ -332,3 +332,42 @@ fn a_start_that_waits_for_a_device_goes_on() {
     assert_eq!(trace.end.reason, EndReason::Exit(0));
     assert_eq!(of_file(&trace, &behind), 7);
 }
+
+#[test]
+fn who_executes_many_programs_and_waits_for_no_device_has_started() {
+    if !can_record() {
+        return;
+    }
+    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (shell, cold) = (disk.join("sh"), file(&disk, "cold", 7));
+    fs::copy("/bin/sh", &shell).unwrap();
+    rustix::fs::sync();
+    let mut watched = Watched::below(&disk);
+    let took = |watched: &mut Watched, script: &str| {
+        let begun = Instant::now();
+        let mut child = Command::new(&shell)
+            .args(["-c", script])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        watched.until_ended(1);
+        let took = begun.elapsed();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let ended = watched.ended.remove(0);
+        (took, ended.reason)
+    };
+    let (worked, reason) = took(&mut watched, "while :; do /bin/true; done");
+    assert_eq!(reason, EndReason::Quiet);
+    assert!(worked < Duration::from_secs(10), "{worked:?}");
+    // One that waits again and again, and one that executes little, go on.
+    let waits = format!(
+        "for i in 1 2 3 4 5 6 7 8; do dd if={cold} iflag=nocache count=0; cat {cold}; \
+         for j in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do /bin/true; done; \
+         timeout 0.5 sh -c 'while :; do :; done'; done 2>/dev/null; exit 3",
+        cold = cold.display()
+    );
+    assert_eq!(took(&mut watched, &waits).1, EndReason::Exit(3 << 8));
+    let computes = "timeout 4 sh -c 'while :; do :; done'; exit 3";
+    assert_eq!(took(&mut watched, computes).1, EndReason::Exit(3 << 8));
+}
