@@ -19,8 +19,10 @@ const QUIET: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Who executes more programs than so many, and waits for no device for [`QUIET`], does not start: it works, as a build does. To record that
-/// costs a build one twentieth of its processors' time.
+/// costs a build one twentieth of its processors' time. Who has a replay before it need not wait while it starts, and works if it does not for
+/// [`QUIET_WITH_REPLAY`].
 const EXECUTIONS: u32 = 64;
+const QUIET_WITH_REPLAY: Duration = Duration::from_secs(10);
 
 /// So many slots may belong to it, beside its own, where another start goes on with it: each has one until all of it has ended.
 const PARTS: usize = 8;
@@ -193,11 +195,12 @@ impl Recording {
         if now.duration_since(self.looked) >= LOOK_AT_CPU_EVERY {
             self.looked = now;
             self.cpu.look(self.builder.living());
-            if !self.replayed && self.executions > EXECUTIONS {
+            if self.executions > EXECUTIONS {
                 let blocked_ns = blocked_ns(self);
+                let quiet = if self.replayed { QUIET_WITH_REPLAY } else { QUIET };
                 if blocked_ns != self.blocked.0 {
                     self.blocked = (blocked_ns, now);
-                } else if now.duration_since(self.blocked.1) >= QUIET && !waits() {
+                } else if now.duration_since(self.blocked.1) >= quiet && !waits() {
                     return Some(EndReason::Quiet);
                 }
             }
