@@ -2,7 +2,7 @@
 
 use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
-use headstart_model::trace::{Evidence, File, FileState, LookupKind, Use, UseKind};
+use headstart_model::trace::{Backend, Evidence, File, FileState, LookupKind, Use, UseKind};
 use headstart_model::{FilePath, GrowingSet, PageRange, PageSet, Trace};
 use std::collections::BTreeMap;
 
@@ -51,8 +51,8 @@ impl PathUse {
 /// Bytes that the kernel maps around a fault at once, if they are in memory (its `fault_around_bytes`).
 const FAULT_AROUND: u64 = 64 << 10;
 
-/// The first kernel that maps all of a large folio at the fault of one page (finish_fault in its mm/memory.c): there the absence
-/// of a fault says nothing.
+/// The first kernel that maps all of a large folio at the fault of one page (finish_fault in its mm/memory.c). What was mapped so the BPF
+/// programs tell, and none of the kernel's events.
 const MAPS_FOLIOS: (u32, u32) = (6, 18);
 
 /// Whether a trace tells of each fault which page it was for, and of each page that was mapped without one.
@@ -60,7 +60,11 @@ pub(crate) fn tells(trace: &Trace) -> bool {
     let mut numbers = trace.meta.kernel.split(|c: char| !c.is_ascii_digit());
     let mut number = || numbers.next().and_then(|text| text.parse::<u32>().ok());
     let version = number().zip(number());
-    trace.meta.evidence != Evidence::Adds && version.is_some_and(|version| version < MAPS_FOLIOS)
+    match (trace.meta.evidence, trace.meta.backend) {
+        (Evidence::Adds, _) => false,
+        (_, Backend::Bpf) => true,
+        (_, Backend::Tracefs) => version.is_some_and(|version| version < MAPS_FOLIOS),
+    }
 }
 
 fn below(path: &FilePath, prefix: &FilePath) -> bool {

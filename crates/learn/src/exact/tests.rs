@@ -1,7 +1,7 @@
 use crate::tests::{options, trace};
 use crate::{exact_is_due, learn};
 use headstart_model::profile::{Entry, Policy};
-use headstart_model::trace::{Evidence, Mapping, Use, UseKind};
+use headstart_model::trace::{Backend, Evidence, Mapping, Use, UseKind};
 use headstart_model::{PageRange, Profile, Trace};
 
 /// Debian 13's.
@@ -141,17 +141,26 @@ fn another_version_of_the_file_is_not_known() {
 }
 
 #[test]
-fn kernels_that_map_whole_folios_and_mere_additions_tell_nothing() {
-    for kernel in ["6.18.3", "6.18", "7.2.1", "7", ""] {
+fn where_kernels_map_whole_folios_only_bpf_tells_of_that() {
+    let of = |kernel: &str, backend| {
         let mut run = exact(&[3]);
         run.meta.kernel = kernel.into();
+        run.meta.backend = backend;
         let profile = learned(&[run.clone(), run]);
-        assert_eq!(
-            (planned(&profile), profile.exact_at),
-            (vec![(0, 16)], 0),
-            "{kernel}"
-        );
+        (planned(&profile), profile.exact_at)
+    };
+    for kernel in ["6.18.3", "6.18", "7.2.1", "7", ""] {
+        assert_eq!(of(kernel, Backend::Tracefs), (vec![(0, 16)], 0), "{kernel}");
+        assert_eq!(of(kernel, Backend::Bpf), (vec![(3, 4)], 2), "{kernel}");
     }
+    assert_eq!(of(KERNEL, Backend::Tracefs), (vec![(3, 4)], 2));
+    // Of pages that were mapped with the folio of a touched one nothing is told.
+    let folio = || run(&[(0, 8, UseKind::Around), (3, 1, UseKind::Fault)]);
+    assert_eq!(planned(&learned(&[folio(), folio()])), [(0, 8)]);
+}
+
+#[test]
+fn mere_additions_tell_nothing() {
     let mut run = exact(&[3]);
     run.meta.evidence = Evidence::Adds;
     assert_eq!(planned(&learned(&[run.clone(), run])), [(0, 16)]);
@@ -197,9 +206,10 @@ fn where_much_stays_unknown_one_start_in_four_is_to_be_exact() {
         )
     };
     assert!(!due(10, &usual) && due(11, &usual) && due(99, &usual));
-    let mut on_6_18 = usual.clone();
-    on_6_18.meta.kernel = "6.18.1".into();
-    assert!(!due(99, &on_6_18), "there it would tell nothing");
+    let mut by_events = usual.clone();
+    by_events.meta.kernel = "6.18.1".into();
+    by_events.meta.backend = Backend::Tracefs;
+    assert!(!due(99, &by_events), "there it would tell nothing");
 }
 
 #[test]

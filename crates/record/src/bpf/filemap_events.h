@@ -90,6 +90,31 @@ int BPF_PROG(page_fault_kernel, unsigned long address)
 }
 
 #ifdef HAVE_BPF_LOOP
+#define FIRST 0
+#define LAST 1
+
+/*
+ * From Linux 6.18 on the kernel maps a folio whole of which it maps a page (finish_fault, filemap_map_pages): the first or the last page of the one that
+ * is in memory at a page of a mapping, of which the pages are below `head`, or that page. By numbers: see send_file.
+ */
+__noinline u64 folio_edge(u64 head, u64 index, u32 edge)
+{
+	const struct folio___618 *f618 = NULL;
+	u64 folio, start, pages;
+
+	if (!bpf_core_field_exists(f618->flags.f))
+		return index;
+	folio = entry_at(head, index);
+	if (!folio || folio & 3)
+		return index;
+	start = BPF_CORE_READ((const struct folio *)folio, index);
+	pages = folio_pages((const void *)folio);
+	/* By now it may be another. */
+	if (index - start >= pages)
+		return index;
+	return edge == FIRST ? start : start + pages - 1;
+}
+
 struct find {
 	u64 mapping;
 	u64 address;
@@ -103,11 +128,13 @@ static long found_vma(struct task_struct *task, struct vm_area_struct *vma, stru
 	return 0;
 }
 
+#define UNKNOWN (~0ULL)
+
 /*
- * Pages of this mapping are used by a fault. The kernel touches memory for others without one: then the thread's last
- * fault is another, most often of other memory; if not, what it says is true all the same.
+ * Pages of this mapping are used by a fault, of which one was touched. Where that is unknown the thread's last fault tells. The kernel touches
+ * memory for others without one: then the thread's last fault is another, most often of other memory; if not, what it says is true all the same.
  */
-static __always_inline int fault_use(const struct address_space *mapping, u64 address, u64 start, u64 last, u8 kind)
+static __always_inline int fault_use(const struct address_space *mapping, u64 address, u64 start, u64 last, u8 kind, u64 touched)
 {
 	struct find f = { .mapping = address };
 	u64 thread = bpf_get_current_pid_tgid();
@@ -121,19 +148,38 @@ static __always_inline int fault_use(const struct address_space *mapping, u64 ad
 		f.address = fault->address;
 		bpf_find_vma(bpf_get_current_task_btf(), f.address, found_vma, &f, 0);
 	}
+	if (touched != UNKNOWN) {
+		f.found.page = touched;
+		f.found.known = 1;
+	}
 	return use(mapping, start, last, kind, &f.found);
 }
 
 SEC("tp_btf/mm_filemap_map_pages")
 int BPF_PROG(map_pages, struct address_space *mapping, unsigned long start, unsigned long end)
 {
-	return fault_use(mapping, ctx[0], start, end, USE_MAP);
+	u64 head, first, last;
+
+	if (!current_is_wanted())
+		return 0;
+	head = (u64)BPF_CORE_READ(mapping, i_pages.xa_head);
+	first = folio_edge(head, start, FIRST);
+	last = folio_edge(head, end, LAST);
+	return fault_use(mapping, ctx[0], first, last, USE_MAP, UNKNOWN);
 }
 
+/* Of a fault around which nothing was mapped. What is not in memory yet is read, and then the fault is done anew. */
 SEC("tp_btf/mm_filemap_fault")
 int BPF_PROG(fault, struct address_space *mapping, unsigned long index)
 {
-	return fault_use(mapping, ctx[0], index, index, USE_FAULT);
+	u64 head, first, last;
+
+	if (!current_is_wanted())
+		return 0;
+	head = (u64)BPF_CORE_READ(mapping, i_pages.xa_head);
+	first = folio_edge(head, index, FIRST);
+	last = folio_edge(head, index, LAST);
+	return fault_use(mapping, ctx[0], first, last, last > first ? USE_MAP : USE_FAULT, index);
 }
 #endif
 

@@ -83,8 +83,18 @@ struct inode {
 	struct address_space *i_mapping;
 };
 
+struct xarray {
+	void *xa_head;
+};
+
+struct xa_node {
+	u8 shift;
+	void *slots[64];
+};
+
 struct address_space {
 	struct inode *host;
+	struct xarray i_pages;
 	unsigned long nrpages;
 };
 
@@ -128,15 +138,6 @@ struct files_struct {
 struct fs_struct {
 	struct path root;
 	struct path pwd;
-};
-
-struct xarray {
-	void *xa_head;
-};
-
-struct xa_node {
-	u8 shift;
-	void *slots[64];
 };
 
 struct idr {

@@ -294,8 +294,13 @@ mod tests {
     use headstart_model::trace::UseKind;
     use std::io::Read;
 
-    /// Pages that this process's `act` used by each kind, as the evidence has it, of a file of 40 pages and a bit.
-    fn used(evidence: Evidence, filter: bool, act: impl Fn(&std::path::Path)) -> Option<Vec<(UseKind, u64)>> {
+    /// Pages that this process's `act` used by each kind, as the evidence has it, of a file of so many pages and a bit.
+    fn used(
+        pages: usize,
+        evidence: Evidence,
+        filter: bool,
+        act: impl Fn(&std::path::Path),
+    ) -> Option<Vec<(UseKind, u64)>> {
         let missing = missing_here();
         if !missing.is_empty() {
             let missing: Vec<&str> = missing.iter().map(|m| &**m).collect();
@@ -304,7 +309,7 @@ mod tests {
         }
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = dir.path().join("file");
-        std::fs::write(&path, vec![1; 40 * 4096 + 5]).unwrap();
+        std::fs::write(&path, vec![1; pages * 4096 + 5]).unwrap();
         let file = std::fs::File::open(&path).unwrap();
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
@@ -365,7 +370,7 @@ mod tests {
 
     #[test]
     fn additions_are_what_the_kernel_read_ahead_too() {
-        if let Some(mut found) = used(Evidence::Adds, true, read_half) {
+        if let Some(mut found) = used(40, Evidence::Adds, true, read_half) {
             found.sort_unstable();
             let pages: Vec<u64> = found.iter().map(|(_, page)| *page).collect();
             assert!(found.iter().all(|(kind, _)| *kind == UseKind::Add));
@@ -379,14 +384,78 @@ mod tests {
     #[test]
     fn the_filter_drops_nothing_but_repetition() {
         let twice = |path: &std::path::Path| (read_half(path), read_half(path)).0;
-        let Some(mut filtered) = used(Evidence::Uses, true, twice) else {
+        let Some(mut filtered) = used(40, Evidence::Uses, true, twice) else {
             return;
         };
-        let mut all = used(Evidence::Uses, false, twice).unwrap();
+        let mut all = used(40, Evidence::Uses, false, twice).unwrap();
         assert_eq!((filtered.len(), all.len()), (20, 40));
         filtered.sort_unstable();
         all.sort_unstable();
         all.dedup();
         assert_eq!(filtered, all);
+    }
+
+    /// The pages of a mapping that the kernel has mapped, by pagemap(5).
+    fn mapped(start: usize, pages: usize) -> Vec<u64> {
+        use std::os::unix::fs::FileExt;
+        let mut entries = vec![0; pages * 8];
+        let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+        pagemap
+            .read_exact_at(&mut entries, (start / rustix::param::page_size() * 8) as u64)
+            .unwrap();
+        let is_there = |entry: &[u8]| u64::from_ne_bytes(entry.try_into().unwrap()) >> 63 == 1;
+        let all = (0..).zip(entries.chunks(8));
+        all.filter(|(_, entry)| is_there(entry))
+            .map(|(page, _)| page)
+            .collect()
+    }
+
+    /// Newer kernels map a folio whole of which a page is touched: its pages beyond what is mapped around a fault, and where nothing is.
+    #[test]
+    fn all_that_a_fault_maps_is_told() {
+        use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+        const PAGES: usize = 1000;
+        let seen = std::cell::RefCell::new(Vec::new());
+        let touched = |path: &std::path::Path| {
+            let mut file = std::fs::File::options()
+                .read(true)
+                .write(true)
+                .open(path)
+                .unwrap();
+            // Read ahead by the kernel, the more the further it goes: in larger and larger folios, where the file system has them.
+            for bytes in [1, 16, 64, 256] {
+                file.read_exact(&mut vec![0; bytes * 4096]).unwrap();
+            }
+            let (length, protection) = (PAGES * 4096, ProtFlags::READ | ProtFlags::WRITE);
+            // SAFETY: a new mapping at a place of the kernel's choice; the bytes that are used lie in it, and nothing refers to it when it is gone.
+            unsafe {
+                let start = mmap(
+                    std::ptr::null_mut(),
+                    length,
+                    protection,
+                    MapFlags::SHARED,
+                    &file,
+                    0,
+                );
+                let start = start.unwrap().cast::<u8>();
+                for page in [5, 40, 100, 260, 300] {
+                    start.add(page * 4096 + 7).read_volatile();
+                }
+                // Around a fault that writes nothing is mapped.
+                for page in [70, 200, 330] {
+                    start.add(page * 4096 + 7).write_volatile(2);
+                }
+                *seen.borrow_mut() = mapped(start as usize, PAGES);
+                munmap(start.cast(), length).unwrap();
+            }
+        };
+        let Some(found) = used(PAGES, Evidence::Uses, false, touched) else {
+            return;
+        };
+        let by_faults = found.iter().filter(|(kind, _)| *kind != UseKind::Read);
+        let told: Vec<u64> = by_faults.map(|(_, page)| *page).collect();
+        let seen = seen.into_inner();
+        let missed: Vec<&u64> = seen.iter().filter(|page| !told.contains(page)).collect();
+        assert!(seen.contains(&330) && missed.is_empty(), "{missed:?} of {seen:?}");
     }
 }

@@ -104,6 +104,7 @@ __noinline int fresh_pages(u64 id, u64 start, u64 last, u32 exact)
 
 /* A page touched through a mapping, where it is known, and the part of the file that is mapped there in one piece. */
 struct touch {
+	u64 known; /* 0: not even the page */
 	u64 page;
 	u64 mapped_from;
 	u64 mapped_pages; /* 0: nothing is known */
@@ -116,6 +117,7 @@ static __always_inline void touch_in(struct touch *t, u64 address, const struct 
 	t->mapped_from = BPF_CORE_READ(vma, vm_pgoff);
 	t->mapped_pages = (BPF_CORE_READ(vma, vm_end) - start) >> config.page_shift;
 	t->page = t->mapped_from + ((address - start) >> config.page_shift);
+	t->known = 1;
 }
 
 /* Pages start to last are used; by a fault for the page touched. */
@@ -144,7 +146,7 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 	/* To each start every file is new. */
 	if (watching)
 		id = (id ^ start_of(current_tgid()) * 0xd6e8feb86659fd93ULL) | 1;
-	known = t->mapped_pages && t->page >= start && t->page <= last;
+	known = t->known && t->page >= start && t->page <= last;
 	/* What was sent of one group of users is sent of another again: the first may have been over its share. */
 	user = group_of_user();
 	seen_as = id + user * 0x2545f4914f6cdd1dULL;

@@ -15,6 +15,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* What the programs need, in this order. */
 #include "common.h"
 #include "paths.h"
+#include "xarray.h"
 #include "pages.h"
 
 /* The programs. */

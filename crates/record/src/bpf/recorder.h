@@ -22,32 +22,12 @@ int about_self(u64 *ctx)
 	return 0;
 }
 
-/* More levels than a tree of 2^32 numbers has. */
-#define LEVELS 8
-
 /* The process of this number in a pid namespace, by the tree that the kernel itself looks in (find_pid_ns); 0: none. */
 static __always_inline struct pid *find_pid(const struct pid_namespace *namespace, u64 number)
 {
-	u64 slots = bpf_core_field_size(((struct xa_node *)NULL)->slots) / sizeof(void *);
-	u64 entry = (u64)BPF_CORE_READ(namespace, idr.idr_rt.xa_head);
+	u64 entry = entry_at((u64)BPF_CORE_READ(namespace, idr.idr_rt.xa_head), number);
 
-	for (int i = 0; i < LEVELS; i++) {
-		const struct xa_node *node = (const void *)(entry - 2);
-		u64 at;
-
-		/* Inner nodes are marked by their lowest two bits (xa_is_node), and begin behind the first page. */
-		if ((entry & 3) != 2 || entry <= 4096)
-			break;
-		at = number >> BPF_CORE_READ(node, shift);
-		/* Only the first may be asked for more than the tree has. */
-		if (i == 0 && at >= slots)
-			return NULL;
-		entry = 0;
-		bpf_probe_read_kernel(&entry, sizeof(entry),
-				      (const void *)node + bpf_core_field_offset(struct xa_node, slots) +
-					      (at & (slots - 1)) * sizeof(void *));
-	}
-	/* Other marked entries are no pointers; nor is anything at the root of an empty tree. */
+	/* Nor is anything at the root of an empty tree. */
 	return entry & 3 || !number ? NULL : (struct pid *)entry;
 }
 
