@@ -123,8 +123,8 @@ pub struct Lost {
     pub events: u64,
     /// Files whose path could not be found while they existed.
     pub paths: u64,
-    /// Look-ups and metadata misses left out because there were too many, and what users other than root used beyond their share
-    /// of a recording of everybody. What a start needs is whole without them.
+    /// Look-ups and metadata misses left out because there were too many, what users other than root used beyond their share
+    /// of a recording of everybody, and uses that were not seen, of fifty less than one. What a start needs is whole without them, or nearly.
     pub dropped: u64,
     /// Whether the recording began when the start had begun already.
     pub late: bool,

@@ -45,6 +45,8 @@ pub(crate) trait Backend {
 pub(crate) struct Missed {
     /// Events of pages, files and processes.
     pub events: u64,
+    /// Uses of pages that no program saw, for it was put aside amid another.
+    pub unseen_uses: u64,
     /// Look-ups.
     pub lookups: u64,
     /// What threads and block devices did.

@@ -48,6 +48,9 @@ pub(crate) struct Builder {
     activity: Option<Recording>,
 }
 
+/// Where one use in so many was not seen, or more, the trace is not whole. Fewer teach the less by so much: the next start shows them.
+const UNSEEN: u64 = 50;
+
 /// What the back-end says at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ended {
@@ -57,6 +60,8 @@ pub(crate) struct Ended {
     pub blocked_ns: Option<u64>,
     /// Events that were lost before they could be taken in.
     pub lost: u64,
+    /// Uses of pages that were not seen.
+    pub unseen_uses: u64,
     /// Look-ups that were not sent.
     pub dropped: u64,
     /// Activity that was not sent.
@@ -297,6 +302,10 @@ impl Builder {
             },
         );
         let dropped = self.dropped + self.lookups.dropped();
+        let (lost, dropped) = match ended.unseen_uses.saturating_mul(UNSEEN) < self.events {
+            true => (ended.lost, dropped + ended.unseen_uses),
+            false => (ended.lost + ended.unseen_uses, dropped),
+        };
         let directories = directories(&named);
         let mut lookups = self.lookups.finish(|path| directories.contains(path));
         drop(directories);
@@ -321,7 +330,7 @@ impl Builder {
                 blocked_ns: ended.blocked_ns,
             },
             lost: Lost {
-                events: ended.lost + self.lost + named.without_room,
+                events: lost + self.lost + named.without_room,
                 paths: named.lost,
                 dropped: ended.dropped + dropped,
                 late: false,

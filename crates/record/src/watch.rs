@@ -389,6 +389,7 @@ impl Watch {
         let missed = self.programs.missed()?;
         self.before = Before {
             lost: missed.events,
+            unseen_uses: missed.unseen_uses,
             dropped: missed.lookups,
         };
         Ok(self.before)
@@ -491,6 +492,7 @@ impl Watch {
                 at_ns,
                 blocked_ns: Some(blocked_ns),
                 lost: missed.lost - recording.before.lost,
+                unseen_uses: missed.unseen_uses - recording.before.unseen_uses,
                 dropped: missed.dropped - recording.before.dropped,
                 unseen: 0,
             },

@@ -161,6 +161,7 @@ impl Worker {
                 at_ns,
                 blocked_ns: worker.backend.blocked_ns()?,
                 lost: missed.events,
+                unseen_uses: missed.unseen_uses,
                 dropped: missed.lookups,
                 unseen: missed.activity,
             })

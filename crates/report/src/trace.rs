@@ -110,7 +110,7 @@ pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> impl fmt::Displ
             (
                 "lost",
                 format!(
-                    "{} events, {} paths; {} look-ups and metadata misses left out{}",
+                    "{} events, {} paths; {} uses, look-ups and metadata misses left out{}",
                     trace.lost.events,
                     trace.lost.paths,
                     trace.lost.dropped,

@@ -257,8 +257,10 @@ pub(super) fn attach(object: &mut Object, later: &[&str]) -> Result<Vec<Link>, R
 
 /// What a program sends.
 pub(super) enum Sends {
-    /// Pages, files or processes.
+    /// Processes.
     Events,
+    /// Pages, and files at their first sight.
+    Uses,
     /// Look-ups.
     Lookups,
     /// What threads and block devices do.
@@ -271,6 +273,7 @@ pub(super) enum Sends {
 pub(super) fn sends(program: &OsStr) -> Sends {
     match program.to_str() {
         Some("sys_exit") => Sends::Lookups,
+        Some("get_pages" | "map_pages" | "fault" | "add_folio" | "add_page") => Sends::Uses,
         Some("switch_slices" | "thread_exit" | "block_issue" | "block_issue_510" | "block_complete") => {
             Sends::Activity
         }

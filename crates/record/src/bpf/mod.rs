@@ -269,17 +269,19 @@ fn longest_pause(scope: Scope, activity: bool) -> Duration {
 fn missed(object: &Object, activity: bool) -> Result<Missed, RecordError> {
     let mut missed = Missed {
         events: load::sum(object, "lost")?,
+        unseen_uses: 0,
         lookups: load::sum(object, "dropped")?,
         activity: match activity {
             true => load::sum(object, "unseen")?,
             false => 0,
         },
     };
-    // The kernel does not start a program that already runs on the processor.
+    // The kernel does not run a program that already runs on the processor: from 6.19 on it may have been put aside there for another thread.
     for program in object.progs().filter(|program| program.autoload()) {
         let runs = load::missed_runs(program.as_fd());
         match load::sends(program.name()) {
             Sends::Events => missed.events += runs,
+            Sends::Uses => missed.unseen_uses += runs,
             Sends::Lookups => missed.lookups += runs,
             Sends::Activity => missed.activity += runs,
             Sends::Nothing => {}

@@ -295,3 +295,23 @@ fn audit_05_what_has_no_path_of_one_spelling_is_no_file_and_no_look_up() {
     assert_eq!(looked_up, ["/fine/y/z", "/w"]);
     trace.to_bytes().unwrap();
 }
+
+#[test]
+fn a_few_uses_that_were_not_seen_leave_a_trace_that_teaches() {
+    let lost = |unseen_uses| {
+        let mut builder = builder(&Options::tree(vec![]));
+        builder.push(file(1, b"/one".to_vec()));
+        for page in 0..999 {
+            builder.push(read(1, page));
+        }
+        let ended = Ended {
+            unseen_uses,
+            ..Ended::default()
+        };
+        let trace = builder.finish(EndReason::Exit(0), ended).unwrap();
+        (trace.lost.events, trace.lost.dropped, trace.unfit().is_none())
+    };
+    assert_eq!(lost(0), (0, 0, true));
+    assert_eq!(lost(19), (0, 19, true), "of a thousand events");
+    assert_eq!(lost(20), (20, 0, false));
+}

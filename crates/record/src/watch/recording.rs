@@ -58,6 +58,7 @@ pub(super) struct Recording {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Before {
     pub(super) lost: u64,
+    pub(super) unseen_uses: u64,
     pub(super) dropped: u64,
 }
 
