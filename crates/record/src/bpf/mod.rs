@@ -241,7 +241,7 @@ impl Backend for Bpf {
     }
 
     fn missed(&mut self) -> Result<Missed, RecordError> {
-        missed(&self.object, self.activity.is_some())
+        missed(&self.object, self.activity.is_some(), self.scope == Scope::System)
     }
 }
 
@@ -265,8 +265,8 @@ fn longest_pause(scope: Scope, activity: bool) -> Duration {
     }
 }
 
-/// What the programs could not send so far.
-fn missed(object: &Object, activity: bool) -> Result<Missed, RecordError> {
+/// What the programs could not send so far. Where `everybody` is recorded a process that was not seen to begin is recorded all the same.
+fn missed(object: &Object, activity: bool, everybody: bool) -> Result<Missed, RecordError> {
     let mut missed = Missed {
         events: load::sum(object, "lost")?,
         unseen_uses: 0,
@@ -280,8 +280,8 @@ fn missed(object: &Object, activity: bool) -> Result<Missed, RecordError> {
     for program in object.progs().filter(|program| program.autoload()) {
         let runs = load::missed_runs(program.as_fd());
         match load::sends(program.name()) {
-            Sends::Events => missed.events += runs,
-            Sends::Uses => missed.unseen_uses += runs,
+            Sends::Events if !everybody => missed.events += runs,
+            Sends::Events | Sends::Uses => missed.unseen_uses += runs,
             Sends::Lookups => missed.lookups += runs,
             Sends::Activity => missed.activity += runs,
             Sends::Nothing => {}

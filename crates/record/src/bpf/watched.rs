@@ -159,7 +159,7 @@ impl Programs {
     }
 
     pub(crate) fn missed(&self) -> Result<Missed, RecordError> {
-        missed(&self.object, false)
+        missed(&self.object, false, false)
     }
 
     /// How long the threads of the start in this slot have waited for block devices, nanoseconds, since that was last taken.
