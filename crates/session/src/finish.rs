@@ -20,6 +20,7 @@ use headstart_model::{FilePath, Key, Profile, Trace};
 use headstart_plan::{PlanOptions, RecordedMetadata, pace, plan, recorded_metadata};
 use headstart_record::RecordError;
 use headstart_store::{KeyDir, KeyLock, Limits, Store, Turns};
+use headstart_system::fault_around;
 use headstart_system::own_program;
 use headstart_system::priority::{Priority, set_io, set_nice};
 use std::path::PathBuf;
@@ -219,7 +220,8 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
                 profile.exact_at = profile.runs;
             }
             due = Due {
-                exact: Some(exact_is_due(&profile, &trace)),
+                // Where it cannot be, no start is recorded for it.
+                exact: Some(exact_is_due(&profile, &trace) && fault_around::is_possible()),
                 record_in: next_record_in(
                     Turns::default(),
                     &outcome,

@@ -105,6 +105,11 @@ impl Drop for NoFaultAround {
     }
 }
 
+/// Whether this process may do so at all, though another may be at it just now.
+pub fn is_possible() -> bool {
+    open_of_machine().is_ok()
+}
+
 /// Puts back what a killed headstart has left, if there is any; returns the number that was put back. Costs one look at `/run`
 /// otherwise.
 pub fn mend() -> io::Result<Option<u64>> {
@@ -165,15 +170,20 @@ impl Knob {
 
 /// The number's file, locked: debugfs is one for all mounts of it, and so is the lock.
 fn open_alone() -> io::Result<Knob> {
+    let knob = open_of_machine()?;
+    flock(&knob.file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(knob)
+}
+
+/// The number's file, from the machine itself.
+fn open_of_machine() -> io::Result<Knob> {
     let own = std::fs::metadata("/proc/self/ns/pid")?;
     if own.ino() != INITIAL_PIDS {
         return Err(io::Error::other(
             "in a container the machine's knobs are left alone",
         ));
     }
-    let knob = open_knob()?;
-    flock(&knob.file, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(knob)
+    open_knob()
 }
 
 fn open_knob() -> io::Result<Knob> {
