@@ -257,7 +257,7 @@ pub(super) fn attach(object: &mut Object, later: &[&str]) -> Result<Vec<Link>, R
 
 /// What a program sends.
 pub(super) enum Sends {
-    /// Processes.
+    /// Processes, and pages where functions are traced.
     Events,
     /// Pages, and files at their first sight.
     Uses,
