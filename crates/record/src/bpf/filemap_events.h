@@ -131,18 +131,23 @@ static long found_vma(struct task_struct *task, struct vm_area_struct *vma, stru
 #define UNKNOWN (~0ULL)
 
 /*
- * Pages of this mapping are used by a fault, of which one was touched. Where that is unknown the thread's last fault tells. The kernel touches
- * memory for others without one: then the thread's last fault is another, most often of other memory; if not, what it says is true all the same.
+ * These pages of a mapping were mapped by a fault, of which one was touched, with the folios that they are in. Where that is unknown the thread's last
+ * fault tells. The kernel touches memory for others without one: then the thread's last fault is another, most often of other memory; if not, what it
+ * says is true all the same.
  */
-static __always_inline int fault_use(const struct address_space *mapping, u64 address, u64 start, u64 last, u8 kind, u64 touched)
+static __always_inline int fault_use(const struct address_space *mapping, u64 address, u64 first, u64 last, u64 touched)
 {
 	struct find f = { .mapping = address };
 	u64 thread = bpf_get_current_pid_tgid();
 	u32 key = thread & (FAULTS - 1);
 	struct fault *fault;
+	u64 head;
 
 	if (!current_is_wanted())
 		return 0;
+	head = (u64)BPF_CORE_READ(mapping, i_pages.xa_head);
+	first = folio_edge(head, first, FIRST);
+	last = folio_edge(head, last, LAST);
 	fault = bpf_map_lookup_elem(&faults, &key);
 	if (fault && fault->thread == thread) {
 		f.address = fault->address;
@@ -152,34 +157,20 @@ static __always_inline int fault_use(const struct address_space *mapping, u64 ad
 		f.found.page = touched;
 		f.found.known = 1;
 	}
-	return use(mapping, start, last, kind, &f.found);
+	return use(mapping, first, last, touched == UNKNOWN || last > first ? USE_MAP : USE_FAULT, &f.found);
 }
 
 SEC("tp_btf/mm_filemap_map_pages")
 int BPF_PROG(map_pages, struct address_space *mapping, unsigned long start, unsigned long end)
 {
-	u64 head, first, last;
-
-	if (!current_is_wanted())
-		return 0;
-	head = (u64)BPF_CORE_READ(mapping, i_pages.xa_head);
-	first = folio_edge(head, start, FIRST);
-	last = folio_edge(head, end, LAST);
-	return fault_use(mapping, ctx[0], first, last, USE_MAP, UNKNOWN);
+	return fault_use(mapping, ctx[0], start, end, UNKNOWN);
 }
 
 /* Of a fault around which nothing was mapped. What is not in memory yet is read, and then the fault is done anew. */
 SEC("tp_btf/mm_filemap_fault")
 int BPF_PROG(fault, struct address_space *mapping, unsigned long index)
 {
-	u64 head, first, last;
-
-	if (!current_is_wanted())
-		return 0;
-	head = (u64)BPF_CORE_READ(mapping, i_pages.xa_head);
-	first = folio_edge(head, index, FIRST);
-	last = folio_edge(head, index, LAST);
-	return fault_use(mapping, ctx[0], first, last, last > first ? USE_MAP : USE_FAULT, index);
+	return fault_use(mapping, ctx[0], index, index, index);
 }
 #endif
 
