@@ -193,6 +193,8 @@ pub enum FileState {
     Replaced,
     /// Its file system is not visible to the recorder.
     Unreachable,
+    /// It is there, and was not before the recording: what was read of it was written then, and read from no device.
+    Made,
 }
 
 /// A part of a file that was mapped in one piece, of which a touch was seen.

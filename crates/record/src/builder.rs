@@ -8,7 +8,7 @@ mod pages;
 mod processes;
 mod shares;
 
-use crate::clock::monotonic_ns;
+use crate::clock::{monotonic_ns, unix_ns_of};
 use crate::error::RecordError;
 use crate::event::{Dev, Event, LookupSeen, Place, UseSeen};
 use crate::limits::{MISSES, USES};
@@ -280,7 +280,8 @@ impl Builder {
         let started_ns = self.started_ns;
         let since_start = |time_ns: u64| time_ns.saturating_sub(started_ns);
         let everybody = self.meta.scope == Scope::System;
-        let named = self.files.name(&self.mounts, everybody);
+        let recorded = unix_ns_of(started_ns)..=unix_ns_of(monotonic_ns());
+        let named = self.files.name(&self.mounts, everybody, recorded);
         if everybody {
             let visible = |miss: &MetadataMiss| {
                 let dev = Dev {

@@ -2,9 +2,9 @@
 //! generation, so that a file that took over a removed one's number is not mistaken for it.
 
 use headstart_system::handle::Handle;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, fstat, openat2, statx};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
@@ -22,8 +22,7 @@ pub(crate) struct Identity {
 /// generation may be wrong; the mount tells. The kernel's paths lead through no symbolic link, and one that somebody has put on the way
 /// since, to a server that never answers, is not followed.
 pub(crate) fn identify(path: &Path, fstype: &str) -> io::Result<Identity> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let pin = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let pin = pin(path)?;
     let found = Handle::of(pin.as_fd()).ok();
     let mount = found.as_ref().and_then(|(_, mount)| u32::try_from(*mount).ok());
     let decoded = found.and_then(|(handle, _)| handle.decode(fstype));
@@ -40,6 +39,29 @@ pub(crate) fn identify(path: &Path, fstype: &str) -> io::Result<Identity> {
         generation: None,
         mount,
     })
+}
+
+/// When what is at `path` was made, nanoseconds since 1970; `None` where the file system does not keep that.
+pub(crate) fn made_unix_ns(path: &Path) -> io::Result<Option<i64>> {
+    let facts = statx(pin(path)?, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+    let ns = i64::from(facts.stx_btime.tv_nsec);
+    let made = facts
+        .stx_btime
+        .tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(ns);
+    Ok((facts.stx_mask & StatxFlags::BTIME.bits() != 0).then_some(made))
+}
+
+fn pin(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat2(
+        CWD,
+        path,
+        flags,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS,
+    )?)
 }
 
 /// The present path of an inode by its number and generation, as long as the inode lives; `mount` is a descriptor

@@ -238,14 +238,14 @@ fn what_became_of_a_file_is_told() {
         return;
     }
     let (_lab, disk, _) = Lab::with_disk("ext4");
-    for name in ["kept", "deleted", "renamed", "replaced", "reborn"] {
+    for name in ["kept", "deleted", "renamed", "replaced", "reborn", "written"] {
         write_pages(&disk.join(name), 2, 0);
     }
     fs::hard_link(disk.join("kept"), disk.join("another-name")).unwrap();
     // ext4 gives the number of the removed file to the next one: only the generation tells them apart.
     let script = "cat kept deleted renamed replaced reborn; rm deleted; mv renamed moved; \
         echo new > temporary; mv temporary replaced; rm reborn; echo new > reborn; \
-        echo 12345 > x; exec 6< x; rm x; cat <&6";
+        echo 12345 > x; exec 6< x; rm x; cat <&6; echo new > made; cat made; echo new >> written; cat written";
     let trace = record(&format!("cd {}; {script}", disk.display()));
     let state = |name: &str| file(&trace, &disk.join(name)).map(|(_, f)| f.state);
     assert!(state("kept").or(state("another-name")) == Some(FileState::Present));
@@ -255,6 +255,8 @@ fn what_became_of_a_file_is_told() {
     assert_eq!(state("replaced"), Some(FileState::Replaced));
     assert_eq!(state("reborn"), Some(FileState::Replaced));
     assert_eq!(state("x"), Some(FileState::Deleted), "read after it was unlinked");
+    assert_eq!(state("made"), Some(FileState::Made));
+    assert_eq!(state("written"), Some(FileState::Present));
 }
 
 #[test]

@@ -29,11 +29,12 @@ const LOOKED_UP: [LookupKind; 4] = [
     LookupKind::Link,
     LookupKind::List,
 ];
-const STATES: [FileState; 4] = [
+const STATES: [FileState; 5] = [
     FileState::Present,
     FileState::Deleted,
     FileState::Replaced,
     FileState::Unreachable,
+    FileState::Made,
 ];
 
 /// The place of a value among those it may have.

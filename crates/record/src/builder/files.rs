@@ -13,6 +13,7 @@ use headstart_model::{FilePath, PageRange};
 use headstart_system::mounts::{Kind, kind_of};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 
 /// The files seen so far.
@@ -162,9 +163,9 @@ impl Files {
         added.whole
     }
 
-    /// Gives every file its path, as far as it can be had now. Files that no mount shows are left out if that is asked
-    /// for: in scope system they are other containers'.
-    pub(super) fn name(self, mounts: &Mounts, without_foreign: bool) -> Named {
+    /// Gives every file its path, as far as it can be had now, and says which were made while all was recorded, between these two times in
+    /// nanoseconds since 1970. Files that no mount shows are left out if that is asked for: in scope system they are other containers'.
+    pub(super) fn name(self, mounts: &Mounts, without_foreign: bool, recorded: RangeInclusive<i64>) -> Named {
         let mut named = Named {
             filesystems: vec![],
             files: vec![],
@@ -188,6 +189,10 @@ impl Files {
             }
             let fate = Fate::of(&seen, mounts);
             let path = FilePath::from(fate.path);
+            let state = match fate.state {
+                FileState::Present if is_made(&path, &seen, &recorded) => FileState::Made,
+                state => state,
+            };
             // Below a mount point it may be longer than within its file system.
             let nameable = path.check().is_ok();
             if !nameable || path.as_bytes().len() > room {
@@ -236,7 +241,7 @@ impl Files {
                 size: seen.size,
                 mtime_ns: seen.mtime_ns,
                 mode: seen.mode,
-                state: fate.state,
+                state,
             });
         }
         let index = |file: u32| named.index.get(file as usize).copied().flatten();
@@ -370,6 +375,12 @@ fn is_same(seen: &FileSeen, mount: Option<&Mount>, found: &Identity) -> bool {
     // A back-end that cannot tell the generation says 0.
     let same_generation = seen.generation == 0 || found.generation.is_none_or(|g| g == seen.generation);
     found.inode == seen.inode && same_generation && same_mount
+}
+
+/// Whether a file was made while all was recorded. Only of what was written then that has to be asked.
+fn is_made(path: &FilePath, seen: &FileSeen, recorded: &RangeInclusive<i64>) -> bool {
+    let made = || inode::made_unix_ns(path.as_path()).ok().flatten();
+    recorded.contains(&seen.mtime_ns) && made().is_some_and(|made| recorded.contains(&made))
 }
 
 fn renamed(seen: &FileSeen, mount: &Mount) -> Option<Vec<u8>> {
