@@ -4,7 +4,7 @@ use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
 use headstart_model::trace::{Backend, Evidence, File, FileState, LookupKind, Use, UseKind};
 use headstart_model::{FilePath, GrowingSet, PageRange, PageSet, Trace};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// A trace by path.
 pub(crate) struct Run {
@@ -195,8 +195,15 @@ impl Run {
                     .push((mark.stage.clone(), mark.time_ns.saturating_sub(began_ns)));
             }
         }
+        // Names of temporary files are others each time.
+        let files = trace.files.iter();
+        let gone = files.filter(|file| file.state == FileState::Deleted);
+        let gone: HashSet<&FilePath> = gone
+            .flat_map(|file| [Some(&file.path), file.overlay.as_ref()])
+            .flatten()
+            .collect();
         for lookup in &trace.lookups {
-            if excluded(&lookup.path, exclude) {
+            if gone.contains(&lookup.path) || excluded(&lookup.path, exclude) {
                 continue;
             }
             let need = match (lookup.found, lookup.kind) {

@@ -321,6 +321,7 @@ fn only_local_regular_files_that_are_still_there_have_pages() {
     assert_eq!(with(|_| ()), [(0, 4)]);
     assert_eq!(with(|f| f.state = FileState::Deleted), []);
     assert_eq!(with(|f| f.state = FileState::Replaced), []);
+    assert_eq!(with(|f| f.state = FileState::Made), []);
     assert_eq!(with(|f| f.filesystem = Some(1)), []);
     assert_eq!(with(|f| f.filesystem = None), []);
     assert_eq!(with(|f| f.mode = 0o020666), []);
@@ -370,6 +371,27 @@ fn lookups_become_needs() {
         ("/s", Need::Stat),
     ];
     assert_eq!(needs, expected.map(|(p, n)| (p.to_string(), n)));
+}
+
+#[test]
+fn the_name_of_a_file_that_is_gone_is_not_learned() {
+    let mut trace = start(2000, 500, &[("/tmp/cc1.s", 3), ("/d", 4)]);
+    trace.files.push(File {
+        path: "/tmp/cc1.s".into(),
+        ..trace.files[0].clone()
+    });
+    let learned_of = |state| {
+        let mut trace = trace.clone();
+        trace.files[1].state = state;
+        let profile = learned(Policy::Decay, &[trace]);
+        profile
+            .entries
+            .iter()
+            .map(|e| e.path.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(learned_of(FileState::Deleted), ["/d"]);
+    assert_eq!(learned_of(FileState::Made), ["/d", "/tmp/cc1.s"]);
 }
 
 /// A start that takes `elapsed_ms` and looks up what `paths` names, each at its time, milliseconds.
