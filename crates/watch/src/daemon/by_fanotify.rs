@@ -318,7 +318,10 @@ impl Noticing for ByFanotify {
 
     fn work(&mut self) -> Result<()> {
         if self.mounts.refresh() {
-            self.look_at_mounts()?;
+            // It is looked again when more is mounted.
+            if let Err(error) = self.look_at_mounts() {
+                log(&format!("{error:#}"));
+            }
         }
         if self.known.look(&self.judge, Instant::now()) {
             self.leave_none();
