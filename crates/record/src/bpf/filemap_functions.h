@@ -42,6 +42,8 @@ static __always_inline int vmf_use(const struct vm_fault *vmf, u64 start, u64 la
 	struct touch t = {};
 
 	touch_in(&t, vmf->address, vmf->vma);
+	/* Until 5.11 the address is moved to the beginning of what is mapped around the fault (do_fault_around), the page is not. */
+	t.page = vmf->pgoff;
 	return use(vmf->vma->vm_file->f_mapping, start, last, kind, &t);
 }
 
