@@ -59,13 +59,16 @@ fn wanted(profile: &Profile) -> Vec<Wanted> {
         Need::List => snapshot::Need::List,
         Need::Missing | Need::Stat | Need::Open => snapshot::Need::Stat,
     };
-    headstart_plan::wanted(profile)
+    let mut wanted: Vec<Wanted> = headstart_plan::wanted(profile)
         .iter()
         .map(|want| Wanted {
             path: want.path.clone(),
             need: need(want),
         })
-        .collect()
+        .collect();
+    // A snapshot has room for so much. Whoever has paths of thousands of directories looked up takes that of no others.
+    wanted.sort_by_key(|one| one.path.as_bytes().iter().filter(|byte| **byte == b'/').count());
+    wanted
 }
 
 /// Takes a snapshot of what the profile names. What cannot be measured or kept is told to `tell`, and then guessed.

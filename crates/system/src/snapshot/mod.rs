@@ -64,23 +64,36 @@ impl Default for Options<'_> {
 /// Every wanted path has an entry. One that leads through symbolic links has the facts of what it leads to, without
 /// metadata, which is in the entries of the links, directories and file on the way; one that is itself a
 /// symbolic link has an entry as such, and its target another.
+///
+/// They are looked at in this order. What is kept of them is bounded (some 64 MiB), and so is how far they lead: of those behind, nothing is found then.
 pub fn snapshot(wanted: &[Wanted], options: &Options<'_>) -> io::Result<Machine> {
     let mounts = crate::mounts::MountTable::read()?;
     let mut walk = Walk::new(&mounts);
-    let reached: Vec<Result<usize, Found>> = wanted
-        .iter()
-        .map(|w| walk.want(w.path.as_bytes(), w.need))
-        .collect();
+    let mut reached: Vec<Result<usize, Found>> = vec![Err(Found::Missing); wanted.len()];
+    // Those that lead through fewest directories first: others' room they do not take.
+    let mut turns: Vec<usize> = (0..wanted.len()).collect();
+    turns.sort_by_key(|turn| {
+        wanted[*turn]
+            .path
+            .as_bytes()
+            .iter()
+            .filter(|b| **b == b'/')
+            .count()
+    });
+    for turn in turns {
+        let Wanted { path, need } = &wanted[turn];
+        reached[turn] = walk.want(path.as_bytes(), *need);
+    }
 
     let mut table = DeviceTable::new(&mounts, options);
     let nodes = walk.nodes();
     let mut files: Vec<FileFacts> = nodes.iter().map(|node| facts(node, nodes, &mut table)).collect();
-    let mut known: HashSet<FilePath> = files.iter().map(|f| f.path.clone()).collect();
-    for (want, reached) in wanted.iter().zip(reached) {
-        if known.insert(want.path.clone()) {
-            files.push(alias(&want.path, reached.map(|index| &files[index])));
-        }
-    }
+    let mut known: HashSet<&FilePath> = nodes.iter().map(|node| &node.path).collect();
+    let aliases: Vec<FileFacts> = (wanted.iter().zip(reached))
+        .filter(|(want, _)| known.insert(&want.path))
+        .map(|(want, reached)| alias(&want.path, reached.map(|index| &files[index])))
+        .collect();
+    files.extend(aliases);
     Ok(Machine {
         page_size: rustix::param::page_size() as u32,
         memory_available: crate::memory::memory()?.available,

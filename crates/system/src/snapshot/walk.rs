@@ -13,6 +13,15 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Symbolic links followed on one path, as the kernel's MAXSYMLINKS.
 const MAX_LINKS: u32 = 40;
 
+/// What is kept of all that is looked at may take so many bytes; of each path it is `NODE`, its length `COPIES` times, and its extents twice.
+const KEPT: usize = 64 << 20;
+const NODE: usize = 640;
+const COPIES: usize = 4;
+
+/// So many bytes of paths are walked through, each as often as one goes through it: whoever can make links has a short path lead through
+/// thousands of directories. A boot's have some ten million.
+const WALKED: usize = 256 << 20;
+
 /// A path that was looked at.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -66,6 +75,9 @@ pub struct Walk<'a> {
     nodes: Vec<Node>,
     by_path: HashMap<Vec<u8>, usize>,
     mapper: Mapper,
+    /// What is left of [`KEPT`] and of [`WALKED`].
+    left_to_keep: usize,
+    left_to_walk: usize,
 }
 
 impl<'a> Walk<'a> {
@@ -78,6 +90,8 @@ impl<'a> Walk<'a> {
             nodes: Vec::new(),
             by_path: HashMap::new(),
             mapper: Mapper::new(),
+            left_to_keep: KEPT,
+            left_to_walk: WALKED,
         };
         walk.look(b"/".to_vec(), mounts.index_of(b"/"), &[]);
         walk
@@ -89,11 +103,21 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks to a path and notes what it is wanted for. Gives the index of what it leads to, links followed, or what is
-    /// found at it if the way ends before.
+    /// found at it if the way ends before. Where there is no room for more, nothing is found.
     pub fn want(&mut self, path: &[u8], need: Need) -> Result<usize, Found> {
         let index = self.walk(path)?;
         self.need(index, need);
+        let node = &self.nodes[index];
+        if node.path.as_bytes() != path {
+            // It has an entry of its own.
+            let extents = node.extents.len();
+            self.keep(NODE + COPIES * path.len() + size_of::<Extent>() * extents);
+        }
         Ok(index)
+    }
+
+    fn keep(&mut self, bytes: usize) {
+        self.left_to_keep = self.left_to_keep.saturating_sub(bytes);
     }
 
     fn need(&mut self, index: usize, need: Need) {
@@ -118,6 +142,11 @@ impl<'a> Walk<'a> {
         let mut todo = components(path);
         let (mut at, mut links) = (0, 0);
         while let Some(name) = todo.pop() {
+            let length = self.nodes[at].path.as_bytes().len() + name.len();
+            self.left_to_walk = self.left_to_walk.saturating_sub(length);
+            if self.left_to_walk == 0 || self.left_to_keep == 0 {
+                return Err(Found::Missing);
+            }
             if self.nodes[at].step != Step::Into {
                 let elsewhere = self.nodes[at].found == Found::NotLocal;
                 return Err(if elsewhere {
@@ -201,6 +230,7 @@ impl<'a> Walk<'a> {
     /// Looks at a path that has no node yet.
     fn look(&mut self, path: Vec<u8>, mount: Option<usize>, layers: &[usize]) -> usize {
         let index = self.nodes.len();
+        self.keep(NODE + COPIES * path.len());
         self.by_path.insert(path.clone(), index);
         self.nodes.push(Node {
             path: FilePath::from(path),
@@ -312,6 +342,8 @@ impl<'a> Walk<'a> {
         let Ok(fd) = reopen(pin.as_fd()) else { return };
         node.generation = files::generation(fd.as_fd());
         node.extents = self.mapper.extents(fd.as_fd()).unwrap_or_default();
+        let extents = node.extents.len();
+        self.keep(2 * size_of::<Extent>() * extents);
     }
 }
 

@@ -8,7 +8,7 @@ use headstart_system::snapshot::{Need, Options, Wanted, snapshot};
 use headstart_system::testing::{LoopFs, Mounted, Scratch, Spec, can_mount, run, wait_resident};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn take(paths: &[(&Path, Need)]) -> Machine {
@@ -323,4 +323,77 @@ fn thousands_of_paths_take_few_reads() {
     let (few, many) = (reads(&wanted[..50]), reads(&wanted));
     // Reads of metadata blocks, which many files share, are more for more files.
     assert!(many < few + 500, "{few} reads for 50 paths, {many} for 5,000");
+}
+
+/// Makes so many directories within each other below `at`, all of this name, and a file `end` in the last; gives its path.
+fn deep(at: &Path, name: &str, many: usize) -> PathBuf {
+    let mut path = at.to_path_buf();
+    for _ in 0..many {
+        path.push(name);
+    }
+    fs::create_dir_all(&path).unwrap();
+    path.push("end");
+    fs::write(&path, "x").unwrap();
+    path
+}
+
+#[test]
+fn short_paths_that_lead_through_thousands_of_directories_take_little_time() {
+    let scratch = Scratch::new().unwrap();
+    let plain = scratch.path().join("plain");
+    fs::write(&plain, "x").unwrap();
+    // A chain of links, each of which leads into a directory and out of it 800 times; looking up takes the kernel 3 ms.
+    let end = deep(scratch.path(), &"x".repeat(200), 14);
+    let at = end.parent().unwrap();
+    fs::create_dir(at.join("d")).unwrap();
+    for turn in 0..36 {
+        let next = if turn == 35 {
+            "end".into()
+        } else {
+            format!("l{}", turn + 1)
+        };
+        symlink("d/../".repeat(800) + &next, at.join(format!("l{turn}"))).unwrap();
+    }
+    let links: Vec<PathBuf> = (0..8)
+        .map(|turn| scratch.path().join(format!("below/{turn}")))
+        .collect();
+    fs::create_dir(scratch.path().join("below")).unwrap();
+    for link in &links {
+        symlink(at.join("l0"), link).unwrap();
+        assert!(fs::metadata(link).unwrap().is_file());
+    }
+    let wanted: Vec<(&Path, Need)> = [&plain]
+        .into_iter()
+        .chain(&links)
+        .map(|path| (path.as_path(), Need::Data))
+        .collect();
+    let machine = take(&wanted);
+    assert_eq!(facts(&machine, &plain).found, Found::File);
+    assert_eq!(facts(&machine, &end).found, Found::File);
+    assert_eq!(
+        facts(&machine, &links[7]).found,
+        Found::Missing,
+        "no room is left"
+    );
+}
+
+#[test]
+fn deep_paths_take_no_more_memory_than_is_given() {
+    let scratch = Scratch::new().unwrap();
+    let ends: Vec<PathBuf> = (0..6)
+        .map(|turn| deep(&scratch.path().join(turn.to_string()), "d", 1900))
+        .collect();
+    let plain = scratch.path().join("plain");
+    fs::write(&plain, "x").unwrap();
+    let wanted: Vec<(&Path, Need)> = [&plain]
+        .into_iter()
+        .chain(&ends)
+        .map(|path| (path.as_path(), Need::Stat))
+        .collect();
+    let machine = take(&wanted);
+    let bytes: usize = machine.files.iter().map(|file| file.path.as_bytes().len()).sum();
+    assert!(bytes < 20 << 20, "{bytes} bytes of paths");
+    assert_eq!(facts(&machine, &ends[0]).found, Found::File);
+    assert_eq!(facts(&machine, &ends[5]).found, Found::Missing);
+    assert_eq!(facts(&machine, &plain).found, Found::File);
 }
