@@ -2,42 +2,52 @@
 
 use crate::notes::Notes;
 use anyhow::Result;
-use headstart_model::plan::{PlanDraft, RequestKind};
+use headstart_model::plan::{PlanDraft, Request, RequestKind};
 use headstart_model::profile::Entry;
 use headstart_model::{FilePath, Profile};
 use headstart_store::KeyLock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Keeps the new plan, unless files that the old one reads are out of reach now because nothing is mounted where they were:
-/// the command may have unmounted them at its end, or whoever started it has. A mount that is gone for good does not
-/// keep a plan that reads more elsewhere.
+/// the command may have unmounted them at its end, or whoever started it has. A mount that is gone for good keeps it as long as the profile wants
+/// what was there: each start that does without it makes that less.
 pub fn save(lock: &KeyLock, profile: &Profile, planned: &PlanDraft, notes: &mut Notes) -> Result<()> {
-    let known = if wants_data(profile) {
-        before(lock, notes)
-    } else {
+    let wanted = wanted(profile);
+    let known = if wanted.is_empty() {
         None
+    } else {
+        before(lock, &wanted, notes)
     };
-    if let Some(why) = known.and_then(|old| out_of_reach(&old, &Data::of(planned))) {
+    if let Some(why) = known.and_then(|old| out_of_reach(&old, &Data::of(planned, None))) {
         notes.tell(format!("{}: {why}: the plan stays as it was", profile.key));
         return Ok(());
     }
     Ok(lock.save_plan(planned)?)
 }
 
-/// Whether there are pages that a plan should read.
-fn wants_data(profile: &Profile) -> bool {
+/// The files of which a plan should read pages.
+fn wanted(profile: &Profile) -> HashSet<&FilePath> {
     let threshold = profile.policy.threshold();
-    let wanted = |entry: &Entry| entry.all_ranges().any(|range| range.weight >= threshold);
-    profile.entries.iter().any(wanted)
+    let is_wanted = |entry: &&Entry| entry.all_ranges().any(|range| range.weight >= threshold);
+    let entries = profile.entries.iter().filter(is_wanted);
+    entries
+        .flat_map(|entry| [Some(&entry.path), entry.overlay.as_ref()])
+        .flatten()
+        .collect()
 }
 
 /// The bytes that a plan reads, by the mount point they lie behind.
 struct Data(BTreeMap<FilePath, u64>);
 
 impl Data {
-    fn of(plan: &PlanDraft) -> Data {
+    /// Of all files, or of those that are `wanted`.
+    fn of(plan: &PlanDraft, wanted: Option<&HashSet<&FilePath>>) -> Data {
+        let path = |request: &Request| plan.files.get(request.file as usize).map(|file| &file.path);
+        let is_wanted =
+            |request: &Request| wanted.is_none_or(|all| path(request).is_some_and(|path| all.contains(path)));
         let mut bytes = BTreeMap::new();
-        for request in plan.requests.iter().filter(|one| one.kind == RequestKind::Data) {
+        let data = plan.requests.iter().filter(|one| one.kind == RequestKind::Data);
+        for request in data.filter(|one| is_wanted(one)) {
             if let Some(device) = plan.devices.get(usize::from(request.device)) {
                 *bytes.entry(device.mount_point.clone()).or_default() += request.length;
             }
@@ -50,10 +60,10 @@ impl Data {
     }
 }
 
-/// What the plan that is kept reads.
-fn before(lock: &KeyLock, notes: &mut Notes) -> Option<Data> {
+/// What the plan that is kept reads of what is still wanted.
+fn before(lock: &KeyLock, wanted: &HashSet<&FilePath>, notes: &mut Notes) -> Option<Data> {
     let file = lock.dir().plan().or_tell(|line| notes.tell(line))?;
-    Some(Data::of(&file.plan().ok()?.to_draft().ok()?))
+    Some(Data::of(&file.plan().ok()?.to_draft().ok()?, Some(wanted)))
 }
 
 /// Why the new plan is not to take the place of the old one.
@@ -76,7 +86,7 @@ mod tests {
     use headstart_model::Key;
     use headstart_model::PageRange;
     use headstart_model::machine::{Cost, DeviceClass};
-    use headstart_model::plan::{PlanDevice, PlanFileEntry, Request};
+    use headstart_model::plan::{PlanDevice, PlanFileEntry};
     use headstart_model::profile::{Need, Policy, Version, WeightedRange};
     use headstart_store::Store;
 
@@ -152,6 +162,32 @@ mod tests {
         assert_eq!(planning(&[RequestKind::Stat]), 2, "the plan stays");
         assert_eq!(planning(&[RequestKind::Data]), 1, "a file is there");
         assert!(notes.take().contains("the plan stays as it was"));
+    }
+
+    #[test]
+    fn a_plan_does_not_outlast_what_the_profile_wants_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, key) = (Store::new(dir.path()), Key::new("k").unwrap());
+        let lock = store.key(&key).lock().unwrap();
+        let mut profile = profile(&key, PageRange::new(0, 4));
+        profile.entries.push(Entry {
+            path: "/g".into(),
+            ..profile.entries[0].clone()
+        });
+        let mut notes = Notes::default();
+        let mut planning = |profile: &Profile, kinds: &[RequestKind]| {
+            save(&lock, profile, &planned(&key, kinds), &mut notes).unwrap();
+            let kept = lock.dir().plan().or_tell(|line| panic!("{line}")).unwrap();
+            kept.plan().unwrap().request_count()
+        };
+        assert_eq!(planning(&profile, &[RequestKind::Data, RequestKind::Stat]), 2);
+        assert_eq!(planning(&profile, &[RequestKind::Stat]), 2);
+        profile.entries[0].ranges[0].weight = 0.01;
+        assert_eq!(
+            planning(&profile, &[RequestKind::Stat]),
+            1,
+            "it wants something else"
+        );
     }
 
     #[test]
