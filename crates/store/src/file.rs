@@ -8,6 +8,7 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the names of temporary files begin with.
 pub(crate) const TEMPORARY: &str = ".tmp-";
@@ -19,10 +20,11 @@ const ONE_READ: u64 = 8192;
 
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
-/// A name for what does not last, which no other thread or process has.
+/// A name for what does not last, which no other thread or process has: one of the same number in another pid namespace has another time.
 pub(crate) fn temporary_name() -> String {
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-    format!("{TEMPORARY}{}-{number}", std::process::id())
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{TEMPORARY}{}-{number}-{}", std::process::id(), now.as_nanos())
 }
 
 /// How much of its file system a file takes, bytes.

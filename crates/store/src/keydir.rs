@@ -8,6 +8,7 @@ use headstart_model::{Key, Outcome, Profile, Trace};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -62,10 +63,28 @@ pub struct Turns {
     pub record_in: u8,
 }
 
+/// So many damaged traces are kept for whoever wants to know why, and as many outcomes.
+const DAMAGED: usize = 2;
+
+/// Whether a directory has the form of [`directory_name`].
+pub(crate) fn is_directory_name(name: &str) -> bool {
+    let is_hexadecimal = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    name.get(..HASH)
+        .is_some_and(|hash| hash.bytes().all(is_hexadecimal))
+        && name[HASH..].starts_with('-')
+}
+
+/// The digits of a key's hash in its directory's name.
+const HASH: usize = 16;
+
 /// The name of a key's directory: a hash that tells keys apart, and a part for people.
 pub(crate) fn directory_name(key: &Key) -> String {
     let hash = Sha256::digest(key.as_str().as_bytes());
-    let mut name: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let mut name: String = hash
+        .iter()
+        .take(HASH / 2)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     // The last words of a path or command say most.
     let slug: Vec<char> = key
         .as_str()
@@ -196,10 +215,9 @@ impl KeyDir {
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| {
-                path.extension().is_some_and(|e| e == extension)
-                    && path
-                        .file_stem()
-                        .is_some_and(|s| s.as_encoded_bytes().iter().all(u8::is_ascii_digit))
+                let name = path.file_name().and_then(OsStr::to_str);
+                let stem = name.and_then(|name| name.strip_suffix(extension)?.strip_suffix('.'));
+                stem.is_some_and(|stem| stem.bytes().all(|byte| byte.is_ascii_digit()))
             })
             .collect();
         // Twenty digits each, so that the order of names is that of numbers.
@@ -393,6 +411,9 @@ impl KeyLock {
         let traces = newest(traces, limits.traces, limits.ageless_traces);
         let outcomes = self.dir.numbered("outcome");
         newest(outcomes, limits.outcomes, limits.ageless_outcomes);
+        for damaged in ["trace.damaged", "outcome.damaged"] {
+            newest(self.dir.numbered(damaged), DAMAGED, 0);
+        }
         let (_, mut size) = self.dir.last_used_and_size();
         for trace in traces {
             if size <= limits.key_bytes {

@@ -243,4 +243,26 @@ mod tests {
         assert!(boot.is_armed(), "the guard of a key that is there");
         assert!(boot.forget().unwrap() && !boot.guard_path().unwrap().exists());
     }
+
+    #[test]
+    fn what_has_another_name_or_lies_behind_a_link_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path().join("state"));
+        let (victim, root) = (dir.path().join("victim"), store.root());
+        let stray = "0123456789abcdef--usr-bin-x";
+        for directory in [
+            victim.join(stray),
+            root.join("keys/mine"),
+            root.join("keys").join(stray),
+        ] {
+            std::fs::create_dir_all(directory).unwrap();
+        }
+        std::fs::write(root.join("keys/id_rsa"), "").unwrap();
+        std::os::unix::fs::symlink(&victim, root.join("starts")).unwrap();
+        let later = std::time::SystemTime::now() + 2 * crate::store::STRAY_AGE;
+        store.tidy(&crate::Limits::default(), later).unwrap();
+        assert!(victim.join(stray).exists());
+        assert!(root.join("keys/mine").exists() && root.join("keys/id_rsa").exists());
+        assert!(!root.join("keys").join(stray).exists());
+    }
 }

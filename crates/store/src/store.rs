@@ -1,7 +1,7 @@
 //! The state directory as a whole.
 
 use crate::file;
-use crate::keydir::{KeyDir, directory_name};
+use crate::keydir::{KeyDir, directory_name, is_directory_name};
 use crate::{Limits, Log, StoreError, start};
 use headstart_model::Key;
 use rustix::fs::Access;
@@ -170,17 +170,24 @@ impl Store {
     /// devices. Those younger than a day may be in use.
     fn remove_strays(&self, now: SystemTime) {
         for part in ["keys", "devices", start::DIRECTORY] {
-            for entry in std::fs::read_dir(self.root.join(part))
-                .into_iter()
-                .flatten()
-                .flatten()
-            {
+            let directory = self.root.join(part);
+            // What a link leads to is somebody else's.
+            if !std::fs::symlink_metadata(&directory).is_ok_and(|facts| facts.is_dir()) {
+                continue;
+            }
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
                 let path = entry.path();
-                let temporary = entry.file_name().to_string_lossy().starts_with(file::TEMPORARY);
+                let name = entry.file_name();
+                let name = name.to_string_lossy();
+                let temporary = name.starts_with(file::TEMPORARY);
+                // Nor is what has another name: somebody may have named a directory that was there.
                 let nobodys = match part {
-                    "keys" => !path.join("key").exists(),
+                    "keys" => is_directory_name(&name) && !path.join("key").exists(),
                     "devices" => false,
-                    _ => !start::is_somebodys(&entry.file_name(), &self.root.join("keys")),
+                    _ => {
+                        is_directory_name(&name)
+                            && !start::is_somebodys(&entry.file_name(), &self.root.join("keys"))
+                    }
                 };
                 let modified = std::fs::symlink_metadata(&path).and_then(|m| m.modified());
                 let old = modified.is_ok_and(|m| now.duration_since(m).unwrap_or(Duration::ZERO) > STRAY_AGE);
