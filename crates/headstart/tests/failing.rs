@@ -280,6 +280,28 @@ fn audit_12_a_state_directory_of_somebody_else_is_not_trusted_from_the_environme
         0,
         "nothing is written there"
     );
+    // What a link of theirs leads to, and what they could make first.
+    let (own, link, shared) = (case.path("own"), theirs.join("link"), case.path("shared"));
+    std::fs::create_dir(&own).unwrap();
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let status = |path: &std::path::Path| {
+        case.script(&format!("export HEADSTART_STATE={}; $H status", path.display()))
+    };
+    status(&shared.join("not-yet")).refused(&["HEADSTART_STATE", "any user may write", "--state"]);
+    assert_eq!(status(&own.join("not-yet")).code(), 0);
+    std::fs::create_dir(shared.join("there")).unwrap();
+    assert_eq!(status(&shared.join("there")).code(), 0, "it is root's");
+    // By the link it is the directory itself, whatever the link becomes.
+    let ran = case.script(&format!(
+        "export HEADSTART_STATE={0}; $H run --wait -- sh -c 'ln -sfn {1} {0}'",
+        link.display(),
+        theirs.display()
+    ));
+    assert_eq!(ran.code(), 0, "{}", ran.err);
+    assert!(own.join("keys").exists() && !theirs.join("keys").exists());
+    std::fs::remove_file(&link).unwrap();
     // Whoever names it has looked at it.
     let named = case.script(&format!(
         "unset HEADSTART_STATE; $H --state {} status",

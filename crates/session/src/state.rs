@@ -11,11 +11,7 @@ pub fn store(named: Option<PathBuf>) -> Result<Store> {
     let of_environment = || std::env::var_os(ENVIRONMENT).map(PathBuf::from);
     let root = match (named, of_environment()) {
         (Some(root), _) => absolute("--state", &root)?,
-        (None, Some(root)) => {
-            let root = absolute(ENVIRONMENT, &root)?;
-            is_trusted(&root)?;
-            root
-        }
+        (None, Some(root)) => trusted(&absolute(ENVIRONMENT, &root)?)?,
         (None, None) => headstart_store::default_root()?,
     };
     Ok(Store::new(root))
@@ -29,24 +25,40 @@ fn absolute(source: &str, root: &Path) -> Result<PathBuf> {
     std::path::absolute(root).with_context(|| format!("{source} {}", root.display()))
 }
 
-/// su(1) and sudo -E hand the environment of a user to root: what such a user owns is not root's state. Only what exists is
-/// looked at, for what does not is made by root.
-fn is_trusted(root: &Path) -> Result<()> {
+/// The same directory, by a path that leads through no link. su(1) and sudo -E hand the environment of a user to root: what such a user owns is
+/// not root's state, nor what any user can put something else in the place of.
+fn trusted(root: &Path) -> Result<PathBuf> {
     let me = rustix::process::geteuid().as_raw();
-    let Some((path, facts)) = root
+    let Some((there, real)) = root
         .ancestors()
-        .find_map(|path| Some((path, std::fs::metadata(path).ok()?)))
+        .find_map(|path| Some((path, path.canonicalize().ok()?)))
     else {
-        return Ok(());
+        return Ok(root.to_path_buf());
     };
-    if facts.uid() != me && facts.uid() != 0 {
+    let refuse = |path: &Path, why: String| -> Result<PathBuf> {
         bail!(
-            "{ENVIRONMENT} names {}, which belongs to user {}: unset it, or name the directory by --state",
-            path.display(),
-            facts.uid()
-        );
+            "{ENVIRONMENT} names {}, which {why}: unset it, or name the directory by --state",
+            path.display()
+        )
+    };
+    for path in real.ancestors() {
+        let facts =
+            std::fs::symlink_metadata(path).with_context(|| format!("{ENVIRONMENT} {}", path.display()))?;
+        if facts.uid() != me && facts.uid() != 0 {
+            return refuse(path, format!("belongs to user {}", facts.uid()));
+        }
+        let (anybody, own) = (facts.mode() & 0o002 != 0, facts.mode() & 0o1000 != 0);
+        // Where all may write, but replace nothing of others', what is there stays.
+        if anybody && (path == real || !own) {
+            return refuse(path, "any user may write".into());
+        }
     }
-    Ok(())
+    let rest = root.strip_prefix(there)?;
+    Ok(if rest.as_os_str().is_empty() {
+        real
+    } else {
+        real.join(rest)
+    })
 }
 
 /// Now, nanoseconds since 1970.
