@@ -69,21 +69,10 @@ impl Default for Options<'_> {
 pub fn snapshot(wanted: &[Wanted], options: &Options<'_>) -> io::Result<Machine> {
     let mounts = crate::mounts::MountTable::read()?;
     let mut walk = Walk::new(&mounts);
-    let mut reached: Vec<Result<usize, Found>> = vec![Err(Found::Missing); wanted.len()];
-    // Those that lead through fewest directories first: others' room they do not take.
-    let mut turns: Vec<usize> = (0..wanted.len()).collect();
-    turns.sort_by_key(|turn| {
-        wanted[*turn]
-            .path
-            .as_bytes()
-            .iter()
-            .filter(|b| **b == b'/')
-            .count()
-    });
-    for turn in turns {
-        let Wanted { path, need } = &wanted[turn];
-        reached[turn] = walk.want(path.as_bytes(), *need);
-    }
+    let reached: Vec<Result<usize, Found>> = wanted
+        .iter()
+        .map(|w| walk.want(w.path.as_bytes(), w.need))
+        .collect();
 
     let mut table = DeviceTable::new(&mounts, options);
     let nodes = walk.nodes();
