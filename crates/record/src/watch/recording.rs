@@ -18,11 +18,11 @@ const QUIET: Duration = Duration::from_secs(2);
 /// A start takes no longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Who executes more programs than so many, and waits for no device for [`QUIET`], does not start: it works, as a build does. To record that
-/// costs a build one twentieth of its processors' time. Who has a replay before it need not wait while it starts, and works if it does not for
-/// [`QUIET_WITH_REPLAY`].
+/// Who executes more programs than so many, and waits for no device for [`WORKS`], does not start: it works, as a build does. To record that
+/// costs a build one twentieth of its processors' time. With a replay before it a start need not wait while it lasts, so that is longer than
+/// [`QUIET`]; and as long without one, for the two are compared.
 const EXECUTIONS: u32 = 64;
-const QUIET_WITH_REPLAY: Duration = Duration::from_secs(10);
+const WORKS: Duration = Duration::from_secs(10);
 
 /// So many slots may belong to it, beside its own, where another start goes on with it: each has one until all of it has ended.
 const PARTS: usize = 8;
@@ -44,8 +44,6 @@ pub(super) struct Recording {
     /// When a process of it ended last.
     pub(super) left_ns: u64,
     quiet: QuietRule,
-    /// Whether a replay reads before it what it would wait for.
-    replayed: bool,
     executions: u32,
     /// How long its threads had waited for devices, nanoseconds, and since when that has not grown.
     blocked: (u64, Instant),
@@ -119,7 +117,6 @@ impl Recording {
             open_for: Duration::ZERO,
             left_ns: 0,
             quiet: QuietRule::new(Some(QUIET)),
-            replayed: options.replayed,
             executions: 0,
             blocked: (0, Instant::now()),
             cpu: Cpu::of_processes(),
@@ -198,10 +195,9 @@ impl Recording {
             self.cpu.look(self.builder.living());
             if self.executions > EXECUTIONS {
                 let blocked_ns = blocked_ns(self);
-                let quiet = if self.replayed { QUIET_WITH_REPLAY } else { QUIET };
                 if blocked_ns != self.blocked.0 {
                     self.blocked = (blocked_ns, now);
-                } else if now.duration_since(self.blocked.1) >= quiet && !waits() {
+                } else if now.duration_since(self.blocked.1) >= WORKS && !waits() {
                     return Some(EndReason::Quiet);
                 }
             }
