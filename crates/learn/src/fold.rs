@@ -81,7 +81,7 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
     };
     let usual = is_usual(profile, &run);
     let as_fast = run.elapsed_ns as f64 <= profile.timeline_ns as f64 * AS_FAST;
-    let newer = profile.runs == 0 || (usual && as_fast);
+    let newer = profile.runs == 0 || (usual && (as_fast || is_more(profile, &run)));
     let timeline_ns = match (newer, usual) {
         (true, _) => run.elapsed_ns,
         (false, true) => (profile.timeline_ns as f64 * SLOWER) as u64,
@@ -164,6 +164,13 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
 fn is_usual(profile: &Profile, run: &Run) -> bool {
     let sure = || profile.entries.iter().filter(|e| e.weight >= MAJORITY);
     2 * sure().filter(|e| run.paths.contains_key(&e.path)).count() >= sure().count()
+}
+
+/// Whether the run saw more than twice as many paths as most runs need: what is known is of runs that were over soon, and the first of those was taken
+/// for a start.
+fn is_more(profile: &Profile, run: &Run) -> bool {
+    let sure = profile.entries.iter().filter(|e| e.weight >= MAJORITY);
+    2 * sure.count() < run.paths.len()
 }
 
 /// Makes weights shares of `runs` runs where fewer were learned from.

@@ -2,7 +2,7 @@
 
 use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
-use headstart_model::trace::{Backend, Evidence, File, FileState, LookupKind, Use, UseKind};
+use headstart_model::trace::{Backend, Evidence, File, FileState, LookupKind, Scope, Use, UseKind};
 use headstart_model::{FilePath, GrowingSet, PageRange, PageSet, Trace};
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,7 +14,7 @@ pub(crate) struct Run {
     pub stages: Vec<(String, u64)>,
     /// CPU time of the start.
     pub cpu_ns: Option<u64>,
-    /// From its first use to its end: a start may have been held before.
+    /// From its first use on until it was over: a start may have been held before.
     pub elapsed_ns: u64,
     /// Of that, what it waited for; see [`Profile::waited_ns`].
     ///
@@ -177,7 +177,12 @@ impl Windows {
 impl Run {
     pub fn of(trace: &Trace, exclude: &[FilePath]) -> Run {
         let began_ns = trace.began_ns();
-        let (cpu_ns, elapsed_ns) = (trace.end.cpu_ns, trace.end.elapsed_ns.saturating_sub(began_ns));
+        // Of a boot the recording's end tells that it was up.
+        let over_ns = match trace.meta.scope {
+            Scope::Tree => trace.over_ns(),
+            Scope::System => trace.end.elapsed_ns,
+        };
+        let (cpu_ns, elapsed_ns) = (trace.end.cpu_ns, over_ns.saturating_sub(began_ns));
         let beyond_cpu_ns = cpu_ns.map_or(0, |cpu_ns| elapsed_ns.saturating_sub(cpu_ns));
         let mut run = Run {
             paths: BTreeMap::new(),

@@ -423,6 +423,28 @@ fn times(profile: &Profile) -> Vec<(String, u64)> {
 const USUAL: [(&str, u64); 4] = [("/a", 0), ("/b", 400), ("/c", 600), ("/d", 1000)];
 
 #[test]
+fn a_short_first_run_does_not_set_the_times_for_long() {
+    let short = start(5, 1, &[("/a", 0), ("/help", 3)]);
+    let long = [USUAL, [("/e", 1100), ("/f", 1200), ("/g", 1300), ("/h", 1400)]].concat();
+    let after = learned(Policy::Decay, &[short, start(2000, 500, &long)]);
+    assert_eq!(after.timeline_ns, 2_000_000_000);
+    assert!(times(&after).contains(&("/h".into(), 1400)));
+}
+
+#[test]
+fn what_a_recording_waited_for_quiet_is_no_part_of_the_start() {
+    let timeline = |reason| {
+        let mut trace = start(3000, 500, &USUAL);
+        trace.end.reason = reason;
+        trace.end.blocked_ns = None;
+        let profile = learned(Policy::Decay, &[trace]);
+        (profile.timeline_ns / 1_000_000, profile.waited_ns / 1_000_000)
+    };
+    assert_eq!(timeline(EndReason::Exit(0)), (3000, 2500));
+    assert_eq!(timeline(EndReason::Quiet), (1000, 500));
+}
+
+#[test]
 fn a_short_odd_run_leaves_the_times_alone() {
     let usual = start(2000, 500, &USUAL);
     let before = learned(Policy::Decay, &[usual.clone(), usual.clone()]);

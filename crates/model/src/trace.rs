@@ -327,6 +327,16 @@ impl Trace {
         uses.chain(lookups).min().unwrap_or(0)
     }
 
+    /// When the start was over: what a recording waited for quiet is no part of it.
+    pub fn over_ns(&self) -> u64 {
+        let last_use = self.uses.last().map_or(0, |used| used.time_ns);
+        let last_lookup = self.lookups.last().map_or(0, |lookup| lookup.time_ns);
+        match self.end.reason {
+            EndReason::Exit(_) | EndReason::Interrupted => self.end.elapsed_ns,
+            EndReason::Quiet | EndReason::Limit => last_use.max(last_lookup),
+        }
+    }
+
     /// How much of [`ROWS`](crate::limits::ROWS) it takes without its activity: twice its processes, files, uses, look-ups
     /// and metadata misses.
     pub fn rows(&self) -> usize {

@@ -22,7 +22,7 @@ use crate::request::Piece;
 use headstart_model::floor::{Above, Floor, Need};
 use headstart_model::machine::{Cost, DeviceClass, FileFacts, Found, Machine};
 use headstart_model::plan::{Plan, Request, RequestKind};
-use headstart_model::trace::{EndReason, Scope, UseKind, stage};
+use headstart_model::trace::{Scope, UseKind, stage};
 use headstart_model::{FilePath, Outcome, PageRange, PageSet, Profile, Trace};
 use std::collections::{BTreeMap, HashMap};
 
@@ -160,14 +160,8 @@ fn up_ns(trace: &Trace) -> Option<u64> {
 
 /// How long the start took from its first use on, and how long it takes at least where it waits for nothing; nanoseconds.
 fn computing(trace: &Trace) -> (u64, u64) {
-    let last_use = trace.uses.last().map_or(0, |used| used.time_ns);
     let elapsed_ns = trace.end.elapsed_ns;
-    // What a recording waited for quiet is no part of the start.
-    let end_ns = match (up_ns(trace), trace.end.reason) {
-        (Some(up_ns), _) => up_ns,
-        (None, EndReason::Exit(_) | EndReason::Interrupted) => elapsed_ns,
-        (None, EndReason::Quiet | EndReason::Limit) => last_use,
-    };
+    let end_ns = up_ns(trace).unwrap_or_else(|| trace.over_ns());
     // Nor is what it waited for at a barrier.
     let took_ns = end_ns.saturating_sub(trace.began_ns());
     // What was computed until the machine was up nobody has asked by then. It does less when it is up, so this is too little, if
