@@ -264,7 +264,9 @@ fn unfit(reason: EndReason, known: bool) -> Option<String> {
     (!teaches).then(|| format!("the command was killed by signal {signal} before its start had ended"))
 }
 
+/// A profile of a kernel with other pages, as some machines can be started with, is begun anew.
 fn learn_from(key: &Key, previous: Option<Profile>, trace: &Trace, rules: &Rules) -> Result<Profile, String> {
+    let previous = previous.filter(|profile| profile.page_size == trace.meta.page_size);
     let options = LearnOptions {
         key: key.clone(),
         policy: previous.as_ref().map_or(rules.policy, |profile| profile.policy),
