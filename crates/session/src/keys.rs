@@ -166,11 +166,31 @@ fn join(
                 return Some(launcher.command(rest).map_or(Whose::Launcher, Whose::Launched));
             }
             let part = interpreters::part_of(&base, rest);
-            format!("{program} {}{part}", text(script.as_os_str()))
+            let program = format!("{program} {}{part}", text(script.as_os_str()));
+            // A version manager's, which is what it is called: of an interpreter it says as little.
+            let is_shim = script
+                .parent()
+                .is_some_and(|directory| directory.ends_with("shims"));
+            match Interpreter::named(&base).filter(|_| is_shim) {
+                Some(interpreter) => return join(program, Some(interpreter), rest, names),
+                None => program,
+            }
         }
         Meaning::FileOf(option, path) => format!("{program} {option} {}", real(path)?),
         Meaning::Name(name) => format!("{program} {}", text(name)),
-        Meaning::NameOf(option, name) => format!("{program} {option} {}", text(name)),
+        Meaning::NameOf(option, name) => {
+            let here = interpreter
+                .modules_here(name)
+                .iter()
+                .any(|path| names.is_there(path));
+            let directory = here.then(|| real(OsStr::new("."))).flatten();
+            let directory = directory.map(|directory| format!(" in {directory}"));
+            format!(
+                "{program} {option} {}{}",
+                text(name),
+                directory.unwrap_or_default()
+            )
+        }
         Meaning::Code(option, code) => {
             return Some(Whose::Code(format!("{program} {option} {}", code_text(code))));
         }

@@ -1,7 +1,8 @@
 //! Interpreters, and how to find in their arguments what they interpret.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 
 /// How an interpreter's arguments are read.
 pub struct Interpreter {
@@ -216,6 +217,21 @@ impl Interpreter {
         let plain = base.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
         ALL.iter()
             .find(|one| one.names.contains(&plain) || one.names.contains(&base))
+    }
+
+    /// Where in the directory of its process it looks for a module first: of two projects each may have one of that name.
+    pub fn modules_here(&self, name: &OsStr) -> Vec<PathBuf> {
+        let package = name
+            .as_bytes()
+            .split(|byte| *byte == b'.')
+            .next()
+            .unwrap_or_default();
+        match self.names.contains(&"python") && !package.contains(&b'/') {
+            true => [&b""[..], b".py"]
+                .map(|ending| OsString::from_vec([package, ending].concat()).into())
+                .into(),
+            false => Vec::new(),
+        }
     }
 
     /// What its arguments tell it to run.

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 pub trait Names {
     /// The path with symbolic links resolved; made absolute if nothing is there. `None` if it cannot be told.
     fn real(&self, path: &Path) -> Option<PathBuf>;
+
+    /// Whether something is there.
+    fn is_there(&self, path: &Path) -> bool;
 }
 
 /// This process, for a command that it is about to start.
@@ -19,6 +22,10 @@ pub struct Here;
 impl Names for Here {
     fn real(&self, path: &Path) -> Option<PathBuf> {
         Some(real(path))
+    }
+
+    fn is_there(&self, path: &Path) -> bool {
+        std::fs::symlink_metadata(path).is_ok()
     }
 }
 

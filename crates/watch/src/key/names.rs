@@ -33,6 +33,11 @@ impl Names for Local<'_> {
         };
         Some(resolve(&mounts().unwrap_or_default(), self.user, &whole))
     }
+
+    fn is_there(&self, path: &Path) -> bool {
+        let real = self.real(path);
+        real.is_some_and(|real| pin(&mounts().unwrap_or_default(), &real).is_ok())
+    }
 }
 
 /// Whether two paths, of which none has symbolic links, lead to one file; false where that is not on a local file system.
