@@ -175,14 +175,14 @@ impl First {
         match kept.start() {
             Some(start) => First {
                 plan: Some(start.plan),
-                enabled: true,
+                enabled: kept.is_served(),
                 bypass: None,
                 turns: start.turns,
                 kept,
             },
             None => First {
                 plan: None,
-                enabled: kept.is_enabled(),
+                enabled: kept.is_served(),
                 bypass: kept.bypass(),
                 turns: kept.turns(),
                 kept,

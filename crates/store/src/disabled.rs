@@ -16,14 +16,19 @@ impl KeyDir {
         std::fs::symlink_metadata(self.path().join(FILE)).is_err()
     }
 
-    /// Whether anything is done for its starts: of a user's also, whether nobody has disabled all users' starts of the same.
+    /// Whether anything is done for its starts: of a user's also, whether nobody has disabled all users' starts of the same; of a part of a suite
+    /// (`soffice --writer`), whether nobody has disabled the suite.
     pub fn is_served(&self) -> bool {
-        let all = self.key().user().map(|_| Key::new(self.key().of_all()));
-        let of_all = |all: Key| KeyDir::new(self.path().with_file_name(directory_name(&all)), all);
-        self.is_enabled()
-            && all
-                .and_then(Result::ok)
-                .is_none_or(|all| of_all(all).is_enabled())
+        let all = self.key().of_all();
+        let suite = all.rsplit_once(' ').filter(|(_, part)| part.starts_with("--"));
+        let whole = [Some(all), suite.map(|(suite, _)| suite)];
+        let others = whole
+            .into_iter()
+            .flatten()
+            .filter(|text| *text != self.key().as_str());
+        let is_enabled =
+            |key: Key| KeyDir::new(self.path().with_file_name(directory_name(&key)), key).is_enabled();
+        self.is_enabled() && others.filter_map(|text| Key::new(text).ok()).all(is_enabled)
     }
 }
 
@@ -42,6 +47,23 @@ mod tests {
     use crate::{Limits, Store};
     use headstart_model::Key;
     use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn who_disables_a_suite_or_all_users_starts_disables_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let key = |text: &str| store.key(&Key::new(text).unwrap());
+        let (suite, part) = ("/bin/sh /usr/bin/soffice", "/bin/sh /usr/bin/soffice --writer");
+        let of_user = key(&format!("{part} of user 1000"));
+        for disabled in [suite, part] {
+            key(disabled).lock().unwrap().set_enabled(false).unwrap();
+            assert!(!key(part).is_served() && !of_user.is_served(), "{disabled}");
+            key(disabled).lock().unwrap().set_enabled(true).unwrap();
+            assert!(key(part).is_served() && of_user.is_served());
+        }
+        key(part).lock().unwrap().set_enabled(false).unwrap();
+        assert!(key(suite).is_served());
+    }
 
     #[test]
     fn a_disabled_key_stays_disabled_until_it_is_enabled_or_forgotten() {

@@ -15,13 +15,18 @@ use std::path::PathBuf;
 #[error("the program {0:?} is not known: `headstart apps list` lists those that are")]
 struct NotKnown(String);
 
-/// The key of a program that was not started yet: of an executable what its start will have, else the text itself.
-fn meant(name: &str) -> Result<Key> {
+/// The key of a program that was not started yet, of an executable what its start will have; else the text itself, and what it is then.
+fn meant(name: &str) -> Result<(Key, &'static str)> {
     let candidates = keys::candidates(name);
     let Some(key) = candidates.get(1).or(candidates.first()) else {
         bail!("{name:?} is no key: name a program by its path, or a unit");
     };
-    Ok(key.clone())
+    let is_program = key.as_str().starts_with('/') || key.as_str().ends_with(".service");
+    let is = match is_program {
+        true => "",
+        false => ", a name for `headstart run --name`: no program is found by it",
+    };
+    Ok((key.clone(), is))
 }
 
 /// Who knows the programs.
@@ -114,9 +119,9 @@ impl Programs {
         }
     }
 
-    /// The key that is to be "enabled", "disabled" or "forgotten" where the user names a program so. By its path it is disabled for all users, and
-    /// may be before its first start.
-    pub fn meant(&mut self, name: &str, done: &str) -> Result<Key> {
+    /// The key that is to be "enabled", "disabled" or "forgotten" where the user names a program so, and what is to be said of it besides. By its path it
+    /// is disabled for all users, and may be before its first start.
+    pub fn meant(&mut self, name: &str, done: &str) -> Result<(Key, &'static str)> {
         let found = match done {
             "disabled" => self.find(&keys::candidates(name))?,
             _ => match self.known(name) {
@@ -125,7 +130,7 @@ impl Programs {
             },
         };
         match found {
-            Some(app) => Ok(Key::new(app.key)?),
+            Some(app) => Ok((Key::new(app.key)?, "")),
             None => meant(name),
         }
     }

@@ -55,9 +55,34 @@ impl State {
             State::Waits => {
                 "does not run: it begins when `headstart apps` asks, or by `systemctl enable --now headstartd`"
             }
-            State::Stopped => "does not run: `systemctl enable --now headstartd` starts it",
+            State::Stopped => {
+                left_out().unwrap_or("does not run: `systemctl enable --now headstartd` starts it")
+            }
         }
     }
+}
+
+/// The same of one that cannot be asked.
+pub(crate) fn how_to_start() -> &'static str {
+    left_out().unwrap_or("does not run: `systemctl enable --now headstartd.socket` starts it")
+}
+
+/// Where systemd leaves the units out, by their conditions, and says nothing: why.
+fn left_out() -> Option<&'static str> {
+    let marks = ["/run/systemd/container", "/run/.containerenv", "/.dockerenv"];
+    if marks.iter().any(|mark| Path::new(mark).exists()) {
+        return Some("does not run in containers: the host's guide, Servers and images, says what does");
+    }
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    (!serves(&release)).then_some("does not run before Linux 6.12, but as the guide says under Programs")
+}
+
+/// `ConditionKernelVersion=` of the units.
+fn serves(release: &str) -> bool {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map_while(|text| text.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 12)
 }
 
 #[cfg(test)]
@@ -96,7 +121,16 @@ mod tests {
         assert_eq!(look(), State::Waits, "a group that is left over");
         std::fs::write(group.join("cgroup.procs"), "12\n").unwrap();
         assert_eq!(look(), State::Runs);
-        assert!(State::Stopped.text().contains("systemctl enable"));
+        assert_eq!(State::Runs.text(), "runs");
+        assert!(State::Stopped.text().starts_with("does not run"));
+        for (_, text) in units() {
+            assert!(
+                text.contains("\nConditionKernelVersion=>=6.12\n")
+                    && text.contains("\nConditionVirtualization=!container\n")
+            );
+        }
+        assert!(["6.12.0-1-amd64", "6.18.44", "7.2"].into_iter().all(serves));
+        assert!(!["6.1.0-50", "5.10.0", "6.11.9", "?"].into_iter().any(serves));
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         What::Disable(named) => (named, "disabled"),
         What::Forget(named) => (named, "forgotten"),
     };
-    let key = programs.meant(&named.key, done)?;
+    let (key, note) = programs.meant(&named.key, done)?;
     programs.change(&key, done)?;
     let document = Done {
         key: key.to_string(),
@@ -131,7 +131,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     };
     named
         .output_form
-        .print(&document, || format!("{key} is {done}\n"))
+        .print(&document, || format!("{key} is {done}{note}\n"))
 }
 
 fn state_of(app: &Document) -> String {

@@ -16,7 +16,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody serves the socket.
-    #[error("the daemon does not run: `systemctl enable --now headstartd.socket` starts it")]
+    #[error("the daemon {}", crate::units::how_to_start())]
     NotThere,
     /// The daemon does not let this user.
     #[error("only root may do that: use sudo")]
