@@ -17,7 +17,7 @@ const UNITS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Starts a program three times, cold each time, the clock put back two years before the second and on by one before the third, and tells on the console what came of it. The daemon finishes a start some seconds after its end.
+/// Waits until its own start is over, of which what it executes is a part; then starts a program three times, cold each time, the clock put back two years before the second and on by one before the third, and tells on the console what came of it. The daemon finishes a start some seconds after its end.
 const USED: &str = r#"[Unit]
 After=headstartd.service
 Before=multi-user.target
@@ -25,7 +25,7 @@ Before=multi-user.target
 Type=oneshot
 StandardOutput=file:/dev/console
 StandardError=file:/dev/console
-ExecStart=/bin/sh -c "for n in 1 2 3; do [ $$n = 1 ] || date -s \"$$((3 * n - 8)) year\"; sync; echo 3 >/proc/sys/vm/drop_caches; systemd-analyze calendar daily >/dev/null; sleep 8; done; \
+ExecStart=/bin/sh -c "sleep 8; for n in 1 2 3; do [ $$n = 1 ] || date -s \"$$((3 * n - 8)) year\"; sync; echo 3 >/proc/sys/vm/drop_caches; systemd-analyze calendar daily >/dev/null; sleep 8; done; \
   headstart apps show /usr/bin/systemd-analyze | sed 's/^/app: /'; \
   varlinkctl call /run/headstart.socket org.varlink.service.GetInfo {} | sed 's/^/varlink: /'; \
   systemctl show headstartd -p ActiveState,NRestarts,Result | sed 's/^/unit: /'; \
