@@ -175,7 +175,7 @@ impl First {
         match kept.start() {
             Some(start) => First {
                 plan: Some(start.plan),
-                enabled: kept.is_served(),
+                enabled: true,
                 bypass: None,
                 turns: start.turns,
                 kept,

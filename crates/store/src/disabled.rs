@@ -16,20 +16,29 @@ impl KeyDir {
         std::fs::symlink_metadata(self.path().join(FILE)).is_err()
     }
 
-    /// Whether anything is done for its starts: of a user's also, whether nobody has disabled all users' starts of the same; of a part of a suite
-    /// (`soffice --writer`), whether nobody has disabled the suite.
+    /// Whether anything is done for its starts: also, whether nobody has disabled all that they are among.
     pub fn is_served(&self) -> bool {
-        let all = self.key().of_all();
-        let suite = all.rsplit_once(' ').filter(|(_, part)| part.starts_with("--"));
-        let whole = [Some(all), suite.map(|(suite, _)| suite)];
-        let others = whole
-            .into_iter()
-            .flatten()
-            .filter(|text| *text != self.key().as_str());
         let is_enabled =
             |key: Key| KeyDir::new(self.path().with_file_name(directory_name(&key)), key).is_enabled();
-        self.is_enabled() && others.filter_map(|text| Key::new(text).ok()).all(is_enabled)
+        self.is_enabled()
+            && are_among(self.key())
+                .filter_map(|text| Key::new(text).ok())
+                .all(is_enabled)
     }
+
+    /// Whether its starts are among those of another key: a user's among all users', and those of a part of a suite (`soffice --writer`) among the
+    /// suite's.
+    pub fn is_among(&self, other: &Key) -> bool {
+        are_among(self.key()).any(|text| text == other.as_str())
+    }
+}
+
+/// The texts of other keys that starts of this one are among.
+fn are_among(key: &Key) -> impl Iterator<Item = &str> {
+    let all = key.of_all();
+    let suite = all.rsplit_once(' ').filter(|(_, part)| part.starts_with("--"));
+    let whole = [Some(all), suite.map(|(suite, _)| suite)];
+    whole.into_iter().flatten().filter(|text| *text != key.as_str())
 }
 
 impl KeyLock {
@@ -63,6 +72,7 @@ mod tests {
         }
         key(part).lock().unwrap().set_enabled(false).unwrap();
         assert!(key(suite).is_served());
+        assert!(!of_user.is_among(of_user.key()) && of_user.is_among(key(suite).key()));
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl KeyLock {
         let Some(path) = dir.start_path() else {
             return Ok(());
         };
-        let plan = match dir.is_enabled() && dir.bypass().is_none() {
+        let plan = match dir.is_served() && dir.bypass().is_none() {
             true => dir.plan().or_tell(drop),
             false => None,
         };

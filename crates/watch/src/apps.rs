@@ -77,7 +77,16 @@ impl Apps {
         soon(key, || match kept.make_and_try_lock()? {
             Some(lock) => lock.set_enabled(on).map(Some),
             None => Ok(None),
-        })
+        })?;
+        let all = self.store.keys().map_err(failed)?;
+        let among = all.iter().map(|other| self.store.key(other));
+        // What is learned from now does so itself.
+        for other in among.filter(|other| other.is_among(key)) {
+            if let Some(lock) = other.try_lock().map_err(failed)? {
+                lock.save_start().map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// As [`crate::service::Service::forget`].
@@ -177,6 +186,7 @@ pub(crate) fn saved_ns(outcomes: &[Outcome], without_ns: Option<u64>) -> Option<
 pub(crate) mod tests {
     use super::*;
     use headstart_model::outcome::{Resident, StageOutcome};
+    use headstart_model::plan::PlanDraft;
 
     /// A state directory with cold starts of one program: seconds they took, with a replay or without.
     pub fn with_starts(starts: &[(Mode, u64)]) -> (tempfile::TempDir, Store, Key) {
@@ -233,6 +243,22 @@ pub(crate) mod tests {
         assert!(!store.key(&key).is_enabled());
         apps.forget(&key).unwrap();
         assert_eq!(apps.forget(&key), Err(ServiceError::UnknownKey(key.to_string())));
+    }
+
+    #[test]
+    fn who_disables_a_suite_has_no_part_of_it_read_ahead() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let part = store.key(&Key::new("/usr/bin/suite --writer").unwrap());
+        let lock = part.lock().unwrap();
+        lock.save_plan(&PlanDraft::new(part.key().clone(), 4096)).unwrap();
+        lock.save_start().unwrap();
+        drop(lock);
+        assert!(part.start().is_some());
+        let apps = Apps::of(store.clone());
+        apps.set_enabled(&Key::new("/usr/bin/suite").unwrap(), false)
+            .unwrap();
+        assert!(part.start().is_none() && !apps.app(part.key()).unwrap().enabled);
     }
 
     #[test]

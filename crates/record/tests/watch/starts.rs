@@ -369,7 +369,9 @@ fn who_executes_many_programs_and_waits_for_no_device_has_started() {
     assert_eq!(watched.ended[0].reason, EndReason::Quiet);
     children[0].kill().unwrap();
     watched.until_ended(3);
-    children.iter_mut().for_each(|child| drop(child.wait().unwrap()));
+    for child in &mut children {
+        child.wait().unwrap();
+    }
     let mut reasons: Vec<String> = watched
         .ended
         .iter()
