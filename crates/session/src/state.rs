@@ -28,7 +28,9 @@ fn absolute(source: &str, root: &Path) -> Result<PathBuf> {
 /// The same directory, by a path that leads through no link. su(1) and sudo -E hand the environment of a user to root: what such a user owns is
 /// not root's state, nor what any user can put something else in the place of.
 fn trusted(root: &Path) -> Result<PathBuf> {
-    let me = rustix::process::geteuid().as_raw();
+    // In a user namespace root's own is nobody's, `/` among it.
+    let mut trusted = vec![0, rustix::process::geteuid().as_raw()];
+    trusted.extend(std::fs::metadata("/").map(|root| root.uid()));
     let Some((there, real)) = root
         .ancestors()
         .find_map(|path| Some((path, path.canonicalize().ok()?)))
@@ -44,7 +46,7 @@ fn trusted(root: &Path) -> Result<PathBuf> {
     for path in real.ancestors() {
         let facts =
             std::fs::symlink_metadata(path).with_context(|| format!("{ENVIRONMENT} {}", path.display()))?;
-        if facts.uid() != me && facts.uid() != 0 {
+        if !trusted.contains(&facts.uid()) {
             return refuse(path, format!("belongs to user {}", facts.uid()));
         }
         let (anybody, own) = (facts.mode() & 0o002 != 0, facts.mode() & 0o1000 != 0);

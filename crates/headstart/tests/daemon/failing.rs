@@ -119,7 +119,7 @@ fn a_state_directory_that_is_full_or_read_only_keeps_nothing_and_harms_nobody() 
         return;
     }
     let fs = disk(&["one"]);
-    for options in ["size=64k", "ro,size=64k"] {
+    for options in ["size=64k,mode=755", "ro,size=64k,mode=755"] {
         let case = Case::new();
         let mounted = Mounted::new(&["-t", "tmpfs", "-o", options, "none"], &case.state()).unwrap();
         if !options.starts_with("ro") {
