@@ -324,7 +324,9 @@ fn without_privilege_one_line_says_so_and_the_command_runs() {
     ));
     refused.refused(&["CAP_"]);
     assert_eq!(refused.out, "", "record does not start what it cannot record");
-    let doctor = case.script(&format!("{give_up} ./headstart doctor --json"));
+    let doctor = case.script(&format!(
+        "unset HEADSTART_STATE; {give_up} ./headstart doctor --json"
+    ));
     let report: serde_json::Value = serde_json::from_str(&doctor.out).unwrap();
     assert!(
         report["missing_capabilities"]
