@@ -4,7 +4,7 @@ use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
 use headstart_model::trace::{Backend, Evidence, File, FileState, LookupKind, Scope, Use, UseKind};
 use headstart_model::{FilePath, GrowingSet, PageRange, PageSet, Trace};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 /// A trace by path.
 pub(crate) struct Run {
@@ -200,15 +200,8 @@ impl Run {
                     .push((mark.stage.clone(), mark.time_ns.saturating_sub(began_ns)));
             }
         }
-        // Names of temporary files are others each time.
-        let files = trace.files.iter();
-        let gone = files.filter(|file| file.state == FileState::Deleted);
-        let gone: HashSet<&FilePath> = gone
-            .flat_map(|file| [Some(&file.path), file.overlay.as_ref()])
-            .flatten()
-            .collect();
         for lookup in &trace.lookups {
-            if gone.contains(&lookup.path) || excluded(&lookup.path, exclude) {
+            if excluded(&lookup.path, exclude) {
                 continue;
             }
             let need = match (lookup.found, lookup.kind) {
@@ -218,6 +211,11 @@ impl Run {
                 (true, LookupKind::Stat | LookupKind::Link) => Need::Stat,
             };
             run.need(&lookup.path, need, lookup.time_ns);
+        }
+        // Names of temporary files are others each time.
+        for file in trace.files.iter().filter(|file| file.state == FileState::Deleted) {
+            run.paths.remove(&file.path);
+            file.overlay.iter().for_each(|path| drop(run.paths.remove(path)));
         }
         run.add_pages(trace, exclude);
         run

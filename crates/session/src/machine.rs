@@ -53,22 +53,25 @@ impl<'a> Costs<'a> {
     }
 }
 
+/// Most paths lead through fewer directories than so many.
+const DEEP: usize = 8;
+
 fn wanted(profile: &Profile) -> Vec<Wanted> {
     let need = |want: &Want| match want.need {
         _ if want.data => snapshot::Need::Data,
         Need::List => snapshot::Need::List,
         Need::Missing | Need::Stat | Need::Open => snapshot::Need::Stat,
     };
-    let mut wanted: Vec<Wanted> = headstart_plan::wanted(profile)
-        .iter()
-        .map(|want| Wanted {
-            path: want.path.clone(),
-            need: need(want),
-        })
-        .collect();
+    let wanted = headstart_plan::wanted(profile);
     // A snapshot has room for so much. Whoever has paths of thousands of directories looked up takes that of no others.
-    wanted.sort_by_key(|one| one.path.as_bytes().iter().filter(|byte| **byte == b'/').count());
-    wanted
+    let is_deep = |want: &&Want| want.path.as_bytes().iter().filter(|byte| **byte == b'/').count() > DEEP;
+    let of = |want: &Want| Wanted {
+        path: want.path.clone(),
+        need: need(want),
+    };
+    let mut all: Vec<Wanted> = wanted.iter().filter(|want| !is_deep(want)).map(of).collect();
+    all.extend(wanted.iter().filter(is_deep).map(of));
+    all
 }
 
 /// Takes a snapshot of what the profile names. What cannot be measured or kept is told to `tell`, and then guessed.
