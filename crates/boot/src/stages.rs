@@ -42,7 +42,7 @@ fn merge(mut stages: Vec<(u64, String)>, sessions: Sessions, own: Vec<(u64, Stri
     stages.extend(sessions.greeter_ns.map(|at| (at, "login".to_owned())));
     stages.extend(sessions.user_ns.map(|at| (at, stage::SESSION.to_owned())));
     stages.extend(own);
-    stages.sort();
+    stages.sort_unstable();
     let mut seen = std::collections::HashSet::new();
     stages.retain(|(_, stage)| seen.insert(stage.clone()));
     stages

@@ -13,7 +13,7 @@ pub fn pace_of_late(outcomes: &[Outcome]) -> f64 {
         .filter(|pace| pace.is_finite())
         .take(LAST)
         .collect();
-    last.sort_by(f64::total_cmp);
+    last.sort_unstable_by(f64::total_cmp);
     last.get(last.len() / 2).copied().unwrap_or(1.0)
 }
 

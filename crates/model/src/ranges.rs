@@ -212,7 +212,7 @@ pub fn at_least(sets: &[&PageSet], k: usize) -> PageSet {
         }
     }
     // An end sorts before a start at the same page; `append` joins what touches. The edges of each set ascend: this sort merges such runs.
-    edges.sort();
+    edges.sort_unstable();
     let mut result = PageSet::new();
     let (mut depth, mut since) = (0usize, 0);
     for (page, opens) in edges {

@@ -373,7 +373,7 @@ pub fn sweep_seconds(set: &PageSet, cost: &Cost) -> f64 {
         return bytes + holes.iter().map(|hole| hole.min(cost.latency)).sum::<f64>();
     }
     // The smallest holes are read first: each is one request less for the fewest bytes more.
-    holes.sort_by(f64::total_cmp);
+    holes.sort_unstable_by(f64::total_cmp);
     let each = cost.latency / f64::from(cost.depth.max(1));
     let mut least = f64::INFINITY;
     let mut read = bytes;

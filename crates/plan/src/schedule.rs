@@ -140,7 +140,7 @@ pub(crate) fn schedule(requests: &[&Ordered], cost: &Cost, start: Option<Start>)
     while begins.len() + 1 < MOST_PASSES {
         let with = |time: &f64| {
             let mut begins = [&begins[..], &[*time]].concat();
-            begins.sort_by(f64::total_cmp);
+            begins.sort_unstable_by(f64::total_cmp);
             let attempt = sweep.attempt(&begins);
             (attempt, begins)
         };
@@ -278,14 +278,14 @@ impl Sweep<'_> {
 /// Times at which a pass could begin.
 fn times(needed: &[f64]) -> Vec<f64> {
     let mut sorted = needed.to_vec();
-    sorted.sort_by(f64::total_cmp);
+    sorted.sort_unstable_by(f64::total_cmp);
     let count = (TRIED / sorted.len().max(1)).clamp(2, TIMES);
     let mut pauses: Vec<(f64, f64)> = sorted.windows(2).map(|two| (two[1] - two[0], two[1])).collect();
     pauses.sort_by(|a, b| b.0.total_cmp(&a.0));
     let pauses = pauses.iter().take(PAUSES.min(count));
     let mut times: Vec<f64> = pauses.map(|(_, end)| *end).collect();
     times.extend((1..count).filter_map(|n| sorted.get(n * sorted.len() / count)));
-    times.sort_by(f64::total_cmp);
+    times.sort_unstable_by(f64::total_cmp);
     times.dedup();
     times
 }

@@ -123,7 +123,7 @@ fn bytes(entry: &Entry, threshold: f32, page: u64) -> u64 {
 fn cut(entry: &mut Entry, page: u64) {
     entry.tail = None;
     let mut order: Vec<usize> = (0..entry.ranges.len()).collect();
-    order.sort_by_key(|index| (entry.ranges[*index].first_use_ns, *index));
+    order.sort_unstable_by_key(|index| (entry.ranges[*index].first_use_ns, *index));
     let mut left = FILE / page;
     for index in order {
         let range = &mut entry.ranges[index];

@@ -73,7 +73,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
             }
         }
     }
-    issued.sort_by_key(|i| (i.issued_ns, i.request));
+    issued.sort_unstable_by_key(|i| (i.issued_ns, i.request));
     ReplayReport {
         replay_ns,
         issued,
@@ -95,7 +95,7 @@ pub(crate) fn so_far(shared: &Shared) -> ReplayReport {
             Err(reason) => reason.count(&mut skipped),
         }
     }
-    issued.sort_by_key(|i| (i.issued_ns, i.request));
+    issued.sort_unstable_by_key(|i| (i.issued_ns, i.request));
     ReplayReport {
         replay_ns: issued.iter().map(|i| i.done_ns).max().unwrap_or(0),
         issued,

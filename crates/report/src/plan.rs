@@ -279,7 +279,7 @@ fn files(plan: &Plan<'_>, top: usize) -> Table {
         }
     }
     let mut order: Vec<usize> = (0..sums.len()).filter(|i| sums[*i].0 > 0).collect();
-    order.sort_by_key(|i| (std::cmp::Reverse(sums[*i].1), *i));
+    order.sort_unstable_by_key(|i| (std::cmp::Reverse(sums[*i].1), *i));
     let mut table = Table::new(&[">bytes", ">requests", "file"]).wrapped();
     for index in order.into_iter().take(top) {
         let path = plan.path(index).map(String::from_utf8_lossy).unwrap_or_default();

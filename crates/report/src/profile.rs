@@ -69,7 +69,7 @@ pub fn text(profile: &Profile, detail: Detail, now_unix_ns: u64) -> impl fmt::Di
         .iter()
         .map(|entry| (entry.pages(threshold).pages(), entry))
         .collect();
-    order.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.path.cmp(&b.1.path)));
+    order.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.path.cmp(&b.1.path)));
     let mut table = Table::new(&[">prefetched", ">ranges", ">weight", ">first used", "file"]).wrapped();
     for (count, entry) in order.iter().take_while(|(count, _)| *count > 0).take(detail.top) {
         table.row([

@@ -243,7 +243,7 @@ fn processes(trace: &Trace, top: usize) -> Table {
         }
     }
     let mut order: Vec<usize> = (0..sums.len()).collect();
-    order.sort_by_key(|i| (std::cmp::Reverse(sums[*i]), *i));
+    order.sort_unstable_by_key(|i| (std::cmp::Reverse(sums[*i]), *i));
     let mut table = Table::new(&[">pid", ">began", ">first uses", "executable"]).wrapped();
     for index in order.into_iter().take(top) {
         let process = &trace.processes[index];
@@ -259,7 +259,7 @@ fn processes(trace: &Trace, top: usize) -> Table {
 
 fn files(trace: &Trace, sets: &[PageSet], top: usize) -> Table {
     let mut order: Vec<usize> = (0..sets.len()).collect();
-    order.sort_by_key(|i| (std::cmp::Reverse(sets[*i].pages()), *i));
+    order.sort_unstable_by_key(|i| (std::cmp::Reverse(sets[*i].pages()), *i));
     let mut table = Table::new(&[">used", ">of file", ">size", ">ranges", "file"]).wrapped();
     for index in order.into_iter().take(top) {
         let (file, set) = (&trace.files[index], &sets[index]);

@@ -221,7 +221,7 @@ impl KeyDir {
             })
             .collect();
         // Twenty digits each, so that the order of names is that of numbers.
-        found.sort();
+        found.sort_unstable();
         found
     }
 

@@ -119,7 +119,7 @@ impl Store {
             all.push((used, size, dir));
         }
         // What was last used in the future, by a clock that was wrong, would otherwise outlast all others until then.
-        all.sort_by_key(|(used, _, _)| (*used <= now, *used));
+        all.sort_unstable_by_key(|(used, _, _)| (*used <= now, *used));
         let may_age = all.len().saturating_sub(limits.ageless_keys);
         // One that cannot be removed does not keep the others.
         let mut failed = None;

@@ -190,7 +190,7 @@ fn weights(trace: &Trace) -> Vec<u64> {
 /// Which processes have rows of their own.
 fn shown(trace: &Trace, weights: Vec<u64>) -> Vec<bool> {
     let mut order: Vec<usize> = (0..weights.len()).collect();
-    order.sort_by_key(|index| (Reverse(weights[*index]), trace.processes[*index].start_ns, *index));
+    order.sort_unstable_by_key(|index| (Reverse(weights[*index]), trace.processes[*index].start_ns, *index));
     let mut shown = vec![false; weights.len()];
     for index in order.into_iter().take(ROWS) {
         shown[index] = true;

@@ -123,7 +123,7 @@ fn most_told(granules: &[(u64, f64)], others: usize) -> Option<u64> {
 
 fn median(granules: Vec<(u64, f64)>) -> f64 {
     let mut times: Vec<f64> = granules.into_iter().map(|(_, seconds)| seconds).collect();
-    times.sort_by(f64::total_cmp);
+    times.sort_unstable_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(SLOW)
 }
 

@@ -215,7 +215,7 @@ fn slaves(disk: &Path) -> Vec<String> {
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
-    names.sort();
+    names.sort_unstable();
     names
 }
 

@@ -317,7 +317,7 @@ impl Probe {
                 break;
             }
         }
-        times.sort_by(f64::total_cmp);
+        times.sort_unstable_by(f64::total_cmp);
         let quantile = |share: usize| times[times.len() * share / 4].max(1e-7);
         Ok((quantile(2), quantile(1)))
     }
