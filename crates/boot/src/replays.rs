@@ -126,7 +126,8 @@ impl Replays {
         for Part { replay, requests } in self.running {
             add(&mut all, replay.finish(), requests.as_deref());
         }
-        all.issued.sort_unstable_by_key(|one| (one.issued_ns, one.request));
+        all.issued
+            .sort_unstable_by_key(|one| (one.issued_ns, one.request));
         (self.plan, all)
     }
 }

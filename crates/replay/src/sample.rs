@@ -115,7 +115,7 @@ impl AddAssign<Look> for Resident {
 /// which. Takes well under a millisecond and reads nothing from any device; only before Linux 5.12 a few paths may have to be read.
 ///
 /// Without the right to open a file (that of another user) nothing is known of it, and it counts as changed.
-pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize, draw: u64) -> Sample {
+pub fn sample(plan: &Plan<'_>, mounts: &MountTable, most: usize, draw: u64) -> Sample {
     let mut found = Resident::default();
     let mut sampler = Sampler {
         plan,
@@ -154,7 +154,7 @@ pub fn sample(plan: &Plan<'_>, mounts: MountTable, most: usize, draw: u64) -> Sa
 
 struct Sampler<'a> {
     plan: &'a Plan<'a>,
-    mounts: MountTable,
+    mounts: &'a MountTable,
     overlays: bool,
     /// Paths that were looked up although the kernel cannot say what it remembers.
     blind: u32,
@@ -204,7 +204,7 @@ impl Sampler<'_> {
     /// Of what is no file of a local file system (/proc, a socket) a replay reads nothing, and that nothing is there the kernel remembers, too.
     fn look_up(&mut self, entry: &PlanFileEntry) -> Option<Look> {
         let path = entry.path.as_path();
-        match self.as_remembered(find_cached(&self.mounts, path), |mounts| {
+        match self.as_remembered(find_cached(self.mounts, path), |mounts| {
             pin(mounts, path).map(|(pin, _)| pin)
         })? {
             Err(Skip::Cold) => return Some(Look::ColdPath(0)),
@@ -216,7 +216,7 @@ impl Sampler<'_> {
     /// The file, as planned.
     fn open(&mut self, entry: &PlanFileEntry) -> Option<Result<PlannedFile, Skip>> {
         let path = entry.path.as_path();
-        let pinned = self.as_remembered(pin_cached(&self.mounts, path), |mounts| pin(mounts, path))?;
+        let pinned = self.as_remembered(pin_cached(self.mounts, path), |mounts| pin(mounts, path))?;
         let expect = expect(entry, Some(entry.generation).filter(|g| *g != 0), None);
         let opened = pinned.and_then(|(pin, stat)| match stat.kind {
             Type::File => open_pinned(pin.as_fd(), stat, &expect),
@@ -240,7 +240,7 @@ impl Sampler<'_> {
         match found {
             Err(Skip::Io(code)) if code == rustix::io::Errno::INVAL.raw_os_error() => {
                 self.blind += 1;
-                (self.blind <= BLIND).then(|| otherwise(&self.mounts))
+                (self.blind <= BLIND).then(|| otherwise(self.mounts))
             }
             found => Some(found),
         }

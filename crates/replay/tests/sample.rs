@@ -42,7 +42,7 @@ fn plan(disk: &Mounted) -> PlanDraft {
 
 fn look_at(plan: &PlanDraft, most: usize) -> Resident {
     let plan = PlanFile::new(plan.to_bytes().unwrap());
-    sample(&plan.plan().unwrap(), MountTable::read().unwrap(), most, 0).resident
+    sample(&plan.plan().unwrap(), &MountTable::read().unwrap(), most, 0).resident
 }
 
 fn look(plan: &PlanDraft) -> Resident {

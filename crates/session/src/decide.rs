@@ -76,9 +76,11 @@ const OWN_NS: f64 = 30e6;
 /// One look-up of eight may find nothing in memory: names that are not there are looked up in directories that nobody else needs.
 const MOST_COLD_LOOK_UPS: f64 = 0.125;
 
-/// So many requests are looked at, at least and at most.
+/// So many requests are looked at, at least.
 const LEAST_LOOKS: f64 = 5.0;
-const MOST_LOOKS: f64 = 40.0;
+
+/// So many requests are looked at, at most.
+pub const MOST_LOOKS: f64 = 40.0;
 
 /// How many requests of a plan are to be looked at, whose devices would take so long, nanoseconds, to read it as a start by itself does.
 ///

@@ -2,7 +2,7 @@
 
 use crate::Purpose;
 use crate::bypass::{self, alone_ns};
-use crate::decide::{Decision, Known, Warmth, decide, looks};
+use crate::decide::{Decision, Known, MOST_LOOKS, Warmth, decide, looks};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Resident;
 use headstart_model::plan::PlanFile;
@@ -120,28 +120,45 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
     }
 }
 
-/// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing where it cannot be told.
+/// With more than this part cold a start is not warm, however few looks say so.
+const SURELY_COLD: f64 = 0.5;
+
+/// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing where it cannot be told. Few looks are enough
+/// for a start of which all is in memory, or hardly anything; where something between may be so, there are as many as there may be.
 fn look(file: &PlanFile, mounts: MountTable, draw: u64) -> Option<(Sample, Resident, Option<Warmth>)> {
     let plan = file.plan().ok()?;
     let alone_ns = alone_ns(&plan);
-    let found = headstart_replay::sample(&plan, mounts, looks(alone_ns), draw);
-    let sample = &found.resident;
+    let few = headstart_replay::sample(&plan, &mounts, looks(alone_ns), draw);
+    let said = warmth_of(&few.resident, alone_ns);
+    let in_doubt = said.is_some_and(|warmth| !warmth.is_warm() && warmth.cold <= SURELY_COLD);
+    let (found, warmth) = match in_doubt {
+        true => {
+            let all = headstart_replay::sample(&plan, &mounts, MOST_LOOKS as usize, draw);
+            let warmth = warmth_of(&all.resident, alone_ns);
+            (all, warmth)
+        }
+        false => (few, said),
+    };
+    // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared as such.
+    let is_cold = warmth.is_some_and(|warmth| warmth.cold > ALIKE_COLD);
+    let resident = Resident {
+        sampled_pages: found.resident.sampled_pages,
+        resident_pages: if is_cold { 0 } else { found.resident.resident_pages },
+    };
+    Some((found, resident, warmth))
+}
+
+/// What a sample means; nothing of one that found nothing.
+fn warmth_of(sample: &headstart_replay::Resident, alone_ns: u64) -> Option<Warmth> {
     let part = |cold: u32, of: u32| f64::from(cold) / f64::from(of.max(1));
     // A file that is another one now will be read, and from where is not known.
     let looked_at = sample.sampled_requests + sample.changed;
     let cold = part(looked_at - sample.resident_requests, looked_at);
-    let warmth = Warmth {
+    (looked_at > 0).then(|| Warmth {
         cold: cold.max(part(sample.cold_paths, sample.sampled_paths)),
         cold_look_ups: part(sample.cold_look_ups, sample.sampled_look_ups),
         alone_ns,
-    };
-    // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared as such.
-    let is_cold = warmth.cold > ALIKE_COLD;
-    let resident = Resident {
-        sampled_pages: sample.sampled_pages,
-        resident_pages: if is_cold { 0 } else { sample.resident_pages },
-    };
-    Some((found, resident, (looked_at > 0).then_some(warmth)))
+    })
 }
 
 /// Whether a start is to wait for a replay of this plan on a device that was measured as one head. What the plan itself says of a device

@@ -18,11 +18,14 @@ const QUIET: Duration = Duration::from_secs(2);
 /// A start takes no longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Who executes more programs than so many, and waits for no device for [`WORKS`], does not start: it works, as a build does. To record that
-/// costs a build one twentieth of its processors' time. With a replay before it a start need not wait while it lasts, so that is longer than
+/// Who executes more programs than so many, and hardly waits for devices for [`WORKS`], does not start: it works, as a build does. To record that
+/// costs a build one tenth of its time. With a replay before it a start need not wait while it lasts, so that is longer than
 /// [`QUIET`]; and as long without one, for the two are compared.
 const EXECUTIONS: u32 = 64;
 const WORKS: Duration = Duration::from_secs(10);
+
+/// The share of [`WORKS`] for which its threads wait then, one twentieth at most: a build waits for what it writes, too, for one thirtieth.
+const HARDLY: u32 = 20;
 
 /// So many slots may belong to it, beside its own, where another start goes on with it: each has one until all of it has ended.
 const PARTS: usize = 8;
@@ -45,11 +48,34 @@ pub(super) struct Recording {
     pub(super) left_ns: u64,
     quiet: QuietRule,
     executions: u32,
-    /// How long its threads had waited for devices, nanoseconds, and since when that has not grown.
-    blocked: (u64, Instant),
+    works: Works,
     pub(super) cpu: Cpu,
     pub(super) looked: Instant,
     pub(super) before: Before,
+}
+
+/// Since when a start has hardly waited for devices.
+struct Works {
+    since: Instant,
+    /// How long its threads had waited by then, nanoseconds.
+    blocked_ns: u64,
+}
+
+impl Works {
+    fn new(now: Instant) -> Works {
+        Works {
+            since: now,
+            blocked_ns: 0,
+        }
+    }
+
+    /// Whether that is so for [`WORKS`], where its threads have waited for so long up to now.
+    fn for_long(&mut self, now: Instant, blocked_ns: u64) -> bool {
+        if Duration::from_nanos(blocked_ns.saturating_sub(self.blocked_ns)) > WORKS / HARDLY {
+            (self.since, self.blocked_ns) = (now, blocked_ns);
+        }
+        now.duration_since(self.since) >= WORKS
+    }
 }
 
 /// What the counters that all starts share were at its beginning.
@@ -118,7 +144,7 @@ impl Recording {
             left_ns: 0,
             quiet: QuietRule::new(Some(QUIET)),
             executions: 0,
-            blocked: (0, Instant::now()),
+            works: Works::new(Instant::now()),
             cpu: Cpu::of_processes(),
             looked: Instant::now(),
             before,
@@ -195,9 +221,7 @@ impl Recording {
             self.cpu.look(self.builder.living());
             if self.executions > EXECUTIONS {
                 let blocked_ns = blocked_ns(self);
-                if blocked_ns != self.blocked.0 {
-                    self.blocked = (blocked_ns, now);
-                } else if now.duration_since(self.blocked.1) >= WORKS && !waits() {
+                if self.works.for_long(now, blocked_ns) && !waits() {
                     return Some(EndReason::Quiet);
                 }
             }
@@ -209,5 +233,37 @@ impl Recording {
         self.quiet
             .is_quiet(&progress, now, waits)
             .then_some(EndReason::Quiet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_hardly_waits_for_ten_seconds_works() {
+        let begun = Instant::now();
+        // For so many thousandths of its time it waits; after how many seconds it works.
+        let after = |thousandths: u64| {
+            let mut works = Works::new(begun);
+            let mut ticks = 0..150;
+            let tick = ticks.find(|tick| {
+                works.for_long(
+                    begun + Duration::from_millis(200 * tick),
+                    tick * 200_000 * thousandths,
+                )
+            });
+            tick.map(|tick| tick as f64 / 5.0)
+        };
+        assert_eq!(after(0), Some(10.0));
+        assert_eq!(after(33), Some(10.0), "a build");
+        assert_eq!(after(60), None);
+        assert_eq!(after(300), None);
+        // From when on that is so.
+        let mut works = Works::new(begun);
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        assert!(!works.for_long(at(5), 3_000_000_000));
+        assert!(!works.for_long(at(14), 3_000_000_000));
+        assert!(works.for_long(at(15), 3_400_000_000));
     }
 }

@@ -334,26 +334,19 @@ fn a_start_that_waits_for_a_device_goes_on() {
 }
 
 #[test]
-fn who_executes_many_programs_and_waits_for_no_device_has_started() {
+fn who_executes_many_programs_and_hardly_waits_has_started() {
     if !can_record() {
         return;
     }
     let (_lab, disk, _) = Lab::with_disk("ext4");
-    let (shell, cold) = (disk.join("sh"), file(&disk, "cold", 7));
+    let shell = disk.join("sh");
     fs::copy("/bin/sh", &shell).unwrap();
-    rustix::fs::sync();
     let mut watched = Watched::below(&disk);
     let works = "while :; do /bin/true; done";
-    // One that waits again and again, and one that executes little, go on.
-    let waits = format!(
-        "for i in 1 2 3 4 5 6 7 8; do dd if={cold} iflag=nocache count=0; cat {cold}; \
-         for j in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do /bin/true; done; \
-         timeout 1.5 sh -c 'while :; do :; done'; done 2>/dev/null; exit 3",
-        cold = cold.display()
-    );
+    // One that executes little goes on.
     let computes = "timeout 11 sh -c 'while :; do :; done'; exit 4";
     let begun = Instant::now();
-    let mut children = [works, &waits, computes].map(|script| {
+    let mut children = [works, computes].map(|script| {
         let mut command = Command::new(&shell);
         command
             .args(["-c", script])
@@ -368,7 +361,7 @@ fn who_executes_many_programs_and_waits_for_no_device_has_started() {
     );
     assert_eq!(watched.ended[0].reason, EndReason::Quiet);
     children[0].kill().unwrap();
-    watched.until_ended(3);
+    watched.until_ended(2);
     for child in &mut children {
         child.wait().unwrap();
     }
@@ -378,5 +371,5 @@ fn who_executes_many_programs_and_waits_for_no_device_has_started() {
         .map(|one| format!("{:?}", one.reason))
         .collect();
     reasons.sort();
-    assert_eq!(reasons, ["Exit(1024)", "Exit(768)", "Quiet"]);
+    assert_eq!(reasons, ["Exit(1024)", "Quiet"]);
 }
