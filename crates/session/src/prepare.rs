@@ -128,12 +128,13 @@ const SURELY_COLD: f64 = 0.5;
 fn look(file: &PlanFile, mounts: MountTable, draw: u64) -> Option<(Sample, Resident, Option<Warmth>)> {
     let plan = file.plan().ok()?;
     let alone_ns = alone_ns(&plan);
-    let few = headstart_replay::sample(&plan, &mounts, looks(alone_ns), draw);
+    let (looks, most) = (looks(alone_ns), MOST_LOOKS as usize);
+    let few = headstart_replay::sample(&plan, &mounts, looks, draw);
     let said = warmth_of(&few.resident, alone_ns);
-    let in_doubt = said.is_some_and(|warmth| !warmth.is_warm() && warmth.cold <= SURELY_COLD);
+    let in_doubt = said.is_some_and(|warmth| !warmth.is_warm() && warmth.cold <= SURELY_COLD) && looks < most;
     let (found, warmth) = match in_doubt {
         true => {
-            let all = headstart_replay::sample(&plan, &mounts, MOST_LOOKS as usize, draw);
+            let all = headstart_replay::sample(&plan, &mounts, most, draw);
             let warmth = warmth_of(&all.resident, alone_ns);
             (all, warmth)
         }
