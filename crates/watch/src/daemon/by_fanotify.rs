@@ -95,8 +95,12 @@ impl Beginning {
 }
 
 /// Whether a process is one of these programs, and where its stack begins; `None` if it has ended.
+///
+/// The kernel makes it the program first, then its stack, and tells where its arguments are last: what it reads of the program in between comes from a cold disk.
+/// Until then it has no stack here, for what it starts cannot be told.
 fn program_of(pid: u32, files: &[(u64, u64)]) -> Option<(bool, u64)> {
-    let stack = ProcessStat::of(pid)?.stack;
+    let stat = ProcessStat::of(pid)?;
+    let stack = if stat.arguments_end == 0 { 0 } else { stat.stack };
     // What the kernel knows of it has to do: a server of the program's file system may never answer.
     let program = format!("/proc/{pid}/exe");
     let program = statx(CWD, program, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
