@@ -95,7 +95,7 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
     let plan = first.plan(&mut |line| lines.push(line));
     let looked = plan
         .as_ref()
-        .and_then(|plan| look(plan, mounts().ok()?, known.draw));
+        .and_then(|plan| look(plan, &mounts().ok()?, known.draw));
     let (sample, resident, warmth) = match looked {
         Some((sample, resident, warmth)) => (Some(sample), Some(resident), warmth),
         None => (None, None, None),
@@ -123,23 +123,11 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
 /// With more than this part cold a start is not warm, however few looks say so.
 const SURELY_COLD: f64 = 0.5;
 
-/// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing where it cannot be told. Few looks are enough
-/// for a start of which all is in memory, or hardly anything; where something between may be so, there are as many as there may be.
-fn look(file: &PlanFile, mounts: MountTable, draw: u64) -> Option<(Sample, Resident, Option<Warmth>)> {
+/// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing where it cannot be told.
+fn look(file: &PlanFile, mounts: &MountTable, draw: u64) -> Option<(Sample, Resident, Option<Warmth>)> {
     let plan = file.plan().ok()?;
-    let alone_ns = alone_ns(&plan);
-    let (looks, most) = (looks(alone_ns), MOST_LOOKS as usize);
-    let few = headstart_replay::sample(&plan, &mounts, looks, draw);
-    let said = warmth_of(&few.resident, alone_ns);
-    let in_doubt = said.is_some_and(|warmth| !warmth.is_warm() && warmth.cold <= SURELY_COLD) && looks < most;
-    let (found, warmth) = match in_doubt {
-        true => {
-            let all = headstart_replay::sample(&plan, &mounts, most, draw);
-            let warmth = warmth_of(&all.resident, alone_ns);
-            (all, warmth)
-        }
-        false => (few, said),
-    };
+    let mut sample = |looks| headstart_replay::sample(&plan, mounts, looks, draw);
+    let (found, warmth) = looked(alone_ns(&plan), &mut sample);
     // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared as such.
     let is_cold = warmth.is_some_and(|warmth| warmth.cold > ALIKE_COLD);
     let resident = Resident {
@@ -147,6 +135,21 @@ fn look(file: &PlanFile, mounts: MountTable, draw: u64) -> Option<(Sample, Resid
         resident_pages: if is_cold { 0 } else { found.resident.resident_pages },
     };
     Some((found, resident, warmth))
+}
+
+/// What is found by so many looks as it takes. Few are enough for a start of which all is in memory, or hardly anything; where something
+/// between may be so, there are as many as there may be.
+fn looked(alone_ns: u64, sample: &mut dyn FnMut(usize) -> Sample) -> (Sample, Option<Warmth>) {
+    let (few, most) = (looks(alone_ns), MOST_LOOKS as usize);
+    let found = sample(few);
+    let warmth = warmth_of(&found.resident, alone_ns);
+    let in_doubt = warmth.is_some_and(|warmth| !warmth.is_warm() && warmth.cold <= SURELY_COLD);
+    if !in_doubt || few >= most {
+        return (found, warmth);
+    }
+    let found = sample(most);
+    let warmth = warmth_of(&found.resident, alone_ns);
+    (found, warmth)
 }
 
 /// What a sample means; nothing of one that found nothing.
@@ -245,4 +248,54 @@ fn that_reads(file: PlanFile, tell: &mut dyn FnMut(String)) -> Option<PlanFile> 
         );
     }
     (cut > 0).then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks at a plan of whose requests these were looked at and in memory, look by look: with how many looks each time, and what it came to.
+    fn looks_at(alone_ns: u64, found: &[(u32, u32)]) -> (Vec<usize>, Option<Warmth>) {
+        let mut asked = Vec::new();
+        let (_, warmth) = looked(alone_ns, &mut |looks| {
+            let (sampled_requests, resident_requests) = found[asked.len()];
+            asked.push(looks);
+            let resident = headstart_replay::Resident {
+                sampled_requests,
+                resident_requests,
+                ..Default::default()
+            };
+            Sample {
+                resident,
+                ..Sample::default()
+            }
+        });
+        (asked, warmth)
+    }
+
+    #[test]
+    fn few_looks_are_enough_unless_they_leave_it_in_doubt() {
+        // What a device reads in so short a time is looked at five times.
+        let short = 200_000_000;
+        let (asked, warmth) = looks_at(short, &[(5, 5)]);
+        assert_eq!(asked, [5]);
+        assert!(warmth.unwrap().is_warm());
+        // Cold: the sample ends when that is sure.
+        let (asked, warmth) = looks_at(short, &[(3, 0)]);
+        assert_eq!(asked, [5]);
+        assert!(!warmth.unwrap().is_warm());
+        // One of five is missing: of forty it is this one and no other, or one in five.
+        let (asked, warmth) = looks_at(short, &[(5, 4), (40, 39)]);
+        assert_eq!(asked, [5, 40]);
+        assert!(warmth.unwrap().is_warm());
+        let (asked, warmth) = looks_at(short, &[(5, 4), (40, 32)]);
+        assert_eq!(asked, [5, 40]);
+        assert!(!warmth.unwrap().is_warm());
+        // Of a plan that takes long as much is looked at as may be, once.
+        let (asked, warmth) = looks_at(10_000_000_000, &[(40, 38)]);
+        assert_eq!(asked, [40]);
+        assert!(!warmth.unwrap().is_warm());
+        // Nothing was found: nothing is said, and nobody looks again.
+        assert_eq!(looks_at(short, &[(0, 0)]), (vec![5], None));
+    }
 }
