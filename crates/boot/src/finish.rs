@@ -1,4 +1,4 @@
-//! The end of a boot: how it went is found out, learned from and kept, and the boot-failure guard is armed for the next.
+//! The end of a boot: the boot-failure guard is armed for the next, and how it went is found out, learned from and kept.
 
 use crate::boot::Boot;
 use crate::end::{End, Why};
@@ -18,7 +18,7 @@ use headstart_session::bypass::Alone;
 use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{self, Finished, Replayed, Rules};
 use headstart_session::now_unix_ns;
-use headstart_store::Guard;
+use headstart_store::{Guard, StoreError};
 use std::path::Path;
 use std::time::Duration;
 
@@ -175,22 +175,20 @@ impl Boot<'_> {
         (unfit, times, up_ns)
     }
 
-    /// Arms the boot-failure guard again if the boot has come to its end, which a slow one may do only now: that is waited for, with
-    /// nothing else to do. Whoever shuts the machine down in good order once it is up has not seen it fail.
-    pub fn arm(&mut self, told_to_end: bool, end: &mut End) {
+    /// Whether the boot comes to its end, which a slow one may do only now: that is waited for, with nothing else to do, until this process is told to end.
+    pub fn comes_to_its_end(&mut self, told_to_end: bool, end: &mut End) -> bool {
         while end.ask().is_none() {
             if told_to_end || self.told_to_end() {
-                return;
+                return false;
             }
             self.pause(ASK_LATE_EVERY, false);
         }
-        let had_taken = self.guard == Some(Guard::Taken);
-        if let Err(error) = self.kept.lock().and_then(|lock| lock.arm(had_taken)) {
-            self.last
-                .notes
-                .push(format!("the next boot is not read ahead: {error}"));
-        }
-        self.last.armed = self.kept.is_armed();
+        true
+    }
+
+    /// Arms the boot-failure guard again: the boot has come to its end. Whoever shuts the machine down in good order once it is up has not seen it fail.
+    pub fn arm(&self) -> Result<(), StoreError> {
+        self.kept.lock()?.arm(self.guard == Some(Guard::Taken))
     }
 
     /// Keeps what the boot had to say; that it cannot be kept is told unless it was for what was learned, whose place is the same.

@@ -120,10 +120,19 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         ));
         return Ok(true);
     }
+    // What is learned may fail, of which the boot that has come to its end tells nothing. A slow one has yet to come to it.
+    let is_up = end.ask().is_some();
+    let unarmed = is_up.then(|| boot.arm());
     let is_kept = boot.finish(recording.into_inner(), why, &end);
     boot.spent.until_now(|spent| &mut spent.finish_ns);
     boot.last.spent = Some(boot.spent);
-    boot.arm(why.is_none(), &mut end);
+    let unarmed = unarmed.or_else(|| boot.comes_to_its_end(why.is_none(), &mut end).then(|| boot.arm()));
+    if let Some(Err(error)) = unarmed {
+        boot.last
+            .notes
+            .push(format!("the next boot is not read ahead: {error}"));
+    }
+    boot.last.armed = boot.kept.is_armed();
     // Whoever did that means all ways in. Where nothing can be removed now, the next boot tries again.
     if install::is_switched_off(None) && install::disable(None).is_ok() {
         boot.last.notes.push(format!(
