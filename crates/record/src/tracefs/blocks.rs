@@ -117,7 +117,8 @@ impl BlockReads {
         for (name, pipe) in &self.cpus {
             for _ in 0..PAGES_AT_ONCE {
                 let bytes = match rustix::io::read(pipe, &mut buffer[..]) {
-                    Ok(0) | Err(Errno::AGAIN) => break,
+                    // As `Buffers::read` has it.
+                    Ok(0) | Err(Errno::AGAIN | Errno::NODEV) => break,
                     Err(Errno::INTR) => continue,
                     Ok(length) => &buffer[..length],
                     Err(error) => return Err(RecordError::io(format!("read the events of {name}"), error)),

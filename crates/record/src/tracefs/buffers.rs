@@ -59,7 +59,8 @@ impl Buffers {
             // A whole buffer, but no more, so that one busy processor cannot keep the others waiting for ever.
             for _ in 0..self.pages_at_once {
                 let bytes = match rustix::io::read(&cpu.pipe, &mut buffer[..]) {
-                    Ok(0) | Err(Errno::AGAIN) => break,
+                    // There is a file for each processor that there may be, and a buffer (else ENODEV) for each that there was.
+                    Ok(0) | Err(Errno::AGAIN | Errno::NODEV) => break,
                     Err(Errno::INTR) => continue,
                     Ok(length) => &buffer[..length],
                     Err(error) => {
