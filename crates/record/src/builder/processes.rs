@@ -59,6 +59,8 @@ impl Processes {
         let index = self.index(pid, time_ns) as usize;
         // One that counts as its parent has another number.
         if self.list[index].pid == pid {
+            // Its first thread may have been seen to end: another one that executes takes its place.
+            self.living.insert(pid);
             if let Some(executable) = executable {
                 self.list[index].executable = self.executables.keep(executable);
             }
