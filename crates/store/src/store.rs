@@ -26,9 +26,15 @@ pub struct Store {
 pub struct KnownKeys {
     by_directory: HashMap<OsString, Key>,
     by_key: BTreeSet<Key>,
+    is_whole: bool,
 }
 
 impl KnownKeys {
+    /// Whether each directory said whose it is: one that is being made does not yet.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
     /// Those that come behind one, or all of them, in order.
     pub fn behind<'a>(&'a self, after: Option<&'a str>) -> impl Iterator<Item = &'a Key> + 'a {
         let from = match after {
@@ -92,20 +98,28 @@ impl Store {
         let mut before = std::mem::take(known);
         let entries = match std::fs::read_dir(&path) {
             Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                known.is_whole = true;
+                return Ok(());
+            }
             Err(e) => return Err(StoreError::io("list", &path, e)),
         };
+        let mut nobodys = 0;
         for entry in entries {
             let entry = entry.map_err(|e| StoreError::io("list", &path, e))?;
             let key = match before.by_directory.remove(&entry.file_name()) {
                 Some(key) => Some(key),
                 None => key_in(&entry),
             };
-            if let Some(key) = key {
-                known.by_key.insert(key.clone());
-                known.by_directory.insert(entry.file_name(), key);
+            match key {
+                Some(key) => {
+                    known.by_key.insert(key.clone());
+                    known.by_directory.insert(entry.file_name(), key);
+                }
+                None => nobodys += 1,
             }
         }
+        known.is_whole = nobodys == 0;
         Ok(())
     }
 

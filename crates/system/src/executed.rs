@@ -31,6 +31,11 @@ impl Opened {
         let stat = rustix::fs::fstat(&self.file)?;
         Ok((stat.st_dev, stat.st_ino))
     }
+
+    /// Whether it has no other name on its file system.
+    pub fn is_named_once(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_nlink <= 1)
+    }
 }
 
 /// What is told of next.

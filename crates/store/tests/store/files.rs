@@ -153,3 +153,19 @@ fn a_file_of_a_newer_version_stays() {
     std::fs::write(lock.dir().path().join("plan"), cut).unwrap();
     assert!(lock.dir().newer().is_some_and(|why| why.contains("plan")));
 }
+
+#[test]
+fn a_key_that_is_being_made_is_still_to_be_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::new(dir.path());
+    let mut known = headstart_store::KnownKeys::default();
+    let mut look = || {
+        store.look_for_keys(&mut known).unwrap();
+        (known.behind(None).count(), known.is_whole())
+    };
+    assert_eq!(look(), (0, true), "there is nothing at all");
+    let lock = store.key(&Key::new("/usr/bin/x").unwrap()).lock().unwrap();
+    assert_eq!(look(), (0, false));
+    lock.save_turns(&Turns::default()).unwrap();
+    assert_eq!(look(), (1, true));
+}

@@ -66,46 +66,66 @@ struct Beginning {
     since: Instant,
     /// When it is looked at next: the longer it takes, the less often.
     next: Instant,
-    /// What it executes: the program, or a script and its interpreter.
-    files: Vec<(u64, u64)>,
-    /// What it was when it was first looked at: whether one of these, and where its stack began.
-    before: (bool, u64),
+    /// What it executes, in the order in which it was opened: the program, or a script and its interpreter.
+    files: Vec<Inode>,
+    before: Runs,
 }
+
+/// A file: its file system's number, as stat(2) has it, and its own.
+type Inode = (u64, u64);
+
+/// What a process was when it was looked at: at which place of these files, if it was one, and where its stack began.
+type Runs = (Option<usize>, u64);
 
 /// How far a process has got.
 enum Look {
     Gone,
     Executes,
-    /// It is one of the files; surely so, or maybe it was before.
-    Became(bool),
+    /// It is the file at this place; surely so, or maybe it was before.
+    Became(usize, bool),
 }
 
 impl Beginning {
     fn look(&self) -> Look {
-        let Some((is_one, stack)) = program_of(self.pid, &self.files) else {
-            return Look::Gone;
+        let (place, stack) = match program_of(self.pid, &self.files) {
+            None => return Look::Gone,
+            Some((None, _) | (_, 0)) => return Look::Executes,
+            Some((Some(place), stack)) => (place, stack),
         };
-        match (is_one && stack != 0, self.before) {
-            (false, _) => Look::Executes,
-            (true, (was_one, before)) => {
-                Look::Became(!was_one || stack != before || self.since.elapsed() >= SURELY)
-            }
-        }
+        let (was, before) = self.before;
+        Look::Became(
+            place,
+            was.is_none() || stack != before || self.since.elapsed() >= SURELY,
+        )
+    }
+
+    /// It was the file at this place, and what was opened before that: whether it executes another one now.
+    fn executes_more(&mut self, place: usize) -> bool {
+        self.files.drain(..=place);
+        self.before = program_of(self.pid, &self.files).unwrap_or_default();
+        !self.files.is_empty()
     }
 }
 
-/// Whether a process is one of these programs, and where its stack begins; `None` if it has ended.
+/// Which of these programs a process is, and where its stack begins; `None` if it has ended.
 ///
 /// The kernel makes it the program first, then its stack, and tells where its arguments are last: what it reads of the program in between comes from a cold disk.
-/// Until then it has no stack here, for what it starts cannot be told.
-fn program_of(pid: u32, files: &[(u64, u64)]) -> Option<(bool, u64)> {
+/// Until then it has no stack here, for what it starts cannot be told. Where another thread than the first has executed it, it is no program for a moment.
+fn program_of(pid: u32, files: &[Inode]) -> Option<Runs> {
     let stat = ProcessStat::of(pid)?;
-    let stack = if stat.arguments_end == 0 { 0 } else { stat.stack };
+    let stack = if stat.arguments_end <= stat.arguments {
+        0
+    } else {
+        stat.stack
+    };
     // What the kernel knows of it has to do: a server of the program's file system may never answer.
     let program = format!("/proc/{pid}/exe");
-    let program = statx(CWD, program, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    let Ok(program) = statx(CWD, program, AtFlags::STATX_DONT_SYNC, StatxFlags::INO) else {
+        return Some((None, 0));
+    };
     let device = makedev(program.stx_dev_major, program.stx_dev_minor);
-    Some((files.contains(&(device, program.stx_ino)), stack))
+    let is_it = |file: &Inode| *file == (device, program.stx_ino);
+    Some((files.iter().position(is_it), stack))
 }
 
 /// Programs of which something is kept.
@@ -133,8 +153,9 @@ impl Known {
         // One that came a moment ago may not be whole, and another of the same moment would not be seen.
         let age = |at: SystemTime| at.elapsed().unwrap_or_else(|ahead| ahead.duration());
         let is_settled = |at| age(at) > LOOK_EVERY;
-        self.changed = changed.is_none_or(is_settled).then_some(changed);
-        if let Err(error) = judge.store.look_for_keys(&mut self.keys) {
+        let found = judge.store.look_for_keys(&mut self.keys);
+        self.changed = (self.keys.is_whole() && changed.is_none_or(is_settled)).then_some(changed);
+        if let Err(error) = found {
             log(&error.to_string());
             return false;
         }
@@ -204,17 +225,18 @@ impl ByFanotify {
             if self.left >= LEFT {
                 self.leave_none();
             }
-            // Where that is refused it is told of each time.
-            if self.executed.leave(opened).is_ok() {
+            // It is the file that is left, and by another name it may be known. Where that is refused it is told of each time.
+            if opened.is_named_once() && self.executed.leave(opened).is_ok() {
                 self.left += 1;
             }
             return;
         }
         let Ok(inode) = opened.inode() else { return };
         if let Some(beginning) = self.beginning.iter_mut().find(|one| one.pid == opened.pid) {
-            if !beginning.files.contains(&inode) && beginning.files.len() < 8 {
+            if beginning.files.last() != Some(&inode) && beginning.files.len() < 8 {
                 beginning.files.push(inode);
             }
+            (beginning.since, beginning.next) = (Instant::now(), Instant::now());
             return;
         }
         if opened.pid == 0 || self.beginning.len() >= BEGINNING {
@@ -252,7 +274,7 @@ impl ByFanotify {
             match one.look() {
                 Look::Gone => false,
                 Look::Executes => age < BECOMES_WITHIN,
-                Look::Became(surely) => !begun(judge, one, surely),
+                Look::Became(place, surely) => !begun(judge, one, surely) || one.executes_more(place),
             }
         });
     }
@@ -371,20 +393,23 @@ mod tests {
             since: Instant::now(),
             next: Instant::now(),
             files: vec![(program.dev(), program.ino())],
-            before: (false, 0),
+            before: (None, 0),
         };
         // Who has started it is told of it before its stack is made.
         while program_of(one.pid, &one.files).is_some_and(|(_, stack)| stack == 0) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(matches!(one.look(), Look::Became(true)));
+        assert!(matches!(one.look(), Look::Became(0, true)));
         // As if it had been so when it was looked at first.
         one.before = program_of(one.pid, &one.files).unwrap();
         one.since = Instant::now();
         let soon = one.look();
-        assert!(matches!(soon, Look::Became(false)) || one.since.elapsed() >= SURELY);
-        one.files = vec![(0, 0)];
+        assert!(matches!(soon, Look::Became(0, false)) || one.since.elapsed() >= SURELY);
+        // What was opened behind it is executed next, and nothing else.
+        one.files.push((0, 0));
+        assert!(one.executes_more(0) && one.files == [(0, 0)]);
         assert!(matches!(one.look(), Look::Executes));
+        assert!(!one.executes_more(0));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(matches!(one.look(), Look::Gone));
