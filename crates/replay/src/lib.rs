@@ -36,9 +36,9 @@ use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::PlanFile;
 use headstart_system::thread;
 use shared::Shared;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -70,6 +70,18 @@ pub struct Replay {
     finish_limit: Duration,
     report: Receiver<ReplayReport>,
     thread: JoinHandle<()>,
+    life: Life,
+}
+
+/// Whether a replay has threads still, also one that was left behind ([`Replay::finish`]).
+#[derive(Clone, Debug)]
+pub struct Life(Weak<()>);
+
+impl Life {
+    /// It has.
+    pub fn goes_on(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 impl Replay {
@@ -95,10 +107,12 @@ impl Replay {
         let (barrier_limit, finish_limit) = (options.barrier_limit, options.finish_limit);
         let theirs = Arc::clone(&shared);
         let (told, report) = channel();
+        let lives = Arc::new(());
+        let life = Life(Arc::downgrade(&lives));
         let replay = move || {
             // Nobody may be there any more: the owner has given it up.
             let _ = told.send(run::run(&plan, &options, &theirs));
-            drop((plan, options, theirs, told));
+            drop((plan, options, theirs, told, lives));
             threads::end_before_others();
         };
         let thread = thread::begin("headstart", Box::new(replay)).map_err(ReplayError::Thread)?;
@@ -108,7 +122,13 @@ impl Replay {
             finish_limit,
             report,
             thread,
+            life,
         })
+    }
+
+    /// Whether it has threads: to be asked also when somebody else has finished it.
+    pub fn life(&self) -> Life {
+        self.life.clone()
     }
 
     /// Waits until the requests before the barrier (`PlanDevice::hold`) are done, have failed or were stopped,

@@ -51,6 +51,7 @@ fn audit_05_a_read_that_never_ends_does_not_hold_the_finish() {
             ..options()
         };
         let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options).unwrap();
+        let life = replay.life();
         let report = bounded(move || {
             replay.wait_released();
             replay.finish()
@@ -59,6 +60,13 @@ fn audit_05_a_read_that_never_ends_does_not_hold_the_finish() {
         assert!(why.contains("left behind"), "{report:?}");
         assert!(!report.issued.iter().any(|i| i.request == 1), "{report:?}");
         assert_eq!(report.issued.len() as u64 + report.skipped.total(), 3);
+        // Its threads are there as long as the read is.
+        assert!(life.goes_on());
         drop(never);
+        bounded(move || {
+            while life.goes_on() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
     }
 }

@@ -12,7 +12,7 @@ use headstart_model::Key;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
 use headstart_record::{Answer, Noticed, Program, Standing, monotonic_ns};
-use headstart_replay::{Replay, Sample};
+use headstart_replay::{Life, Replay, Sample};
 use headstart_session::decide::Decision;
 use headstart_session::notes::log;
 use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
@@ -39,7 +39,8 @@ const GONE: Duration = Duration::from_secs(1);
 /// after `ExecStartPre=`. It has to hear of the end, and to fork. A service that has failed is begun anew later, by default after 100 ms.
 const NEXT_OF_SERVICE: Duration = Duration::from_millis(50);
 
-/// So many starts are read ahead at a time. Each has some threads of its own, and a device that serves more serves none well.
+/// So many starts are read ahead at a time, those included whose start is over and whose reads never end. Each has some threads of its own, and a
+/// device that serves more serves none well.
 const REPLAYS: usize = 8;
 
 /// And so many of one user, who is not root: the others are left to other users.
@@ -64,6 +65,8 @@ pub(super) struct Judge {
     pub(super) standings: Vec<(Program, Standing)>,
     /// Programs whose start was warm, and by what the kernel can tell whether the next is.
     pub(super) warm: Vec<(Program, Sample)>,
+    /// Replays that go on, as far as was looked, and whose starts they are for.
+    replays: Vec<(u32, Life)>,
     /// How many starts were read ahead for without being recorded.
     unrecorded: u32,
     pub(super) exact: Budget,
@@ -126,6 +129,7 @@ impl Judge {
             running: Running::default(),
             standings: Vec::new(),
             warm: Vec::new(),
+            replays: Vec::new(),
             unrecorded: 0,
             exact: Budget::default(),
         }
@@ -404,7 +408,7 @@ impl Judge {
 
     /// Begins the replay, if that was decided, for a start that waits for it or one that is under way.
     fn begin(
-        &self,
+        &mut self,
         (key, uid): (&Key, u32),
         prepared: &Prepared,
         origin: Instant,
@@ -413,11 +417,9 @@ impl Judge {
         let (Decision::Replay, Some(plan)) = (&prepared.decision, &prepared.plan) else {
             return (prepared.decision.mode(), None);
         };
-        let held = self.held.iter().map(|held| &held.active);
-        let all = self.active.values().chain(held);
-        let replays: Vec<&Active> = all.filter(|active| active.replays()).collect();
-        let theirs = replays.iter().filter(|active| active.uid == uid).count();
-        if replays.len() >= REPLAYS || uid != 0 && theirs >= REPLAYS_OF_A_USER {
+        self.replays.retain(|(_, life)| life.goes_on());
+        let theirs = self.replays.iter().filter(|(user, _)| *user == uid).count();
+        if self.replays.len() >= REPLAYS || uid != 0 && theirs >= REPLAYS_OF_A_USER {
             return (Mode::Control, None);
         }
         // Its threads come before others until they have begun to read.
@@ -427,7 +429,10 @@ impl Judge {
             ..headstart_replay::Options::new(origin)
         };
         match Replay::start(plan.clone(), options) {
-            Ok(replay) => (Mode::Replay, Some((replay, plan.clone()))),
+            Ok(replay) => {
+                self.replays.push((uid, replay.life()));
+                (Mode::Replay, Some((replay, plan.clone())))
+            }
             Err(error) => {
                 log(&format!("{key}: not replaying: {error}"));
                 (Mode::Record, None)
