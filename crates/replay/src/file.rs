@@ -7,7 +7,9 @@ use headstart_model::{FilePath, PageRange};
 use headstart_system::files::{Stat, Type};
 use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::MountTable;
-use headstart_system::open::{Expect, Opened, Skip, may_be_searched_by, open_checked, open_pinned, pin};
+use headstart_system::open::{
+    Expect, Opened, Skip, may_be_searched_by, open_checked, open_pinned, pin, pin_on_the_way,
+};
 use headstart_system::residency;
 use rustix::fs::{Advice, RawDir};
 use rustix::process::{Resource, getrlimit};
@@ -263,6 +265,17 @@ impl<'a> Files<'a> {
         Some(self.entry(index).ok()?.path.as_path().to_path_buf())
     }
 
+    /// The same, if the reader may go all the way there.
+    pub fn way(&self, index: u32) -> Option<PathBuf> {
+        self.check_way(&self.entry(index).ok()?.path).ok()?;
+        self.path(index)
+    }
+
+    /// Whether it is read for a user, as far as that user may.
+    pub fn has_reader(&self) -> bool {
+        self.reader.is_some()
+    }
+
     fn open(&self, index: u32) -> Result<PlannedFile, Reason> {
         let entry = self.entry(index)?;
         self.check_way(&entry.path)?;
@@ -304,9 +317,12 @@ impl<'a> Files<'a> {
             way.push(directory);
         }
         for directory in way.into_iter().rev() {
-            // Where there is none, there is nothing in it either.
-            let pinned = pin(self.mounts, directory.as_path());
-            open &= pinned.map_or(true, |(fd, stat)| may_be_searched_by(fd.as_fd(), &stat, reader));
+            open = open
+                && match pin_on_the_way(self.mounts, directory.as_path()) {
+                    Ok((fd, stat)) => may_be_searched_by(fd.as_fd(), &stat, reader),
+                    // Where there is none, there is nothing in it either.
+                    Err(skip) => skip == Skip::Missing,
+                };
             reached().insert(directory, open);
         }
         match open {

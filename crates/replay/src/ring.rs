@@ -13,8 +13,12 @@ use headstart_model::plan::RequestKind;
 use headstart_system::mounts::MountTable;
 use headstart_system::path_resolver::PathResolver;
 
-/// Serves the look-ups of a queue. Directories to be listed are left to its threads.
+/// Serves the look-ups of a queue. Directories to be listed are left to its threads; and all look-ups for a user, for they look before each
+/// directory whether the user may go on.
 pub fn look_up(resolver: &mut PathResolver, queue: &Queue, worker: &Worker<'_>, mounts: &MountTable) {
+    if worker.files.has_reader() {
+        return;
+    }
     let stat =
         |state: &&RequestState| state.request.kind == RequestKind::Stat && state.prepared.get().is_none();
     let requests = queue.requests.iter().filter(stat).collect();
@@ -43,8 +47,13 @@ pub fn open(
     let order = ahead::opens(queue, files, resolver.in_flight());
     let mut vacant = order.into_iter().filter(|file| files.vacant(*file));
     let next = || {
-        let file = vacant.next().filter(|_| governor.go_on())?;
-        Some((file, files.path(file)?))
+        loop {
+            let file = vacant.next().filter(|_| governor.go_on())?;
+            // Where the reader may not go, opening says so.
+            if let Some(path) = files.way(file) {
+                return Some((file, path));
+            }
+        }
     };
     // As above.
     let _ = resolver.each(mounts, next, |file, pinned| files.offer(file, pinned));

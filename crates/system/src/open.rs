@@ -8,7 +8,7 @@
 //! way of `/proc/self/fd`.
 
 use crate::files::{self, Stat, Type};
-use crate::mounts::{Inside, Mount, MountTable};
+use crate::mounts::{Inside, Kind, LAYERS, Mount, MountTable};
 use crate::skip::skip;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -108,6 +108,14 @@ pub fn pin(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), Skip> {
     Ok((fd, stat))
 }
 
+/// [`pin`], on file systems in memory as well: what has to be known of the directories on a way lies there, too.
+pub fn pin_on_the_way(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), Skip> {
+    let index = index_of(mounts, path, |kind| kind != Kind::Other)?;
+    let fd = mounts.inside(index, path.as_os_str().as_bytes())?.look(false)?;
+    let stat = stat_pin(fd.as_fd())?;
+    Ok((fd, stat))
+}
+
 /// [`pin`], if that can be done without reading anything from a device; else [`Skip::Cold`]. The kernel says so too where
 /// another mount begins on the way.
 ///
@@ -143,16 +151,20 @@ pub(crate) fn inside_local<'a>(mounts: &'a MountTable, path: &Path) -> Result<In
 }
 
 fn local_index(mounts: &MountTable, path: &Path) -> Result<usize, Skip> {
+    index_of(mounts, path, |kind| kind == Kind::Local)
+}
+
+fn index_of(mounts: &MountTable, path: &Path, may_be: impl Fn(Kind) -> bool) -> Result<usize, Skip> {
     if !path.is_absolute() {
         return Err(Skip::Missing);
     }
     let index = mounts
         .index_of(path.as_os_str().as_bytes())
         .ok_or(Skip::NotLocal)?;
-    if !mounts.is_local(&mounts.all()[index]) {
-        return Err(Skip::NotLocal);
+    match may_be(mounts.kind(&mounts.all()[index], LAYERS)) {
+        true => Ok(index),
+        false => Err(Skip::NotLocal),
     }
-    Ok(index)
 }
 
 pub(crate) fn stat_pin(pin: BorrowedFd<'_>) -> Result<Stat, Skip> {

@@ -25,6 +25,9 @@ use std::sync::Arc;
 /// Bytes that the table of most machines fits into.
 const USUAL: usize = 16 << 10;
 
+/// Overlays of overlays are seen through so deep.
+pub(crate) const LAYERS: u32 = 8;
+
 /// One mounted file system, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
@@ -179,7 +182,7 @@ impl MountTable {
     /// Whether headstart may read from a mount: a local file system, or an overlay of which a layer is local and none
     /// is on a network.
     pub fn is_local(&self, mount: &Mount) -> bool {
-        self.kind(mount, 8) == Kind::Local
+        self.kind(mount, LAYERS) == Kind::Local
     }
 
     /// What reading from a mount means, overlays seen through.

@@ -5,7 +5,7 @@
 //! asks a server that may never answer. So a path is resolved from the root of the mount that the table names, and the
 //! kernel is told to go no further than that mount (openat2(2): `RESOLVE_NO_XDEV`, `RESOLVE_BENEATH`).
 
-use super::{Kind, MountTable, strip_prefix};
+use super::{Kind, LAYERS, MountTable, strip_prefix};
 use crate::skip::{Skip, skip};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -79,7 +79,7 @@ impl MountTable {
             let Some(below) = below else { return true };
             let first = self.root.is_some_and(|root| self.mounts[root].id == below.id);
             let covered = below.fstype == "autofs" && below.mount_point == above.mount_point;
-            if !first && !covered && self.kind(below, 8) == Kind::Other {
+            if !first && !covered && self.kind(below, LAYERS) == Kind::Other {
                 return false;
             }
             above = below;
