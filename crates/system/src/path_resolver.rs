@@ -188,6 +188,19 @@ impl PathResolver {
     }
 }
 
+impl Drop for PathResolver {
+    /// What was opened for nobody is closed.
+    fn drop(&mut self) {
+        if self.abandoned {
+            let opened = |c: &cqueue::Entry| c.user_data() != CLOSED && c.result() >= 0;
+            for completed in self.ring.completion().filter(opened) {
+                // SAFETY: a descriptor that the kernel has made for this request alone, which nobody was told of.
+                drop(unsafe { OwnedFd::from_raw_fd(completed.result()) });
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
