@@ -20,6 +20,8 @@ pub const LONGEST_ON_ONE_HEAD: Duration = Duration::from_secs(180);
 /// head jumps, reads amid a replay cost it little, and to wait saves little. A program waits no longer for any replay
 /// ([`headstart_replay::Options::BARRIER_LIMIT`]).
 pub const LONGEST_ELSEWHERE: Duration = headstart_replay::Options::BARRIER_LIMIT;
+/// The longest that units wait anywhere: udev is among them, and systemd gives up a device that udev has not told of in 90 s (`DefaultDeviceTimeoutSec=`).
+const LONGEST_OF_UNITS: Duration = Duration::from_secs(60);
 /// What headstart runs at when nobody waits for it any more.
 const NICE: i32 = 5;
 /// How often who waits is asked to wait on. Their own patience is 10 s (`headstart-init`) and 15 s (the unit's).
@@ -69,6 +71,10 @@ impl Barrier {
 
     /// Nobody waits longer for this replay than `longest`.
     pub fn let_wait(&mut self, longest: Duration) {
+        let longest = match self.first {
+            Some(Waiters::Units) => longest.min(LONGEST_OF_UNITS),
+            _ => longest,
+        };
         (self.patience.longest, self.patience.is_known) = (longest, true);
     }
 

@@ -10,7 +10,7 @@ use crate::spent::Spent;
 use headstart_model::Key;
 use headstart_model::plan::PlanFile;
 use headstart_session::Notes;
-use headstart_store::{Guard, KeyDir, Store};
+use headstart_store::{Guard, KeyDir, Store, StoreError};
 use headstart_system::launch::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -38,6 +38,8 @@ pub struct Boot<'a> {
     pub was_mounted: bool,
     /// What was found of the boot-failure guard; `None` where it cannot be taken yet, on a root that is still read-only.
     pub guard: Option<Guard>,
+    /// What came of arming it again; `None` as long as the boot has not come to its end.
+    pub armed: Option<Result<(), StoreError>>,
     pub replays: Option<Replays>,
     /// A plan whose replay has not begun, or waits until the boot-failure guard can be taken.
     pub plan: Option<PlanFile>,

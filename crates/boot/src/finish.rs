@@ -18,7 +18,7 @@ use headstart_session::bypass::Alone;
 use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{self, Finished, Replayed, Rules};
 use headstart_session::now_unix_ns;
-use headstart_store::{Guard, StoreError};
+use headstart_store::Guard;
 use std::path::Path;
 use std::time::Duration;
 
@@ -175,20 +175,25 @@ impl Boot<'_> {
         (unfit, times, up_ns)
     }
 
-    /// Whether the boot comes to its end, which a slow one may do only now: that is waited for, with nothing else to do, until this process is told to end.
-    pub fn comes_to_its_end(&mut self, told_to_end: bool, end: &mut End) -> bool {
-        while end.ask().is_none() {
-            if told_to_end || self.told_to_end() {
-                return false;
-            }
+    /// Waits until the boot comes to its end, which a slow one may do only now, with nothing else to do, or until this process is told to end.
+    pub fn wait_for_the_end(&mut self, told_to_end: bool, end: &mut End) {
+        while end.ask().is_none() && !told_to_end && !self.told_to_end() {
             self.pause(ASK_LATE_EVERY, false);
         }
-        true
     }
 
-    /// Arms the boot-failure guard again: the boot has come to its end. Whoever shuts the machine down in good order once it is up has not seen it fail.
-    pub fn arm(&self) -> Result<(), StoreError> {
-        self.kept.lock()?.arm(self.guard == Some(Guard::Taken))
+    /// Arms the boot-failure guard again, once, if the boot has come to its end. Whoever shuts the machine down in good order once it is up has not seen it
+    /// fail; one that has come to a shell for somebody to mend it may have failed for what headstart did.
+    pub fn arm_at_the_end(&mut self, end: &End) {
+        if self.armed.is_some() || end.finished_ns().is_none() {
+            return;
+        }
+        let has_failed = Manager::connect().is_ok_and(|mut manager| fit::has_failed(&mut manager));
+        let had_taken = self.guard == Some(Guard::Taken);
+        self.armed = Some(match has_failed {
+            true => Ok(()),
+            false => self.kept.lock().and_then(|lock| lock.arm(had_taken)),
+        });
     }
 
     /// Keeps what the boot had to say; that it cannot be kept is told unless it was for what was learned, whose place is the same.

@@ -2,14 +2,16 @@
 //! rescue shell says nothing about others.
 
 use crate::manager::Manager;
+use headstart_session::now_unix_ns;
 use headstart_system::device::DeviceFacts;
 use headstart_system::ext4::Superblock;
 use headstart_system::mounts::MountTable;
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Targets of boots that are not like others, and what they are for.
+/// Targets of boots that are not like others, and what they are for. Those that something may have failed for come first.
 const OTHER_TARGETS: [(&str, &str); 4] = [
     ("rescue.target", "it went to the rescue shell"),
     ("emergency.target", "it went to the emergency shell"),
@@ -28,19 +30,27 @@ const PACKAGES: [&str; 5] = [
 
 /// Why this boot, which began at `began_unix_s`, teaches nothing; `None` if it does.
 pub fn unfit(manager: Option<&mut Manager>, began_unix_s: u64) -> Option<String> {
-    if let Some(manager) = manager {
-        for (target, why) in OTHER_TARGETS {
-            if manager.active_ns(target).is_ok_and(|at| at.is_some()) {
-                return Some(format!("{why} ({target})"));
-            }
-        }
-    }
-    packages(&PACKAGES.map(Path::new), began_unix_s).or_else(|| checked(began_unix_s))
+    let other = manager.and_then(|manager| went_to(manager, &OTHER_TARGETS));
+    // What has a time that is still to come, as by a clock that was set back or stands, is not of this boot either.
+    let boot = began_unix_s..=now_unix_ns() / 1_000_000_000;
+    let packages = || packages(&PACKAGES.map(Path::new), &boot);
+    other.or_else(packages).or_else(|| checked(&boot))
 }
 
-fn packages(databases: &[&Path], began_unix_s: u64) -> Option<String> {
+/// Whether it went to a shell for somebody to mend it: systemd calls such a boot finished, too.
+pub fn has_failed(manager: &mut Manager) -> bool {
+    went_to(manager, &OTHER_TARGETS[..2]).is_some()
+}
+
+fn went_to(manager: &mut Manager, targets: &[(&str, &str)]) -> Option<String> {
+    let went = |(target, _): &&(&str, &str)| manager.active_ns(target).is_ok_and(|at| at.is_some());
+    let (target, why) = targets.iter().find(went)?;
+    Some(format!("{why} ({target})"))
+}
+
+fn packages(databases: &[&Path], boot: &RangeInclusive<u64>) -> Option<String> {
     let changed = |path: &&&Path| {
-        std::fs::metadata(path).is_ok_and(|facts| u64::try_from(facts.mtime()).unwrap_or(0) >= began_unix_s)
+        std::fs::metadata(path).is_ok_and(|facts| boot.contains(&u64::try_from(facts.mtime()).unwrap_or(0)))
     };
     let path = databases.iter().find(changed)?;
     Some(format!(
@@ -51,14 +61,18 @@ fn packages(databases: &[&Path], began_unix_s: u64) -> Option<String> {
 
 /// Of ext2/3/4 the super block tells when the file system was last checked in full; a look that finds it clean does not
 /// count as one.
-fn checked(began_unix_s: u64) -> Option<String> {
+fn checked(boot: &RangeInclusive<u64>) -> Option<String> {
     let mounts = MountTable::read().ok()?;
     let ext = |fstype: &str| matches!(fstype, "ext2" | "ext3" | "ext4");
     for mount in mounts.all().iter().filter(|mount| ext(&mount.fstype)) {
         let Some(node) = DeviceFacts::of_mount(mount).and_then(|facts| facts.node) else {
             continue;
         };
-        if File::open(&node).is_ok_and(|device| last_check(&device) >= Some(began_unix_s)) {
+        let device = File::open(&node).ok();
+        if device
+            .and_then(|device| last_check(&device))
+            .is_some_and(|at| boot.contains(&at))
+        {
             return Some(format!("the file system of {} was checked", mount.mount_point));
         }
     }
@@ -80,8 +94,13 @@ mod tests {
         let (old, new) = (dir.path().join("nothing"), dir.path().join("status"));
         std::fs::write(&new, "x").unwrap();
         let written = u64::try_from(std::fs::metadata(&new).unwrap().mtime()).unwrap();
-        assert_eq!(packages(&[&old, &new], written + 1), None);
-        let why = packages(&[&old, &new], written).unwrap();
+        assert_eq!(packages(&[&old, &new], &(written + 1..=written + 2)), None);
+        assert_eq!(
+            packages(&[&old, &new], &(written - 2..=written - 1)),
+            None,
+            "the clock stands behind"
+        );
+        let why = packages(&[&old, &new], &(written..=written + 1)).unwrap();
         assert!(why.contains(new.to_str().unwrap()), "{why}");
     }
 

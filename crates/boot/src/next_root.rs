@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
+/// `/proc` is moved at once: where it has gone to another root than this for so long, as to an overlay, this one is none.
+const ELSEWHERE: Duration = Duration::from_secs(1);
+
 /// Waits until `next` is about to be the root, and begins anew in it. Does not return unless it fails.
 pub fn enter(next: &Path) -> Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -23,6 +26,7 @@ pub fn enter(next: &Path) -> Result<()> {
     // A descriptor leads there wherever it is moved.
     let root = openat(CWD, next, flags, Mode::empty()).with_context(named)?;
     let begun = Instant::now();
+    let mut seen = begun;
     while openat(
         &root,
         "proc/self/exe",
@@ -37,6 +41,12 @@ pub fn enter(next: &Path) -> Result<()> {
                 next.display(),
                 PATIENCE.as_secs()
             );
+        }
+        if Path::new("/proc/self/exe").is_symlink() {
+            seen = Instant::now();
+        }
+        if seen.elapsed() > ELSEWHERE {
+            bail!("{} is not the root that follows", next.display());
         }
         std::thread::sleep(LOOK_EVERY);
     }

@@ -8,6 +8,7 @@ use crate::config;
 use crate::end::{self, End, Why};
 use crate::install;
 use crate::last::{Last, Place};
+use crate::manager::Manager;
 use crate::marks::{monotonic_ns, own_begin_ns};
 use crate::memory::Need;
 use crate::recording::Recording;
@@ -56,6 +57,11 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         waiters.release();
         return Ok(false);
     };
+    // systemd starts what sysinit wants with whatever it starts later, too, where boots were enabled amid one that was not served.
+    if is_unit() && is_over() {
+        waiters.release();
+        return Ok(false);
+    }
     // The unit does so too; before process 1 nobody else would.
     if let Err(error) = limits::bound_memory(limits::MEMORY) {
         notes.tell(format!("the memory of this process is not bounded: {error}"));
@@ -87,6 +93,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         state: StateId::of(store),
         was_mounted: false,
         guard: None,
+        armed: None,
         replays: None,
         plan: None,
         need: Need::default(),
@@ -120,14 +127,12 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         ));
         return Ok(true);
     }
-    // What is learned may fail, of which the boot that has come to its end tells nothing. A slow one has yet to come to it.
-    let is_up = end.ask().is_some();
-    let unarmed = is_up.then(|| boot.arm());
     let is_kept = boot.finish(recording.into_inner(), why, &end);
     boot.spent.until_now(|spent| &mut spent.finish_ns);
     boot.last.spent = Some(boot.spent);
-    let unarmed = unarmed.or_else(|| boot.comes_to_its_end(why.is_none(), &mut end).then(|| boot.arm()));
-    if let Some(Err(error)) = unarmed {
+    boot.wait_for_the_end(why.is_none(), &mut end);
+    boot.arm_at_the_end(&end);
+    if let Some(Err(error)) = boot.armed.take() {
         boot.last
             .notes
             .push(format!("the next boot is not read ahead: {error}"));
@@ -142,6 +147,17 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     boot.last.keep_in_run();
     boot.keep_last(!is_kept);
     Ok(true)
+}
+
+/// Whether systemd has started this process, and waits to hear of it (sd_notify(3)).
+fn is_unit() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
+/// Whether systemd has finished this boot.
+fn is_over() -> bool {
+    let finished = Manager::connect().and_then(|mut manager| manager.finished_ns());
+    finished.is_ok_and(|at| at.is_some())
 }
 
 /// Takes the lock of the one process that serves a boot; `None` if another one does. What the initramfs started is
@@ -295,6 +311,8 @@ impl Boot<'_> {
             };
             self.pause(most, recording.waits());
             if self.told_to_end() {
+                end.ask();
+                self.arm_at_the_end(end);
                 return None;
             }
             if recording.look(&options(self.config.boot.chart)) {
@@ -320,7 +338,10 @@ impl Boot<'_> {
             // Once it is quiet a replay that goes on is no reason to wait: what it has left nobody needed. Where nothing tells of that, as
             // much as a session needs may be left.
             let goes_on = recording.get().is_none() && self.replays.as_ref().is_some_and(Replays::go_on);
-            match end.ended(|| recording.get().map(Recorder::progress)) {
+            let ended = end.ended(|| recording.get().map(Recorder::progress));
+            // Not when all else is over: what is learned may fail, and what holds the state may be unmounted before.
+            self.arm_at_the_end(end);
+            match ended {
                 Some(Why::Quiet) if goes_on => {}
                 Some(why) => return Some(why),
                 None => {}
