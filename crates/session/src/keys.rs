@@ -14,7 +14,7 @@ mod tests;
 
 pub use names::Names;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use headstart_model::Key;
 use headstart_store::{KeyDir, Store};
 use interpreters::{Interpreter, Meaning};
@@ -56,11 +56,20 @@ pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Optio
     }
 }
 
-/// What is kept of the key that a user means: by its name, or the path of its program.
+/// What is kept of the key that a user means: by its name, or the path of its program; or of one user's starts of that, where no other's are known.
 pub fn known(text: &str, store: &Store) -> Result<KeyDir> {
-    let mut kept = candidates(text).into_iter().map(|key| store.key(&key));
-    kept.find(KeyDir::exists)
-        .with_context(|| format!("the key {text:?} is not known: `headstart status` lists those that are"))
+    let candidates = candidates(text);
+    let mut by_name = candidates.iter().map(|key| store.key(key));
+    if let Some(kept) = by_name.find(KeyDir::exists) {
+        return Ok(kept);
+    }
+    let mut theirs = store.keys()?;
+    theirs.retain(|key| candidates.iter().any(|one| one.as_str() == key.of_all()));
+    match &theirs[..] {
+        [] => bail!("the key {text:?} is not known: `headstart status` lists those that are"),
+        [key] => Ok(store.key(key)),
+        _ => bail!("several users start {text:?}: name one of the keys that `headstart status` lists"),
+    }
 }
 
 /// The keys that a user may mean by a text, likeliest first.

@@ -29,18 +29,14 @@ pub struct Args {
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let path = std::path::absolute(&args.path).with_context(|| args.path.display().to_string())?;
     let keys = match &args.name {
-        Some(name) => vec![name.clone()],
-        None => store.keys()?,
+        Some(name) => vec![known(name.as_str(), store)?],
+        None => store.keys()?.iter().map(|key| store.key(key)).collect(),
     };
     if keys.is_empty() {
         bail!("nothing is known yet: `headstart run -- CMD` begins");
     }
     let mut all = Vec::new();
-    for key in &keys {
-        let kept = store.key(key);
-        if args.name.is_some() {
-            known(key.as_str(), store)?;
-        }
+    for kept in &keys {
         let profile = kept.profile().or_tell(|line| complain(&line));
         let file = kept.plan().or_tell(|line| complain(&line));
         let plan = file.as_ref().and_then(|file| file.plan().ok());
@@ -51,7 +47,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
             .iter()
             .map(|path| {
                 let known = Known {
-                    key: key.as_str(),
+                    key: kept.key().as_str(),
                     profile: profile.as_ref(),
                     plan: plan.as_ref(),
                     now: now(path),

@@ -136,3 +136,27 @@ fn env_and_multi_call_programs_are_seen_through() {
         assert_eq!(key(&[&at("ls"), "-l"]), format!("{} ls", at("busybox")));
     });
 }
+
+#[test]
+fn a_program_that_one_user_alone_starts_is_meant_by_its_path() {
+    with_programs(&["program"], |at| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let of = |user| Key::new(at("program")).unwrap().of_user(user).unwrap();
+        let keep = |key: &Key| {
+            let lock = store.key(key).lock().unwrap();
+            lock.save_turns(&headstart_store::Turns::default()).unwrap();
+        };
+        let meant = || known(&at("program"), &store).map(|kept| kept.key().clone());
+        assert!(meant().unwrap_err().to_string().contains("is not known"));
+        keep(&of(1000));
+        assert_eq!(meant().unwrap(), of(1000));
+        keep(&of(1001));
+        assert!(meant().unwrap_err().to_string().contains("several users"));
+        // root's is the program's own key and comes first, and a whole key is what it says.
+        let own = Key::new(at("program")).unwrap();
+        keep(&own);
+        assert_eq!(meant().unwrap(), own);
+        assert_eq!(known(of(1001).as_str(), &store).unwrap().key(), &of(1001));
+    });
+}
