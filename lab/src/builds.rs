@@ -34,9 +34,7 @@ impl Builds {
         };
         let headstart = match &self.headstart {
             Some(path) => absolute("headstart", path)?,
-            None => std::env::current_exe()
-                .context("finding this program")?
-                .with_file_name("headstart"),
+            None => beside()?,
         };
         let earlier = self.earlier.as_deref().map(|path| absolute("earlier", path));
         Ok(experiment::Options {
@@ -47,4 +45,18 @@ impl Builds {
             again,
         })
     }
+}
+
+/// The program of the same `make build` as this one: it is linked statically, so it is in a directory of its own, `target/TRIPLE/release`, beside this one's,
+/// `target/release`.
+fn beside() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let made = own
+        .ancestors()
+        .nth(2)
+        .map(|target| target.join(triple).join("release/headstart"));
+    Ok(made
+        .filter(|made| made.is_file())
+        .unwrap_or_else(|| own.with_file_name("headstart")))
 }
