@@ -35,7 +35,7 @@ enum What {
     Show(OfKey),
     /// From the next start on, read ahead for a program again.
     Enable(OfKey),
-    /// From the next start on, do nothing for a program, neither by the daemon nor by `headstart run`; what was learned stays.
+    /// From the next start on, do nothing for a program, neither by the daemon nor by `headstart run` of this state directory; what was learned stays.
     Disable(OfKey),
     /// Forget all that is known of a program.
     Forget(OfKey),

@@ -141,7 +141,8 @@ fn every_command_of_the_guide_prints_what_stands_below_it() -> Result<()> {
     let cut = concat!(env!("CARGO_MANIFEST_DIR"), "/images/cut.toml");
     let mut boots = Boots::bare(cut, "flash4ms", &registry)?;
     boots.install(&[
-        &format!("cp {} {{root}}/root/", package()?.display()),
+        "mkdir -p {root}/root/target/deb",
+        &format!("cp {} {{root}}/root/target/deb/", package()?.display()),
         "mkdir {root}/root/guide",
     ])?;
     boots.at_end("guide", UNIT)?;
