@@ -274,7 +274,10 @@ impl ByFanotify {
             match one.look() {
                 Look::Gone => false,
                 Look::Executes => age < BECOMES_WITHIN,
-                Look::Became(place, surely) => !begun(judge, one, surely) || one.executes_more(place),
+                Look::Became(place, surely) => match begun(judge, one, surely) {
+                    true => one.executes_more(place),
+                    false => age < BECOMES_WITHIN,
+                },
             }
         });
     }
@@ -308,7 +311,8 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
     };
     let path = path.into_os_string().into_vec();
     let Ok(process) = Process::of(one.pid, &path, Facts::default()) else {
-        return true;
+        // What it was executed with could not be read now, or it executes something else by now.
+        return ProcessStat::of(one.pid).is_none();
     };
     let Some(key) = process.key() else { return surely };
     if !surely && !process.is_plain(&key) {
