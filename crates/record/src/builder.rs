@@ -133,7 +133,8 @@ impl Builder {
 
     /// About how much memory it takes, bytes; as `crates/record/src/limits.rs` reckons.
     pub(crate) fn bytes(&self) -> usize {
-        (self.uses.len() + self.metadata.len()) * 48 + self.files.bytes() + self.lookups.bytes()
+        let uses = (self.uses.len() + self.metadata.len()) * 48;
+        uses + self.files.bytes() + self.lookups.bytes() + self.processes.bytes()
     }
 
     /// The recorded processes that live.

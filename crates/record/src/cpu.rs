@@ -95,6 +95,12 @@ impl Stat {
     }
 }
 
+/// So many processes of a start are looked at at a time; more come in their turn, and who starts so many is busy anyway.
+const MOST: usize = 1024;
+
+/// So many generations that have gone at once are looked through for one that is still there.
+const MOST_ABOVE: usize = 64;
+
 /// Processes that come and go, and the sum of their times.
 ///
 /// A process that was waited for is part of its parent's time from then on: as long as it can be seen its own counts, and
@@ -120,7 +126,10 @@ impl Tree {
                 None => gone.insert(pid, before),
             };
         }
-        let mut new: Vec<u32> = living.filter(|pid| !self.seen.contains_key(pid)).collect();
+        let mut new: Vec<u32> = living
+            .filter(|pid| !self.seen.contains_key(pid))
+            .take(MOST - self.seen.len().min(MOST))
+            .collect();
         new.sort_unstable();
         for pid in new {
             self.seen.extend(of(pid).map(|stat| (pid, stat)));
@@ -128,7 +137,7 @@ impl Tree {
         for stat in gone.values() {
             let mut parent = stat.parent;
             // Whoever waited for it may be gone too; then that one's parent has both.
-            let mut steps = gone.len();
+            let mut steps = MOST_ABOVE;
             while let Some(above) = gone.get(&parent).filter(|_| steps > 0) {
                 parent = above.parent;
                 steps -= 1;

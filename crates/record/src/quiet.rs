@@ -90,7 +90,7 @@ impl Shared {
     /// Whether one of the recorded processes waits for a device; never in scope system.
     pub(crate) fn waits(&self) -> bool {
         let living = self.lock().living.clone();
-        living.into_iter().any(ProcessStat::any_is_blocked)
+        ProcessStat::any_is_blocked(living.into_iter())
     }
 
     /// What happened so far. Everybody's CPU time is looked up only when somebody asks so: in a container it is that of hundreds of

@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 
-/// So many threads of a process are looked at; the first has begun the program.
-const THREADS: usize = 256;
+/// So many processes of a start, and threads of all of them, are looked at: whoever looks has others to serve.
+const PROCESSES: usize = 512;
+const THREADS: usize = 2048;
 
 /// More than any line has: 52 numbers of at most 20 digits, and a name of at most 64 bytes.
 const LONGEST: u64 = 4096;
@@ -49,11 +50,16 @@ impl ProcessStat {
         ProcessStat::read("/proc/self/stat")
     }
 
-    /// Whether one of a process's threads is blocked, as far as the first [`THREADS`] tell.
-    pub fn any_is_blocked(pid: u32) -> bool {
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter();
-        threads
-            .flatten()
+    /// Whether a thread of these processes is blocked, as far as the first [`THREADS`] of all tell, of the first [`PROCESSES`].
+    pub fn any_is_blocked(processes: impl Iterator<Item = u32>) -> bool {
+        let threads = |pid| {
+            std::fs::read_dir(format!("/proc/{pid}/task"))
+                .into_iter()
+                .flatten()
+        };
+        processes
+            .take(PROCESSES)
+            .flat_map(threads)
             .take(THREADS)
             .flatten()
             .filter_map(|thread| ProcessStat::read(&format!("{}/stat", thread.path().display())))
@@ -164,7 +170,7 @@ mod tests {
     fn who_is_woken_by_no_signal_is_blocked() {
         let eventually = |pid, blocked| {
             let begun = std::time::Instant::now();
-            while ProcessStat::any_is_blocked(pid) != blocked {
+            while ProcessStat::any_is_blocked([pid].into_iter()) != blocked {
                 assert!(begun.elapsed() < Duration::from_secs(60), "never {blocked}");
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -338,6 +338,10 @@ static __always_inline bool take_one(s64 *left)
 #define has_half(buffer) \
 	(bpf_ringbuf_query(&buffer, BPF_RB_AVAIL_DATA) <= bpf_ringbuf_query(&buffer, BPF_RB_RING_SIZE) / 2)
 
+/* While starts are noticed a quarter of the ring is for what tells of one: else what one start does could keep others from being seen. */
+#define is_kept_free(buffer)                                                                                                              \
+	(watching && bpf_ringbuf_query(&buffer, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(&buffer, BPF_RB_RING_SIZE) / 4 * 3)
+
 static __always_inline void head(struct record_head *head, u8 type, u8 kind, u32 pid)
 {
 	head->type = type;

@@ -33,11 +33,22 @@ static __always_inline u64 read_begins(u64 index)
 	return start < index && (position + count - 1) >> config.page_shift >= index ? start : index;
 }
 
+/*
+ * The event tells all that is asked for, and so much at most is given at a time (PAGEVEC_SIZE folios of MAX_PAGECACHE_ORDER): what follows has an
+ * event of its own. A read of two gigabytes that ends at its first byte would be half a million pages, of which each is a bit to be set.
+ */
+static __always_inline u64 most_at_a_time(void)
+{
+	return 31ULL << (config.page_shift > 12 ? 13 : 9);
+}
+
 SEC("tp_btf/mm_filemap_get_pages")
 int BPF_PROG(get_pages, struct address_space *mapping, unsigned long index, unsigned long last_index)
 {
 	if (!current_is_wanted())
 		return 0;
+	if (last_index - index >= most_at_a_time())
+		last_index = index + most_at_a_time() - 1;
 	return plain_use(mapping, index ? read_begins(index) : 0, last_index, USE_READ);
 }
 

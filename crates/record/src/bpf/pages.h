@@ -33,7 +33,7 @@ __noinline int send_file(u64 address, u64 id, u32 user)
 		r->place.length = r->place.whole = r->place.mount = 0;
 	}
 	r->place.dev = BPF_CORE_READ(inode, i_sb, s_dev);
-	return send(&ring, &lost, s, length);
+	return send(&ring, &lost, s, is_kept_free(ring) ? sizeof(s->bytes) + 1 : length);
 }
 
 /* The lower half of an address as a number; the verifier lets no one calculate with the whole. */
@@ -167,7 +167,7 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 		if (!send_file((u64)BPF_CORE_READ(mapping, host), id, user))
 			*(volatile u64 *)seen = seen_as;
 	}
-	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
+	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {
 		count(&lost);
 		return 0;

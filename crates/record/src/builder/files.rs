@@ -80,7 +80,11 @@ impl Files {
 
     /// About how much memory they take, bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.list.len() * 320 + self.by_id.len() * 40 + self.mapped.len() * 48 + self.bytes
+        self.list.len() * 320
+            + self.by_id.len() * 40
+            + self.mapped.len() * 48
+            + self.used.chunks() * 72
+            + self.bytes
     }
 
     /// What is taken of the room for files and their pages.

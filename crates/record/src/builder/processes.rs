@@ -40,6 +40,11 @@ impl Processes {
         }
     }
 
+    /// About how much memory they take, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.list.len() * 96 + self.by_pid.len() * 24 + self.living.len() * 16 + self.executables.bytes
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -122,7 +127,8 @@ impl Executables {
             self.all.insert(path.clone());
         }
         self.run += length;
-        path
+        // One text for all who have it.
+        self.all.get(&path).cloned().unwrap_or(path)
     }
 }
 

@@ -215,7 +215,7 @@ impl Recording {
         if monotonic_ns().saturating_sub(self.began_ns) >= LIMIT.as_nanos() as u64 {
             return Some(EndReason::Limit);
         }
-        let waits = || self.builder.living().any(ProcessStat::any_is_blocked);
+        let waits = || ProcessStat::any_is_blocked(self.builder.living());
         if now.duration_since(self.looked) >= LOOK_AT_CPU_EVERY {
             self.looked = now;
             self.cpu.look(self.builder.living());
