@@ -197,3 +197,25 @@ fn in_a_user_namespace_doctor_says_that_the_container_needs_root_and_none() {
         assert_eq!(text.contains("--private-users=no …, by root"), users, "{text}");
     }
 }
+
+#[test]
+fn as_the_first_process_headstart_waits_for_all_that_are_left_to_it() {
+    if !is_root() || !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let script = "( ( sleep 0.2 & ) & ); sleep 1; cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '; true";
+    let words = [
+        "run",
+        "--control-every",
+        "0",
+        "--name",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let ran = contained(&case, "unshare --pid --fork --mount-proc", &words);
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "0\n"), "{}", ran.err);
+}

@@ -139,6 +139,55 @@ fn quoted(script: &str) -> String {
 }
 
 #[test]
+fn what_the_command_closes_is_closed() {
+    let case = Case::new();
+    assert_eq!(case.run("k", &["true"]).code(), 0);
+    let script = "$H run --control-every 0 --name k -- sh -c 'exec >&- 7>&-; until [ -e go ]; do sleep 0.05; done' 7>&1 |
+            { cat; touch ended; } &
+        n=200; until [ -e ended ] || [ $n = 0 ]; do sleep 0.05; n=$((n-1)); done
+        [ -e ended ] || echo held; touch go; wait";
+    let ran = case.script(script);
+    assert_eq!((ran.code(), ran.out.as_str()), (0, ""), "{}", ran.err);
+}
+
+#[test]
+fn the_end_of_a_terminal_reaches_the_command() {
+    let case = Case::new();
+    let script = r#"script -qc "exec $H run --name k -- sh -c 'echo \$\$ >pid; exec sleep 1000'" /dev/null >/dev/null </dev/null &
+        until [ -s pid ]; do sleep 0.05; done
+        kill -KILL $!
+        n=200; while kill -0 $(cat pid) 2>/dev/null && [ $n != 0 ]; do sleep 0.05; n=$((n-1)); done
+        ! kill -KILL $(cat pid) 2>/dev/null || echo lives"#;
+    let ran = case.script(script);
+    assert_eq!((ran.code(), ran.out.as_str()), (0, ""), "{}", ran.err);
+}
+
+#[test]
+fn who_is_known_by_its_number_keeps_it() {
+    let case = Case::new();
+    for words in [
+        "LISTEN_PID",
+        "WATCHDOG_PID",
+        "NOTIFY_SOCKET=/nowhere SYSTEMD_EXEC_PID",
+    ] {
+        let name = words.rsplit(' ').next().unwrap();
+        let script = format!(
+            "sh -c {}",
+            quoted(&format!(
+                r#"{words}=$$ exec $H run --name k -- sh -c 'test ${name} = $$ && echo its own'"#
+            ))
+        );
+        let ran = case.script(&script);
+        assert_eq!((ran.code(), ran.out.as_str()), (0, "its own\n"), "{}", ran.err);
+        assert!(
+            ran.err.lines().count() == 1 && ran.err.contains("daemon"),
+            "{}",
+            ran.err
+        );
+    }
+}
+
+#[test]
 fn signals_sent_to_headstart_alone_reach_the_command() {
     let case = Case::new();
     let script =

@@ -22,7 +22,7 @@ use headstart_record::RecordError;
 use headstart_store::{KeyDir, KeyLock, Limits, Store, Turns};
 use headstart_system::fault_around;
 use headstart_system::own_program;
-use headstart_system::priority::{Priority, set_io, set_nice};
+use headstart_system::priority::{Priority, as_others, set_io, set_nice};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -106,6 +106,7 @@ const NICE: i32 = 10;
 
 /// The calling thread comes after others from now on, to processors and devices. Where that is refused its work is done all the same.
 pub fn stand_back() {
+    let _ = as_others();
     let _ = set_nice(NICE);
     let _ = set_io(Priority::Idle);
 }

@@ -13,7 +13,8 @@ use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 use headstart_system::blocked::Children;
 use headstart_system::launch::{
-    Change, Child, Signals, background, change, end_like, exec, send as signal, stop_like,
+    Change, Child, Signals, background, change, end_like, exec, let_go_of_inherited, reap_others,
+    send as signal, stop_like,
 };
 use headstart_system::mounts::MountTable;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -72,6 +73,18 @@ fn words(command: &[OsString]) -> Result<Vec<CString>> {
         .context("the command has a NUL character")
 }
 
+/// By which word of the environment systemd has told that it knows a service by this process's number: as who may tell that it is ready (sd_notify(3)),
+/// gets its sockets (sd_listen_fds(3)), or keeps its watchdog (sd_watchdog_enabled(3)). The command would have another.
+fn is_expected_as_this_process() -> Option<&'static str> {
+    let own = std::process::id().to_string();
+    let is_own = |name: &&str| std::env::var_os(name).is_some_and(|value| value == own.as_str());
+    let told = ["LISTEN_PID", "WATCHDOG_PID"]
+        .into_iter()
+        .find(|name| is_own(name));
+    let notifies = || std::env::var_os("NOTIFY_SOCKET").is_some() && is_own(&"SYSTEMD_EXEC_PID");
+    told.or_else(|| notifies().then_some("NOTIFY_SOCKET"))
+}
+
 /// Starts the command and ends this process as the command ends; what was done goes to `written`. Returns only if
 /// nothing was started.
 pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Written>) -> Result<()> {
@@ -82,6 +95,12 @@ pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Wri
             bail!("cannot record: {why}");
         }
         complain(&format!("neither replaying nor recording: {why}"));
+        become_command(command);
+    }
+    if let Some(word) = is_expected_as_this_process().filter(|_| !must) {
+        complain(&format!(
+            "neither replaying nor recording: systemd knows the command by the number of this process ({word}); a service is read ahead by the daemon"
+        ));
         become_command(command);
     }
     let ending = match namespace::is_first() {
@@ -113,13 +132,16 @@ pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Wri
     let signals = Signals::take().context("cannot read signals")?;
     let (origin, origin_unix_ns) = (job.origin, job.origin_unix_ns);
     let (key, log) = match &job.purpose {
-        // Without a log its lines are lost, and nothing else.
-        Purpose::Loop { store, key, .. } => (Some(key.clone()), store.log().open().ok()),
+        Purpose::Loop { store, key, .. } => (Some(key.clone()), Some(store.log())),
         Purpose::Trace { .. } => (None, None),
     };
     let worker = match bypassed {
         Some(_) => None,
-        None => Some(background(log, |stream| worker::work(stream, job, prepared))),
+        None => {
+            // Opened by the worker, for that may wait for a file system. Without a log its lines are lost, and nothing else.
+            let open = move || log.and_then(|log| log.open().ok());
+            Some(background(open, |stream| worker::work(stream, job, prepared)))
+        }
     };
     let mut child = Child::fork(&words).context("cannot fork")?;
     let mut supervisor = Supervisor {
@@ -159,6 +181,7 @@ pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Wri
             child.release();
         }
     }
+    let_go_of_inherited();
     // The command runs: whoever called must not start it again.
     let status = supervisor.wait().unwrap_or_else(|error| {
         complain(&format!("the command's status is not known: {error:#}"));
@@ -296,6 +319,9 @@ impl Supervisor {
 
     /// Does as the command did since it was last asked: stops with it, or notes its end.
     fn follow(&mut self) -> Result<()> {
+        if namespace::is_first() {
+            reap_others(self.pid);
+        }
         while self.ended.is_none() {
             match change(self.pid).context("cannot wait for the command")? {
                 Some(Change::Ended(status)) => self.ended = Some(status),
@@ -330,8 +356,9 @@ impl Supervisor {
                 number::SIGCHLD => {}
                 // What this process did itself, such as a write to a pipe that nobody reads, or beyond the largest file.
                 _ if received.by_self => {}
-                // Of a terminal, which sent it to the command as well. An alarm is this process's only: it was set
-                // before headstart took the place of what it was set for.
+                // Of a terminal, which sent it to the command as well; but that it is gone, to who leads the session alone. An alarm is this process's
+                // only: it was set before headstart took the place of what it was set for.
+                number::SIGHUP if leads_session() => signal(self.pid, sent),
                 _ if received.by_kernel && sent != number::SIGALRM => {}
                 // The shell continues all of a job; who was continued already must not be told twice.
                 number::SIGCONT if !self.stopped => {}
@@ -372,9 +399,15 @@ impl Supervisor {
     }
 }
 
+/// Whether this process leads its session, as one that a terminal was made for.
+fn leads_session() -> bool {
+    rustix::process::getsid(None).is_ok_and(|session| session == rustix::process::getpid())
+}
+
 /// The numbers of the signals that are treated otherwise than others.
 mod number {
     pub const SIGALRM: i32 = rustix::process::Signal::ALARM.as_raw();
     pub const SIGCHLD: i32 = rustix::process::Signal::CHILD.as_raw();
+    pub const SIGHUP: i32 = rustix::process::Signal::HUP.as_raw();
     pub const SIGCONT: i32 = rustix::process::Signal::CONT.as_raw();
 }

@@ -194,6 +194,10 @@ fn open_regular(path: &Path) -> Result<Option<(File, u64)>, StoreError> {
 /// Makes a directory and those above it, 0700 for those it makes.
 pub(crate) fn make_directory(path: &Path) -> Result<(), StoreError> {
     use std::os::unix::fs::DirBuilderExt;
+    // To make one that is there waits where the file system is frozen.
+    if path.is_dir() {
+        return Ok(());
+    }
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -47,13 +47,16 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         let view = view(&plan, &report);
         return args.output_form.print(&view, || text(&view));
     }
-    background(None, move |_| match Replay::start(copy, options) {
-        Ok(replay) => {
-            replay.finish();
-            0
-        }
-        Err(_) => 1,
-    })
+    background(
+        || None,
+        move |_| match Replay::start(copy, options) {
+            Ok(replay) => {
+                replay.finish();
+                0
+            }
+            Err(_) => 1,
+        },
+    )
     .context("cannot start a process for the replay; use --wait")?;
     if args.output_form.json {
         let plan = plan.plan()?;

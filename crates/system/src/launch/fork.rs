@@ -94,6 +94,30 @@ impl Child {
     }
 }
 
+/// Lets go of what this process was given and only the command has a use for: who reads what the command writes waits for the last one that holds
+/// it. Standard input and output lead nowhere from now on; standard error stays. What was opened here is closed when something is executed, what was
+/// given is not: so they are told apart.
+pub fn let_go_of_inherited() {
+    let Ok(nowhere) = File::options().read(true).write(true).open("/dev/null") else {
+        return;
+    };
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers: Vec<i32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    for fd in numbers {
+        // SAFETY: reads flags of a number that may be closed, duplicates an open descriptor, and closes what nothing in this process owns.
+        unsafe {
+            match fd {
+                0 | 1 => drop(libc::dup2(nowhere.as_raw_fd(), fd)),
+                2 => {}
+                _ if libc::fcntl(fd, libc::F_GETFD) == 0 => drop(libc::close(fd)),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// In the child: waits, then becomes the command.
 fn become_command(mut told: File, mut fail: File, words: &[*const libc::c_char]) -> ! {
     signals::restore();
@@ -142,18 +166,22 @@ pub fn exec(command: &[CString]) -> io::Error {
 }
 
 /// Forks a process for background work, in a session of its own, with no descriptor of this one but its end of the
-/// stream that is returned; standard input and output lead nowhere, standard error to `log` if there is one. The
+/// stream that is returned; standard input and output lead nowhere, standard error to the log that it opens, if it does. The
 /// process ends with what `work` returns.
 ///
 /// Nothing that owns a descriptor may be alive in the caller but what the caller never drops there: all descriptors
 /// from 3 on are closed in the new process.
-pub fn background(log: Option<File>, work: impl FnOnce(UnixStream) -> i32) -> io::Result<UnixStream> {
+pub fn background(
+    log: impl FnOnce() -> Option<File>,
+    work: impl FnOnce(UnixStream) -> i32,
+) -> io::Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
     if fork()? != 0 {
         return Ok(ours);
     }
     signals::unblock_all();
+    let log = log();
     // SAFETY: setsid has no arguments; it cannot fail in a process just forked. The path is a string. The descriptors duplicated are open.
     unsafe {
         libc::setsid();

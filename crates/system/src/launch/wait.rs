@@ -26,6 +26,29 @@ pub fn change(pid: u32) -> io::Result<Option<Change>> {
     }))
 }
 
+/// Waits for all children that have ended but one, as the first process of a container has to: those of processes that are gone are its own.
+pub fn reap_others(but: u32) {
+    loop {
+        // SAFETY: a structure of numbers, which the call fills; a number of 0 says that no child has ended.
+        let ended = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            match libc::waitid(
+                libc::P_ALL,
+                0,
+                &mut info,
+                libc::WEXITED | libc::WNOHANG | libc::WNOWAIT,
+            ) {
+                0 => info.si_pid(),
+                _ => 0,
+            }
+        };
+        let other = Pid::from_raw(ended).filter(|pid| pid.as_raw_pid() as u32 != but);
+        if other.is_none_or(|pid| waitpid(Some(pid), WaitOptions::NOHANG).is_err()) {
+            return;
+        }
+    }
+}
+
 /// Sends a signal to a child that was not yet waited for. One that is gone takes no notice.
 pub fn send(pid: u32, signal: i32) {
     // SAFETY: kill takes any numbers; a child that was not waited for keeps its own.
@@ -46,8 +69,11 @@ pub fn end_like(status: i32) -> ! {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: `none` lives through the call.
-        unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) };
+        // SAFETY: `none` lives through the call. Where cores are piped to a program the limit does not count.
+        unsafe {
+            libc::setrlimit(libc::RLIMIT_CORE, &none);
+            libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        }
         signals::take_oneself(signal);
         // As the first process of a container one outlives signals.
         std::process::exit(128 + signal);

@@ -60,7 +60,7 @@ impl Guard {
     pub(super) fn start() -> io::Result<Guard> {
         // What it panics of is said where everything is.
         let log = File::from(io::stderr().as_fd().try_clone_to_owned()?);
-        let stream = background(Some(log), guard::serve)?;
+        let stream = background(|| Some(log), guard::serve)?;
         // The guard alone needs it.
         give_up_administration()?;
         Ok(Guard {
