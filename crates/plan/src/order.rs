@@ -4,7 +4,7 @@ use crate::neighbours;
 use crate::request::{Ordered, Turn};
 use crate::schedule::{Start, schedule};
 use headstart_model::machine::{DeviceClass, Machine};
-use headstart_model::plan::RequestKind;
+use headstart_model::plan::{Request, RequestKind};
 
 /// What the order comes to.
 pub(crate) struct Order {
@@ -12,6 +12,33 @@ pub(crate) struct Order {
     pub cut: u32,
     /// For how many of its requests each device holds the start.
     pub holds: Vec<u32>,
+}
+
+/// Takes so many bytes from the beginning of a request for data, as a request of its own; nothing where there are none to be taken. On a disk a library is one
+/// request: where memory has no room for all of it, it has for a part.
+fn beginning(of: &mut Ordered, bytes: u64) -> Option<Ordered> {
+    let whole = &mut of.request;
+    if whole.kind != RequestKind::Data || bytes == 0 || bytes >= whole.length {
+        return None;
+    }
+    let part = Request {
+        length: bytes,
+        bridged: whole.bridged.min(bytes),
+        ..*whole
+    };
+    whole.offset += bytes;
+    whole.length -= bytes;
+    whole.bridged -= part.bridged;
+    let physical = of.physical;
+    of.physical = physical.map(|at| at + bytes);
+    Some(Ordered {
+        request: part,
+        physical,
+        level: of.level,
+        turn: of.turn,
+        pass: of.pass,
+        lead: of.lead,
+    })
 }
 
 /// Sorts the requests into issue order, and cuts at the budget (bytes).
@@ -28,16 +55,21 @@ pub(crate) fn order(
 ) -> Order {
     // What is needed first survives a small budget, whatever the order of issue; metadata before all.
     requests.sort_by_key(|r| (worth(r), r.request.stage, r.request.deadline_us));
-    let mut left = budget;
+    let mut rest = budget;
     let fits = requests
         .iter()
         .position(|r| {
-            let over = r.request.length > left;
-            left -= r.request.length.min(left);
+            let over = r.request.length > rest;
+            rest -= if over { 0 } else { r.request.length };
             over
         })
         .unwrap_or(requests.len());
-    let beyond = requests.split_off(fits);
+    let mut beyond = requests.split_off(fits);
+    let page = u64::from(machine.page_size.max(1));
+    let part = beyond
+        .first_mut()
+        .and_then(|first| beginning(first, rest / page * page));
+    requests.extend(part);
     let mut holds = vec![0; machine.devices.len()];
     for (index, device) in machine
         .devices
@@ -88,11 +120,9 @@ pub(crate) fn order(
         )
     });
     neighbours::mark(requests, machine);
+    let cut = requests.len() as u32;
     requests.extend(beyond);
-    Order {
-        cut: fits as u32,
-        holds,
-    }
+    Order { cut, holds }
 }
 
 /// What comes first where memory is short.

@@ -501,8 +501,20 @@ fn a_small_budget_keeps_what_is_needed_first() {
         ..PlanOptions::new(0)
     };
     let draft = plan(&profile, &disk, &[], &options);
-    assert_eq!((draft.cut, draft.budget), (1, 15 * PAGE));
-    assert_eq!(data(&draft), expect(&[("/m/b", 0, 10), ("/m/a", 0, 10)]));
+    // What does not fit whole goes as far as it does; on a disk by address.
+    assert_eq!((draft.cut, draft.budget), (2, 15 * PAGE));
+    assert_eq!(
+        data(&draft),
+        expect(&[("/m/a", 0, 5), ("/m/b", 0, 10), ("/m/a", 5, 5)])
+    );
+    for (pages, cut) in [(0, 0), (10, 1), (20, 2)] {
+        let options = PlanOptions {
+            budget: Some(pages * PAGE),
+            ..options.clone()
+        };
+        let draft = plan(&profile, &disk, &[], &options);
+        assert_eq!((draft.cut, draft.requests.len()), (cut, 2), "{pages}");
+    }
 }
 
 #[test]
