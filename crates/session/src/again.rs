@@ -14,7 +14,10 @@ pub fn plan_again(store: &Store, kept: &KeyDir, tell: &mut dyn FnMut(String)) ->
         tell(why);
         return Ok(());
     }
-    let Some(profile) = lock.dir().profile().or_tell(&mut *tell) else {
+    // One that counts in other pages says nothing here, and the next start begins it anew.
+    let profile = lock.dir().profile().or_tell(&mut *tell);
+    let Some(profile) = profile.filter(|profile| profile.page_size as usize == rustix::param::page_size())
+    else {
         return Ok(());
     };
     let mut metadata = Vec::new();

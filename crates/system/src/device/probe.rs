@@ -8,7 +8,7 @@
 use super::classify::{Samples, classify, enough, looks_like_one_head};
 use super::first_touch;
 use crate::direct::{Aligned, Direct};
-use crate::priority::{nice, set_nice};
+use crate::priority::{Priority, io_priority, nice, set_io, set_nice};
 use headstart_model::machine::{Cost, FirstTouch};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,18 +135,21 @@ pub fn probe_node(node: &Path, options: &ProbeOptions) -> Result<Measured, Probe
     })
 }
 
-/// As long as this lives the calling thread, and those that it starts, come before ordinary processes, where that is permitted. They wait for
+/// As long as this lives the calling thread, and those that it starts, come before ordinary processes, where that is permitted, and their reads are as everybody's: I/O schedulers
+/// let those of who finishes a start wait for all others, as if the device were slow. They wait for
 /// the device nearly all of the time; what they waited for a processor would count as the device's: beside a compilation, at the niceness
 /// of who finishes a start, a volume that serves ten reads at once was measured as one that serves one or four.
 struct ComesFirst {
     before: Option<i32>,
+    reads: Option<(i32, i32)>,
 }
 
 impl ComesFirst {
     fn begin() -> ComesFirst {
-        let before = nice().ok();
+        let (before, reads) = (nice().ok(), io_priority().ok());
         ComesFirst {
             before: before.filter(|_| set_nice(NICE).is_ok()),
+            reads: reads.filter(|_| set_io(Priority::Normal).is_ok()),
         }
     }
 }
@@ -156,6 +159,9 @@ impl Drop for ComesFirst {
         if let Some(before) = self.before {
             // It was permitted to come before others: it may come after them.
             let _ = set_nice(before);
+        }
+        if let Some((class, level)) = self.reads {
+            let _ = crate::sys::ioprio_set(class, level);
         }
     }
 }
