@@ -63,6 +63,7 @@ impl Boot<'_> {
         let state = StateId::of(self.store);
         if self.state != state && !self.was_mounted {
             (self.state, self.was_mounted) = (state, true);
+            self.armed = None;
             if self.guard.take().is_some() {
                 // It decides what is done from the beginning until then, and is never armed again.
                 self.notes.tell(format!(

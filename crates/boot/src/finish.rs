@@ -1,6 +1,6 @@
 //! The end of a boot: the boot-failure guard is armed for the next, and how it went is found out, learned from and kept.
 
-use crate::boot::Boot;
+use crate::boot::{Boot, StateId};
 use crate::end::{End, Why};
 use crate::last::Last;
 use crate::manager::Manager;
@@ -185,7 +185,8 @@ impl Boot<'_> {
     /// Arms the boot-failure guard again, once, if the boot has come to its end. Whoever shuts the machine down in good order once it is up has not seen it
     /// fail; one that has come to a shell for somebody to mend it may have failed for what headstart did.
     pub fn arm_at_the_end(&mut self, end: &End) {
-        if self.armed.is_some() || end.finished_ns().is_none() {
+        // What lies beneath a mount point is another state.
+        if self.armed.is_some() || end.finished_ns().is_none() || StateId::of(self.store) != self.state {
             return;
         }
         let has_failed = Manager::connect().is_ok_and(|mut manager| fit::has_failed(&mut manager));

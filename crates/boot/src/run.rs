@@ -131,6 +131,8 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     boot.spent.until_now(|spent| &mut spent.finish_ns);
     boot.last.spent = Some(boot.spent);
     boot.wait_for_the_end(why.is_none(), &mut end);
+    // Where it could not be before, as on a root that was read-only still.
+    boot.armed = boot.armed.take().filter(Result::is_ok);
     boot.arm_at_the_end(&end);
     if let Some(Err(error)) = boot.armed.take() {
         boot.last

@@ -153,7 +153,7 @@ fn what_the_command_closes_is_closed() {
 #[test]
 fn the_end_of_a_terminal_reaches_the_command() {
     let case = Case::new();
-    let script = r#"script -qc "exec $H run --name k -- sh -c 'echo \$\$ >pid; exec sleep 1000'" /dev/null >/dev/null </dev/null &
+    let script = r#"env --default-signal=HUP script -qc "exec $H run --name k -- sh -c 'echo \$\$ >pid; exec sleep 1000'" /dev/null >/dev/null </dev/null &
         until [ -s pid ]; do sleep 0.05; done
         kill -KILL $!
         n=200; while kill -0 $(cat pid) 2>/dev/null && [ $n != 0 ]; do sleep 0.05; n=$((n-1)); done

@@ -128,7 +128,8 @@ pub fn plan(
     requests.extend(data::requests(profile, machine, &mut files));
     // What a plan cannot take is left to the start.
     requests.retain(|r| usize::from(r.request.device) < limits::DEVICES);
-    requests.truncate(limits::REQUESTS);
+    // The one in which memory ends becomes two.
+    requests.truncate(limits::REQUESTS - 1);
     let start = profile.cpu_ns.map(|cpu_ns| schedule::Start {
         cpu_ns,
         timeline_ns: profile.timeline_ns,

@@ -358,7 +358,12 @@ impl Supervisor {
                 _ if received.by_self => {}
                 // Of a terminal, which sent it to the command as well; but that it is gone, to who leads the session alone. An alarm is this process's
                 // only: it was set before headstart took the place of what it was set for.
-                number::SIGHUP if leads_session() => signal(self.pid, sent),
+                number::SIGHUP if leads_session() => {
+                    signal(self.pid, sent);
+                    if self.stopped {
+                        signal(self.pid, number::SIGCONT);
+                    }
+                }
                 _ if received.by_kernel && sent != number::SIGALRM => {}
                 // The shell continues all of a job; who was continued already must not be told twice.
                 number::SIGCONT if !self.stopped => {}

@@ -30,7 +30,7 @@ pub struct KnownKeys {
 }
 
 impl KnownKeys {
-    /// Whether each directory said whose it is: one that is being made does not yet.
+    /// Whether each directory said whose it is, but for leftovers: one that is being made does not yet.
     pub fn is_whole(&self) -> bool {
         self.is_whole
     }
@@ -43,6 +43,14 @@ impl KnownKeys {
         };
         self.by_key.range::<str, _>((from, Bound::Unbounded))
     }
+}
+
+/// One that says nothing is being made for so long at most.
+const MAKING: Duration = Duration::from_secs(60);
+
+fn is_recent(entry: &DirEntry) -> bool {
+    let made = entry.metadata().and_then(|facts| facts.modified());
+    made.is_ok_and(|at| at.elapsed().unwrap_or_else(|ahead| ahead.duration()) < MAKING)
 }
 
 /// The key that a directory is of; `None` for one without a readable key, which is a leftover and goes by its age.
@@ -104,7 +112,7 @@ impl Store {
             }
             Err(e) => return Err(StoreError::io("list", &path, e)),
         };
-        let mut nobodys = 0;
+        let mut being_made = 0;
         for entry in entries {
             let entry = entry.map_err(|e| StoreError::io("list", &path, e))?;
             let key = match before.by_directory.remove(&entry.file_name()) {
@@ -116,10 +124,10 @@ impl Store {
                     known.by_key.insert(key.clone());
                     known.by_directory.insert(entry.file_name(), key);
                 }
-                None => nobodys += 1,
+                None => being_made += u32::from(is_recent(&entry)),
             }
         }
-        known.is_whole = nobodys == 0;
+        known.is_whole = being_made == 0;
         Ok(())
     }
 

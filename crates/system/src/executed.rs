@@ -32,9 +32,9 @@ impl Opened {
         Ok((stat.st_dev, stat.st_ino))
     }
 
-    /// Whether it has no other name on its file system.
-    pub fn is_named_once(&self) -> bool {
-        rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_nlink <= 1)
+    /// Whether it may have another name on its file system.
+    pub fn has_names(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_nlink > 1)
     }
 }
 

@@ -338,7 +338,7 @@ static __always_inline bool take_one(s64 *left)
 #define has_half(buffer) \
 	(bpf_ringbuf_query(&buffer, BPF_RB_AVAIL_DATA) <= bpf_ringbuf_query(&buffer, BPF_RB_RING_SIZE) / 2)
 
-/* While starts are noticed a quarter of the ring is for what tells of one: else what one start does could keep others from being seen. */
+/* While starts are noticed a quarter of the ring is for what tells of one, and for ends: else what one start does could keep others from being seen. */
 #define is_kept_free(buffer)                                                                                                              \
 	(watching && bpf_ringbuf_query(&buffer, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(&buffer, BPF_RB_RING_SIZE) / 4 * 3)
 
@@ -375,7 +375,7 @@ static __always_inline struct scratch *take_scratch(void)
 /* Sends what was put together; if there is no room, counts that. */
 static __always_inline long send(void *buffer, struct counter *counter, struct scratch *s, u32 length)
 {
-	long error = 0;
+	long error = -1;
 
 	if (length <= sizeof(s->bytes))
 		error = bpf_ringbuf_output(buffer, s->bytes, length, BPF_RB_NO_WAKEUP);

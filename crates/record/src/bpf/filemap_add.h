@@ -18,7 +18,7 @@ static __always_inline int added(const struct address_space *mapping, u64 index,
 		pages = is_folio ? folio_pages(folio) : 1;
 		return plain_use(mapping, index, index + pages - 1, USE_ADD);
 	}
-	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
+	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {
 		count(&lost);
 		return 0;

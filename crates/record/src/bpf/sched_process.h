@@ -26,7 +26,7 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 	} else if (self.level && !pid) {
 		return 0;
 	}
-	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
+	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {
 		count(&lost);
 		return 0;

@@ -180,27 +180,22 @@ pub fn background(
     if fork()? != 0 {
         return Ok(ours);
     }
-    signals::unblock_all();
-    let log = log();
     // SAFETY: setsid has no arguments; it cannot fail in a process just forked. The path is a string. The descriptors duplicated are open.
     unsafe {
         libc::setsid();
         // Whoever called may unmount what it was in.
         libc::chdir(c"/".as_ptr());
-        for fd in 0..3 {
-            let from = match &log {
-                Some(log) if fd == 2 => log.as_raw_fd(),
-                _ => nowhere.as_raw_fd(),
-            };
-            libc::dup2(from, fd);
-        }
-    }
-    // Their numbers are closed below.
-    for file in [Some(nowhere), log].into_iter().flatten() {
-        let _ = file.into_raw_fd();
+        libc::dup2(nowhere.as_raw_fd(), 0);
+        libc::dup2(nowhere.as_raw_fd(), 1);
     }
     let _ = ours.into_raw_fd();
-    close_all_but(theirs.as_raw_fd());
+    close_all_but([nowhere.as_raw_fd(), theirs.as_raw_fd()]);
+    signals::unblock_all();
+    // It may wait for a file system.
+    let log = log().unwrap_or(nowhere);
+    // SAFETY: both are open.
+    unsafe { libc::dup2(log.as_raw_fd(), 2) };
+    drop(log);
     let status = work(theirs);
     std::process::exit(status)
 }
@@ -239,10 +234,12 @@ pub(crate) fn fork_for_system_calls<const N: usize>(
     }
 }
 
-/// Closes every descriptor from 3 on but one.
-fn close_all_but(keep: i32) {
-    close_range(3, keep - 1);
-    close_range(keep + 1, i32::MAX);
+/// Closes every descriptor from 3 on but two.
+fn close_all_but(keep: [i32; 2]) {
+    let (first, last) = (keep[0].min(keep[1]), keep[0].max(keep[1]));
+    close_range(3, first - 1);
+    close_range(first + 1, last - 1);
+    close_range(last + 1, i32::MAX);
 }
 
 /// Closes the descriptors from the first to the last.

@@ -18,8 +18,9 @@ use headstart_system::process::ProcessStat;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -42,6 +43,9 @@ const BEGINNING: usize = 256;
 
 /// So many files are left; with more it begins anew.
 const LEFT: usize = 4096;
+
+/// So many known programs beside a file that has several names are looked at for whether it is one of them.
+const NAMES: usize = 64;
 
 /// So many events are taken before it looks at all else again.
 const AT_A_TIME: usize = 256;
@@ -119,13 +123,16 @@ fn program_of(pid: u32, files: &[Inode]) -> Option<Runs> {
         stat.stack
     };
     // What the kernel knows of it has to do: a server of the program's file system may never answer.
-    let program = format!("/proc/{pid}/exe");
-    let Ok(program) = statx(CWD, program, AtFlags::STATX_DONT_SYNC, StatxFlags::INO) else {
-        return Some((None, 0));
-    };
-    let device = makedev(program.stx_dev_major, program.stx_dev_minor);
-    let is_it = |file: &Inode| *file == (device, program.stx_ino);
-    Some((files.iter().position(is_it), stack))
+    let program = inode_of(OsStr::new(&format!("/proc/{pid}/exe")));
+    Some(match program {
+        None => (None, 0),
+        Some(program) => (files.iter().position(|file| *file == program), stack),
+    })
+}
+
+fn inode_of(path: &OsStr) -> Option<Inode> {
+    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    Some((makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino))
 }
 
 /// Programs of which something is kept.
@@ -140,6 +147,25 @@ struct Known {
 }
 
 impl Known {
+    /// Whether a file is a known program by another name, one of some in the same directory.
+    fn knows_as_another(&self, opened: &Opened, path: &[u8]) -> bool {
+        let directory = |path: &[u8]| {
+            path.iter()
+                .rposition(|byte| *byte == b'/')
+                .map(|at| path[..at].to_vec())
+        };
+        let Some(inode) = opened.inode().ok().filter(|_| opened.has_names()) else {
+            return false;
+        };
+        let beside = self
+            .programs
+            .iter()
+            .filter(|program| directory(program) == directory(path));
+        beside
+            .take(NAMES)
+            .any(|program| inode_of(OsStr::from_bytes(program)) == Some(inode))
+    }
+
     /// Whether they are others than before.
     fn look(&mut self, judge: &Judge, now: Instant) -> bool {
         if self.looked.is_some_and(|at| now.duration_since(at) < LOOK_EVERY) {
@@ -220,13 +246,13 @@ impl ByFanotify {
     }
 
     fn opened(&mut self, opened: &Opened) {
-        let path = opened.path();
-        if !path.is_ok_and(|path| self.known.programs.contains(&path)) {
+        let path = opened.path().unwrap_or_default();
+        if !self.known.programs.contains(&path) {
             if self.left >= LEFT {
                 self.leave_none();
             }
-            // It is the file that is left, and by another name it may be known. Where that is refused it is told of each time.
-            if opened.is_named_once() && self.executed.leave(opened).is_ok() {
+            // It is the file that is left. Where that is refused it is told of each time.
+            if !self.known.knows_as_another(opened, &path) && self.executed.leave(opened).is_ok() {
                 self.left += 1;
             }
             return;

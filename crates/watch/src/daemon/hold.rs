@@ -59,8 +59,8 @@ impl Guard {
     /// Forks it: before this process has a second thread.
     pub(super) fn start() -> io::Result<Guard> {
         // What it panics of is said where everything is.
-        let log = File::from(io::stderr().as_fd().try_clone_to_owned()?);
-        let stream = background(|| Some(log), guard::serve)?;
+        let log = || io::stderr().as_fd().try_clone_to_owned().ok().map(File::from);
+        let stream = background(log, guard::serve)?;
         // The guard alone needs it.
         give_up_administration()?;
         Ok(Guard {
