@@ -128,6 +128,24 @@ fn what_run_has_learned_is_read_ahead_and_nothing_else_is_kept() {
 }
 
 #[test]
+fn a_program_is_told_of_also_if_it_was_executed_by_another_name() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one"]);
+    let another = fs.mount_point().join("another");
+    fs::hard_link(fs.mount_point().join("one"), &another).unwrap();
+    learn(&case, &fs, "one");
+    let daemon = noticing(&case);
+    let mut by_another = Command::new(&another);
+    by_another.args(command(&fs, "one").get_args());
+    run(by_another);
+    is_read_ahead(&files(&fs, "one"), PAGES, || waiting(&fs, "one"));
+    daemon.stop();
+}
+
+#[test]
 fn what_is_warm_or_bypassed_is_left_alone() {
     if !can_watch() {
         return;

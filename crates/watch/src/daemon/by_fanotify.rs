@@ -13,7 +13,8 @@ use headstart_model::Key;
 use headstart_session::notes::log;
 use headstart_store::KnownKeys;
 use headstart_system::executed::{Executed, Opened, Told};
-use headstart_system::mounts::Followed;
+use headstart_system::mounts::{Followed, MountTable};
+use headstart_system::open::pin;
 use headstart_system::process::ProcessStat;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
@@ -21,6 +22,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -123,16 +125,13 @@ fn program_of(pid: u32, files: &[Inode]) -> Option<Runs> {
         stat.stack
     };
     // What the kernel knows of it has to do: a server of the program's file system may never answer.
-    let program = inode_of(OsStr::new(&format!("/proc/{pid}/exe")));
-    Some(match program {
-        None => (None, 0),
-        Some(program) => (files.iter().position(|file| *file == program), stack),
-    })
-}
-
-fn inode_of(path: &OsStr) -> Option<Inode> {
-    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
-    Some((makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino))
+    let program = format!("/proc/{pid}/exe");
+    let Ok(program) = statx(CWD, program, AtFlags::STATX_DONT_SYNC, StatxFlags::INO) else {
+        return Some((None, 0));
+    };
+    let device = makedev(program.stx_dev_major, program.stx_dev_minor);
+    let is_it = |file: &Inode| *file == (device, program.stx_ino);
+    Some((files.iter().position(is_it), stack))
 }
 
 /// Programs of which something is kept.
@@ -148,22 +147,25 @@ struct Known {
 
 impl Known {
     /// Whether a file is a known program by another name, one of some in the same directory.
-    fn knows_as_another(&self, opened: &Opened, path: &[u8]) -> bool {
+    fn knows_as_another(&self, mounts: &MountTable, opened: &Opened, path: &[u8]) -> bool {
         let directory = |path: &[u8]| {
             path.iter()
                 .rposition(|byte| *byte == b'/')
                 .map(|at| path[..at].to_vec())
         };
-        let Some(inode) = opened.inode().ok().filter(|_| opened.has_names()) else {
+        let Some(inode) = opened.inode().ok() else {
             return false;
         };
         let beside = self
             .programs
             .iter()
             .filter(|program| directory(program) == directory(path));
-        beside
-            .take(NAMES)
-            .any(|program| inode_of(OsStr::from_bytes(program)) == Some(inode))
+        let is_it = |program: &Vec<u8>| {
+            // What is mounted there by now may never answer.
+            let found = pin(mounts, Path::new(OsStr::from_bytes(program)));
+            found.is_ok_and(|(_, stat)| (makedev(stat.major, stat.minor), stat.inode) == inode)
+        };
+        beside.take(NAMES).any(is_it)
     }
 
     /// Whether they are others than before.
@@ -252,7 +254,9 @@ impl ByFanotify {
                 self.leave_none();
             }
             // It is the file that is left. Where that is refused it is told of each time.
-            if !self.known.knows_as_another(opened, &path) && self.executed.leave(opened).is_ok() {
+            let is_known =
+                opened.has_names() && self.known.knows_as_another(&self.mounts.table(), opened, &path);
+            if !is_known && self.executed.leave(opened).is_ok() {
                 self.left += 1;
             }
             return;
