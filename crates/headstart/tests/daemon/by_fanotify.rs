@@ -138,6 +138,9 @@ fn a_program_is_told_of_also_if_it_was_executed_by_another_name() {
     fs::hard_link(fs.mount_point().join("one"), &another).unwrap();
     learn(&case, &fs, "one");
     let daemon = noticing(&case);
+    // It knows all that there is when it looks a second later: then it tells the kernel to tell of nothing anew.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    run(Command::new("true"));
     let mut by_another = Command::new(&another);
     by_another.args(command(&fs, "one").get_args());
     run(by_another);
