@@ -358,7 +358,7 @@ impl Supervisor {
                 _ if received.by_self => {}
                 // Of a terminal, which sent it to the command as well; but that it is gone, to who leads the session alone. An alarm is this process's
                 // only: it was set before headstart took the place of what it was set for.
-                number::SIGHUP if leads_session() => {
+                number::SIGHUP if received.by_kernel && leads_session() => {
                     signal(self.pid, sent);
                     if self.stopped {
                         signal(self.pid, number::SIGCONT);
