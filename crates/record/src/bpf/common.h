@@ -372,12 +372,12 @@ static __always_inline struct scratch *take_scratch(void)
 	return NULL;
 }
 
-/* Sends what was put together; if there is no room, counts that. */
-static __always_inline long send(void *buffer, struct counter *counter, struct scratch *s, u32 length)
+/* Sends what was put together; if there is no room, or what there is has another purpose, counts that. */
+static __always_inline long send(void *buffer, bool kept_free, struct counter *counter, struct scratch *s, u32 length)
 {
 	long error = -1;
 
-	if (length <= sizeof(s->bytes))
+	if (!kept_free && length <= sizeof(s->bytes))
 		error = bpf_ringbuf_output(buffer, s->bytes, length, BPF_RB_NO_WAKEUP);
 	if (error)
 		count(counter);

@@ -33,7 +33,7 @@ __noinline int send_file(u64 address, u64 id, u32 user)
 		r->place.length = r->place.whole = r->place.mount = 0;
 	}
 	r->place.dev = BPF_CORE_READ(inode, i_sb, s_dev);
-	return send(&ring, &lost, s, is_kept_free(ring) ? sizeof(s->bytes) + 1 : length);
+	return send(&ring, is_kept_free(ring), &lost, s, length);
 }
 
 /* The lower half of an address as a number; the verifier lets no one calculate with the whole. */

@@ -53,7 +53,7 @@ __noinline int send_exec(u64 address)
 	r = (void *)s->bytes;
 	head(&r->head, RECORD_EXEC, 0, current_number());
 	at += place(&r->executable, s, at, (u64)BPF_CORE_READ(file, f_path.dentry), (u64)BPF_CORE_READ(file, f_path.mnt));
-	return send(&ring, &lost, s, is_kept_free(ring) ? sizeof(s->bytes) + 1 : at);
+	return send(&ring, is_kept_free(ring), &lost, s, at);
 }
 
 SEC("tp_btf/sched_process_exec")

@@ -78,7 +78,7 @@ __noinline int send_lookup(u64 text, int descriptor, u32 how)
 		r->head.flags |= LOOKUP_HAS_BASE;
 		at += place(&r->base, s, at, dentry, mnt);
 	}
-	return send(&lookups, &dropped, s, at);
+	return send(&lookups, false, &dropped, s, at);
 }
 
 SEC("tp_btf/sys_exit")
