@@ -3,6 +3,7 @@
 use crate::error::RecordError;
 use crate::event::Event;
 use headstart_model::trace::{Backend as BackendName, Evidence};
+use std::ops::{Add, Sub};
 use std::time::Duration;
 
 /// Something that sees what processes use. It lives on the draining thread from its making to its end.
@@ -51,4 +52,31 @@ pub(crate) struct Missed {
     pub lookups: u64,
     /// What threads and block devices did.
     pub activity: u64,
+}
+
+impl Add for Missed {
+    type Output = Missed;
+
+    fn add(self, other: Missed) -> Missed {
+        Missed {
+            events: self.events + other.events,
+            unseen_uses: self.unseen_uses + other.unseen_uses,
+            lookups: self.lookups + other.lookups,
+            activity: self.activity + other.activity,
+        }
+    }
+}
+
+impl Sub for Missed {
+    type Output = Missed;
+
+    /// What was missed since `before`.
+    fn sub(self, before: Missed) -> Missed {
+        Missed {
+            events: self.events - before.events,
+            unseen_uses: self.unseen_uses - before.unseen_uses,
+            lookups: self.lookups - before.lookups,
+            activity: self.activity - before.activity,
+        }
+    }
 }

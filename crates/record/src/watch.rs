@@ -204,7 +204,7 @@ impl Watch {
                 part_of: std::array::from_fn(|slot| slot),
                 left: Vec::new(),
                 ours: Vec::new(),
-                began: false,
+                began: Vec::new(),
             },
             programs,
             control,
@@ -256,9 +256,16 @@ impl Watch {
         }
         let (starts, before) = (&mut self.starts, self.before);
         self.whole = self.programs.drain(&mut |seen| starts.take(seen, before, judge));
-        // Nobody waits any more. What was lost before a start began and was not known of yet counts as lost by it.
-        if std::mem::take(&mut self.starts.began) {
-            self.missed()?;
+        // Nobody waits any more. What was not sent before a start began and was not known of yet counts as lost by it. What no program saw does not: hours
+        // may have passed in which nobody asked.
+        let began = std::mem::take(&mut self.starts.began);
+        if !began.is_empty() {
+            let now = self.missed()?;
+            for slot in began {
+                if let Some(recording) = &mut self.starts.slots[slot] {
+                    recording.before.not_run = now.not_run;
+                }
+            }
         }
         // What was sent of them before their end has been seen by now, and went nowhere.
         for (slot, since) in std::mem::take(&mut self.resting) {
@@ -320,8 +327,9 @@ impl Watch {
             replayed,
             ..Options::tree(command)
         };
+        let before = self.missed()?;
         let pid = self.programs.list_as_of(*first, number)?;
-        let mut recording = Recording::begin(number, pid, monotonic_ns(), &options, self.before)?;
+        let mut recording = Recording::begin(number, pid, monotonic_ns(), &options, before)?;
         for other in others {
             // Who has ended meanwhile reads nothing more.
             if let Ok(pid) = self.programs.list_as_of(*other, number) {
@@ -386,12 +394,8 @@ impl Watch {
 
     /// What the counters that all starts share are now.
     fn missed(&mut self) -> Result<Before, RecordError> {
-        let missed = self.programs.missed()?;
-        self.before = Before {
-            lost: missed.events,
-            unseen_uses: missed.unseen_uses,
-            dropped: missed.lookups,
-        };
+        let (not_sent, not_run) = self.programs.missed()?;
+        self.before = Before { not_sent, not_run };
         Ok(self.before)
     }
 
@@ -477,7 +481,8 @@ impl Watch {
             blocked_ns += self.programs.take_blocked_ns(slot)?;
         }
         let at_ns = recording.left_alone_ns().unwrap_or_else(monotonic_ns);
-        let missed = self.missed()?;
+        let (now, before) = (self.missed()?, recording.before);
+        let missed = (now.not_sent - before.not_sent) + (now.not_run - before.not_run);
         Ok(Some(Recorded {
             number: recording.number,
             reason,
@@ -491,9 +496,9 @@ impl Watch {
             ended: Ended {
                 at_ns,
                 blocked_ns: Some(blocked_ns),
-                lost: missed.lost - recording.before.lost,
-                unseen_uses: missed.unseen_uses - recording.before.unseen_uses,
-                dropped: missed.dropped - recording.before.dropped,
+                lost: missed.events,
+                unseen_uses: missed.unseen_uses,
+                dropped: missed.lookups,
                 unseen: 0,
             },
             builder: recording.builder,

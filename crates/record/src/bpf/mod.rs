@@ -241,7 +241,8 @@ impl Backend for Bpf {
     }
 
     fn missed(&mut self) -> Result<Missed, RecordError> {
-        missed(&self.object, self.activity.is_some(), self.scope == Scope::System)
+        let not_sent = not_sent(&self.object, self.activity.is_some())?;
+        Ok(not_sent + not_run(&self.object, self.scope == Scope::System))
     }
 }
 
@@ -265,9 +266,9 @@ fn longest_pause(scope: Scope, activity: bool) -> Duration {
     }
 }
 
-/// What the programs could not send so far. Where `everybody` is recorded a process that was not seen to begin is recorded all the same.
-fn missed(object: &Object, activity: bool, everybody: bool) -> Result<Missed, RecordError> {
-    let mut missed = Missed {
+/// What the programs could not send so far.
+fn not_sent(object: &Object, activity: bool) -> Result<Missed, RecordError> {
+    Ok(Missed {
         events: load::sum(object, "lost")?,
         unseen_uses: 0,
         lookups: load::sum(object, "dropped")?,
@@ -275,8 +276,13 @@ fn missed(object: &Object, activity: bool, everybody: bool) -> Result<Missed, Re
             true => load::sum(object, "unseen")?,
             false => 0,
         },
-    };
-    // The kernel does not run a program that already runs on the processor: from 6.19 on it may have been put aside there for another thread.
+    })
+}
+
+/// What no program saw so far, of all that is done on the machine: the kernel does not run one that already runs on the processor, and from 6.19 on it may have been
+/// put aside there for another thread. Where `everybody` is recorded a process that was not seen to begin is recorded all the same.
+fn not_run(object: &Object, everybody: bool) -> Missed {
+    let mut missed = Missed::default();
     for program in object.progs().filter(|program| program.autoload()) {
         let runs = load::missed_runs(program.as_fd());
         match load::sends(program.name()) {
@@ -287,7 +293,7 @@ fn missed(object: &Object, activity: bool, everybody: bool) -> Result<Missed, Re
             Sends::Nothing => {}
         }
     }
-    Ok(missed)
+    missed
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::load::{self, Plan};
 use super::ring::{Mapping, Ring};
 use super::wire::{self, Watched};
-use super::{Missed, missed, running_kernel};
+use super::{Missed, not_run, not_sent, running_kernel};
 use crate::error::RecordError;
 use crate::namespace;
 use headstart_model::trace::{Evidence, Scope};
@@ -158,8 +158,9 @@ impl Programs {
         self.lookups.drain(lookups, take) && whole
     }
 
-    pub(crate) fn missed(&self) -> Result<Missed, RecordError> {
-        missed(&self.object, false, false)
+    /// What could not be sent so far, and what no program saw.
+    pub(crate) fn missed(&self) -> Result<(Missed, Missed), RecordError> {
+        Ok((not_sent(&self.object, false)?, not_run(&self.object, false)))
     }
 
     /// How long the threads of the start in this slot have waited for block devices, nanoseconds, since that was last taken.

@@ -1,5 +1,6 @@
 //! One start while it is recorded, and what is left of it then.
 
+use crate::backend::Missed;
 use crate::builder::{Builder, Ended};
 use crate::clock::monotonic_ns;
 use crate::cpu::Cpu;
@@ -78,12 +79,11 @@ impl Works {
     }
 }
 
-/// What the counters that all starts share were at its beginning.
+/// What the counters that all starts share were at its beginning: of what could not be sent, and of what no program saw.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Before {
-    pub(super) lost: u64,
-    pub(super) unseen_uses: u64,
-    pub(super) dropped: u64,
+    pub(super) not_sent: Missed,
+    pub(super) not_run: Missed,
 }
 
 /// A start that was recorded.

@@ -21,8 +21,8 @@ pub(super) struct Starts {
     pub(super) left: Vec<usize>,
     /// Processes that were found to belong to nobody.
     pub(super) ours: Vec<u32>,
-    /// Whether the recording of one has begun.
-    pub(super) began: bool,
+    /// Slots of those whose recording has begun.
+    pub(super) began: Vec<usize>,
 }
 
 impl Starts {
@@ -122,7 +122,7 @@ impl Starts {
                 self.control.record(seen.number);
                 recording.push(Event::Exec(exec));
                 self.slots[slot] = Some(Box::new(recording));
-                self.began = true;
+                self.began.push(slot);
             }
             None => {
                 self.control.end(seen.number);
