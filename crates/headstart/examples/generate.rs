@@ -41,7 +41,7 @@ fn main() -> Result<()> {
         write(path, smaller(&all).as_bytes())
     };
     rewrite("headstart.fish", &one_help)?;
-    rewrite("headstart.bash", &with_tabs)?;
+    rewrite("headstart.bash", &without_indentation)?;
     let units = make("systemd")?;
     for (name, text) in all_units() {
         write(units.join(name), text.as_bytes())?;
@@ -69,13 +69,11 @@ fn one_help(fish: &str) -> String {
         + "complete -c headstart -s h -l help -d 'Print help (see more with \\'--help\\')'\n"
 }
 
-/// bash's completions with tabs in the place of the blanks that lines begin with, which are more than half of them.
-fn with_tabs(bash: &str) -> String {
-    let lines = bash.lines().map(|line| {
-        let text = line.trim_start_matches(' ');
-        format!("{}{text}\n", "\t".repeat((line.len() - text.len()) / 4))
-    });
-    lines.collect()
+/// bash's completions without the blanks that lines begin with, which are more than half of them.
+fn without_indentation(bash: &str) -> String {
+    bash.lines()
+        .map(|line| format!("{}\n", line.trim_start()))
+        .collect()
 }
 
 fn page(command: &Command, name: &str, directory: &Path) -> Result<()> {
