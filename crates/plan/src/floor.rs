@@ -30,6 +30,10 @@ use std::collections::{BTreeMap, HashMap};
 /// higher by what one step of the device takes, never lower.
 const MOMENTS: usize = 128;
 
+/// At each moment all needs before it are looked at: so many at all of them together. Of a start with more than 16,384 needs there are
+/// fewer moments.
+const LOOKS: usize = 1 << 21;
+
 /// A start that waited for block devices for a smaller share of its time was as good as warm.
 const WARM: f64 = 0.01;
 
@@ -47,8 +51,9 @@ pub fn floor(trace: &Trace, needed: &[Need], machine: &Machine) -> Floor {
     };
     let mut so_far = BTreeMap::<u32, PageSet>::new();
     let mut from = 0;
-    for number in 1..=MOMENTS {
-        let to = needed.len() * number / MOMENTS;
+    let moments = moments(needed.len());
+    for number in 1..=moments {
+        let to = needed.len() * number / moments;
         let Some(last) = to.checked_sub(1).and_then(|last| needed.get(last)) else {
             continue;
         };
@@ -75,6 +80,11 @@ pub fn floor(trace: &Trace, needed: &[Need], machine: &Machine) -> Floor {
     }
     best.bytes = so_far.values().map(PageSet::pages).sum();
     best
+}
+
+/// At how many moments the floor of a start with so many needs is looked for.
+fn moments(needs: usize) -> usize {
+    (LOOKS / needs.max(1)).clamp(1, MOMENTS)
 }
 
 /// What the start that a trace tells of surely uses while it counts, in the order of time; `profile` is what was learned from that trace alone.

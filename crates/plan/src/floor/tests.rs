@@ -302,3 +302,17 @@ fn a_use_beyond_all_files_is_none() {
     let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
     assert_eq!((found.bytes, found.floor_ns), (0, 100 * MS));
 }
+
+#[test]
+fn of_more_needs_than_starts_have_fewer_moments_are_looked_at() {
+    for needs in [0, 1, 5000, 16_384] {
+        assert_eq!(moments(needs), MOMENTS, "{needs}");
+    }
+    for needs in [16_385, 26_000, 1 << 20, 1 << 21] {
+        assert!(
+            moments(needs) < MOMENTS && moments(needs) * needs <= LOOKS,
+            "{needs}"
+        );
+    }
+    assert_eq!(moments(usize::MAX), 1);
+}
