@@ -211,7 +211,7 @@ pub fn at_least(sets: &[&PageSet], k: usize) -> PageSet {
             edges.push((range.end, false));
         }
     }
-    // An end sorts before a start at the same page; `append` joins what touches. The edges of each set ascend: this sort merges such runs.
+    // An end sorts before a start at the same page; `append` joins what touches. A stable sort would merge the sets' runs, and takes a page more of the program.
     edges.sort_unstable();
     let mut result = PageSet::new();
     let (mut depth, mut since) = (0usize, 0);

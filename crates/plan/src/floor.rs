@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, HashMap};
 /// higher by what one step of the device takes, never lower.
 const MOMENTS: usize = 128;
 
-/// At each moment all needs before it are looked at: so many at all of them together. Of a start with more than 16,384 needs there are
+/// At each moment all needs before it are sorted once more (`PageSet::union`): so many at all of them together. Of a start with more than 16,384 needs there are
 /// fewer moments.
 const LOOKS: usize = 1 << 21;
 

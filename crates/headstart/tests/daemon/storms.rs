@@ -344,3 +344,40 @@ fn no_start_of_a_known_program_is_missed_in_a_storm() {
     println!("{executions} executions beside");
     daemon.stop();
 }
+
+/// Asks for two gigabytes at a time, from one page on and then from the next, to be read to where no memory is: each fails at its first
+/// byte. For four seconds.
+const READS: &str = "
+import ctypes, os, sys, time
+read, nowhere, most = ctypes.CDLL(None, use_errno=True).pread, ctypes.c_void_p(8), ctypes.c_size_t(0x7ffff000)
+large = os.open(sys.argv[1], os.O_RDONLY)
+until, page = time.monotonic() + 4, 0
+while time.monotonic() < until:
+    for _ in range(100):
+        page = (page + 1) % (1 << 14)
+        assert read(large, nowhere, most, ctypes.c_long(page << 12)) == -1
+";
+
+#[test]
+fn reads_of_gigabytes_that_come_to_nothing_do_not_end_it() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["one"]);
+    let (script, large) = (fs.mount_point().join("reads"), fs.mount_point().join("large"));
+    fs::write(&script, READS).unwrap();
+    File::create(&large).unwrap().set_len(1 << 40).unwrap();
+    let_all_into(&fs.mount_point());
+    let daemon = Daemon::start(&case);
+    start_until_kept(&case, &fs, "one");
+    // On a busy machine one start may not be noticed.
+    for _ in 0..3 {
+        let mut reads = Command::new("python3");
+        reads.arg(&script).arg(&large);
+        run(by_nobody(reads));
+    }
+    assert!(daemon.memory() < 128 << 10, "{} KiB", daemon.memory());
+    assert_eq!(start_until_kept(&case, &fs, "one").mode, Mode::Replay);
+    daemon.stop();
+}
