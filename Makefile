@@ -22,7 +22,7 @@ export ARCH
 LAB := target/release/headstart-lab
 
 .PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 crates build build-lab build-static order check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
-	test-debian13 audit fuzz fuzz-structured demo bench measure install clean
+	test-debian13 test-cases audit fuzz fuzz-structured demo bench measure install clean
 
 all: build
 
@@ -212,6 +212,10 @@ test-all: test test-kernels test-packages test-image test-reproducible
 	tests/debian13/run cargo test -j$(JOBS) --locked --workspace --no-run
 
 # What reproduces each fault of the audit; its first, that headstart did not build on Debian 13, is reproduced by building there.
+# What public reports about tools like this one describe, tried on this machine: docs/cases.md lists them.
+test-cases: deps-build deps-test
+	$(CARGO) test -j$(JOBS) --locked -p headstart --test cases
+
 audit: build-static test-debian13
 	HEADSTART_BIN=$(abspath $(BIN)) tests/audit
 

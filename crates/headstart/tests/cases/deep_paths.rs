@@ -1,0 +1,1 @@
+//! Files below more directories than are usual are learned.

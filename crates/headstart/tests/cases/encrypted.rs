@@ -1,0 +1,1 @@
+//! Names of encrypted directories are kept inside of them, or not at all.

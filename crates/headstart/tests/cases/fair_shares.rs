@@ -1,0 +1,1 @@
+//! One user takes nothing from others.

@@ -1,0 +1,1 @@
+//! A file of several names is learned by the name that the program used.

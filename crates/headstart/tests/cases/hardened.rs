@@ -1,0 +1,1 @@
+//! What a sandbox forbids headstart costs the command nothing.

@@ -1,0 +1,1 @@
+//! Look-ups of 32-bit programs are learned.

@@ -1,0 +1,26 @@
+//! Reports about tools like this one, tried on headstart: each module is one kind of surprise, and says what is right.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod deep_paths;
+mod encrypted;
+mod fair_shares;
+mod foreign_root;
+mod hard_links;
+mod hardened;
+mod ia32;
+mod kept;
+mod many_mounts;
+mod overlay_container;
+mod own_limits;
+mod own_namespace;
+mod renumbered;
+mod scanner;
+mod squashfs;
+mod thin_volume;
+mod unmounted;
+mod warmth;
+mod wrappers;

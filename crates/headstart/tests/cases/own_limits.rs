@@ -1,0 +1,1 @@
+//! A command near its own memory, task or resource limits ends as it does without headstart.

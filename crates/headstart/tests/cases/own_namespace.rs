@@ -1,0 +1,1 @@
+//! Images that are mounted in the start's own mount namespace.

@@ -1,0 +1,1 @@
+//! Files of file systems that number inodes anew at each mount.

@@ -1,0 +1,1 @@
+//! Layout on a volume that is thin below stops before it fills what lies below.

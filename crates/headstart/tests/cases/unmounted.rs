@@ -1,0 +1,1 @@
+//! What is unmounted when the command ends is learned, and the unmount succeeds.

@@ -1,0 +1,1 @@
+//! What only starts another program has that program's key.
