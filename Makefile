@@ -211,11 +211,11 @@ test-all: test test-kernels test-packages test-image test-reproducible
 	tests/debian13/run make lint
 	tests/debian13/run cargo test -j$(JOBS) --locked --workspace --no-run
 
-# What reproduces each fault of the audit; its first, that headstart did not build on Debian 13, is reproduced by building there.
 # What public reports about tools like this one describe, tried on this machine: docs/cases.md lists them.
 test-cases: deps-build deps-test
 	$(CARGO) test -j$(JOBS) --locked -p headstart --test cases
 
+# What reproduces each fault of the audit; its first, that headstart did not build on Debian 13, is reproduced by building there.
 audit: build-static test-debian13
 	HEADSTART_BIN=$(abspath $(BIN)) tests/audit
 
