@@ -191,7 +191,7 @@ lint: deps-build deps-test
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
 	shellcheck -x .ci/run fuzz/run lab/measure lab/over-read packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image \
-		packaging/rpm tests/audit tests/acceptance/run tests/again tests/debian13/run tests/debian13/inside tests/kernels/run tests/kernels/over-read \
+		packaging/rpm tests/audit tests/acceptance/run tests/again tests/cases/run tests/debian13/run tests/debian13/inside tests/kernels/run tests/kernels/over-read \
 		tests/packages/*
 	shellcheck -s sh packaging/debian/headstart.p*
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
@@ -206,14 +206,17 @@ test-all: export HEADSTART_TESTS_LONG = 1
 test-all: test test-kernels test-packages test-image test-reproducible
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run --ignored
 	$(CARGO) test -j$(JOBS) --locked -p headstart-report --test export -- --ignored
+	HEADSTART=$(abspath $(BIN)) tests/cases/run 6.1 6.12
 	fuzz/run 360
 	tests/debian13/run
 	tests/debian13/run make lint
 	tests/debian13/run cargo test -j$(JOBS) --locked --workspace --no-run
 
-# What public reports about tools like this one describe, tried on this machine: docs/cases.md lists them.
-test-cases: deps-build deps-test
+# What public reports about tools like this one describe (docs/cases.md): tried on this machine, and in virtual machines with Debian's KERNEL.
+# CASES are names of tests/cases/vm; all without.
+test-cases: build-static deps-test deps-kernels deb
 	$(CARGO) test -j$(JOBS) --locked -p headstart --test cases
+	HEADSTART=$(abspath $(BIN)) tests/cases/run $(or $(KERNEL),6.1 6.12) $(CASES)
 
 # What reproduces each fault of the audit; its first, that headstart did not build on Debian 13, is reproduced by building there.
 audit: build-static test-debian13
