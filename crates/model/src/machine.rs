@@ -86,6 +86,15 @@ impl Cost {
     /// What a disk's driver takes at most by default is 1,280 KiB.
     const LARGEST_PIECE: u64 = 1 << 20;
 
+    /// Seconds that a start by itself waits for so many bytes: it reads [`Cost::READ`] at once, and waits for each.
+    pub fn alone(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.bandwidth + bytes.div_ceil(Cost::READ) as f64 * self.latency
+    }
+
+    /// How much a start by itself reads at once, bytes, on average: faults, small files and the kernel's first guesses at reading
+    /// ahead. The container of the lab, which reads 31.3 MiB in 911 requests, comes to 35 KiB.
+    pub const READ: u64 = 32 << 10;
+
     /// Whether it matters where data lies, in pages of `page` bytes: on a disk, for its head has to get there; elsewhere
     /// where a request costs more than the bytes of a page, for what lies together is one request.
     pub fn place_matters(&self, page: u64) -> bool {

@@ -50,7 +50,7 @@ fn main() -> Result<(), Failure> {
 fn timed(plan: &headstart_model::plan::Plan<'_>) -> (Duration, headstart_replay::Resident) {
     let before = Instant::now();
     let mounts = MountTable::read().unwrap_or_default();
-    let found = headstart_replay::sample(plan, &mounts, 40, 0).resident;
+    let found = headstart_replay::sample(plan, &headstart_replay::Costs::of(plan), &mounts, 40, 0).resident;
     (before.elapsed(), found)
 }
 

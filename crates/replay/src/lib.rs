@@ -29,7 +29,7 @@ mod work;
 mod worker;
 
 pub use options::Options;
-pub use sample::{Resident, Sample, sample};
+pub use sample::{Costs, Resident, Sample, sample};
 
 use headstart_model::format::FormatError;
 use headstart_model::outcome::ReplayReport;

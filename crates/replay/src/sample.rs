@@ -1,68 +1,50 @@
 //! How much of a plan is in memory, asked before anything else is done for a start.
 //!
-//! A start of which all is in memory needs nobody; to find that out must cost next to nothing. So a few of a plan's
-//! requests are looked at: first the earliest that the start needs, then some spread over the plan, in an order of which
-//! each beginning is spread over it too; chance says where, so that what one start's looks miss those of the next may find.
+//! A start of which all is in memory needs nobody; to find that out must cost next to nothing. So a few places of a plan are
+//! looked at, drawn in proportion to what each costs the start ([`Costs`]), in an order of which each beginning is spread over the plan.
 //! Nothing is read, and nothing waits for a device or a server: a path is resolved from what the kernel remembers
-//! (`RESOLVE_CACHED`, Linux 5.12), and where it would have to read a directory or an inode the request counts as cold. Once
+//! (`RESOLVE_CACHED`, Linux 5.12), and where it would have to read a directory or an inode the place counts as cold. Once
 //! enough is cold the rest is not asked for.
 
+mod costs;
+
+pub use costs::Costs;
+
 use crate::file::{PlannedFile, expect};
-use crate::request::bytes_now;
+use crate::request::{Reason, bytes_now};
+use costs::Place;
 use headstart_model::plan::{Plan, PlanFileEntry, Request, RequestKind};
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Skip, find_cached, open_pinned, pin, pin_cached};
-use std::ops::AddAssign;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Requests for data that are looked at, at most. Where a tenth of a plan is cold, 15 in 1,000 samples of so many find nothing cold; to
-/// look at one takes some 7 us, three times that where the kernel's and the processor's caches hold nothing of it.
-const MOST: usize = 40;
-/// Of so many one is one of the earliest, which come first.
-const SHARE: usize = 5;
-/// Paths that are only looked up.
-const PATHS: usize = 8;
-/// Pages of one request that are looked at, at its beginning, middle and end by turns: the kernel counts a page in
-/// 10 to 60 ns, so this many cost less than to open the file.
+/// Pages that are looked at in one place: the kernel counts a page in 10 to 60 ns, so this many cost less than to open the file.
 const PAGES: u64 = 64;
-/// So many cold requests are enough: a replay then has a quarter of the largest sample to read, or the most urgent part.
+/// So many cold places are enough: a replay then has a quarter of the largest sample to read.
 const ENOUGH: u32 = 10;
 /// How many paths are looked up where the kernel cannot say what it remembers (before 5.12): each may have to be read.
 const BLIND: u32 = 8;
 
 /// What a sample found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Resident {
-    /// Requests for data that were looked at.
-    pub sampled_requests: u32,
-    /// Of these, those of which all that was looked at is in memory.
-    pub resident_requests: u32,
-    /// Pages that were looked at; those behind a cold path included.
+    /// Places that were looked at and told something.
+    pub looks: u32,
+    /// The share of the plan's cost that is not in memory, by these places.
+    pub cold: f64,
+    /// Pages that were looked at; those behind a cold path included, and one for each path alone.
     pub sampled_pages: u64,
     /// Of these, those in memory.
     pub resident_pages: u64,
-    /// Paths that were resolved, those of the data included.
-    pub sampled_paths: u32,
-    /// Of these, those for which a directory or an inode would have to be read.
+    /// Places whose path the kernel does not remember.
     pub cold_paths: u32,
-    /// Of the paths, those that are only looked up.
-    pub sampled_look_ups: u32,
-    /// Of these, the cold ones.
-    pub cold_look_ups: u32,
-    /// Requests that are not as planned: the file is gone, another, or may not be read. They are not among the sampled.
+    /// Places that are not as planned: the file is gone, or another. What it costs counts as cold: what is there now will be read.
     pub changed: u32,
+    /// The share of the plan's cost that may not be looked at, such as another user's file.
+    pub unknown: f64,
     /// Whether enough was cold, so that the rest was not looked at.
     pub cut_short: bool,
-}
-
-impl Resident {
-    /// The share of the sampled requests for data that are wholly in memory: a device is asked for requests, and waits
-    /// are counted by them. `None` if none could be looked at.
-    pub fn share(&self) -> Option<f64> {
-        (self.sampled_requests > 0)
-            .then(|| f64::from(self.resident_requests) / f64::from(self.sampled_requests))
-    }
 }
 
 /// A sample, and what was found in memory.
@@ -70,52 +52,38 @@ impl Resident {
 pub struct Sample {
     /// What it came to.
     pub resident: Resident,
-    /// Files of which pages were looked at.
+    /// Files of which pages were looked at, those that cost most first.
     pub files: Vec<OwnedFd>,
     /// Names that are only looked up (O_PATH).
     pub names: Vec<OwnedFd>,
 }
 
-/// What became of one request of the sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What was found in one place.
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Look {
+    /// Its path is remembered.
+    Path,
     /// Its path is remembered, and so many of so many pages are in memory.
     Pages(u64, u64),
-    /// Its path is not remembered.
+    /// Its path is not remembered, and behind it are so many pages.
     ColdPath(u64),
+    /// It is not as planned.
     Changed,
+    /// Nothing is known of it.
+    Unknown,
 }
 
-impl AddAssign<Look> for Resident {
-    fn add_assign(&mut self, look: Look) {
-        let (resident, pages, cold) = match look {
-            Look::Changed => {
-                self.changed += 1;
-                return;
-            }
-            Look::Pages(resident, pages) => (resident.min(pages), pages, 0),
-            Look::ColdPath(pages) => (0, pages, 1),
-        };
-        self.sampled_paths += 1;
-        self.cold_paths += cold;
-        if pages == 0 {
-            self.sampled_look_ups += 1;
-            self.cold_look_ups += cold;
-        }
-        if pages > 0 {
-            self.sampled_requests += 1;
-            self.resident_requests += u32::from(resident == pages);
-            self.sampled_pages += pages;
-            self.resident_pages += resident;
-        }
-    }
+/// Seconds of a plan's cost.
+#[derive(Default)]
+struct Seconds {
+    known: f64,
+    cold: f64,
+    unknown: f64,
 }
 
-/// Looks at a part of what a plan would read: so many of its requests for data, [`MOST`] at most, and `draw`, a number by chance, says
-/// which. Takes well under a millisecond and reads nothing from any device; only before Linux 5.12 a few paths may have to be read.
-///
-/// Without the right to open a file (that of another user) nothing is known of it, and it counts as changed.
-pub fn sample(plan: &Plan<'_>, mounts: &MountTable, most: usize, draw: u64) -> Sample {
+/// Looks at about so many places of what a plan would read; `draw`, a number by chance, says where ([`Costs::places`]). Takes well under
+/// a millisecond and reads nothing from any device; only before Linux 5.12 a few paths may have to be read.
+pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize, draw: u64) -> Sample {
     let mut found = Resident::default();
     let mut sampler = Sampler {
         plan,
@@ -125,31 +93,71 @@ pub fn sample(plan: &Plan<'_>, mounts: &MountTable, most: usize, draw: u64) -> S
         open: Vec::new(),
         names: Vec::new(),
     };
-    let requests: Vec<Request> = plan.requests().take(plan.cut()).collect();
-    let of = |kinds: &[RequestKind]| -> Vec<usize> {
-        let wanted = requests.iter().enumerate();
-        let wanted = wanted.filter(|(_, request)| kinds.contains(&request.kind));
-        wanted.map(|(index, _)| index).collect()
-    };
-    let mut data = of(&[RequestKind::Data]);
-    let most = most.min(MOST);
-    let picks = earliest_then_spread(&mut data, most, draw, |index| requests[index].deadline_us);
-    let paths = spread(&of(&[RequestKind::Stat, RequestKind::List]), PATHS, draw);
-    for (turn, index) in picks.into_iter().chain(paths).enumerate() {
-        if found.sampled_requests - found.resident_requests >= ENOUGH || found.cold_paths >= ENOUGH {
+    let mut seconds = Seconds::default();
+    let mut cold_places = 0;
+    for place in costs.places(looks, draw) {
+        if cold_places >= ENOUGH {
             found.cut_short = true;
             break;
         }
-        match sampler.look(&requests[index], turn as u64) {
-            Some(look) => found += look,
-            None => break,
+        let Some(request) = costs.requests.get(place.part.request) else {
+            continue;
+        };
+        let Some(look) = sampler.look(request, &place) else { break };
+        let cold = cold_share(look, request);
+        if look == Look::Unknown {
+            seconds.unknown += place.weight;
+            continue;
         }
+        found.looks += 1;
+        cold_places += u32::from(cold >= 0.5);
+        seconds.known += place.weight;
+        seconds.cold += place.weight * cold;
+        let (resident, pages) = match look {
+            Look::Pages(resident, pages) => (resident.min(pages), pages),
+            Look::Path => (1, 1),
+            Look::ColdPath(pages) => (0, pages.max(1)),
+            Look::Changed | Look::Unknown => (0, 0),
+        };
+        found.sampled_pages += pages;
+        found.resident_pages += resident;
+        found.cold_paths += u32::from(matches!(look, Look::ColdPath(_)));
+        found.changed += u32::from(look == Look::Changed);
     }
+    let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
+    found.cold = share(seconds.cold, seconds.known);
+    found.unknown = share(seconds.unknown, seconds.known + seconds.unknown);
+    sampler.open.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     Sample {
         resident: found,
-        files: sampler.open.into_iter().map(|(_, file)| file.into()).collect(),
+        files: sampler.open.into_iter().map(|open| open.file.into()).collect(),
         names: sampler.names,
     }
+}
+
+/// Which part of what was looked at is cold. Of the pages that are missing those may be that nobody asks for, read to bridge a hole.
+fn cold_share(look: Look, request: &Request) -> f64 {
+    match look {
+        Look::Path | Look::Unknown => 0.0,
+        Look::ColdPath(_) | Look::Changed => 1.0,
+        Look::Pages(resident, pages) => {
+            let cold = pages.saturating_sub(resident) as f64 / pages.max(1) as f64;
+            let bridged = request.bridged.min(request.length) as f64 / request.length.max(1) as f64;
+            match bridged < 1.0 {
+                true => ((cold - bridged) / (1.0 - bridged)).max(0.0),
+                false => 0.0,
+            }
+        }
+    }
+}
+
+/// A file of the plan that is open.
+struct Open {
+    /// Its number there.
+    number: u32,
+    file: PlannedFile,
+    /// What of it was found to cost most at once.
+    seconds: f64,
 }
 
 struct Sampler<'a> {
@@ -158,14 +166,13 @@ struct Sampler<'a> {
     overlays: bool,
     /// Paths that were looked up although the kernel cannot say what it remembers.
     blind: u32,
-    /// Files that are open, by their numbers in the plan.
-    open: Vec<(u32, PlannedFile)>,
+    open: Vec<Open>,
     names: Vec<OwnedFd>,
 }
 
 impl Sampler<'_> {
     /// `None` if no more is to be looked at.
-    fn look(&mut self, request: &Request, turn: u64) -> Option<Look> {
+    fn look(&mut self, request: &Request, place: &Place) -> Option<Look> {
         let Some(entry) = self.plan.file(request.file as usize) else {
             return Some(Look::Changed);
         };
@@ -173,31 +180,41 @@ impl Sampler<'_> {
             return self.look_up(&entry);
         }
         let page = rustix::param::page_size() as u64;
+        // Its pages, and among them those that lie where this place is.
         let pages_now = |size| {
             let (start, end) = bytes_now(request, entry.size, size, page)?;
-            Some((start / page, end.div_ceil(page)))
+            let (first, end) = (start / page, end.div_ceil(page));
+            let into = ((place.at - place.part.path) / place.part.data).clamp(0.0, 1.0);
+            let into = ((end - first) as f64 * into) as u64;
+            let from = first + into.min(end - first - 1) / PAGES * PAGES;
+            Some((from, (end - from).min(PAGES)))
         };
-        let at = match self.open.iter().position(|(number, _)| *number == request.file) {
+        let known = self.open.iter().position(|open| open.number == request.file);
+        let at = match known {
             Some(at) => at,
             None => match self.open(&entry)? {
                 Ok(file) => {
-                    self.open.push((request.file, file));
+                    self.open.push(Open {
+                        number: request.file,
+                        file,
+                        seconds: 0.0,
+                    });
                     self.open.len() - 1
                 }
-                Err(Skip::Cold) => {
-                    let planned = pages_now(entry.size).map_or(0, |(first, end)| (end - first).min(PAGES));
-                    return Some(Look::ColdPath(planned));
-                }
+                Err(Skip::Cold) => return Some(Look::ColdPath(pages_now(entry.size).map_or(0, |(_, pages)| pages))),
+                Err(skip) if Reason::from(skip) == Reason::Denied => return Some(Look::Unknown),
                 Err(_) => return Some(Look::Changed),
             },
         };
-        let file = &self.open[at].1;
-        let Some((first, end)) = pages_now(file.size) else {
+        let open = &mut self.open[at];
+        open.seconds = open.seconds.max(place.part.data);
+        if place.at < place.part.path {
+            return Some(Look::Path);
+        }
+        let Some((first, pages)) = pages_now(open.file.size) else {
             return Some(Look::Changed);
         };
-        let pages = (end - first).min(PAGES);
-        let first = first + (end - first - pages) * (turn % 3) / 2;
-        let resident = file.resident_pages(first * page, pages * page);
+        let resident = open.file.resident_pages(first * page, pages * page);
         Some(Look::Pages(resident, pages))
     }
 
@@ -210,7 +227,7 @@ impl Sampler<'_> {
             Err(Skip::Cold) => return Some(Look::ColdPath(0)),
             found => self.names.extend(found.ok()),
         }
-        Some(Look::Pages(0, 0))
+        Some(Look::Path)
     }
 
     /// The file, as planned.
@@ -243,103 +260,6 @@ impl Sampler<'_> {
                 (self.blind <= BLIND).then(|| otherwise(self.mounts))
             }
             found => Some(found),
-        }
-    }
-}
-
-/// The earliest, then others in an order of which each beginning is spread over all: so many at most.
-fn earliest_then_spread(
-    all: &mut [usize],
-    most: usize,
-    draw: u64,
-    deadline: impl Fn(usize) -> u32,
-) -> Vec<usize> {
-    let key = |index: &usize| (deadline(*index), *index);
-    let first = most / SHARE;
-    if all.len() > first {
-        all.select_nth_unstable_by_key(first, key);
-    }
-    let (earliest, rest) = all.split_at_mut(first.min(all.len()));
-    earliest.sort_unstable_by_key(key);
-    rest.sort_unstable();
-    let mut picks = earliest.to_vec();
-    picks.extend(spread(rest, most - first, draw));
-    picks
-}
-
-/// At most `most` of all, evenly spread: one of each `most`th part, the same in all parts and any by `draw`. Each beginning of what is
-/// given is spread evenly too.
-fn spread(all: &[usize], most: usize, draw: u64) -> Vec<usize> {
-    let count = all.len().min(most);
-    // The bits of a counter backwards: 0, 1/2, 1/4, 3/4, 1/8 …
-    let bits = count.next_power_of_two().trailing_zeros();
-    let turns = 0..count.next_power_of_two();
-    let places = turns.map(|turn| match bits {
-        0 => turn,
-        bits => turn.reverse_bits() >> (usize::BITS - bits),
-    });
-    let places = places.filter(|place| *place < count);
-    let offset = draw as usize % all.len().max(1);
-    places
-        .map(|place| all[(place * all.len() + offset) / count])
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_earliest_come_first_and_each_request_once() {
-        for (count, most) in [
-            (0, 40),
-            (1, 40),
-            (7, 40),
-            (8, 40),
-            (9, 40),
-            (65, 40),
-            (1000, 40),
-            (1, 10),
-            (1000, 10),
-        ] {
-            let mut all: Vec<usize> = (0..count).collect();
-            // The last is needed first.
-            let picks = earliest_then_spread(&mut all, most, count as u64, |index| (count - index) as u32);
-            assert_eq!(picks.len(), count.min(most));
-            let first: Vec<usize> = (0..count).rev().take(most / SHARE).collect();
-            assert_eq!(picks[..first.len()], first);
-            let mut once = picks.clone();
-            once.sort_unstable();
-            once.dedup();
-            assert_eq!(once.len(), picks.len());
-        }
-    }
-
-    #[test]
-    fn every_beginning_of_what_is_spread_is_spread() {
-        let all: Vec<usize> = (0..1000).collect();
-        let picks = spread(&all, 50, 0);
-        assert_eq!(picks.len(), 50);
-        for (turns, gap) in [(4, 400), (8, 200), (16, 140), (50, 25)] {
-            let mut some = picks[..turns].to_vec();
-            some.sort_unstable();
-            assert!(some.windows(2).all(|w| w[1] - w[0] <= gap), "{turns}: {some:?}");
-        }
-        assert_eq!(spread(&[3, 4, 5], 50, 7).len(), 3);
-        assert!(spread(&[], 50, 7).is_empty());
-    }
-
-    #[test]
-    fn by_chance_each_is_looked_at_as_often_as_any_other() {
-        for count in [41, 64, 1000] {
-            let all: Vec<usize> = (0..count).collect();
-            let mut seen = vec![0; count];
-            for draw in 0..count as u64 {
-                let picks = spread(&all, 10, draw);
-                assert_eq!(picks.len(), 10);
-                picks.iter().for_each(|pick| seen[*pick] += 1);
-            }
-            assert!(seen.iter().all(|times| *times == 10), "{count}: {seen:?}");
         }
     }
 }

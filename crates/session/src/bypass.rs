@@ -35,10 +35,6 @@ const MACHINE_ID: u64 = 256;
 /// After so many starts in a row that taught nothing the next one hardly will.
 const MOST_UNTAUGHT: usize = 3;
 
-/// How much a boot by itself reads at once, bytes, on average: faults, small files and the kernel's first guesses at reading
-/// ahead. The container of the lab, which reads 31.3 MiB in 911 requests, comes to 35 KiB.
-const READ: u64 = 32 << 10;
-
 /// How a boot goes by itself: the last one that was recorded without a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alone {
@@ -170,7 +166,7 @@ impl Device {
                 let at_once = f64::from(cost.depth.max(1));
                 *replay += requests(device.request_limit.into()) * cost.latency / at_once;
             }
-            *alone += transfer + requests(READ) * cost.latency;
+            *alone += cost.alone(request.length);
         }
         // Where it is filled as it is read, a start by itself waits for each granule.
         let requests: Vec<Request> = plan.requests().collect();
@@ -191,11 +187,6 @@ impl Device {
             alone_ns: ns(seconds.iter().map(|(_, alone)| *alone).sum()),
         }
     }
-}
-
-/// How long the devices of a plan take, added up, to read all of it as a start by itself does, nanoseconds.
-pub fn alone_ns(plan: &Plan<'_>) -> u64 {
-    Device::of(plan, u64::MAX).alone_ns
 }
 
 /// This machine, as /etc/machine-id names it; empty where nothing does.
@@ -274,7 +265,7 @@ mod tests {
     fn a_start_by_itself_waits_for_each_granule_of_a_volume_that_is_filled_as_it_is_read() {
         let file = container(DeviceClass::Flash, 125e6, 7e-4, 4);
         let (before, mut draft) = (
-            alone_ns(&file.plan().unwrap()),
+            Device::of(&file.plan().unwrap(), u64::MAX).alone_ns,
             file.plan().unwrap().to_draft().unwrap(),
         );
         draft.fills = vec![Fill {
@@ -293,7 +284,7 @@ mod tests {
         }];
         let file = PlanFile::new(draft.to_bytes().unwrap());
         let plan = file.plan().unwrap();
-        assert!((3_299 * MS..=3_301 * MS).contains(&(alone_ns(&plan) - before)));
+        assert!((3_299 * MS..=3_301 * MS).contains(&(Device::of(&plan, u64::MAX).alone_ns - before)));
         // Ten at once, of those that are needed until then: requests 0 to 50.
         assert!((197 * MS..=199 * MS).contains(&Device::of(&plan, 50_000).replay_ns));
     }

@@ -1,12 +1,12 @@
 //! The start of a program, before anything is forked: what is known of it, and so what is done for it.
 
 use crate::Purpose;
-use crate::bypass::{self, alone_ns};
-use crate::decide::{Decision, Known, MOST_LOOKS, Warmth, decide, looks};
+use crate::bypass;
+use crate::decide::{Decision, GUESS_IS_OFF_BY, Known, LOOKS_AT_A_GUESS, MOST_LOOKS, Warmth, decide, looks};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Resident;
-use headstart_model::plan::PlanFile;
-use headstart_replay::Sample;
+use headstart_model::plan::{Plan, PlanFile};
+use headstart_replay::{Costs, Sample};
 use headstart_store::{Bypass, KeyDir, Loaded, Store, Turns};
 use headstart_system::fault_around;
 use headstart_system::mounts::MountTable;
@@ -95,7 +95,7 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
     let plan = first.plan(&mut |line| lines.push(line));
     let looked = plan
         .as_ref()
-        .and_then(|plan| look(plan, &mounts().ok()?, known.draw));
+        .and_then(|plan| look(store, plan, known.turns, &mounts().ok()?, known.draw));
     let (sample, resident, warmth) = match looked {
         Some((sample, resident, warmth)) => (Some(sample), Some(resident), warmth),
         None => (None, None, None),
@@ -107,7 +107,8 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
         ..known
     });
     let warm = warmth.is_some_and(|warmth| warmth.is_warm());
-    let is_left = warm && matches!(decision, Decision::Bypass(_));
+    // Where much is used that is not planned, only a recording tells of the next.
+    let is_left = warm && known.turns.unplanned == 0 && matches!(decision, Decision::Bypass(_));
     Prepared {
         // A start to compare others with is as all starts are.
         exact: exact_due && (decision == Decision::Replay || warm && decision == Decision::Control),
@@ -123,46 +124,99 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
 /// With more than this part cold a start is not warm, however few looks say so.
 const SURELY_COLD: f64 = 0.5;
 
+/// Of a plan of which less than this part may be looked at nothing is known.
+const LEAST_KNOWN: f64 = 0.5;
+
 /// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing where it cannot be told.
-fn look(file: &PlanFile, mounts: &MountTable, draw: u64) -> Option<(Sample, Resident, Option<Warmth>)> {
+fn look(
+    store: &Store,
+    file: &PlanFile,
+    turns: Turns,
+    mounts: &MountTable,
+    draw: u64,
+) -> Option<(Sample, Resident, Option<Warmth>)> {
     let plan = file.plan().ok()?;
-    let mut sample = |looks| headstart_replay::sample(&plan, mounts, looks, draw);
-    let (found, warmth) = looked(alone_ns(&plan), &mut sample);
+    let costs = Costs::of(&plan);
+    let cost = PlanCost {
+        reckoned_ns: costs.ns(),
+        waited_ns: u64::from(turns.waited_ms) * 1_000_000,
+        is_measured: &|| is_measured(store, &plan),
+    };
+    let mut sample = |looks| headstart_replay::sample(&plan, &costs, mounts, looks, draw);
+    let (found, warmth) = looked(&cost, &mut sample);
     // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared as such.
-    let is_cold = warmth.is_some_and(|warmth| warmth.cold > ALIKE_COLD);
+    let in_memory = match warmth {
+        Some(warmth) if warmth.cold > ALIKE_COLD => 0.0,
+        Some(warmth) => 1.0 - warmth.cold,
+        None => 0.0,
+    };
+    let sampled_pages = found.resident.sampled_pages;
     let resident = Resident {
-        sampled_pages: found.resident.sampled_pages,
-        resident_pages: if is_cold { 0 } else { found.resident.resident_pages },
+        sampled_pages,
+        resident_pages: (sampled_pages as f64 * in_memory).round() as u64,
     };
     Some((found, resident, warmth))
 }
 
+/// What a plan costs a start by itself where nothing of it is in memory.
+struct PlanCost<'a> {
+    /// By what its devices cost, nanoseconds.
+    reckoned_ns: u64,
+    /// The longest that a start was seen to wait, nanoseconds.
+    waited_ns: u64,
+    /// Whether those devices were measured. It takes some system calls, and on a cold disk some reads, to find that out.
+    is_measured: &'a dyn Fn() -> bool,
+}
+
 /// What is found by so many looks as it takes. Few are enough for a start of which all is in memory, or hardly anything; where something
-/// between may be so, there are as many as there may be.
-fn looked(alone_ns: u64, sample: &mut dyn FnMut(usize) -> Sample) -> (Sample, Option<Warmth>) {
-    let (few, most) = (looks(alone_ns), MOST_LOOKS as usize);
-    let found = sample(few);
-    let warmth = warmth_of(&found.resident, alone_ns);
-    let in_doubt = warmth.is_some_and(|warmth| !warmth.is_warm() && warmth.cold <= SURELY_COLD);
-    if !in_doubt || few >= most {
+/// between may be so, there are as many as there may be. Where only a guess says that it is warm, it has to be warm on a slower device, too.
+fn looked(cost: &PlanCost<'_>, sample: &mut dyn FnMut(usize) -> Sample) -> (Sample, Option<Warmth>) {
+    let alone_ns = cost.reckoned_ns.max(cost.waited_ns);
+    let looks = looks(alone_ns);
+    let (found, warmth) = in_few_looks(alone_ns, looks, sample(looks), sample);
+    let is_warm = warmth.is_some_and(|warmth| warmth.is_warm());
+    // What was waited for is a measurement.
+    if !is_warm || cost.waited_ns > cost.reckoned_ns || (cost.is_measured)() {
         return (found, warmth);
     }
-    let found = sample(most);
+    let slow_ns = alone_ns.saturating_mul(GUESS_IS_OFF_BY);
+    let more = looks.max(LOOKS_AT_A_GUESS);
+    let found = match more > looks && found.resident.looks < more as u32 {
+        true => sample(more),
+        false => found,
+    };
+    in_few_looks(slow_ns, more, found, sample)
+}
+
+/// What was found by few looks, or if that leaves it in doubt, what is found by more.
+fn in_few_looks(
+    alone_ns: u64,
+    few: usize,
+    found: Sample,
+    sample: &mut dyn FnMut(usize) -> Sample,
+) -> (Sample, Option<Warmth>) {
+    let warmth = warmth_of(&found.resident, alone_ns);
+    let in_doubt = warmth.is_some_and(|warmth| !warmth.is_warm() && warmth.cold <= SURELY_COLD);
+    if !in_doubt || found.resident.looks >= MOST_LOOKS as u32 || few >= MOST_LOOKS {
+        return (found, warmth);
+    }
+    let found = sample(MOST_LOOKS);
     let warmth = warmth_of(&found.resident, alone_ns);
     (found, warmth)
 }
 
 /// What a sample means; nothing of one that found nothing.
-fn warmth_of(sample: &headstart_replay::Resident, alone_ns: u64) -> Option<Warmth> {
-    let part = |cold: u32, of: u32| f64::from(cold) / f64::from(of.max(1));
-    // A file that is another one now will be read, and from where is not known.
-    let looked_at = sample.sampled_requests + sample.changed;
-    let cold = part(looked_at - sample.resident_requests, looked_at);
-    (looked_at > 0).then(|| Warmth {
-        cold: cold.max(part(sample.cold_paths, sample.sampled_paths)),
-        cold_look_ups: part(sample.cold_look_ups, sample.sampled_look_ups),
+fn warmth_of(found: &headstart_replay::Resident, alone_ns: u64) -> Option<Warmth> {
+    (found.looks > 0 && found.unknown <= 1.0 - LEAST_KNOWN).then_some(Warmth {
+        cold: found.cold,
         alone_ns,
     })
+}
+
+/// Whether all devices of a plan were measured. What the plan itself says of a device may be a guess.
+fn is_measured(store: &Store, plan: &Plan<'_>) -> bool {
+    let mut devices = (0..plan.device_count()).filter_map(|index| plan.device(index));
+    devices.all(|device| store.device_cost(&device.uuid).is_some())
 }
 
 /// Whether a start is to wait for a replay of this plan on a device that was measured as one head. What the plan itself says of a device
@@ -254,15 +308,15 @@ fn that_reads(file: PlanFile, tell: &mut dyn FnMut(String)) -> Option<PlanFile> 
 mod tests {
     use super::*;
 
-    /// Looks at a plan of whose requests these were looked at and in memory, look by look: with how many looks each time, and what it came to.
-    fn looks_at(alone_ns: u64, found: &[(u32, u32)]) -> (Vec<usize>, Option<Warmth>) {
+    /// Looks at a plan of whose cost these parts were found cold, look by look: with how many looks each time, and what it came to.
+    fn looks_at(cost: &PlanCost<'_>, found: &[f64]) -> (Vec<usize>, Option<Warmth>) {
         let mut asked = Vec::new();
-        let (_, warmth) = looked(alone_ns, &mut |looks| {
-            let (sampled_requests, resident_requests) = found[asked.len()];
+        let (_, warmth) = looked(cost, &mut |looks| {
+            let cold = found[asked.len()];
             asked.push(looks);
             let resident = headstart_replay::Resident {
-                sampled_requests,
-                resident_requests,
+                looks: looks as u32,
+                cold,
                 ..Default::default()
             };
             Sample {
@@ -273,29 +327,78 @@ mod tests {
         (asked, warmth)
     }
 
+    fn measured(ms: u64) -> PlanCost<'static> {
+        PlanCost {
+            reckoned_ns: ms * 1_000_000,
+            waited_ns: 0,
+            is_measured: &|| true,
+        }
+    }
+
+    fn guessed(ms: u64, waited_ms: u64) -> PlanCost<'static> {
+        PlanCost {
+            waited_ns: waited_ms * 1_000_000,
+            is_measured: &|| false,
+            ..measured(ms)
+        }
+    }
+
+    fn is_warm(warmth: Option<Warmth>) -> bool {
+        warmth.unwrap().is_warm()
+    }
+
     #[test]
     fn few_looks_are_enough_unless_they_leave_it_in_doubt() {
         // What a device reads in so short a time is looked at five times.
-        let short = 200_000_000;
-        let (asked, warmth) = looks_at(short, &[(5, 5)]);
-        assert_eq!(asked, [5]);
-        assert!(warmth.unwrap().is_warm());
+        let short = measured(200);
+        let (asked, warmth) = looks_at(&short, &[0.0]);
+        assert!(is_warm(warmth) && asked == [5]);
         // Cold: the sample ends when that is sure.
-        let (asked, warmth) = looks_at(short, &[(3, 0)]);
-        assert_eq!(asked, [5]);
-        assert!(!warmth.unwrap().is_warm());
+        let (asked, warmth) = looks_at(&short, &[1.0]);
+        assert!(!is_warm(warmth) && asked == [5]);
         // One of five is missing: of forty it is this one and no other, or one in five.
-        let (asked, warmth) = looks_at(short, &[(5, 4), (40, 39)]);
-        assert_eq!(asked, [5, 40]);
-        assert!(warmth.unwrap().is_warm());
-        let (asked, warmth) = looks_at(short, &[(5, 4), (40, 32)]);
-        assert_eq!(asked, [5, 40]);
-        assert!(!warmth.unwrap().is_warm());
+        let (asked, warmth) = looks_at(&short, &[0.2, 0.025]);
+        assert!(is_warm(warmth) && asked == [5, 40]);
+        let (asked, warmth) = looks_at(&short, &[0.2, 0.2]);
+        assert!(!is_warm(warmth) && asked == [5, 40]);
         // Of a plan that takes long as much is looked at as may be, once.
-        let (asked, warmth) = looks_at(10_000_000_000, &[(40, 38)]);
-        assert_eq!(asked, [40]);
-        assert!(!warmth.unwrap().is_warm());
-        // Nothing was found: nothing is said, and nobody looks again.
-        assert_eq!(looks_at(short, &[(0, 0)]), (vec![5], None));
+        let (asked, warmth) = looks_at(&measured(10_000), &[0.05]);
+        assert!(!is_warm(warmth) && asked == [40]);
+    }
+
+    #[test]
+    fn what_only_a_guess_calls_warm_is_looked_at_more_closely() {
+        let (asked, warmth) = looks_at(&guessed(60, 0), &[0.0, 0.0]);
+        assert!(is_warm(warmth) && asked == [5, 12]);
+        // 3 ms by the guess, 60 ms on an SD card.
+        let (asked, warmth) = looks_at(&guessed(60, 0), &[0.05, 0.05, 0.05]);
+        assert!(!is_warm(warmth) && asked == [5, 12, 40], "{asked:?}");
+        assert!(is_warm(looks_at(&measured(60), &[0.05]).1));
+        // What a start was seen to wait for is no guess: 800 ms, where 60 were reckoned.
+        let (asked, warmth) = looks_at(&guessed(60, 800), &[0.0]);
+        assert!(is_warm(warmth) && asked == [9], "{asked:?}");
+        let (asked, warmth) = looks_at(&guessed(60, 800), &[0.1, 0.05]);
+        assert!(!is_warm(warmth) && asked == [9, 40], "{asked:?}");
+        // Cold is cold: nobody asks what was measured.
+        let unasked = PlanCost {
+            is_measured: &|| panic!("asked"),
+            ..measured(200)
+        };
+        assert!(!is_warm(looks_at(&unasked, &[0.6]).1));
+    }
+
+    #[test]
+    fn of_what_may_not_be_looked_at_nothing_is_said() {
+        let of = |looks, unknown| {
+            let found = headstart_replay::Resident {
+                looks,
+                unknown,
+                ..Default::default()
+            };
+            warmth_of(&found, 1).map(|warmth| warmth.cold)
+        };
+        assert_eq!(of(0, 0.0), None);
+        assert_eq!(of(5, 0.4), Some(0.0));
+        assert_eq!(of(5, 0.6), None);
     }
 }

@@ -61,6 +61,13 @@ pub struct Turns {
     /// So many starts with a replay go unrecorded before one is recorded.
     #[serde(default)]
     pub record_in: u8,
+    /// The longest that a recorded start without a replay waited for devices, milliseconds: what its plan costs at least, whatever its
+    /// devices are guessed to cost.
+    #[serde(default)]
+    pub waited_ms: u32,
+    /// How many recorded starts in a row have used much that no plan asks for: that the plan is in memory says little then.
+    #[serde(default)]
+    pub unplanned: u8,
 }
 
 /// So many damaged traces are kept for whoever wants to know why, and as many outcomes.

@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 
 /// Beside `keys`; `headstart_system::own_program` and `headstart-init` look for it too.
 pub(crate) const DIRECTORY: &str = "starts";
-/// What follows the plan: this, the replays since the last control run, two bytes that are 0 or 1, and how many replays go unrecorded.
-const MAGIC: &[u8; 6] = b"START2";
-const TAIL: usize = MAGIC.len() + 4 + 3;
+/// What follows the plan: this, the replays since the last control run, how long a start waited for devices,
+/// two bytes that are 0 or 1, how many replays go unrecorded, and how many starts used much that is not planned.
+const MAGIC: &[u8; 6] = b"START3";
+const TAIL: usize = MAGIC.len() + 4 + 4 + 4;
 
 /// What is needed first of a key whose starts are replayed.
 pub struct Start {
@@ -37,18 +38,22 @@ impl Start {
             in_doubt,
             exact_due,
             record_in,
+            waited_ms,
+            unplanned,
         } = self.turns;
         let mut bytes = self.plan.bytes().to_vec();
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&replays_since_control.to_le_bytes());
-        bytes.extend_from_slice(&[in_doubt.into(), exact_due.into(), record_in]);
+        bytes.extend_from_slice(&waited_ms.to_le_bytes());
+        bytes.extend_from_slice(&[in_doubt.into(), exact_due.into(), record_in, unplanned]);
         bytes
     }
 
     fn from_bytes(mut bytes: Vec<u8>) -> Option<Start> {
         let tail = bytes.split_off(bytes.len().checked_sub(TAIL)?);
-        let (number, flags) = tail.strip_prefix(MAGIC)?.split_first_chunk()?;
-        let &[in_doubt @ 0..=1, exact_due @ 0..=1, record_in] = flags else {
+        let (number, rest) = tail.strip_prefix(MAGIC)?.split_first_chunk()?;
+        let (waited_ms, flags) = rest.split_first_chunk()?;
+        let &[in_doubt @ 0..=1, exact_due @ 0..=1, record_in, unplanned] = flags else {
             return None;
         };
         let plan = PlanFile::new(bytes);
@@ -60,6 +65,8 @@ impl Start {
                 in_doubt: in_doubt == 1,
                 exact_due: exact_due == 1,
                 record_in,
+                waited_ms: u32::from_le_bytes(*waited_ms),
+                unplanned,
             },
         })
     }
@@ -165,6 +172,8 @@ mod tests {
             in_doubt: false,
             exact_due: true,
             record_in: 9,
+            waited_ms: 80_000,
+            unplanned: 3,
         };
         lock.save_plan(&PlanDraft::new(key.key().clone(), 4096)).unwrap();
         lock.save_turns(&turns).unwrap();
@@ -207,9 +216,9 @@ mod tests {
             std::fs::write(&path, &whole[..length]).unwrap();
             assert!(key.start().is_none(), "{length} of {} bytes", whole.len());
         }
-        // But for the two numbers.
-        let flags = whole.len() - 3..whole.len() - 1;
-        for at in (0..whole.len() - 7).chain(flags) {
+        // But for the numbers.
+        let flags = whole.len() - 4..whole.len() - 2;
+        for at in (0..whole.len() - 12).chain(flags) {
             let mut changed = whole.clone();
             changed[at] ^= 0x10;
             std::fs::write(&path, &changed).unwrap();

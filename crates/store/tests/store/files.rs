@@ -29,6 +29,7 @@ fn what_is_saved_is_found_again_by_its_key_only() {
         in_doubt: true,
         exact_due: true,
         record_in: 3,
+        ..Turns::default()
     })
     .unwrap();
     lock.add_trace(&trace(5, 0)).unwrap();
