@@ -7,12 +7,14 @@ mod pace;
 mod review;
 mod run;
 mod service;
+mod unplanned;
 pub mod verdict;
 
 pub use exact::exact_is_due;
 pub use pace::pace_of_late;
 pub use review::{Reviewed, review};
 pub use service::{Served, ahead, served};
+pub use unplanned::much_is_unplanned;
 
 use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Key, Profile, Trace};

@@ -73,7 +73,7 @@ fn below(path: &FilePath, prefix: &FilePath) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || prefix.as_bytes().ends_with(b"/"))
 }
 
-fn excluded(path: &FilePath, exclude: &[FilePath]) -> bool {
+pub(crate) fn is_excluded(path: &FilePath, exclude: &[FilePath]) -> bool {
     exclude.iter().any(|prefix| below(path, prefix))
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn has_pages(trace: &Trace, file: &File, exclude: &[FilePath]) -> boo
         .is_some_and(|f| f.local);
     let regular = file.mode & 0o170000 == 0o100000;
     let there = file.path.is_absolute() && file.state == FileState::Present;
-    local && regular && there && !excluded(&file.path, exclude)
+    local && regular && there && !is_excluded(&file.path, exclude)
 }
 
 /// The page behind the file's last.
@@ -201,7 +201,7 @@ impl Run {
             }
         }
         for lookup in &trace.lookups {
-            if excluded(&lookup.path, exclude) {
+            if is_excluded(&lookup.path, exclude) {
                 continue;
             }
             let need = match (lookup.found, lookup.kind) {

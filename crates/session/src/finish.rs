@@ -10,7 +10,7 @@ use crate::replan;
 use anyhow::Result;
 use headstart_learn::verdict;
 use headstart_learn::{
-    DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, pace_of_late, review,
+    DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, much_is_unplanned, pace_of_late, review,
 };
 use headstart_model::outcome::{Mode, Outcome, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
@@ -155,8 +155,8 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
             };
             let record_in = next_record_in(lock.dir().turns(), &outcome, requests, 0, 1);
             let due = Due {
-                exact: None,
                 record_in,
+                ..Due::default()
             };
             keep(&lock, &outcome, warm)?;
             // It has added no trace, and the oldest may be the one that saw most metadata.
@@ -230,6 +230,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
                     profile.runs,
                     rules.record_every,
                 ),
+                is_covered: None,
             };
             lock.save_profile(&profile)?;
             let options = PlanOptions {
@@ -243,6 +244,9 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
                 &plan(&profile, &facts?, &metadata, &options),
                 notes,
             )?;
+            let plan = lock.dir().plan().or_tell(|line| notes.tell(line));
+            let plan = plan.as_ref().and_then(|file| file.plan().ok());
+            due.is_covered = Some(!much_is_unplanned(&trace, plan.as_ref()));
         }
         Err(why) => notes.tell(format!("{key}: nothing is learned: {why}")),
     }
@@ -338,6 +342,8 @@ struct Due {
     exact: Option<bool>,
     /// See [`Turns::record_in`].
     record_in: u8,
+    /// Whether the new plan asks for most of what the start has used; `None` if that is not known.
+    is_covered: Option<bool>,
 }
 
 /// Decides whether the starts that follow are bypassed, or more of them control runs, and keeps the state within its bounds.
@@ -369,6 +375,12 @@ fn conclude(
         in_doubt: verdict::in_doubt(&outcomes),
         exact_due: due.exact.unwrap_or(turns.exact_due),
         record_in: due.record_in,
+        waited_ms: longest_wait_ms(&outcomes),
+        unplanned: match due.is_covered {
+            Some(true) => 0,
+            Some(false) => turns.unplanned.saturating_add(1),
+            None => turns.unplanned,
+        },
         ..turns
     };
     if next != turns {
@@ -387,6 +399,13 @@ fn conclude(
         }
     }
     Ok(())
+}
+
+/// The longest that a start without a replay waited for devices, milliseconds.
+fn longest_wait_ms(outcomes: &[Outcome]) -> u32 {
+    let alone = outcomes.iter().filter(|outcome| outcome.mode != Mode::Replay);
+    let longest_ns = alone.filter_map(|outcome| outcome.blocked_ns).max();
+    u32::try_from(longest_ns.unwrap_or(0) / 1_000_000).unwrap_or(u32::MAX)
 }
 
 /// Notes at the program's file what leads to what starts need first, and a boot, which begins with nothing in memory.
