@@ -2,6 +2,7 @@
 //! It keeps no more than [`crate::limits`] says.
 
 mod activity;
+mod fate;
 mod files;
 mod lookups;
 mod pages;
@@ -12,7 +13,7 @@ use crate::clock::{monotonic_ns, unix_ns_of};
 use crate::error::RecordError;
 use crate::event::{Dev, Event, LookupSeen, Place, UseSeen};
 use crate::limits::{MISSES, USES};
-use crate::mounts::Mounts;
+use crate::mounts::{Mounts, is_whole};
 use crate::options::Options;
 use crate::places::absolute;
 use activity::Recording;
@@ -144,7 +145,7 @@ impl Builder {
 
     /// Before a batch of events: sees what was mounted since the last.
     pub(crate) fn refresh(&mut self) {
-        self.mounts.refresh();
+        self.mounts.refresh_in_time();
         if let Some(activity) = &mut self.activity {
             activity.sample(monotonic_ns());
         }
@@ -264,7 +265,7 @@ impl Builder {
     }
 
     fn path_of(&self, place: &Place) -> Option<FilePath> {
-        let best = crate::places::resolve(&self.mounts, place).into_iter().next()?;
+        let best = crate::places::resolve(&self.mounts, place, 1).into_iter().next()?;
         Some(best.path.into())
     }
 
@@ -289,7 +290,7 @@ impl Builder {
                     major: miss.major,
                     minor: miss.minor,
                 };
-                self.mounts.of_device(dev).any(|mount| mount.is_whole())
+                self.mounts.of_device(dev).any(is_whole)
             };
             self.metadata.retain(visible);
         }

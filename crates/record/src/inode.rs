@@ -53,6 +53,27 @@ pub(crate) fn made_unix_ns(path: &Path) -> io::Result<Option<i64>> {
     Ok((facts.stx_mask & StatxFlags::BTIME.bits() != 0).then_some(made))
 }
 
+/// What a file looks like, whatever its file system.
+pub(crate) struct Facts {
+    pub inode: u64,
+    pub size: u64,
+    pub mtime_ns: i64,
+    pub mode: u32,
+}
+
+/// That of `path` itself; as of [`identify`], nothing is followed and nobody is asked.
+pub(crate) fn facts(path: &Path) -> io::Result<Facts> {
+    let stat = fstat(pin(path)?)?;
+    Ok(Facts {
+        inode: stat.st_ino,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        mtime_ns: (stat.st_mtime as i64)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(stat.st_mtime_nsec as i64),
+        mode: stat.st_mode,
+    })
+}
+
 fn pin(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat2(

@@ -34,6 +34,7 @@ mod error;
 mod event;
 mod features;
 mod inode;
+mod layers;
 mod libelf;
 mod limits;
 mod mounts;

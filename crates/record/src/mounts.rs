@@ -3,67 +3,42 @@
 use crate::error::RecordError;
 use crate::event::Dev;
 use crate::limits::FILESYSTEMS;
+pub(crate) use headstart_system::mounts::Mount;
 use headstart_system::mounts::{Followed, MountTable};
+use std::collections::HashMap;
 
-/// A mount, as a line of mountinfo has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mount {
-    pub id: u32,
-    pub parent: u32,
-    pub dev: Dev,
-    /// The directory of the file system that is mounted here.
-    pub root: Vec<u8>,
-    /// Where it is mounted, as the recorder sees it.
-    pub point: Vec<u8>,
-    pub fstype: String,
-    /// The directories an overlay is made of.
-    layers: Vec<Vec<u8>>,
-}
-
-impl From<&headstart_system::mounts::Mount> for Mount {
-    fn from(mount: &headstart_system::mounts::Mount) -> Mount {
-        let layers = mount.overlay.iter().flat_map(|overlay| overlay.layers());
-        Mount {
-            id: mount.id,
-            parent: mount.parent,
-            dev: Dev {
-                major: mount.major,
-                minor: mount.minor,
-            },
-            root: mount.root.as_bytes().to_vec(),
-            point: mount.mount_point.as_bytes().to_vec(),
-            fstype: mount.fstype.clone(),
-            layers: layers
-                .map(|layer| layer.as_bytes().to_vec())
-                .filter(|l| l.starts_with(b"/"))
-                .collect(),
-        }
+/// The device of a mount.
+pub(crate) fn dev_of(mount: &Mount) -> Dev {
+    Dev {
+        major: mount.major,
+        minor: mount.minor,
     }
 }
 
-impl Mount {
-    /// Where a path from the root of the file system shows through this mount.
-    pub(crate) fn outside(&self, within: &[u8]) -> Option<Vec<u8>> {
-        Some(join(&self.point, below(within, &self.root)?))
-    }
-
-    /// Whether it shows all of its file system, or a subvolume.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.root == b"/" || self.fstype == "btrfs"
-    }
-
-    /// Whether headstart may learn from the file system: by its type, as a replay decides. An overlay has no pages of
-    /// its own: its files are recorded in their layers.
-    pub(crate) fn is_local(&self) -> bool {
-        self.fstype != "overlay" && headstart_system::mounts::is_local(&self.fstype)
-    }
+/// Where a path from the root of the file system shows through a mount.
+pub(crate) fn outside(mount: &Mount, within: &[u8]) -> Option<Vec<u8>> {
+    let rest = below(within, mount.root.as_bytes())?;
+    Some(join(mount.mount_point.as_bytes(), rest))
 }
 
-/// The mounts seen so far: those of now, in the order of mountinfo, and those that are gone.
+/// Whether a mount shows all of its file system, or a subvolume.
+pub(crate) fn is_whole(mount: &Mount) -> bool {
+    mount.root.as_bytes() == b"/" || mount.fstype == "btrfs"
+}
+
+/// Whether headstart may learn from the file system: by its type, as a replay decides. An overlay has no pages of
+/// its own: its files are recorded in their layers.
+pub(crate) fn is_local(mount: &Mount) -> bool {
+    mount.fstype != "overlay" && headstart_system::mounts::is_local(&mount.fstype)
+}
+
+/// The mounts seen so far: those of now, and those that are gone.
 pub(crate) struct Mounts {
     source: Followed,
-    now: Vec<Mount>,
-    gone: Vec<Mount>,
+    now: MountTable,
+    gone: HashMap<Dev, Vec<Mount>>,
+    /// How many those are.
+    gone_count: usize,
 }
 
 impl Mounts {
@@ -72,94 +47,118 @@ impl Mounts {
         let source =
             Followed::read().map_err(|source| RecordError::io("read /proc/self/mountinfo", source))?;
         Ok(Mounts {
-            now: of(&source.table()),
+            now: source.table(),
             source,
-            gone: vec![],
+            gone: HashMap::new(),
+            gone_count: 0,
         })
     }
 
     /// Reads again if something was mounted or unmounted since; a file system that is gone stays known.
     pub(crate) fn refresh(&mut self) {
-        if !self.source.refresh() {
-            return;
-        }
-        for mount in std::mem::replace(&mut self.now, of(&self.source.table())) {
-            let known = self.now.contains(&mount) || self.gone.contains(&mount);
-            if !known && self.gone.len() < FILESYSTEMS {
-                self.gone.push(mount);
-            }
+        if self.source.refresh() {
+            self.take(self.source.table());
         }
     }
 
-    /// Mounts of a file system through which a path from its root can be seen, the best first: whole file systems
-    /// before parts, those reachable before those hidden below another mount, the present before those gone.
-    pub(crate) fn showing(&self, dev: Dev, within: &[u8]) -> Vec<&Mount> {
+    /// The same, unless that would take too much of a processor's time.
+    pub(crate) fn refresh_in_time(&mut self) {
+        if self.source.refresh_in_time() {
+            self.take(self.source.table());
+        }
+    }
+
+    fn take(&mut self, now: MountTable) {
+        let before = std::mem::replace(&mut self.now, now);
+        for mount in before.all() {
+            if self.is_there(mount) || self.gone_count >= FILESYSTEMS {
+                continue;
+            }
+            let gone = self.gone.entry(dev_of(mount)).or_default();
+            // Of what is mounted and unmounted again and again the last few are enough.
+            if gone.len() >= GONE {
+                gone.remove(0);
+                self.gone_count -= 1;
+            }
+            gone.push(mount.clone());
+            self.gone_count += 1;
+        }
+    }
+
+    /// Mounts of a file system through which a path from its root can be seen, the best first: the one with this id if it is one, whole file
+    /// systems before parts, those reachable before those hidden below another mount, the present before those gone.
+    pub(crate) fn showing(&self, dev: Dev, within: &[u8], first: Option<u32>, most: usize) -> Vec<&Mount> {
         let mut found: Vec<&Mount> = Vec::new();
-        let shows = |m: &&Mount| m.dev == dev && below(within, &m.root).is_some();
-        found.extend(self.now.iter().filter(shows));
-        found.sort_by_key(|m| {
-            let hidden = m.outside(within).is_none_or(|path| self.hides(m, &path));
-            (hidden, m.root.len(), m.point.len())
-        });
-        found.extend(self.gone.iter().filter(shows));
+        let shows = |mount: &Mount| dev_of(mount) == dev && below(within, mount.root.as_bytes()).is_some();
+        let first = first.and_then(|id| self.now.index_of_id(id));
+        found.extend(first.map(|index| &self.now.all()[index]).filter(|mount| shows(mount)));
+        let ways = self.now.ways_to(dev.major, dev.minor, within, most);
+        let ways = ways.into_iter().filter(|(index, _)| Some(*index) != first);
+        found.extend(ways.map(|(index, _)| &self.now.all()[index]));
+        found.extend(self.gone(dev).filter(|mount| shows(mount)));
         found
     }
 
-    /// Mounts of a file system, those of now first.
-    pub(crate) fn of_device(&self, dev: Dev) -> impl Iterator<Item = &Mount> {
-        self.now.iter().chain(&self.gone).filter(move |m| m.dev == dev)
+    /// Whether some mount shows or showed a path of a file system.
+    pub(crate) fn shows(&self, dev: Dev, within: &[u8]) -> bool {
+        let showed = |mount: &Mount| below(within, mount.root.as_bytes()).is_some();
+        self.now.shows(dev.major, dev.minor, within) || self.gone(dev).any(showed)
     }
 
-    /// Whether `path`, seen through `mount`, is covered by another mount.
-    fn hides(&self, mount: &Mount, path: &[u8]) -> bool {
-        if self
-            .now
-            .iter()
-            .any(|m| m.parent == mount.id && m.id != mount.id && below(path, &m.point).is_some())
-        {
-            return true;
-        }
-        // A mount further up may cover the directory that this one is attached below.
-        let mut child = mount;
-        // Deeper than the mounts are many, it would go in circles.
-        for _ in 0..self.now.len() {
-            let Some(parent) = self.now.iter().find(|m| m.id == child.parent && m.id != child.id) else {
-                break;
-            };
-            let covers = |m: &&Mount| m.parent == parent.id && m.id != child.id && m.id != parent.id;
-            if self
-                .now
-                .iter()
-                .filter(covers)
-                .any(|m| below(&child.point, &m.point).is_some_and(|b| !b.is_empty()))
-            {
-                return true;
-            }
-            child = parent;
-        }
-        false
+    /// Whether a mount is one of those of now.
+    pub(crate) fn is_there(&self, mount: &Mount) -> bool {
+        self.by_id(mount.id) == Some(mount)
+    }
+
+    /// The mount of now with this id.
+    pub(crate) fn by_id(&self, id: u32) -> Option<&Mount> {
+        self.now.index_of_id(id).map(|index| &self.now.all()[index])
+    }
+
+    /// The id of the mount that a path leads to.
+    pub(crate) fn leads_to(&self, path: &[u8]) -> Option<u32> {
+        self.now.lookup(path).map(|mount| mount.id)
+    }
+
+    /// Overlays that are mounted, so many at most, the one that the root is on first.
+    pub(crate) fn overlays(&self, most: usize) -> impl Iterator<Item = &Mount> {
+        let root = self.now.index_of(b"/").filter(|index| self.now.all()[*index].overlay.is_some());
+        let others = self.now.overlays().filter(move |index| Some(*index) != root);
+        let all = root.into_iter().chain(others).take(most);
+        all.map(|index| &self.now.all()[index])
+    }
+
+    /// Mounts of a file system, those of now first; of thousands the best.
+    pub(crate) fn of_device(&self, dev: Dev) -> impl Iterator<Item = &Mount> {
+        self.now.of_device(dev.major, dev.minor).chain(self.gone(dev))
+    }
+
+    /// The mount of a file system that a path leads to, or led to.
+    pub(crate) fn at(&self, dev: Dev, path: &[u8]) -> Option<&Mount> {
+        let now = self.now.lookup(path).filter(|mount| dev_of(mount) == dev);
+        let through = |mount: &&Mount| below(path, mount.mount_point.as_bytes()).is_some();
+        let longest = |mount: &&Mount| mount.mount_point.as_bytes().len();
+        now.or_else(|| self.of_device(dev).filter(through).max_by_key(longest))
+    }
+
+    fn gone(&self, dev: Dev) -> impl Iterator<Item = &Mount> {
+        self.gone.get(&dev).into_iter().flatten().rev()
     }
 
     /// The paths through overlay mounts behind which `path`, in a layer, may lie.
     pub(crate) fn through_overlays(&self, path: &[u8]) -> Vec<Vec<u8>> {
-        let overlays = self
-            .now
-            .iter()
-            .chain(&self.gone)
-            .filter(|m| m.fstype == "overlay");
-        overlays
-            .flat_map(|mount| {
-                let layers = mount.layers.iter();
-                layers.filter_map(|layer| mount.outside(below(path, layer)?))
-            })
-            .collect()
+        let paths = self.now.overlay_paths_of(path).into_iter();
+        paths.map(|path| path.as_bytes().to_vec()).collect()
     }
 
     /// Whether there is any overlay mount.
     pub(crate) fn have_overlays(&self) -> bool {
-        self.now.iter().chain(&self.gone).any(|m| m.fstype == "overlay")
+        self.now.has_overlays()
     }
 }
+
+/// So many mounts of one file system that are gone stay known.
+const GONE: usize = 8;
 
 /// What is left of `path` below the directory `root` (with its leading slash; empty for `root` itself), or `None` if
 /// it is not below.
@@ -183,11 +182,6 @@ pub(crate) fn join(directory: &[u8], below: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The mounts of a table, in its order.
-fn of(table: &MountTable) -> Vec<Mount> {
-    table.all().iter().map(Mount::from).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,16 +189,16 @@ mod tests {
     fn table(text: &str) -> Mounts {
         Mounts {
             source: Followed::read().unwrap(),
-            now: of(&MountTable::parse(text.as_bytes())),
-            gone: vec![],
+            now: MountTable::parse(text.as_bytes()),
+            gone: HashMap::new(),
+            gone_count: 0,
         }
     }
 
     fn best(mounts: &Mounts, minor: u32, within: &str) -> String {
         let dev = Dev { major: 7, minor };
-        let path = mounts.showing(dev, within.as_bytes())[0]
-            .outside(within.as_bytes())
-            .unwrap();
+        let mount = mounts.showing(dev, within.as_bytes(), None, 8)[0];
+        let path = outside(mount, within.as_bytes()).unwrap();
         String::from_utf8(path).unwrap()
     }
 
@@ -220,7 +214,7 @@ mod tests {
         assert_eq!(best(&mounts, 1, "/data"), "/srv/a b");
         assert!(
             mounts
-                .showing(Dev { major: 7, minor: 1 }, b"/database")
+                .showing(Dev { major: 7, minor: 1 }, b"/database", None, 8)
                 .is_empty()
         );
     }
@@ -257,7 +251,7 @@ mod tests {
 
     #[test]
     fn memory_and_network_are_not_local() {
-        let local = |line: &str| of(&MountTable::parse(line.as_bytes()))[0].is_local();
+        let local = |line: &str| is_local(&MountTable::parse(line.as_bytes()).all()[0]);
         assert!(local("20 1 7:0 / / rw - ext4 /dev/loop0 rw"));
         assert!(local("20 1 0:33 /@ / rw - btrfs /dev/sda rw"));
         assert!(!local("20 1 0:9 / /tmp rw - tmpfs none rw"));
@@ -273,6 +267,6 @@ mod tests {
     #[test]
     fn this_machine_has_a_root() {
         let mounts = Mounts::read().unwrap();
-        assert!(mounts.now.iter().any(|m| m.point == b"/"));
+        assert!(mounts.now.lookup(b"/").is_some());
     }
 }

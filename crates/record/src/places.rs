@@ -1,7 +1,7 @@
 //! Where things are as the recorder sees them: from a file system and a path within it to an absolute path.
 
 use crate::event::{Location, Place};
-use crate::mounts::{Mount, Mounts, below};
+use crate::mounts::{Mount, Mounts, outside};
 use headstart_model::limits::PATH;
 
 /// An absolute path, and the mount it was found through, if any.
@@ -10,36 +10,31 @@ pub(crate) struct Resolved<'a> {
     pub mount: Option<&'a Mount>,
 }
 
-/// Every absolute path that `place` may have, the best first; empty if its file system is mounted nowhere the
+/// The absolute paths that `place` may have, the best first, of those that can be seen now `most`; empty if its file system is mounted nowhere the
 /// recorder sees. A path that is longer than any that can be asked for is none: directories can be nested deeper, one
 /// chdir(2) after the other, and a trace that held such a path could not be written.
-pub(crate) fn resolve<'a>(mounts: &'a Mounts, place: &Place) -> Vec<Resolved<'a>> {
-    let mut found = candidates(mounts, place);
+pub(crate) fn resolve<'a>(mounts: &'a Mounts, place: &Place, most: usize) -> Vec<Resolved<'a>> {
+    let mut found = candidates(mounts, place, most);
     found.retain(|one| one.path.len() <= PATH);
     found
 }
 
-fn candidates<'a>(mounts: &'a Mounts, place: &Place) -> Vec<Resolved<'a>> {
+fn candidates<'a>(mounts: &'a Mounts, place: &Place, most: usize) -> Vec<Resolved<'a>> {
     match &place.location {
         Location::Unknown => vec![],
         Location::Within(within) => {
-            let mut showing = mounts.showing(place.dev, within);
             // The way it was reached by is the way it is called.
-            showing.sort_by_key(|mount| Some(mount.id) != place.mount);
-            let outside = |mount: &'a Mount| {
+            let showing = mounts.showing(place.dev, within, place.mount, most);
+            let resolved = |mount: &'a Mount| {
                 Some(Resolved {
-                    path: mount.outside(within)?,
+                    path: outside(mount, within)?,
                     mount: Some(mount),
                 })
             };
-            showing.into_iter().filter_map(outside).collect()
+            showing.into_iter().filter_map(resolved).collect()
         }
         Location::Absolute(path) => {
-            let through = |m: &&Mount| below(path, &m.point).is_some();
-            let mount = mounts
-                .of_device(place.dev)
-                .filter(through)
-                .max_by_key(|m| m.point.len());
+            let mount = mounts.at(place.dev, path);
             vec![Resolved {
                 path: path.clone(),
                 mount,
@@ -60,7 +55,7 @@ pub(crate) fn absolute(
 ) -> Option<(Vec<u8>, usize)> {
     let start = if path.starts_with(b"/") { root } else { Some(base?) };
     let start = match start {
-        Some(place) => resolve(mounts, place).into_iter().next()?.path,
+        Some(place) => resolve(mounts, place, 1).into_iter().next()?.path,
         None => vec![],
     };
     let mut out = start.strip_suffix(b"/").unwrap_or(&start).to_vec();
@@ -95,8 +90,8 @@ mod tests {
             mount: None,
         };
         let (near, deep) = (place(4000), place(4200));
-        assert_eq!(resolve(&mounts, &near).len(), 1);
-        assert!(resolve(&mounts, &deep).is_empty());
+        assert_eq!(resolve(&mounts, &near, 8).len(), 1);
+        assert!(resolve(&mounts, &deep, 8).is_empty());
         assert!(absolute(&mounts, b".", Some(&near), None).is_some());
         assert!(absolute(&mounts, b".", Some(&deep), None).is_none());
     }

@@ -250,7 +250,7 @@ impl Watch {
     pub fn drain(&mut self, judge: &mut dyn FnMut(&Noticed) -> Answer) -> Result<Vec<Recorded>, RecordError> {
         let now = Instant::now();
         let rested = |since: Instant| now.duration_since(since) >= FREE_AFTER;
-        self.starts.mounts.refresh();
+        self.starts.mounts.refresh_in_time();
         for recording in self.starts.slots.iter_mut().flatten() {
             recording.builder.refresh();
         }

@@ -8,7 +8,7 @@
 //! way of `/proc/self/fd`.
 
 use crate::files::{self, Stat, Type};
-use crate::mounts::{Inside, Kind, LAYERS, Mount, MountTable};
+use crate::mounts::{Inside, Kind, Mount, MountTable};
 use crate::skip::skip;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -133,7 +133,7 @@ pub fn find_cached(mounts: &MountTable, path: &Path) -> Result<OwnedFd, Skip> {
 
 /// Opens the root of a mount, a directory, if it still is the uppermost at its mount point.
 pub(crate) fn open_root(mounts: &MountTable, mount: &Mount) -> Result<OwnedFd, Skip> {
-    let index = mounts.all().iter().position(|other| other.id == mount.id);
+    let index = mounts.index_of_id(mount.id);
     let inside = mounts.inside(index.ok_or(Skip::NotLocal)?, mount.mount_point.as_bytes())?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let path = format!("/proc/self/fd/{}", inside.root.as_raw_fd());
@@ -161,7 +161,7 @@ fn index_of(mounts: &MountTable, path: &Path, may_be: impl Fn(Kind) -> bool) -> 
     let index = mounts
         .index_of(path.as_os_str().as_bytes())
         .ok_or(Skip::NotLocal)?;
-    match may_be(mounts.kind(&mounts.all()[index], LAYERS)) {
+    match may_be(mounts.kind_at(index)) {
         true => Ok(index),
         false => Err(Skip::NotLocal),
     }

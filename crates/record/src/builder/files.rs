@@ -1,20 +1,17 @@
 //! The files seen: one entry for each, however often its inode came and went, and at the end its path and its fate.
 //! There are as many as a trace takes; uses of others are lost.
 
+use super::fate::{Fate, is_made};
 use super::pages::PageSets;
 use super::shares::Taken;
-use crate::event::{Dev, FileSeen, Location, UseSeen};
-use crate::inode::{self, Identity};
+use crate::event::{Dev, FileSeen, Location, Place, UseSeen};
+use crate::layers::Layers;
 use crate::limits::{FILE_BYTES, FILE_IDS, FILES, FILESYSTEMS, MAPPINGS};
-use crate::mounts::{Mount, Mounts};
-use crate::places::{Resolved, resolve};
+use crate::mounts::{Mount, Mounts, is_local};
 use headstart_model::trace::{File, FileState, Filesystem, Mapping};
 use headstart_model::{FilePath, PageRange};
-use headstart_system::mounts::{Kind, kind_of};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::AsFd;
 
 /// The files seen so far.
 pub(super) struct Files {
@@ -23,6 +20,7 @@ pub(super) struct Files {
     by_identity: HashMap<Key, u32>,
     used: PageSets,
     mapped: BTreeSet<(u32, PageRange)>,
+    layers: Layers,
     /// Bytes of the paths.
     bytes: usize,
     pages: u64,
@@ -33,6 +31,8 @@ struct Entry {
     seen: FileSeen,
     /// Whether a mount that the recorder sees shows it.
     visible: bool,
+    /// Its path through an overlay of which the recorder does not see the layers, and the id of that mount.
+    through: Option<(Vec<u8>, u32)>,
 }
 
 /// What makes two sights the same file. On btrfs two subvolumes share device, inode number and, if one is a snapshot
@@ -66,6 +66,7 @@ impl Files {
             by_identity: HashMap::new(),
             used: PageSets::default(),
             mapped: BTreeSet::new(),
+            layers: Layers::new(),
             bytes: 0,
             pages: 0,
             page_size,
@@ -107,7 +108,7 @@ impl Files {
             seen.place.location = Location::Unknown;
         }
         let dev = seen.place.dev;
-        let visible = !resolve(mounts, &seen.place).is_empty();
+        let shown = is_shown(mounts, &seen.place);
         let btrfs = dev.major == 0 && mounts.of_device(dev).next().is_none_or(|m| m.fstype == "btrfs");
         let subvolumes = btrfs.then(|| seen.place.location.clone());
         let key = Key {
@@ -132,7 +133,16 @@ impl Files {
             None if has_room && self.list.len() < FILES => {
                 let fresh = self.list.len() as u32;
                 self.by_identity.insert(key, fresh);
-                self.list.push(Entry { seen, visible });
+                let through = match shown {
+                    true => None,
+                    false => self.layers.find(&seen, mounts),
+                };
+                let length = length + through.as_ref().map_or(0, |(path, _)| path.len());
+                self.list.push(Entry {
+                    seen,
+                    visible: shown || through.is_some(),
+                    through,
+                });
                 self.bytes += length;
                 fresh
             }
@@ -181,17 +191,17 @@ impl Files {
         let mut filesystems = HashMap::new();
         let mut room = FILE_BYTES;
         let mut overlays = HashSet::new();
-        for Entry { seen, .. } in self.list {
+        for Entry { seen, through, .. } in self.list {
             if seen.place.location == Location::Unknown {
                 named.lost += 1;
                 named.index.push(None);
                 continue;
             }
-            if without_foreign && resolve(mounts, &seen.place).is_empty() {
+            if without_foreign && through.is_none() && !is_shown(mounts, &seen.place) {
                 named.index.push(None);
                 continue;
             }
-            let fate = Fate::of(&seen, mounts);
+            let fate = Fate::of(&seen, through.as_ref(), mounts, &recorded);
             let path = FilePath::from(fate.path);
             let state = match fate.state {
                 FileState::Present if is_made(&path, &seen, &recorded) => FileState::Made,
@@ -220,7 +230,7 @@ impl Files {
                     next as u32
                 }))
             });
-            let overlay = if mounts.have_overlays() {
+            let overlay = if mounts.have_overlays() && through.is_none() {
                 through_overlay(mounts, path.as_bytes())
             } else {
                 None
@@ -241,7 +251,8 @@ impl Files {
                 overlay,
                 path,
                 inode: seen.inode,
-                generation: seen.generation,
+                // An overlay does not tell it.
+                generation: if through.is_some() { 0 } else { seen.generation },
                 size: seen.size,
                 mtime_ns: seen.mtime_ns,
                 mode: seen.mode,
@@ -270,6 +281,15 @@ fn is_nameable(location: &Location) -> bool {
     }
 }
 
+/// Whether a mount that the recorder sees, or saw, shows a place.
+fn is_shown(mounts: &Mounts, place: &Place) -> bool {
+    match &place.location {
+        Location::Within(within) => mounts.shows(place.dev, within),
+        Location::Absolute(_) => true,
+        Location::Unknown => false,
+    }
+}
+
 fn length_of(location: &Location) -> usize {
     match location {
         Location::Within(path) | Location::Absolute(path) => path.len(),
@@ -279,11 +299,12 @@ fn length_of(location: &Location) -> usize {
 
 fn describe(mount: &Mount) -> Filesystem {
     Filesystem {
-        major: mount.dev.major,
-        minor: mount.dev.minor,
+        major: mount.major,
+        minor: mount.minor,
         fstype: mount.fstype.clone(),
-        mount_point: mount.point.clone().into(),
-        local: mount.is_local(),
+        mount_point: mount.mount_point.clone(),
+        // What is told as an overlay's file is one of which the layer is not seen.
+        local: is_local(mount) || mount.fstype == "overlay",
     }
 }
 
@@ -293,102 +314,4 @@ fn through_overlay(mounts: &Mounts, path: &[u8]) -> Option<FilePath> {
     paths
         .into_iter()
         .find(|path| std::fs::symlink_metadata(path.as_path()).is_ok())
-}
-
-/// Where a file is at the end.
-struct Fate<'a> {
-    path: Vec<u8>,
-    mount: Option<&'a Mount>,
-    state: FileState,
-}
-
-impl<'a> Fate<'a> {
-    fn of(seen: &FileSeen, mounts: &'a Mounts) -> Fate<'a> {
-        let mut candidates = resolve(mounts, &seen.place);
-        let mut states = candidates.iter().map(|candidate| state_at(seen, candidate));
-        if let Some(present) = states.position(|state| state == FileState::Present) {
-            let Resolved { path, mount } = candidates.swap_remove(present);
-            return Fate {
-                path,
-                mount,
-                state: FileState::Present,
-            };
-        }
-        if candidates.is_empty() {
-            let path = match &seen.place.location {
-                Location::Within(path) | Location::Absolute(path) => path.clone(),
-                Location::Unknown => vec![],
-            };
-            return Fate {
-                path,
-                mount: None,
-                state: FileState::Unreachable,
-            };
-        }
-        let Resolved { path, mount } = candidates.swap_remove(0);
-        let state = state_at(
-            seen,
-            &Resolved {
-                path: path.clone(),
-                mount,
-            },
-        );
-        if let (FileState::Deleted, Some(mount)) = (state, mount) {
-            if let Some(path) = renamed(seen, mount) {
-                return Fate {
-                    path,
-                    mount: Some(mount),
-                    state: FileState::Present,
-                };
-            }
-        }
-        Fate { path, mount, state }
-    }
-}
-
-fn state_at(seen: &FileSeen, at: &Resolved<'_>) -> FileState {
-    // A server, or a program, may never answer.
-    if at
-        .mount
-        .is_some_and(|mount| mount.fstype != "overlay" && kind_of(&mount.fstype) == Kind::Other)
-    {
-        return FileState::Unreachable;
-    }
-    let path = FilePath::from(at.path.as_slice());
-    match inode::identify(path.as_path(), at.mount.map_or("", |mount| &mount.fstype)) {
-        Ok(found) if is_same(seen, at.mount, &found) => FileState::Present,
-        Ok(_) => FileState::Replaced,
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            FileState::Deleted
-        }
-        Err(_) => FileState::Unreachable,
-    }
-}
-
-/// Mounts that hide one another can make a path lead to another file system: then it is another file.
-fn is_same(seen: &FileSeen, mount: Option<&Mount>, found: &Identity) -> bool {
-    let same_mount = match (mount, found.mount) {
-        (Some(mount), Some(found)) => mount.id == found,
-        _ => true,
-    };
-    // A back-end that cannot tell the generation says 0.
-    let same_generation = seen.generation == 0 || found.generation.is_none_or(|g| g == seen.generation);
-    found.inode == seen.inode && same_generation && same_mount
-}
-
-/// Whether a file was made while all was recorded. Only of what was written then that has to be asked.
-fn is_made(path: &FilePath, seen: &FileSeen, recorded: &RangeInclusive<i64>) -> bool {
-    let made = || inode::made_unix_ns(path.as_path()).ok().flatten();
-    recorded.contains(&seen.mtime_ns) && made().is_some_and(|made| recorded.contains(&made))
-}
-
-fn renamed(seen: &FileSeen, mount: &Mount) -> Option<Vec<u8>> {
-    let point = FilePath::from(mount.point.as_slice());
-    let at = std::fs::File::open(point.as_path()).ok()?;
-    inode::path_of(at.as_fd(), &mount.fstype, seen.inode, seen.generation)
 }

@@ -3,7 +3,7 @@
 use super::handle;
 use crate::event::{Dev, Location};
 use crate::inode::identify;
-use crate::mounts::{Mount, Mounts, below, join};
+use crate::mounts::{Mount, Mounts, below, is_local, join};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, openat, statx};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -63,12 +63,16 @@ pub(super) fn by_path(path: &[u8], inode: u64, fstype: &str) -> Found {
 /// A directory through which a file system's inodes can be opened.
 pub(super) type Opener = (OwnedFd, Mount);
 
+/// So many of a file system are tried: whoever is shown by none of them is reached by a descriptor, or not at all.
+const OPENERS: usize = 40;
+
 /// Those of a file system, whole ones before mounts of a part.
 pub(super) fn openers(mounts: &Mounts, dev: Dev) -> Vec<Opener> {
     // Memory and network file systems do not take numbers, or would ask a server.
-    let mut all: Vec<&Mount> = mounts.of_device(dev).filter(|mount| mount.is_local()).collect();
-    all.sort_by_key(|m| m.root.len());
-    all.into_iter()
+    mounts
+        .of_device(dev)
+        .filter(|mount| is_local(mount))
+        .take(OPENERS)
         .filter_map(|mount| Some((opener(mount)?, mount.clone())))
         .collect()
 }
@@ -78,7 +82,7 @@ fn opener(mount: &Mount) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = openat(
         CWD,
-        OsStr::from_bytes(&mount.point),
+        mount.mount_point.as_path(),
         flags | OFlags::DIRECTORY,
         Mode::empty(),
     )
@@ -117,9 +121,10 @@ fn describe(file: &OwnedFd, inode: u64, fstype: &str, mount: Option<&Mount>) -> 
 /// The path from the root of the file system, of what shows as `path` through `mount`. What lies outside a mount of a
 /// part shows as its path from the root of the file system, which leads nowhere, or elsewhere.
 fn within(mount: &Mount, path: &[u8], leads_there: bool) -> Vec<u8> {
-    match below(path, &mount.point) {
-        Some(rest) if leads_there || mount.point != b"/" => join(&mount.root, rest),
-        Some(rest) if mount.root == b"/" => join(b"/", rest),
+    let (point, root) = (mount.mount_point.as_bytes(), mount.root.as_bytes());
+    match below(path, point) {
+        Some(rest) if leads_there || point != b"/" => join(root, rest),
+        Some(rest) if root == b"/" => join(b"/", rest),
         _ => path.to_vec(),
     }
 }

@@ -9,7 +9,7 @@ use super::procs::ProcessFiles;
 use crate::error::RecordError;
 use crate::event::{Dev, Event, FileSeen, Place};
 use crate::limits::{FILE_BYTES, FILE_IDS};
-use crate::mounts::Mounts;
+use crate::mounts::{Mounts, is_local};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -124,7 +124,7 @@ impl Inodes {
             return Some(NO_ROOM);
         }
         // Nothing is learned from memory and network file systems, so a path that cannot be found there is no loss.
-        let matters = dev.major != 0 || self.mounts.of_device(dev).any(|mount| mount.is_local());
+        let matters = dev.major != 0 || self.mounts.of_device(dev).any(is_local);
         let mounted = matters || self.mounts.of_device(dev).next().is_some();
         let found = if mounted { self.find(dev, inode, pid) } else { None };
         let born = found.as_ref().map(|f| f.born);

@@ -79,7 +79,7 @@ impl Starts {
                 ignored: seen.ignored,
                 file: Some(Executable(seen.file)),
             },
-            path: resolve(&self.mounts, &exec.executable)
+            path: resolve(&self.mounts, &exec.executable, 1)
                 .into_iter()
                 .next()
                 .map(|found| found.path),

@@ -1,51 +1,44 @@
-//! The mount table of a process that needs it again and again: read anew only when something was mounted or unmounted.
+//! The mount table of a process that needs it again and again, and asks whether it has changed.
 
-use super::{MountTable, closed};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use super::{MountTable, known};
+use std::io;
 
-/// The mounts of this process, followed. Not for one that forks and goes on in both: the kernel counts by the open file what it has told,
-/// and they share that.
+/// The mounts of this process, followed.
 #[derive(Debug)]
 pub struct Followed {
-    file: File,
     table: MountTable,
 }
 
 impl Followed {
     /// The mounts of now.
     pub fn read() -> io::Result<Followed> {
-        let mut file = File::open("/proc/self/mountinfo")?;
-        let table = MountTable::read_of(&mut file)?;
-        Ok(Followed { file, table })
+        Ok(Followed {
+            table: MountTable::read()?,
+        })
     }
 
-    /// Reads again if something was mounted or unmounted since; whether that was so. What cannot be read stays as it was read before, which
-    /// is the best there is.
+    /// Looks again; whether something was mounted or unmounted since. What cannot be read stays as it was read before, which is the best there is.
     pub fn refresh(&mut self) -> bool {
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let changed = poll(&mut [PollFd::new(&self.file, PollFlags::PRI)], Some(&at_once));
-        if !changed.is_ok_and(|ready| ready > 0) {
-            return false;
+        self.take(known::table(false))
+    }
+
+    /// The same; where reading the table would take too much of a processor's time, not at once.
+    pub fn refresh_in_time(&mut self) -> bool {
+        self.take(known::table(true))
+    }
+
+    fn take(&mut self, now: io::Result<MountTable>) -> bool {
+        let now = now.ok().filter(|now| !self.table.is_same(now));
+        let changed = now.is_some();
+        if let Some(now) = now {
+            self.table = now;
         }
-        let again = self.file.seek(SeekFrom::Start(0));
-        match again.and_then(|_| MountTable::read_of(&mut self.file)) {
-            Ok(table) => self.table = table,
-            Err(_) => return false,
-        }
-        true
+        changed
     }
 
     /// The mounts as they were read last, for one use: it opens their roots, and of what is open nothing can be unmounted.
     pub fn table(&self) -> MountTable {
-        MountTable {
-            roots: closed(&self.table.mounts),
-            ..self.table.clone()
-        }
+        self.table.again()
     }
 }
 

@@ -4,23 +4,27 @@
 //! the way, the uppermost where several are stacked. So a path below a dead network mount is known to be there before
 //! anybody waits for it.
 
+mod by_device;
 mod followed;
 mod fstype;
+mod known;
 pub mod notes;
 mod overlay;
 mod root;
 
+pub use by_device::WAYS;
 pub use followed::Followed;
 pub use fstype::{Kind, is_local, kind_of, kind_of_magic};
 pub use overlay::Overlay;
 pub(crate) use root::{INSIDE, Inside, LOOK};
 
+use by_device::ByDevice;
 use headstart_model::FilePath;
 use root::Root;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes that the table of most machines fits into.
 const USUAL: usize = 16 << 10;
@@ -55,17 +59,25 @@ pub struct Mount {
 #[derive(Clone, Debug, Default)]
 pub struct MountTable {
     mounts: Arc<[Mount]>,
+    /// Id → index.
+    ids: Arc<HashMap<u32, usize>>,
     /// Id of the mount below → mount point → index.
     children: Arc<HashMap<u32, HashMap<Vec<u8>, usize>>>,
     root: Option<usize>,
+    /// Where there is no root: mount point → index of the last mount there.
+    points: Arc<OnceLock<HashMap<Vec<u8>, usize>>>,
+    by_device: Arc<OnceLock<ByDevice>>,
+    /// What reading from each means, once somebody asked.
+    kinds: Arc<[OnceLock<Kind>]>,
     /// Of each mount the root, opened by the first who needs it.
     roots: Arc<[Root]>,
 }
 
 impl MountTable {
-    /// The mounts of this process, now.
+    /// The mounts of this process, now. The kernel's table is read only when it has changed: of ten thousand mounts it takes tens of milliseconds.
+    /// What is returned is for one use: the roots that it opens keep their mounts from being unmounted.
     pub fn read() -> io::Result<MountTable> {
-        MountTable::read_of(&mut File::open("/proc/self/mountinfo")?)
+        known::table(false)
     }
 
     fn read_of(file: &mut File) -> io::Result<MountTable> {
@@ -93,10 +105,32 @@ impl MountTable {
         }
         MountTable {
             roots: closed(&mounts),
+            kinds: mounts.iter().map(|_| OnceLock::new()).collect(),
             mounts: mounts.into(),
+            ids: ids.into(),
             children: children.into(),
             root,
+            points: Arc::default(),
+            by_device: Arc::default(),
         }
+    }
+
+    /// The same table for another use, with no root open.
+    pub fn again(&self) -> MountTable {
+        MountTable {
+            roots: closed(&self.mounts),
+            ..self.clone()
+        }
+    }
+
+    /// Whether both are of one moment.
+    pub fn is_same(&self, other: &MountTable) -> bool {
+        Arc::ptr_eq(&self.mounts, &other.mounts)
+    }
+
+    /// Index into [`MountTable::all`] of the mount with this id.
+    pub fn index_of_id(&self, id: u32) -> Option<usize> {
+        self.ids.get(&id).copied()
     }
 
     /// All mounts, in the kernel's order.
@@ -142,41 +176,13 @@ impl MountTable {
 
     /// Below a root that is no mount point (chroot) the kernel shows no root mount: the longest prefix has to do.
     fn longest_prefix(&self, path: &[u8]) -> Option<usize> {
-        (0..self.mounts.len())
-            .filter(|i| strip_prefix(path, self.mounts[*i].mount_point.as_bytes()).is_some())
-            .max_by_key(|i| (self.mounts[*i].mount_point.as_bytes().len(), *i))
-    }
-
-    /// Where a file that is `inside` a file system (path from its own root) can be seen: in the mount of that device
-    /// that shows most of the path's beginning, unless something is mounted over it.
-    pub fn path_of(&self, major: u32, minor: u32, inside: &[u8]) -> Option<FilePath> {
-        let mut best: Option<(usize, FilePath)> = None;
-        for (index, mount) in self.mounts.iter().enumerate() {
-            if (mount.major, mount.minor) != (major, minor) {
-                continue;
-            }
-            let root = mount.root.as_bytes();
-            let Some(rest) = strip_prefix(inside, root) else {
-                continue;
-            };
-            let path = join(mount.mount_point.as_bytes(), rest);
-            if best.as_ref().is_none_or(|(length, _)| root.len() > *length)
-                && self.index_of(path.as_bytes()) == Some(index)
-            {
-                best = Some((root.len(), path));
-            }
-        }
-        best.map(|(_, path)| path)
-    }
-
-    /// A mount of that device, one that shows the whole file system if there is one.
-    pub fn by_device(&self, major: u32, minor: u32) -> Option<&Mount> {
-        let of_device = |m: &&Mount| (m.major, m.minor) == (major, minor);
-        let whole = self
-            .mounts
-            .iter()
-            .find(|m| of_device(m) && m.root.as_bytes() == b"/");
-        whole.or_else(|| self.mounts.iter().find(of_device))
+        let points = self.points.get_or_init(|| {
+            let mounts = self.mounts.iter().enumerate();
+            mounts
+                .map(|(index, mount)| (plain(mount.mount_point.as_bytes()).to_vec(), index))
+                .collect()
+        });
+        prefixes(path).rev().find_map(|prefix| points.get(prefix).copied())
     }
 
     /// Whether headstart may read from a mount: a local file system, or an overlay of which a layer is local and none
@@ -185,7 +191,14 @@ impl MountTable {
         self.kind(mount, LAYERS) == Kind::Local
     }
 
-    /// What reading from a mount means, overlays seen through.
+    /// What reading from the mount of this index means, overlays seen through; found out once.
+    pub(crate) fn kind_at(&self, index: usize) -> Kind {
+        let kind = || self.kind(&self.mounts[index], LAYERS);
+        self.kinds[index].get_or_init(kind).to_owned()
+    }
+
+    /// What reading from a mount means, overlays seen through. A layer that this namespace does not show, as in a container, is taken for one on
+    /// a disk: by its name it may lead into the overlay itself.
     pub fn kind(&self, mount: &Mount, depth: u32) -> Kind {
         let Some(overlay) = &mount.overlay else {
             return kind_of(&mount.fstype);
@@ -197,6 +210,7 @@ impl MountTable {
         for layer in overlay.layers() {
             match self
                 .lookup(layer.as_bytes())
+                .filter(|below| below.id != mount.id)
                 .map(|below| self.kind(below, depth - 1))
             {
                 Some(Kind::Other) => return Kind::Other,
@@ -224,24 +238,6 @@ impl MountTable {
             .map(|layer| join(layer.as_bytes(), strip_root(inside.as_bytes())))
             .collect()
     }
-
-    /// The paths through overlays that a file in a layer shows up as.
-    pub fn overlay_paths_of(&self, layer_path: &[u8]) -> Vec<FilePath> {
-        let mut paths = Vec::new();
-        for mount in &*self.mounts {
-            let Some(overlay) = &mount.overlay else { continue };
-            let inside = overlay
-                .layers()
-                .find_map(|layer| strip_prefix(layer_path, layer.as_bytes()));
-            let Some(inside) = inside.map(|rest| join(b"/", rest)) else {
-                continue;
-            };
-            if let Some(rest) = strip_prefix(inside.as_bytes(), mount.root.as_bytes()) {
-                paths.push(join(mount.mount_point.as_bytes(), rest));
-            }
-        }
-        paths
-    }
 }
 
 /// A place for the root of each, none of which is open.
@@ -257,6 +253,18 @@ pub(crate) fn strip_prefix<'a>(path: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]
         [b'/', rest @ ..] => Some(rest),
         _ => None,
     }
+}
+
+/// A directory's path without a slash at its end; that of the root is empty.
+fn plain(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
+
+/// A path and the directories above it, the root (empty) first.
+fn prefixes(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    let path = plain(path);
+    let ends = (0..=path.len()).filter(move |at| *at == path.len() || path[*at] == b'/');
+    ends.map(move |end| &path[..end])
 }
 
 fn strip_root(path: &[u8]) -> &[u8] {

@@ -72,11 +72,10 @@ impl MountTable {
     fn reachable(&self, index: usize) -> bool {
         let mut above = &self.mounts[index];
         for _ in 0..self.mounts.len() {
-            let below = self
-                .mounts
-                .iter()
-                .find(|m| m.id == above.parent && m.id != above.id);
-            let Some(below) = below else { return true };
+            let below = self.index_of_id(above.parent).map(|index| &self.mounts[index]);
+            let Some(below) = below.filter(|below| below.id != above.id) else {
+                return true;
+            };
             let first = self.root.is_some_and(|root| self.mounts[root].id == below.id);
             let covered = below.fstype == "autofs" && below.mount_point == above.mount_point;
             if !first && !covered && self.kind(below, LAYERS) == Kind::Other {

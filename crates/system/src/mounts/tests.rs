@@ -40,17 +40,21 @@ fn the_upper_of_two_stacked_mounts_counts() {
 fn a_mount_hides_what_was_mounted_below_it_before() {
     let table = MountTable::parse(TABLE);
     assert_eq!(table.lookup(b"/mnt/a b/x").unwrap().id, 38);
-    assert_eq!(table.path_of(7, 0, b"/other"), None);
+    let ways = table.ways_to(7, 0, b"/other", 8);
+    assert_eq!(ways.len(), 1, "hidden, and the only one");
 }
 
 #[test]
 fn a_bind_mount_shows_files_by_their_place_in_the_file_system() {
     let table = MountTable::parse(TABLE);
-    assert_eq!(table.path_of(7, 0, b"/sub/f"), Some("/bind/f".into()));
-    assert_eq!(table.path_of(0, 41, b"/@home/u/f"), Some("/home/u/f".into()));
-    assert_eq!(table.path_of(0, 41, b"/@root/f"), None);
-    assert_eq!(table.path_of(254, 0, b"/usr"), Some("/usr".into()));
-    assert_eq!(table.path_of(254, 0, b"/proc/x"), None);
+    let best = |minor: (u32, u32), path: &[u8]| {
+        let ways = table.ways_to(minor.0, minor.1, path, 8).into_iter();
+        ways.map(|(_, path)| path).next()
+    };
+    assert_eq!(best((7, 0), b"/sub/f"), Some("/bind/f".into()));
+    assert_eq!(best((0, 41), b"/@home/u/f"), Some("/home/u/f".into()));
+    assert_eq!(best((0, 41), b"/@root/f"), None);
+    assert_eq!(best((254, 0), b"/usr"), Some("/usr".into()));
 }
 
 #[test]
@@ -134,6 +138,6 @@ proptest::proptest! {
         }
         table.layers_of(path);
         table.overlay_paths_of(path);
-        table.path_of(8, 1, path);
+        table.ways_to(8, 1, path, 8);
     }
 }

@@ -71,7 +71,6 @@ enum Step {
 /// All that was looked at.
 pub struct Walk<'a> {
     mounts: &'a MountTable,
-    kinds: Vec<Kind>,
     nodes: Vec<Node>,
     by_path: HashMap<Vec<u8>, usize>,
     mapper: Mapper,
@@ -83,10 +82,8 @@ pub struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// Begins at the root.
     pub fn new(mounts: &'a MountTable) -> Walk<'a> {
-        let kinds = mounts.all().iter().map(|mount| mounts.kind(mount, 8)).collect();
         let mut walk = Walk {
             mounts,
-            kinds,
             nodes: Vec::new(),
             by_path: HashMap::new(),
             mapper: Mapper::new(),
@@ -250,7 +247,7 @@ impl<'a> Walk<'a> {
             target: Vec::new(),
             step: Step::Stop,
         });
-        let kind = mount.map_or(Kind::Other, |mount| self.kinds[mount]);
+        let kind = mount.map_or(Kind::Other, |mount| self.mounts.kind_at(mount));
         if kind != Kind::Other {
             self.pin(index, kind);
         }
@@ -321,11 +318,14 @@ impl<'a> Walk<'a> {
             .layers()
             .map(|layer| crate::mounts::join(layer.as_bytes(), inside))
             .collect();
-        // While they are walked to, possibly through this very overlay, it has no layers: that ends the recursion.
-        let layers = paths
-            .iter()
-            .filter_map(|path| self.walk(path.as_bytes()).ok())
-            .collect();
+        // While they are walked to, possibly through this very overlay, it has no layers: that ends the recursion. What lies in the overlay itself
+        // is none: in a container a layer's name leads there, or nowhere.
+        let above = self.nodes[index].mount;
+        let mut layers = Vec::new();
+        for path in &paths {
+            let layer = self.walk(path.as_bytes());
+            layers.extend(layer.ok().filter(|layer| self.nodes[*layer].mount != above));
+        }
         self.nodes[index].layers = layers;
     }
 

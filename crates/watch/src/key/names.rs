@@ -2,7 +2,7 @@
 
 use headstart_session::keys::Names;
 use headstart_system::files::Type;
-use headstart_system::mounts::{Followed, MountTable};
+use headstart_system::mounts::MountTable;
 use headstart_system::open::{Skip, may_be_searched_by, pin};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -10,7 +10,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 /// The kernel follows no more links of a path (`MAXSYMLINKS`, linux/namei.h).
 const MOST_LINKS: usize = 40;
@@ -52,13 +51,7 @@ pub fn are_one(one: &Path, other: &Path) -> bool {
 /// What is mounted now, read again only when that has changed: an exec does not wait for it to be read. For one use: as long as somebody has it, nothing that was
 /// looked up in it can be unmounted.
 pub fn mounts() -> io::Result<MountTable> {
-    static FOLLOWED: Mutex<Option<Followed>> = Mutex::new(None);
-    let mut followed = FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(followed) = followed.as_mut() {
-        followed.refresh();
-        return Ok(followed.table());
-    }
-    Ok(followed.insert(Followed::read()?).table())
+    MountTable::read()
 }
 
 /// The path with its symbolic links resolved, as far as local file systems know it: what is on others is taken by its name. As

@@ -1,0 +1,152 @@
+//! What became of a file by the end, and under which path.
+
+use crate::event::{FileSeen, Location};
+use crate::inode::{self, Identity};
+use crate::layers;
+use crate::mounts::{Mount, Mounts};
+use crate::places::{Resolved, resolve};
+use headstart_model::FilePath;
+use headstart_model::trace::FileState;
+use headstart_system::mounts::{Kind, WAYS, kind_of};
+use std::io;
+use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
+
+/// Where a file is at the end.
+pub(super) struct Fate<'a> {
+    pub(super) path: Vec<u8>,
+    pub(super) mount: Option<&'a Mount>,
+    pub(super) state: FileState,
+}
+
+impl<'a> Fate<'a> {
+    /// `through` is its path through an overlay of which the layers are not seen, and that mount. What was written while all was recorded, between
+    /// these two times in nanoseconds since 1970, was perhaps made then.
+    pub(super) fn of(
+        seen: &FileSeen,
+        through: Option<&(Vec<u8>, u32)>,
+        mounts: &'a Mounts,
+        recorded: &RangeInclusive<i64>,
+    ) -> Fate<'a> {
+        if let Some((path, id)) = through {
+            return Fate::on_overlay(seen, path, *id, mounts);
+        }
+        let mut candidates = resolve(mounts, &seen.place, WAYS);
+        let is_there = |one: &Resolved<'_>| one.mount.is_none_or(|mount| mounts.is_there(mount));
+        let Some(there) = candidates.iter().position(is_there) else {
+            return match candidates.into_iter().next() {
+                Some(Resolved { path, mount }) => Fate {
+                    state: state_when_unmounted(seen, recorded),
+                    path,
+                    mount,
+                },
+                None => Fate::unreachable(seen),
+            };
+        };
+        let mut states = candidates.iter().map(|candidate| match is_there(candidate) {
+            true => state_at(seen, candidate),
+            false => FileState::Unreachable,
+        });
+        if let Some(present) = states.position(|state| state == FileState::Present) {
+            let Resolved { path, mount } = candidates.swap_remove(present);
+            return Fate {
+                path,
+                mount,
+                state: FileState::Present,
+            };
+        }
+        let best = candidates.swap_remove(there);
+        let state = state_at(seen, &best);
+        let Resolved { path, mount } = best;
+        if let (FileState::Deleted, Some(mount)) = (state, mount) {
+            if let Some(path) = renamed(seen, mount) {
+                return Fate {
+                    path,
+                    mount: Some(mount),
+                    state: FileState::Present,
+                };
+            }
+        }
+        Fate { path, mount, state }
+    }
+
+    fn on_overlay(seen: &FileSeen, path: &[u8], id: u32, mounts: &'a Mounts) -> Fate<'a> {
+        let mount = mounts.by_id(id);
+        let state = match layers::is_at(seen, path, id, mounts) {
+            true => FileState::Present,
+            false => FileState::Deleted,
+        };
+        Fate {
+            path: path.to_vec(),
+            mount,
+            state,
+        }
+    }
+
+    fn unreachable(seen: &FileSeen) -> Fate<'a> {
+        let path = match &seen.place.location {
+            Location::Within(path) | Location::Absolute(path) => path.clone(),
+            Location::Unknown => vec![],
+        };
+        Fate {
+            path,
+            mount: None,
+            state: FileState::Unreachable,
+        }
+    }
+}
+
+/// Of a file system that is not mounted any more nothing can be asked, and nothing on it has changed since. What was written during the start may
+/// be a file that the start has made.
+fn state_when_unmounted(seen: &FileSeen, recorded: &RangeInclusive<i64>) -> FileState {
+    match recorded.contains(&seen.mtime_ns) {
+        true => FileState::Made,
+        false => FileState::Present,
+    }
+}
+
+fn state_at(seen: &FileSeen, at: &Resolved<'_>) -> FileState {
+    // A server, or a program, may never answer.
+    if at
+        .mount
+        .is_some_and(|mount| mount.fstype != "overlay" && kind_of(&mount.fstype) == Kind::Other)
+    {
+        return FileState::Unreachable;
+    }
+    let path = FilePath::from(at.path.as_slice());
+    match inode::identify(path.as_path(), at.mount.map_or("", |mount| &mount.fstype)) {
+        Ok(found) if is_same(seen, at.mount, &found) => FileState::Present,
+        Ok(_) => FileState::Replaced,
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            FileState::Deleted
+        }
+        Err(_) => FileState::Unreachable,
+    }
+}
+
+/// Mounts that hide one another can make a path lead to another file system: then it is another file.
+fn is_same(seen: &FileSeen, mount: Option<&Mount>, found: &Identity) -> bool {
+    let same_mount = match (mount, found.mount) {
+        (Some(mount), Some(found)) => mount.id == found,
+        _ => true,
+    };
+    // A back-end that cannot tell the generation says 0.
+    let same_generation = seen.generation == 0 || found.generation.is_none_or(|g| g == seen.generation);
+    found.inode == seen.inode && same_generation && same_mount
+}
+
+fn renamed(seen: &FileSeen, mount: &Mount) -> Option<Vec<u8>> {
+    let at = std::fs::File::open(mount.mount_point.as_path()).ok()?;
+    inode::path_of(at.as_fd(), &mount.fstype, seen.inode, seen.generation)
+}
+
+/// Whether a file was made while all was recorded. Only of what was written then that has to be asked.
+pub(super) fn is_made(path: &FilePath, seen: &FileSeen, recorded: &RangeInclusive<i64>) -> bool {
+    let made = || inode::made_unix_ns(path.as_path()).ok().flatten();
+    recorded.contains(&seen.mtime_ns) && made().is_some_and(|made| recorded.contains(&made))
+}
