@@ -26,7 +26,7 @@ use lookups::Lookups;
 use processes::Processes;
 use shares::{Shares, Taken};
 use std::collections::HashSet;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A trace in the making.
 pub(crate) struct Builder {
@@ -47,10 +47,14 @@ pub(crate) struct Builder {
     /// Metadata misses for which there was no room, and uses beyond their user's share.
     dropped: u64,
     activity: Option<Recording>,
+    patience: Duration,
 }
 
 /// Where one use in so many was not seen, or more, the trace is not whole. Fewer teach the less by so much: the next start shows them.
 const UNSEEN: u64 = 50;
+
+/// How often it is looked whether what was used is unmounted.
+const LOOK_FOR_UNMOUNTS: Duration = Duration::from_millis(10);
 
 /// What the back-end says at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +107,7 @@ impl Builder {
             lost: 0,
             dropped: 0,
             activity: None,
+            patience: options.patience,
         })
     }
 
@@ -276,14 +281,28 @@ impl Builder {
         self.meta.started_unix_ns = self.meta.started_unix_ns.saturating_sub(earlier);
     }
 
+    /// Waits until what was used is unmounted, or the [patience](Options::patience) is over.
+    fn wait_for_unmounts(&mut self, ended_ns: u64) {
+        self.mounts.refresh();
+        let until_ns = ended_ns.saturating_add(u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX));
+        if monotonic_ns() >= until_ns {
+            return;
+        }
+        let devices = self.files.devices();
+        while devices.iter().any(|dev| self.mounts.may_be_unmounted(*dev)) && monotonic_ns() < until_ns {
+            std::thread::sleep(LOOK_FOR_UNMOUNTS);
+            self.mounts.refresh();
+        }
+    }
+
     /// The trace.
     pub(crate) fn finish(mut self, reason: EndReason, ended: Ended) -> Result<Trace, RecordError> {
-        self.mounts.refresh();
+        self.wait_for_unmounts(ended.at_ns);
         let started_ns = self.started_ns;
         let since_start = |time_ns: u64| time_ns.saturating_sub(started_ns);
         let everybody = self.meta.scope == Scope::System;
         let recorded = unix_ns_of(started_ns)..=unix_ns_of(monotonic_ns());
-        let named = self.files.name(&self.mounts, everybody, recorded);
+        let named = self.files.name(&mut self.mounts, everybody, recorded);
         if everybody {
             let visible = |miss: &MetadataMiss| {
                 let dev = Dev {

@@ -128,6 +128,13 @@ impl Mounts {
         all.map(|index| &self.now.all()[index])
     }
 
+    /// Whether a file system is mounted now, and may be unmounted by somebody: the root's is not.
+    pub(crate) fn may_be_unmounted(&self, dev: Dev) -> bool {
+        let is_root = self.now.lookup(b"/").is_some_and(|root| dev_of(root) == dev);
+        let mount = self.now.of_device(dev.major, dev.minor).next();
+        !is_root && mount.is_some_and(is_local)
+    }
+
     /// Mounts of a file system, those of now first; of thousands the best.
     pub(crate) fn of_device(&self, dev: Dev) -> impl Iterator<Item = &Mount> {
         self.now.of_device(dev.major, dev.minor).chain(self.gone(dev))

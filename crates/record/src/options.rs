@@ -29,6 +29,9 @@ pub struct Options {
     pub command: Vec<String>,
     /// Whether a replay runs beside the start, for the trace's description only.
     pub replayed: bool,
+    /// For so long after the end nothing is looked up on other file systems than the root's: whoever waited for the command may unmount them at
+    /// once, and is not to be told that they are busy. What is unmounted meanwhile is known all the same.
+    pub patience: Duration,
 }
 
 /// Which back-end records.
@@ -67,6 +70,10 @@ impl Options {
     /// as much.
     pub const SYSTEM_BUFFER_BYTES: usize = 8 << 20;
 
+    /// The [patience](Options::patience) where nobody waits for the trace: a script that unmounts what its command has used does so in some
+    /// milliseconds, on a busy machine in some hundred.
+    pub const PATIENCE: Duration = Duration::from_secs(1);
+
     /// The default limit.
     pub const LIMIT: Duration = Duration::from_secs(60);
 
@@ -94,6 +101,7 @@ impl Options {
             activity: false,
             command: Vec::new(),
             replayed: false,
+            patience: Duration::ZERO,
         }
     }
 }

@@ -325,7 +325,8 @@ impl Watch {
         let (first, others) = processes.split_first().unwrap_or((&0, &[]));
         let options = Options {
             replayed,
-            ..Options::tree(command)
+            patience: Options::PATIENCE,
+                    ..Options::tree(command)
         };
         let before = self.missed()?;
         let pid = self.programs.list_as_of(*first, number)?;

@@ -7,6 +7,7 @@ use crate::machine::{self, Costs, Measure};
 use crate::notes::Notes;
 use crate::now_unix_ns;
 use crate::replan;
+use crate::unmounted;
 use anyhow::Result;
 use headstart_learn::verdict;
 use headstart_learn::{
@@ -204,7 +205,10 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         },
     };
     let learned = learned.map(|profile| {
-        let facts = machine::snapshot(&profile, &costs, &mut |line| notes.tell(line));
+        let facts = machine::snapshot(&profile, &costs, &mut |line| notes.tell(line)).map(|mut facts| {
+            unmounted::add(&mut facts, &trace);
+            facts
+        });
         (profile, facts)
     });
     if let (Some((plan, report)), Ok((_, Ok(facts)))) = (&opened, &learned) {

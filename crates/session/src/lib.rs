@@ -34,6 +34,7 @@ pub mod progress;
 mod replan;
 mod state;
 mod supervisor;
+mod unmounted;
 mod worker;
 
 pub use again::plan_again;

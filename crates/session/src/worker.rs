@@ -64,7 +64,12 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
     // A supervisor that is gone cannot be told; the watch notices.
     let _ = send(&answer, Message::Ready(notes.take()));
     let watch = Watch::begin(stream);
-    let (recorded, reason, _deadline) = record_to_the_end(recorder, &watch);
+    let stop = || {
+        if let (Some(replaying), true) = (&replaying, watch.fate() != Fate::Running) {
+            replaying.replay.stop();
+        }
+    };
+    let (recorded, reason, _deadline) = record_to_the_end(recorder, &watch, stop);
     let was_exact = exact.is_some();
     drop(exact);
     if watch.fate() == Fate::NotStarted {
@@ -168,10 +173,11 @@ fn begin(
     }
 }
 
-/// Records until the start has ended; where nothing records, waits for the command's end. What follows has a deadline.
+/// Records until the start has ended, and calls `over` at once then; where nothing records, waits for the command's end. What follows has a deadline.
 fn record_to_the_end(
     recorder: Result<Recorder, RecordError>,
     watch: &Watch,
+    over: impl FnOnce(),
 ) -> (Result<Trace, RecordError>, EndReason, Deadline) {
     let status = || match watch.fate() {
         Fate::Ended(ended, _) => Some(ended.status),
@@ -183,6 +189,7 @@ fn record_to_the_end(
         Ok(recorder) => {
             // The supervisor tells of the end; a pidfd would only tell without the status.
             let reason = recorder.run_until(&watch.lost, None, status);
+            over();
             let deadline = Deadline::begin(deadline::FINISH);
             let so_far = (recorder.progress().cpu_seconds * 1e9) as u64;
             let cpu_ns = match watch.fate() {
@@ -201,6 +208,7 @@ fn record_to_the_end(
                 Fate::Ended(ended, _) => EndReason::Exit(ended.status),
                 _ => EndReason::Interrupted,
             };
+            over();
             (Err(error), reason, Deadline::begin(deadline::FINISH))
         }
     }

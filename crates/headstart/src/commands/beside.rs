@@ -50,6 +50,11 @@ impl Beside {
         record.exclude_pids.push(std::process::id());
         adapt(&mut record);
         let written = self.aside.open()?;
+        // Whoever wants to read what was done waits for it.
+        let ending = written.as_ref().map_or(ending, |_| Ending::WhenDone);
+        if ending == Ending::WithCommand {
+            record.patience = Options::PATIENCE;
+        }
         let job = Job {
             origin,
             origin_unix_ns,
@@ -57,8 +62,6 @@ impl Beside {
             purpose,
             document: written.is_some(),
         };
-        // Whoever wants to read what was done waits for it.
-        let ending = written.as_ref().map_or(ending, |_| Ending::WhenDone);
         start(&self.command, job, ending, written)
     }
 }

@@ -13,21 +13,21 @@ use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 
 /// Where a file is at the end.
-pub(super) struct Fate<'a> {
+pub(super) struct Fate {
     pub(super) path: Vec<u8>,
-    pub(super) mount: Option<&'a Mount>,
+    pub(super) mount: Option<Mount>,
     pub(super) state: FileState,
 }
 
-impl<'a> Fate<'a> {
+impl Fate {
     /// `through` is its path through an overlay of which the layers are not seen, and that mount. What was written while all was recorded, between
     /// these two times in nanoseconds since 1970, was perhaps made then.
     pub(super) fn of(
         seen: &FileSeen,
         through: Option<&(Vec<u8>, u32)>,
-        mounts: &'a Mounts,
+        mounts: &Mounts,
         recorded: &RangeInclusive<i64>,
-    ) -> Fate<'a> {
+    ) -> Fate {
         if let Some((path, id)) = through {
             return Fate::on_overlay(seen, path, *id, mounts);
         }
@@ -38,7 +38,7 @@ impl<'a> Fate<'a> {
                 Some(Resolved { path, mount }) => Fate {
                     state: state_when_unmounted(seen, recorded),
                     path,
-                    mount,
+                    mount: mount.cloned(),
                 },
                 None => Fate::unreachable(seen),
             };
@@ -51,7 +51,7 @@ impl<'a> Fate<'a> {
             let Resolved { path, mount } = candidates.swap_remove(present);
             return Fate {
                 path,
-                mount,
+                mount: mount.cloned(),
                 state: FileState::Present,
             };
         }
@@ -62,16 +62,20 @@ impl<'a> Fate<'a> {
             if let Some(path) = renamed(seen, mount) {
                 return Fate {
                     path,
-                    mount: Some(mount),
+                    mount: Some(mount.clone()),
                     state: FileState::Present,
                 };
             }
         }
-        Fate { path, mount, state }
+        Fate {
+            path,
+            mount: mount.cloned(),
+            state,
+        }
     }
 
-    fn on_overlay(seen: &FileSeen, path: &[u8], id: u32, mounts: &'a Mounts) -> Fate<'a> {
-        let mount = mounts.by_id(id);
+    fn on_overlay(seen: &FileSeen, path: &[u8], id: u32, mounts: &Mounts) -> Fate {
+        let mount = mounts.by_id(id).cloned();
         let state = match layers::is_at(seen, path, id, mounts) {
             true => FileState::Present,
             false => FileState::Deleted,
@@ -83,7 +87,7 @@ impl<'a> Fate<'a> {
         }
     }
 
-    fn unreachable(seen: &FileSeen) -> Fate<'a> {
+    fn unreachable(seen: &FileSeen) -> Fate {
         let path = match &seen.place.location {
             Location::Within(path) | Location::Absolute(path) => path.clone(),
             Location::Unknown => vec![],

@@ -177,9 +177,14 @@ impl Files {
         added.whole
     }
 
+    /// The file systems of what was used.
+    pub(super) fn devices(&self) -> HashSet<Dev> {
+        self.list.iter().map(|entry| entry.seen.place.dev).collect()
+    }
+
     /// Gives every file its path, as far as it can be had now, and says which were made while all was recorded, between these two times in
     /// nanoseconds since 1970. Files that no mount shows are left out if that is asked for: in scope system they are other containers'.
-    pub(super) fn name(self, mounts: &Mounts, without_foreign: bool, recorded: RangeInclusive<i64>) -> Named {
+    pub(super) fn name(self, mounts: &mut Mounts, without_foreign: bool, recorded: RangeInclusive<i64>) -> Named {
         let mut named = Named {
             filesystems: vec![],
             files: vec![],
@@ -201,7 +206,12 @@ impl Files {
                 named.index.push(None);
                 continue;
             }
-            let fate = Fate::of(&seen, through.as_ref(), mounts, &recorded);
+            let mut fate = Fate::of(&seen, through.as_ref(), mounts, &recorded);
+            if fate.state != FileState::Present {
+                // It may have been unmounted just now.
+                mounts.refresh();
+                fate = Fate::of(&seen, through.as_ref(), mounts, &recorded);
+            }
             let path = FilePath::from(fate.path);
             let state = match fate.state {
                 FileState::Present if is_made(&path, &seen, &recorded) => FileState::Made,
@@ -220,7 +230,7 @@ impl Files {
                 continue;
             }
             room -= path.as_bytes().len();
-            let filesystem = fate.mount.and_then(|mount| {
+            let filesystem = fate.mount.as_ref().and_then(|mount| {
                 let next = named.filesystems.len();
                 if next >= FILESYSTEMS && !filesystems.contains_key(&mount.id) {
                     return None;

@@ -94,6 +94,7 @@ impl Starts {
             } => {
                 let options = Options {
                     replayed,
+                    patience: Options::PATIENCE,
                     ..Options::tree(command)
                 };
                 let begun = Recording::begin(noticed.number, noticed.pid, noticed.time_ns, &options, before);
