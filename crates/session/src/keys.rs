@@ -9,17 +9,22 @@
 mod interpreters;
 mod launchers;
 mod names;
+mod registered;
 #[cfg(test)]
 mod tests;
+mod unknown;
 
-pub use names::Names;
+pub use names::{Here, Names};
+pub use registered::is_registered;
+pub use unknown::{of_what_it_starts, turned_out};
 
 use anyhow::{Context, Result, bail};
 use headstart_model::Key;
+use headstart_model::key::KeyError;
 use headstart_store::{KeyDir, Store};
 use interpreters::{Interpreter, Meaning};
-use launchers::Launcher;
-use names::Here;
+use launchers::{Found, Launcher};
+use names::Inside;
 use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -34,15 +39,55 @@ const MULTI_CALL: [&str; 3] = ["busybox", "toybox", "coreutils"];
 /// So many launchers and scripts may stand before a program: the kernel follows five scripts, and nobody needs more of the others.
 const MOST_STEPS: usize = 8;
 
-/// The key of a command that is about to be started.
-pub fn of_command(command: &[OsString]) -> Result<Key> {
-    Key::new(derive(command)).context("cannot make a key of the command; give one with --name")
+/// The most bytes of arguments that a start takes along: what is beyond tells no launcher's command.
+const MOST_REST: usize = 4096;
+
+/// Whose start a command line is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Whose {
+    /// Its key.
+    pub key: Key,
+    /// The arguments that the key says nothing of. Should the program turn out to start what they name, they tell which start it is ([`of_what_it_starts`]).
+    pub rest: Vec<OsString>,
 }
 
-/// The key of what the kernel has started: the file that was executed, by its real path, of a script its interpreter's; and the
+impl Whose {
+    fn new(key: String, mut rest: Vec<OsString>, names: &dyn Names) -> Result<Whose, KeyError> {
+        let bytes: usize = rest.iter().map(|argument| argument.len() + 1).sum();
+        if bytes > MOST_REST {
+            rest.clear();
+        }
+        // Another directory's `./job` is another job.
+        let is_relative =
+            |word: &[u8]| word.contains(&b'/') && !word.starts_with(b"/") && !word.starts_with(b"-");
+        for word in rest.iter_mut().filter(|word| is_relative(word.as_bytes())) {
+            if let Some(directory) = names.directory() {
+                let whole: PathBuf = directory.join(&*word).components().collect();
+                *word = whole.into();
+            }
+        }
+        Ok(Whose {
+            key: Key::new(key)?,
+            rest,
+        })
+    }
+}
+
+/// The key of a command that is about to be started.
+pub fn of_command(command: &[OsString]) -> Result<Key> {
+    whose_command(command).map(|whose| whose.key)
+}
+
+/// Whose start a command is that is about to be started.
+pub fn whose_command(command: &[OsString]) -> Result<Whose> {
+    let (key, rest) = derive_whole(command);
+    Whose::new(key, rest, &Here).context("cannot make a key of the command; give one with --name")
+}
+
+/// Whose start it is what the kernel has started: the file that was executed, by its real path, of a script its interpreter's; and the
 /// arguments, the name it was called by first. `None` where that is no start of a program: a one-liner, a launcher, whose command
 /// has a key of its own when it is started in turn, or one of a browser's own processes.
-pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Option<Key> {
+pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Option<Whose> {
     let (called, arguments) = match argv.split_first() {
         Some((called, arguments)) => (base_name(called), arguments),
         None => (base_name(executable.as_os_str()), argv),
@@ -50,9 +95,9 @@ pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Optio
     if launchers::is_part(arguments) {
         return None;
     }
-    match whose(executable, &called, arguments, names)? {
-        Whose::Program(key) => Key::new(key).ok(),
-        Whose::Code(_) | Whose::Launched(_) | Whose::Launcher => None,
+    match meant(executable, &called, arguments, names)? {
+        Meant::Program(key, rest) => Whose::new(key, rest, names).ok(),
+        Meant::Code(_) | Meant::Launched(_) | Meant::Launcher => None,
     }
 }
 
@@ -85,10 +130,15 @@ pub fn candidates(text: &str) -> Vec<Key> {
 }
 
 fn derive(command: &[OsString]) -> String {
+    derive_whole(command).0
+}
+
+/// The key of a command, and the arguments that it says nothing of.
+fn derive_whole(command: &[OsString]) -> (String, Vec<OsString>) {
     let mut command = command.to_vec();
     for _ in 0..MOST_STEPS {
         let Some((program, arguments)) = command.split_first() else {
-            return String::new();
+            return (String::new(), Vec::new());
         };
         let executable = find(program);
         let shown = text(executable.as_os_str());
@@ -101,23 +151,37 @@ fn derive(command: &[OsString]) -> String {
                 continue;
             }
         }
-        let rest = match whose(&executable, &base_name(program), arguments, &Here) {
-            Some(Whose::Program(key) | Whose::Code(key)) => return key,
-            Some(Whose::Launched(rest)) => rest,
-            Some(Whose::Launcher) | None => return shown,
+        let rest = match meant(&executable, &base_name(program), arguments, &Here) {
+            Some(Meant::Program(key, rest)) => return (key, rest),
+            Some(Meant::Code(key)) => return (key, Vec::new()),
+            Some(Meant::Launched(rest)) => rest,
+            Some(Meant::Launcher) | None => return (shown, Vec::new()),
         };
-        if rest.is_empty() {
-            return shown;
+        match rest.first() {
+            None => return (shown, Vec::new()),
+            // Its options are not those that are known: whatever it starts, it is told apart by all of them.
+            Some(program) if !is_program(program) => {
+                return (unknown::with_text(&shown, arguments), Vec::new());
+            }
+            Some(_) => command = rest,
         }
-        command = rest;
     }
-    command.first().map(|program| text(program)).unwrap_or_default()
+    let program = command.first().map(|program| text(program));
+    (program.unwrap_or_default(), Vec::new())
+}
+
+/// Whether execvp(3) would find it.
+fn is_program(program: &OsStr) -> bool {
+    match program.as_bytes().contains(&b'/') {
+        true => Path::new(program).is_file(),
+        false => in_path(program).is_some(),
+    }
 }
 
 /// What a program and its arguments stand for.
-enum Whose {
-    /// This key.
-    Program(String),
+enum Meant {
+    /// This key, and the arguments that it says nothing of.
+    Program(String, Vec<OsString>),
     /// A one-liner: its text is part of this key, and it is nobody's but who writes it.
     Code(String),
     /// The program only starts this command; empty if it starts none.
@@ -127,24 +191,70 @@ enum Whose {
 }
 
 /// `None` where it depends on a file that cannot be told.
-fn whose(executable: &Path, called: &str, arguments: &[OsString], names: &dyn Names) -> Option<Whose> {
+fn meant(executable: &Path, called: &str, arguments: &[OsString], names: &dyn Names) -> Option<Meant> {
+    let mut at = (executable.to_owned(), called.to_owned(), arguments.to_vec());
+    for _ in 0..MOST_STEPS {
+        let (executable, called, arguments) = &at;
+        let shown = text(executable.as_os_str());
+        let Some(launcher) = Launcher::named(&base_name(executable.as_os_str())) else {
+            return meant_plain(executable, called, arguments, names);
+        };
+        match launcher.found(called, arguments) {
+            Found::Command(rest) => return Some(Meant::Launched(rest)),
+            Found::Hidden => return Some(Meant::Launcher),
+            Found::Nothing if launcher.is_called(called) => {
+                return Some(Meant::Program(shown, Vec::new()));
+            }
+            Found::Nothing => {
+                return Some(Meant::Program(
+                    format!("{shown} {}", text(OsStr::new(called))),
+                    Vec::new(),
+                ));
+            }
+            Found::Inside(rest) => return Some(Meant::Program(inside(shown, &rest), Vec::new())),
+            Found::Loaded(rest) => {
+                let (program, rest) = rest.split_first()?;
+                at = (names.real(Path::new(program))?, base_name(program), rest.to_vec());
+            }
+        }
+    }
+    None
+}
+
+/// The key of a container: its client, the image, and what runs in it.
+fn inside(client: String, words: &[OsString]) -> String {
+    let Some((image, command)) = words.split_first() else {
+        return client;
+    };
+    let of_image = format!("{client} {}", text(image));
+    let Some((program, arguments)) = command.split_first() else {
+        return of_image;
+    };
+    let path = Path::new(program);
+    match meant(path, &base_name(program), arguments, &Inside) {
+        Some(Meant::Program(key, _) | Meant::Code(key)) => format!("{of_image} {key}"),
+        // A launcher in it: all of it tells what it starts.
+        Some(Meant::Launched(_) | Meant::Launcher) | None => unknown::with_text(&of_image, command),
+    }
+}
+
+/// The same of what is no launcher.
+fn meant_plain(executable: &Path, called: &str, arguments: &[OsString], names: &dyn Names) -> Option<Meant> {
     let shown = text(executable.as_os_str());
     let base = base_name(executable.as_os_str());
-    if let Some(launcher) = Launcher::named(&base) {
-        return Some(match launcher.command(arguments) {
-            Some(rest) => Whose::Launched(rest),
-            None => Whose::Launcher,
-        });
-    }
     // snap(1) is whatever its link is called.
     if base == "snap" && called != base {
-        return Some(Whose::Program(format!(
-            "{shown} run {}",
-            text(OsStr::new(called))
-        )));
+        let key = format!("{shown} run {}", text(OsStr::new(called)));
+        return Some(Meant::Program(key, Vec::new()));
     }
     if !MULTI_CALL.contains(&base.as_str()) {
-        return join(shown, Interpreter::named(&base), arguments, names);
+        let interpreter = Interpreter::named(&base);
+        // What the kernel starts for files of some format (binfmt_misc) is given the file first.
+        let interpreter = interpreter.or_else(|| {
+            let is_registered = !arguments.is_empty() && names.is_registered(executable);
+            is_registered.then_some(&Interpreter::OF_REGISTERED)
+        });
+        return join(shown, interpreter, arguments, names);
     }
     let (applet, rest) = match arguments.split_first() {
         Some((first, rest)) if called == base => (first.to_string_lossy().into_owned(), rest),
@@ -160,19 +270,27 @@ fn join(
     interpreter: Option<&Interpreter>,
     arguments: &[OsString],
     names: &dyn Names,
-) -> Option<Whose> {
+) -> Option<Meant> {
     let Some(interpreter) = interpreter else {
-        return Some(Whose::Program(program));
+        return Some(Meant::Program(program, arguments.to_vec()));
     };
     let real = |path: &OsStr| Some(text(names.real(Path::new(path))?.as_os_str()));
-    Some(Whose::Program(match interpreter.meaning(arguments) {
+    let key = match interpreter.meaning(arguments) {
         Meaning::Nothing => program,
         Meaning::File(path, rest) => {
             let script = names.real(Path::new(path))?;
             let base = base_name(script.as_os_str());
             // A launcher that is a script.
             if let Some(launcher) = Launcher::named(&base) {
-                return Some(launcher.command(rest).map_or(Whose::Launcher, Whose::Launched));
+                match launcher.found(&base_name(path), rest) {
+                    Found::Command(rest) => return Some(Meant::Launched(rest)),
+                    Found::Hidden => return Some(Meant::Launcher),
+                    Found::Inside(rest) => {
+                        let client = format!("{program} {}", text(script.as_os_str()));
+                        return Some(Meant::Program(inside(client, &rest), Vec::new()));
+                    }
+                    Found::Nothing | Found::Loaded(_) => {}
+                }
             }
             let part = interpreters::part_of(&base, rest);
             let program = format!("{program} {}{part}", text(script.as_os_str()));
@@ -180,10 +298,10 @@ fn join(
             let is_shim = script
                 .parent()
                 .is_some_and(|directory| directory.ends_with("shims"));
-            match Interpreter::named(&base).filter(|_| is_shim) {
-                Some(interpreter) => return join(program, Some(interpreter), rest, names),
-                None => program,
-            }
+            return match Interpreter::named(&base).filter(|_| is_shim) {
+                Some(interpreter) => join(program, Some(interpreter), rest, names),
+                None => Some(Meant::Program(program, rest.to_vec())),
+            };
         }
         Meaning::FileOf(option, path) => format!("{program} {option} {}", real(path)?),
         Meaning::Name(name) => format!("{program} {}", text(name)),
@@ -201,9 +319,10 @@ fn join(
             )
         }
         Meaning::Code(option, code) => {
-            return Some(Whose::Code(format!("{program} {option} {}", code_text(code))));
+            return Some(Meant::Code(format!("{program} {option} {}", code_text(code))));
         }
-    }))
+    };
+    Some(Meant::Program(key, Vec::new()))
 }
 
 /// A one-liner as it is, or its hash if it is long or has line breaks.

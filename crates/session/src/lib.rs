@@ -45,6 +45,7 @@ pub use supervisor::{Ending, become_command, start};
 
 use headstart_model::{Key, Trace};
 use headstart_store::Store;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -58,6 +59,8 @@ pub struct Job {
     pub record: headstart_record::Options,
     /// What for.
     pub purpose: Purpose,
+    /// What the command is given beside what its key says; nothing where a name was given for it.
+    pub rest: Vec<OsString>,
     /// Whether the caller wants to know what was done, as a JSON document.
     pub document: bool,
 }

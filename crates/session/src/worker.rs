@@ -4,6 +4,7 @@ use crate::deadline::{self, Deadline};
 use crate::decide::Decision;
 use crate::fate::{Fate, Watch};
 use crate::finish::{self, Finished, Replayed, Rules};
+use crate::keys::{self, Whose};
 use crate::message::{Message, receive, send};
 use crate::notes::Notes;
 use crate::prepare::Prepared;
@@ -86,6 +87,18 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
             ..
         } => {
             let replayed = replaying.map(|replaying| replaying.end(&watch));
+            let whose = Whose {
+                key: key.clone(),
+                rest: job.rest,
+            };
+            let turned_out = match &recorded {
+                Ok(trace) => keys::turned_out(store, &whose, &keys::Here, trace).unwrap_or_else(|error| {
+                    notes.tell(error.to_string());
+                    None
+                }),
+                Err(_) => None,
+            };
+            let key = turned_out.as_ref().unwrap_or(key);
             let finish = Finished {
                 store,
                 origin_unix_ns: job.origin_unix_ns,

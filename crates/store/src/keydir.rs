@@ -73,6 +73,9 @@ pub struct Turns {
 /// So many damaged traces are kept for whoever wants to know why, and as many outcomes.
 const DAMAGED: usize = 2;
 
+/// The file that says of a program that it only executes others.
+const LAUNCHER: &str = "launcher";
+
 /// Whether a directory has the form of [`directory_name`].
 pub(crate) fn is_directory_name(name: &str) -> bool {
     let is_hexadecimal = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -127,6 +130,11 @@ impl KeyDir {
     /// Whether anything is kept of the key.
     pub fn exists(&self) -> bool {
         self.path.join("key").exists()
+    }
+
+    /// Whether it is a program that only executes others, which its arguments name: what is known of those has keys of their own.
+    pub fn is_launcher(&self) -> bool {
+        self.path.join(LAUNCHER).exists()
     }
 
     /// Why what is kept is to be left as it is: a newer headstart has written the profile or the plan, and still wants them.
@@ -362,6 +370,22 @@ impl KeyLock {
     /// Replaces the plan.
     pub fn save_plan(&self, plan: &PlanDraft) -> Result<(), StoreError> {
         self.write("plan", &plan.to_bytes()?)
+    }
+
+    /// Notes that the program only executes others, and drops what was learned as if it were one.
+    pub fn becomes_launcher(&self) -> Result<(), StoreError> {
+        self.write(LAUNCHER, b"")?;
+        self.drop_start()?;
+        for name in ["plan", "profile", "turns"] {
+            self.remove(name)?;
+        }
+        self.save_bypass(None)?;
+        self.remove_traces();
+        for outcome in self.dir.numbered("outcome") {
+            // One that stays is trimmed with time.
+            let _ = std::fs::remove_file(outcome);
+        }
+        Ok(())
     }
 
     /// Removes a file, if it is there.

@@ -8,8 +8,9 @@ mod names;
 mod tests;
 mod unit;
 
-use headstart_model::Key;
-use headstart_session::keys;
+use headstart_model::{Key, Trace};
+use headstart_session::keys::{self, Whose};
+use headstart_store::{Store, StoreError};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -49,6 +50,11 @@ pub struct Exec<'a> {
 /// Looks up the script of an interpreter, on local file systems only: on others a path is taken by its name, and nobody is asked who
 /// may not answer.
 pub fn of(exec: &Exec<'_>) -> Option<Key> {
+    whose(exec).map(|whose| whose.key)
+}
+
+/// The same, with the arguments that the key says nothing of.
+pub fn whose(exec: &Exec<'_>) -> Option<Whose> {
     let names = names::Local {
         cwd: exec.cwd,
         user: exec.user,
@@ -56,9 +62,17 @@ pub fn of(exec: &Exec<'_>) -> Option<Key> {
     of_with(exec, &names)
 }
 
-fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<Key> {
-    if let Some(unit) = exec.cgroup.and_then(unit) {
-        return Some(unit);
+/// Whose start it was, if its program turned out to be a launcher ([`keys::turned_out`]).
+pub fn turned_out(store: &Store, whose: &Whose, user: u32, trace: &Trace) -> Result<Option<Key>, StoreError> {
+    keys::turned_out(store, whose, &names::Local { cwd: None, user }, trace)
+}
+
+fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<Whose> {
+    if let Some(key) = exec.cgroup.and_then(unit) {
+        return Some(Whose {
+            key,
+            rest: Vec::new(),
+        });
     }
     if !lasts(exec.executable) {
         return None;

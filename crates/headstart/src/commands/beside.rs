@@ -34,11 +34,12 @@ impl Origin {
 }
 
 impl Beside {
-    /// Starts the command and ends as it does; `adapt` says how to record. Returns only if nothing was started.
+    /// Starts the command and ends as it does; `rest` is what its key says nothing of, `adapt` says how to record. Returns only if nothing was started.
     pub fn start(
         &self,
         Origin(origin, origin_unix_ns): Origin,
         purpose: Purpose,
+        rest: Vec<OsString>,
         ending: Ending,
         adapt: impl FnOnce(&mut Options),
     ) -> Result<()> {
@@ -60,6 +61,7 @@ impl Beside {
             origin_unix_ns,
             record,
             purpose,
+            rest,
             document: written.is_some(),
         };
         start(&self.command, job, ending, written)

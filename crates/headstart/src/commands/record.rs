@@ -60,18 +60,19 @@ pub fn run(args: Args) -> Result<()> {
         path: std::path::absolute(args.output)?,
         summarize: |trace, bytes| Ok(serde_json::to_string(&Summary::of(trace, bytes))?),
     };
-    args.beside.start(origin, purpose, Ending::WhenDone, |record| {
-        record.scope = match args.scope {
-            Scope::Tree => trace::Scope::Tree,
-            Scope::System => trace::Scope::System,
-        };
-        record.backend = match args.backend {
-            Backend::Auto => BackendChoice::Auto,
-            Backend::Bpf => BackendChoice::Bpf,
-            Backend::Tracefs => BackendChoice::Tracefs,
-        };
-        record.activity = args.chart;
-        record.until = args.until;
-        record.limit = Duration::from_secs(args.limit);
-    })
+    args.beside
+        .start(origin, purpose, Vec::new(), Ending::WhenDone, |record| {
+            record.scope = match args.scope {
+                Scope::Tree => trace::Scope::Tree,
+                Scope::System => trace::Scope::System,
+            };
+            record.backend = match args.backend {
+                Backend::Auto => BackendChoice::Auto,
+                Backend::Bpf => BackendChoice::Bpf,
+                Backend::Tracefs => BackendChoice::Tracefs,
+            };
+            record.activity = args.chart;
+            record.until = args.until;
+            record.limit = Duration::from_secs(args.limit);
+        })
 }

@@ -60,12 +60,16 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
 /// Ends as the command ends; returns only if nothing was started.
 fn begin(args: &Args, state: Option<PathBuf>) -> Result<()> {
     let origin = Origin::now();
-    let key = match &args.name {
-        Some(key) => key.clone(),
-        None => keys::of_command(&args.beside.command)?,
+    let store = store(state)?;
+    let (key, rest) = match &args.name {
+        Some(key) => (key.clone(), Vec::new()),
+        None => {
+            let whose = keys::whose_command(&args.beside.command)?;
+            (keys::of_what_it_starts(&store, &whose), whose.rest)
+        }
     };
     let purpose = Purpose::Loop {
-        store: store(state)?,
+        store,
         key,
         control_every: args.control_every,
         is_recorded: true,
@@ -74,7 +78,7 @@ fn begin(args: &Args, state: Option<PathBuf>) -> Result<()> {
         true => Ending::WhenDone,
         false => Ending::WithCommand,
     };
-    args.beside.start(origin, purpose, ending, |record| {
+    args.beside.start(origin, purpose, rest, ending, |record| {
         record.until = Until::Quiet {
             seconds: QUIET_SECONDS,
         };

@@ -1,1 +1,241 @@
 //! What only starts another program has that program's key.
+
+use crate::common::{Case, can_record, is_root, skip};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// The keys that are known, which are programs.
+fn keys(case: &Case) -> Vec<String> {
+    let status = case.json(&["status", "--json"]);
+    let keys = status.as_array().unwrap().iter();
+    keys.map(|one| one["key"].as_str().unwrap().to_string()).collect()
+}
+
+fn real(path: &str) -> String {
+    let path = std::fs::canonicalize(path).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+/// Runs commands, and gives the keys that are known then.
+fn after(commands: &[&[&str]]) -> Vec<String> {
+    let case = Case::new();
+    std::fs::write(case.path("lock"), "").unwrap();
+    for command in commands {
+        let mut words = vec!["run", "--wait", "--"];
+        words.extend(*command);
+        let ran = case.headstart(&words);
+        assert_eq!(ran.code(), 0, "{command:?}: {}", ran.err);
+    }
+    keys(&case)
+}
+
+#[test]
+fn wrappers_are_what_they_start() {
+    if !can_record() {
+        return;
+    }
+    let expected = vec![real("/bin/true")];
+    for command in [
+        &["flock", "lock", "true"][..],
+        &["flock", "-nE", "9", "lock", "true"],
+        &["prlimit", "--core=0", "--nofile=64:64", "true"],
+        &["setarch", "-R", "true"],
+        &["setarch", "linux64", "true"],
+        &["taskset", "-c", "0", "true"],
+        &["chrt", "-o", "0", "true"],
+        &["nice", "-n", "1", "ionice", "-c3", "flock", "lock", "true"],
+        &["choom", "-n", "1", "--", "true"],
+    ] {
+        assert_eq!(after(&[command]), expected, "{command:?}");
+    }
+}
+
+#[test]
+fn jobs_behind_one_lock_are_different_jobs() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    for (name, text) in [("one", "#!/bin/sh\nexit 0\n"), ("two", "#!/bin/sh\nexit 0\n")] {
+        let path = case.write(name, text);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let ran = case.headstart(&["run", "--wait", "--", "flock", "-n", "l", &format!("./{name}")]);
+        assert_eq!(ran.code(), 0, "{}", ran.err);
+    }
+    let found = keys(&case);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.iter().any(|key| key.ends_with("/one")) && found.iter().any(|key| key.ends_with("/two")));
+}
+
+#[test]
+fn the_dynamic_linker_is_the_program_that_it_loads() {
+    if !can_record() {
+        return;
+    }
+    let loaders = [
+        "/lib64/ld-linux-x86-64.so.2",
+        "/lib/ld-linux-aarch64.so.1",
+        "/lib64/ld64.so.2",
+    ];
+    let Some(loader) = loaders.into_iter().find(|path| Path::new(path).exists()) else {
+        skip("a dynamic linker of glibc where it is known to be");
+        return;
+    };
+    let expected = vec![real("/bin/true")];
+    for command in [
+        &[loader, "/bin/true"][..],
+        &[
+            loader,
+            "--inhibit-cache",
+            "--library-path",
+            "/none",
+            "--argv0",
+            "x",
+            "/bin/true",
+        ],
+    ] {
+        // With a library path of its own it may find no library: then it fails, and has been started all the same.
+        let case = Case::new();
+        let mut words = vec!["run", "--wait", "--"];
+        words.extend(command);
+        case.headstart(&words);
+        assert_eq!(keys(&case), expected, "{command:?}");
+    }
+}
+
+/// A wrapper that nobody knows: a program, or a script, that executes what it is given behind an option of its own.
+fn wrappers(case: &Case) -> Vec<String> {
+    let script = case.write("wrap", "#!/bin/sh\nshift\nexec \"$@\"\n");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // A copy of a wrapper under another name: setsid(1) executes it in its own place, or forks and waits.
+    let program = case.path("unheard-of");
+    std::fs::copy(std::fs::canonicalize("/usr/bin/setsid").unwrap(), &program).unwrap();
+    [script, program]
+        .map(|path| path.to_str().unwrap().to_string())
+        .to_vec()
+}
+
+#[test]
+fn a_wrapper_that_nobody_knows_is_recognised_by_what_it_did() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    case.write("big", vec![7; 8 << 20]);
+    case.write("small", "x\n");
+    for wrapper in wrappers(&case) {
+        let run = |file: &str| {
+            let words = ["run", "--wait", "--", &wrapper, "--wait", "cat", file];
+            let ran = case.headstart(&words);
+            assert_eq!(ran.code(), 0, "{}", ran.err);
+        };
+        for _ in 0..3 {
+            case.evict("big");
+            run("big");
+        }
+        case.evict("big");
+        run("small");
+        let big = std::fs::File::open(case.path("big")).unwrap();
+        assert_eq!(
+            headstart_system::residency::resident_pages(&big, 0, 8 << 20).unwrap(),
+            0
+        );
+        let found: Vec<String> = keys(&case)
+            .into_iter()
+            .filter(|key| key.contains(&wrapper))
+            .collect();
+        let of = |file: &str| {
+            found
+                .iter()
+                .filter(|key| key.ends_with(&format!(" --wait cat {file}")))
+                .count()
+        };
+        assert_eq!((of("big"), of("small")), (1, 1), "{found:?}");
+        // Of the wrapper itself nothing is replayed.
+        let all = case.json(&["status", "--json"]);
+        let own = all.as_array().unwrap().iter();
+        let mut own = own.filter(|one| one["key"].as_str().unwrap().ends_with(&wrapper));
+        assert!(own.all(|one| one["plan"].is_null()), "{all}");
+    }
+}
+
+#[test]
+fn what_only_calls_helpers_is_no_wrapper() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let script = case.write("tool", "#!/bin/sh\n/bin/true\ncat \"$1\"\nexec /bin/true\n");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    case.write("data", "x\n");
+    for _ in 0..2 {
+        let ran = case.headstart(&["run", "--wait", "--", "./tool", "data"]);
+        assert_eq!(ran.code(), 0, "{}", ran.err);
+    }
+    let found = keys(&case);
+    assert!(found.len() == 1 && found[0].ends_with("/tool"), "{found:?}");
+}
+
+/// binfmt_misc is the machine's: what a test registers there is removed, also when it fails.
+struct Registered(&'static str);
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let _ = std::fs::write(format!("/proc/sys/fs/binfmt_misc/{}", self.0), "-1");
+    }
+}
+
+#[test]
+fn a_file_of_a_registered_format_is_its_interpreter_with_that_file() {
+    if !is_root() || !can_record() {
+        return;
+    }
+    let place = Path::new("/proc/sys/fs/binfmt_misc");
+    let _mounted = (!place.join("register").exists()).then(|| Mounted::new(place));
+    if !place.join("register").exists() {
+        skip("binfmt_misc");
+        return;
+    }
+    let case = Case::new();
+    // Whatever it is given, as an emulator is.
+    let emulator = case.path("emulator");
+    std::fs::copy(std::fs::canonicalize("/bin/cat").unwrap(), &emulator).unwrap();
+    let _registered = Registered("headstart-test");
+    std::fs::write(
+        place.join("register"),
+        format!(":headstart-test:E::hstest::{}:", emulator.display()),
+    )
+    .unwrap();
+    let foreign = case.write("tool.hstest", "no program of this machine\n");
+    std::fs::set_permissions(&foreign, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for command in [&["./tool.hstest"][..], &["./emulator", "tool.hstest"]] {
+        let mut words = vec!["run", "--wait", "--"];
+        words.extend(command);
+        let ran = case.headstart(&words);
+        assert_eq!(
+            (ran.code(), &*ran.out),
+            (0, "no program of this machine\n"),
+            "{}",
+            ran.err
+        );
+    }
+    let real = |path: &Path| path.canonicalize().unwrap().display().to_string();
+    assert_eq!(keys(&case), [format!("{} {}", real(&emulator), real(&foreign))]);
+}
+
+/// A file system that is mounted for a test.
+struct Mounted<'a>(&'a Path);
+
+impl Mounted<'_> {
+    fn new(place: &Path) -> Mounted<'_> {
+        let none = rustix::mount::MountFlags::empty();
+        let _ = rustix::mount::mount("binfmt_misc", place, "binfmt_misc", none, None::<&std::ffi::CStr>);
+        Mounted(place)
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::empty());
+    }
+}

@@ -88,7 +88,7 @@ pub fn part_of(script: &str, arguments: &[OsString]) -> String {
     part.map(|option| format!(" {option}")).unwrap_or_default()
 }
 
-const ALL: [Interpreter; 13] = [
+const ALL: [Interpreter; 14] = [
     Interpreter {
         names: &["python", "pypy"],
         with_value: &["-W", "-X", "--check-hash-based-pycs"],
@@ -186,6 +186,11 @@ const ALL: [Interpreter; 13] = [
         code: &["-e", "-c", "--eval"],
         ..PLAIN
     },
+    // It executes one of its tools in its own place, which loads the program.
+    Interpreter {
+        names: &["valgrind", "valgrind.bin"],
+        ..PLAIN
+    },
     Interpreter {
         names: &["dotnet"],
         skipped: &["exec"],
@@ -211,12 +216,45 @@ const ALL: [Interpreter; 13] = [
     },
 ];
 
+/// Names that begin as those of QEMU's user-mode emulators, and are others of its programs.
+const QEMU_OTHERS: [&str; 10] = [
+    "system",
+    "img",
+    "nbd",
+    "io",
+    "ga",
+    "storage",
+    "pr-helper",
+    "bridge-helper",
+    "edid",
+    "keymap",
+];
+
+/// qemu-user(1): the program that it emulates stands behind its options.
+const QEMU: Interpreter = Interpreter {
+    with_value: &[
+        "-B", "-D", "-E", "-L", "-R", "-U", "-0", "-cpu", "-d", "-dfilter", "-g", "-p", "-plugin", "-r",
+        "-s", "-seed", "-tb-size", "-t",
+    ],
+    ..PLAIN
+};
+
 impl Interpreter {
+    /// What the kernel starts for files of a format that is registered: the file is its first argument.
+    pub const OF_REGISTERED: Interpreter = PLAIN;
+
     /// The interpreter of an executable's name, its version aside: `python3.11` is `python`.
     pub fn named(base: &str) -> Option<&'static Interpreter> {
         let plain = base.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
-        ALL.iter()
-            .find(|one| one.names.contains(&plain) || one.names.contains(&base))
+        let known = ALL
+            .iter()
+            .find(|one| one.names.contains(&plain) || one.names.contains(&base));
+        let emulates = || {
+            let of = base.strip_prefix("qemu-")?;
+            let is_other = QEMU_OTHERS.iter().any(|other| of.starts_with(other));
+            (!is_other).then_some(&QEMU)
+        };
+        known.or_else(emulates)
     }
 
     /// Where in the directory of its process it looks for a module first: of two projects each may have one of that name.

@@ -1,115 +1,160 @@
 //! Programs that only start another one, whose start is meant, and processes that are only part of a program.
 
+mod table;
+
 use super::names::words;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// How a launcher's arguments are read.
 pub struct Launcher {
-    name: &'static str,
-    /// Options whose value is the next argument.
-    with_value: &'static [&'static str],
+    /// What its executable is called.
+    names: &'static [&'static str],
+    valued: Valued,
     /// Plain arguments before the command.
     before: usize,
+    /// The subcommands that start something, where there are subcommands; with any other the program itself is meant.
+    subcommands: &'static [&'static str],
     reading: Reading,
 }
 
-#[derive(PartialEq)]
+/// Options with a value, which is the rest of their word or the next argument. One whose value must be in its word is as one without.
+enum Valued {
+    These(&'static [&'static str]),
+    AllBut(&'static [&'static str]),
+}
+
+#[derive(Clone, Copy, PartialEq)]
 enum Reading {
-    /// Options, then the command.
+    /// Options, plain arguments, then the command.
     Plain,
-    /// env(1): assignments, too, and no options but those it is known to have.
+    /// Assignments before the command, too, as of env(1), which has other options besides.
     Env,
+    /// A number before the command, which may be left out: chrt(1).
+    Number,
+    /// The lock's file before the command, and the command perhaps as a text for a shell: flock(1).
+    Lock,
+    /// An architecture first of all, unless it is called by that: setarch(8).
+    Architecture,
+    /// An image, and a command in that.
+    Container,
+    /// Options, then a program that is loaded in the place of this one, which is the dynamic linker: ld.so(8).
+    Loader,
     /// Too much may stand before the command, or it changes what is seen of files.
     Opaque,
 }
 
-const fn plain(name: &'static str, with_value: &'static [&'static str], before: usize) -> Launcher {
-    let reading = Reading::Plain;
-    Launcher {
-        name,
-        with_value,
-        before,
-        reading,
-    }
+/// What a launcher starts.
+#[derive(Debug, PartialEq)]
+pub enum Found {
+    /// This command, empty if none.
+    Command(Vec<OsString>),
+    /// This program, in the place of the launcher.
+    Loaded(Vec<OsString>),
+    /// In a container of an image, which comes first, this command.
+    Inside(Vec<OsString>),
+    /// Nothing: it is a program like any other.
+    Nothing,
+    /// What cannot be seen.
+    Hidden,
 }
 
-const fn opaque(name: &'static str) -> Launcher {
-    let reading = Reading::Opaque;
-    Launcher {
-        name,
-        with_value: &[],
-        before: 0,
-        reading,
-    }
-}
+/// ld.so(8) called by name, of glibc and musl.
+const LOADER: Launcher = Launcher {
+    names: &[],
+    valued: Valued::These(&[
+        "--library-path",
+        "--glibc-hwcaps-prepend",
+        "--glibc-hwcaps-mask",
+        "--inhibit-rpath",
+        "--audit",
+        "--preload",
+        "--argv0",
+    ]),
+    before: 0,
+    subcommands: &[],
+    reading: Reading::Loader,
+};
 
-const ALL: [Launcher; 30] = [
-    Launcher {
-        name: "env",
-        with_value: &["-u", "-C"],
-        before: 0,
-        reading: Reading::Env,
-    },
-    plain("nice", &["-n", "--adjustment"], 0),
-    plain("ionice", &["-c", "-n", "--class", "--classdata"], 0),
-    plain("nohup", &[], 0),
-    plain("setsid", &[], 0),
-    plain("stdbuf", &["-i", "-o", "-e", "--input", "--output", "--error"], 0),
-    plain("timeout", &["-k", "-s", "--kill-after", "--signal"], 1),
-    plain("chrt", &["-T", "-P", "-D"], 1),
-    plain("taskset", &[], 1),
-    plain("time", &["-f", "-o", "--format", "--output"], 0),
-    plain("dbus-run-session", &["--config-file", "--dbus-daemon"], 0),
-    plain(
-        "xvfb-run",
-        &[
-            "-e",
-            "-f",
-            "-n",
-            "-p",
-            "-s",
-            "-w",
-            "--error-file",
-            "--auth-file",
-            "--server-num",
-            "--server-args",
-        ],
-        0,
-    ),
-    opaque("bwrap"),
-    opaque("chroot"),
-    opaque("dbus-launch"),
-    opaque("doas"),
-    opaque("firejail"),
-    opaque("flatpak-bwrap"),
-    opaque("nsenter"),
-    opaque("pkexec"),
-    opaque("runuser"),
-    opaque("setpriv"),
-    opaque("snap-confine"),
-    opaque("snap-exec"),
-    opaque("start-stop-daemon"),
-    opaque("sudo"),
-    // Process 1, and users' own managers, execute it first of all in each service's process (systemd 255 and later).
-    opaque("systemd-executor"),
-    opaque("systemd-run"),
-    opaque("unshare"),
-    opaque("xargs"),
-];
+/// Whether an executable's name is one of the dynamic linker's: `ld-linux-x86-64.so.2`, `ld64.so.2`, `ld-musl-x86_64.so.1`, `ld-2.31.so`, `ld.so`.
+fn is_loader(base: &str) -> bool {
+    let rest = base.strip_prefix("ld");
+    rest.is_some_and(|rest| rest.starts_with(['-', '.', '6', '3']) && rest.contains(".so"))
+}
 
 impl Launcher {
     /// The launcher of an executable's name.
     pub fn named(base: &str) -> Option<&'static Launcher> {
-        ALL.iter().find(|one| one.name == base)
+        let known = table::ALL.iter().find(|one| one.names.contains(&base));
+        known.or_else(|| is_loader(base).then_some(&LOADER))
     }
 
-    /// The command that it starts, empty if none; `None` if that cannot be seen.
-    pub fn command(&self, arguments: &[OsString]) -> Option<Vec<OsString>> {
+    /// Whether this is its own name, and no link's that leads to it.
+    pub fn is_called(&self, called: &str) -> bool {
+        self.names.contains(&called) || self.reading == Reading::Loader
+    }
+
+    /// What it starts, called by this name.
+    pub fn found(&self, called: &str, arguments: &[OsString]) -> Found {
+        if self.reading == Reading::Opaque {
+            return Found::Hidden;
+        }
+        if self.reading == Reading::Env && self.names.contains(&"env") {
+            return behind_env(arguments).map_or(Found::Hidden, Found::Command);
+        }
+        let mut rest = arguments;
+        // A compiler's name leads to ccache(1): nobody else is started by another name than the launcher's.
+        if self.reading == Reading::Env && !self.is_called(called) {
+            return Found::Nothing;
+        }
+        if self.reading == Reading::Architecture && called == "setarch" {
+            let is_option = rest
+                .first()
+                .is_some_and(|first| first.as_bytes().starts_with(b"-"));
+            rest = rest.get(usize::from(!is_option)..).unwrap_or_default();
+        }
+        rest = self.behind_options(rest);
+        if !self.subcommands.is_empty() {
+            let is_one = |word: &OsString| {
+                self.subcommands
+                    .iter()
+                    .any(|one| one.as_bytes() == word.as_bytes())
+            };
+            // As `docker container run`.
+            let group = rest.first().is_some_and(|first| first.as_bytes() == b"container");
+            rest = rest.get(usize::from(group)..).unwrap_or_default();
+            match rest.split_first() {
+                Some((word, after)) if is_one(word) => rest = self.behind_options(after),
+                _ => return Found::Nothing,
+            }
+        }
+        let is_number = |word: &OsString| word.as_bytes().iter().all(u8::is_ascii_digit);
+        let is_assignment = |word: &OsString| word.as_bytes().contains(&b'=');
+        let behind = |count: usize| rest.get(count..).unwrap_or_default().to_vec();
         match self.reading {
-            Reading::Opaque => None,
-            Reading::Env => behind_env(arguments),
-            Reading::Plain => Some(self.behind_options(arguments).to_vec()),
+            Reading::Number => Found::Command(behind(usize::from(rest.first().is_some_and(is_number)))),
+            Reading::Env => {
+                Found::Command(behind(rest.iter().take_while(|word| is_assignment(word)).count()))
+            }
+            Reading::Lock => Found::Command(match rest {
+                [_, option, text]
+                    if ["-c", "--command"]
+                        .iter()
+                        .any(|one| one.as_bytes() == option.as_bytes()) =>
+                {
+                    ["/bin/sh", "-c"]
+                        .map(OsString::from)
+                        .into_iter()
+                        .chain([text.clone()])
+                        .collect()
+                }
+                _ => behind(1),
+            }),
+            Reading::Loader if rest.is_empty() => Found::Nothing,
+            Reading::Loader => Found::Loaded(behind(0)),
+            Reading::Container if rest.is_empty() => Found::Nothing,
+            Reading::Container => Found::Inside(behind(0)),
+            Reading::Plain | Reading::Architecture | Reading::Opaque => Found::Command(behind(self.before)),
         }
     }
 
@@ -118,16 +163,34 @@ impl Launcher {
         while let Some((first, after)) = rest.split_first() {
             let bytes = first.as_bytes();
             if bytes == b"--" {
-                rest = after;
-                break;
+                return after;
             }
             if bytes.len() < 2 || bytes[0] != b'-' {
                 break;
             }
-            let takes = self.with_value.iter().any(|one| one.as_bytes() == bytes);
-            rest = after.get(usize::from(takes)..).unwrap_or_default();
+            rest = after
+                .get(usize::from(self.takes_next(bytes))..)
+                .unwrap_or_default();
         }
-        rest.get(self.before..).unwrap_or_default()
+        rest
+    }
+
+    /// Whether the next argument is the value of this one: of `--name`, or of the last of letters that stand together.
+    fn takes_next(&self, option: &[u8]) -> bool {
+        if option.starts_with(b"--") {
+            return !option.contains(&b'=') && self.is_valued(option);
+        }
+        let letters = option.get(1..).unwrap_or_default();
+        let first = letters.iter().position(|letter| self.is_valued(&[b'-', *letter]));
+        first.is_some_and(|at| at + 1 == letters.len())
+    }
+
+    fn is_valued(&self, option: &[u8]) -> bool {
+        let among = |options: &[&str]| options.iter().any(|one| one.as_bytes() == option);
+        match self.valued {
+            Valued::These(options) => among(options),
+            Valued::AllBut(options) => !among(options),
+        }
     }
 }
 

@@ -14,6 +14,12 @@ pub trait Names {
 
     /// Whether something is there.
     fn is_there(&self, path: &Path) -> bool;
+
+    /// Whether the kernel starts this executable for files of some format (binfmt_misc).
+    fn is_registered(&self, executable: &Path) -> bool;
+
+    /// From where relative paths lead, where that is known.
+    fn directory(&self) -> Option<PathBuf>;
 }
 
 /// This process, for a command that it is about to start.
@@ -27,6 +33,35 @@ impl Names for Here {
     fn is_there(&self, path: &Path) -> bool {
         std::fs::symlink_metadata(path).is_ok()
     }
+
+    fn is_registered(&self, executable: &Path) -> bool {
+        super::is_registered(executable)
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        std::env::current_dir().ok()
+    }
+}
+
+/// A container, of whose files nothing is known here.
+pub struct Inside;
+
+impl Names for Inside {
+    fn real(&self, path: &Path) -> Option<PathBuf> {
+        Some(path.to_owned())
+    }
+
+    fn is_there(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn is_registered(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        None
+    }
 }
 
 /// The path with symbolic links resolved; made absolute if nothing is there.
@@ -39,7 +74,8 @@ pub fn real(path: &Path) -> PathBuf {
 /// So much of a script's first line is read: the kernel reads no more (`BINPRM_BUF_SIZE`, linux/binfmts.h).
 const FIRST_LINE: usize = 256;
 
-/// The interpreter that a script names, with its one argument if there is one; `None` if it is no script.
+/// The interpreter that the kernel starts for a file, with its one argument if there is one: of a script what its first line names, of a file in
+/// a format that is registered (binfmt_misc) what that says. `None` if the kernel starts the file itself.
 pub fn interpreter(executable: &Path) -> Option<Vec<OsString>> {
     if !executable.is_file() {
         return None;
@@ -56,7 +92,7 @@ pub fn interpreter(executable: &Path) -> Option<Vec<OsString>> {
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
     let mut start = Vec::with_capacity(FIRST_LINE);
     file.take(FIRST_LINE as u64).read_to_end(&mut start).ok()?;
-    of_first_line(&start)
+    of_first_line(&start).or_else(|| Some(vec![super::registered::interpreter(executable, &start)?]))
 }
 
 /// The same of a file's beginning, as `load_script` (fs/binfmt_script.c) reads it.

@@ -160,3 +160,201 @@ fn a_program_that_one_user_alone_starts_is_meant_by_its_path() {
         assert_eq!(known(of(1001).as_str(), &store).unwrap().key(), &of(1001));
     });
 }
+
+/// What a command line of a wrapper comes to: the words, and those of the command; a `!` for a program that only has its own key.
+const WRAPPED: &str = "
+flock /run/l tool a | tool
+flock -n /run/l tool | tool
+flock -xnw 5 /run/l tool | tool
+flock -w5 -E 9 --verbose /run/l tool | tool
+flock --timeout 5 --conflict-exit-code=9 /run/l tool | tool
+flock -- /run/l tool | tool
+flock 9 | !
+flock -n 9 | !
+flock -u 9 | !
+numactl --localalloc tool | tool
+numactl -i all -N 0 --membind 0,1 --preferred=1 tool -N x | tool
+numactl -lC 0-3 tool | tool
+numactl --hardware | !
+prlimit --core=0 tool | tool
+prlimit -n1024 --nofile=1024: tool | tool
+prlimit --pid 1 | !
+setarch -R tool | tool
+setarch x86_64 -R tool | tool
+setarch linux32 tool | tool
+setarch i386 --3gb tool | tool
+taskset 3 tool | tool
+taskset -c 0-1 tool | tool
+taskset -ac 0,1 tool | tool
+chrt -f 50 tool | tool
+chrt --idle 0 tool | tool
+chrt -b tool | tool
+chrt -d -T 1 --sched-period 5 -D 3 0 tool | tool
+chrt -p 1 | !
+systemd-cat -t name -p info tool | tool
+systemd-cat --identifier=name tool | tool
+systemd-inhibit --what=idle --why because tool | tool
+fakeroot tool | tool
+fakeroot -s save -i save -- tool | tool
+eatmydata -- tool | tool
+strace -f tool | tool
+strace -ffo out -e trace=%file -s 99 tool -o x | tool
+strace --output out --trace=open tool | tool
+strace -p 1 | !
+perf stat tool | tool
+perf stat -r 3 -e cycles,instructions -- tool -e | tool
+perf record -ago out tool | tool
+perf record --call-graph dwarf tool | tool
+perf report | !
+gamemoderun tool | tool
+ccache tool -c a.c | tool
+ccache CCACHE_DIR=/x tool -c a.c | tool
+nice -n 5 tool | tool
+nice -5 tool | tool
+ionice -c2 -n7 tool | tool
+choom -n 900 -- tool | tool
+timeout -k 5 9 tool | tool
+nice flock /l taskset 1 tool | tool
+ld-linux-x86-64.so.2 AT/tool x | tool
+ld-linux-x86-64.so.2 --library-path /a:/b --argv0 name --inhibit-cache AT/tool | tool
+ld-musl-x86_64.so.1 --preload=/x AT/tool | tool
+ld-linux-x86-64.so.2 --help | !
+";
+
+#[test]
+fn a_wrapper_is_what_it_starts() {
+    let cases: Vec<_> = WRAPPED
+        .lines()
+        .filter_map(|line| line.split_once(" | "))
+        .collect();
+    let mut names = vec!["tool"];
+    for (command, _) in &cases {
+        let name = command.split(' ').next().unwrap();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    with_programs(&names, |at| {
+        for (command, expected) in &cases {
+            let own = command.split(' ').next().unwrap();
+            let words: Vec<String> = command
+                .split(' ')
+                .map(|word| match word.strip_prefix("AT/") {
+                    Some(name) => at(name),
+                    None if names.contains(&word) => at(word),
+                    None => word.into(),
+                })
+                .collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let expected = match *expected {
+                "!" => at(own),
+                name => at(name),
+            };
+            assert_eq!(key(&words), expected, "{command}");
+        }
+    });
+}
+
+#[test]
+fn a_text_for_a_shell_behind_a_lock_is_a_one_liner() {
+    with_programs(&["flock"], |at| {
+        let of = |text: &str| key(&[&at("flock"), "-n", "/run/l", "-c", text]);
+        assert_eq!(of("a b"), key(&["/bin/sh", "-c", "a b"]));
+        assert_ne!(of("a b"), of("a c"));
+    });
+}
+
+#[test]
+fn what_a_known_launcher_is_told_in_a_way_that_is_not_known_tells_its_starts_apart() {
+    with_programs(&["flock", "tool"], |at| {
+        let of = |job: &str| {
+            key(&[
+                &at("flock"),
+                "--new-option",
+                "value-of-it",
+                "/no-such-directory/l",
+                job,
+            ])
+        };
+        assert_eq!(
+            of("a"),
+            format!("{} --new-option value-of-it /no-such-directory/l a", at("flock"))
+        );
+        assert_ne!(of("a"), of("b"));
+    });
+}
+
+#[test]
+fn a_container_is_its_image_and_what_runs_in_it() {
+    with_programs(&["podman", "docker", "apptainer"], |at| {
+        for (command, expected) in [
+            (
+                "podman run --rm -it -v /a:/b --name x debian:12 perl -w /srv/a.pl y",
+                "debian:12 perl /srv/a.pl",
+            ),
+            ("podman --log-level debug run -dp 80:80 nginx", "nginx"),
+            ("podman container run --rm debian:12 ls -l", "debian:12 ls"),
+            (
+                "docker -H tcp://x run --rm --user=5 --env A=b debian:12 nice -n 5 make",
+                "debian:12 nice -n 5 make",
+            ),
+            ("docker ps -a", ""),
+            (
+                "apptainer exec --bind /a:/b -c image.sif python3 -u a.py",
+                "image.sif python3 a.py",
+            ),
+            ("apptainer --silent run image.sif x", "image.sif x"),
+        ] {
+            let mut words: Vec<&str> = command.split(' ').collect();
+            let program = at(words[0]);
+            words[0] = &program;
+            assert_eq!(
+                key(&words),
+                format!("{program} {expected}").trim_end(),
+                "{command}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_compiler_whose_name_leads_to_a_cache_is_that_compiler() {
+    with_programs(&["ccache"], |at| {
+        std::os::unix::fs::symlink(at("ccache"), at("c++")).unwrap();
+        assert_eq!(key(&[&at("c++"), "-c", "a.cc"]), format!("{} c++", at("ccache")));
+    });
+}
+
+#[test]
+fn what_an_emulator_runs_is_in_its_key() {
+    with_programs(
+        &["qemu-aarch64-static", "qemu-system-x86_64", "valgrind", "tool"],
+        |at| {
+            let of = |words: &[&str]| {
+                key(&words
+                    .iter()
+                    .map(|word| {
+                        if word.contains('/') {
+                            (*word).to_string()
+                        } else {
+                            at(word)
+                        }
+                    })
+                    .collect::<Vec<_>>()
+                    .iter()
+                    .map(String::as_str)
+                    .collect::<Vec<_>>())
+            };
+            let tool = at("tool");
+            assert_eq!(
+                key(&[&at("qemu-aarch64-static"), "-L", "/usr/aarch64", &tool, "x"]),
+                format!("{} {tool}", at("qemu-aarch64-static"))
+            );
+            assert_eq!(
+                key(&[&at("valgrind"), "--leak-check=full", &tool]),
+                format!("{} {tool}", at("valgrind"))
+            );
+            assert_eq!(of(&["qemu-system-x86_64", "/disk"]), at("qemu-system-x86_64"));
+        },
+    );
+}

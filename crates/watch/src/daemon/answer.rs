@@ -12,6 +12,7 @@ use headstart_model::outcome::Mode;
 use headstart_model::trace::EndReason;
 use headstart_record::{Recorded, Standing, Watch, is_ordinary};
 use headstart_replay::Sample;
+use headstart_session::keys::Whose;
 use headstart_session::notes::log;
 use headstart_system::process::ProcessStat;
 use rustix::fd::BorrowedFd;
@@ -156,7 +157,10 @@ impl Answering {
         };
         self.finisher.finish(Ended {
             exact,
-            key: active.key,
+            whose: Whose {
+                key: active.key,
+                rest: active.rest,
+            },
             uid: active.uid,
             mode: active.mode,
             resident: active.resident,

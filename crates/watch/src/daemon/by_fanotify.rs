@@ -351,6 +351,11 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
     let Some(key) = judge.known_key(key, process.uid) else {
         return surely;
     };
+    // What it starts, of a program that turned out to be a launcher.
+    let found = process
+        .whose(&judge.store)
+        .filter(|_| judge.store.key(&key).is_launcher());
+    let key = found.map_or(key, |(_, whose)| whose.key);
     // What `headstart run` has started it reads ahead for itself.
     if !shares_mounts(one.pid) || judge.own.as_ref().is_some_and(|own| is_started_by(one.pid, own)) {
         return true;

@@ -3,9 +3,9 @@
 use super::notify::Manager;
 use super::state::State;
 use super::{Options, hold, known, retain};
+use crate::key::turned_out;
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
-use headstart_model::Key;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
 use headstart_record::Recorded;
@@ -13,6 +13,7 @@ use headstart_replay::Replay;
 use headstart_session::Notes;
 use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{Finished, Replayed, Rules, stand_back, work};
+use headstart_session::keys::Whose;
 use headstart_store::{Limits, Store};
 use headstart_system::limits::give_back_memory;
 use headstart_system::thread;
@@ -38,7 +39,7 @@ const GROWN: u64 = (64 << 20) - retain::MOST_BYTES;
 
 /// A start that has ended.
 pub(super) struct Ended {
-    pub(super) key: Key,
+    pub(super) whose: Whose,
     /// Whose start it was.
     pub(super) uid: u32,
     pub(super) mode: Mode,
@@ -152,7 +153,7 @@ impl Finishing {
                     if self.shared.ending.load(Ordering::Relaxed) {
                         self.shared.state.count(|counts| counts.unfinished += 1);
                     } else {
-                        let kept = self.store.key(&ended.key);
+                        let kept = self.store.key(&ended.whose.key);
                         let before = kept.last_used_and_size().1;
                         self.finish(*ended);
                         grown += kept.last_used_and_size().1.saturating_sub(before);
@@ -180,7 +181,7 @@ impl Finishing {
     }
 
     fn finish(&mut self, ended: Ended) {
-        let key = ended.key.clone();
+        let key = ended.whose.key.clone();
         // A file system that never answers: the service manager starts this process anew.
         let deadline = Deadline::begin(deadline::FINISH);
         let mut notes = Notes::default();
@@ -239,12 +240,14 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
     });
     let reason = ended.recorded.reason;
     let trace = ended.recorded.trace();
-    let kept = store.key(&ended.key);
     let told = trace.as_ref().ok();
-    let names = told.map(|trace| known::names_of(&ended.key, trace, kept.names()));
+    let turned_out = told.map(|trace| turned_out(store, &ended.whose, ended.uid, trace));
+    let key = turned_out.transpose()?.flatten().unwrap_or(ended.whose.key);
+    let kept = store.key(&key);
+    let names = told.map(|trace| known::names_of(&key, trace, kept.names()));
     let finished = Finished {
         store,
-        key: &ended.key,
+        key: &key,
         origin_unix_ns: ended.origin_unix_ns,
         mode: ended.mode,
         resident_before: ended.resident,

@@ -14,10 +14,12 @@ use headstart_model::plan::PlanFile;
 use headstart_record::{Answer, Noticed, Program, Standing, monotonic_ns};
 use headstart_replay::{Life, Replay, Sample};
 use headstart_session::decide::Decision;
+use headstart_session::keys;
 use headstart_session::notes::log;
 use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
 use headstart_store::Store;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -75,6 +77,8 @@ pub(super) struct Judge {
 /// Whose start it is.
 pub(super) struct Whose {
     pub(super) key: Key,
+    /// The arguments that the key says nothing of.
+    pub(super) rest: Vec<OsString>,
     pub(super) uid: u32,
     /// What standings about it are about, where that is known.
     pub(super) program: Option<Program>,
@@ -85,6 +89,8 @@ pub(super) struct Whose {
 /// A start that is recorded.
 pub(super) struct Active {
     pub(super) key: Key,
+    /// The arguments that the key says nothing of.
+    pub(super) rest: Vec<OsString>,
     pub(super) uid: u32,
     /// What standings about it are about; `None` where that is not known, and of an operation.
     pub(super) program: Option<Program>,
@@ -152,6 +158,7 @@ impl Judge {
         }
         let Some(Whose {
             key,
+            rest,
             uid,
             program,
             service,
@@ -179,6 +186,7 @@ impl Judge {
             }
         };
         active.program = program;
+        active.rest = rest;
         active.service = service;
         let answer = Answer::Record {
             command: active.command(),
@@ -289,7 +297,7 @@ impl Judge {
         let origin = Instant::now();
         let whose = Process::before(asked.pid, &asked.program)
             .into_iter()
-            .filter_map(|process| Some((key_of_user(process.key()?, process.uid)?, process.uid)))
+            .filter_map(|process| Some((process.whose(&self.store)?.1.key, process.uid)))
             .filter(|(key, _)| self.store.key(key).is_served());
         let known = whose.into_iter().find(|(key, _)| self.store.key(key).exists());
         let Some((key, uid)) = known.filter(|(key, _)| !self.is_under_way(key)) else {
@@ -323,6 +331,7 @@ impl Judge {
         let held = self.held.iter().find(is_it)?;
         Some(Whose {
             key: held.active.key.clone(),
+            rest: Vec::new(),
             uid: held.active.uid,
             program: None,
             service: None,
@@ -362,23 +371,28 @@ impl Judge {
                 return None;
             }
         };
-        let key = process.key();
-        let by_executable = start.program == start.executable;
-        let is_told = match by_executable {
-            true => key.as_ref().is_some_and(|key| process.is_plain(key)),
-            false => process.is_told_apart(key.as_ref()),
+        let found = process.whose(&self.store);
+        let plain = found.as_ref().map(|(plain, _)| plain);
+        // What a launcher is given to start the kernel does not tell apart.
+        let is_launcher = |(plain, whose): &(Key, keys::Whose)| {
+            key_of_user(plain.clone(), process.uid).is_some_and(|plain| plain != whose.key)
         };
+        let by_executable = start.program == start.executable;
+        let is_told = !found.as_ref().is_some_and(is_launcher)
+            && match by_executable {
+                true => plain.is_some_and(|key| process.is_plain(key)),
+                false => process.is_told_apart(plain),
+            };
         if by_executable && !is_told {
             self.standings.push((start.executable, Standing::ByArguments));
         }
         // Else it is that of others, too.
         let program = Some(start.program).filter(|_| is_told);
-        let Some(key) = key else {
+        let Some((_, keys::Whose { key, rest })) = found else {
             self.ignore(program, IGNORED);
             return None;
         };
         let uid = process.uid;
-        let key = key_of_user(key, uid)?;
         if !self.store.key(&key).is_served() {
             // Not for long: it may be enabled again.
             self.ignore(program, WARM);
@@ -386,6 +400,7 @@ impl Judge {
         }
         Some(Whose {
             key,
+            rest,
             uid,
             program,
             service: process.service().map(str::to_owned),
@@ -452,6 +467,7 @@ impl Active {
     fn new(key: Key, uid: u32, prepared: &Prepared, origin: Instant) -> Active {
         Active {
             key,
+            rest: Vec::new(),
             uid,
             program: None,
             service: None,

@@ -1,7 +1,10 @@
 //! What /proc tells of a process that has just begun a start. All of it is the word of whoever started it.
 
+use super::users::key_of_user;
 use crate::key::{self, Exec, MOST_ARGUMENTS, MOST_BYTES};
 use headstart_model::Key;
+use headstart_session::keys::{Whose, of_what_it_starts};
+use headstart_store::Store;
 use headstart_system::executions::{asked_by, executed_with};
 use headstart_system::process::ProcessStat;
 use std::ffi::OsStr;
@@ -125,6 +128,22 @@ impl Process {
         self.key_with(&self.argv)
     }
 
+    /// The same, and as its user's, with the arguments that this says nothing of: of a program that turned out to be a launcher it is what that starts.
+    pub(super) fn whose(&self, store: &Store) -> Option<(Key, Whose)> {
+        let whose = key::whose(&self.exec(&self.argv))?;
+        let plain = whose.key.clone();
+        let whose = Whose {
+            key: key_of_user(whose.key, self.uid)?,
+            ..whose
+        };
+        let key = of_what_it_starts(store, &whose);
+        let rest = match key == whose.key {
+            true => whose.rest,
+            false => Vec::new(),
+        };
+        Some((plain, Whose { key, rest }))
+    }
+
     /// Whether all starts that the kernel takes for the same as this one are: it knows an interpreter's first arguments (`what_it_does`,
     /// watch.h), and of a control group nothing.
     pub(super) fn is_told_apart(&self, key: Option<&Key>) -> bool {
@@ -159,13 +178,17 @@ impl Process {
     }
 
     fn key_with(&self, argv: &[Vec<u8>]) -> Option<Key> {
-        key::of(&Exec {
+        key::of(&self.exec(argv))
+    }
+
+    fn exec<'a>(&'a self, argv: &'a [Vec<u8>]) -> Exec<'a> {
+        Exec {
             executable: &self.executable,
             argv,
             cgroup: self.cgroup.as_deref(),
             cwd: self.cwd.as_deref(),
             user: self.uid,
-        })
+        }
     }
 }
 

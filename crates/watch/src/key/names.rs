@@ -1,6 +1,6 @@
 //! What a path of somebody's command line leads to, asked in a way that nobody can hold up.
 
-use headstart_session::keys::Names;
+use headstart_session::keys::{Names, is_registered};
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Skip, may_be_searched_by, pin};
@@ -36,6 +36,14 @@ impl Names for Local<'_> {
     fn is_there(&self, path: &Path) -> bool {
         let real = self.real(path);
         real.is_some_and(|real| pin(&mounts().unwrap_or_default(), &real).is_ok())
+    }
+
+    fn is_registered(&self, executable: &Path) -> bool {
+        is_registered(executable)
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        self.cwd.filter(|cwd| cwd.is_absolute()).map(Path::to_owned)
     }
 }
 

@@ -28,6 +28,14 @@ impl keys::Names for Debian {
     fn is_there(&self, path: &Path) -> bool {
         path == Path::new("own.py")
     }
+
+    fn is_registered(&self, executable: &Path) -> bool {
+        executable == Path::new("/usr/bin/box64")
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        Some("/home/anna".into())
+    }
 }
 
 fn key(executable: &str, argv: &[&str]) -> Option<String> {
@@ -43,7 +51,7 @@ fn key_of_bytes(executable: &str, argv: &[Vec<u8>]) -> Option<String> {
         cwd: None,
         user: 0,
     };
-    of_with(&exec, &Debian).map(|key| key.to_string())
+    of_with(&exec, &Debian).map(|whose| whose.key.to_string())
 }
 
 /// The executable, the arguments parted by blanks, and the key; nothing for none.
@@ -129,6 +137,16 @@ const CASES: &str = "
 /usr/bin/env | /usr/bin/env python3 a.py |
 /usr/bin/sudo | sudo gimp |
 /usr/bin/dash | /bin/sh /bin/xvfb-run -a gimp |
+/usr/bin/flock | flock -n /run/l job |
+/usr/bin/dash | /bin/sh /usr/bin/fakeroot-sysv make |
+/usr/bin/perf | perf stat make |
+/usr/bin/perf | perf report | /usr/bin/perf
+/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 | /lib64/ld-linux-x86-64.so.2 /usr/bin/gimp-2.10 x | /usr/bin/gimp-2.10
+/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 | ld.so --preload x /usr/bin/python3.11 a.py | /usr/bin/python3.11 /home/anna/a.py
+/usr/bin/podman | podman run --rm -v a:b debian:12 ls /srv | /usr/bin/podman debian:12 ls
+# What the kernel starts for files of other machines.
+/usr/bin/qemu-aarch64-static | /usr/bin/qemu-aarch64-static ./tool x | /usr/bin/qemu-aarch64-static /home/anna/tool
+/usr/bin/box64 | box64 ./tool x | /usr/bin/box64 /home/anna/tool
 # What is not found again.
 /memfd:x (deleted) | x |
 /usr/bin/gimp-2.10 (deleted) | gimp |
@@ -147,7 +165,7 @@ fn a_key_is_what_a_person_means() {
         let found = key(executable, &words);
         assert_eq!(found.as_deref().unwrap_or(""), expected, "{executable}: {argv}");
     }
-    assert_eq!(cases.count(), 75);
+    assert_eq!(cases.count(), 84);
 }
 
 #[test]
