@@ -4,6 +4,7 @@
 mod activity;
 mod fate;
 mod files;
+mod images;
 mod lookups;
 mod pages;
 mod processes;
@@ -218,7 +219,11 @@ impl Builder {
     /// Whether there was room for all of it.
     fn use_pages(&mut self, seen: &UseSeen) -> bool {
         let time_ns = seen.time_ns;
-        let process = self.processes.index(seen.pid, time_ns);
+        // What the kernel's own threads read counts as the first process's.
+        let process = match seen.pid {
+            0 => 0,
+            pid => self.processes.index(pid, time_ns),
+        };
         let touched = seen.touched.map(|page| UseSeen {
             start: page,
             last: page,

@@ -9,13 +9,13 @@ static __always_inline int added(const struct address_space *mapping, u64 index,
 	struct record_metadata *r;
 	u32 pages;
 
+	pages = is_folio ? folio_pages(folio) : 1;
 	if (!current_is_wanted())
-		return 0;
+		return read_by_kernel(mapping, index, index + pages - 1);
 	inode = mapping->host;
 	if (inode->i_sb->s_magic != BDEVFS_MAGIC) {
 		if (!config.adds_are_uses)
 			return 0;
-		pages = is_folio ? folio_pages(folio) : 1;
 		return plain_use(mapping, index, index + pages - 1, USE_ADD);
 	}
 	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
@@ -26,7 +26,7 @@ static __always_inline int added(const struct address_space *mapping, u64 index,
 	head(&r->head, RECORD_METADATA, 0, current_number());
 	r->start = index;
 	r->dev = inode->i_rdev;
-	r->pages = is_folio ? folio_pages(folio) : 1;
+	r->pages = pages;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -46,7 +46,7 @@ SEC("tp_btf/mm_filemap_get_pages")
 int BPF_PROG(get_pages, struct address_space *mapping, unsigned long index, unsigned long last_index)
 {
 	if (!current_is_wanted())
-		return 0;
+		return read_by_kernel(mapping, index, last_index);
 	if (last_index - index >= most_at_a_time())
 		last_index = index + most_at_a_time() - 1;
 	return plain_use(mapping, index ? read_begins(index) : 0, last_index, USE_READ);

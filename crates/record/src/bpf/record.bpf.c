@@ -17,6 +17,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #include "paths.h"
 #include "xarray.h"
 #include "pages.h"
+#include "loop_reads.h"
 
 /* The programs. */
 #include "filemap_events.h"

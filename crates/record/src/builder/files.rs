@@ -2,12 +2,14 @@
 //! There are as many as a trace takes; uses of others are lost.
 
 use super::fate::{Fate, is_made};
+use super::images::Images;
 use super::pages::PageSets;
 use super::shares::Taken;
 use crate::event::{Dev, FileSeen, Location, Place, UseSeen};
 use crate::layers::Layers;
 use crate::limits::{FILE_BYTES, FILE_IDS, FILES, FILESYSTEMS, MAPPINGS};
 use crate::mounts::{Mount, Mounts, is_local};
+use crate::places::resolve;
 use headstart_model::trace::{File, FileState, Filesystem, Mapping};
 use headstart_model::{FilePath, PageRange};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -21,6 +23,7 @@ pub(super) struct Files {
     used: PageSets,
     mapped: BTreeSet<(u32, PageRange)>,
     layers: Layers,
+    images: Images,
     /// Bytes of the paths.
     bytes: usize,
     pages: u64,
@@ -33,6 +36,15 @@ struct Entry {
     visible: bool,
     /// Its path through an overlay of which the recorder does not see the layers, and the id of that mount.
     through: Option<(Vec<u8>, u32)>,
+    /// Whether the kernel's own threads have used it, and whether a process has.
+    by_kernel: bool,
+    by_process: bool,
+}
+
+impl Entry {
+    fn only_by_kernel(&self) -> bool {
+        self.by_kernel && !self.by_process
+    }
 }
 
 /// What makes two sights the same file. On btrfs two subvolumes share device, inode number and, if one is a snapshot
@@ -67,6 +79,7 @@ impl Files {
             used: PageSets::default(),
             mapped: BTreeSet::new(),
             layers: Layers::new(),
+            images: Images::default(),
             bytes: 0,
             pages: 0,
             page_size,
@@ -137,11 +150,16 @@ impl Files {
                     true => None,
                     false => self.layers.find(&seen, mounts),
                 };
+                if !shown && through.is_none() {
+                    self.images.see(&seen.place);
+                }
                 let length = length + through.as_ref().map_or(0, |(path, _)| path.len());
                 self.list.push(Entry {
                     seen,
                     visible: shown || through.is_some(),
                     through,
+                    by_kernel: false,
+                    by_process: false,
                 });
                 self.bytes += length;
                 fresh
@@ -171,8 +189,12 @@ impl Files {
         let added = self.used.add(index, seen.kind, seen.start, last, |start, pages| {
             fresh(index, start, pages)
         });
-        if self.list.get(index as usize).is_some_and(|entry| entry.visible) {
-            self.pages += added.first_uses;
+        if let Some(entry) = self.list.get_mut(index as usize) {
+            entry.by_kernel |= seen.pid == 0;
+            entry.by_process |= seen.pid != 0;
+            if entry.visible && seen.pid != 0 {
+                self.pages += added.first_uses;
+            }
         }
         added.whole
     }
@@ -196,7 +218,20 @@ impl Files {
         let mut filesystems = HashMap::new();
         let mut room = FILE_BYTES;
         let mut overlays = HashSet::new();
-        for Entry { seen, through, .. } in self.list {
+        let images = self.images;
+        let is_image = |entry: &Entry, mounts: &Mounts| {
+            let path = resolve(mounts, &entry.seen.place, 1).into_iter().next();
+            entry.only_by_kernel() && path.is_some_and(|found| images.may_be(&found.path))
+        };
+        let has_image = self.list.iter().any(|entry| is_image(entry, mounts));
+        for entry in self.list {
+            // What the kernel read for others; and what lies in an image, which stands for it.
+            let foreign = entry.only_by_kernel() && !is_image(&entry, mounts);
+            if foreign || has_image && !entry.visible && images.has(entry.seen.place.dev) {
+                named.index.push(None);
+                continue;
+            }
+            let Entry { seen, through, .. } = entry;
             if seen.place.location == Location::Unknown {
                 named.lost += 1;
                 named.index.push(None);
