@@ -8,6 +8,7 @@ mod review;
 mod run;
 mod service;
 mod unplanned;
+mod used;
 pub mod verdict;
 
 pub use exact::exact_is_due;
@@ -15,6 +16,7 @@ pub use pace::pace_of_late;
 pub use review::{Reviewed, review};
 pub use service::{Served, ahead, served};
 pub use unplanned::much_is_unplanned;
+pub use used::used;
 
 use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Key, Profile, Trace};

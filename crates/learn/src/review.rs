@@ -67,6 +67,7 @@ pub fn review(reviewed: &Reviewed<'_>) -> Outcome {
         },
         blocked_ns: trace.end.blocked_ns,
         not_learned: reviewed.not_learned.clone(),
+        used: Some(crate::used(trace)),
         ..Outcome::new(reviewed.key.clone(), reviewed.mode)
     };
     let Some((plan, report)) = &reviewed.replay else {

@@ -44,6 +44,19 @@ pub struct Outcome {
     /// Whether it taught nothing for no other reason than that it was not its turn to be recorded: it went as one that is. Not in files that
     /// were written before this was told.
     pub unrecorded: bool,
+    /// How much it used, and how much of that can be read ahead by nobody; `None` where it was not recorded, and in files that were written before
+    /// this was told.
+    pub used: Option<Used>,
+}
+
+/// How much a start used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// Pages that it read or touched, each once, but for those of files in memory.
+    pub pages: u64,
+    /// Of these, those of files that no path leads headstart to: on file systems that it does not see, as one that was mounted in a namespace of
+    /// the start's own, or that it does not ask, as of a network.
+    pub unreachable_pages: u64,
 }
 
 /// What a start surely needed, and what nobody can tell of.
@@ -77,6 +90,7 @@ impl Outcome {
             precision: None,
             pace: None,
             unrecorded: false,
+            used: None,
         }
     }
 

@@ -161,9 +161,9 @@ pub struct Filesystem {
 /// A file of which pages were used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
-    /// Index into [`Trace::filesystems`]; `None` if its file system is mounted nowhere the recorder sees.
+    /// Index into [`Trace::filesystems`]; `None` if its file system was mounted nowhere the recorder saw.
     pub filesystem: Option<u32>,
-    /// Absolute path of the file's real location (below an overlay: in its layer); relative to the file system's
+    /// Absolute path of the file's real location (below an overlay: in its layer, unless the recorder does not see that); relative to the file system's
     /// root where `filesystem` is `None`.
     pub path: FilePath,
     /// The path through an overlay, where there is one.
@@ -185,13 +185,13 @@ pub struct File {
 /// What became of a file by the end of the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileState {
-    /// The path leads to the same inode.
+    /// The path leads to the same inode, or did so when its file system was unmounted.
     Present,
     /// No path leads to it any more, or it never had one.
     Deleted,
     /// Its path now leads to another inode.
     Replaced,
-    /// Its file system is not visible to the recorder.
+    /// Its file system is not visible to the recorder, or not asked.
     Unreachable,
     /// It is there, and was not before the recording: what was read of it was written then, and read from no device.
     Made,

@@ -275,7 +275,9 @@ impl Builder {
     }
 
     fn path_of(&self, place: &Place) -> Option<FilePath> {
-        let best = crate::places::resolve(&self.mounts, place, 1).into_iter().next()?;
+        let best = crate::places::resolve(&self.mounts, place, 1)
+            .into_iter()
+            .next()?;
         Some(best.path.into())
     }
 

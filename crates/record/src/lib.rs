@@ -8,7 +8,7 @@
 //!
 //! What is not seen: pages touched through mappings that were there before; paths opened by io_uring; system calls of
 //! 32-bit programs. In a container (a pid namespace of its own) everybody are those in it. A process in another mount namespace is followed by device and directory; only absolute paths it
-//! looks up are taken as if its mounts were the recorder's.
+//! looks up are taken as if its mounts were the recorder's. Of a file system that only it sees the image is recorded (BPF, a command's own tree).
 //!
 //! ```no_run
 //! use headstart_record::{Options, Recorder};

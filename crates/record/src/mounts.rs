@@ -91,7 +91,11 @@ impl Mounts {
         let mut found: Vec<&Mount> = Vec::new();
         let shows = |mount: &Mount| dev_of(mount) == dev && below(within, mount.root.as_bytes()).is_some();
         let first = first.and_then(|id| self.now.index_of_id(id));
-        found.extend(first.map(|index| &self.now.all()[index]).filter(|mount| shows(mount)));
+        found.extend(
+            first
+                .map(|index| &self.now.all()[index])
+                .filter(|mount| shows(mount)),
+        );
         let ways = self.now.ways_to(dev.major, dev.minor, within, most);
         let ways = ways.into_iter().filter(|(index, _)| Some(*index) != first);
         found.extend(ways.map(|(index, _)| &self.now.all()[index]));
@@ -122,7 +126,10 @@ impl Mounts {
 
     /// Overlays that are mounted, so many at most, the one that the root is on first.
     pub(crate) fn overlays(&self, most: usize) -> impl Iterator<Item = &Mount> {
-        let root = self.now.index_of(b"/").filter(|index| self.now.all()[*index].overlay.is_some());
+        let root = self
+            .now
+            .index_of(b"/")
+            .filter(|index| self.now.all()[*index].overlay.is_some());
         let others = self.now.overlays().filter(move |index| Some(*index) != root);
         let all = root.into_iter().chain(others).take(most);
         all.map(|index| &self.now.all()[index])

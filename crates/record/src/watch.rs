@@ -326,7 +326,7 @@ impl Watch {
         let options = Options {
             replayed,
             patience: Options::PATIENCE,
-                    ..Options::tree(command)
+            ..Options::tree(command)
         };
         let before = self.missed()?;
         let pid = self.programs.list_as_of(*first, number)?;

@@ -86,10 +86,11 @@ fn an_outcome_that_ends_before_its_last_value_has_none() {
         precision: None,
         pace: None,
         unrecorded: false,
+        used: None,
         ..outcome()
     };
     let mut values = postcard::to_stdvec(&without).unwrap();
-    for value in ["unrecorded", "pace", "precision", "first_request_ns"] {
+    for value in ["used", "unrecorded", "pace", "precision", "first_request_ns"] {
         assert_eq!(values.pop(), Some(0), "{value} is none, or not so");
         let mut file = Writer::new(Kind::Outcome);
         file.compressed(b"OUTC", &values, limits::OUTCOME_FILE).unwrap();

@@ -206,7 +206,12 @@ impl Files {
 
     /// Gives every file its path, as far as it can be had now, and says which were made while all was recorded, between these two times in
     /// nanoseconds since 1970. Files that no mount shows are left out if that is asked for: in scope system they are other containers'.
-    pub(super) fn name(self, mounts: &mut Mounts, without_foreign: bool, recorded: RangeInclusive<i64>) -> Named {
+    pub(super) fn name(
+        self,
+        mounts: &mut Mounts,
+        without_foreign: bool,
+        recorded: RangeInclusive<i64>,
+    ) -> Named {
         let mut named = Named {
             filesystems: vec![],
             files: vec![],

@@ -40,7 +40,11 @@ impl Images {
 /// The files that a device lies in, itself or by way of others.
 fn backing(dev: Dev) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
-    look(&format!("/sys/dev/block/{}:{}", dev.major, dev.minor), DEPTH, &mut found);
+    look(
+        &format!("/sys/dev/block/{}:{}", dev.major, dev.minor),
+        DEPTH,
+        &mut found,
+    );
     found
 }
 
@@ -52,7 +56,9 @@ fn look(device: &str, depth: u32, found: &mut Vec<Vec<u8>>) {
             found.push(file);
         }
     }
-    let below = std::fs::read_dir(format!("{device}/slaves")).into_iter().flatten();
+    let below = std::fs::read_dir(format!("{device}/slaves"))
+        .into_iter()
+        .flatten();
     for slave in below.flatten().take(MOST) {
         if let (Some(left), Ok(path)) = (depth.checked_sub(1), slave.path().into_os_string().into_string()) {
             look(&path, left, found);

@@ -118,7 +118,14 @@ impl MountTable {
         for layer in prefixes(layer_path).rev() {
             let rest = strip_prefix(layer_path, layer).unwrap_or_default();
             let inside = join(b"/", rest);
-            for index in self.shown().layers.get(layer).into_iter().flatten().take(EXAMINED) {
+            for index in self
+                .shown()
+                .layers
+                .get(layer)
+                .into_iter()
+                .flatten()
+                .take(EXAMINED)
+            {
                 let mount = &self.mounts[*index];
                 if let Some(rest) = strip_prefix(inside.as_bytes(), mount.root.as_bytes()) {
                     paths.push(join(mount.mount_point.as_bytes(), rest));
@@ -154,10 +161,14 @@ mod tests {
 
     /// A machine with so many bind mounts of its root file system, and of a directory of another.
     fn bound(times: usize) -> MountTable {
-        let mut text = "20 1 7:0 / / rw - ext4 /dev/loop0 rw\n21 20 7:1 / /srv rw - ext4 /dev/loop1 rw\n".to_owned();
+        let mut text =
+            "20 1 7:0 / / rw - ext4 /dev/loop0 rw\n21 20 7:1 / /srv rw - ext4 /dev/loop1 rw\n".to_owned();
         for nth in 0..times {
             text += &format!("{} 20 7:0 / /jail/{nth} rw - ext4 /dev/loop0 rw\n", 100 + 2 * nth);
-            text += &format!("{} 20 7:1 /data /data/{nth} rw - ext4 /dev/loop1 rw\n", 101 + 2 * nth);
+            text += &format!(
+                "{} 20 7:1 /data /data/{nth} rw - ext4 /dev/loop1 rw\n",
+                101 + 2 * nth
+            );
         }
         MountTable::parse(text.as_bytes())
     }
@@ -169,8 +180,14 @@ mod tests {
             EXAMINED_SO_FAR.set(0);
             for nth in 0..1000 {
                 let (usr, data) = (format!("/usr/lib/{nth}"), format!("/data/{nth}"));
-                assert_eq!(table.ways_to(7, 0, usr.as_bytes(), WAYS)[0].1, usr.as_str().into());
-                assert_eq!(table.ways_to(7, 1, data.as_bytes(), 1)[0].1, format!("/srv{data}").as_str().into());
+                assert_eq!(
+                    table.ways_to(7, 0, usr.as_bytes(), WAYS)[0].1,
+                    usr.as_str().into()
+                );
+                assert_eq!(
+                    table.ways_to(7, 1, data.as_bytes(), 1)[0].1,
+                    format!("/srv{data}").as_str().into()
+                );
                 assert!(table.ways_to(7, 2, usr.as_bytes(), 1).is_empty());
             }
             let examined = EXAMINED_SO_FAR.get();
@@ -183,11 +200,17 @@ mod tests {
         let mut text = "20 1 7:0 / / rw - ext4 /dev/loop0 rw\n".to_owned();
         for nth in 0..5000 {
             let options = format!("rw,lowerdir=/l/{nth}:/l/base,upperdir=/u/{nth},workdir=/w/{nth}");
-            text += &format!("{} 20 0:{nth} / /c/{nth} rw - overlay overlay {options}\n", 100 + nth);
+            text += &format!(
+                "{} 20 0:{nth} / /c/{nth} rw - overlay overlay {options}\n",
+                100 + nth
+            );
         }
         let table = MountTable::parse(text.as_bytes());
         let base = table.overlay_paths_of(b"/l/base/usr/bin/sh");
-        assert_eq!((base.len(), base[0].to_string().as_str()), (WAYS, "/c/0/usr/bin/sh"));
+        assert_eq!(
+            (base.len(), base[0].to_string().as_str()),
+            (WAYS, "/c/0/usr/bin/sh")
+        );
         assert_eq!(table.overlay_paths_of(b"/u/4999/etc/x"), ["/c/4999/etc/x".into()]);
         assert!(table.overlay_paths_of(b"/l").is_empty());
         assert!(table.has_overlays() && !bound(3).has_overlays());

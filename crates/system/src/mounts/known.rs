@@ -63,7 +63,10 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
         return Ok(known.table.again());
     }
     let begun = Instant::now();
-    if let Some(before) = known.take().filter(|before| before.of.process != std::process::id()) {
+    if let Some(before) = known
+        .take()
+        .filter(|before| before.of.process != std::process::id())
+    {
         // The parent's. A child may have closed all that it was given, and the number be another file's by now.
         std::mem::forget(before.file);
     }

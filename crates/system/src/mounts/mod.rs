@@ -182,7 +182,9 @@ impl MountTable {
                 .map(|(index, mount)| (plain(mount.mount_point.as_bytes()).to_vec(), index))
                 .collect()
         });
-        prefixes(path).rev().find_map(|prefix| points.get(prefix).copied())
+        prefixes(path)
+            .rev()
+            .find_map(|prefix| points.get(prefix).copied())
     }
 
     /// Whether headstart may read from a mount: a local file system, or an overlay of which a layer is local and none

@@ -2,7 +2,7 @@
 
 use crate::activity::{self, Activity, ThreadState};
 use crate::machine::{Cost, DeviceClass, FirstTouch};
-use crate::outcome::{Mode, Precision, Resident, Skipped, StageOutcome};
+use crate::outcome::{Mode, Precision, Resident, Skipped, StageOutcome, Used};
 use crate::plan::{Fill, NO_FILE, PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind, Touch};
 use crate::profile::{Entry, Need, Policy, Touches, Version, WeightedRange};
 use crate::trace::*;
@@ -415,6 +415,10 @@ pub(super) fn outcome() -> Outcome {
         }),
         pace: Some(1.5),
         unrecorded: true,
+        used: Some(Used {
+            pages: 900,
+            unreachable_pages: 30,
+        }),
     }
 }
 
