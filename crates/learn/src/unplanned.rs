@@ -41,7 +41,10 @@ fn bytes(trace: &Trace, plan: Option<&Plan<'_>>) -> (u64, u64) {
             UseKind::Add | UseKind::Around => false,
         };
         if is_sure && is_read_from_a_device(trace, file, &exclude) {
-            files.entry(one.file).or_default().insert(pages_of(one, file, page_size));
+            files
+                .entry(one.file)
+                .or_default()
+                .insert(pages_of(one, file, page_size));
         }
     }
     let nothing = PageSet::new();

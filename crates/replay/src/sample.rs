@@ -103,7 +103,9 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
         let Some(request) = costs.requests.get(place.part.request) else {
             continue;
         };
-        let Some(look) = sampler.look(request, &place) else { break };
+        let Some(look) = sampler.look(request, &place) else {
+            break;
+        };
         let cold = cold_share(look, request);
         if look == Look::Unknown {
             seconds.unknown += place.weight;
@@ -201,7 +203,11 @@ impl Sampler<'_> {
                     });
                     self.open.len() - 1
                 }
-                Err(Skip::Cold) => return Some(Look::ColdPath(pages_now(entry.size).map_or(0, |(_, pages)| pages))),
+                Err(Skip::Cold) => {
+                    return Some(Look::ColdPath(
+                        pages_now(entry.size).map_or(0, |(_, pages)| pages),
+                    ));
+                }
                 Err(skip) if Reason::from(skip) == Reason::Denied => return Some(Look::Unknown),
                 Err(_) => return Some(Look::Changed),
             },

@@ -75,7 +75,10 @@ fn a_warm_plan_is_resident_and_a_cold_one_is_not_and_no_disk_is_read() {
     let warm = look(&plan);
     assert_eq!((warm.cold, warm.unknown), (0.0, 0.0), "{warm:?}");
     assert!((40..=41).contains(&warm.looks), "{warm:?}");
-    assert!(warm.sampled_pages > 40 && warm.resident_pages == warm.sampled_pages, "{warm:?}");
+    assert!(
+        warm.sampled_pages > 40 && warm.resident_pages == warm.sampled_pages,
+        "{warm:?}"
+    );
     assert_eq!((warm.cold_paths, warm.changed, warm.cut_short), (0, 0, false));
     let few = look_by(&plan, 10, 7).looks;
     assert!((10..=11).contains(&few), "{few}");
@@ -117,7 +120,13 @@ fn one_large_cold_file_among_many_warm_ones_is_never_missed() {
     });
     let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
     for n in 0..35 {
-        add(&mut plan, Data, entry(&disk.root().join(format!("lib{n}"))), 0, 400 << 10);
+        add(
+            &mut plan,
+            Data,
+            entry(&disk.root().join(format!("lib{n}"))),
+            0,
+            400 << 10,
+        );
     }
     add(&mut plan, Data, entry(&disk.root().join("own")), 0, 20 << 20);
     disk.cool();
@@ -133,7 +142,9 @@ fn one_large_cold_file_among_many_warm_ones_is_never_missed() {
     let own = File::open(disk.root().join("own")).unwrap();
     std::io::copy(&mut &own, &mut std::io::sink()).unwrap();
     headstart_system::residency::advise_dontneed(&own, 8 << 20, 4 << 20).unwrap();
-    let missed = (0..100).filter(|draw| look_by(&plan, 40, draw << 13).cold == 0.0).count();
+    let missed = (0..100)
+        .filter(|draw| look_by(&plan, 40, draw << 13).cold == 0.0)
+        .count();
     assert_eq!(missed, 0);
 }
 
@@ -175,7 +186,11 @@ fn data_in_memory_below_forgotten_names_is_cold_by_its_paths() {
         .collect();
     let found = look(&plan);
     drop(open);
-    assert_eq!((found.cold_paths, found.resident_pages, found.cold), (10, 0, 1.0), "{found:?}");
+    assert_eq!(
+        (found.cold_paths, found.resident_pages, found.cold),
+        (10, 0, 1.0),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -239,7 +254,13 @@ fn a_file_that_is_gone_weighs_with_what_it_cost() {
     });
     let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
     for n in 0..20 {
-        add(&mut plan, Data, entry(&disk.root().join(format!("f{n}"))), 0, 64 << 10);
+        add(
+            &mut plan,
+            Data,
+            entry(&disk.root().join(format!("f{n}"))),
+            0,
+            64 << 10,
+        );
     }
     add(&mut plan, Data, entry(&disk.root().join("large")), 0, 4 << 20);
     for n in 0..20 {

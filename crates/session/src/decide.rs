@@ -121,7 +121,9 @@ pub fn decide(known: &Known<'_>) -> Decision {
     }
     let one_in = |every: u32, draw: u64| is_recorded && draw % u64::from(every.max(1)) == 0;
     // With another kernel than it was found on, or on another machine, a bypass says nothing.
-    let holds = |bypass: &&Bypass| control_every != 0 && bypass.kernel == known.kernel && bypass.machine == known.machine;
+    let holds = |bypass: &&Bypass| {
+        control_every != 0 && bypass.kernel == known.kernel && bypass.machine == known.machine
+    };
     if let Some(bypass) = known.bypass.filter(holds) {
         if !one_in(bypass.every, draw) {
             return Decision::Bypass(bypass.why.clone());
@@ -493,7 +495,9 @@ mod tests {
                     ..known()
                 })
             });
-            let all: Vec<Decision> = decisions.filter(|it| !matches!(it, Decision::Bypass(_))).collect();
+            let all: Vec<Decision> = decisions
+                .filter(|it| !matches!(it, Decision::Bypass(_)))
+                .collect();
             let kind = if control_every == 0 {
                 Decision::Replay
             } else {

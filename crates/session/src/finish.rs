@@ -11,7 +11,8 @@ use crate::unmounted;
 use anyhow::Result;
 use headstart_learn::verdict;
 use headstart_learn::{
-    DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, much_is_unplanned, pace_of_late, review,
+    DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, much_is_unplanned, pace_of_late,
+    review,
 };
 use headstart_model::outcome::{Mode, Outcome, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;

@@ -46,9 +46,15 @@ fn a_start_whose_plan_asks_for_what_it_used_is_told_by_it() {
     assert!(!is_much(&trace, &[("/a", 10 * MIB), ("/b", MIB)]));
     assert!(!is_much(&trace, &[("/a", 10 * MIB)]), "a tenth, nearly");
     assert!(is_much(&trace, &[("/b", MIB)]));
-    assert!(is_much(&trace, &[("/a", 8 * MIB), ("/b", MIB)]), "a part of a file");
+    assert!(
+        is_much(&trace, &[("/a", 8 * MIB), ("/b", MIB)]),
+        "a part of a file"
+    );
     assert!(much_is_unplanned(&trace, None));
-    assert!(!is_much(&start(&[("/a", 40), ("/b", 40)]), &[("/a", 40)]), "160 KiB");
+    assert!(
+        !is_much(&start(&[("/a", 40), ("/b", 40)]), &[("/a", 40)]),
+        "160 KiB"
+    );
 }
 
 #[test]

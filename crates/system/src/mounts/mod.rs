@@ -70,7 +70,7 @@ pub struct MountTable {
     /// What reading from each means, once somebody asked.
     kinds: Arc<[OnceLock<Kind>]>,
     /// Of each mount the root, opened by the first who needs it.
-    roots: Arc<[Root]>,
+    roots: Arc<OnceLock<Vec<Root>>>,
 }
 
 impl MountTable {
@@ -104,7 +104,7 @@ impl MountTable {
             }
         }
         MountTable {
-            roots: closed(&mounts),
+            roots: Arc::default(),
             kinds: mounts.iter().map(|_| OnceLock::new()).collect(),
             mounts: mounts.into(),
             ids: ids.into(),
@@ -118,7 +118,7 @@ impl MountTable {
     /// The same table for another use, with no root open.
     pub fn again(&self) -> MountTable {
         MountTable {
-            roots: closed(&self.mounts),
+            roots: Arc::default(),
             ..self.clone()
         }
     }
@@ -243,7 +243,7 @@ impl MountTable {
 }
 
 /// A place for the root of each, none of which is open.
-fn closed(mounts: &[Mount]) -> Arc<[Root]> {
+fn closed(mounts: &[Mount]) -> Vec<Root> {
     mounts.iter().map(|_| Root::new()).collect()
 }
 

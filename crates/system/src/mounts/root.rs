@@ -5,7 +5,7 @@
 //! asks a server that may never answer. So a path is resolved from the root of the mount that the table names, and the
 //! kernel is told to go no further than that mount (openat2(2): `RESOLVE_NO_XDEV`, `RESOLVE_BENEATH`).
 
-use super::{Kind, LAYERS, MountTable, strip_prefix};
+use super::{Kind, LAYERS, MountTable, closed, strip_prefix};
 use crate::skip::{Skip, skip};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -40,7 +40,8 @@ impl MountTable {
         let mount = self.mounts.get(index).ok_or(Skip::NotLocal)?;
         let rest = strip_prefix(path, mount.mount_point.as_bytes()).ok_or(Skip::NotLocal)?;
         let path = CString::new(rest).map_err(|_| Skip::Io(libc::EINVAL))?;
-        let slot = self.roots.get(index).ok_or(Skip::NotLocal)?;
+        let roots = self.roots.get_or_init(|| closed(&self.mounts));
+        let slot = roots.get(index).ok_or(Skip::NotLocal)?;
         let root = slot.get_or_init(|| self.open_root(index));
         let root = root.as_ref().map_err(|reason| *reason)?;
         Ok(Inside {

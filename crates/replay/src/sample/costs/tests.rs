@@ -26,7 +26,11 @@ fn missed(costs: &Costs, looks: usize, is_cold: impl Fn(&Place) -> bool) -> (f64
         let places = costs.places(looks, u64::from(draw) << 20);
         let all: f64 = places.iter().map(|place| place.weight).sum();
         assert!((all - costs.seconds).abs() < 1e-6 * costs.seconds, "{all}");
-        let cold: f64 = places.iter().filter(|place| is_cold(place)).map(|place| place.weight).sum();
+        let cold: f64 = places
+            .iter()
+            .filter(|place| is_cold(place))
+            .map(|place| place.weight)
+            .sum();
         missed += u32::from(cold == 0.0);
         found += cold;
     }
@@ -46,7 +50,10 @@ fn a_cold_share_is_missed_as_seldom_as_stated_wherever_it_lies() {
             let all = (-(looks as f64) * share).exp();
             let count = (share * 1000.0) as usize;
             let (together, found) = missed(&many, looks, |place| place.part.request < count);
-            assert!(together <= all + 0.03 && (found - share).abs() < 0.1 * share + 0.01, "{together} {all} {found}");
+            assert!(
+                together <= all + 0.03 && (found - share).abs() < 0.1 * share + 0.01,
+                "{together} {all} {found}"
+            );
             // At equal distances, which no equal steps may be in time with.
             let every = 1000 / count;
             let (apart, found) = missed(&many, looks, |place| place.part.request % every == 0);
@@ -54,7 +61,10 @@ fn a_cold_share_is_missed_as_seldom_as_stated_wherever_it_lies() {
             assert!((found - 1.0 / every as f64).abs() < 0.02, "{found}");
             // The beginning of each.
             let (beginnings, found) = missed(&grown, looks, |place| place.at < share * place.part.data);
-            assert!(beginnings <= all + 0.03 && (found - share).abs() < 0.02, "{beginnings} {found}");
+            assert!(
+                beginnings <= all + 0.03 && (found - share).abs() < 0.02,
+                "{beginnings} {found}"
+            );
         }
     }
 }
@@ -73,9 +83,16 @@ fn what_costs_a_step_is_never_missed_and_the_more_it_costs_the_more_places_are_l
     let places = start.places(40, 7);
     let of_it = places.iter().filter(|place| place.part.request == 17).count();
     assert_eq!(of_it, 15, "of 40 looks at a plan of which it is 36 %");
-    let mut at: Vec<f64> = places.iter().filter(|place| place.part.request == 17).map(|place| place.at).collect();
+    let mut at: Vec<f64> = places
+        .iter()
+        .filter(|place| place.part.request == 17)
+        .map(|place| place.at)
+        .collect();
     at.sort_by(f64::total_cmp);
-    assert!(at.windows(2).all(|two| two[1] - two[0] < 2.0 * 0.04 / 15.0), "{at:?}");
+    assert!(
+        at.windows(2).all(|two| two[1] - two[0] < 2.0 * 0.04 / 15.0),
+        "{at:?}"
+    );
 }
 
 #[test]
@@ -84,8 +101,15 @@ fn there_are_about_as_many_places_as_asked_for() {
         for seconds in [vec![1.0; 3], vec![1.0; 40], vec![0.1; 2000], vec![5.0, 0.1, 0.1]] {
             let costs = costs(&seconds);
             let places = costs.places(looks, 3).len();
-            let large = seconds.iter().filter(|one| **one >= costs.seconds / looks as f64).count();
-            assert!((looks..=looks + large + 1).contains(&places), "{looks} {} {places}", seconds.len());
+            let large = seconds
+                .iter()
+                .filter(|one| **one >= costs.seconds / looks as f64)
+                .count();
+            assert!(
+                (looks..=looks + large + 1).contains(&places),
+                "{looks} {} {places}",
+                seconds.len()
+            );
         }
     }
     assert!(costs(&[]).places(5, 1).is_empty());
