@@ -87,7 +87,7 @@ fn is_expected_as_this_process() -> Option<&'static str> {
 
 /// Starts the command and ends this process as the command ends; what was done goes to `written`. Returns only if
 /// nothing was started.
-pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Written>) -> Result<()> {
+pub fn start(command: &[OsString], mut job: Job, ending: Ending, written: Option<Written>) -> Result<()> {
     let must = matches!(job.purpose, Purpose::Trace { .. });
     if namespace::forks_elsewhere() {
         let why = "processes that are started here are in a pid namespace that has none yet: use unshare --pid --fork";
@@ -107,6 +107,10 @@ pub fn start(command: &[OsString], job: Job, ending: Ending, written: Option<Wri
         true => Ending::WhenDone,
         false => ending,
     };
+    // Who waited for the command alone may unmount what it has used.
+    if ending == Ending::WithCommand {
+        job.record.patience = headstart_record::Options::PATIENCE;
+    }
     let prepared = prepare(&job.purpose, &mut MountTable::read);
     let bypassed = match &prepared.decision {
         // Nobody has to be told anything, and nothing is done beside it.

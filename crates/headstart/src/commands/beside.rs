@@ -53,9 +53,6 @@ impl Beside {
         let written = self.aside.open()?;
         // Whoever wants to read what was done waits for it.
         let ending = written.as_ref().map_or(ending, |_| Ending::WhenDone);
-        if ending == Ending::WithCommand {
-            record.patience = Options::PATIENCE;
-        }
         let job = Job {
             origin,
             origin_unix_ns,
