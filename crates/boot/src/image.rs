@@ -1,7 +1,8 @@
-//! The root of this system, or of another that is an image: every path is resolved inside it (`RESOLVE_IN_ROOT` of openat2(2)), so that a
+//! The root of this system, or of another that is an image: every path is resolved inside it (`RESOLVE_IN_ROOT` of openat2(2), or what stands for it), so that a
 //! link in an image, `/usr/sbin` to `/opt/sbin`, leads to the image's and never to this system's.
 
 use anyhow::{Context, Result, bail};
+use headstart_system::resolve;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -27,14 +28,10 @@ impl Image {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, path, flags, Mode::empty())
             .with_context(|| format!("cannot enter {}", path.display()))?;
-        let image = Image {
+        Ok(Image {
             root,
             path: path.to_owned(),
-        };
-        // An emulator, or an old filter of system calls, refuses that; and then nothing would seem to be there.
-        let looks = image.resolve(Path::new("."), OFlags::PATH);
-        looks.with_context(|| format!("cannot look into {}: openat2(2)", path.display()))?;
-        Ok(image)
+        })
     }
 
     /// A path of it as it is called from outside, for people.
@@ -48,8 +45,8 @@ impl Image {
     fn resolve(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         // Never a file to be read: to open a FIFO would wait.
         let flags = flags | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        rustix::fs::openat2(&self.root, inside(path), flags, Mode::empty(), resolve)
+        let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        resolve::open(self.root.as_fd(), inside(path), flags, how)
     }
 
     fn kind(&self, path: impl AsRef<Path>) -> Option<FileType> {
@@ -178,11 +175,8 @@ impl Image {
         loop {
             match self.resolve(there, OFlags::PATH | OFlags::DIRECTORY) {
                 Ok(directory) => {
-                    let link = format!(
-                        "/proc/self/fd/{}",
-                        rustix::fd::AsRawFd::as_raw_fd(&directory.as_fd())
-                    );
-                    let real = std::fs::read_link(&link).with_context(|| format!("cannot read {link}"))?;
+                    let real = resolve::path_of(directory.as_fd());
+                    let real = real.with_context(|| format!("cannot read where {} is", there.display()))?;
                     return Ok(missing.iter().rev().fold(real, |all, name| all.join(name)));
                 }
                 Err(Errno::NOENT) if self.kind_itself(there).is_none() => {}

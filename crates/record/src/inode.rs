@@ -2,7 +2,8 @@
 //! generation, so that a file that took over a removed one's number is not mistaken for it.
 
 use headstart_system::handle::Handle;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, fstat, openat2, statx};
+use headstart_system::resolve;
+use rustix::fs::{AtFlags, CWD, OFlags, ResolveFlags, StatxFlags, fstat, statx};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -76,13 +77,7 @@ pub(crate) fn facts(path: &Path) -> io::Result<Facts> {
 
 fn pin(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat2(
-        CWD,
-        path,
-        flags,
-        Mode::empty(),
-        ResolveFlags::NO_SYMLINKS,
-    )?)
+    Ok(resolve::open(CWD, path, flags, ResolveFlags::NO_SYMLINKS)?)
 }
 
 /// The present path of an inode by its number and generation, as long as the inode lives; `mount` is a descriptor

@@ -35,6 +35,7 @@ pub mod process;
 pub mod program;
 pub mod read_ahead;
 pub mod residency;
+pub mod resolve;
 mod skip;
 pub mod snapshot;
 mod sys;

@@ -6,11 +6,14 @@
 //! kernel is told to go no further than that mount (openat2(2): `RESOLVE_NO_XDEV`, `RESOLVE_BENEATH`).
 
 use super::{Kind, LAYERS, MountTable, closed, strip_prefix};
+use crate::resolve;
 use crate::skip::{Skip, skip};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// The root of a mount, once somebody asked for it.
@@ -56,9 +59,9 @@ impl MountTable {
         if !self.reachable(index) {
             return Err(Skip::NotLocal);
         }
-        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let point = mount.mount_point.as_path();
-        let root = rustix::fs::openat2(CWD, point, LOOK, Mode::empty(), resolve).map_err(skip)?;
+        let root = resolve::open(CWD, point, LOOK, how).map_err(skip)?;
         // DONT_SYNC: should it be a server's by now, it is not asked.
         let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         let found = rustix::fs::statx(&root, c"", flags, StatxFlags::MNT_ID).map_err(skip)?;
@@ -94,12 +97,12 @@ impl Inside<'_> {
         if self.path.is_empty() {
             return self.root.try_clone_to_owned().map_err(|_| Skip::Io(libc::EMFILE));
         }
-        let resolve = match cached {
+        let how = match cached {
             true => INSIDE | ResolveFlags::CACHED,
             false => INSIDE,
         };
-        rustix::fs::openat2(self.root, &*self.path, LOOK, Mode::empty(), resolve).map_err(|error| match error
-        {
+        let path = Path::new(OsStr::from_bytes(self.path.as_bytes()));
+        resolve::open(self.root, path, LOOK, how).map_err(|error| match error {
             Errno::AGAIN if cached => Skip::Cold,
             error => skip(error),
         })
