@@ -36,8 +36,23 @@ fn wanted() -> PathBuf {
 
 /// Switches boots on; what was written. What a package has installed is used as it is, else a unit and hooks for the initramfs
 /// are written that run this command.
+///
+/// Where it fails what it has made is removed: half of it would be wanted by a boot that finds nothing to execute.
 pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     let image = Image::open(other)?;
+    let mut made = Vec::new();
+    let written = enable_in(&image, other, &mut made);
+    if written.is_err() {
+        for path in made.iter().rev() {
+            // Nothing more can be done about it.
+            let _ = image.remove(path);
+        }
+    }
+    written
+}
+
+/// The same; what was not there before is `made`.
+fn enable_in(image: &Image, other: Option<&Path>, made: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     let systemd = ["usr/lib/systemd/systemd", "lib/systemd/systemd"];
     if !systemd.iter().any(|path| image.exists(path)) {
         bail!(
@@ -47,14 +62,15 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     }
     let mut changed = Vec::new();
     let mut write = |path: PathBuf, text: &[u8], mode| -> Result<()> {
+        note_new(image, &path, made);
         image.write(&path, text, mode)?;
         changed.push(image.named(path));
         Ok(())
     };
-    let unit = match packaged(&image) {
+    let unit = match packaged(image) {
         Some(unit) => unit,
         None => {
-            let command = command(&image, other.is_some())?;
+            let command = command(image, other.is_some())?;
             let of_command = |text| of_command(text, &command, HAS_PROGRAM);
             write(local(NAME), of_command(UNIT).as_bytes(), 0o644)?;
             write(local(BARRIER_NAME), BARRIER_UNIT.as_bytes(), 0o644)?;
@@ -65,8 +81,6 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
         }
     };
     image.remove(local(OLD_BARRIER_NAME))?;
-    image.make_directory(WANTS, 0o755)?;
-    image.link(Path::new("/").join(unit), wanted())?;
     // It must be there when the root is still read-only.
     image.make_directory(STATE, 0o700)?;
     if HAS_PROGRAM {
@@ -74,11 +88,21 @@ pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     }
     if can_be_init(other) {
         image.make_directory("usr/lib/systemd/system-generators", 0o755)?;
+        note_new(image, Path::new(GENERATOR), made);
         image.link(Path::new("/").join(INIT), GENERATOR)?;
         changed.push(image.named(GENERATOR));
     }
+    image.make_directory(WANTS, 0o755)?;
+    note_new(image, &wanted(), made);
+    image.link(Path::new("/").join(unit), wanted())?;
     changed.push(image.named(wanted()));
     Ok(changed)
+}
+
+fn note_new(image: &Image, path: &Path, made: &mut Vec<PathBuf>) {
+    if image.kind_itself(path).is_none() {
+        made.push(path.to_owned());
+    }
 }
 
 /// Switches boots off; what was removed. In the place of the program for process 1 stays a link to the real init: a machine
@@ -322,6 +346,31 @@ mod tests {
         assert!(is_switched_off(root), "disabled");
         disable(root).unwrap();
         assert!(mask.exists() && !is_switched_off(root), "once");
+    }
+
+    #[test]
+    fn of_an_enabling_that_fails_nothing_is_left() {
+        for in_the_way in [
+            "var/lib/headstart",
+            INIT,
+            GENERATOR,
+            "etc/systemd/system/sysinit.target.wants",
+        ] {
+            let dir = system();
+            let root = Some(dir.path());
+            let path = dir.path().join(in_the_way);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            match in_the_way {
+                INIT | GENERATOR => fs::create_dir(&path).unwrap(),
+                _ => fs::write(&path, "in the way").unwrap(),
+            }
+            let is_file = |(path, _): &(PathBuf, Vec<u8>)| !path.is_dir();
+            let before: Vec<_> = all_below(dir.path()).into_iter().filter(is_file).collect();
+            enable(root).unwrap_err();
+            let left: Vec<_> = all_below(dir.path()).into_iter().filter(is_file).collect();
+            assert_eq!(left, before, "{in_the_way}");
+            assert!(!is_enabled(root), "{in_the_way}");
+        }
     }
 
     #[test]
