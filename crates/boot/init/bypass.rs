@@ -67,8 +67,9 @@ fn is_in_vain() -> bool {
     if open(PLAN).map(close).is_some() || unsafe { call(number::STATFS, arguments) } < 0 {
         return false;
     }
-    let [_, block, _, free_blocks, _, inodes, free_inodes, ..] = found;
+    let [kind, block, _, free_blocks, _, inodes, free_inodes, ..] = found;
     let room = room::Room {
+        kind,
         block,
         free_blocks,
         inodes,

@@ -14,6 +14,7 @@
 //!
 //! `headstart-init --decide` is what the unit and an initramfs ask, in the root's directory, before headstart is executed: it asks for that, too, and fails where this
 //! boot is bypassed.
+//! `headstart-init --whole` says whether its file is, before an initramfs has process 1 be it.
 //! By `headstart-init --wait` `headstart-barrier.service` waits as process 1 does.
 //!
 //! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
@@ -50,6 +51,10 @@ const NOT_FOR_GENERATORS: [&CStr; 4] = [
     c"/run/systemd/private",
     c"/etc/initrd-release",
 ];
+/// What there is in the kernel that takes the place of one that has crashed, to save its memory.
+const CRASHED: &CStr = c"/proc/vmcore";
+/// This program's file.
+const ITSELF: &CStr = c"/proc/self/exe";
 /// The mounts of process 1.
 const MOUNTS_OF_PROCESS_1: &CStr = c"/proc/1/ns/mnt";
 const ROOT_OF_PROCESS_1: &CStr = c"/proc/1/root";
@@ -154,11 +159,15 @@ unsafe fn call(number: usize, a: [usize; 5]) -> isize {
 }
 
 fn tell(text: &CStr) {
-    // SAFETY: a string of this length. Without a standard error nobody is told.
+    say(2, text);
+}
+
+fn say(descriptor: usize, text: &CStr) {
+    // SAFETY: a string of this length. Without such a descriptor nobody is told.
     unsafe {
         call(
             number::WRITE,
-            [2, text.as_ptr() as usize, text.count_bytes(), 0, 0],
+            [descriptor, text.as_ptr() as usize, text.count_bytes(), 0, 0],
         )
     };
 }
@@ -203,6 +212,9 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     if unsafe { call(number::GETPID, [0; 5]) } != 1 {
         // SAFETY: as many arguments as there are said to be.
         if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--decide\0") } {
+            if is_there(CRASHED) {
+                end(1);
+            }
             ask_for_headstart(INSTALLED);
             end(bypass::is_bypassed(bypass::is_said).into());
         }
@@ -210,6 +222,10 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
         if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--wait\0") } {
             wait_at(BARRIER, Wait::begin);
             end(0);
+        }
+        // SAFETY: the same.
+        if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--whole\0") } {
+            whole()
         }
         // SAFETY: the same. Three directories are what generators are given.
         if unsafe { *stack == 4 && bypass::begins_with(*arguments.add(1), b"/") } {
@@ -246,10 +262,42 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     end(1)
 }
 
+/// Says so if this file is as long as it was linked, by where its table of sections ends, which is its last part: one that was cut off may begin well, and
+/// end process 1 later.
+fn whole() -> ! {
+    let header = {
+        unsafe extern "C" {
+            /// The beginning of this file in memory, as the linker puts it (elf(5)).
+            static __ehdr_start: [u8; 64];
+        }
+        // SAFETY: nobody writes there.
+        unsafe { &__ehdr_start }
+    };
+    let number = |at: usize, length: usize| {
+        let bytes = header.iter().skip(at).take(length).rev();
+        bytes.fold(0, |number, byte| number << 8 | usize::from(*byte))
+    };
+    let least = number(0x28, 8) + number(0x3a, 2) * number(0x3c, 2);
+    let size = open(ITSELF).map_or(0, |file| {
+        // SAFETY: only asks where the end is.
+        let size = unsafe { call(number::LSEEK, [file as usize, 0, SEEK_END, 0, 0]) };
+        close(file);
+        usize::try_from(size).unwrap_or(0)
+    });
+    if size < least {
+        end(1);
+    }
+    say(1, c"whole\n");
+    end(0)
+}
+
 /// Whether there is a headstart and this boot is not bypassed. Headstart is asked for before the latter is known, and comes while the directories are
 /// looked up that lead to its state: on a volume that fills as it is read that takes longer than all of it. A boot that is bypassed, as they
 /// are where disks are fast, has then read it for nothing.
 fn is_to_begin(is_said: impl FnOnce() -> bool) -> bool {
+    if is_there(CRASHED) {
+        return false;
+    }
     let is_asked_for = COMMANDS.into_iter().any(ask_for_headstart);
     is_asked_for && !bypass::is_bypassed(is_said)
 }

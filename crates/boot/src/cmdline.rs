@@ -60,6 +60,19 @@ fn parse(line: &str, tell: &mut dyn FnMut(String)) -> Wish {
     wish
 }
 
+/// Whether this kernel was started in the place of one that has crashed, to save its memory (kdump): in the little that was kept for it nothing is read
+/// ahead or recorded, and that it reboots by itself is no failure.
+pub fn is_after_crash() -> bool {
+    Path::new("/proc/vmcore").exists()
+        || std::fs::read("/proc/cmdline").is_ok_and(|line| has_crash_header(&String::from_utf8_lossy(&line)))
+}
+
+/// Where the memory of the crashed kernel is described; kdump adds it (kernel-parameters.txt).
+fn has_crash_header(line: &str) -> bool {
+    line.split_ascii_whitespace()
+        .any(|word| word.starts_with("elfcorehdr="))
+}
+
 /// Whether the kernel records events from its start on into a trace instance of this name (`trace_instance=`), by its command line.
 pub fn has_trace_instance(name: &str) -> bool {
     std::fs::read("/proc/cmdline").is_ok_and(|line| names_instance(&String::from_utf8_lossy(&line), name))
@@ -84,6 +97,15 @@ mod tests {
             "trace_instance=other trace_instance=headstart^traceoff@4M,sched:* ro"
         ));
         assert!(!is_named("trace_instance=headstart2 headstart=on"));
+    }
+
+    #[test]
+    fn a_kernel_after_a_crash_is_told_by_its_header() {
+        assert!(has_crash_header(
+            "root=/dev/vda1 ro nr_cpus=1 elfcorehdr=0x6f000000\n"
+        ));
+        assert!(!has_crash_header("root=/dev/vda1 crashkernel=256M xelfcorehdr=1"));
+        assert!(!is_after_crash());
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod tests {
     #[test]
     fn a_file_system_without_bytes_or_inodes_has_no_room() {
         let room = |free_blocks, inodes, free_inodes| Room {
+            kind: 0xef53,
             block: 4096,
             free_blocks,
             inodes,
@@ -32,6 +33,11 @@ mod tests {
             "btrfs makes inodes as they are needed"
         );
         assert!(room(u64::MAX, 0, 0).is_enough(), "no overflow");
+        let memory = Room {
+            kind: 0x0102_1994,
+            ..room(u64::MAX, 0, 0)
+        };
+        assert!(!memory.is_enough(), "it ends with this boot");
     }
 
     #[test]

@@ -5,7 +5,9 @@
     # What is left in /run/headstart is root's alone: who can open a pipe there could take headstart's words.
     umask 077
     words=" $(cat /proc/cmdline) "
-    case "$words" in *" headstart=off "*) exit ;; esac
+    case "$words" in *" headstart=off "* | *" elfcorehdr="*) exit ;; esac
+    # The kernel that saves the memory of one that has crashed.
+    [ ! -e /proc/vmcore ] || exit
     cd "${NEWROOT:?}" || exit
     [ -L ./etc/systemd/system/sysinit.target.wants/headstart-boot.service ] || exit
     # Who waits there finds this pipe, see packaging/initramfs-tools.
@@ -16,7 +18,7 @@
     {
         # Where this boot is bypassed, headstart is not executed, and the unit does not ask again. When that is known, /run may be the root's already.
         mkdir -p /run/headstart
-        if [ -x ./usr/sbin/headstart-init ] && ! ./usr/sbin/headstart-init --decide; then
+        if [ "$(./usr/sbin/headstart-init --whole 2>/dev/null)" = whole ] && ! ./usr/sbin/headstart-init --decide; then
             true >/run/headstart/bypassed || true >./run/headstart/bypassed
             exit
         fi

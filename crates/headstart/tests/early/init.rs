@@ -225,11 +225,18 @@ fn the_unit_is_not_started_where_nothing_is_known_and_nothing_could_be_kept() {
     fs::create_dir(root.join("proc")).unwrap();
     let state = root.join("var/lib/headstart");
     fs::create_dir_all(&state).unwrap();
-    let on = |options: &str| format!("mount -t tmpfs -o {options} tmpfs \"$0/var/lib/headstart\"");
-    let (small, few, wide) = (on("size=2m"), on("size=8m,nr_inodes=10"), on("size=8m"));
+    let on = |size: &str, inodes: u32| {
+        format!(
+            "rm -f \"$0/i\"; truncate -s {size} \"$0/i\"; mkfs.ext4 -qF -N {inodes} \"$0/i\"; mount -o loop \"$0/i\" \"$0/var/lib/headstart\""
+        )
+    };
+    let (small, few, wide) = (on("3M", 64), on("16M", 16), on("16M", 64));
+    let memory = "mount -t tmpfs -o size=16m tmpfs \"$0/var/lib/headstart\"";
     assert_eq!(ask_after(&small, root, &[]), Some(1), "no bytes");
     assert_eq!(ask_after(&few, root, &[]), Some(1), "no inodes");
     assert_eq!(ask_after(&wide, root, &[]), Some(0));
+    assert_eq!(ask_after(memory, root, &[]), Some(1), "it ends with this boot");
+    assert_eq!(ask_after(memory, root, &["headstart=on"]), Some(0));
     assert_eq!(
         ask_after(&small, root, &["headstart=on"]),
         Some(0),

@@ -84,8 +84,20 @@ fn is_bypassed(root: &Path, _initramfs: &Path) {
 
 /// The same, but it takes so long to find out that /run has been moved meanwhile.
 fn bypassed_late(root: &Path, _initramfs: &Path) {
-    let program = "#!/host/bin/sh\n/host/bin/rm -r /run/headstart\nexit 1\n";
+    let program = "#!/host/bin/sh\ncase $1 in --whole) echo whole; exit ;; esac\n/host/bin/rm -r /run/headstart\nexit 1\n";
     fs::write(root.join("usr/sbin/headstart-init"), program).unwrap();
+}
+
+/// As a power cut leaves what was not written yet: so much of headstart-init, or all of it without contents.
+fn cut_off(root: &Path, length: Option<u64>) {
+    let program = root.join("usr/sbin/headstart-init");
+    let size = fs::metadata(&program).unwrap().len();
+    assert!(size > 5000, "{size}");
+    let file = fs::File::options().write(true).open(program).unwrap();
+    file.set_len(length.unwrap_or(0)).unwrap();
+    if length.is_none() {
+        file.set_len(size).unwrap();
+    }
 }
 
 fn stamp(initramfs: &Path) {
@@ -124,6 +136,16 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
         "switched off for this boot"
     );
     assert_eq!(hook("n", "quiet", &switched_off), NOTHING, "switched off");
+    assert_eq!(
+        hook("n", "quiet nr_cpus=1 elfcorehdr=0x6f000000", &as_it_is),
+        NOTHING,
+        "the kernel that saves the memory of one that has crashed"
+    );
+    // Nobody waits in a program that cannot be executed, or not to its end: the machine would not boot.
+    for length in [Some(0), Some(200), Some(5000), None] {
+        let change = |root: &Path, _: &Path| cut_off(root, length);
+        assert_eq!(hook("n", "quiet", &change), nobody_waits, "{length:?}");
+    }
     let bypassed = Hooked {
         started: None,
         bypassed: [true, false],
