@@ -45,6 +45,8 @@ pub struct Last {
     pub stages: Vec<(String, u64)>,
     /// From the same instant until systemd had finished or, if later, a session had begun, nanoseconds.
     pub took_ns: Option<u64>,
+    /// How long of that nothing was read or computed, for somebody was waited for, nanoseconds.
+    pub waited_ns: u64,
     /// How it ended; `None` while it lasts.
     pub ended: Option<String>,
     /// Why it taught nothing; `None` if it did, or has not ended.

@@ -4,6 +4,7 @@ use super::status;
 use crate::context::Output;
 use anyhow::Result;
 use headstart_boot::last::{Last, Place};
+use headstart_boot::lasting::Lasts;
 use headstart_boot::{GIVEN_UP, boot_id, decision, install, key};
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
@@ -62,6 +63,16 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
 /// Why the next boot is not read ahead, as far as is known now.
 fn why_not_next(store: &Store, kept: &KeyDir, known: &KeyStatus, last: Option<&Last>) -> Option<String> {
     let state = store.root();
+    let lasts = Lasts::of(store);
+    if lasts == Lasts::Frozen && known.plan.is_some() {
+        // As it was when it was frozen.
+        return (!kept.is_armed()).then(|| {
+            format!(
+                "{} is never written to, and the boot-failure guard in it is not armed: the boot before it was frozen did not come to its end",
+                state.display()
+            )
+        });
+    }
     if let Err(Errno::ROFS) = access(state, Access::WRITE_OK) {
         return Some(format!(
             "the boot-failure guard is in {}, which is on a read-only file system",
@@ -159,6 +170,11 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
     let stage = |(name, at): &(String, u64)| format!("{name} after {}", duration(*at));
     let stages = last.stages.iter().map(stage).collect::<Vec<_>>().join(", ");
     let took = match last.took_ns {
+        Some(took_ns) if last.waited_ns > 0 => format!(
+            "It took {}, {} of which nothing was read or computed",
+            duration(took_ns),
+            duration(last.waited_ns)
+        ),
         Some(took_ns) => format!("It took {}", duration(took_ns)),
         None => "How long it took is not known".into(),
     };
