@@ -2,6 +2,7 @@
 
 use crate::spent::Spent;
 use crate::this_boot::{RUN, make_run};
+use headstart_model::human::duration;
 use headstart_model::outcome::Mode;
 use headstart_session::bypass::Alone;
 use headstart_store::{KeyDir, write_whole};
@@ -72,6 +73,19 @@ impl Last {
     /// What headstart itself took of processors, for people.
     pub fn spent(&self) -> Option<String> {
         self.spent.as_ref().map(Spent::text)
+    }
+
+    /// How long it took, for people.
+    pub fn took(&self) -> String {
+        match self.took_ns {
+            Some(took_ns) if self.waited_ns > 0 => format!(
+                "It took {}, {} of which nothing was read or computed",
+                duration(took_ns),
+                duration(self.waited_ns)
+            ),
+            Some(took_ns) => format!("It took {}", duration(took_ns)),
+            None => "How long it took is not known".into(),
+        }
     }
 
     /// Keeps it for as long as the machine runs. Where there is not even that, nobody can be told.

@@ -1,7 +1,7 @@
 //! Whether what a boot would keep is there at the next: not on a file system in memory, as the upper layer of a live system's root is, nor on one that is
 //! never written to. Whatever else is read-only now may become writable (`begin.rs`), and is taken for lasting.
 
-use headstart_store::Store;
+use headstart_store::{KeyDir, Store};
 use headstart_system::container;
 use headstart_system::mounts::{Mount, MountTable};
 use rustix::fs::{StatVfsMountFlags, statfs, statvfs};
@@ -57,6 +57,17 @@ impl Lasts {
             Lasts::Frozen => Some(format!("{state} is on a file system that is never written to")),
         }
     }
+}
+
+/// Of a frozen state why a plan in it is not used, if so: it is as it was when it was frozen. `None` of any other.
+pub fn of_frozen(store: &Store, kept: &KeyDir) -> Option<Option<String>> {
+    let why_not = || {
+        format!(
+            "{} is never written to, and the boot-failure guard in it is not armed: the boot before it was frozen did not come to its end",
+            store.root().display()
+        )
+    };
+    (Lasts::of(store) == Lasts::Frozen).then(|| (!kept.is_armed()).then(why_not))
 }
 
 fn of_path(path: &Path) -> Lasts {

@@ -69,6 +69,10 @@ fn case_04_a_boot_that_went_to_the_emergency_shell_stays_a_failure() -> Result<(
     boots.shell(ENOUGH)?;
     let emergency = "[Unit]\nDefaultDependencies=no\nAfter=basic.target\n[Service]\nType=oneshot\nExecStart=/bin/sh -c \"systemctl --no-block start emergency.target; sleep infinity\"\n";
     boots.shell(&unit("broken", emergency, "multi-user.target"))?;
+    // Its own would hang up the console, where the end is told.
+    let shell =
+        "[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n";
+    boots.shell(&unit("emergency", shell, "emergency.target"))?;
     boots.boot()?;
     let state = boots.state()?;
     assert!(!state.armed && !state.profile, "{}", state.last);
