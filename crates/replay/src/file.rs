@@ -6,10 +6,11 @@ use headstart_model::plan::{Plan, PlanFileEntry};
 use headstart_model::{FilePath, PageRange};
 use headstart_system::files::{Stat, Type};
 use headstart_system::handle_opener::HandleOpener;
-use headstart_system::mounts::MountTable;
+use headstart_system::mounts::{MountTable, inodes_last};
 use headstart_system::open::{
     Expect, Opened, Skip, may_be_searched_by, open_checked, open_pinned, pin, pin_on_the_way,
 };
+use headstart_system::open_cost;
 use headstart_system::residency;
 use rustix::fs::{Advice, RawDir};
 use rustix::process::{Resource, getrlimit};
@@ -17,7 +18,7 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of one getdents64(2): as the C library's.
@@ -136,11 +137,18 @@ pub fn looked_up(pinned: Pinned<'_>) -> Result<(), Reason> {
 
 /// What a file has to be in order to be the planned one. Inode number and generation tell one file from another, which may
 /// have grown or been written since: what it has of the planned pages is read. Without a generation (0) nothing else than
-/// its size and time tells that no other file has got the inode number.
-pub fn expect(entry: &PlanFileEntry, generation: Option<u32>, reader: Option<u32>) -> Expect {
+/// its size and time tells that no other file has got the inode number; and where no inode number lasts, nothing else than those tells at all.
+pub fn expect(
+    mounts: &MountTable,
+    entry: &PlanFileEntry,
+    generation: Option<u32>,
+    reader: Option<u32>,
+) -> Expect {
     let known = entry.generation != 0;
+    let fstype = || mounts.lookup(entry.path.as_bytes()).map(|mount| mount.fstype.as_str());
+    let lasts = known || fstype().is_none_or(inodes_last);
     Expect {
-        inode: Some(entry.inode),
+        inode: Some(entry.inode).filter(|_| lasts),
         size: Some(entry.size).filter(|_| !known),
         mtime_ns: Some(entry.mtime_ns).filter(|_| !known),
         generation,
@@ -172,6 +180,8 @@ pub struct Files<'a> {
     slots: Vec<Mutex<Slot>>,
     /// How many more files may be kept open.
     room: AtomicUsize,
+    /// How many were opened.
+    opened: AtomicU32,
     overlays: bool,
 }
 
@@ -197,6 +207,7 @@ impl<'a> Files<'a> {
             reached: Mutex::default(),
             slots: (0..plan.file_count()).map(|_| Mutex::default()).collect(),
             room: AtomicUsize::new(room),
+            opened: AtomicU32::new(0),
             overlays: mounts.all().iter().any(|m| m.overlay.is_some()),
         }
     }
@@ -279,6 +290,7 @@ impl<'a> Files<'a> {
     fn open(&self, index: u32) -> Result<PlannedFile, Reason> {
         let entry = self.entry(index)?;
         self.check_way(&entry.path)?;
+        self.check_cost()?;
         if let Some(file) = self.open_by_handle(&entry) {
             return Ok(file);
         }
@@ -289,16 +301,32 @@ impl<'a> Files<'a> {
     /// `None` also for what has changed: its path tells how.
     fn open_by_handle(&self, entry: &PlanFileEntry) -> Option<PlannedFile> {
         let opener = self.openers.get(usize::from(entry.device))?.as_ref()?;
-        let expect = expect(entry, Some(entry.generation), self.reader);
+        let expect = self.expect(entry, Some(entry.generation));
+        self.opened.fetch_add(1, Ordering::Relaxed);
         let opened = opener.open(self.mounts, entry.path.as_path(), &expect).ok()?;
         self.planned(entry, opened).ok()
     }
 
     fn accept(&self, entry: &PlanFileEntry, pin: BorrowedFd<'_>, stat: Stat) -> Result<PlannedFile, Reason> {
         self.check_way(&entry.path)?;
+        self.check_cost()?;
+        self.opened.fetch_add(1, Ordering::Relaxed);
         // 0 stands for unknown.
-        let expect = expect(entry, Some(entry.generation).filter(|g| *g != 0), self.reader);
+        let expect = self.expect(entry, Some(entry.generation).filter(|g| *g != 0));
         self.planned(entry, open_pinned(pin, stat, &expect)?)
+    }
+
+    fn expect(&self, entry: &PlanFileEntry, generation: Option<u32>) -> Expect {
+        expect(self.mounts, entry, generation, self.reader)
+    }
+
+    /// Where somebody looks at each file that is opened only some are.
+    fn check_cost(&self) -> Result<(), Reason> {
+        let is_enough = self.opened.load(Ordering::Relaxed) >= open_cost::AT_LEAST;
+        match is_enough && open_cost::dear().is_some() {
+            true => Err(Reason::Stopped),
+            false => Ok(()),
+        }
     }
 
     /// Whether the reader may go all the way to what is at a path.
@@ -380,5 +408,35 @@ impl<'a> Files<'a> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_no_inode_number_lasts_size_and_time_decide() {
+        let entry = |generation| PlanFileEntry {
+            path: "/m/f".into(),
+            device: 0,
+            inode: 7,
+            generation,
+            size: 3,
+            mtime_ns: 5,
+        };
+        let expected = |fstype: &str, generation| {
+            let mounts = format!("1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:2 / /m rw - {fstype} /dev/b rw\n");
+            let mounts = MountTable::parse(mounts.as_bytes());
+            let expect = expect(&mounts, &entry(generation), None, None);
+            (expect.inode, expect.size, expect.mtime_ns)
+        };
+        for fstype in ["vfat", "msdos", "exfat"] {
+            assert_eq!(expected(fstype, 0), (None, Some(3), Some(5)), "{fstype}");
+        }
+        for fstype in ["ntfs3", "udf", "iso9660", "squashfs", "erofs", "ext4", "xfs"] {
+            assert_eq!(expected(fstype, 0), (Some(7), Some(3), Some(5)), "{fstype}");
+        }
+        assert_eq!(expected("ext4", 9), (Some(7), None, None));
     }
 }

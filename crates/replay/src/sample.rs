@@ -18,11 +18,14 @@ use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Skip, find_cached, open_pinned, pin, pin_cached};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// Pages that are looked at in one place: the kernel counts a page in 10 to 60 ns, so this many cost less than to open the file.
 const PAGES: u64 = 64;
 /// So many cold places are enough: a replay then has a quarter of the largest sample to read.
 const ENOUGH: u32 = 10;
+/// No more is looked at after so long: beside an on-access scanner each open waits for it.
+const LONG: Duration = Duration::from_millis(10);
 /// How many paths are looked up where the kernel cannot say what it remembers (before 5.12): each may have to be read.
 const BLIND: u32 = 8;
 
@@ -95,10 +98,16 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
     };
     let mut seconds = Seconds::default();
     let mut cold_places = 0;
+    let begun = Instant::now();
     for place in costs.places(looks, draw) {
         if cold_places >= ENOUGH {
             found.cut_short = true;
             break;
+        }
+        if begun.elapsed() > LONG {
+            found.cut_short = true;
+            seconds.unknown += place.weight;
+            continue;
         }
         let Some(request) = costs.requests.get(place.part.request) else {
             continue;
@@ -240,7 +249,12 @@ impl Sampler<'_> {
     fn open(&mut self, entry: &PlanFileEntry) -> Option<Result<PlannedFile, Skip>> {
         let path = entry.path.as_path();
         let pinned = self.as_remembered(pin_cached(self.mounts, path), |mounts| pin(mounts, path))?;
-        let expect = expect(entry, Some(entry.generation).filter(|g| *g != 0), None);
+        let expect = expect(
+            self.mounts,
+            entry,
+            Some(entry.generation).filter(|g| *g != 0),
+            None,
+        );
         let opened = pinned.and_then(|(pin, stat)| match stat.kind {
             Type::File => open_pinned(pin.as_fd(), stat, &expect),
             _ => Err(Skip::Special),

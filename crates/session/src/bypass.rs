@@ -8,6 +8,7 @@ use headstart_model::plan::{Plan, Request};
 use headstart_store::Bypass;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::time::Duration;
 
 /// The most of a boot that its replay, with headstart's own beginning, may take the device, or it cannot pay: something is
 /// always computed before the first page is there and after the last. Not less: what is needed first is read first, and
@@ -86,6 +87,18 @@ pub fn untaught(outcomes: &[Outcome], every: u32) -> Option<Bypass> {
     let in_vain = every != 0 && last.iter().all(in_vain);
     let why = format!("nothing is known of them, and the last {MOST_UNTAUGHT} taught nothing: {why}");
     in_vain.then(|| here(every, false, why))
+}
+
+/// The bypass of starts whose files somebody looks at as each is opened: who opens them to read them ahead has the same done twice. A
+/// re-evaluation opens a few, and finds out whether it is over.
+pub fn dear_opens(took: Option<Duration>, every: u32) -> Option<Bypass> {
+    let took = took.filter(|_| every != 0)?;
+    let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+    let why = format!(
+        "to open a file takes {} here, as beside an on-access scanner: files that are read ahead would be scanned twice",
+        duration(ns)
+    );
+    Some(here(every, false, why))
 }
 
 /// A bypass on this machine, with the kernel that runs.
@@ -395,6 +408,15 @@ mod tests {
             ..outcome("not its turn")
         };
         assert_eq!(untaught(&[outcome("a"), unrecorded, outcome("c")], 10), None);
+    }
+
+    #[test]
+    fn starts_whose_files_are_scanned_as_they_are_opened_are_bypassed() {
+        let found = dear_opens(Some(Duration::from_micros(1250)), 10).unwrap();
+        assert!(!found.replay && found.every == 10);
+        assert!(found.why.contains("1.25 ms") && found.why.contains("scanner"), "{}", found.why);
+        assert_eq!(dear_opens(None, 10), None);
+        assert_eq!(dear_opens(Some(Duration::from_secs(1)), 0), None, "all are to be replayed");
     }
 
     #[test]

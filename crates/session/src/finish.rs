@@ -23,6 +23,7 @@ use headstart_plan::{PlanOptions, RecordedMetadata, pace, plan, recorded_metadat
 use headstart_record::RecordError;
 use headstart_store::{KeyDir, KeyLock, Limits, Store, Turns};
 use headstart_system::fault_around;
+use headstart_system::open_cost;
 use headstart_system::own_program;
 use headstart_system::priority::{Priority, as_others, set_io, set_nice};
 use std::path::PathBuf;
@@ -363,12 +364,16 @@ fn conclude(
     let outcomes = lock.dir().outcomes(|line| notes.tell(line));
     let plan = lock.dir().plan().or_tell(|line| notes.tell(line));
     let plan = plan.as_ref().and_then(|file| file.plan().ok());
-    let found = bypass::decide(
-        rules.alone.as_ref(),
-        plan.as_ref(),
-        &outcomes,
-        rules.control_every,
-    );
+    // A boot is read ahead before a scanner runs.
+    let dear = open_cost::dear().filter(|_| rules.policy != Policy::Boot);
+    let found = bypass::dear_opens(dear, rules.control_every).or_else(|| {
+        bypass::decide(
+            rules.alone.as_ref(),
+            plan.as_ref(),
+            &outcomes,
+            rules.control_every,
+        )
+    });
     let found = found.or_else(|| match (rules.policy, &plan) {
         (Policy::Boot, None) => bypass::untaught(&outcomes, rules.control_every),
         _ => None,

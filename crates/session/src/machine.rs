@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use headstart_model::machine::{Cost, DeviceClass, FirstTouch, Machine};
-use headstart_model::profile::Need;
+use headstart_model::profile::{Need, Policy};
 use headstart_model::{FilePath, Profile};
 use headstart_plan::Want;
 use headstart_store::{DeviceCost, Store};
@@ -101,6 +101,8 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
     let take = |cost: &snapshot::Costs<'_>| {
         let options = Options {
             costs: cost,
+            // A boot is read ahead before a scanner runs.
+            opens_all: profile.policy == Policy::Boot,
             ..Options::default()
         };
         snapshot::snapshot(&wanted, &options).context("cannot look at this machine")

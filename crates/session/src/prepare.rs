@@ -46,6 +46,10 @@ impl Prepared {
     }
 }
 
+/// The variable of the environment with which starts that find all in memory are replayed, too, where all starts are: for tests and
+/// measurements, which need no cold disk then.
+const EVEN_WARM: &str = "HEADSTART_EVEN_WARM";
+
 /// Starts of which a larger part than this is cold are as cold as one another: what is left in memory of a program that was
 /// not used for long is libraries that others use.
 const ALIKE_COLD: f64 = 0.75;
@@ -103,7 +107,7 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
     let exact_due = known.turns.exact_due;
     let decision = decide(&Known {
         has_plan: plan.is_some(),
-        warmth,
+        warmth: warmth.filter(|_| *control_every != 0 || std::env::var_os(EVEN_WARM).is_none()),
         ..known
     });
     let warm = warmth.is_some_and(|warmth| warmth.is_warm());

@@ -25,6 +25,7 @@ pub mod memory;
 pub mod mounts;
 pub mod moving;
 pub mod open;
+pub mod open_cost;
 pub mod own_program;
 pub mod owners;
 pub mod packages;

@@ -9,12 +9,14 @@
 
 use crate::files::{self, Stat, Type};
 use crate::mounts::{Inside, Kind, Mount, MountTable};
+use crate::open_cost::OPENS;
 use crate::skip::skip;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Instant;
 
 pub use crate::skip::Skip;
 
@@ -175,7 +177,10 @@ pub(crate) fn stat_pin(pin: BorrowedFd<'_>) -> Result<Stat, Skip> {
 pub(crate) fn reopen(pin: BorrowedFd<'_>) -> Result<OwnedFd, Skip> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC | OFlags::NOCTTY;
     let path = format!("/proc/self/fd/{}", pin.as_raw_fd());
-    rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+    let begun = Instant::now();
+    let opened = rustix::fs::open(path, flags, Mode::empty());
+    OPENS.took(begun.elapsed());
+    opened.map_err(|error| match error {
         Errno::PERM => Skip::NoAtime,
         error => skip(error),
     })

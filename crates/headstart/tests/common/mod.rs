@@ -56,7 +56,8 @@ impl Case {
             .arg(binary())
             .args(words)
             .current_dir(self.dir.path())
-            .env("HEADSTART_STATE", self.state());
+            .env("HEADSTART_STATE", self.state())
+            .env("HEADSTART_EVEN_WARM", "1");
         command.env_remove("HEADSTART_SYNC").stdin(Stdio::null());
         command
     }
@@ -79,7 +80,8 @@ impl Case {
         command
             .args(["-c", script])
             .current_dir(self.dir.path())
-            .env("HEADSTART_STATE", self.state());
+            .env("HEADSTART_STATE", self.state())
+            .env("HEADSTART_EVEN_WARM", "1");
         command.env("H", binary()).stdin(Stdio::null());
         finish(command, b"")
     }

@@ -69,6 +69,7 @@ impl Daemon {
             .args(replays_all.iter().flatten())
             .args(words)
             .env("HEADSTART_STATE", case.state())
+            .env("HEADSTART_EVEN_WARM", "1")
             .env("NOTIFY_SOCKET", &socket)
             .env("WATCHDOG_USEC", "1000000")
             .stdout(Stdio::null())

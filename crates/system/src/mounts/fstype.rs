@@ -67,6 +67,14 @@ fn kind(matches: impl Fn(&(&str, u64)) -> bool) -> Kind {
     }
 }
 
+/// Whether a file has the same inode number whenever it is looked at. vfat and exfat give it the next free one each time it comes into memory
+/// (iunique() in their fat_build_inode and exfat_build_inode), also with `nfs=nostale_ro`, which is about handles. The others have it from where
+/// the file's record lies on the disk: ntfs3 (number of its MFT record), udf and iso9660 (its block), cramfs and romfs (its offset), hfs and
+/// hfsplus (its catalogue's).
+pub fn inodes_last(fstype: &str) -> bool {
+    !matches!(fstype, "vfat" | "msdos" | "exfat")
+}
+
 /// Whether a file system type is local. FUSE is not, `fuseblk` included: a program answers, and may never.
 pub fn is_local(fstype: &str) -> bool {
     kind_of(fstype) == Kind::Local

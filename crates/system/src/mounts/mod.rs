@@ -14,7 +14,7 @@ mod root;
 
 pub use by_device::WAYS;
 pub use followed::Followed;
-pub use fstype::{Kind, is_local, kind_of, kind_of_magic};
+pub use fstype::{Kind, inodes_last, is_local, kind_of, kind_of_magic};
 pub use overlay::Overlay;
 pub(crate) use root::{INSIDE, Inside, LOOK};
 

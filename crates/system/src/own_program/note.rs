@@ -60,7 +60,7 @@ fn value(program: &File, paths: &[&Path], costs: &Costs<'_>) -> io::Result<Optio
     let wanted: Vec<Wanted> = paths.iter().map(wanted).collect();
     let options = Options {
         costs,
-        metadata: true,
+        ..Options::default()
     };
     let machine = snapshot(&wanted, &options)?;
     let own = machine.devices.iter().position(|device| {

@@ -48,6 +48,9 @@ pub struct Options<'a> {
     pub costs: &'a Costs<'a>,
     /// Whether to look for metadata on block devices. Without, [`Device::metadata_by_block`] is false everywhere.
     pub metadata: bool,
+    /// Whether all files are opened, though somebody looks at each that is ([`crate::open_cost::dear`]). Else generation and extents of most
+    /// are left out then.
+    pub opens_all: bool,
 }
 
 impl Default for Options<'_> {
@@ -55,6 +58,7 @@ impl Default for Options<'_> {
         Options {
             costs: &|_| None,
             metadata: true,
+            opens_all: false,
         }
     }
 }
@@ -68,7 +72,7 @@ impl Default for Options<'_> {
 /// They are looked at in this order. What is kept of them is bounded (some 64 MiB), and so is how far they lead: of those behind, nothing is found then.
 pub fn snapshot(wanted: &[Wanted], options: &Options<'_>) -> io::Result<Machine> {
     let mounts = crate::mounts::MountTable::read()?;
-    let mut walk = Walk::new(&mounts);
+    let mut walk = Walk::new(&mounts, options.opens_all);
     let reached: Vec<Result<usize, Found>> = wanted
         .iter()
         .map(|w| walk.want(w.path.as_bytes(), w.need))

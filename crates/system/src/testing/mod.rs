@@ -2,8 +2,10 @@
 //! taken apart when dropped, also when a test fails. Needs root and the file system's tools.
 
 mod guards;
+mod scanner;
 
 pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Scratch, run};
+pub use scanner::Scanner;
 
 use guards::LoopDevice;
 use headstart_model::FilePath;
