@@ -171,8 +171,10 @@ fn add(all: &mut ReplayReport, part: ReplayReport, requests: Option<&[u32]>) {
         memory_pressure,
         stopped,
         fetched,
+        broken_bridges,
     } = part;
     all.fetched += fetched;
+    all.broken_bridges += broken_bridges;
     all.replay_ns = all.replay_ns.max(replay_ns);
     all.issued.extend(issued.into_iter().filter_map(|mut one| {
         if let Some(numbers) = requests {

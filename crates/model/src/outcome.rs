@@ -248,6 +248,8 @@ pub struct ReplayReport {
     pub stopped: Option<String>,
     /// Granules of lazily filled volumes that were there at its end because it had asked for them.
     pub fetched: u64,
+    /// Requests over bridged holes of which some pages could not be read, or did not come: what nobody needs may lie on a bad sector.
+    pub broken_bridges: u64,
 }
 
 /// A request that was issued.

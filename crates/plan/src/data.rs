@@ -15,7 +15,12 @@ use headstart_model::{PageRange, PageSet, Profile, limits};
 const CERTAIN: f32 = 0.9;
 
 /// Requests for the data of all files, in the profile's order.
-pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) -> Vec<Ordered> {
+pub(crate) fn requests(
+    profile: &Profile,
+    machine: &Machine,
+    bridges: bool,
+    files: &mut Files,
+) -> Vec<Ordered> {
     let by_path = by_path(machine);
     let threshold = profile.policy.threshold();
     let mut result = Vec::new();
@@ -46,7 +51,8 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, files: &mut Files) 
             true => entry.last_pages(threshold, facts.size.div_ceil(page)),
             false => PageSet::new(),
         };
-        let of = |pages: &PageSet| pieces(pages, facts, page, cost.bridge());
+        let bridge = if bridges { cost.bridge() } else { 0 };
+        let of = |pages: &PageSet| pieces(pages, facts, page, bridge);
         let (mut pieces, last) = (of(&pages), of(&last));
         if cost.class != DeviceClass::Disk {
             let parts = pieces

@@ -36,6 +36,8 @@ pub struct PlanOptions {
     pub now_unix_ns: u64,
     /// How many times as long as by the cost model the key's replays took of late ([`pace`]); 1 where none has told.
     pub pace: f64,
+    /// Whether holes in files are bridged where that is cheaper than to jump over them.
+    pub bridges: bool,
 }
 
 impl PlanOptions {
@@ -45,6 +47,7 @@ impl PlanOptions {
             budget: None,
             now_unix_ns,
             pace: 1.0,
+            bridges: true,
         }
     }
 }
@@ -125,7 +128,7 @@ pub fn plan(
     let mut files = Files::default();
     let mut requests = metadata::requests(profile, machine, recorded);
     requests.extend(metadata::lookups(profile, machine, &mut files));
-    requests.extend(data::requests(profile, machine, &mut files));
+    requests.extend(data::requests(profile, machine, options.bridges, &mut files));
     // What a plan cannot take is left to the start.
     requests.retain(|r| usize::from(r.request.device) < limits::DEVICES);
     // The one in which memory ends becomes two.

@@ -62,6 +62,17 @@ impl PlannedFile {
         resident(self.fd(), self.counted, offset, length)
     }
 
+    /// Whether pages of `[offset, offset + length)` are in the cache and were not read: on their way, or not to be read. cachestat(2) counts
+    /// them, mincore(2) does not; where only one of both tells, nothing is known.
+    pub fn has_empty_pages(&self, offset: u64, length: u64) -> bool {
+        let cached = match residency::cachestat(self.fd(), offset, length) {
+            Ok(counts) if self.counted && length > 0 => counts.cache,
+            _ => return false,
+        };
+        let read = residency::resident(self.fd(), offset, length);
+        read.is_ok_and(|ranges| ranges.iter().map(|range| range.end - range.start).sum::<u64>() < cached)
+    }
+
     /// Number of pages of `[offset, offset + length)` in memory.
     pub fn resident_pages(&self, offset: u64, length: u64) -> u64 {
         if self.counted {

@@ -1,13 +1,14 @@
 //! What became of a request.
 
 use crate::device::Device;
-use crate::file::Files;
+use crate::file::{Files, PlannedFile};
 use crate::request::{Prepared, Reason, RequestState};
 use headstart_model::PageRange;
 use headstart_model::outcome::Issued;
 use headstart_model::plan::RequestKind;
 use headstart_system::residency;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// What became of a request of a replay that was left behind: nobody looks at memory any more, for that may wait too. What
 /// has arrived is taken to be what was there before.
@@ -44,6 +45,37 @@ fn pages(prepared: &Prepared) -> PageRange {
         start: prepared.start / page,
         end: prepared.end.div_ceil(page),
     }
+}
+
+/// How long pages may be on their way when the replay has ended.
+const ON_THE_WAY: Duration = Duration::from_millis(100);
+
+/// Whether a request for data that bridges holes has not read all that it asked for: a part failed, or pages of it are in the cache and hold
+/// nothing. The first such request that is found is given some time (`at_once`: no more is).
+pub fn is_broken_bridge(state: &RequestState, files: &Files<'_>, at_once: bool) -> bool {
+    let request = &state.request;
+    if request.kind != RequestKind::Data || request.bridged == 0 {
+        return false;
+    }
+    let prepared = match done(state) {
+        Ok((prepared, _)) => prepared,
+        // What could not even be opened says nothing of a sector.
+        Err(reason) => return reason == Reason::Failed && matches!(state.prepared.get(), Some(Ok(_))),
+    };
+    let length = prepared.end.saturating_sub(prepared.start);
+    let is_broken = |file: &PlannedFile| file.has_empty_pages(prepared.start, length);
+    let Ok(file) = files.get(request.file) else { return false };
+    if !is_broken(&file) || at_once {
+        return is_broken(&file);
+    }
+    std::thread::sleep(ON_THE_WAY);
+    is_broken(&file)
+}
+
+/// Whether it was asked for, bridges holes, and was not answered when its replay was left behind.
+pub fn is_unanswered_bridge(state: &RequestState) -> bool {
+    let is_asked = matches!(state.prepared.get(), Some(Ok(_)));
+    state.request.kind == RequestKind::Data && state.request.bridged > 0 && is_asked
 }
 
 /// What became of a request: counts its pages in memory now, or says why it was not issued.

@@ -60,9 +60,14 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let replay_ns = options.origin.elapsed().as_nanos() as u64;
     let memory_pressure = shared.governor.memory_pressure();
     let mut issued = Vec::new();
+    let mut broken_bridges = 0;
     for (work, device) in works.iter().zip(&devices) {
         for state in work.requests() {
             let became = match device {
+                Some(_) if report::is_broken_bridge(state, &files, broken_bridges > 0) => {
+                    broken_bridges += 1;
+                    Err(Reason::Failed)
+                }
                 Some(device) => report::issued(state, device, &files),
                 // Its thread failed by a mistake of its own.
                 None => Err(Reason::Failed),
@@ -82,6 +87,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
         memory_pressure,
         stopped: shared.governor.stopped().map(str::to_string),
         fetched: shared.fetched.load(Ordering::Relaxed),
+        broken_bridges,
     }
 }
 
@@ -89,10 +95,14 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
 pub(crate) fn so_far(shared: &Shared) -> ReplayReport {
     let mut skipped = Skipped::default();
     let mut issued = Vec::new();
+    let mut broken_bridges = 0;
     for state in shared.works.get().into_iter().flatten().flat_map(Work::requests) {
         match report::confirmed(state) {
             Ok(one) => issued.push(one),
-            Err(reason) => reason.count(&mut skipped),
+            Err(reason) => {
+                broken_bridges += u64::from(report::is_unanswered_bridge(state));
+                reason.count(&mut skipped);
+            }
         }
     }
     issued.sort_unstable_by_key(|i| (i.issued_ns, i.request));
@@ -104,6 +114,7 @@ pub(crate) fn so_far(shared: &Shared) -> ReplayReport {
         memory_pressure: shared.governor.memory_pressure(),
         stopped: None,
         fetched: shared.fetched.load(Ordering::Relaxed),
+        broken_bridges,
     }
 }
 

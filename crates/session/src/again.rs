@@ -39,6 +39,7 @@ pub fn plan_again(store: &Store, kept: &KeyDir, tell: &mut dyn FnMut(String)) ->
     let options = PlanOptions {
         budget,
         pace: pace_of_late(&lock.dir().outcomes(&mut *tell)),
+        bridges: !lock.dir().turns().bridges_nothing,
         ..PlanOptions::new(now_unix_ns())
     };
     let mut notes = crate::Notes::default();

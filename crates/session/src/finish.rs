@@ -144,6 +144,8 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         ));
     }
     let requests = replayed.as_ref().map_or(0, |it| it.report.issued.len());
+    let broken_bridges = replayed.as_ref().map_or(0, |it| it.report.broken_bridges);
+    let bridges_nothing = broken_bridges > 0 || lock.dir().turns().bridges_nothing;
     let unrecorded = recorded.is_none() && rules.unfit.is_none();
     let mut trace = match recorded.transpose() {
         Ok(Some(trace)) => trace,
@@ -159,6 +161,7 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
             let record_in = next_record_in(lock.dir().turns(), &outcome, requests, 0, 1);
             let due = Due {
                 record_in,
+                bridges_nothing,
                 ..Due::default()
             };
             keep(&lock, &outcome, warm)?;
@@ -219,7 +222,10 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could not be explained.
     lock.add_trace(&trace)?;
     keep(&lock, &outcome, warm)?;
-    let mut due = Due::default();
+    let mut due = Due {
+        bridges_nothing,
+        ..Due::default()
+    };
     match learned {
         Ok((mut profile, facts)) => {
             if exact {
@@ -236,12 +242,13 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
                     profile.runs,
                     rules.record_every,
                 ),
-                is_covered: None,
+                ..due
             };
             lock.save_profile(&profile)?;
             let options = PlanOptions {
                 budget: rules.budget,
                 pace: pace_of_late(&lock.dir().outcomes(|line| notes.tell(line))),
+                bridges: !bridges_nothing,
                 ..PlanOptions::new(now_unix_ns())
             };
             replan::save(
@@ -350,6 +357,8 @@ struct Due {
     record_in: u8,
     /// Whether the new plan asks for most of what the start has used; `None` if that is not known.
     is_covered: Option<bool>,
+    /// See [`Turns::bridges_nothing`].
+    bridges_nothing: bool,
 }
 
 /// Decides whether the starts that follow are bypassed, or more of them control runs, and keeps the state within its bounds.
@@ -385,6 +394,7 @@ fn conclude(
         in_doubt: verdict::in_doubt(&outcomes),
         exact_due: due.exact.unwrap_or(turns.exact_due),
         record_in: due.record_in,
+        bridges_nothing: due.bridges_nothing,
         waited_ms: longest_wait_ms(&outcomes),
         unplanned: match due.is_covered {
             Some(true) => 0,

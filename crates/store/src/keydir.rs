@@ -68,6 +68,9 @@ pub struct Turns {
     /// How many recorded starts in a row have used much that no plan asks for: that the plan is in memory says little then.
     #[serde(default)]
     pub unplanned: u8,
+    /// A hole that was bridged could not be read: no more are.
+    #[serde(default)]
+    pub bridges_nothing: bool,
 }
 
 /// So many damaged traces are kept for whoever wants to know why, and as many outcomes.

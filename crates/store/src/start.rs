@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 /// Beside `keys`; `headstart_system::own_program` and `headstart-init` look for it too.
 pub(crate) const DIRECTORY: &str = "starts";
 /// What follows the plan: this, the replays since the last control run, how long a start waited for devices,
-/// two bytes that are 0 or 1, how many replays go unrecorded, and how many starts used much that is not planned.
+/// three bytes that are 0 or 1, how many replays go unrecorded, and how many starts used much that is not planned.
 const MAGIC: &[u8; 6] = b"START3";
-const TAIL: usize = MAGIC.len() + 4 + 4 + 4;
+const TAIL: usize = MAGIC.len() + 4 + 4 + 5;
 
 /// What is needed first of a key whose starts are replayed.
 pub struct Start {
@@ -40,12 +40,14 @@ impl Start {
             record_in,
             waited_ms,
             unplanned,
+            bridges_nothing,
         } = self.turns;
         let mut bytes = self.plan.bytes().to_vec();
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&replays_since_control.to_le_bytes());
         bytes.extend_from_slice(&waited_ms.to_le_bytes());
-        bytes.extend_from_slice(&[in_doubt.into(), exact_due.into(), record_in, unplanned]);
+        bytes.extend_from_slice(&[in_doubt.into(), exact_due.into(), bridges_nothing.into()]);
+        bytes.extend_from_slice(&[record_in, unplanned]);
         bytes
     }
 
@@ -53,7 +55,7 @@ impl Start {
         let tail = bytes.split_off(bytes.len().checked_sub(TAIL)?);
         let (number, rest) = tail.strip_prefix(MAGIC)?.split_first_chunk()?;
         let (waited_ms, flags) = rest.split_first_chunk()?;
-        let &[in_doubt @ 0..=1, exact_due @ 0..=1, record_in, unplanned] = flags else {
+        let &[in_doubt @ 0..=1, exact_due @ 0..=1, bridges_nothing @ 0..=1, record_in, unplanned] = flags else {
             return None;
         };
         let plan = PlanFile::new(bytes);
@@ -67,6 +69,7 @@ impl Start {
                 record_in,
                 waited_ms: u32::from_le_bytes(*waited_ms),
                 unplanned,
+                bridges_nothing: bridges_nothing == 1,
             },
         })
     }
@@ -174,6 +177,7 @@ mod tests {
             record_in: 9,
             waited_ms: 80_000,
             unplanned: 3,
+            bridges_nothing: true,
         };
         lock.save_plan(&PlanDraft::new(key.key().clone(), 4096)).unwrap();
         lock.save_turns(&turns).unwrap();
@@ -217,8 +221,8 @@ mod tests {
             assert!(key.start().is_none(), "{length} of {} bytes", whole.len());
         }
         // But for the numbers.
-        let flags = whole.len() - 4..whole.len() - 2;
-        for at in (0..whole.len() - 12).chain(flags) {
+        let flags = whole.len() - 5..whole.len() - 2;
+        for at in (0..whole.len() - 13).chain(flags) {
             let mut changed = whole.clone();
             changed[at] ^= 0x10;
             std::fs::write(&path, &changed).unwrap();
