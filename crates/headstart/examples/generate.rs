@@ -143,6 +143,9 @@ was not found or could not be executed.
 HEADSTART_STATE
 The state directory, as \-\-state gives it.
 .TP
+HEADSTART_EVEN_WARM
+If set: with \-\-control\-every 0 also starts that find in memory what they read are read ahead for. For tests and measurements.
+.TP
 HEADSTART_SYNC
 If set, and not to 0, no or false: \fBrun\fR returns only when all is learned, as with \-\-wait.
 .SH FILES

@@ -141,6 +141,22 @@ fn holes_are_bridged_where_a_jump_costs_more() {
     let disk = make(&profile, &machine(DeviceClass::Disk, 5e-3, 1, files));
     assert_eq!(data(&disk), expect(&[("/m/a", 0, 14), ("/m/a", 500, 1)]));
     assert_eq!(disk.requests[0].bridged, 10 * PAGE);
+    // One of them could not be read.
+    let disk = machine(
+        DeviceClass::Disk,
+        5e-3,
+        1,
+        vec![facts("/m/a", &[(0, 500, 1000)], &[])],
+    );
+    let options = PlanOptions {
+        bridges: false,
+        ..PlanOptions::new(7)
+    };
+    let jumps = plan(&profile, &disk, &[], &options);
+    assert_eq!(
+        data(&jumps),
+        expect(&[("/m/a", 0, 2), ("/m/a", 12, 2), ("/m/a", 500, 1)])
+    );
     // The same hole in the file, but the other half lies elsewhere on the disk.
     let files = vec![facts("/m/a", &[(0, 500, 10), (10, 90000, 990)], &[])];
     assert_eq!(

@@ -156,7 +156,11 @@ pub fn expect(
     reader: Option<u32>,
 ) -> Expect {
     let known = entry.generation != 0;
-    let fstype = || mounts.lookup(entry.path.as_bytes()).map(|mount| mount.fstype.as_str());
+    let fstype = || {
+        mounts
+            .lookup(entry.path.as_bytes())
+            .map(|mount| mount.fstype.as_str())
+    };
     let lasts = known || fstype().is_none_or(inodes_last);
     Expect {
         inode: Some(entry.inode).filter(|_| lasts),

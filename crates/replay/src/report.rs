@@ -64,7 +64,9 @@ pub fn is_broken_bridge(state: &RequestState, files: &Files<'_>, at_once: bool) 
     };
     let length = prepared.end.saturating_sub(prepared.start);
     let is_broken = |file: &PlannedFile| file.has_empty_pages(prepared.start, length);
-    let Ok(file) = files.get(request.file) else { return false };
+    let Ok(file) = files.get(request.file) else {
+        return false;
+    };
     if !is_broken(&file) || at_once {
         return is_broken(&file);
     }

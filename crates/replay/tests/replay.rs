@@ -15,6 +15,53 @@ use std::path::Path;
 use std::time::Duration;
 
 #[test]
+fn a_hole_that_cannot_be_read_is_told_and_one_that_can_is_not() {
+    const MIDDLE: u64 = 256;
+    // Its middle lies behind all else of it on the device.
+    let disk = Mounted::ext4(64, |root| {
+        let path = root.join("f");
+        file(root, "f", 2 * MIDDLE);
+        let synced = || std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        synced();
+        let at = (MIDDLE * PAGE).to_string();
+        let inserted = std::process::Command::new("fallocate")
+            .args(["-i", "-o", &at, "-l", &at])
+            .arg(&path)
+            .status();
+        assert!(inserted.unwrap().success());
+        let open = std::fs::File::options().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&open, &vec![7; (MIDDLE * PAGE) as usize], MIDDLE * PAGE)
+            .unwrap();
+        synced();
+    });
+    let path = disk.root().join("f");
+    let mut plan = draft(vec![disk.planned(DeviceClass::Disk, 1)]);
+    add(&mut plan, Data, entry(&path), 0, 3 * MIDDLE * PAGE);
+    plan.requests[0].bridged = MIDDLE * PAGE;
+    let broken = |plan: &_| {
+        let open = std::fs::File::open(&path).unwrap();
+        headstart_system::residency::advise_dontneed(&open, 0, 0).unwrap();
+        let report = start(plan).finish();
+        (report.broken_bridges, report.skipped.failed)
+    };
+    assert_eq!(broken(&plan), (0, 0));
+    let extents = headstart_system::extents::extents(std::fs::File::open(&path).unwrap()).unwrap();
+    let middle = extents
+        .iter()
+        .find(|it| it.logical == MIDDLE * PAGE)
+        .unwrap()
+        .physical;
+    assert!(extents.iter().all(|it| it.physical <= middle), "{extents:?}");
+    // The device keeps its size, and reads no more there.
+    let image = std::fs::File::options().write(true).open(disk.image()).unwrap();
+    image.set_len(middle).unwrap();
+    assert_eq!(broken(&plan), (1, 1));
+    // What is needed is the program's own affair.
+    plan.requests[0].bridged = 0;
+    assert_eq!(broken(&plan).0, 0);
+}
+
+#[test]
 fn exactly_the_planned_pages_come_on_every_class_of_device() {
     let mut disk = Mounted::ext4(64, |root| {
         file(root, "large", 2000);

@@ -414,9 +414,17 @@ mod tests {
     fn starts_whose_files_are_scanned_as_they_are_opened_are_bypassed() {
         let found = dear_opens(Some(Duration::from_micros(1250)), 10).unwrap();
         assert!(!found.replay && found.every == 10);
-        assert!(found.why.contains("1.25 ms") && found.why.contains("scanner"), "{}", found.why);
+        assert!(
+            found.why.contains("1.25 ms") && found.why.contains("scanner"),
+            "{}",
+            found.why
+        );
         assert_eq!(dear_opens(None, 10), None);
-        assert_eq!(dear_opens(Some(Duration::from_secs(1)), 0), None, "all are to be replayed");
+        assert_eq!(
+            dear_opens(Some(Duration::from_secs(1)), 0),
+            None,
+            "all are to be replayed"
+        );
     }
 
     #[test]

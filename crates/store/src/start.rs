@@ -55,7 +55,14 @@ impl Start {
         let tail = bytes.split_off(bytes.len().checked_sub(TAIL)?);
         let (number, rest) = tail.strip_prefix(MAGIC)?.split_first_chunk()?;
         let (waited_ms, flags) = rest.split_first_chunk()?;
-        let &[in_doubt @ 0..=1, exact_due @ 0..=1, bridges_nothing @ 0..=1, record_in, unplanned] = flags else {
+        let &[
+            in_doubt @ 0..=1,
+            exact_due @ 0..=1,
+            bridges_nothing @ 0..=1,
+            record_in,
+            unplanned,
+        ] = flags
+        else {
             return None;
         };
         let plan = PlanFile::new(bytes);

@@ -63,7 +63,7 @@ mod tests {
     fn opens_are_dear_when_most_of_the_latest_were_slow() {
         let (quick, slow) = (Duration::from_micros(5), Duration::from_millis(1));
         let opens = OpenCost::new();
-        let mut all = |took, times: u32| {
+        let all = |took, times: u32| {
             (0..times).for_each(|_| opens.took(took));
             opens.dear()
         };

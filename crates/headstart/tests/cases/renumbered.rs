@@ -14,8 +14,14 @@ fn inode_numbers_last_where_they_are_said_to() {
         return;
     }
     let known = fs::read_to_string("/proc/filesystems").unwrap();
-    let has = |fstype: &&str| known.lines().any(|line| line.split_whitespace().last() == Some(fstype));
-    let all = ["ext4", "ext2", "xfs", "btrfs", "squashfs", "erofs", "vfat", "exfat"];
+    let has = |fstype: &&str| {
+        known
+            .lines()
+            .any(|line| line.split_whitespace().last() == Some(fstype))
+    };
+    let all = [
+        "ext4", "ext2", "xfs", "btrfs", "squashfs", "erofs", "vfat", "exfat",
+    ];
     for fstype in all.into_iter().filter(has) {
         const FILES: usize = 40;
         let fill = |root: &std::path::Path| {

@@ -28,7 +28,18 @@ fn script(disk: &LoopFs) -> String {
 }
 
 fn run(case: &Case, every: &str, script: &str) {
-    let words = ["run", "--wait", "--control-every", every, "--name", "av", "--", "sh", "-c", script];
+    let words = [
+        "run",
+        "--wait",
+        "--control-every",
+        every,
+        "--name",
+        "av",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
     assert_eq!(case.headstart(&words).code(), 0);
 }
 
@@ -48,8 +59,14 @@ fn a_start_is_scanned_once_and_its_key_bypassed_while_there_is_a_scanner() {
     }
     let (case, mut disk) = (Case::new(), disk());
     let scans: Vec<u64> = (0..5).map(|_| start(&case, &mut disk, "1000")).collect();
-    assert!(scans.iter().all(|scans| (FILES..=FILES + FEW).contains(scans)), "{scans:?}");
-    assert!(scans[2..].iter().all(|scans| *scans == FILES), "bypassed: {scans:?}");
+    assert!(
+        scans.iter().all(|scans| (FILES..=FILES + FEW).contains(scans)),
+        "{scans:?}"
+    );
+    assert!(
+        scans[2..].iter().all(|scans| *scans == FILES),
+        "bypassed: {scans:?}"
+    );
     let status = case.headstart(&["status", "av"]);
     assert!(status.out.contains("on-access scanner"), "{}", status.out);
 }
@@ -66,7 +83,12 @@ fn what_was_learned_before_there_was_a_scanner_is_not_opened_once_more() {
         assert_eq!(case.run("av", &["sh", "-c", &words]).code(), 0);
     }
     let scans: Vec<u64> = (0..4).map(|_| start(&case, &mut disk, "1000")).collect();
-    assert!(scans.iter().all(|scans| (FILES..=FILES + 2 * FEW).contains(scans)), "{scans:?}");
+    assert!(
+        scans
+            .iter()
+            .all(|scans| (FILES..=FILES + 2 * FEW).contains(scans)),
+        "{scans:?}"
+    );
     assert!(scans[1..].iter().all(|scans| *scans <= FILES + FEW), "{scans:?}");
     // Also where all starts are to be read ahead, and where nobody records.
     let replayed = start(&case, &mut disk, "0");
@@ -86,7 +108,11 @@ fn when_the_scanner_is_gone_a_re_evaluation_ends_the_bypass() {
     let (case, mut disk) = (Case::new(), disk());
     let first = start(&case, &mut disk, "2");
     assert!(first <= FILES + FEW, "{first}");
-    let is_bypassed = || case.headstart(&["status", "av"]).out.contains("on-access scanner");
+    let is_bypassed = || {
+        case.headstart(&["status", "av"])
+            .out
+            .contains("on-access scanner")
+    };
     assert!(is_bypassed());
     let words = script(&disk);
     // One in two re-evaluates, by chance.

@@ -125,13 +125,21 @@ fn what_is_used_and_not_planned_has_starts_recorded_until_it_is_and_ever_more_se
         let own = root.join("own");
         fs::write(&own, vec![7; OWN]).unwrap();
         let old = fs::FileTimes::new().set_modified(std::time::SystemTime::UNIX_EPOCH);
-        File::options().write(true).open(&own).unwrap().set_times(old).unwrap();
+        File::options()
+            .write(true)
+            .open(&own)
+            .unwrap()
+            .set_times(old)
+            .unwrap();
     };
     bring();
     start(&case, "1000", &script);
     bring();
     let second = start(&case, "1000", &script);
-    assert!(!is_bypassed(&second), "its plan is in memory, and is not all of it: {second}");
+    assert!(
+        !is_bypassed(&second),
+        "its plan is in memory, and is not all of it: {second}"
+    );
     let mut bypassed = 0;
     for _ in 0..12 {
         bring();
@@ -142,10 +150,18 @@ fn what_is_used_and_not_planned_has_starts_recorded_until_it_is_and_ever_more_se
     bring();
     let all = reads_all(&root);
     let turns = case.state().join("keys");
-    let turns = fs::read_dir(turns).unwrap().flatten().next().unwrap().path().join("turns");
+    let turns = fs::read_dir(turns)
+        .unwrap()
+        .flatten()
+        .next()
+        .unwrap()
+        .path()
+        .join("turns");
     let unplanned = || {
         let text = fs::read_to_string(&turns).unwrap();
-        serde_json::from_str::<Value>(&text).unwrap()["unplanned"].as_u64().unwrap()
+        serde_json::from_str::<Value>(&text).unwrap()["unplanned"]
+            .as_u64()
+            .unwrap()
     };
     assert!(unplanned() >= 2, "{}", unplanned());
     // What only one of many starts has used is not planned yet.

@@ -63,6 +63,11 @@ impl Mounted {
         self.0.node()
     }
 
+    /// What its device reads.
+    pub fn image(&self) -> std::path::PathBuf {
+        self.0.image()
+    }
+
     /// Forgets everything that was cached.
     pub fn cool(&mut self) {
         self.0.remount_cold().unwrap();
