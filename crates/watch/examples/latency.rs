@@ -70,6 +70,7 @@ impl Daemon {
                 control_every,
             ])
             .env("HEADSTART_STATE", state)
+            .env("HEADSTART_EVEN_WARM", "1")
             .env("NOTIFY_SOCKET", &socket)
             .spawn()?;
         let daemon = Daemon(child);

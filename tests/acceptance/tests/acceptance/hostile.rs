@@ -83,6 +83,7 @@ impl Own {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("--state").arg(self.path("state")).args(words);
+        command.env("HEADSTART_EVEN_WARM", "1");
         command
     }
 

@@ -38,6 +38,7 @@ fn start(state: &Path, dir: &Path) -> Result<std::process::Child> {
             "-c",
         ])
         .arg(script(dir))
+        .env("HEADSTART_EVEN_WARM", "1")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0)
