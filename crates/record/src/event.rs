@@ -70,6 +70,8 @@ pub(crate) struct FileSeen {
     pub size: u64,
     /// Who used it first, as of a [use](UseSeen::user).
     pub user: u8,
+    /// Whether it has several names and the back-end does not know by which it is used.
+    pub by_some_name: bool,
     pub mtime_ns: i64,
     pub mode: u32,
 }

@@ -87,7 +87,12 @@ pub fn features() -> Features {
             note(
                 name,
                 evidence.contains(&Evidence::Fentry),
-                "pages asked for, where there are no use events",
+                match load::functions_call() {
+                    true => "pages asked for, where there are no use events",
+                    false => {
+                        "kernel.ftrace_enabled is 0: they would not be called, and what enters memory is recorded instead"
+                    }
+                },
             );
         }
     }

@@ -109,6 +109,11 @@ impl Mounts {
         self.now.shows(dev.major, dev.minor, within) || self.gone(dev).any(showed)
     }
 
+    /// Mounts of now of a type of file system.
+    pub(crate) fn of_type<'a>(&'a self, fstype: &'a str) -> impl Iterator<Item = &'a Mount> {
+        self.now.all().iter().filter(move |m| m.fstype == fstype)
+    }
+
     /// Whether a mount is one of those of now.
     pub(crate) fn is_there(&self, mount: &Mount) -> bool {
         self.by_id(mount.id) == Some(mount)

@@ -10,9 +10,9 @@ const INO32_GEN_PARENT: i32 = 2;
 const BTRFS: i32 = 0x4d;
 const BTRFS_PARENT: i32 = 0x4e;
 const BTRFS_PARENT_ROOT: i32 = 0x4f;
-/// `FILEID_INO64_GEN` of `fs/xfs/xfs_export.h`: XFS where inode numbers do not fit 32 bits.
-const XFS_INO64_GEN: i32 = 0x81;
-const XFS_INO64_GEN_PARENT: i32 = 0x82;
+/// `FILEID_INO64_GEN`: XFS (`fs/xfs/xfs_export.h`) where inode numbers do not fit 32 bits, and newer EROFS.
+const INO64_GEN: i32 = 0x81;
+const INO64_GEN_PARENT: i32 = 0x82;
 /// The most bytes the kernel ever writes (`MAX_HANDLE_SZ`).
 const MOST: usize = 128;
 
@@ -48,7 +48,7 @@ impl Handle {
                 "ext2" | "ext3" | "ext4" | "f2fs" | "xfs" | "erofs" | "squashfs" | "jfs" | "ntfs3",
                 Ok(short),
             ) => Some(Handle::new(INO32_GEN, &[&short.to_ne_bytes(), &generation])),
-            ("xfs", Err(_)) => Some(Handle::new(XFS_INO64_GEN, &[&inode.to_ne_bytes(), &generation])),
+            ("xfs", Err(_)) => Some(Handle::new(INO64_GEN, &[&inode.to_ne_bytes(), &generation])),
             _ => None,
         }
     }
@@ -63,6 +63,13 @@ impl Handle {
                 &0u32.to_ne_bytes(),
             ],
         )
+    }
+
+    /// The handle of an inode of EROFS, of any generation, since that encodes inode numbers of 64 bits: the higher half first.
+    pub fn of_erofs(inode: u64) -> Handle {
+        let (high, low) = ((inode >> 32) as u32, inode as u32);
+        let parts = [high, low, 0].map(u32::to_ne_bytes);
+        Handle::new(INO64_GEN, &[&parts[0], &parts[1], &parts[2]])
     }
 
     /// The handle of what a descriptor leads to, which may be one to look only (`O_PATH`), and the id of the mount it is on.
@@ -94,7 +101,7 @@ impl Handle {
             ("ext2" | "ext3" | "ext4" | "f2fs" | "xfs", INO32_GEN | INO32_GEN_PARENT) => {
                 Some((self.u32_at(0).into(), self.u32_at(4)))
             }
-            ("xfs", XFS_INO64_GEN | XFS_INO64_GEN_PARENT) => Some((self.u64_at(0), self.u32_at(8))),
+            ("xfs", INO64_GEN | INO64_GEN_PARENT) => Some((self.u64_at(0), self.u32_at(8))),
             // objectid, root_objectid, generation: the inode's i_generation is the low half.
             ("btrfs", BTRFS | BTRFS_PARENT | BTRFS_PARENT_ROOT) => Some((self.u64_at(0), self.u32_at(16))),
             _ => None,

@@ -15,14 +15,20 @@
 
 /* --- What user space sets before loading --- */
 
-/* How each system call looks paths up; 0: it does not. */
+/* How each system call looks paths up or reads a file; 0: it does neither. */
 #define SYSCALLS 512
-#define LOOKUP_KIND 0x07	 /* kind of look-up, plus one */
+#define LOOKUP_KIND 0x07	 /* kind of look-up, plus one; or one of the three of reads */
 #define LOOKUP_AT 0x08		 /* (directory, path, …) instead of (path, …) */
 #define LOOKUP_DESCRIPTOR 0x10	 /* (descriptor, …): no path */
 #define LOOKUP_ONLY_MISSING 0x20 /* success is seen elsewhere */
 #define LOOKUP_KERNEL_TEXT 0x40	 /* the path is in kernel memory */
 #define LOOKUP_MISSING 0x80
+
+#define READ_COUNTED 5	/* (descriptor, …, bytes, …) */
+#define READ_VECTOR 6	/* (descriptor, vector, its length, …) */
+#define READ_SPLICED 7	/* (descriptor, pointer to the position, …) */
+#define READ_AT 0x08	/* the position is the fourth argument */
+#define READ_SECOND 0x08 /* of READ_SPLICED: (other descriptor, descriptor, pointer to the position, …) */
 
 #define SCOPE_SYSTEM 0
 #define SCOPE_TREE 1
@@ -40,7 +46,8 @@ const volatile struct {
 	/* Numbers of structures in the kernel's own BTF. */
 	u32 address_space;
 	u32 folio;
-	u8 syscalls[SYSCALLS];
+	/* Of 64-bit programs, and of 32-bit ones. */
+	u8 syscalls[2][SYSCALLS];
 } config SEC(".rodata.config") = {};
 
 /* --- What is shared with user space while running --- */
@@ -176,7 +183,13 @@ struct {
 
 struct scratch {
 	u32 busy;
-	u32 unused;
+	u32 which; /* of them, where that is needed: */
+#ifndef HAVE_BPF_LOOP
+	/* where a walk is (paths.h) */
+	u64 dentry;
+	u32 end;
+	u32 at_top;
+#endif
 	u8 bytes[sizeof(struct record_lookup) + 3 * TEXT + NAME];
 };
 
@@ -365,6 +378,7 @@ static __always_inline struct scratch *take_scratch(void)
 #else
 		if (s && !s->busy) {
 			s->busy = 1;
+			s->which = i;
 			return s;
 		}
 #endif

@@ -98,6 +98,11 @@ struct task_struct___x86 {
 	struct thread_info___x86 thread_info;
 };
 
+/* struct ovl_file: an open file of an overlay, 6.13 and later; before, the layer's file stands in its place. */
+struct ovl_file {
+	struct file *realfile;
+};
+
 enum pageflags {
 	PG_head = 6,
 };
@@ -169,47 +174,5 @@ static __always_inline bool is_runnable(const struct task_struct *task)
 		return BPF_CORE_READ(t514, __state) == 0;
 	return BPF_CORE_READ(old, state) == 0;
 }
-
-#if defined(__TARGET_ARCH_x86)
-#define SYS_READ 0
-#define SYS_PREAD64 17
-
-static __always_inline u32 syscall_number(const struct pt_regs *regs)
-{
-	return regs->orig_ax;
-}
-
-static __always_inline u64 syscall_argument(const struct pt_regs *regs, u32 which)
-{
-	return which == 0 ? regs->di : which == 1 ? regs->si : which == 2 ? regs->dx : regs->r10;
-}
-
-/* 32-bit programs number their system calls otherwise. */
-static __always_inline bool is_compat_task(u64 task)
-{
-	const struct task_struct___x86 *t = (const void *)task;
-
-	return BPF_CORE_READ(t, thread_info.status) & 2 /* TS_COMPAT */;
-}
-#elif defined(__TARGET_ARCH_arm64)
-#define SYS_READ 63
-#define SYS_PREAD64 67
-
-static __always_inline u32 syscall_number(const struct pt_regs *regs)
-{
-	return regs->syscallno;
-}
-
-/* The result has overwritten the first argument; the kernel keeps a copy. */
-static __always_inline u64 syscall_argument(const struct pt_regs *regs, u32 which)
-{
-	return which == 0 ? regs->orig_x0 : regs->regs[which];
-}
-
-static __always_inline bool is_compat_task(u64 task)
-{
-	return false;
-}
-#endif
 
 #endif

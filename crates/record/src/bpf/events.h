@@ -29,7 +29,7 @@ enum use_kind {
 struct record_head {
 	u8 type;
 	u8 kind;  /* of a use, a lookup, a request; what a thread waited for */
-	u8 flags; /* of a lookup or a request */
+	u8 flags; /* of a file, a lookup or a request */
 	/*
 	 * Of a use or a file, where everybody is recorded: 0 for root, else whose it is, by group_of_user(). In scope watch: the
 	 * slot of the start that it belongs to.
@@ -115,6 +115,9 @@ struct place {
 	u32 length;
 	u32 whole; /* 0: the names do not reach the root of the file system */
 };
+
+/* It has several names, and which of them was used is not known. */
+#define FILE_BY_SOME_NAME 1
 
 struct record_file {
 	struct record_head head;

@@ -16,7 +16,7 @@ static __always_inline int added(const struct address_space *mapping, u64 index,
 	if (inode->i_sb->s_magic != BDEVFS_MAGIC) {
 		if (!config.adds_are_uses)
 			return 0;
-		return plain_use(mapping, index, index + pages - 1, USE_ADD);
+		return plain_use(mapping, index, index + pages - 1, USE_ADD, NULL);
 	}
 	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {

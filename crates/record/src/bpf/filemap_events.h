@@ -14,21 +14,21 @@ static __always_inline u64 read_begins(u64 index)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	const struct pt_regs *regs = (const void *)bpf_task_pt_regs(task);
-	u32 number = syscall_number(regs);
+	u32 abi = syscall_abi(regs), how = syscall_meaning(syscall_number(regs), abi);
 	u64 position, count, start;
 
-	if ((number != SYS_READ && number != SYS_PREAD64) || is_compat_task((u64)task))
+	if ((how & LOOKUP_KIND) != READ_COUNTED)
 		return index;
-	if (number == SYS_PREAD64) {
-		position = syscall_argument(regs, 3);
+	if (how & READ_AT) {
+		position = syscall_position(regs, abi);
 	} else {
-		const struct file *file = file_of(task, syscall_argument(regs, 0));
+		const struct file *file = file_of(task, syscall_argument(regs, 0, abi));
 
 		if (!file)
 			return index;
 		position = BPF_CORE_READ(file, f_pos);
 	}
-	count = syscall_argument(regs, 2);
+	count = syscall_argument(regs, 2, abi);
 	start = position >> config.page_shift;
 	return start < index && (position + count - 1) >> config.page_shift >= index ? start : index;
 }
@@ -49,55 +49,7 @@ int BPF_PROG(get_pages, struct address_space *mapping, unsigned long index, unsi
 		return read_by_kernel(mapping, index, last_index);
 	if (last_index - index >= most_at_a_time())
 		last_index = index + most_at_a_time() - 1;
-	return plain_use(mapping, index ? read_begins(index) : 0, last_index, USE_READ);
-}
-
-/*
- * The kernel maps up to 16 pages around a fault, those of its address's aligned window, and tells of the window alone.
- * Which page was touched follows from the fault's address, of which another event has told, before the thread perhaps
- * waited for the page and woke up on another processor. Direct-mapped by thread and lossy: a collision makes the page
- * unknown.
- */
-#define FAULTS (1 << 12)
-
-struct fault {
-	u64 thread;
-	u64 address;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, FAULTS);
-	__type(key, u32);
-	__type(value, struct fault);
-} faults SEC(".maps");
-
-static __always_inline int faulted(u64 address)
-{
-	u64 thread = bpf_get_current_pid_tgid();
-	u32 key = thread & (FAULTS - 1);
-	struct fault *fault;
-
-	if (watching && !*(volatile u32 *)&starts.active)
-		return 0;
-	fault = bpf_map_lookup_elem(&faults, &key);
-	if (fault) {
-		fault->thread = thread;
-		fault->address = address;
-	}
-	return 0;
-}
-
-SEC("tp_btf/page_fault_user")
-int BPF_PROG(page_fault_user, unsigned long address)
-{
-	return faulted(address);
-}
-
-SEC("tp_btf/page_fault_kernel")
-int BPF_PROG(page_fault_kernel, unsigned long address)
-{
-	return faulted(address);
+	return plain_use(mapping, index ? read_begins(index) : 0, last_index, USE_READ, NULL);
 }
 
 #ifdef HAVE_BPF_LOOP
@@ -168,7 +120,7 @@ static __always_inline int fault_use(const struct address_space *mapping, u64 ad
 		f.found.page = touched;
 		f.found.known = 1;
 	}
-	return use(mapping, first, last, touched == UNKNOWN || last > first ? USE_MAP : USE_FAULT, &f.found);
+	return use(mapping, first, last, touched == UNKNOWN || last > first ? USE_MAP : USE_FAULT, &f.found, 0);
 }
 
 SEC("tp_btf/mm_filemap_map_pages")

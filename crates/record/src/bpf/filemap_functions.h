@@ -3,13 +3,15 @@
 #ifndef FILEMAP_FUNCTIONS_H
 #define FILEMAP_FUNCTIONS_H
 
+/* By which file is told as a number that was read: a pointer that the kernel gave no function takes that is checked by itself. */
 static __always_inline int read_call(const struct kiocb *iocb, const struct iov_iter *iter)
 {
 	u64 position = iocb->ki_pos, count = iter->count;
 
 	if (!count)
 		return 0;
-	return plain_use(iocb->ki_filp->f_mapping, position >> config.page_shift, (position + count - 1) >> config.page_shift, USE_READ);
+	return plain_use(iocb->ki_filp->f_mapping, position >> config.page_shift, (position + count - 1) >> config.page_shift, USE_READ,
+			 (const void *)BPF_CORE_READ(iocb, ki_filp));
 }
 
 SEC("fentry/filemap_read")
@@ -34,7 +36,7 @@ int BPF_PROG(enter_splice, struct file *in, s64 *position, void *pipe, unsigned 
 	bpf_probe_read_kernel(&from, sizeof(from), position);
 	if (!length)
 		return 0;
-	return plain_use(in->f_mapping, from >> config.page_shift, (from + length - 1) >> config.page_shift, USE_READ);
+	return plain_use(in->f_mapping, from >> config.page_shift, (from + length - 1) >> config.page_shift, USE_READ, NULL);
 }
 
 static __always_inline int vmf_use(const struct vm_fault *vmf, u64 start, u64 last, u8 kind)
@@ -44,7 +46,7 @@ static __always_inline int vmf_use(const struct vm_fault *vmf, u64 start, u64 la
 	touch_in(&t, vmf->address, vmf->vma);
 	/* Until 5.11 the address is moved to the beginning of what is mapped around the fault (do_fault_around), the page is not. */
 	t.page = vmf->pgoff;
-	return use(vmf->vma->vm_file->f_mapping, start, last, kind, &t);
+	return use(vmf->vma->vm_file->f_mapping, start, last, kind, &t, (u64)BPF_CORE_READ(vmf, vma, vm_file));
 }
 
 SEC("fentry/filemap_map_pages")

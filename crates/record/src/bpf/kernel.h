@@ -122,6 +122,8 @@ struct path {
 
 struct file {
 	struct path f_path;
+	struct inode *f_inode;
+	void *private_data;
 	struct address_space *f_mapping;
 	s64 f_pos;
 };
@@ -251,22 +253,40 @@ struct kiocb {
 	s64 ki_pos;
 };
 
+/* What io_uring was asked, and what it answered. Of a read the file is the first of it, and its position lies behind. */
+struct io_cqe {
+	s32 res;
+};
+
+struct io_rw {
+	struct kiocb kiocb;
+};
+
+struct io_kiocb {
+	u8 opcode;
+	struct io_cqe cqe;
+};
+
 struct iov_iter {
 	unsigned long count;
 };
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
+	unsigned long bp;
+	unsigned long bx;
+	unsigned long r8;
 	unsigned long r10;
-	unsigned long di;
-	unsigned long si;
+	unsigned long cx;
 	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
 	unsigned long orig_ax;
-	unsigned long cs;
 };
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {
 	unsigned long regs[31];
+	unsigned long pstate;
 	unsigned long orig_x0;
 	int syscallno;
 };

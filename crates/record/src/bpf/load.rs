@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
 
@@ -35,6 +36,9 @@ const RECORDER: [&str; 2] = ["about_self", "list_process"];
 
 /// The event that tells who waits for a block device.
 pub(super) const SWITCH: &str = "sched_switch";
+
+/// The event, and the program, that tells of reads by io_uring.
+pub(super) const IO_URING: &str = "io_uring_complete";
 
 /// What is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +94,19 @@ pub(super) fn activity_programs(kernel: &Kernel) -> Result<[&'static str; 4], &'
     Ok(["switch_slices", "thread_exit", block_issue, "block_complete"])
 }
 
+/// The switch of what the functions' tracing goes through. While it is off a program is attached to a function and never called.
+const FTRACE: &str = "/proc/sys/kernel/ftrace_enabled";
+
+/// Whether functions that are traced call the programs attached to them.
+pub(crate) fn functions_call() -> bool {
+    is_on(Path::new(FTRACE))
+}
+
+/// A kernel without the switch has it on.
+fn is_on(switch: &Path) -> bool {
+    !std::fs::read_to_string(switch).is_ok_and(|value| value.trim() == "0")
+}
+
 /// The evidence a kernel can give, the best first.
 pub(crate) fn evidence(kernel: &Kernel) -> Vec<Evidence> {
     let uses = ["mm_filemap_get_pages", "mm_filemap_map_pages", "mm_filemap_fault"];
@@ -98,7 +115,10 @@ pub(crate) fn evidence(kernel: &Kernel) -> Vec<Evidence> {
     let mut found = Vec::new();
     if uses.iter().all(|name| kernel.has_tracepoint(name)) {
         found.push(Evidence::Uses);
-    } else if reads.iter().any(|f| kernel.has_function(f)) && faults.iter().all(|f| kernel.has_function(f)) {
+    } else if functions_call()
+        && reads.iter().any(|f| kernel.has_function(f))
+        && faults.iter().all(|f| kernel.has_function(f))
+    {
         found.push(Evidence::Fentry);
     }
     if kernel.has_tracepoint("mm_filemap_add_to_page_cache") {
@@ -140,7 +160,8 @@ fn programs(kernel: &Kernel, plan: Plan) -> Vec<&'static str> {
             programs.extend(["get_pages", "map_pages", "fault"]);
             // Not on arm64: there the pages that faults were for stay unknown.
             let faults = ["page_fault_user", "page_fault_kernel"];
-            programs.extend(faults.iter().filter(|name| kernel.has_tracepoint(name)));
+            let more = faults.iter().chain([&IO_URING]);
+            programs.extend(more.filter(|name| kernel.has_tracepoint(name)));
         }
         Evidence::Fentry => {
             let functions = [
@@ -273,7 +294,7 @@ pub(super) enum Sends {
 pub(super) fn sends(program: &OsStr) -> Sends {
     match program.to_str() {
         Some("sys_exit") => Sends::Lookups,
-        Some("get_pages" | "map_pages" | "fault" | "add_folio" | "add_page") => Sends::Uses,
+        Some("get_pages" | "map_pages" | "fault" | "add_folio" | "add_page" | IO_URING) => Sends::Uses,
         Some("switch_slices" | "thread_exit" | "block_issue" | "block_issue_510" | "block_complete") => {
             Sends::Activity
         }
@@ -392,7 +413,8 @@ fn config(kernel: &Kernel, plan: Plan) -> Vec<u8> {
     for structure in ["address_space", "folio"] {
         bytes.extend(kernel.number(structure).to_ne_bytes());
     }
-    bytes.extend(syscalls::table());
+    bytes.extend(syscalls::native());
+    bytes.extend(syscalls::compat());
     bytes
 }
 
@@ -452,4 +474,20 @@ pub(super) fn explain(step: &str, source: libbpf_rs::Error) -> RecordError {
         format!("{step} ({})", said.trim_end_matches("; "))
     };
     RecordError::Bpf { step, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_switch_that_is_off_keeps_functions_from_being_traced() {
+        let dir = tempfile::tempdir().unwrap();
+        let switch = dir.path().join("ftrace_enabled");
+        assert!(is_on(&switch), "a kernel without it");
+        for (value, on) in [("1\n", true), ("0\n", false), ("", true)] {
+            std::fs::write(&switch, value).unwrap();
+            assert_eq!(is_on(&switch), on, "{value:?}");
+        }
+    }
 }

@@ -3,14 +3,23 @@
 #ifndef PAGES_H
 #define PAGES_H
 
-/* Sends a file at its first sight. Not inlined, and by numbers: so it is checked once at load, not at each use. */
-__noinline int send_file(u64 address, u64 id, u32 user)
+/* What send_file returns where the file has several names and nobody knows by which of them it is used. */
+#define BY_SOME_NAME 1
+
+/*
+ * Sends a file at its first sight, as used through an open file (0: through whichever the thread uses). Not inlined, and by numbers: so it is
+ * checked once at load, not at each use.
+ */
+__noinline int send_file(u64 address, u64 id, u32 user, u64 through)
 {
 	const struct inode *inode = (const void *)address;
+	const struct file *file = (const void *)through;
 	struct scratch *s = take_scratch();
+	u32 length = sizeof(struct record_file);
+	bool by_some_name = false;
 	struct record_file *r;
-	u32 length = sizeof(*r);
-	u64 link;
+	u64 dentry = 0, mnt = 0;
+	long error;
 
 	if (!s) {
 		count(&lost);
@@ -26,14 +35,30 @@ __noinline int send_file(u64 address, u64 id, u32 user)
 	r->mtime_ns = inode_mtime_ns(inode);
 	r->generation = BPF_CORE_READ(inode, i_generation);
 	r->mode = BPF_CORE_READ(inode, i_mode);
-	link = (u64)BPF_CORE_READ(inode, i_dentry.first);
-	if (link) {
-		length += place(&r->place, s, sizeof(*r), link - dentry_alias_offset(), 0);
+	if (BPF_CORE_READ(inode, i_nlink) > 1) {
+		if (!file)
+			file = (const void *)opened_as(address);
+		by_some_name = !file || !names(file, inode);
+		if (!by_some_name) {
+			dentry = (u64)BPF_CORE_READ(file, f_path.dentry);
+			mnt = (u64)BPF_CORE_READ(file, f_path.mnt);
+		}
+	}
+	if (by_some_name)
+		r->head.flags |= FILE_BY_SOME_NAME;
+	/* The first name of an inode's list is the one that was looked up last. */
+	if (!dentry) {
+		dentry = (u64)BPF_CORE_READ(inode, i_dentry.first);
+		dentry = dentry ? dentry - dentry_alias_offset() : 0;
+	}
+	if (dentry) {
+		length += place(&r->place, s, sizeof(*r), dentry, mnt);
 	} else {
 		r->place.length = r->place.whole = r->place.mount = 0;
 	}
 	r->place.dev = BPF_CORE_READ(inode, i_sb, s_dev);
-	return send(&ring, is_kept_free(ring), &lost, s, length);
+	error = send(&ring, is_kept_free(ring), &lost, s, length);
+	return error ? -1 : by_some_name ? BY_SOME_NAME : 0;
 }
 
 /* The lower half of an address as a number; the verifier lets no one calculate with the whole. */
@@ -120,8 +145,8 @@ static __always_inline void touch_in(struct touch *t, u64 address, const struct 
 	t->known = 1;
 }
 
-/* Pages start to last are used; by a fault for the page touched. */
-static __always_inline int use(const struct address_space *mapping, u64 start, u64 last, u8 kind, const struct touch *t)
+/* Pages start to last are used, through an open file if that is known; by a fault for the page touched. */
+static __always_inline int use(const struct address_space *mapping, u64 start, u64 last, u8 kind, const struct touch *t, u64 through)
 {
 	u32 key, fresh, user;
 	bool known;
@@ -164,8 +189,13 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 	key = seen_as >> 40 & (SEEN_INODES - 1);
 	seen = bpf_map_lookup_elem(&seen_inodes, &key);
 	if (seen && *(volatile u64 *)seen != seen_as) {
-		if (!send_file((u64)BPF_CORE_READ(mapping, host), id, user))
+		int sent = send_file((u64)BPF_CORE_READ(mapping, host), id, user, through);
+
+		/* The name may be known at the second use: of what execve begins to read it is not. */
+		if (!sent || (sent == BY_SOME_NAME && *(volatile u64 *)seen == ~seen_as))
 			*(volatile u64 *)seen = seen_as;
+		else if (sent == BY_SOME_NAME)
+			*(volatile u64 *)seen = ~seen_as;
 	}
 	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {
@@ -185,11 +215,11 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 	return 0;
 }
 
-static __always_inline int plain_use(const struct address_space *mapping, u64 start, u64 last, u8 kind)
+static __always_inline int plain_use(const struct address_space *mapping, u64 start, u64 last, u8 kind, const struct file *through)
 {
 	struct touch none = {};
 
-	return use(mapping, start, last, kind, &none);
+	return use(mapping, start, last, kind, &none, (u64)through);
 }
 
 #endif

@@ -3,8 +3,8 @@
 #ifndef PATHS_H
 #define PATHS_H
 
-/* Deeper paths than any that fits PATH_MAX are cut. */
-#define DEPTH 128
+/* A path that fits PATH_MAX has no more names: each takes a byte and a slash. */
+#define DEPTH 2048
 
 /* A walk from a dentry up to the root of its file system; the names are written to bytes + end. */
 struct walk {
@@ -34,25 +34,65 @@ static long step(u32 i, struct walk *w)
 	return 0;
 }
 
-/* Returns the length of the names, and in the topmost bit whether they reach the root. */
 #define WHOLE (1U << 31)
+
+static __always_inline u32 walked(const struct walk *w, u32 at, const struct dentry *from)
+{
+	return (w->end - at) | (w->at_top && w->dentry == BPF_CORE_READ(from, d_sb, s_root) ? WHOLE : 0);
+}
+
+/*
+ * Returns the length of the names, and in the topmost bit whether they reach the root. The verifier follows every turn of a plain loop,
+ * which takes it milliseconds; 5.17 brought one it need not. Older kernels refuse programs that mention it even where they never run it, so
+ * there are two objects.
+ */
+#ifdef HAVE_BPF_LOOP
 static __noinline u32 walk(struct scratch *s, u32 at, u64 from)
 {
-	const struct dentry *dentry = (const void *)from;
-	struct walk w = { .s = s, .dentry = dentry, .end = at };
+	struct walk w = { .s = s, .dentry = (const void *)from, .end = at };
 
-	/*
-	 * The verifier follows every turn of a plain loop, which takes it milliseconds; 5.17 brought one it need not.
-	 * Older kernels refuse programs that mention it even where they never run it, so there are two objects.
-	 */
-#ifdef HAVE_BPF_LOOP
 	bpf_loop(DEPTH, step, &w, 0);
-#else
-	for (int i = 0; i < DEPTH && !step(i, &w); i++)
-		;
-#endif
-	return (w.end - at) | (w.at_top && w.dentry == BPF_CORE_READ(dentry, d_sb, s_root) ? WHOLE : 0);
+	return walked(&w, at, (const void *)from);
 }
+#else
+/* So many turns are checked once, as a function of its own, and so often it is called. */
+#define TURNS 128
+
+/* Goes on with the walk that a scratch has. Returns whether it has come to its end. By numbers: see send_file. */
+__noinline int walk_on(u32 which)
+{
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &which);
+	struct walk w = {};
+	int done = 0;
+
+	if (!s)
+		return 1;
+	w.s = s;
+	w.dentry = (const void *)s->dentry;
+	w.end = s->end;
+	for (int i = 0; i < TURNS && !done; i++)
+		done = step(i, &w);
+	s->dentry = (u64)w.dentry;
+	s->end = w.end;
+	s->at_top = w.at_top;
+	return done;
+}
+
+static __noinline u32 walk(struct scratch *s, u32 at, u64 from)
+{
+	struct walk w = {};
+
+	s->dentry = from;
+	s->end = at;
+	s->at_top = 0;
+	for (int i = 0; i < DEPTH / TURNS && !walk_on(s->which); i++)
+		;
+	w.dentry = (const void *)s->dentry;
+	w.end = s->end;
+	w.at_top = s->at_top;
+	return walked(&w, at, (const void *)from);
+}
+#endif
 
 static __always_inline u32 place(struct place *place, struct scratch *s, u32 at, u64 dentry, u64 mnt)
 {

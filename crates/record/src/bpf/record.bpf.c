@@ -14,16 +14,21 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* What the programs need, in this order. */
 #include "common.h"
+#include "syscall.h"
 #include "paths.h"
 #include "xarray.h"
+#include "page_fault.h"
+#include "opened.h"
 #include "pages.h"
 #include "loop_reads.h"
+#include "reads.h"
 
 /* The programs. */
 #include "filemap_events.h"
 #include "filemap_functions.h"
 #include "filemap_add.h"
 #include "sys_exit.h"
+#include "io_uring.h"
 #include "sched_process.h"
 #include "sched_switch.h"
 #include "sched_slices.h"

@@ -81,29 +81,74 @@ __noinline int send_lookup(u64 text, int descriptor, u32 how)
 	return send(&lookups, false, &dropped, s, at);
 }
 
+#ifdef HAVE_BPF_LOOP
+/* A system call has read from a file; of those that ended where the file does it may be that nothing else tells. */
+static __always_inline int read_done(const struct pt_regs *regs, u32 abi, u32 how, u64 bytes)
+{
+	const struct file *file;
+	u64 position, pointer = 0;
+	u32 which = 0;
+
+	if ((how & LOOKUP_KIND) == READ_COUNTED && bytes >= syscall_argument(regs, 2, abi))
+		return 0;
+	if (!current_is_wanted())
+		return 0;
+	if ((how & LOOKUP_KIND) == READ_SPLICED)
+		which = how & READ_SECOND ? 1 : 0;
+	file = file_of((const void *)bpf_get_current_task(), syscall_argument(regs, which, abi));
+	if (!file)
+		return 0;
+	/* What is given less than it asks for has come to the end. Where another thread may have moved the position, that holds too. */
+	if ((how & LOOKUP_KIND) != READ_COUNTED) {
+		position = BPF_CORE_READ(file, f_pos);
+		if ((how & LOOKUP_KIND) == READ_SPLICED) {
+			pointer = syscall_argument(regs, which + 1, abi);
+			if (pointer)
+				bpf_probe_read_user(&position, sizeof(position), (const void *)pointer);
+		} else if (how & READ_AT && (s64)syscall_argument(regs, 3, abi) != -1) {
+			position = syscall_argument(regs, 3, abi) + bytes;
+		}
+		if (position < BPF_CORE_READ(file, f_inode, i_size))
+			return 0;
+	}
+	return read_to_the_end((u64)file, bytes);
+}
+#else
+/* There the functions that read are traced, or additions to the page cache. */
+static __always_inline int read_done(const struct pt_regs *regs, u32 abi, u32 how, u64 bytes)
+{
+	return 0;
+}
+#endif
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 {
-	u32 number = syscall_number(regs);
+	u32 number = syscall_number(regs), abi, how;
 	int descriptor = AT_FDCWD;
 	u64 text = 0;
-	u32 how;
 
-	if (number >= SYSCALLS)
+	if (!(syscall_meaning(number, NATIVE) | syscall_meaning(number, COMPAT)))
 		return 0;
-	how = config.syscalls[number];
+	abi = syscall_abi(regs);
+	how = syscall_meaning(number, abi);
 	if (!how)
 		return 0;
+	/* Older kernels for arm64 do not extend the sign of what a 32-bit program is given. */
+	if (abi == COMPAT)
+		ret = (s32)ret;
+	if ((how & LOOKUP_KIND) >= READ_COUNTED)
+		return ret > 0 ? read_done(regs, abi, how, ret) : 0;
 	if (ret == -ENOENT || ret == -ENOTDIR)
 		how |= LOOKUP_MISSING;
 	else if (ret < 0 || how & LOOKUP_ONLY_MISSING)
 		return 0;
-	if (!current_is_wanted() || is_compat_task(bpf_get_current_task()))
+	if (!current_is_wanted())
 		return 0;
 	if (how & (LOOKUP_AT | LOOKUP_DESCRIPTOR))
-		descriptor = syscall_argument(regs, 0);
+		descriptor = syscall_argument(regs, 0, abi);
 	if (!(how & LOOKUP_DESCRIPTOR)) {
-		text = syscall_argument(regs, how & LOOKUP_AT ? 1 : 0);
+		text = syscall_argument(regs, how & LOOKUP_AT ? 1 : 0, abi);
 		if (!text)
 			return 0;
 	} else if (how & LOOKUP_MISSING) {

@@ -42,7 +42,7 @@ const BUFFER: u32 = 1 << 20;
 
 /// What costs everybody a little of each system call, or of each fault, and is attached only while something is recorded: it
 /// tells which paths are looked up, and which page of a window a fault was for.
-const LATER: [&str; 3] = ["sys_exit", "page_fault_user", "page_fault_kernel"];
+const LATER: [&str; 4] = ["sys_exit", "page_fault_user", "page_fault_kernel", load::IO_URING];
 
 /// The programs, attached, and their buffers.
 pub(crate) struct Programs {

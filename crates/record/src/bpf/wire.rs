@@ -20,6 +20,8 @@ const RAN: u8 = 8;
 const REQUEST: u8 = 9;
 const START: u8 = 10;
 
+const BY_SOME_NAME: u8 = 1;
+
 const FOUND: u8 = 1;
 const HAS_BASE: u8 = 2;
 const HAS_ROOT: u8 = 4;
@@ -291,6 +293,7 @@ fn decode_of(record: &[u8], user: u8) -> Option<Event> {
                 generation: r.generation,
                 size: r.size,
                 user,
+                by_some_name: head.flags & BY_SOME_NAME != 0,
                 mtime_ns: r.mtime_ns,
                 mode: r.mode,
             })

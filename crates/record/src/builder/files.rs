@@ -136,9 +136,14 @@ impl Files {
         let index = match self.by_identity.get(&key) {
             Some(index) => {
                 if let Some(known) = self.list.get_mut(*index as usize) {
-                    if known.seen.place.location == Location::Unknown && has_room {
+                    let place = &known.seen.place.location;
+                    // The first name that is surely one it was used by.
+                    let better = *place == Location::Unknown || known.seen.by_some_name && !seen.by_some_name;
+                    if better && seen.place.location != Location::Unknown && has_room {
+                        // What was taken is not given back: shares are reckoned by what is taken more.
+                        self.bytes += length.saturating_sub(length_of(place));
+                        known.seen.by_some_name = seen.by_some_name;
                         known.seen.place = seen.place;
-                        self.bytes += length;
                     }
                 }
                 *index

@@ -29,6 +29,7 @@ fn file(id: u64, path: Vec<u8>) -> Event {
         generation: 1,
         size: 1 << 40,
         user: 0,
+        by_some_name: false,
         mtime_ns: 0,
         mode: 0o100_644,
     })

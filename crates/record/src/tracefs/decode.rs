@@ -6,6 +6,7 @@ use super::page::PageLayout;
 use crate::error::RecordError;
 use crate::event::Dev;
 use headstart_model::trace::{Evidence, UseKind};
+use std::collections::BTreeSet;
 
 const READ: &str = "filemap/mm_filemap_get_pages";
 const MAP: &str = "filemap/mm_filemap_map_pages";
@@ -19,9 +20,26 @@ const EXIT: &str = "sched/sched_process_exit";
 /// From `include/uapi/linux/sched.h`.
 const CLONE_THREAD: u64 = 0x10000;
 
-/// Adds of block-device pages only: their file system has an anonymous device number (major 0) and their inode
-/// number is that of the device, whose major is not 0. The kernel drops the others before they take room.
+/// Adds of block-device pages: their file system has an anonymous device number (major 0) and their inode number is that of the
+/// device, whose major is not 0.
 const BLOCK_DEVICES: &str = "s_dev < 1048576 && i_ino > 1048575";
+
+/// Adds on loop devices (major 7): what is mounted of one that nobody has mounted yet may be a file system of [`of_blocks`].
+const LOOP_DEVICES: &str = "s_dev >= 7340032 && s_dev < 8388608";
+
+/// Devices that are named to the kernel at a time; a filter fits a page of memory.
+const DEVICES: usize = 64;
+
+/// The adds that are wanted where the kernel tells of uses; it drops the others before they take room. Of file systems on `devices`
+/// all are.
+fn adds(devices: &BTreeSet<Dev>) -> String {
+    let named = devices.iter().filter(|dev| dev.major != 7).take(DEVICES);
+    let named = named.map(|dev| format!(" || s_dev == {}", dev.major << 20 | dev.minor));
+    format!(
+        "({BLOCK_DEVICES}) || ({LOOP_DEVICES}){}",
+        named.collect::<String>()
+    )
+}
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,15 +107,22 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// Reads the formats of the events that this kernel has, and enables those that are wanted.
-    pub fn enable(instance: &Instance) -> Result<Decoder, RecordError> {
+    pub fn enable(instance: &Instance, of_blocks: &BTreeSet<Dev>) -> Result<Decoder, RecordError> {
         let decoder = Decoder::read(instance)?;
+        decoder.filter(instance, of_blocks)?;
         for event in wanted(decoder.evidence) {
-            if *event == ADD && decoder.evidence == Evidence::Uses {
-                instance.write(&format!("events/{event}/filter"), BLOCK_DEVICES)?;
-            }
             instance.write(&format!("events/{event}/enable"), "1")?;
         }
         Ok(decoder)
+    }
+
+    /// Has all adds told of file systems on these devices, beside those of block devices.
+    pub fn filter(&self, instance: &Instance, of_blocks: &BTreeSet<Dev>) -> Result<(), RecordError> {
+        match self.evidence {
+            Evidence::Uses => instance.write(&format!("events/{ADD}/filter"), &adds(of_blocks)),
+            // All of all file systems are.
+            _ => Ok(()),
+        }
     }
 
     /// Reads the formats of the events that this kernel has.

@@ -21,6 +21,10 @@ pub(super) struct Found {
     pub mtime_ns: i64,
     pub mode: u32,
     pub born: Birth,
+    /// How many names it has.
+    pub names: u32,
+    /// Whether the place is any of these.
+    pub by_some_name: bool,
 }
 
 impl Found {
@@ -34,6 +38,8 @@ impl Found {
             mtime_ns: 0,
             mode: 0,
             born: Birth::default(),
+            names: 0,
+            by_some_name: false,
         }
     }
 }
@@ -115,6 +121,8 @@ fn describe(file: &OwnedFd, inode: u64, fstype: &str, mount: Option<&Mount>) -> 
         mtime_ns: mtime(&stat),
         mode: u32::from(stat.stx_mode),
         born: born(&stat, generation),
+        names: stat.stx_nlink,
+        by_some_name: mount.is_some() && stat.stx_nlink > 1,
     })
 }
 

@@ -9,14 +9,17 @@ use super::procs::ProcessFiles;
 use crate::error::RecordError;
 use crate::event::{Dev, Event, FileSeen, Place};
 use crate::limits::{FILE_BYTES, FILE_IDS};
-use crate::mounts::{Mounts, is_local};
-use std::collections::HashMap;
+use crate::mounts::{Mounts, dev_of, is_local};
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 /// The most inodes, and the most files executed: as many as a recording has names for. What is used of others is lost.
 const MOST: usize = FILE_IDS;
+
+/// The type of file system that [`Inodes::of_blocks`] means.
+const OF_BLOCKS: &str = "squashfs";
 
 /// What an inode is called that there is no room for: no file has this number.
 const NO_ROOM: Sight = Sight {
@@ -72,6 +75,16 @@ impl Inodes {
             next: first,
             batch: Batch::default(),
         })
+    }
+
+    /// The file systems that read whole blocks: what is read at a file's end of them the kernel tells of only as it enters memory.
+    pub fn of_blocks(&self) -> BTreeSet<Dev> {
+        self.mounts.of_type(OF_BLOCKS).map(dev_of).collect()
+    }
+
+    /// Whether a device has one of these.
+    pub fn is_of_blocks(&self, dev: Dev) -> bool {
+        self.mounts.of_device(dev).any(|mount| mount.fstype == OF_BLOCKS)
     }
 
     /// A batch begins: what was mounted, open or mapped before may not be so any more.
@@ -201,6 +214,7 @@ impl Inodes {
             generation: found.generation,
             size: if size == u64::MAX { 0 } else { size },
             user: 0,
+            by_some_name: found.by_some_name,
             mtime_ns: found.mtime_ns,
             mode: found.mode,
         }));
@@ -215,17 +229,23 @@ impl Inodes {
             .entry(dev)
             .or_insert_with(|| openers(mounts, dev));
         let by_number = by_number(openers, inode);
-        if by_number.is_some() {
+        if by_number.as_ref().is_some_and(|found| found.names < 2) {
             return by_number;
         }
+        // By which of its names it is used only who uses it knows.
         let ids = mounts.of_device(dev).map(|mount| mount.id);
         let held = self.batch.files.path(pid, dev, inode, ids);
-        let path = held.or_else(|| self.executed.get(&(dev, inode)).map(Vec::as_slice))?;
+        let path = held.or_else(|| self.executed.get(&(dev, inode)).map(Vec::as_slice));
+        let Some(path) = path else { return by_number };
         let fstype = mounts
             .of_device(dev)
             .next()
             .map_or("", |mount| mount.fstype.as_str());
-        Some(by_path(path, inode, fstype))
+        let held = by_path(path, inode, fstype);
+        match by_number {
+            Some(found) if held.born != found.born => Some(found),
+            _ => Some(held),
+        }
     }
 }
 

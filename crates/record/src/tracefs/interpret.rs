@@ -55,7 +55,7 @@ impl Interpreter {
                             pages,
                         }));
                     }
-                    if self.evidence == Evidence::Uses {
+                    if self.evidence == Evidence::Uses && !self.inodes.is_of_blocks(dev) {
                         return;
                     }
                 }

@@ -4,6 +4,9 @@
 //! cache elsewhere; process starts and ends; and metadata misses. What it cannot see:
 //!
 //! - paths looked up, but for those executed;
+//! - reads of SquashFS that end where the file does (`bpf/reads.h`), if they find their pages in memory: those that do not are known
+//!   by the pages added;
+//! - by which of its names a file was used, if no process that still lives has it open or mapped;
 //! - pages that a reader took while it waited for the next one: the kernel has no event for them (`bpf/filemap_events.h`);
 //! - the path of a file that was removed within a drain interval (100 ms) of its use, or whose file system neither
 //!   takes file handles by number nor has it open or mapped in a process that still lives;
@@ -28,7 +31,7 @@ mod tasks;
 use crate::backend::{Backend, Missed};
 use crate::clock::monotonic_ns;
 use crate::error::RecordError;
-use crate::event::Event;
+use crate::event::{Dev, Event};
 use crate::namespace;
 use crate::options::Options;
 pub use blocks::BlockReads;
@@ -40,7 +43,7 @@ pub(crate) use early::{Early, NoEarly};
 use headstart_model::trace::{Backend as BackendName, Evidence, Scope};
 use inodes::Inodes;
 use interpret::Interpreter;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 use tasks::Tasks;
 
@@ -65,6 +68,8 @@ struct Tracefs {
     decoder: Decoder,
     scope: Scope,
     reader: Interpreter,
+    /// The file systems of whose pages it tells as they enter memory.
+    of_blocks: BTreeSet<Dev>,
     /// Threads that the kernel was told to leave out.
     told: HashSet<u32>,
     waiting: Vec<Record>,
@@ -100,14 +105,17 @@ impl Tracefs {
             }
             Scope::System => Tasks::new(Scope::System, excluded),
         };
-        let decoder = Decoder::enable(&instance)?;
+        let inodes = Inodes::new(0)?;
+        let of_blocks = inodes.of_blocks();
+        let decoder = Decoder::enable(&instance, &of_blocks)?;
         let mut tracefs = Tracefs {
             buffers: Buffers::open(&instance, &decoder, each)?,
             reader: Interpreter {
                 evidence: decoder.evidence,
                 tasks,
-                inodes: Inodes::new(0)?,
+                inodes,
             },
+            of_blocks,
             instance,
             decoder,
             scope: options.scope,
@@ -174,6 +182,11 @@ impl Backend for Tracefs {
         let later = self.waiting.split_off(ready);
         let records = std::mem::replace(&mut self.waiting, later);
         self.reader.batch(records, sink);
+        let of_blocks = self.reader.inodes.of_blocks();
+        if of_blocks != self.of_blocks && !self.stopped {
+            self.decoder.filter(&self.instance, &of_blocks)?;
+            self.of_blocks = of_blocks;
+        }
         Ok(())
     }
 

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Reads that end where the file does, of which the kernel gives no event. A file system that reads a whole block ahead (SquashFS) leaves
+ * pages behind the end of a file in memory that never become up to date. Where the buffer reaches as far, the kernel takes the pages up to
+ * the end and returns early, without mm_filemap_get_pages (filemap_get_pages, where filemap_update_page fails), whether or not they were in
+ * memory already. That the read was given less than it asked for, or ended there, tells the same.
+ */
+#ifndef READS_H
+#define READS_H
+
+#ifdef HAVE_BPF_LOOP
+/* Whether a page is in memory behind the last one of a file. */
+static __always_inline bool goes_on(const struct address_space *mapping, u64 size)
+{
+	u64 head = (u64)BPF_CORE_READ(mapping, i_pages.xa_head);
+
+	/* A tree of one page has no node. */
+	if (!size || (head & 3) != 2)
+		return false;
+	head = entry_at(head, ((size - 1) >> config.page_shift) + 1);
+	return head && !(head & 3);
+}
+
+/* The last `bytes` of a file were read by the current process, through `file`, or else a descriptor. By numbers: see send_file. */
+__noinline int read_to_the_end(u64 address, u64 bytes)
+{
+	const struct file *file = real_file((const void *)address);
+	const struct address_space *mapping = BPF_CORE_READ(file, f_mapping);
+	u64 size = BPF_CORE_READ(mapping, host, i_size), start;
+	struct touch none = {};
+
+	if (!goes_on(mapping, size))
+		return 0;
+	start = bytes < size ? size - bytes : 0;
+	return use(mapping, start >> config.page_shift, (size - 1) >> config.page_shift, USE_READ, &none, (u64)file);
+}
+#endif
+
+#endif
