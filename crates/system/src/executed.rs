@@ -49,7 +49,7 @@ pub enum Told {
 impl Executed {
     /// Needs CAP_SYS_ADMIN.
     pub fn new() -> io::Result<Executed> {
-        Ok(Executed(Group::new(libc::FAN_CLASS_NOTIF)?))
+        Ok(Executed(Group::new(libc::FAN_CLASS_NOTIF, libc::O_NONBLOCK)?))
     }
 
     /// Tells of what is executed on each local file system that is mounted, in whichever mount namespace it is; also if it told of some already.

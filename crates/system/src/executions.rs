@@ -30,8 +30,10 @@ impl Execution {
 
 impl Executions {
     /// Needs CAP_SYS_ADMIN.
+    ///
+    /// An execution of what cannot be opened here is denied by the kernel. So opening waits: for a lease (fcntl(2)) 45 s, and whoever has a file may lease it.
     pub fn new() -> io::Result<Executions> {
-        Ok(Executions(Group::new(libc::FAN_CLASS_CONTENT)?))
+        Ok(Executions(Group::new(libc::FAN_CLASS_CONTENT, 0)?))
     }
 
     /// From now on whoever executes this inode waits for an answer. A kernel without permission events says `EINVAL`, a security
@@ -41,9 +43,10 @@ impl Executions {
             .mark(libc::FAN_MARK_ADD, libc::FAN_OPEN_EXEC_PERM, Some(file))
     }
 
-    /// Nobody is asked about any more who executes something from now on.
-    pub fn ask_about_nothing(&self) -> io::Result<()> {
-        self.0.mark(libc::FAN_MARK_FLUSH, libc::FAN_OPEN_EXEC_PERM, None)
+    /// From now on nobody waits who executes this inode.
+    pub fn ask_no_more(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.0
+            .mark(libc::FAN_MARK_REMOVE, libc::FAN_OPEN_EXEC_PERM, Some(file))
     }
 
     /// The next one that waits; `None` if there is none now.
@@ -439,7 +442,7 @@ mod tests {
         assert!(begun.join().unwrap());
         // Nobody that executes nothing has asked for anything, nor this very thread.
         assert_eq!(asked_by(std::process::id(), 4, 100), None);
-        executions.ask_about_nothing().unwrap();
+        executions.ask_no_more(file.as_fd()).unwrap();
         assert!(Command::new(&path).status().unwrap().success());
         assert!(executions.next().unwrap().is_none());
     }

@@ -1,5 +1,6 @@
 //! What is common to all that the kernel tells by fanotify(7): a group, its marks, its events.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -10,17 +11,18 @@ pub(crate) struct Group(OwnedFd);
 pub(crate) struct Event {
     /// The process; 0 if that is in no pid namespace that can be seen from here.
     pub(crate) pid: u32,
-    /// The file; `None` where more came than are kept, and some were not told of.
+    /// The file; `None` where it could not be opened, or where more came than are kept, and some were not told of.
     pub(crate) file: Option<OwnedFd>,
 }
 
 impl Group {
-    /// Of this class, for what is not to wait. Needs CAP_SYS_ADMIN.
-    pub(crate) fn new(class: libc::c_uint) -> io::Result<Group> {
+    /// Of this class. Reading the group does not wait for an event. Reading an event opens its file: `opening` has the further flags of that. Needs
+    /// CAP_SYS_ADMIN.
+    pub(crate) fn new(class: libc::c_uint, opening: libc::c_int) -> io::Result<Group> {
         const OPENED: libc::c_int = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
         let how = class | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
         // SAFETY: takes two numbers.
-        let group = unsafe { libc::fanotify_init(how, OPENED as libc::c_uint) };
+        let group = unsafe { libc::fanotify_init(how, (OPENED | opening) as libc::c_uint) };
         if group < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -37,6 +39,11 @@ impl Group {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+
+    fn has_more(&self) -> bool {
+        let mut group = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut group, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// The next event; `None` if there is none now.
@@ -57,6 +64,8 @@ impl Group {
             if got < 0 {
                 let error = io::Error::last_os_error();
                 return match error.kind() {
+                    // An event whose file could not be opened without waiting, as one with a lease, is taken from the queue with the same error.
+                    io::ErrorKind::WouldBlock if self.has_more() => Ok(Some(Event { pid: 0, file: None })),
                     io::ErrorKind::WouldBlock => Ok(None),
                     io::ErrorKind::Interrupted => continue,
                     _ => Err(error),

@@ -12,7 +12,7 @@ mod signals;
 mod wait;
 
 pub(crate) use fork::fork_for_system_calls;
-pub use fork::{Child, background, exec, let_go_of_inherited};
+pub use fork::{Child, background, exec, in_child, let_go_of_inherited};
 pub use ready::ReadyPipe;
 pub use signals::{Received, Signals, survive_file_limit};
 pub use wait::{Change, change, end_like, reap_others, send, stop_like};

@@ -1,20 +1,22 @@
 //! The thread that answers: what is done for each start that BPF tells of, as it begins.
 
 use super::finish::{Ended, Finisher};
-use super::hold::Guard;
+use super::hold::{Guard, of_all};
 use super::judge::{Active, IGNORED, Judge, WARM, WARM_BY_KERNEL};
 use super::process::tree_of;
 use super::state::{Asked, State};
 use super::users::reader_of;
-use super::{Noticing, Options};
+use super::{ASKED_ABOUT_WITHIN, Noticing, Options};
 use anyhow::Result;
 use headstart_model::outcome::Mode;
 use headstart_model::trace::EndReason;
 use headstart_record::{Recorded, Standing, Watch, is_ordinary};
 use headstart_replay::Sample;
 use headstart_session::keys::Whose;
+use headstart_session::finish::stand_back;
 use headstart_session::notes::log;
 use headstart_system::process::ProcessStat;
+use headstart_system::thread;
 use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -71,6 +73,13 @@ impl Answering {
                 }
             }
         }
+        if self.guard.as_mut().is_some_and(Guard::has_begun_anew) {
+            // Nobody waits any more, and the numbers are those of the guard that was.
+            for held in &mut self.judge.held {
+                held.waits = None;
+            }
+            self.ask_about_anew();
+        }
         // Also where the guard has ended: nobody waits then, and who never begins is not waited for.
         self.judge.held.retain_mut(|held| {
             if self.guard.is_none() || !held.active.replays_before_it() {
@@ -83,6 +92,18 @@ impl Answering {
         });
         if self.guard.as_ref().is_some_and(|guard| guard.is_gone()) {
             self.guard = None;
+        }
+    }
+
+    /// Finds, by a thread of its own, what the guard is to ask about.
+    fn ask_about_anew(&self) {
+        let (store, state) = (self.judge.store.clone(), Arc::clone(&self.judge.state));
+        let find = move || {
+            stand_back();
+            state.ask_about(of_all(&store, ASKED_ABOUT_WITHIN));
+        };
+        if let Err(error) = thread::begin("ask-about", Box::new(find)) {
+            log(&format!("starts on disks with one head are not held: {error}"));
         }
     }
 

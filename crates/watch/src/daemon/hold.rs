@@ -1,10 +1,12 @@
 //! Holding: on one head a start that runs beside its own replay delays both, so it waits until it will not catch up (decision 2).
 //!
 //! The kernel is asked to ask before such a program is executed. It is answered by a process of its own, the [`guard`], which goes by
-//! deadlines of its own; here is what the daemon knows of it.
+//! deadlines of its own; here is what the daemon knows of it. It is begun, and begun anew, by its [`keeper`].
 
 mod file;
 mod guard;
+mod keeper;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod word;
@@ -19,8 +21,8 @@ use headstart_system::files::Stat;
 use headstart_system::launch::background;
 use headstart_system::limits::give_up_administration;
 use headstart_system::mounts::MountTable;
+use shares::{MOST, Shares};
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,11 +31,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use word::{Word, hear, say};
 
-/// So many files are asked about. More known programs on a disk, and it begins anew with those that start then.
-const MOST: usize = 128;
-
 /// What a file is known by: the number of its file system, and its own.
 type Inode = (u64, u64);
+
+/// Whether nobody but the system may lease a file: its owner may (`F_SETLEASE`, fcntl(2)), and the guard opens whatever it is asked about, so that it would wait for
+/// that user, and with it all who are held.
+fn is_leased_by_nobody_else(stat: &Stat) -> bool {
+    stat.owner == 0 || stat.owner == rustix::process::geteuid().as_raw()
+}
 
 fn inode_of(stat: &Stat) -> Inode {
     (u64::from(stat.major) << 32 | u64::from(stat.minor), stat.inode)
@@ -42,7 +47,9 @@ fn inode_of(stat: &Stat) -> Inode {
 /// The guard, as the daemon sees it.
 pub(super) struct Guard {
     stream: UnixStream,
-    programs: HashMap<Inode, PathBuf>,
+    programs: Shares,
+    /// Whether it has begun anew since that was asked.
+    anew: bool,
     /// Whether it was said that the kernel does not ask.
     told: bool,
     gone: bool,
@@ -60,12 +67,13 @@ impl Guard {
     pub(super) fn start() -> io::Result<Guard> {
         // What it panics of is said where everything is.
         let log = || io::stderr().as_fd().try_clone_to_owned().ok().map(File::from);
-        let stream = background(log, guard::serve)?;
+        let stream = background(log, keeper::serve)?;
         // The guard alone needs it.
         give_up_administration()?;
         Ok(Guard {
             stream,
-            programs: HashMap::new(),
+            programs: Shares::default(),
+            anew: false,
             told: false,
             gone: false,
         })
@@ -95,13 +103,15 @@ impl Guard {
                 }
             };
             match word {
-                Word::Asked { id, pid, inode } => match self.programs.get(&inode) {
-                    Some(program) => {
-                        let program = program.clone();
-                        return Some(Asked { id, pid, program });
-                    }
+                Word::Asked { id, pid, inode } => match self.programs.program(inode) {
+                    Some(program) => return Some(Asked { id, pid, program }),
                     None => self.leave(id),
                 },
+                Word::Anew => {
+                    log("the process that holds starts was killed, and has begun anew");
+                    self.programs = Shares::default();
+                    self.anew = true;
+                }
                 Word::Refused(errno) if !self.told => {
                     self.told = true;
                     let error = io::Error::from_raw_os_error(errno);
@@ -117,17 +127,21 @@ impl Guard {
 
     /// From now on it waits who starts this program.
     pub(super) fn ask_about(&mut self, it: ToAskAbout) {
-        if self.programs.contains_key(&it.inode) {
-            // Also if its number was another file's: the kernel forgets what is deleted.
-            self.programs.insert(it.inode, it.program);
-        } else {
-            if self.programs.len() >= MOST {
-                self.programs.clear();
-                self.say(Word::AskAboutNothing, None);
+        for path in self.programs.add(&it) {
+            // One that is gone from there the kernel asks about as long as somebody has it, and nobody waits for the answer.
+            let gone = MountTable::read()
+                .ok()
+                .and_then(|mounts| file::open(&mounts, &path));
+            if let Some(gone) = gone {
+                self.say(Word::AskNoMore, Some(gone.fd.as_fd()));
             }
-            self.programs.insert(it.inode, it.program);
         }
         self.say(Word::AskAbout, Some(it.file.as_fd()));
+    }
+
+    /// Whether it has begun anew since this was asked last: nobody waits any more, and it asks about nothing.
+    pub(super) fn has_begun_anew(&mut self) -> bool {
+        std::mem::take(&mut self.anew)
     }
 
     pub(super) fn hold(&self, id: u64) {

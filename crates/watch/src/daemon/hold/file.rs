@@ -1,6 +1,6 @@
 //! Which file is executed when a known program starts.
 
-use super::{Inode, inode_of};
+use super::{Inode, inode_of, is_leased_by_nobody_else};
 use headstart_model::Key;
 use headstart_record::Executable;
 use headstart_system::files::Type;
@@ -27,6 +27,10 @@ const EXECUTABLE: u32 = 0o111;
 pub(in crate::daemon) struct ToAskAbout {
     pub(super) file: OwnedFd,
     pub(super) inode: Inode,
+    /// Where it is.
+    pub(super) path: PathBuf,
+    /// The user for whose key it is; `None` for the system's.
+    pub(super) user: Option<u32>,
     /// The program: what executes the file, if that is a script, else the file itself.
     pub(super) program: PathBuf,
     /// The file, where nothing else starts by it than this key.
@@ -40,24 +44,29 @@ pub(super) fn of_key(key: &Key, mounts: &MountTable) -> Option<ToAskAbout> {
     let is_all = words.clone().next().is_none();
     let script = words
         .find(|word| word.starts_with('/'))
-        .and_then(|word| open(mounts, Path::new(word)));
-    let opened = match script {
-        Some(script) if script.stat.mode & EXECUTABLE != 0 && names_interpreter(&script) => script,
+        .and_then(|word| Some((PathBuf::from(word), open(mounts, Path::new(word))?)));
+    let (path, opened) = match script {
+        Some((path, script)) if script.stat.mode & EXECUTABLE != 0 && names_interpreter(&script) => {
+            (path, script)
+        }
         Some(_) if SHELLS.iter().any(|shell| program.ends_with(shell)) => return None,
-        _ => open(mounts, &program)?,
+        _ => (program.clone(), open(mounts, &program)?),
     };
     let mode = opened.stat.mode;
     let is_own = std::env::current_exe().is_ok_and(|own| own == program);
-    let may_be_asked_about = mode & EXECUTABLE != 0 && mode & OTHERS_RIGHTS == 0;
+    let may_be_asked_about =
+        mode & EXECUTABLE != 0 && mode & OTHERS_RIGHTS == 0 && is_leased_by_nobody_else(&opened.stat);
     (may_be_asked_about && !is_own && !loads_programs(&program)).then(|| ToAskAbout {
         inode: inode_of(&opened.stat),
         known: is_all.then(|| Executable::of(&opened)),
         file: opened.fd,
+        path,
+        user: key.user(),
         program,
     })
 }
 
-fn open(mounts: &MountTable, path: &Path) -> Option<Opened> {
+pub(super) fn open(mounts: &MountTable, path: &Path) -> Option<Opened> {
     let opened = open_checked(mounts, path, &Expect::default()).ok()?;
     (opened.stat.kind == Type::File).then_some(opened)
 }

@@ -5,7 +5,7 @@
 //! stopped, frozen or stuck, a timer in the kernel ends it within [`AT_ALL`] of anybody's waiting, and with it all waiting.
 
 use super::word::{Word, hear, say};
-use super::{Inode, inode_of};
+use super::{Inode, inode_of, is_leased_by_nobody_else};
 use crate::daemon::NICE;
 use headstart_system::executions::{DeadMansSwitch, Execution, Executions};
 use headstart_system::priority::set_nice;
@@ -92,8 +92,8 @@ impl Waiting {
     }
 }
 
-/// Serves until the daemon is gone; gives the status to end with.
-pub(super) fn serve(daemon: UnixStream) -> i32 {
+/// Serves until the daemon is gone; gives the status to end with. Who waits has numbers behind `last`.
+pub(super) fn serve(daemon: UnixStream, last: u64) -> i32 {
     // Where it is refused it answers no sooner than others run.
     let _ = set_nice(NICE);
     let made = Executions::new().and_then(|executions| Ok((executions, DeadMansSwitch::new()?)));
@@ -111,7 +111,7 @@ pub(super) fn serve(daemon: UnixStream) -> i32 {
         waiting: Vec::new(),
         has_waited: Vec::new(),
         left_alone: HashMap::new(),
-        last: 0,
+        last,
         asks: false,
         deaf: false,
     };
@@ -181,10 +181,9 @@ impl Guard {
                     Err(error) => refuse(&self.daemon, &error),
                 }
             }
-            Word::AskAboutNothing => {
-                if let Err(error) = self.executions.ask_about_nothing() {
-                    refuse(&self.daemon, &error);
-                }
+            Word::AskNoMore => {
+                // One that the kernel does not ask about, as it has been deleted, is what it is to be.
+                let _ = file.map(|file| self.executions.ask_no_more(file));
             }
             Word::Hold(id) => {
                 if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.id == id) {
@@ -205,7 +204,7 @@ impl Guard {
                 self.let_go(|waiting| waiting.id == id);
             }
             // Nothing that a daemon says.
-            Word::Asked { .. } | Word::Refused(_) => {}
+            Word::Asked { .. } | Word::Refused(_) | Word::Anew => {}
         }
     }
 
@@ -233,8 +232,9 @@ impl Guard {
             return Err(execution);
         }
         let inode = match execution.stat() {
-            Ok(stat) => inode_of(&stat),
-            Err(_) => return Err(execution),
+            // Its owner may have changed, and a user's may be leased.
+            Ok(stat) if is_leased_by_nobody_else(&stat) => inode_of(&stat),
+            _ => return Err(execution),
         };
         if self.left_alone.get(&inode).is_some_and(|until| *until > now) {
             return Err(execution);

@@ -22,7 +22,7 @@ const GENEROUS: Duration = Duration::from_secs(30);
 #[ignore = "run by other tests in a process of its own"]
 fn in_a_child() {
     let daemon = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-    std::process::exit(serve(UnixStream::from(daemon)));
+    std::process::exit(serve(UnixStream::from(daemon), 0));
 }
 
 /// A guard of its own, and a program that it is asked about.

@@ -18,10 +18,12 @@ pub(super) enum Word {
     Asked { id: u64, pid: u32, inode: Inode },
     /// The guard: the kernel does not ask (errno).
     Refused(i32),
+    /// The guard was killed, and begins anew: who waited waits no more, and nothing is asked about.
+    Anew,
     /// The daemon: the file that comes with it is to be asked about.
     AskAbout,
-    /// The daemon: no file is, for now.
-    AskAboutNothing,
+    /// The daemon: the file that comes with it is not to be asked about any more.
+    AskNoMore,
     /// The daemon: it may wait on.
     Hold(u64),
     /// The daemon: it has waited long enough.
@@ -39,10 +41,11 @@ impl Word {
             Word::Asked { id, pid, inode } => [0, id, u64::from(pid), inode.0, inode.1],
             Word::Refused(errno) => [1, u64::from(errno.unsigned_abs()), 0, 0, 0],
             Word::AskAbout => [2, 0, 0, 0, 0],
-            Word::AskAboutNothing => [3, 0, 0, 0, 0],
-            Word::Hold(id) => [4, id, 0, 0, 0],
-            Word::LetGo(id) => [5, id, 0, 0, 0],
-            Word::Leave(id) => [6, id, 0, 0, 0],
+            Word::Hold(id) => [3, id, 0, 0, 0],
+            Word::LetGo(id) => [4, id, 0, 0, 0],
+            Word::Leave(id) => [5, id, 0, 0, 0],
+            Word::Anew => [6, 0, 0, 0, 0],
+            Word::AskNoMore => [7, 0, 0, 0, 0],
         }
     }
 
@@ -55,10 +58,11 @@ impl Word {
             },
             [1, errno, ..] => Word::Refused(i32::try_from(errno).ok()?),
             [2, ..] => Word::AskAbout,
-            [3, ..] => Word::AskAboutNothing,
-            [4, id, ..] => Word::Hold(id),
-            [5, id, ..] => Word::LetGo(id),
-            [6, id, ..] => Word::Leave(id),
+            [3, id, ..] => Word::Hold(id),
+            [4, id, ..] => Word::LetGo(id),
+            [5, id, ..] => Word::Leave(id),
+            [6, ..] => Word::Anew,
+            [7, ..] => Word::AskNoMore,
             _ => return None,
         })
     }
@@ -124,6 +128,7 @@ mod tests {
     fn words_arrive_as_they_were_said_with_their_files() {
         let (one, other) = UnixStream::pair().unwrap();
         let file = File::open("/dev/null").unwrap();
+        let has_file = |word| matches!(word, Word::AskAbout | Word::AskNoMore);
         let asked = Word::Asked {
             id: 7,
             pid: 4711,
@@ -133,18 +138,19 @@ mod tests {
             asked,
             Word::Refused(22),
             Word::AskAbout,
-            Word::AskAboutNothing,
+            Word::AskNoMore,
+            Word::Anew,
             Word::Hold(1),
             Word::LetGo(u64::MAX),
             Word::Leave(3),
         ];
         for word in words {
-            let sent = (word == Word::AskAbout).then(|| file.as_fd());
+            let sent = has_file(word).then(|| file.as_fd());
             say(&one, word, sent).unwrap();
         }
         for word in words {
             let (heard, file) = hear(&other).unwrap().unwrap();
-            assert_eq!((heard, file.is_some()), (word, word == Word::AskAbout));
+            assert_eq!((heard, file.is_some()), (word, has_file(word)));
         }
         assert!(hear(&other).unwrap().is_none());
         drop(one);
