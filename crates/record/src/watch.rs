@@ -39,8 +39,8 @@ const BYTES: usize = 24 << 20;
 /// The most that all of them take together.
 const ALL_BYTES: usize = 64 << 20;
 
-/// Programs of which nothing is known whose starts are told: so many at once, and so many a second. A storm of new programs
-/// is no reason to work for nothing.
+/// Programs of which nothing is known whose starts are told: so many at once, and so many a second; of one user half as many (`TURNS_OF_A_USER`, watch.h). A storm
+/// of new programs is no reason to work for nothing.
 const UNKNOWN: u32 = 64;
 
 /// What is attached only while something is recorded stays so long without.
@@ -104,9 +104,9 @@ pub struct Noticed {
     pub number: u32,
     /// Its process, as this process's /proc calls it.
     pub pid: u32,
-    /// The real user of that process when it executed this: by now it may be another.
+    /// The real user of that process when it executed this, or whoever had made its user namespace: `whose` of common.h. By now it may be another.
     pub user: u32,
-    /// The process that had forked it, as this process's /proc calls that; 0 if none of those.
+    /// The process that had forked it, as this process's /proc calls that; 0 if none of those, or if it has ended: process 1 is told only of its own.
     pub parent: u32,
     /// When it began, nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,

@@ -147,10 +147,14 @@ pub struct Asked {
 /// A process's memory is read within this time, or not at all.
 const READ_WITHIN: Duration = Duration::from_millis(50);
 
-/// What a process of 64 bits is executing, as long as that waits: its first `most` arguments, each of at most `most_bytes`. `None` where that cannot be told, also
+/// What a process of 64 bits, of this user's, is executing, as long as that waits: its first `most` arguments, each of at most `most_bytes`. `None` where that cannot be told, also
 /// if it would have to be read from somewhere, or if the process has its readers wait: nobody waits for the memory of others.
-pub fn asked_by(pid: u32, most: usize, most_bytes: usize) -> Option<Asked> {
-    let found = within(READ_WITHIN, Box::new(move || read_asked(pid, most, most_bytes)))?;
+pub fn asked_by(pid: u32, user: u32, most: usize, most_bytes: usize) -> Option<Asked> {
+    let found = within(
+        user,
+        READ_WITHIN,
+        Box::new(move || read_asked(pid, most, most_bytes)),
+    )?;
     let mut words = found.split(|byte| *byte == 0).map(<[u8]>::to_vec);
     let file = words.next()?;
     let mut arguments: Vec<_> = words.collect();
@@ -200,10 +204,10 @@ fn read_asked(pid: u32, most: usize, most_bytes: usize) -> Option<Vec<u8>> {
     Some(asked)
 }
 
-/// What a process was executed with, as it has it now: with a NUL behind each argument, `most` bytes at most. `None` where that cannot be told, as [`asked_by`] has
+/// What a process of this user's was executed with, as it has it now: with a NUL behind each argument, `most` bytes at most. `None` where that cannot be told, as [`asked_by`] has
 /// it: `/proc/PID/cmdline` would wait for a file system of the process's own, if that has mapped one there.
-pub fn executed_with(pid: u32, most: usize) -> Option<Vec<u8>> {
-    within(READ_WITHIN, Box::new(move || read_executed(pid, most)))
+pub fn executed_with(pid: u32, user: u32, most: usize) -> Option<Vec<u8>> {
+    within(user, READ_WITHIN, Box::new(move || read_executed(pid, most)))
 }
 
 fn read_executed(pid: u32, most: usize) -> Option<Vec<u8>> {
@@ -332,14 +336,14 @@ mod tests {
         let mut lines = io::BufReader::new(from).lines();
         assert!(lines.any(|line| line.unwrap() == "has them"));
         let whole = std::fs::read(format!("/proc/{}/cmdline", child.id())).unwrap();
-        assert_eq!(executed_with(child.id(), 5000).as_ref(), Some(&whole));
-        assert_eq!(executed_with(child.id(), 10).as_deref(), Some(&whole[..10]));
+        assert_eq!(executed_with(child.id(), 0, 5000).as_ref(), Some(&whole));
+        assert_eq!(executed_with(child.id(), 0, 10).as_deref(), Some(&whole[..10]));
         to.write_all(b"\n").unwrap();
         assert!(lines.any(|line| line.unwrap() == "has none"));
-        assert_eq!(executed_with(child.id(), 5000), None);
+        assert_eq!(executed_with(child.id(), 0, 5000), None);
         drop(to);
         assert!(child.wait().unwrap().success());
-        assert_eq!(executed_with(child.id(), 5000), None);
+        assert_eq!(executed_with(child.id(), 0, 5000), None);
     }
 
     /// Asks about a file, and stops before anybody is answered.
@@ -432,16 +436,16 @@ mod tests {
         });
         let execution = next.unwrap();
         assert_eq!(execution.stat().unwrap(), files::stat(file.as_fd()).unwrap());
-        let asked = asked_by(execution.pid, 4, 5000).unwrap();
+        let asked = asked_by(execution.pid, 0, 4, 5000).unwrap();
         assert_eq!(asked.file, path.as_os_str().as_encoded_bytes());
         let told: Vec<&[u8]> = asked.arguments.iter().map(Vec::as_slice).collect();
         let expected: [&[u8]; 4] = [&asked.file, b"one", b"", &long.as_bytes()[..5000]];
         assert_eq!(told, expected);
-        assert_eq!(asked_by(execution.pid, 2, 5000).unwrap().arguments.len(), 2);
+        assert_eq!(asked_by(execution.pid, 0, 2, 5000).unwrap().arguments.len(), 2);
         executions.allow(execution);
         assert!(begun.join().unwrap());
         // Nobody that executes nothing has asked for anything, nor this very thread.
-        assert_eq!(asked_by(std::process::id(), 4, 100), None);
+        assert_eq!(asked_by(std::process::id(), 0, 4, 100), None);
         executions.ask_no_more(file.as_fd()).unwrap();
         assert!(Command::new(&path).status().unwrap().success());
         assert!(executions.next().unwrap().is_none());

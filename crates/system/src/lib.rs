@@ -27,6 +27,7 @@ pub mod moving;
 pub mod open;
 pub mod open_cost;
 pub mod own_program;
+pub mod owner;
 pub mod owners;
 pub mod packages;
 pub mod path_resolver;

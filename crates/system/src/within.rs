@@ -1,40 +1,51 @@
 //! Asking what may never be answered: a process can have whoever reads its memory wait, by what it maps there and by the locks that it holds.
 
 use crate::thread::begin_small;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So many may be asked at a time. With more nobody is, so that who has all of them wait costs each start nothing but its question.
-const MOST: usize = 4;
+/// So many may be asked at a time, and of one user so many: more are not, so that who has them wait costs each start nothing but its question, and others' starts not
+/// even that. The last are for the system's.
+const MOST: usize = 16;
+const MOST_OF_A_USER: usize = 4;
 
-/// How many are asked now.
-static ASKED: AtomicUsize = AtomicUsize::new(0);
+/// Whose are asked now.
+static ASKED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// One who is asked.
-struct Asked;
+struct Asked(u32);
 
 impl Asked {
-    fn begin() -> Option<Asked> {
-        let before = ASKED.fetch_add(1, Ordering::Relaxed);
-        let asked = Asked;
-        (before < MOST).then_some(asked)
+    fn begin(user: u32) -> Option<Asked> {
+        let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let theirs = asked.iter().filter(|one| **one == user).count();
+        let room = match user {
+            0 => MOST,
+            _ => MOST - MOST_OF_A_USER,
+        };
+        (theirs < MOST_OF_A_USER && asked.len() < room).then(|| {
+            asked.push(user);
+            Asked(user)
+        })
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        ASKED.fetch_sub(1, Ordering::Relaxed);
+        let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = asked.iter().position(|one| *one == self.0) {
+            asked.swap_remove(at);
+        }
     }
 }
 
 /// A question; what it finds are bytes.
 pub(crate) type Ask = Box<dyn FnOnce() -> Option<Vec<u8>> + Send>;
 
-/// What `ask` finds, by a thread of its own; `None` also if that takes longer than this. Such a thread stays until it is answered, or its process ends.
-pub(crate) fn within(most: Duration, ask: Ask) -> Option<Vec<u8>> {
+/// What `ask` finds of a process of this user's, by a thread of its own; `None` also if that takes longer than this. Such a thread stays until it is answered, or its process ends.
+pub(crate) fn within(user: u32, most: Duration, ask: Ask) -> Option<Vec<u8>> {
     let until = Instant::now() + most;
-    let asked = Asked::begin()?;
+    let asked = Asked::begin(user)?;
     // Not there yet, or all that was found.
     let answer = Arc::new(Mutex::new(None));
     let (told, asker) = (Arc::clone(&answer), std::thread::current());
@@ -68,22 +79,26 @@ mod tests {
     fn who_does_not_answer_is_waited_for_so_long_and_not_asked_by_ever_more_threads() {
         let (short, long) = (Duration::from_millis(10), Duration::from_secs(60));
         let mut answers = Vec::new();
-        for _ in 0..MOST {
+        for _ in 0..MOST_OF_A_USER {
             let (answer, answered) = channel();
             answers.push(answer);
-            assert_eq!(within(short, Box::new(move || answered.recv().ok())), None);
+            assert_eq!(within(1000, short, Box::new(move || answered.recv().ok())), None);
         }
         let begun = Instant::now();
-        assert_eq!(within(long, Box::new(|| Some(vec![7]))), None);
+        assert_eq!(within(1000, long, Box::new(|| Some(vec![7]))), None);
         assert!(begun.elapsed() < long);
+        // Another's is.
+        for user in [0, 1001] {
+            assert_eq!(within(user, long, Box::new(|| Some(vec![7]))), Some(vec![7]));
+        }
         drop(answers);
-        while within(long, Box::new(|| Some(vec![7]))).is_none() {
+        while within(1000, long, Box::new(|| Some(vec![7]))).is_none() {
             assert!(begun.elapsed() < long, "nobody is asked any more");
         }
         // Each has ended when its answer is there.
         for number in 0..100 {
             assert_eq!(
-                within(long, Box::new(move || Some(vec![number]))),
+                within(1000, long, Box::new(move || Some(vec![number]))),
                 Some(vec![number])
             );
         }

@@ -4,6 +4,7 @@
 //! One thread serves all connections. Everything that a client decides has a bound: how many connections, how long a message, how
 //! long it takes to come and to be taken.
 
+mod allowance;
 mod client;
 mod dispatch;
 mod message;

@@ -23,6 +23,7 @@ const USE_EVENT: &str = "mm_filemap_get_pages";
 const STRUCTURES: &[&str] = &[
     "address_space",
     "atomic_t",
+    "cred",
     "dentry",
     "fdtable",
     "file",
@@ -40,6 +41,7 @@ const STRUCTURES: &[&str] = &[
     "io_rw",
     "iov_iter",
     "kiocb",
+    "kuid_t",
     "linux_binprm",
     "memdesc_flags_t",
     "mm_struct",
@@ -65,6 +67,7 @@ const STRUCTURES: &[&str] = &[
     "thread_info",
     "timespec64",
     "upid",
+    "user_namespace",
     "vfsmount",
     "vm_area_struct",
     "vm_fault",

@@ -327,15 +327,41 @@ static __always_inline u8 current_slot(void)
 	return start ? start & (SLOTS - 1) : NO_SLOT;
 }
 
+/* User namespaces are nested so deep at most (create_user_ns, kernel/user_namespace.c). */
+#define USER_NAMESPACES 33
+
+/*
+ * Whose the current process is, for all that a user has a share of: its real user; in a user namespace whoever has made that, and has the ids in it: the owner of the
+ * outermost one that is not root's (headstart_system::process::owner).
+ */
+__noinline u32 whose(void)
+{
+	const struct task_struct *task = (const void *)bpf_get_current_task();
+	const struct user_namespace *namespace = BPF_CORE_READ(task, real_cred, user_ns);
+	u32 user = bpf_get_current_uid_gid();
+
+	for (u32 i = 0; i < USER_NAMESPACES; i++) {
+		u32 owner;
+
+		if (!namespace || BPF_CORE_READ(namespace, level) <= 0)
+			break;
+		owner = BPF_CORE_READ(namespace, owner.val);
+		if (owner)
+			user = owner;
+		namespace = BPF_CORE_READ(namespace, parent);
+	}
+	return user;
+}
+
 /*
  * Which of 255 groups of users the current process is of, where everybody is recorded; 0: root, and whoever is recorded alone. Each
  * group has a share of what a recording keeps (builder/shares.rs).
  */
 static __always_inline u8 group_of_user(void)
 {
-	u32 uid = bpf_get_current_uid_gid();
+	u32 uid = config.scope == SCOPE_SYSTEM ? whose() : 0;
 
-	return config.scope != SCOPE_SYSTEM || !uid ? 0 : 1 + uid % 255;
+	return !uid ? 0 : 1 + uid % 255;
 }
 
 /* Takes one of what may still be sent; whether there was one. */

@@ -191,6 +191,20 @@ struct nsproxy {
 	struct mnt_namespace *mnt_ns;
 };
 
+typedef struct {
+	u32 val;
+} kuid_t;
+
+struct user_namespace {
+	struct user_namespace *parent;
+	int level; /* 0: the initial one */
+	kuid_t owner;
+};
+
+struct cred {
+	struct user_namespace *user_ns;
+};
+
 struct task_struct {
 	unsigned flags;
 	int pid;
@@ -206,6 +220,7 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
 	struct pid *thread_pid;
+	const struct cred *real_cred;
 };
 
 struct gendisk {

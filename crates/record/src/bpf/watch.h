@@ -98,6 +98,39 @@ static __always_inline u64 file_hash(const struct inode *inode)
 		   (u64)BPF_CORE_READ(inode, i_sb, s_dev) << 20);
 }
 
+/*
+ * Processes that process 1 has forked, which alone are its services'. What a service leaves behind process 1 has for a child, too, in the service's control group.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, u8);
+} of_first SEC(".maps");
+
+static __always_inline void note_first(const struct task_struct *parent, u32 child)
+{
+	u8 yes = 1;
+
+	if (watching && number_of(parent) == 1)
+		bpf_map_update_elem(&of_first, &child, &yes, BPF_ANY);
+}
+
+static __always_inline void forget_first(u32 tgid)
+{
+	if (watching)
+		bpf_map_delete_elem(&of_first, &tgid);
+}
+
+/* The number of the process that has forked the current one; 0 if it has ended. */
+static __always_inline u32 forked_by(void)
+{
+	u32 number = number_of(BPF_CORE_READ((const struct task_struct *)bpf_get_current_task(), real_parent));
+	u32 tgid = current_tgid();
+
+	return number == 1 && !bpf_map_lookup_elem(&of_first, &tgid) ? 0 : number;
+}
+
 /* A name as the kernel remembers it, and the pages of its file that are in memory. */
 static __always_inline void remember(struct remembered *it, const struct dentry *dentry)
 {
@@ -196,10 +229,48 @@ __noinline u64 what_it_does(u64 h)
 
 /*
  * Slots that starts of programs of which nothing is known may take: the others are left to those that are known, however many new
- * ones somebody starts. And slots that starts of one user may take, who is not root: the others are left to other users.
+ * ones somebody starts. And slots that a user may have, who is not root, when a start begins: the others are left to other users, of those for what is unknown one half.
  */
 #define SLOTS_OF_UNKNOWN (SLOTS / 4 * 3)
 #define SLOTS_OF_A_USER (SLOTS / 4 * 3)
+#define SLOTS_OF_UNKNOWN_OF_A_USER (SLOTS_OF_UNKNOWN / 2)
+
+/* So many turns of each kind a user has in a second, who is not root: half of `UNKNOWN`, watch.rs. */
+#define TURNS_OF_A_USER 32
+
+struct turns {
+	u64 since;
+	u32 unknown;
+	u32 given;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct turns);
+} turns SEC(".maps");
+
+/* Takes a turn of this user's; whether there was one. */
+__noinline int take_turn(u32 user, u32 given)
+{
+	struct turns none = {}, *of;
+	u64 now = bpf_ktime_get_ns();
+	u32 *taken;
+
+	if (!user)
+		return 1;
+	of = bpf_map_lookup_elem(&turns, &user);
+	if (!of || now - of->since > 1000000000ULL) {
+		none.since = now;
+		bpf_map_update_elem(&turns, &user, &none, BPF_ANY);
+		of = bpf_map_lookup_elem(&turns, &user);
+	}
+	if (!of)
+		return 0;
+	taken = given ? &of->given : &of->unknown;
+	return __sync_fetch_and_add(taken, 1) < TURNS_OF_A_USER;
+}
 
 /*
  * Notes that a user has executed something in the start in a slot. A person counts before the system's own users, whose numbers are below and
@@ -242,7 +313,7 @@ __noinline u32 take_slot(u32 most, u32 user)
 {
 	u32 generation = __sync_fetch_and_add(&starts.generation, 1) & 0x3ffffff;
 
-	if (user && slots_of(user) >= SLOTS_OF_A_USER)
+	if (user && slots_of(user) >= (most < SLOTS ? SLOTS_OF_UNKNOWN_OF_A_USER : SLOTS_OF_A_USER))
 		return 0;
 	for (u32 i = 0; i < SLOTS; i++) {
 		u32 number = (generation + 1) * SLOTS + i;
@@ -300,13 +371,13 @@ __noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers,
 	head(&r->head, RECORD_START, 0, current_number());
 	r->head.whose = numbers & (SLOTS - 1);
 	r->program = program;
-	r->ignored = of_user(program, bpf_get_current_uid_gid());
+	r->ignored = of_user(program, whose());
 	r->executable = executable;
 	r->file = file_hash(BPF_CORE_READ(file, f_path.dentry, d_inode));
 	r->start = numbers;
 	r->before = numbers >> 32;
 	r->apart = apart;
-	r->parent = number_of(BPF_CORE_READ((const struct task_struct *)bpf_get_current_task(), real_parent));
+	r->parent = forked_by();
 	r->zero = 0;
 	at += place(&r->place, s, at, (u64)BPF_CORE_READ(file, f_path.dentry), (u64)BPF_CORE_READ(file, f_path.mnt));
 	r->arguments = arguments(s, at);
@@ -326,7 +397,7 @@ __noinline int watch_exec(u64 address)
 	u64 *of = bpf_map_lookup_elem(&listed, &tgid), *standing, *until;
 	u8 *in_known;
 	u64 executable, program, ignored, mark, lasting, before = 0, cgroup = bpf_get_current_cgroup_id();
-	u32 most = SLOTS_OF_UNKNOWN, apart = 0, user = bpf_get_current_uid_gid(), role;
+	u32 most = SLOTS_OF_UNKNOWN, apart = 0, user = whose(), role;
 	bool foreign = namespace != starts.namespaces[0] && namespace != starts.namespaces[1];
 
 	if (stopped || (of && *of == OURS))
@@ -379,11 +450,11 @@ __noinline int watch_exec(u64 address)
 	role = in_known ? *in_known : 0;
 	if ((standing && !*standing) || role == PROGRAM) {
 		most = SLOTS;
-	} else if (!until && role == INTERPRETER && *(volatile s32 *)&starts.given_left > 0) {
+	} else if (!until && role == INTERPRETER && *(volatile s32 *)&starts.given_left > 0 && take_turn(user, 1)) {
 		most = SLOTS;
 		__sync_fetch_and_add(&starts.given_left, -1);
 	} else if (!until) {
-		if (*(volatile s32 *)&starts.unknown_left <= 0) {
+		if (*(volatile s32 *)&starts.unknown_left <= 0 || !take_turn(user, 0)) {
 			__sync_fetch_and_add(&starts.without_turn, 1);
 			return LEAVE;
 		}
@@ -434,6 +505,14 @@ static __always_inline void revisit(struct task_struct *task, u32 tgid)
 }
 
 #else
+
+static __always_inline void note_first(const struct task_struct *parent, u32 child)
+{
+}
+
+static __always_inline void forget_first(u32 tgid)
+{
+}
 
 static __always_inline int watch_exec(u64 address)
 {

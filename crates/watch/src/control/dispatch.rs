@@ -20,6 +20,17 @@ const MOST_APPS: usize = 16;
 /// The bytes of the programs in one reply.
 const MOST_BYTES: usize = super::MOST_MESSAGE - 16 * 1024;
 
+/// Whether a method does nothing but tell something.
+pub fn only_tells(method: &str) -> bool {
+    let tells = |interface: &str, names: &[&str]| {
+        let name = method
+            .strip_prefix(interface)
+            .and_then(|rest| rest.strip_prefix('.'));
+        name.is_some_and(|name| names.contains(&name))
+    };
+    tells(STANDARD, &["GetInfo", "GetInterfaceDescription"]) || tells(INTERFACE, &["List", "Show"])
+}
+
 type Answer = Result<Value, Fault>;
 
 /// One call of one peer.

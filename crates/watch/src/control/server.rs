@@ -1,11 +1,14 @@
 //! One thread that serves all connections.
 
-use super::dispatch::Asked;
+use super::allowance::Allowances;
+use super::dispatch::{Asked, only_tells};
 use super::message::{Call, Fault, reply};
 use super::operations::Operations;
 use super::{MOST_MESSAGE, SOCKET};
 use crate::service::{Peer, Service};
+use headstart_system::owner::owner;
 use headstart_system::peer::{credentials, inherited_listener, pidfd};
+use headstart_system::process::ProcessStat;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use std::io::{self, ErrorKind, Read, Write};
@@ -79,6 +82,7 @@ pub(super) fn serve_with(
         service,
         connections: Vec::new(),
         operations: Operations::default(),
+        allowances: Allowances::default(),
         paused: None,
     };
     while server.turn(&listener, stop.as_fd())? {}
@@ -90,6 +94,7 @@ struct Server {
     service: Arc<dyn Service>,
     connections: Vec<Connection>,
     operations: Operations,
+    allowances: Allowances,
     /// Until when nothing is accepted.
     paused: Option<Instant>,
 }
@@ -108,6 +113,8 @@ struct Connection {
     last: bool,
     /// When it is closed if nothing is done until then.
     deadline: Instant,
+    /// No call is answered before: its user has had others answered.
+    due: Instant,
 }
 
 impl Server {
@@ -125,10 +132,13 @@ impl Server {
         fds.extend(
             self.connections
                 .iter()
-                .map(|one| PollFd::new(&one.stream, one.waits_for())),
+                .map(|one| PollFd::new(&one.stream, one.waits_for(now))),
         );
         let deadlines = self.connections.iter().map(|one| one.deadline).chain(self.paused);
-        let wait = match self.connections.iter().any(Connection::has_call) {
+        let dues = self.connections.iter().filter(|one| one.is_put_off(now));
+        let deadlines = deadlines.chain(dues.map(|one| one.due));
+        let may_be_answered = |one: &Connection| one.has_call() && !one.is_put_off(now);
+        let wait = match self.connections.iter().any(may_be_answered) {
             true => Some(Duration::ZERO),
             false => deadlines
                 .min()
@@ -151,12 +161,18 @@ impl Server {
             service,
             connections,
             operations,
+            allowances,
             ..
         } = self;
         let mut events = of_connections.iter();
         connections.retain_mut(|one| {
             let ready = events.next().is_some_and(|events| !events.is_empty());
-            !ready && !one.has_call() || one.turn(ready, service.as_ref(), operations).is_ok()
+            if one.is_put_off(now) {
+                // It was asked for nothing, so it tells that who called is gone.
+                return !ready;
+            }
+            let turns = ready || one.has_call();
+            !turns || one.turn(ready, service.as_ref(), operations, allowances).is_ok()
         });
         if accepted.contains(PollFlags::IN) {
             self.accept(listener);
@@ -181,10 +197,16 @@ impl Server {
         if stream.set_nonblocking(true).is_err() {
             return;
         }
+        let process = u32::try_from(who.pid).unwrap_or(0);
+        // Whose ids these are nobody can say any more of a process that has ended. Of one that cannot be seen from here that is so as well.
+        if who.uid != 0 && process != 0 && ProcessStat::of(process).is_none() {
+            return;
+        }
+        let uid = owner(process, who.uid);
         let mut connection = Connection {
             patience: self.patience,
             peer: Peer {
-                uid: who.uid,
+                uid,
                 gid: who.gid,
                 pid: who.pid,
                 pidfd: pidfd(stream.as_fd()),
@@ -195,12 +217,9 @@ impl Server {
             ended: false,
             last: false,
             deadline: Instant::now() + self.patience.idle,
+            due: Instant::now(),
         };
-        let of_user = self
-            .connections
-            .iter()
-            .filter(|one| one.peer.uid == who.uid)
-            .count();
+        let of_user = self.connections.iter().filter(|one| one.peer.uid == uid).count();
         let room = match connection.peer.is_root() {
             true => MOST,
             false => MOST - FOR_ROOT,
@@ -218,7 +237,10 @@ impl Server {
 }
 
 impl Connection {
-    fn waits_for(&self) -> PollFlags {
+    fn waits_for(&self, now: Instant) -> PollFlags {
+        if self.is_put_off(now) {
+            return PollFlags::empty();
+        }
         match (self.write.is_empty(), self.ended) {
             (false, _) => PollFlags::OUT,
             (true, false) => PollFlags::IN,
@@ -231,16 +253,34 @@ impl Connection {
         self.write.is_empty() && !self.last && self.read.contains(&0)
     }
 
+    /// Whether its call is answered later.
+    fn is_put_off(&self, now: Instant) -> bool {
+        self.has_call() && self.due > now
+    }
+
     /// Reads or writes what can be without waiting (`ready`), and answers one call: others have theirs answered before the next. An
     /// error closes the connection.
-    fn turn(&mut self, ready: bool, service: &dyn Service, operations: &mut Operations) -> io::Result<()> {
+    fn turn(
+        &mut self,
+        ready: bool,
+        service: &dyn Service,
+        operations: &mut Operations,
+        allowances: &mut Allowances,
+    ) -> io::Result<()> {
         if ready && !self.write.is_empty() {
             self.send()?;
         } else if ready && !self.ended {
             self.receive()?;
         }
         if self.has_call() {
-            self.answer(service, operations)?;
+            let begun = Instant::now();
+            let answered = self.answer(service, operations);
+            if !self.peer.is_root() {
+                let now = Instant::now();
+                self.due = allowances.took(self.peer.uid, now - begun, now);
+                self.deadline = self.deadline.max(self.due + self.patience.within);
+            }
+            answered?;
         }
         match self.write.is_empty() && (self.last || self.ended && !self.has_call()) {
             true => Err(ErrorKind::UnexpectedEof.into()),
@@ -254,6 +294,8 @@ impl Connection {
         let call = serde_json::from_slice::<Call>(&message[..end]);
         let oneway = call.as_ref().is_ok_and(|call| call.oneway);
         let answer = match call {
+            // What only tells something does nothing for who does not listen.
+            Ok(call) if oneway && only_tells(&call.method) => Ok(json!({})),
             Ok(call) => Asked {
                 service,
                 peer: &self.peer,

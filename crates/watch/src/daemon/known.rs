@@ -21,9 +21,13 @@ use std::time::{Duration, Instant};
 /// So many known programs are told of (`known`, watch.h).
 const MOST: usize = 4096;
 
+/// And so many of one user, who is not root.
+const MOST_OF_A_USER: usize = 512;
+
 /// Of so many keys, those that were used last, what their starts wait for first is read, if that takes no longer than this: plans of 64 MiB in all at
 /// most, as much as is kept.
 const MOST_READ: usize = 256;
+const MOST_READ_OF_A_USER: usize = 64;
 const READ_WITHIN: Duration = Duration::from_secs(60);
 
 /// What is found of known programs by then is all that is told: a read that stands back for a device that is busy all the time takes seconds.
@@ -40,14 +44,22 @@ pub(super) fn programs(store: &Store, ending: impl Fn() -> bool) -> Vec<(Executa
     let mut keys = store.keys().unwrap_or_default();
     keys.sort_by_cached_key(|key| Reverse(store.key(key).last_used_and_size().0));
     let begun = Instant::now();
-    let mut known = HashMap::new();
-    for (turn, key) in keys.iter().enumerate() {
+    let (mut known, mut of_users, mut read) = (HashMap::new(), HashMap::new(), 0);
+    for key in &keys {
+        let theirs: &mut usize = of_users.entry(key.user()).or_default();
+        *theirs += 1;
+        let has_share = |most| key.user().is_none() || *theirs <= most;
+        if !has_share(MOST_OF_A_USER) {
+            continue;
+        }
         // The mounts for each anew: none is kept from being unmounted for longer.
         let (false, false, Ok(mounts)) = (ending(), begun.elapsed() > FOUND_WITHIN, mounts()) else {
             break;
         };
         // To look whether it is there reads it.
-        let is_read = turn < MOST_READ && begun.elapsed() < READ_WITHIN && store.key(key).start().is_some();
+        let may_be_read = read < MOST_READ && has_share(MOST_READ_OF_A_USER);
+        read += usize::from(may_be_read);
+        let is_read = may_be_read && begun.elapsed() < READ_WITHIN && store.key(key).start().is_some();
         if is_read {
             // To look a name up reads all links and directories on the way to the program.
             for name in store.key(key).names() {

@@ -6,6 +6,7 @@ use headstart_model::Key;
 use headstart_session::keys::{Whose, of_what_it_starts};
 use headstart_store::Store;
 use headstart_system::executions::{asked_by, executed_with};
+use headstart_system::owner::owner;
 use headstart_system::process::ProcessStat;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -74,7 +75,7 @@ impl Process {
         };
         let argv = match facts.arguments {
             Some(line) => cut(line),
-            None => cut(&executed_with(pid, COMMAND_LINE).ok_or(Missed::Gone)?),
+            None => cut(&executed_with(pid, uid, COMMAND_LINE).ok_or(Missed::Gone)?),
         };
         // What else is told of it is of what it executes now.
         let now = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| Missed::Gone)?;
@@ -95,11 +96,10 @@ impl Process {
     /// What the process with this number may be about to become, which waits to execute a file of this program: the program with these arguments, or with
     /// the script that it has named. Nothing where its paths may be others than this process's.
     pub(super) fn before(pid: u32, program: &Path) -> Vec<Process> {
-        let (true, Some(uid), Some(asked)) = (
-            shares_mounts(pid),
-            user_of(pid),
-            asked_by(pid, MOST_ARGUMENTS, MOST_BYTES),
-        ) else {
+        let Some(uid) = user_of(pid).filter(|_| shares_mounts(pid)) else {
+            return Vec::new();
+        };
+        let Some(asked) = asked_by(pid, uid, MOST_ARGUMENTS, MOST_BYTES) else {
             return Vec::new();
         };
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
@@ -192,8 +192,12 @@ impl Process {
     }
 }
 
-/// Whose process it is: who has begun it, also where it may do what another may (a program with the setuid bit).
+/// Whose process it is: who has begun it, also where it may do what another may (a program with the setuid bit), or has made the user namespace that it is in.
 fn user_of(pid: u32) -> Option<u32> {
+    Some(owner(pid, real_user_of(pid)?))
+}
+
+fn real_user_of(pid: u32) -> Option<u32> {
     let status = read(format!("/proc/{pid}/status"), STATUS)?;
     let line = status
         .split(|byte| *byte == b'\n')
