@@ -56,6 +56,13 @@ pub struct Program {
     file: Option<Executable>,
 }
 
+impl Program {
+    /// Its executable, where that is all it is.
+    pub fn executable(&self) -> Option<Executable> {
+        self.file
+    }
+}
+
 /// An executable, whether or not the kernel has to read it anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Executable(u64);
@@ -106,7 +113,7 @@ pub struct Noticed {
     pub pid: u32,
     /// The real user of that process when it executed this, or whoever had made its user namespace: `whose` of common.h. By now it may be another.
     pub user: u32,
-    /// The process that had forked it, as this process's /proc calls that; 0 if none of those, or if it has ended: process 1 is told only of its own.
+    /// The process that had forked it, as this process's /proc calls that; 0 if none of those.
     pub parent: u32,
     /// When it began, nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,
@@ -371,6 +378,11 @@ impl Watch {
     /// Its starts are those of a known program, though none of them was seen.
     pub fn know(&self, file: Executable, role: Role) -> Result<(), RecordError> {
         self.programs.know(file.0, role == Role::Interpreter)
+    }
+
+    /// Nothing is known any more of what it is.
+    pub fn forget(&self, file: Executable) -> Result<(), RecordError> {
+        self.programs.forget_known(file.0)
     }
 
     /// Starts that were not told of.

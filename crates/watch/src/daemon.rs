@@ -22,6 +22,7 @@ mod notify;
 mod process;
 mod retain;
 mod running;
+mod shares;
 mod state;
 mod users;
 

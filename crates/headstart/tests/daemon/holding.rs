@@ -64,10 +64,21 @@ fn held(said: &str) -> u64 {
     after.split(';').next().unwrap().parse().unwrap()
 }
 
+/// The guard, which its keeper has begun.
 fn guard(daemon: &Daemon) -> u32 {
-    let all = children(daemon.child.id());
-    assert_eq!(all.len(), 1);
-    all[0]
+    let only = |pid: u32| {
+        let mut all = Vec::new();
+        eventually("it has one child", || {
+            all = children(pid);
+            all.len() == 1
+        });
+        all[0]
+    };
+    only(only(daemon.child.id()))
+}
+
+fn is_gone(pid: u32) -> bool {
+    matches!(process_state(pid), None | Some('Z'))
 }
 
 #[test]
@@ -116,12 +127,15 @@ fn a_daemon_or_a_guard_that_is_stopped_or_killed_lets_every_execution_go() {
     let of_first = guard(&daemon);
     signal(of_first, 19);
     starts();
-    eventually("the guard is ended", || process_state(of_first) == Some('Z'));
+    eventually("the guard is ended", || is_gone(of_first));
     starts();
     signal(daemon.child.id(), 18);
     start_until_kept(&case, &fs, "one");
+    // Another begins in its place, and is told again what it is to ask about.
+    assert_ne!(guard(&daemon), of_first);
+    start_until_kept(&case, &fs, "one");
     let said = daemon.stop();
-    assert_eq!(said.matches("that holds starts has ended").count(), 1, "{said}");
+    assert_eq!(said.matches("has begun anew").count(), 1, "{said}");
     for stopped in [false, true] {
         daemon = holding(&case);
         let guard = guard(&daemon);
@@ -131,9 +145,7 @@ fn a_daemon_or_a_guard_that_is_stopped_or_killed_lets_every_execution_go() {
         daemon.child.kill().unwrap();
         daemon.child.wait().unwrap();
         starts();
-        eventually("the guard ends", || {
-            matches!(process_state(guard), None | Some('Z'))
-        });
+        eventually("the guard ends", || is_gone(guard));
         drop(daemon);
     }
     is_whole(&case);
@@ -152,7 +164,7 @@ fn who_was_held_and_never_began_is_forgotten_also_where_the_guard_has_ended() {
     assert_eq!(failed.unwrap_err().kind(), ErrorKind::ArgumentListTooLong);
     let guard = guard(&daemon);
     signal(guard, 9);
-    eventually("the guard is ended", || process_state(guard) == Some('Z'));
+    eventually("the guard is ended", || is_gone(guard));
     assert_eq!(start_until_kept(&case, &fs, "one").mode, Mode::Replay);
     assert_eq!(held(&daemon.stop()), 0);
 }
@@ -203,4 +215,35 @@ fn who_executes_a_program_over_and_over_keeps_nobody_from_executing_it() {
         storm.wait().unwrap();
     }
     assert!(!daemon.stop().contains("that holds starts has ended"));
+}
+
+#[test]
+fn a_users_own_program_is_not_held_so_that_no_lease_holds_up_the_guard() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let fs = one_head(&case, &["one", "two"]);
+    let_all_into(&fs.mount_point());
+    let daemon = Daemon::start(&case);
+    start_until_kept(&case, &fs, "one");
+    start_until_kept(&case, &fs, "two");
+    daemon.stop();
+    let program = fs.mount_point().join("one");
+    std::os::unix::fs::chown(&program, Some(NOBODY), None).unwrap();
+    let daemon = holding(&case);
+    let before = guard(&daemon);
+    let leased = crate::leased::Leased::new(&program);
+    let mut waits = command(&fs, "one").spawn().unwrap();
+    // Longer than the guard's switch would let it live.
+    std::thread::sleep(MOST_HELD + Duration::from_millis(500));
+    assert!(
+        waits.try_wait().unwrap().is_none(),
+        "nobody has waited for the lease"
+    );
+    assert_eq!(guard(&daemon), before);
+    start_until_kept(&case, &fs, "two");
+    drop(leased);
+    assert!(waits.wait().unwrap().success());
+    assert!(held(&daemon.stop()) >= 1);
 }

@@ -9,6 +9,7 @@ mod failing;
 mod harness;
 mod holding;
 mod learning;
+mod leased;
 mod services;
 mod storms;
 mod together;

@@ -406,6 +406,93 @@ fn who_takes_all_there_is_keeps_no_other_user_from_anything() {
     assert!(!said.contains("for too many at once: 0,"), "{said}");
 }
 
+/// So many programs of a user's that live for longer than their starts are recorded.
+fn slow(
+    fs: &headstart_system::testing::LoopFs,
+    count: usize,
+    run_as: impl Fn(usize, Command) -> Command,
+) -> Crowd {
+    let point = fs.mount_point();
+    let sleeping = |n| {
+        let program = point.join(format!("slow-{n}"));
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut command = Command::new(program);
+        command.arg("1000");
+        run_as(n, command).spawn().unwrap()
+    };
+    Crowd((0..count).map(sleeping).collect())
+}
+
+/// Another user's new programs are learned beside them.
+#[track_caller]
+fn anothers_are_learned(case: &Case, fs: &headstart_system::testing::LoopFs, names: &[&str]) {
+    use std::os::unix::process::CommandExt;
+    for name in names {
+        let mut command = command(fs, name);
+        command.uid(4711).gid(4711).current_dir("/");
+        evict(&files(fs, name));
+        run(command);
+    }
+    for name in names {
+        let theirs = Key::new(format!("{} of user 4711", key(fs, name))).unwrap();
+        kept(case, &theirs, 1);
+    }
+}
+
+#[test]
+fn who_starts_many_new_programs_keeps_no_other_users_from_being_learned() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let names = ["a", "b", "c"];
+    let fs = disk(&names);
+    let_all_into(&fs.mount_point());
+    let daemon = Daemon::start(&case);
+    let _crowd = slow(&fs, 40, |_, command| by_nobody(command));
+    anothers_are_learned(&case, &fs, &names);
+    daemon.stop();
+}
+
+#[test]
+fn ids_in_a_users_namespace_have_that_users_share_together() {
+    if !can_watch() || !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let names = ["a", "b", "c"];
+    let fs = disk(&names);
+    let_all_into(&fs.mount_point());
+    // As newuidmap(1) does it for nobody, with ids of its own.
+    let mut space = Command::new("unshare");
+    space.args(["-U", "sleep", "1000"]);
+    let space = Crowd(vec![by_nobody(space).spawn().unwrap()]);
+    let pid = space.0[0].id();
+    eventually("the namespace is there", || {
+        let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).unwrap();
+        of(&pid.to_string()) != of("self")
+    });
+    for map in ["uid_map", "gid_map"] {
+        fs::write(format!("/proc/{pid}/{map}"), "0 100000 16").unwrap();
+    }
+    let daemon = Daemon::start(&case);
+    let crowd = slow(&fs, 40, |n, command| {
+        let mut inside = Command::new("nsenter");
+        inside.args([
+            &format!("--user=/proc/{pid}/ns/user"),
+            "--setuid",
+            &(n % 16).to_string(),
+            "--setgid",
+            "0",
+        ]);
+        inside.arg(command.get_program()).args(command.get_args());
+        inside
+    });
+    anothers_are_learned(&case, &fs, &names);
+    drop((crowd, space));
+    daemon.stop();
+}
+
 /// The bytes of all files below a directory.
 fn bytes(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();

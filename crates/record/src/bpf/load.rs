@@ -76,7 +76,6 @@ pub(super) const STANDINGS: &str = "standings";
 pub(super) const KNOWN: &str = "known";
 pub(super) const WARM: &str = "warm";
 const TURNS: &str = "turns";
-const OF_FIRST: &str = "of_first";
 
 /// The program that fills the last, run as those of [`RECORDER`].
 pub(super) const KEEP_WARM: &str = "keep_warm";
@@ -225,7 +224,7 @@ pub(super) fn load(kernel: &Kernel, plan: Plan) -> Result<Object, RecordError> {
             _ => None,
         };
         if (!plan.activity && ACTIVITY_MAPS.contains(&&*name))
-            || (!plan.watch && [STANDINGS, KNOWN, WARM, TURNS, OF_FIRST].contains(&&*name))
+            || (!plan.watch && [STANDINGS, KNOWN, WARM, TURNS].contains(&&*name))
         {
             map.set_autocreate(false).map_err(failed("leave out a BPF map"))?;
         }

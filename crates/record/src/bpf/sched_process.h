@@ -15,7 +15,6 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 	/* Threads share the number of their group. */
 	if (child->pid != tgid || stopped)
 		return 0;
-	note_first(parent, tgid);
 	if (watching && !inherited(parent->tgid, tgid, &of))
 		return 0;
 	pid = number_of(parent);
@@ -108,7 +107,6 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	}
 	/* Its number will be another's. */
 	bpf_map_delete_elem(&listed, &tgid);
-	forget_first(tgid);
 	return 0;
 }
 

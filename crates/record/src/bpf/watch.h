@@ -98,39 +98,6 @@ static __always_inline u64 file_hash(const struct inode *inode)
 		   (u64)BPF_CORE_READ(inode, i_sb, s_dev) << 20);
 }
 
-/*
- * Processes that process 1 has forked, which alone are its services'. What a service leaves behind process 1 has for a child, too, in the service's control group.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, u32);
-	__type(value, u8);
-} of_first SEC(".maps");
-
-static __always_inline void note_first(const struct task_struct *parent, u32 child)
-{
-	u8 yes = 1;
-
-	if (watching && number_of(parent) == 1)
-		bpf_map_update_elem(&of_first, &child, &yes, BPF_ANY);
-}
-
-static __always_inline void forget_first(u32 tgid)
-{
-	if (watching)
-		bpf_map_delete_elem(&of_first, &tgid);
-}
-
-/* The number of the process that has forked the current one; 0 if it has ended. */
-static __always_inline u32 forked_by(void)
-{
-	u32 number = number_of(BPF_CORE_READ((const struct task_struct *)bpf_get_current_task(), real_parent));
-	u32 tgid = current_tgid();
-
-	return number == 1 && !bpf_map_lookup_elem(&of_first, &tgid) ? 0 : number;
-}
-
 /* A name as the kernel remembers it, and the pages of its file that are in memory. */
 static __always_inline void remember(struct remembered *it, const struct dentry *dentry)
 {
@@ -377,7 +344,7 @@ __noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers,
 	r->start = numbers;
 	r->before = numbers >> 32;
 	r->apart = apart;
-	r->parent = forked_by();
+	r->parent = number_of(BPF_CORE_READ((const struct task_struct *)bpf_get_current_task(), real_parent));
 	r->zero = 0;
 	at += place(&r->place, s, at, (u64)BPF_CORE_READ(file, f_path.dentry), (u64)BPF_CORE_READ(file, f_path.mnt));
 	r->arguments = arguments(s, at);
@@ -505,14 +472,6 @@ static __always_inline void revisit(struct task_struct *task, u32 tgid)
 }
 
 #else
-
-static __always_inline void note_first(const struct task_struct *parent, u32 child)
-{
-}
-
-static __always_inline void forget_first(u32 tgid)
-{
-}
 
 static __always_inline int watch_exec(u64 address)
 {

@@ -231,6 +231,11 @@ impl Programs {
         }
     }
 
+    /// They are those of any program again.
+    pub(crate) fn forget_known(&self, file: u64) -> Result<(), RecordError> {
+        forget(&self.known, file)
+    }
+
     /// Has this process, by its number in this process's pid namespace, and what it will fork, belong to nobody.
     pub(crate) fn list_as_ours(&mut self, pid: u32) -> Result<u32, RecordError> {
         load::list_process_as(&mut self.object, pid, OURS)

@@ -3,14 +3,16 @@
 use super::finish::{Ended, Finisher};
 use super::hold::{Guard, of_all};
 use super::judge::{Active, IGNORED, Judge, WARM, WARM_BY_KERNEL};
+use super::known::{MOST as KNOWN, MOST_OF_A_USER as KNOWN_OF_A_USER};
 use super::process::tree_of;
+use super::shares::Shares;
 use super::state::{Asked, State};
 use super::users::reader_of;
 use super::{ASKED_ABOUT_WITHIN, Noticing, Options};
 use anyhow::Result;
 use headstart_model::outcome::Mode;
 use headstart_model::trace::EndReason;
-use headstart_record::{Recorded, Standing, Watch, is_ordinary};
+use headstart_record::{Executable, Recorded, Standing, Watch, is_ordinary};
 use headstart_replay::Sample;
 use headstart_session::keys::Whose;
 use headstart_session::finish::stand_back;
@@ -36,6 +38,8 @@ pub(super) struct Answering {
     watch: Watch,
     judge: Judge,
     finisher: Finisher,
+    /// Executables that the kernel knows for those of known programs.
+    known: Shares<Executable, ()>,
     /// Who holds starts, where they are held.
     guard: Option<Guard>,
     /// Whether [`FOREIGN`] was said.
@@ -53,6 +57,7 @@ impl Answering {
         Answering {
             watch,
             finisher,
+            known: Shares::new(KNOWN, KNOWN_OF_A_USER),
             guard,
             has_told: false,
             judge: Judge::new(options, state, true),
@@ -92,6 +97,15 @@ impl Answering {
         });
         if self.guard.as_ref().is_some_and(|guard| guard.is_gone()) {
             self.guard = None;
+        }
+    }
+
+    /// The kernel is told of this executable: others of the same user, or of whoever has the most, give way to it where there are many.
+    fn knows(&mut self, file: Executable, user: Option<u32>) {
+        for (gone, ()) in self.known.add(file, user, ()) {
+            if let Err(error) = self.watch.forget(gone) {
+                log(&error.to_string());
+            }
         }
     }
 
@@ -170,6 +184,9 @@ impl Answering {
             self.judge.ignore(active.program, IGNORED);
             return;
         }
+        if let Some(file) = active.program.and_then(|program| program.executable()) {
+            self.knows(file, Some(active.uid).filter(|uid| *uid != 0));
+        }
         let known = active.program.map(|program| (program, Standing::Known));
         self.judge.standings.extend(known);
         let status = match recorded.reason {
@@ -240,6 +257,8 @@ impl Noticing for Answering {
             if let Err(error) = self.watch.know(file, role) {
                 log(&error.to_string());
             }
+            // Whose these are their list has seen to.
+            self.knows(file, None);
         }
         for asked in self.judge.state.asked() {
             if let Err(error) = self.do_as_asked(asked) {

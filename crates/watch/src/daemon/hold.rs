@@ -6,13 +6,13 @@
 mod file;
 mod guard;
 mod keeper;
-mod shares;
 #[cfg(test)]
 mod tests;
 mod word;
 
 pub(super) use file::ToAskAbout;
 
+use super::shares::Shares;
 use headstart_model::Key;
 use headstart_session::notes::log;
 use headstart_session::{plan_of, waits_on_one_head};
@@ -21,7 +21,6 @@ use headstart_system::files::Stat;
 use headstart_system::launch::background;
 use headstart_system::limits::give_up_administration;
 use headstart_system::mounts::MountTable;
-use shares::{MOST, Shares};
 use std::cmp::Reverse;
 use std::fs::File;
 use std::io;
@@ -30,6 +29,10 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use word::{Word, hear, say};
+
+/// So many files are asked about at a time, and so many for the keys of one user, who is not root.
+const MOST: usize = 128;
+const MOST_OF_A_USER: usize = MOST / 4;
 
 /// What a file is known by: the number of its file system, and its own.
 type Inode = (u64, u64);
@@ -47,7 +50,8 @@ fn inode_of(stat: &Stat) -> Inode {
 /// The guard, as the daemon sees it.
 pub(super) struct Guard {
     stream: UnixStream,
-    programs: Shares,
+    /// By the file that is executed, where that is, and what starts then. If the number is another file's by now, the kernel has forgotten what was deleted.
+    programs: Shares<Inode, (PathBuf, PathBuf)>,
     /// Whether it has begun anew since that was asked.
     anew: bool,
     /// Whether it was said that the kernel does not ask.
@@ -72,7 +76,7 @@ impl Guard {
         give_up_administration()?;
         Ok(Guard {
             stream,
-            programs: Shares::default(),
+            programs: Shares::new(MOST, MOST_OF_A_USER),
             anew: false,
             told: false,
             gone: false,
@@ -103,13 +107,16 @@ impl Guard {
                 }
             };
             match word {
-                Word::Asked { id, pid, inode } => match self.programs.program(inode) {
-                    Some(program) => return Some(Asked { id, pid, program }),
+                Word::Asked { id, pid, inode } => match self.programs.get(inode) {
+                    Some((_, program)) => {
+                        let program = program.clone();
+                        return Some(Asked { id, pid, program });
+                    }
                     None => self.leave(id),
                 },
                 Word::Anew => {
                     log("the process that holds starts was killed, and has begun anew");
-                    self.programs = Shares::default();
+                    self.programs = Shares::new(MOST, MOST_OF_A_USER);
                     self.anew = true;
                 }
                 Word::Refused(errno) if !self.told => {
@@ -127,7 +134,10 @@ impl Guard {
 
     /// From now on it waits who starts this program.
     pub(super) fn ask_about(&mut self, it: ToAskAbout) {
-        for path in self.programs.add(&it) {
+        let gone = self
+            .programs
+            .add(it.inode, it.user, (it.path.clone(), it.program.clone()));
+        for (_, (path, _)) in gone {
             // One that is gone from there the kernel asks about as long as somebody has it, and nobody waits for the answer.
             let gone = MountTable::read()
                 .ok()

@@ -19,10 +19,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// So many known programs are told of (`known`, watch.h).
-const MOST: usize = 4096;
+pub(super) const MOST: usize = 4096;
 
 /// And so many of one user, who is not root.
-const MOST_OF_A_USER: usize = 512;
+pub(super) const MOST_OF_A_USER: usize = 512;
 
 /// Of so many keys, those that were used last, what their starts wait for first is read, if that takes no longer than this: plans of 64 MiB in all at
 /// most, as much as is kept.
