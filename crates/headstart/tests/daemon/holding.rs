@@ -64,7 +64,7 @@ fn held(said: &str) -> u64 {
     after.split(';').next().unwrap().parse().unwrap()
 }
 
-/// The guard, which its keeper has begun.
+/// The guard: the daemon's child begins it, and begins it anew.
 fn guard(daemon: &Daemon) -> u32 {
     let only = |pid: u32| {
         let mut all = Vec::new();

@@ -1,11 +1,11 @@
 //! Holding: on one head a start that runs beside its own replay delays both, so it waits until it will not catch up (decision 2).
 //!
 //! The kernel is asked to ask before such a program is executed. It is answered by a process of its own, the [`guard`], which goes by
-//! deadlines of its own; here is what the daemon knows of it. It is begun, and begun anew, by its [`keeper`].
+//! deadlines of its own; here is what the daemon knows of it. It is begun, and begun anew, by its [`parent`].
 
 mod file;
 mod guard;
-mod keeper;
+mod parent;
 #[cfg(test)]
 mod tests;
 mod word;
@@ -71,7 +71,7 @@ impl Guard {
     pub(super) fn start() -> io::Result<Guard> {
         // What it panics of is said where everything is.
         let log = || io::stderr().as_fd().try_clone_to_owned().ok().map(File::from);
-        let stream = background(log, keeper::serve)?;
+        let stream = background(log, parent::serve)?;
         // The guard alone needs it.
         give_up_administration()?;
         Ok(Guard {

@@ -128,3 +128,20 @@ fn a_user_has_few_connections() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn what_only_tells_something_is_not_asked_for_who_does_not_listen() {
+    let served = Served::new(["/a".into()]);
+    let mut stream = served.raw();
+    let list = json!({ "method": format!("{INTERFACE}.List"), "oneway": true });
+    let enable = json!({
+        "method": format!("{INTERFACE}.SetEnabled"), "parameters": { "key": "/a", "enabled": true }, "oneway": true
+    });
+    let info = json!({ "method": "org.varlink.service.GetInfo" });
+    let together = format!("{}{enable}\0{info}\0", format!("{list}\0").repeat(100));
+    stream.write_all(together.as_bytes()).unwrap();
+    assert_eq!(receive(&mut stream)["parameters"]["product"], "headstart");
+    // The one that does something.
+    let asked = served.asked();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+}

@@ -14,10 +14,6 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Serves until the daemon is gone, or nobody is held any more; gives the status to end with.
 pub(super) fn serve(daemon: UnixStream) -> i32 {
-    serve_with(daemon, PAUSE)
-}
-
-pub(super) fn serve_with(daemon: UnixStream, pause: Duration) -> i32 {
     for turn in 0..=AGAIN {
         let Ok(guard) = daemon.try_clone() else { return 1 };
         match in_child(|| guard::serve(guard, turn << 32)) {
@@ -25,7 +21,7 @@ pub(super) fn serve_with(daemon: UnixStream, pause: Duration) -> i32 {
             Ok(Some(status)) => return status,
             Err(_) => return 1,
         }
-        if turn == AGAIN || has_ended_within(&daemon, pause) || say(&daemon, Word::Anew, None).is_err() {
+        if turn == AGAIN || has_ended_within(&daemon, PAUSE) || say(&daemon, Word::Anew, None).is_err() {
             return 1;
         }
     }
