@@ -1,6 +1,6 @@
 //! Files that their owner has leased (`F_SETLEASE`): whoever opens one waits 45 s, and so does whoever would wait for that one.
 
-use crate::common::{Case, binary, is_root};
+use crate::common::{Case, binary, eventually, is_root};
 use crate::harness::*;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -37,6 +37,18 @@ impl Drop for Leased {
     }
 }
 
+/// A process that is about to execute this, and waits for the lease. To start it at once would be to wait for that here.
+pub fn executes(program: &std::path::Path) -> Child {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$0\" /dev/null"]).arg(program);
+    let child = shell.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    eventually("it waits for the lease", || {
+        let at = std::fs::read_to_string(format!("/proc/{}/wchan", child.id()));
+        at.unwrap().contains("break_lease")
+    });
+    child
+}
+
 #[test]
 fn a_leased_file_makes_no_daemon_by_fanotify_wait() {
     if !can_watch() || !is_root() {
@@ -54,7 +66,7 @@ fn a_leased_file_makes_no_daemon_by_fanotify_wait() {
     );
     let leased = Leased::new(&program);
     // It waits for the lease, as without headstart.
-    let mut waits = command(&fs, "one").spawn().unwrap();
+    let mut waits = executes(&program);
     run(Command::new("true"));
     std::thread::sleep(std::time::Duration::from_millis(300));
     let wchan = std::fs::read_to_string(format!("/proc/{}/wchan", daemon.child.id())).unwrap();
