@@ -130,8 +130,13 @@ pub enum Mode {
     Record,
     /// Replayed and recorded.
     Replay,
-    /// Had a profile and did not replay, to have something to compare with.
+    /// Had a plan and was not replayed, to have something to compare with.
     Control,
+    /// Nothing was done for it.
+    Bypass,
+    /// Recorded only: it was to be replayed and could not be, as where many other starts were being read ahead for. The devices were as busy as few
+    /// starts find them, so it is compared with none.
+    Declined,
 }
 
 /// What a replay did in one stage. Pages are the plan's; a page that two requests ask for counts with each.

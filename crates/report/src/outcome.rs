@@ -12,6 +12,8 @@ pub fn mode(mode: Mode) -> &'static str {
         Mode::Record => "recorded",
         Mode::Replay => "replayed and recorded",
         Mode::Control => "control run without replay",
+        Mode::Bypass => "bypassed",
+        Mode::Declined => "declined, and recorded",
     }
 }
 

@@ -24,7 +24,8 @@ impl Decision {
         match self {
             Decision::Record => Mode::Record,
             Decision::Replay => Mode::Replay,
-            Decision::Control | Decision::Bypass(_) => Mode::Control,
+            Decision::Control => Mode::Control,
+            Decision::Bypass(_) => Mode::Bypass,
         }
     }
 }
@@ -196,7 +197,8 @@ pub fn next_record_in(before: Turns, outcome: &Outcome, requests: usize, runs: u
 /// Where the key stands after a start of this mode.
 pub fn next_turns(turns: Turns, mode: Mode) -> Turns {
     match mode {
-        Mode::Record => turns,
+        // Neither a replay nor to compare with: it is the next one's turn.
+        Mode::Record | Mode::Bypass | Mode::Declined => turns,
         Mode::Control => Turns {
             replays_since_control: 0,
             ..turns
@@ -262,6 +264,10 @@ mod tests {
         assert_eq!(next_turns(turns(2), Mode::Replay), turns(3));
         assert_eq!(next_turns(turns(2), Mode::Record), turns(2));
         assert_eq!(next_turns(turns(2), Mode::Control), turns(0));
+        for none in [Mode::Bypass, Mode::Declined] {
+            assert_eq!(next_turns(turns(2), none), turns(2));
+        }
+        assert_eq!(Decision::Bypass("warm".into()).mode(), Mode::Bypass);
     }
 
     #[test]

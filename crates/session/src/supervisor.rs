@@ -206,7 +206,7 @@ pub fn start(command: &[OsString], mut job: Job, ending: Ending, written: Option
             let ended = Some((Some(status), origin.elapsed()));
             let outcome = Outcome {
                 resident_before,
-                ..without_trace(&key, Mode::Control, None, ended, origin_unix_ns, why)
+                ..without_trace(&key, Mode::Bypass, None, ended, origin_unix_ns, why)
             };
             let written = written.map(|written| written.write(&serde_json::to_string(&outcome)?));
             if let Some(Err(error)) = written {

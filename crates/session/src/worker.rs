@@ -181,7 +181,7 @@ fn begin(
         Ok(replay) => (Mode::Replay, Some(Replaying { replay, plan })),
         Err(error) => {
             notes.tell(format!("not replaying: {error}"));
-            (Mode::Record, None)
+            (Mode::Declined, None)
         }
     }
 }

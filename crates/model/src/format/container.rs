@@ -26,7 +26,6 @@ use super::Kind;
 use super::values::Values;
 use crate::limits;
 use serde::Serialize;
-use std::cmp::Ordering;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -253,22 +252,19 @@ impl<'a> Container<'a> {
         }
         let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| damaged("the header is cut"))?;
         let (kind_name, found, read) = (kind.name(), header.major.get(), kind.major());
-        match found.cmp(&read) {
-            Ordering::Equal => {}
-            Ordering::Greater => {
-                return Err(FormatError::Version {
-                    kind: kind_name,
-                    found,
-                    read,
-                });
-            }
-            Ordering::Less => {
-                return Err(FormatError::Old {
-                    kind: kind_name,
-                    found,
-                    read,
-                });
-            }
+        if found > read {
+            return Err(FormatError::Version {
+                kind: kind_name,
+                found,
+                read,
+            });
+        }
+        if found < kind.oldest() {
+            return Err(FormatError::Old {
+                kind: kind_name,
+                found,
+                read,
+            });
         }
         if header.length.get() != bytes.len() as u64 {
             return Err(damaged("its length is not the one it states"));

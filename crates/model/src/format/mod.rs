@@ -48,9 +48,17 @@ impl Kind {
     /// The major version that is written and read.
     pub fn major(self) -> u16 {
         match self {
-            Kind::Trace => 3,
-            Kind::Outcome => 2,
+            // Outcomes: 3 has the modes Bypass and Declined.
+            Kind::Trace | Kind::Outcome => 3,
             Kind::Profile | Kind::Plan => 1,
+        }
+    }
+
+    /// The oldest major version that is read.
+    pub fn oldest(self) -> u16 {
+        match self {
+            Kind::Outcome => 2,
+            Kind::Trace | Kind::Profile | Kind::Plan => self.major(),
         }
     }
 

@@ -71,12 +71,43 @@ fn an_outcome_of_the_version_before_is_old_not_damaged() {
             read,
             Err(FormatError::Old {
                 found: 1,
-                read: 2,
+                read: 3,
                 ..
             })
         ),
         "{read:?}"
     );
+}
+
+/// A replay of cat(1), as the headstart that wrote version 2 has kept it.
+const VERSION_2: &str = "48534f5554434f4d0200000001000000b00000000000000014944ba5000000004f5554430100000048000000000000006700\
+        0000000000006200000000000000a5ac32dc0000000028b52ffd2062f5020034050c2f7573722f62696e2f636174b9fff296\
+        81f686f61801f98cfa5701000100019c06dc03ebe8cd190105737461727400003b28dc7b00dc03dc7bb87b00018080d78959\
+        0189a6a30401bd78fb020156feae3e0003002ea329c7da027b00";
+
+#[test]
+fn an_outcome_of_version_2_is_read() {
+    let pairs = VERSION_2.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    let bytes: Vec<u8> = pairs.map(byte).collect();
+    let read = Outcome::from_bytes(&bytes).unwrap();
+    assert_eq!(
+        (read.key.as_str(), read.mode, read.elapsed_ns),
+        ("/usr/bin/cat", crate::outcome::Mode::Replay, 184452729)
+    );
+}
+
+#[test]
+fn all_modes_come_back_by_their_numbers() {
+    use crate::outcome::Mode::{Bypass, Control, Declined, Record, Replay};
+    for (number, mode) in [Record, Replay, Control, Bypass, Declined]
+        .into_iter()
+        .enumerate()
+    {
+        let one = Outcome { mode, ..outcome() };
+        assert_eq!(Outcome::from_bytes(&one.to_bytes().unwrap()).unwrap(), one);
+        assert_eq!(postcard::to_stdvec(&mode).unwrap(), [number as u8]);
+    }
 }
 
 #[test]
