@@ -25,7 +25,7 @@ pub struct Comparison {
     /// How much sooner a start with a replay ends than one without, nanoseconds.
     pub gain_ns: Option<i64>,
     /// The most probable that the difference is by chance alone, however often one looks; `None` while there is too
-    /// little to compare.
+    /// little to compare, and where the first two replays were so much slower that nobody waits for more.
     pub p: Option<f64>,
     /// What follows.
     pub verdict: Verdict,
@@ -73,6 +73,16 @@ const DOUBT: f64 = 1.3;
 /// a control run seems to cost nothing.
 pub const CONTROL_EVERY_IN_DOUBT: u32 = 2;
 
+/// With fewer replays of cold starts than [`ENOUGH_WITH`] two are enough for "slower", if each took so many times as long as every start without one
+/// that began as cold: where cold starts are few, more would come in months.
+const SLOWER_TWICE: f64 = 1.4;
+
+/// And so much longer, nanoseconds: what headstart costs a start that gains nothing (`OWN_NS` of session's decide).
+const SLOWER_TWICE_NS: u64 = 30_000_000;
+
+/// A start without a replay that had so much more in memory is no reason to call one with a replay slow.
+const WARMER: f64 = 0.05;
+
 /// Of so many of the latest starts the times are told: five control runs at one in ten are among them.
 const LATEST: usize = 50;
 
@@ -92,6 +102,23 @@ pub fn slower(outcomes: &[Outcome]) -> Option<(u64, u64)> {
 /// first.
 pub fn in_doubt(outcomes: &[Outcome]) -> bool {
     History::of(comparable(outcomes).0).in_doubt()
+}
+
+/// What the replays of cold starts have saved in all, nanoseconds; below 0 where they lost. Wherever a saving is told it is this one: `None` as long as no
+/// difference is shown ([`Comparison::is_shown`]). Takes the outcomes oldest first.
+pub fn saved_ns(outcomes: &[Outcome], comparison: &Comparison) -> Option<i64> {
+    let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+    let without = signed(comparison.without.median_ns.filter(|_| comparison.is_shown())?);
+    let replayed = comparable(outcomes).0.into_iter().filter(Start::replayed);
+    let saved = replayed.map(|start| without.saturating_sub(signed(start.elapsed_ns)));
+    Some(saved.fold(0, i64::saturating_add))
+}
+
+impl Comparison {
+    /// Whether replays make a difference that is shown. Until then nothing is called saved or lost.
+    pub fn is_shown(&self) -> bool {
+        matches!(self.verdict, Verdict::Faster | Verdict::Slower)
+    }
 }
 
 /// Compares the starts. Takes the outcomes oldest first.
@@ -137,10 +164,25 @@ impl History {
 
     /// As [`slower`].
     pub fn slower(&self) -> Option<(u64, u64)> {
-        let is_shown = self.slower.times() >= ENOUGH;
+        let is_shown = self.slower.times() >= ENOUGH || self.slower_twice();
         let times = is_shown.then(|| times(&self.starts))??;
         let (with, without) = times;
         (with as f64 > CLEARLY * without as f64).then_some(times)
+    }
+
+    /// Whether there are few replays, two at least, and all of them took clearly longer than all starts without one.
+    fn slower_twice(&self) -> bool {
+        let (with, without): (Vec<&Start>, Vec<&Start>) =
+            self.starts.iter().partition(|start| start.replayed());
+        let is_slower = |start: &&Start| {
+            let as_cold = |other: &&&Start| other.resident <= start.resident + WARMER;
+            let slowest = without.iter().filter(as_cold).map(|other| other.elapsed_ns).max();
+            slowest.is_some_and(|slowest| {
+                start.elapsed_ns as f64 > SLOWER_TWICE * slowest as f64
+                    && start.elapsed_ns - slowest > SLOWER_TWICE_NS
+            })
+        };
+        (2..ENOUGH_WITH).contains(&with.len()) && with.iter().all(is_slower)
     }
 
     /// As [`in_doubt`].
@@ -180,7 +222,11 @@ impl History {
             without: group(without, times.map(|(_, without)| without)),
             left_out: LeftOut::default(),
             gain_ns,
-            p: (verdict != Verdict::TooFew).then(|| (1.0 / shown).min(1.0)),
+            p: match verdict {
+                Verdict::TooFew => None,
+                Verdict::Slower if shown < ENOUGH => None,
+                _ => Some((1.0 / shown).min(1.0)),
+            },
             verdict,
         }
     }

@@ -3,11 +3,10 @@
 use crate::human::{ago, bytes, duration, pages, printable};
 use crate::outcome::{OverRead, mode};
 use crate::table::{Table, Tint, section};
-use headstart_learn::verdict::start::{LeftOut, Start, WARM, comparable, resident};
-use headstart_learn::verdict::{Comparison, ENOUGH_WITH, ENOUGH_WITHOUT, Group, Verdict};
+use headstart_learn::verdict::start::{LeftOut, Start, comparable, resident};
+use headstart_learn::verdict::{Comparison, ENOUGH_WITH, ENOUGH_WITHOUT, Group, Verdict, saved_ns};
 use headstart_model::Outcome;
 use headstart_model::floor::{Above, Floor};
-use headstart_model::outcome::Mode;
 use serde::Serialize;
 
 /// What is known of a key.
@@ -162,6 +161,7 @@ fn left_out(left_out: &LeftOut) -> Option<String> {
     let parts: Vec<String> = [
         (left_out.warm, "with nearly all in memory"),
         (left_out.unknown, "where it is not known what was in memory"),
+        (left_out.declined, "that could not be read ahead for"),
         (
             left_out.unusual,
             "that ended otherwise than most or taught nothing",
@@ -180,33 +180,11 @@ const DISABLED: &str = "nothing is done for its starts, until `headstart apps en
 /// Replays that are shown by their gain, at most.
 const GAINS: usize = 16;
 
-/// What gains are shares of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Against {
-    /// The median of the control runs.
-    Controls,
-    /// The starts before the first replay, as long as there is no control run. They may have done more: a first start makes a
-    /// program's files. So they are shown, and no verdict rests on them.
-    First,
-}
-
-/// What the last replays of cold starts gained, oldest first: shares of the time without a replay, below 0 for losses, and what
-/// that is. None where there is nothing to compare with.
-pub fn gains(status: &KeyStatus) -> (Vec<f64>, Against) {
-    let (base, against) = match status.comparison.without.median_ns {
-        Some(base) => (base, Against::Controls),
-        None => {
-            // Of a first start mostly nobody knows what was in memory before it.
-            let counts = |it: &&Outcome| {
-                it.not_learned.is_none() && resident(it).is_none_or(|resident| resident < WARM)
-            };
-            let recorded = status.outcomes.iter().filter(|it| it.mode == Mode::Record);
-            let first = recorded.filter(counts).map(|it| it.elapsed_ns).min();
-            (first.unwrap_or(0), Against::First)
-        }
-    };
-    if base == 0 {
-        return (Vec::new(), against);
+/// What the last replays of cold starts gained, oldest first: shares of the median of the control runs, below 0 for losses. None before a difference is shown.
+pub fn gains(status: &KeyStatus) -> Vec<f64> {
+    let base = status.comparison.without.median_ns.unwrap_or(0);
+    if base == 0 || !status.comparison.is_shown() {
+        return Vec::new();
     }
     let starts = comparable(&status.outcomes).0.into_iter();
     let mut gains: Vec<f64> = starts
@@ -216,7 +194,7 @@ pub fn gains(status: &KeyStatus) -> (Vec<f64>, Against) {
         .map(|start| 1.0 - start.elapsed_ns as f64 / base as f64)
         .collect();
     gains.reverse();
-    (gains, against)
+    gains
 }
 
 /// Shares as bars: the lowest for nothing and less, the highest for everything.
@@ -228,15 +206,16 @@ pub fn sparkline(shares: &[f64]) -> String {
 
 /// The gains in words; `None` if there are none.
 fn gained(status: &KeyStatus) -> Option<String> {
-    let (gains, against) = gains(status);
+    let gains = gains(status);
     let last = gains.last()?;
     let bars = sparkline(&gains);
-    let against = match against {
-        Against::Controls => "",
-        Against::First => " of the first start, when nothing was known",
+    let saved = saved_ns(&status.outcomes, &status.comparison)?;
+    let in_all = match saved < 0 {
+        true => format!("lost {}", duration(saved.unsigned_abs())),
+        false => format!("saved {}", duration(saved.unsigned_abs())),
     };
     Some(format!(
-        "{bars} of cold starts with a replay, the last {:.0} %{against}",
+        "{bars} of cold starts with a replay, the last {:.0} %; {in_all} in all",
         100.0 * last
     ))
 }
@@ -381,6 +360,7 @@ pub fn list(all: &[KeyStatus], now_unix_ns: u64, coloured: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headstart_model::outcome::Mode;
 
     fn compared(with: (usize, u64), without: (usize, u64), p: Option<f64>, verdict: Verdict) -> Comparison {
         let group = |(starts, ms): (usize, u64)| Group {
@@ -457,29 +437,24 @@ mod tests {
     }
 
     #[test]
-    fn gains_are_those_of_replays_of_cold_starts() {
+    fn gains_are_those_of_replays_of_cold_starts_once_a_difference_is_shown() {
         let mut it = status();
+        it.comparison.verdict = Verdict::Faster;
         let shares =
-            |it: &KeyStatus| -> Vec<String> { gains(it).0.iter().map(|gain| format!("{gain:.2}")).collect() };
+            |it: &KeyStatus| -> Vec<String> { gains(it).iter().map(|gain| format!("{gain:.2}")).collect() };
         assert_eq!(shares(&it), ["-0.20", "0.50", "0.98"]);
-        assert_eq!(sparkline(&gains(&it).0), "▁▅█");
+        assert_eq!(sparkline(&gains(&it)), "▁▅█");
         assert_eq!(sparkline(&[0.0, 0.124, 0.126, 1.0, 7.0, f64::NAN]), "▁▁▂██▁");
+        assert!(gained_by_boots(&it).contains(" Saved: ▁▅█ of cold starts"));
+        assert!(gained(&it).is_some_and(|said| said.contains("; saved ")));
+        for verdict in [Verdict::TooFew, Verdict::NoDifference] {
+            it.comparison.verdict = verdict;
+            assert_eq!((gains(&it), gained(&it)), (Vec::new(), None));
+            assert!(!gained_by_boots(&it).contains("Saved"));
+        }
+        it.comparison.verdict = Verdict::Faster;
         it.comparison.without.median_ns = None;
-        assert_eq!(gains(&it), (Vec::new(), Against::First));
-        assert_eq!(gained(&it), None);
-        // Until there is a control run, the start before the first replay is what there is.
-        it.outcomes[1].mode = Mode::Record;
-        assert_eq!(shares(&it), ["-0.33", "0.44", "0.98"]);
-        assert!(
-            gained(&it).is_some_and(
-                |said| said.ends_with("the last 98 % of the first start, when nothing was known")
-            )
-        );
-        assert!(gained_by_boots(&it).contains(" Saved: ▁▄█ of cold starts"));
-        it.outcomes[1].resident_before = None;
-        assert_eq!(shares(&it), ["-0.33", "0.44", "0.98"], "nobody looked");
-        it.outcomes[1].not_learned = Some("it was cut short".into());
-        assert_eq!(gained(&it), None);
+        assert_eq!((gains(&it), gained(&it)), (Vec::new(), None));
     }
 
     #[test]
@@ -546,6 +521,7 @@ mod tests {
             warm: 12,
             unknown: 0,
             unusual: 1,
+            declined: 0,
         };
         assert_eq!(
             left_out(&some).as_deref(),

@@ -1,10 +1,9 @@
 //! What the state directory knows of programs, whether the daemon runs or not.
 
 use crate::service::{App, Pays, ServiceError};
-use headstart_learn::verdict::start::{Start, comparable};
-use headstart_learn::verdict::{Verdict, compare};
+use headstart_learn::verdict::{Verdict, compare, saved_ns};
+use headstart_model::Key;
 use headstart_model::outcome::Mode;
-use headstart_model::{Key, Outcome};
 use headstart_store::{KeyDir, KnownKeys, Store, StoreError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -142,7 +141,7 @@ pub fn app(kept: &KeyDir) -> App {
             .iter()
             .filter(|outcome| outcome.mode == Mode::Replay)
             .count() as u64,
-        seconds_saved: saved_ns(&outcomes, comparison.without.median_ns).map(|ns| ns as f64 / 1e9),
+        seconds_saved: saved_ns(&outcomes, &comparison).map(|ns| ns as f64 / 1e9),
         last_start_unix_ns: outcomes.last().map(|outcome| outcome.started_unix_ns),
         verdict: Some(match comparison.verdict {
             Verdict::TooFew => Pays::TooFew,
@@ -172,19 +171,10 @@ fn app_of_user(kept: &KeyDir, uid: u32) -> Option<App> {
     })
 }
 
-/// What the replays of cold starts have saved against the median of those without, nanoseconds; below 0 where they lost. `None` where
-/// there is nothing to compare with.
-pub(crate) fn saved_ns(outcomes: &[Outcome], without_ns: Option<u64>) -> Option<i64> {
-    let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
-    let without = signed(without_ns.filter(|ns| *ns > 0)?);
-    let replayed = comparable(outcomes).0.into_iter().filter(Start::replayed);
-    let saved = replayed.map(|start| without.saturating_sub(signed(start.elapsed_ns)));
-    Some(saved.fold(0, i64::saturating_add))
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use headstart_model::Outcome;
     use headstart_model::outcome::{Resident, StageOutcome};
     use headstart_model::plan::PlanDraft;
 
@@ -274,9 +264,16 @@ pub(crate) mod tests {
         let apps = Apps::of(store.clone());
         let it = apps.app(&key).unwrap();
         assert_eq!((it.starts, it.replays, it.last_start_unix_ns), (5, 2, Some(5)));
-        assert_eq!(it.seconds_saved, Some(8.0 + 7.0));
+        assert_eq!(it.seconds_saved, None, "as `status` says: too few are known");
         assert_eq!((it.enabled, it.verdict), (true, Some(Pays::TooFew)));
         assert_eq!(apps.list(None, None, 9).unwrap(), [it]);
+        for turn in 0..12 {
+            let (mode, seconds) = if turn % 2 == 0 { (Replay, 3) } else { (Control, 10) };
+            add_start(&store.key(&key), 6 + turn, mode, seconds);
+        }
+        let it = apps.app(&key).unwrap();
+        assert_eq!(it.verdict, Some(Pays::Faster));
+        assert_eq!(it.seconds_saved, Some(8.0 + 7.0 * 7.0));
         apps.set_enabled(&key, false).unwrap();
         assert!(!apps.app(&key).unwrap().enabled);
         apps.forget(&key).unwrap();

@@ -135,6 +135,14 @@ impl Programs {
         }
     }
 
+    /// The known keys of other users' starts of the program whose key this is.
+    pub fn others(&mut self, key: &Key) -> Result<Vec<String>> {
+        let same = |app: &App| {
+            app.key != key.as_str() && Key::new(&app.key).is_ok_and(|one| one.of_all() == key.of_all())
+        };
+        Ok(self.list()?.into_iter().filter(same).map(|app| app.key).collect())
+    }
+
     /// Has a program "enabled", "disabled" or "forgotten".
     pub fn change(&mut self, key: &Key, done: &str) -> Result<()> {
         let on = done == "enabled";

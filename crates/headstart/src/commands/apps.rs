@@ -59,7 +59,7 @@ struct Document {
     enabled: bool,
     starts: u64,
     replays: u64,
-    /// Against the median of cold starts without a replay; null where there is nothing to compare with, or for others than root.
+    /// Against the median of cold starts without a replay; null until a difference is shown (`verdict`), and for others than root.
     seconds_saved: Option<f64>,
     last_start_unix_ns: Option<u64>,
     /// null for others than root.
@@ -124,14 +124,30 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         What::Forget(named) => (named, "forgotten"),
     };
     let (key, note) = programs.meant(&named.key, done)?;
+    // Before it is done: what is forgotten is not listed any more.
+    let others = programs.others(&key)?;
     programs.change(&key, done)?;
     let document = Done {
         key: key.to_string(),
         done,
     };
-    named
-        .output_form
-        .print(&document, || format!("{key} is {done}{note}\n"))
+    named.output_form.print(&document, || {
+        format!(
+            "{key} is {done}{note}\n{}",
+            beside(done, key.user().is_none(), &others)
+        )
+    })
+}
+
+/// What becomes of keys of other users' starts of the same program.
+fn beside(done: &str, of_all: bool, others: &[String]) -> String {
+    let tell = |other: &String| match done {
+        // What is said of all users' starts is said of each one's.
+        "disabled" if of_all => format!("{other} is disabled with it\n"),
+        "enabled" if of_all => format!("{other} is enabled with it, unless it was disabled by itself\n"),
+        _ => format!("{other} is as it was: name it to have it {done}, too\n"),
+    };
+    others.iter().map(tell).collect()
 }
 
 fn state_of(app: &Document) -> String {
@@ -145,7 +161,11 @@ fn state_of(app: &Document) -> String {
 fn saved(app: &Document) -> String {
     let seconds = |seconds: f64| duration((seconds.abs() * 1e9) as u64);
     match app.seconds_saved {
-        None => "-".into(),
+        None => match app.verdict {
+            Some("too-few") => "too few".into(),
+            Some("no-difference") => "nothing".into(),
+            _ => "-".into(),
+        },
         Some(lost) if lost < 0.0 => format!("-{}", seconds(lost)),
         Some(saved) => seconds(saved),
     }

@@ -65,7 +65,8 @@ fn begin(args: &Args, state: Option<PathBuf>) -> Result<()> {
         Some(key) => (key.clone(), Vec::new()),
         None => {
             let whose = keys::whose_command(&args.beside.command)?;
-            (keys::of_what_it_starts(&store, &whose), whose.rest)
+            let whose = keys::of_what_it_starts(&store, whose);
+            (whose.key, whose.rest)
         }
     };
     let purpose = Purpose::Loop {

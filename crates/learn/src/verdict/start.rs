@@ -40,6 +40,8 @@ pub struct LeftOut {
     pub warm: usize,
     /// Nobody knows what was in memory before.
     pub unknown: usize,
+    /// They were to be read ahead for and were not, or nothing was done for them: no replay was decided against, and devices were busy with others'.
+    pub declined: usize,
     /// They did not end as most did, or taught nothing: they were cut short, or something unusual happened.
     pub unusual: usize,
 }
@@ -63,7 +65,7 @@ pub fn resident(outcome: &Outcome) -> Option<f64> {
             let (issued, resident) = (sum(|stage| stage.issued_pages), sum(|stage| stage.resident_pages));
             (issued > 0.0).then(|| (resident / issued).min(1.0))
         }
-        Mode::Record | Mode::Control => {
+        Mode::Record | Mode::Control | Mode::Bypass | Mode::Declined => {
             let blocked = outcome.blocked_ns? as f64;
             (blocked >= BLOCKED_WHEN_COLD * outcome.elapsed_ns as f64).then_some(0.0)
         }
@@ -78,6 +80,10 @@ pub fn comparable(outcomes: &[Outcome]) -> (Vec<Start>, LeftOut) {
     let usual = usual_ending(outcomes.iter().filter(whole));
     let mut starts = Vec::new();
     for outcome in outcomes {
+        if matches!(outcome.mode, Mode::Bypass | Mode::Declined) {
+            left_out.declined += 1;
+            continue;
+        }
         if !whole(&outcome) || Some(outcome.status) != usual {
             left_out.unusual += 1;
             continue;

@@ -65,7 +65,7 @@ fn audit_11_warm_starts_do_not_bypass_the_cold_ones() {
                 }];
             }
             Mode::Control => outcome.blocked_ns = Some(8 * MS),
-            Mode::Record => {}
+            Mode::Record | Mode::Bypass | Mode::Declined => {}
         }
     }
     assert_eq!(slower(&all), None);
@@ -213,4 +213,59 @@ fn a_bet_is_fair_but_for_what_a_bettor_is_left_with() {
         let given = 4.0 / 54.0;
         assert!((1.0 - 1e-9..1.0 + given).contains(&mean), "{claim:?}: {mean}");
     }
+}
+
+#[test]
+fn two_replays_that_were_clearly_slower_are_enough_where_cold_starts_are_few() {
+    let of = |replays: &[u64]| {
+        let mut all = vec![start(Mode::Record, 500, 0)];
+        all.extend(replays.iter().map(|ms| start(Mode::Replay, *ms, 0)));
+        all
+    };
+    assert_eq!(slower(&of(&[760])), None, "one may be by chance");
+    assert!(slower(&of(&[760, 770])).is_some());
+    let comparison = compare(&of(&[760, 770]));
+    assert_eq!((comparison.verdict, comparison.p), (Verdict::Slower, None));
+    assert_eq!(slower(&of(&[400, 760, 770])), None, "one was not");
+    assert_eq!(slower(&of(&[760, 400])), None);
+    assert_eq!(slower(&of(&[600, 610])), None, "not clearly");
+    let mut short = of(&[30, 30]);
+    short[0].elapsed_ns = 10 * MS;
+    assert_eq!(slower(&short), None, "nobody notices");
+    // What had more in memory was faster for that.
+    let mut warmer = of(&[760, 770]);
+    warmer[0] = start(Mode::Control, 500, 50);
+    assert_eq!(slower(&warmer), None);
+}
+
+#[test]
+fn what_was_declined_or_bypassed_is_no_start_to_compare_with() {
+    let mut all = in_turn(&[2000, 2010, 2030], &[9000, 9100, 9050, 9010], 10);
+    let before = compare(&all);
+    for mode in [Mode::Declined, Mode::Bypass] {
+        for _ in 0..20 {
+            all.push(start(mode, 1, 10));
+        }
+    }
+    let after = compare(&all);
+    assert_eq!(after.left_out.declined, 40);
+    assert_eq!(
+        (after.with, after.without, after.verdict),
+        (before.with, before.without, before.verdict)
+    );
+}
+
+#[test]
+fn nothing_is_called_saved_before_a_difference_is_shown() {
+    let saved = |all: &[Outcome]| saved_ns(all, &compare(all));
+    let few = [
+        start(Mode::Record, 9000, 0),
+        start(Mode::Replay, 2000, 0),
+        start(Mode::Control, 10_000, 0),
+        start(Mode::Replay, 3000, 0),
+    ];
+    assert_eq!((compare(&few).verdict, saved(&few)), (Verdict::TooFew, None));
+    let shown = in_turn(&[2000, 2010, 2030], &[9000, 9100, 9050, 9010], 10);
+    assert_eq!(compare(&shown).verdict, Verdict::Faster);
+    assert!(saved(&shown).is_some_and(|ns| ns > 0));
 }
