@@ -15,6 +15,7 @@ mod by_fanotify;
 mod exact;
 mod finish;
 mod first;
+mod gains;
 mod hold;
 mod judge;
 mod known;

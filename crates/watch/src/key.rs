@@ -11,9 +11,10 @@ mod unit;
 use headstart_model::{Key, Trace};
 use headstart_session::keys::{self, Whose};
 use headstart_store::{Store, StoreError};
-use std::ffi::OsString;
+use headstart_system::open::pin;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use names::{are_one, mounts, resolve};
 pub use unit::unit;
@@ -26,6 +27,18 @@ pub const MOST_BYTES: usize = 4096;
 
 /// The longest name of an operation, bytes.
 const MOST_NAME: usize = 128;
+
+/// What the kernel puts behind the name of a file or a directory that is gone (d_path, fs/d_path.c).
+const DELETED: &[u8] = b" (deleted)";
+
+/// A path as /proc tells it of a file or a directory, and whether that is gone. What no local file system has at the whole path is.
+pub fn told_by_proc(path: PathBuf) -> (PathBuf, bool) {
+    let is_there = || pin(&mounts().unwrap_or_default(), &path).is_ok();
+    match path.as_os_str().as_bytes().strip_suffix(DELETED) {
+        Some(name) if !is_there() => (PathBuf::from(OsStr::from_bytes(name)), true),
+        _ => (path, false),
+    }
+}
 
 /// A program's exec, as it was seen. All of it is the word of whoever started it: any bytes, of any length.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +87,7 @@ fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<Whose> {
             rest: Vec::new(),
         });
     }
-    if !lasts(exec.executable) {
+    if !lasts(exec.executable, names) {
         return None;
     }
     let word = |argument: &Vec<u8>| OsString::from_vec(argument.iter().take(MOST_BYTES).copied().collect());
@@ -83,12 +96,13 @@ fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<Whose> {
 }
 
 /// Whether the file is found by its path the next time.
-fn lasts(executable: &Path) -> bool {
+fn lasts(executable: &Path, names: &dyn keys::Names) -> bool {
     let bytes = executable.as_os_str().as_bytes();
     let has = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
     executable.is_absolute()
         && bytes.len() <= MOST_BYTES
-        && !bytes.ends_with(b" (deleted)")
+        // What the kernel puts behind the name of a file that is gone may be a part of one that is there.
+        && (!bytes.ends_with(DELETED) || names.is_there(executable))
         && !bytes.starts_with(b"/memfd:")
         && !bytes.starts_with(b"/proc/")
         && !bytes.starts_with(b"/dev/")

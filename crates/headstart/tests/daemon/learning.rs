@@ -276,3 +276,72 @@ fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
     assert_eq!(fs::metadata(&all[0]).unwrap().accessed().unwrap(), read);
     daemon.stop();
 }
+
+#[test]
+fn what_an_unknown_wrapper_starts_is_in_its_key_and_the_next_start_is_read_ahead() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    // It executes what it is given in its own place, as many a launcher does.
+    let wrapper = case.path("unheard-of");
+    fs::copy("/usr/bin/setsid", &wrapper).unwrap();
+    let wrapper = wrapper.canonicalize().unwrap();
+    let start = || {
+        let mut command = Command::new(&wrapper);
+        command.arg("--wait").arg(fs.mount_point().join("one"));
+        command.args(files(&fs, "one")).stdout(Stdio::null());
+        command
+    };
+    let daemon = Daemon::start(&case);
+    let begins = format!("{} ", wrapper.display());
+    let of_wrapper = || -> Vec<Key> {
+        let keys = Store::new(case.state()).keys().unwrap();
+        keys.into_iter()
+            .filter(|key| key.as_str().starts_with(&begins))
+            .collect()
+    };
+    run(start());
+    eventually("its start is kept by what it starts", || {
+        of_wrapper().iter().any(|key| finished(&case, key) == 1)
+    });
+    let command = start();
+    fs.remount_cold().unwrap();
+    run(command);
+    let found = of_wrapper();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(kept(&case, &found[0], 2)[1].mode, Mode::Replay);
+    let own = Key::new(wrapper.to_string_lossy()).unwrap();
+    assert!(outcomes(&case, &own).is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn what_cannot_gain_is_not_kept() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one", "two"]);
+    // What dpkg(1) does for a package's script, and a program that reads nothing but itself.
+    let installer = case.path("dpkg");
+    fs::copy("/bin/dash", &installer).unwrap();
+    let daemon = Daemon::start(&case);
+    let mut install = Command::new(&installer);
+    install.args(["-c", "\"$@\"; true", "sh"]);
+    install
+        .arg(fs.mount_point().join("one"))
+        .args(files(&fs, "one"))
+        .stdout(Stdio::null());
+    run(install);
+    fs.remount_cold().unwrap();
+    let mut little = Command::new(fs.mount_point().join("one"));
+    little.stdin(Stdio::null());
+    run(little);
+    // What is finished is finished in its turn.
+    run(command(&fs, "two"));
+    kept(&case, &key(&fs, "two"), 1);
+    assert!(!Store::new(case.state()).key(&key(&fs, "one")).exists());
+    daemon.stop();
+}

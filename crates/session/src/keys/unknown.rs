@@ -16,12 +16,18 @@ const WITHIN_NS: u64 = 2_000_000_000;
 /// And has used so many pages by then at most: its own, and those of a C library and a shell.
 const MOST_PAGES: u64 = 2048;
 
-/// The key of a start of a program that turned out to be a launcher before: the program and all that it is given. The program's own key where
-/// it is none, or is given nothing.
-pub fn of_what_it_starts(store: &Store, whose: &Whose) -> Key {
-    match !whose.rest.is_empty() && store.key(&whose.key).is_launcher() {
-        true => with_arguments(&whose.key, &whose.rest).unwrap_or_else(|| whose.key.clone()),
-        false => whose.key.clone(),
+/// Whose start it is of a program that turned out to be a launcher before: its key is the program and all that it is given. The same as before where it
+/// is none, or is given nothing.
+pub fn of_what_it_starts(store: &Store, whose: Whose) -> Whose {
+    let kept = store.key(&whose.key);
+    // Who disables a launcher disables what it starts.
+    let is_one = !whose.rest.is_empty() && kept.is_launcher() && kept.is_served();
+    match is_one.then(|| with_arguments(&whose.key, &whose.rest)).flatten() {
+        Some(key) => Whose {
+            key,
+            rest: Vec::new(),
+        },
+        None => whose,
     }
 }
 
@@ -253,7 +259,7 @@ mod tests {
             key: Key::new("/usr/bin/wrap of user 7").unwrap(),
             rest: rest.split(' ').map(OsString::from).collect(),
         };
-        assert_eq!(of_what_it_starts(&store, &whose("cat big")), whose("").key);
+        assert_eq!(of_what_it_starts(&store, whose("cat big")), whose("cat big"));
         let start = trace(
             &["/usr/bin/cat"],
             &["/usr/bin/wrap", "/usr/bin/cat"],
@@ -267,8 +273,8 @@ mod tests {
             .unwrap()
             .unwrap();
         assert_eq!(key.as_str(), "/usr/bin/wrap cat big of user 7");
-        assert_eq!(of_what_it_starts(&store, &whose("cat big")), key);
-        assert_ne!(of_what_it_starts(&store, &whose("cat small")), key);
+        assert_eq!(of_what_it_starts(&store, whose("cat big")).key, key);
+        assert_ne!(of_what_it_starts(&store, whose("cat small")).key, key);
         assert!(store.key(&whose("").key).traces().is_empty());
         assert_eq!(turned_out(&store, &whose("x"), &Plain, &start).unwrap(), None);
     }

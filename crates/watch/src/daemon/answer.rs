@@ -200,6 +200,7 @@ impl Answering {
                 rest: active.rest,
             },
             uid: active.uid,
+            program: active.program,
             mode: active.mode,
             resident: active.resident,
             warm: active.warm,
@@ -247,6 +248,9 @@ impl Noticing for Answering {
             if !kept.unwrap_or(false) {
                 self.judge.ignore(Some(program), WARM);
             }
+        }
+        for program in self.judge.state.to_ignore() {
+            self.judge.ignore(Some(program), IGNORED);
         }
         for (program, standing) in std::mem::take(&mut self.judge.standings) {
             if let Err(error) = self.watch.set_standing(program, standing) {

@@ -8,6 +8,7 @@ use super::judge::Judge;
 use super::process::{Facts, Process, is_started_by, shares_mounts};
 use super::state::{Asked, State};
 use super::{Noticing, Options};
+use crate::key::told_by_proc;
 use anyhow::{Context as _, Result};
 use headstart_model::Key;
 use headstart_session::notes::log;
@@ -339,7 +340,7 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
     let Ok(path) = std::fs::read_link(format!("/proc/{}/exe", one.pid)) else {
         return true;
     };
-    let path = path.into_os_string().into_vec();
+    let path = told_by_proc(path).0.into_os_string().into_vec();
     let Ok(process) = Process::of(one.pid, &path, Facts::default()) else {
         // What it was executed with could not be read now, or it executes something else by now.
         return ProcessStat::of(one.pid).is_none();

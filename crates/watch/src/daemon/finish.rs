@@ -1,5 +1,6 @@
 //! The thread that finishes starts: one after the other, after everybody else.
 
+use super::gains::needs_little;
 use super::notify::Manager;
 use super::state::State;
 use super::{Options, hold, known, retain};
@@ -8,7 +9,7 @@ use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
-use headstart_record::Recorded;
+use headstart_record::{Program, Recorded};
 use headstart_replay::Replay;
 use headstart_session::Notes;
 use headstart_session::deadline::{self, Deadline};
@@ -42,6 +43,8 @@ pub(super) struct Ended {
     pub(super) whose: Whose,
     /// Whose start it was.
     pub(super) uid: u32,
+    /// What standings about it are about, where that is known.
+    pub(super) program: Option<Program>,
     pub(super) mode: Mode,
     pub(super) resident: Option<Resident>,
     pub(super) warm: bool,
@@ -185,8 +188,10 @@ impl Finishing {
         // A file system that never answers: the service manager starts this process anew.
         let deadline = Deadline::begin(deadline::FINISH);
         let mut notes = Notes::default();
+        let program = ended.program;
         match finish(&self.store, self.control_every, ended, &mut notes) {
-            Ok(()) => {
+            Ok(false) => self.shared.state.ignore(program),
+            Ok(true) => {
                 self.shared.state.count(|counts| counts.finished += 1);
                 self.failed = None;
                 let file = self.holds.then(|| hold::of_key(&self.store, &key)).flatten();
@@ -228,7 +233,8 @@ impl Finishing {
     }
 }
 
-fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) -> Result<()> {
+/// False where nothing is kept of it, for it cannot gain.
+fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) -> Result<bool> {
     let replayed = ended.replaying.map(|(replay, plan)| {
         if ended.ended.is_some() {
             replay.stop();
@@ -244,6 +250,11 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
     let turned_out = told.map(|trace| turned_out(store, &ended.whose, ended.uid, trace));
     let key = turned_out.transpose()?.flatten().unwrap_or(ended.whose.key);
     let kept = store.key(&key);
+    // What somebody has given a name for is a user's wish: an operation.
+    let is_program = key.as_str().starts_with('/');
+    if is_program && ended.mode == Mode::Record && !kept.exists() && told.is_some_and(needs_little) {
+        return Ok(false);
+    }
     let names = told.map(|trace| known::names_of(&key, trace, kept.names()));
     let finished = Finished {
         store,
@@ -265,10 +276,11 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
     work(finished, notes)?;
     // Nothing, if it was forgotten meanwhile.
     let Some(lock) = kept.lock_kept()? else {
-        return Ok(());
+        return Ok(true);
     };
     if let Some(names) = names {
         lock.save_names(&names)?;
     }
-    Ok(lock.add_user(ended.uid, ended.origin_unix_ns)?)
+    lock.add_user(ended.uid, ended.origin_unix_ns)?;
+    Ok(true)
 }

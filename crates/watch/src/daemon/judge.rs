@@ -2,6 +2,7 @@
 
 use super::Options;
 use super::exact::{Budget, Exact};
+use super::gains::{is_installed_by_one, is_installer};
 use super::hold::Asked as AboutToStart;
 use super::process::{Facts, Missed, Process};
 use super::running::Running;
@@ -156,6 +157,9 @@ impl Judge {
             // Another headstart than this one, such as a newer one: what it starts it sees to itself.
             return Answer::LeaveTree;
         }
+        if start.path.as_deref().is_some_and(is_installer) {
+            return Answer::LeaveTree;
+        }
         let Some(Whose {
             key,
             rest,
@@ -166,6 +170,10 @@ impl Judge {
         else {
             return Answer::Leave;
         };
+        // One that began to install before this process did.
+        if service.is_none() && !self.store.key(&key).exists() && is_installed_by_one(start.pid) {
+            return Answer::Leave;
+        }
         let is_same = |active: &Active| active.key == key && active.service == service;
         let mut active = self.active.iter();
         if let Some((number, _)) = active.find(|(_, active)| service.is_some() && is_same(active)) {
@@ -215,11 +223,6 @@ impl Judge {
             return Err(prepared.in_memory);
         }
         let active = self.active_of((key, uid), &prepared, origin, false);
-        // Where too many are read ahead already it is no start to compare others with: the devices are busy with those.
-        if prepared.decision == Decision::Replay && active.replaying.is_none() {
-            self.state.count(|counts| counts.bypassed += 1);
-            return Err(None);
-        }
         self.count(&active);
         Ok(active)
     }
@@ -235,6 +238,7 @@ impl Judge {
         self.state.count(|counts| {
             counts.recorded += 1;
             counts.replayed += u64::from(active.mode == Mode::Replay);
+            counts.declined += u64::from(active.mode == Mode::Declined);
             counts.held += u64::from(active.held > Duration::ZERO);
         });
     }
@@ -433,9 +437,8 @@ impl Judge {
             return (prepared.decision.mode(), None);
         };
         self.replays.retain(|(_, life)| life.goes_on());
-        let theirs = self.replays.iter().filter(|(user, _)| *user == uid).count();
-        if self.replays.len() >= REPLAYS || uid != 0 && theirs >= REPLAYS_OF_A_USER {
-            return (Mode::Control, None);
+        if !has_room(self.replays.iter().map(|(user, _)| *user), uid) {
+            return (Mode::Declined, None);
         }
         // Its threads come before others until they have begun to read.
         let options = headstart_replay::Options {
@@ -450,7 +453,7 @@ impl Judge {
             }
             Err(error) => {
                 log(&format!("{key}: not replaying: {error}"));
-                (Mode::Record, None)
+                (Mode::Declined, None)
             }
         }
     }
@@ -501,9 +504,86 @@ impl Active {
     }
 }
 
+/// Whether one more start of a user's is read ahead for, while it is done for these users'.
+fn has_room(users: impl Iterator<Item = u32>, uid: u32) -> bool {
+    let (all, theirs) = users.fold((0, 0), |(all, theirs), user| {
+        (all + 1, theirs + usize::from(user == uid))
+    });
+    all < REPLAYS && (uid == 0 || theirs < REPLAYS_OF_A_USER)
+}
+
 /// A time of CLOCK_MONOTONIC that has just passed.
 fn instant_of(time_ns: u64) -> Instant {
     let ago = Duration::from_nanos(monotonic_ns().saturating_sub(time_ns));
     let now = Instant::now();
     now.checked_sub(ago).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::machine::{Cost, DeviceClass};
+    use headstart_model::plan::{PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind};
+    use rustix::event::{EventfdFlags, eventfd};
+
+    #[test]
+    fn few_starts_are_read_ahead_for_at_a_time_and_fewer_of_a_user() {
+        let beside = |users: &[u32], uid| has_room(users.iter().copied(), uid);
+        assert!(beside(&[0; 7], 0) && !beside(&[0; 8], 0));
+        assert!(beside(&[7; 5], 7) && !beside(&[7; 6], 7) && beside(&[7; 6], 8));
+    }
+
+    /// A key with a plan that reads something and cannot be replayed: its pages have another size than this machine's.
+    fn with_plan(store: &Store) -> Key {
+        let key = Key::new("/usr/bin/x").unwrap();
+        let cost = Cost {
+            class: DeviceClass::Flash,
+            bandwidth: 1e8,
+            latency: 1e-3,
+            depth: 4,
+        };
+        let draft = PlanDraft {
+            cut: 1,
+            devices: vec![PlanDevice::new("/".into(), cost)],
+            files: vec![PlanFileEntry {
+                path: "/no-such-file".into(),
+                device: 0,
+                inode: 1,
+                generation: 0,
+                size: 1 << 20,
+                mtime_ns: 0,
+            }],
+            requests: vec![Request::new(RequestKind::Data, 0, 1 << 16)],
+            ..PlanDraft::new(key.clone(), 16 * rustix::param::page_size() as u32)
+        };
+        let lock = store.key(&key).lock().unwrap();
+        lock.save_plan(&draft).unwrap();
+        lock.save_start().unwrap();
+        key
+    }
+
+    #[test]
+    fn what_was_to_be_read_ahead_for_and_was_not_is_declined_and_no_control() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let key = with_plan(&store);
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let state = Arc::new(State::new(store.clone(), wake));
+        let options = Options {
+            store,
+            control_every: 10,
+            least_wait: Duration::ZERO,
+            metrics: None,
+            hold: false,
+            notice: super::super::Notice::Any,
+            control: None,
+            at_begin: |_| {},
+        };
+        let mut judge = Judge::new(options, state, true);
+        let active = judge.decide(key, 0, Instant::now()).ok().unwrap();
+        assert_eq!(active.mode, Mode::Declined);
+        assert!(active.replaying.is_none());
+        let counts = judge.state.counts();
+        assert_eq!((counts.recorded, counts.replayed, counts.declined), (1, 0, 1));
+    }
 }

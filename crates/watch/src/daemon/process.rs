@@ -79,6 +79,8 @@ impl Process {
         };
         // What else is told of it is of what it executes now.
         let now = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| Missed::Gone)?;
+        // Its file may have been replaced while it began.
+        let (now, _) = key::told_by_proc(now);
         if !key::are_one(&now, Path::new(OsStr::from_bytes(executable))) {
             return Err(Missed::Another);
         }
@@ -88,7 +90,7 @@ impl Process {
             executable: PathBuf::from(OsStr::from_bytes(executable)),
             argv,
             cgroup: cgroup.flatten().and_then(|text| cgroup_of(&text)),
-            cwd: std::fs::read_link(format!("/proc/{pid}/cwd")).ok(),
+            cwd: directory_of(pid),
             uid,
         })
     }
@@ -102,7 +104,7 @@ impl Process {
         let Some(asked) = asked_by(pid, uid, MOST_ARGUMENTS, MOST_BYTES) else {
             return Vec::new();
         };
-        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
+        let cwd = directory_of(pid);
         let name = program.file_name().unwrap_or_default().as_bytes().to_vec();
         let rest = asked.arguments.iter().skip(1).cloned();
         let by_script = [name, asked.file].into_iter().chain(rest).collect();
@@ -136,12 +138,7 @@ impl Process {
             key: key_of_user(whose.key, self.uid)?,
             ..whose
         };
-        let key = of_what_it_starts(store, &whose);
-        let rest = match key == whose.key {
-            true => whose.rest,
-            false => Vec::new(),
-        };
-        Some((plain, Whose { key, rest }))
+        Some((plain, of_what_it_starts(store, whose)))
     }
 
     /// Whether all starts that the kernel takes for the same as this one are: it knows an interpreter's first arguments (`what_it_does`,
@@ -210,6 +207,12 @@ fn real_user_of(pid: u32) -> Option<u32> {
         .ok()
 }
 
+/// The directory that a process is in, unless that is gone: nothing is found below it the next time.
+fn directory_of(pid: u32) -> Option<PathBuf> {
+    let (path, is_gone) = key::told_by_proc(std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?);
+    (!is_gone).then_some(path)
+}
+
 /// Whether a process sees the same mounts as this one, as far as paths tell.
 pub(super) fn shares_mounts(pid: u32) -> bool {
     let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
@@ -225,7 +228,8 @@ pub(super) fn is_started_by(pid: u32, program: &[u8]) -> bool {
     };
     let is_it = |pid: u32| {
         let path = std::fs::read_link(format!("/proc/{pid}/exe"));
-        path.is_ok_and(|path| path.as_os_str().as_bytes() == program)
+        // Also one that an upgrade has replaced since it began.
+        path.is_ok_and(|path| key::told_by_proc(path).0.as_os_str().as_bytes() == program)
     };
     std::iter::successors(parent(&pid), parent)
         .take(MOST_OF_TREE)
@@ -359,6 +363,58 @@ mod tests {
             assert_eq!(Process::of(pid, b"/bin/sh", facts).err(), Some(Missed::Another));
             assert_eq!(Process::of(u32::MAX / 2, &own, facts).err(), Some(Missed::Gone));
         }
+    }
+
+    #[test]
+    fn what_is_gone_is_in_no_key_and_a_name_that_ends_so_is() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        std::fs::create_dir(at("gone")).unwrap();
+        for name in ["kept", "kept (deleted)", "replaced"] {
+            std::fs::copy("/bin/sleep", at(name)).unwrap();
+        }
+        let start = |name: &str| {
+            let mut command = std::process::Command::new(at(name));
+            command.arg("60").current_dir(at("gone")).spawn().unwrap()
+        };
+        let mut children = ["kept", "kept (deleted)", "replaced"].map(start);
+        let exe = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe"));
+        for child in &children {
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while !exe(child.id()).is_ok_and(|path| path.starts_with(&root)) {
+                assert!(std::time::Instant::now() < until);
+                std::thread::yield_now();
+            }
+        }
+        std::fs::remove_dir(at("gone")).unwrap();
+        std::fs::copy("/bin/sleep", at("new")).unwrap();
+        std::fs::rename(at("new"), at("replaced")).unwrap();
+        let found: Vec<Option<String>> = ["kept", "kept (deleted)", "replaced"]
+            .iter()
+            .zip(&children)
+            .map(|(name, child)| {
+                let path = at(name).into_os_string().into_encoded_bytes();
+                let process = Process::of(child.id(), &path, Facts::default()).ok()?;
+                assert_eq!(process.cwd, None, "{name}");
+                Some(process.key()?.to_string())
+            })
+            .collect();
+        let gone = at("removed (deleted)").into_os_string().into_encoded_bytes();
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let expected =
+            ["kept", "kept (deleted)", "replaced"].map(|name| Some(at(name).display().to_string()));
+        assert_eq!(found, expected);
+        assert_eq!(process(std::str::from_utf8(&gone).unwrap(), &["x"]).key(), None);
+        // A script of a directory that is gone has no key.
+        let script = Process {
+            cwd: None,
+            ..process("/usr/bin/python3", &["python3", "a.py"])
+        };
+        assert_eq!(script.key(), None);
     }
 
     #[test]

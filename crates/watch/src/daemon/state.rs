@@ -8,7 +8,7 @@ use crate::control::process::has_ended;
 use crate::key::of_operation;
 use crate::service::{App, Peer, Reading, Service, ServiceError};
 use headstart_model::Key;
-use headstart_record::{Counts as NotTold, Executable, Role};
+use headstart_record::{Counts as NotTold, Executable, Program, Role};
 use headstart_replay::Replay;
 use headstart_session::plan_of;
 use headstart_store::Store;
@@ -38,6 +38,8 @@ pub struct Counts {
     pub recorded: u64,
     /// Of these, those with a replay.
     pub replayed: u64,
+    /// Of these, those that were to be read ahead for and were not, as too many others were.
+    pub declined: u64,
     /// Of these, those that waited until it was ahead of them.
     pub held: u64,
     /// Starts of known programs that found in memory what they read, or whose replays do not pay.
@@ -61,11 +63,12 @@ impl Display for Counts {
         } = self.not_told;
         write!(
             f,
-            "starts recorded: {}, with a replay: {}, held: {}; bypassed: {}, of programs that ran already: {}; kept: {}, not kept: {}; \
+            "starts recorded: {}, with a replay: {}, declined: {}, held: {}; bypassed: {}, of programs that ran already: {}; kept: {}, not kept: {}; \
              left out, for too many at once: {without_slot}, of too many new programs: {without_turn}, in another mount \
              namespace: {foreign}",
             self.recorded,
             self.replayed,
+            self.declined,
             self.held,
             self.bypassed,
             self.running,
@@ -121,6 +124,7 @@ struct Inner {
     asked: Vec<Asked>,
     to_ask_about: Vec<ToAskAbout>,
     to_know: Vec<(Executable, Role)>,
+    to_ignore: Vec<Program>,
     /// By their numbers.
     operations: HashMap<u64, Operation>,
     last_operation: u64,
@@ -170,6 +174,17 @@ impl State {
     /// Those that were told since the last call.
     pub(super) fn to_know(&self) -> Vec<(Executable, Role)> {
         std::mem::take(&mut self.lock().to_know)
+    }
+
+    /// Starts of this program cannot gain.
+    pub(super) fn ignore(&self, program: Option<Program>) {
+        self.lock().to_ignore.extend(program);
+        rouse(&self.wake);
+    }
+
+    /// Those that were told since the last call.
+    pub(super) fn to_ignore(&self) -> Vec<Program> {
+        std::mem::take(&mut self.lock().to_ignore)
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut Counts)) {
