@@ -2,47 +2,12 @@
 
 mod table;
 
+pub use table::Launcher;
+
 use super::names::words;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-
-/// How a launcher's arguments are read.
-pub struct Launcher {
-    /// What its executable is called.
-    names: &'static [&'static str],
-    valued: Valued,
-    /// Plain arguments before the command.
-    before: usize,
-    /// The subcommands that start something, where there are subcommands; with any other the program itself is meant.
-    subcommands: &'static [&'static str],
-    reading: Reading,
-}
-
-/// Options with a value, which is the rest of their word or the next argument. One whose value must be in its word is as one without.
-enum Valued {
-    These(&'static [&'static str]),
-    AllBut(&'static [&'static str]),
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Reading {
-    /// Options, plain arguments, then the command.
-    Plain,
-    /// Assignments before the command, too, as of env(1), which has other options besides.
-    Env,
-    /// A number before the command, which may be left out: chrt(1).
-    Number,
-    /// The lock's file before the command, and the command perhaps as a text for a shell: flock(1).
-    Lock,
-    /// An architecture first of all, unless it is called by that: setarch(8).
-    Architecture,
-    /// An image, and a command in that.
-    Container,
-    /// Options, then a program that is loaded in the place of this one, which is the dynamic linker: ld.so(8).
-    Loader,
-    /// Too much may stand before the command, or it changes what is seen of files.
-    Opaque,
-}
+use table::{LOADER, Reading, Valued};
 
 /// What a launcher starts.
 #[derive(Debug, PartialEq)]
@@ -58,23 +23,6 @@ pub enum Found {
     /// What cannot be seen.
     Hidden,
 }
-
-/// ld.so(8) called by name, of glibc and musl.
-const LOADER: Launcher = Launcher {
-    names: &[],
-    valued: Valued::These(&[
-        "--library-path",
-        "--glibc-hwcaps-prepend",
-        "--glibc-hwcaps-mask",
-        "--inhibit-rpath",
-        "--audit",
-        "--preload",
-        "--argv0",
-    ]),
-    before: 0,
-    subcommands: &[],
-    reading: Reading::Loader,
-};
 
 /// Whether an executable's name is one of the dynamic linker's: `ld-linux-x86-64.so.2`, `ld64.so.2`, `ld-musl-x86_64.so.1`, `ld-2.31.so`, `ld.so`.
 fn is_loader(base: &str) -> bool {

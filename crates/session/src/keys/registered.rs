@@ -65,7 +65,8 @@ pub fn is_registered(executable: &Path) -> bool {
         let all = formats().into_iter();
         *known = Some((
             Instant::now(),
-            all.map(|one| super::names::real(&one.interpreter)).collect(),
+            all.map(|one| one.interpreter.canonicalize().unwrap_or(one.interpreter))
+                .collect(),
         ));
     }
     known

@@ -1,6 +1,59 @@
 //! The launchers that are known, and what stands before the command of each.
 
-use super::{Launcher, Reading, Valued};
+/// How a launcher's arguments are read.
+pub struct Launcher {
+    /// What its executable is called.
+    pub(super) names: &'static [&'static str],
+    pub(super) valued: Valued,
+    /// Plain arguments before the command.
+    pub(super) before: usize,
+    /// The subcommands that start something, where there are subcommands; with any other the program itself is meant.
+    pub(super) subcommands: &'static [&'static str],
+    pub(super) reading: Reading,
+}
+
+/// Options with a value, which is the rest of their word or the next argument. One whose value must be in its word is as one without.
+pub(super) enum Valued {
+    These(&'static [&'static str]),
+    AllBut(&'static [&'static str]),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Reading {
+    /// Options, plain arguments, then the command.
+    Plain,
+    /// Assignments before the command, too, as of env(1), which has other options besides.
+    Env,
+    /// A number before the command, which may be left out: chrt(1).
+    Number,
+    /// The lock's file before the command, and the command perhaps as a text for a shell: flock(1).
+    Lock,
+    /// An architecture first of all, unless it is called by that: setarch(8).
+    Architecture,
+    /// An image, and a command in that.
+    Container,
+    /// Options, then a program that is loaded in the place of this one, which is the dynamic linker: ld.so(8).
+    Loader,
+    /// Too much may stand before the command, or it changes what is seen of files.
+    Opaque,
+}
+
+/// ld.so(8) called by name, of glibc and musl.
+pub(super) const LOADER: Launcher = Launcher {
+    names: &[],
+    valued: Valued::These(&[
+        "--library-path",
+        "--glibc-hwcaps-prepend",
+        "--glibc-hwcaps-mask",
+        "--inhibit-rpath",
+        "--audit",
+        "--preload",
+        "--argv0",
+    ]),
+    before: 0,
+    subcommands: &[],
+    reading: Reading::Loader,
+};
 
 const fn plain(names: &'static [&'static str], valued: &'static [&'static str]) -> Launcher {
     Launcher {
