@@ -135,12 +135,23 @@ impl Programs {
         }
     }
 
-    /// The known keys of other users' starts of the program whose key this is.
-    pub fn others(&mut self, key: &Key) -> Result<Vec<String>> {
-        let same = |app: &App| {
+    /// What becomes of the known keys of other users' starts of a program when its key is "enabled", "disabled" or "forgotten": a line each.
+    pub fn others(&mut self, key: &Key, done: &str) -> Result<String> {
+        let is_other = |app: &App| {
             app.key != key.as_str() && Key::new(&app.key).is_ok_and(|one| one.of_all() == key.of_all())
         };
-        Ok(self.list()?.into_iter().filter(same).map(|app| app.key).collect())
+        let tell = |other: App| match done {
+            // What is said of all users' starts is said of each one's.
+            "disabled" if key.user().is_none() => format!("{} is disabled with it\n", other.key),
+            "enabled" if key.user().is_none() => {
+                format!(
+                    "{} is enabled with it, unless it was disabled by itself\n",
+                    other.key
+                )
+            }
+            _ => format!("{} is as it was: name it to have it {done}, too\n", other.key),
+        };
+        Ok(self.list()?.into_iter().filter(is_other).map(tell).collect())
     }
 
     /// Has a program "enabled", "disabled" or "forgotten".

@@ -125,29 +125,15 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     };
     let (key, note) = programs.meant(&named.key, done)?;
     // Before it is done: what is forgotten is not listed any more.
-    let others = programs.others(&key)?;
+    let others = programs.others(&key, done)?;
     programs.change(&key, done)?;
     let document = Done {
         key: key.to_string(),
         done,
     };
-    named.output_form.print(&document, || {
-        format!(
-            "{key} is {done}{note}\n{}",
-            beside(done, key.user().is_none(), &others)
-        )
-    })
-}
-
-/// What becomes of keys of other users' starts of the same program.
-fn beside(done: &str, of_all: bool, others: &[String]) -> String {
-    let tell = |other: &String| match done {
-        // What is said of all users' starts is said of each one's.
-        "disabled" if of_all => format!("{other} is disabled with it\n"),
-        "enabled" if of_all => format!("{other} is enabled with it, unless it was disabled by itself\n"),
-        _ => format!("{other} is as it was: name it to have it {done}, too\n"),
-    };
-    others.iter().map(tell).collect()
+    named
+        .output_form
+        .print(&document, || format!("{key} is {done}{note}\n{others}"))
 }
 
 fn state_of(app: &Document) -> String {

@@ -2,8 +2,7 @@
 
 use crate::context::Output;
 use anyhow::Result;
-use headstart_model::Key;
-use headstart_session::keys::known;
+use headstart_session::keys::{known, others};
 use headstart_store::Store;
 use serde::Serialize;
 
@@ -24,18 +23,9 @@ struct Forgotten {
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let kept = known(&args.key, store)?;
-    let mut others = store.keys()?;
-    others.retain(|key| key != kept.key() && key.of_all() == kept.key().of_all());
+    let others = others(&kept, store)?;
     kept.forget()?;
     let forgotten = kept.key().to_string();
-    args.output_form.print(
-        &Forgotten {
-            forgotten: forgotten.clone(),
-        },
-        || {
-            let other = |key: &Key| format!("{key} is kept: name it to have it forgotten, too\n");
-            let others: String = others.iter().map(other).collect();
-            format!("{forgotten} is forgotten\n{others}")
-        },
-    )
+    let text = format!("{forgotten} is forgotten\n{others}");
+    args.output_form.print(&Forgotten { forgotten }, || text)
 }
