@@ -78,8 +78,19 @@ pub fn of_command(command: &[OsString]) -> Result<Key> {
     whose_command(command).map(|whose| whose.key)
 }
 
+/// Whose start a command is by the name that was given for it, or else by what it starts.
+pub fn named_or_of(name: Option<&Key>, command: &[OsString], store: &Store) -> Result<Whose> {
+    match name {
+        Some(key) => Ok(Whose {
+            key: key.clone(),
+            rest: Vec::new(),
+        }),
+        None => Ok(of_what_it_starts(store, whose_command(command)?)),
+    }
+}
+
 /// Whose start a command is that is about to be started.
-pub fn whose_command(command: &[OsString]) -> Result<Whose> {
+fn whose_command(command: &[OsString]) -> Result<Whose> {
     let (key, rest) = derive_whole(command);
     Whose::new(key, rest, &Here).context("cannot make a key of the command; give one with --name")
 }

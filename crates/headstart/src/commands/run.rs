@@ -61,14 +61,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
 fn begin(args: &Args, state: Option<PathBuf>) -> Result<()> {
     let origin = Origin::now();
     let store = store(state)?;
-    let (key, rest) = match &args.name {
-        Some(key) => (key.clone(), Vec::new()),
-        None => {
-            let whose = keys::whose_command(&args.beside.command)?;
-            let whose = keys::of_what_it_starts(&store, whose);
-            (whose.key, whose.rest)
-        }
-    };
+    let keys::Whose { key, rest } = keys::named_or_of(args.name.as_ref(), &args.beside.command, &store)?;
     let purpose = Purpose::Loop {
         store,
         key,
