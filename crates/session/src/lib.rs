@@ -14,6 +14,7 @@
 //! delays nobody. Where the supervisor is killed the command goes on, and the worker learns nothing from it.
 
 mod again;
+mod asked;
 pub mod bypass;
 pub mod compare;
 pub mod config;
@@ -28,6 +29,7 @@ pub mod machine;
 mod message;
 mod namespace;
 pub mod notes;
+mod once;
 mod prepare;
 pub mod privacy;
 pub mod progress;
@@ -38,10 +40,12 @@ mod unmounted;
 mod worker;
 
 pub use again::plan_again;
+pub use asked::Ask;
 pub use notes::{Notes, complain};
+pub use once::tell as tell_once;
 pub use prepare::{First, Prepared, plan_of, prepare, waits_on_one_head};
 pub use state::{now_unix_ns, store};
-pub use supervisor::{Ending, become_command, start};
+pub use supervisor::{Ending, become_command, rehearse, start};
 
 use headstart_model::{Key, Trace};
 use headstart_store::Store;

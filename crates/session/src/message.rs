@@ -1,5 +1,6 @@
 //! What the supervisor and the worker tell each other: a length, and so many bytes of postcard.
 
+use headstart_model::Key;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,6 +16,8 @@ pub enum Message {
     Ended(Ended),
     /// To the worker: there never was a command, it could not be started.
     NotStarted,
+    /// From a worker that decides: what was decided.
+    Decided(Decided),
     /// From the worker: the command may go on; a line to print unless it is empty.
     Ready(String),
     /// From the worker: what the command is started for cannot be done; why.
@@ -34,6 +37,28 @@ pub struct Ended {
     pub status: i32,
     /// CPU time that it and those of its children that it waited for used.
     pub cpu_ns: u64,
+}
+
+/// What was decided for a start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decided {
+    /// Why nothing is done, where nothing is.
+    pub bypass: Option<String>,
+    /// Why nothing can be kept of it.
+    pub unusable: Option<String>,
+    /// Nothing can be kept, and nothing else would be done.
+    pub in_vain: bool,
+    /// Whose start it is, where it is a key's.
+    pub key: Option<Key>,
+    /// Pages that were looked at, and those of them in memory.
+    pub resident: Option<(u64, u64)>,
+}
+
+impl Decided {
+    /// Whether nothing is done beside the command, and nobody has to be told anything at its end.
+    pub fn is_for_nothing(&self, document: bool) -> bool {
+        !document && (self.bypass.is_some() || self.in_vain)
+    }
 }
 
 /// Longer lines are cut, bytes: they are for a terminal.
@@ -96,6 +121,12 @@ mod tests {
                 cpu_ns: u64::MAX,
             }),
             Message::NotStarted,
+            Message::Decided(Decided {
+                bypass: Some("no".into()),
+                key: Key::new("k").ok(),
+                resident: Some((1, 2)),
+                ..Decided::default()
+            }),
             Message::Ready(String::new()),
             Message::Refused("no".into()),
             Message::Document("z".repeat(MAX_LINE + 1)),

@@ -1,22 +1,22 @@
 //! The supervisor, which is the process that the caller sees: it waits for the command and behaves as the command does.
 
-use crate::decide::Decision;
 use crate::document::Written;
 use crate::finish::without_trace;
-use crate::message::{Ended, Message, receive, send};
+use crate::asked::{Apart, Ask, Asked, apart};
+use crate::message::{Decided, Ended, Message, receive, send};
 use crate::namespace;
 use crate::notes::complain;
-use crate::prepare::prepare;
-use crate::{Job, Purpose, worker};
+use crate::{Purpose, once, worker};
 use anyhow::{Context, Result, bail};
 use headstart_model::Outcome;
-use headstart_model::outcome::Mode;
+use headstart_model::outcome::{Mode, Resident};
+use headstart_store::Store;
 use headstart_system::blocked::Children;
 use headstart_system::launch::{
-    Change, Child, Signals, background, change, end_like, exec, let_go_of_inherited, reap_others,
-    send as signal, stop_like,
+    Change, Child, Signals, background, change, end_like, exec, forget_core, let_go_of_inherited,
+    reap_others, send as signal, stop_like,
 };
-use headstart_system::mounts::MountTable;
+use headstart_system::own_program::{Role, role};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use std::ffi::{CString, OsStr, OsString};
@@ -85,78 +85,134 @@ fn is_expected_as_this_process() -> Option<&'static str> {
     told.or_else(|| notifies().then_some("NOTIFY_SOCKET"))
 }
 
+/// Calls all that [`start`] calls in the process that the caller sees, for nothing: a filter that kills this process for one of the calls
+/// would kill that one (decision 21).
+pub fn rehearse() -> Result<()> {
+    forget_core();
+    let _ = (namespace::forks_elsewhere(), is_expected_as_this_process());
+    let signals = Signals::take().context("cannot read signals")?;
+    let stream = background(
+        || None,
+        |stream| {
+            let _ = send(&stream, Message::Ready(String::new()));
+            while !matches!(receive(&stream), Ok(Message::Ended(_)) | Err(_)) {}
+            let _ = send(&stream, Message::Done(String::new()));
+            0
+        },
+    )?;
+    let child = Child::fork(&[c"true".into()]).context("cannot fork")?;
+    let mut supervisor = Supervisor::new(signals, child.pid(), Some(stream), &|| None);
+    supervisor.say(Message::Command(supervisor.pid));
+    supervisor.barrier().map_err(anyhow::Error::msg)?;
+    // A signal that is none.
+    signal(supervisor.pid, 0);
+    child.abandon();
+    let_go_of_inherited();
+    let status = supervisor.wait()?;
+    let cpu_ns = Children::read().map_or(0, |all| all.cpu.as_nanos() as u64);
+    supervisor.say(Message::Ended(Ended { status, cpu_ns }));
+    supervisor.wait_for_worker(None);
+    match supervisor.failed {
+        true => bail!("the worker has not answered"),
+        false => Ok(()),
+    }
+}
+
 /// Starts the command and ends this process as the command ends; what was done goes to `written`. Returns only if
 /// nothing was started.
-pub fn start(command: &[OsString], mut job: Job, ending: Ending, written: Option<Written>) -> Result<()> {
-    let must = matches!(job.purpose, Purpose::Trace { .. });
+pub fn start(
+    command: &[OsString],
+    (origin, origin_unix_ns): (Instant, u64),
+    ask: &Ask<'_>,
+    ending: Ending,
+    written: Option<Written>,
+) -> Result<()> {
+    let must = ask.must;
     if namespace::forks_elsewhere() {
         let why = "processes that are started here are in a pid namespace that has none yet: use unshare --pid --fork";
         if must {
             bail!("cannot record: {why}");
         }
-        complain(&format!("neither replaying nor recording: {why}"));
+        once::tell(ask.store, &format!("neither replaying nor recording: {why}"));
         become_command(command);
     }
     if let Some(word) = is_expected_as_this_process().filter(|_| !must) {
-        complain(&format!(
+        let why = format!(
             "neither replaying nor recording: systemd knows the command by the number of this process ({word}); a service is read ahead by the daemon"
-        ));
+        );
+        once::tell(ask.store, &why);
         become_command(command);
     }
     let ending = match namespace::is_first() {
         true => Ending::WhenDone,
         false => ending,
     };
-    // Who waited for the command alone may unmount what it has used.
-    if ending == Ending::WithCommand {
-        job.record.patience = headstart_record::Options::PATIENCE;
-    }
-    let prepared = prepare(&job.purpose, &mut MountTable::read);
-    let bypassed = match &prepared.decision {
-        // Nobody has to be told anything, and nothing is done beside it.
-        Decision::Bypass(_) if written.is_none() => become_command(command),
-        Decision::Bypass(why) => Some(why.clone()),
-        _ => None,
+    let job = || {
+        let mut job = (ask.job)()?;
+        // Who waited for the command alone may unmount what it has used.
+        if ending == Ending::WithCommand {
+            job.record.patience = headstart_record::Options::PATIENCE;
+        }
+        Ok(job)
     };
-    // What is known already is read ahead all the same.
-    let unusable = match &job.purpose {
-        Purpose::Loop { store, .. } => store
-            .make()
-            .err()
-            .map(|error| format!("nothing is learned: {error}")),
-        Purpose::Trace { .. } => None,
+    let ask = &Ask { job: &job, ..*ask };
+    let (decided, asked, stream) = if role() == Role::Careful && !must {
+        match apart(ask, BARRIER_LIMIT)? {
+            Apart::Decided(decided, stream) => {
+                let stream = decided.bypass.is_none().then_some(stream);
+                (decided, None, stream)
+            }
+            Apart::Gone => {
+                once::tell(ask.store, GONE);
+                become_command(command);
+            }
+            Apart::Late => {
+                once::tell(ask.store, LATE);
+                (Decided::default(), None, None)
+            }
+        }
+    } else {
+        let asked = Asked::of((ask.job)()?);
+        (asked.decided.clone(), Some(asked), None)
     };
-    if let (Some(line), Decision::Record, None) = (&unusable, &prepared.decision, &written) {
-        // Not later: a signal that this raises must not wait for the command.
-        complain(line);
+    if decided.is_for_nothing(written.is_some()) {
+        // Nobody has to be told anything, and nothing is done beside it. A signal that the line raises must not wait for the command.
+        if let Some(line) = &decided.unusable {
+            once::tell(ask.store, line);
+        }
         become_command(command);
     }
-    let resident_before = prepared.resident;
+    let Decided {
+        bypass: bypassed,
+        unusable,
+        key,
+        resident,
+        ..
+    } = decided;
+    let resident_before = resident.map(|(sampled_pages, resident_pages)| Resident {
+        sampled_pages,
+        resident_pages,
+    });
     let words = words(command)?;
     let signals = Signals::take().context("cannot read signals")?;
-    let (origin, origin_unix_ns) = (job.origin, job.origin_unix_ns);
-    let (key, log) = match &job.purpose {
-        Purpose::Loop { store, key, .. } => (Some(key.clone()), Some(store.log())),
-        Purpose::Trace { .. } => (None, None),
-    };
-    let worker = match bypassed {
-        Some(_) => None,
-        None => {
+    let worker = match (asked, stream) {
+        (_, Some(stream)) => Some(Ok(stream)),
+        (Some(asked), None) if bypassed.is_none() => {
+            let log = match &asked.job.purpose {
+                Purpose::Loop { store, .. } => Some(store.log()),
+                Purpose::Trace { .. } => None,
+            };
             // Opened by the worker, for that may wait for a file system. Without a log its lines are lost, and nothing else.
             let open = move || log.and_then(|log| log.open().ok());
-            Some(background(open, |stream| worker::work(stream, job, prepared)))
+            Some(background(open, |stream| {
+                worker::work(stream, asked.job, asked.prepared)
+            }))
         }
+        _ => None,
     };
     let mut child = Child::fork(&words).context("cannot fork")?;
-    let mut supervisor = Supervisor {
-        signals,
-        pid: child.pid(),
-        worker: None,
-        told: false,
-        failed: false,
-        stopped: false,
-        ended: None,
-    };
+    let mut supervisor = Supervisor::new(signals, child.pid(), None, ask.store);
+    supervisor.always = must || written.is_some();
     if let Some(line) = unusable {
         supervisor.tell(&line);
     }
@@ -226,8 +282,16 @@ pub fn start(command: &[OsString], mut job: Job, ending: Ending, written: Option
     end_like(status)
 }
 
+/// What is told of a worker that was killed before the command began, and of one that does not answer.
+const GONE: &str = "the worker process ended early: the command starts without";
+const LATE: &str = "the recorder is not ready in time: the command starts without";
+
 /// What the waiting process holds.
-struct Supervisor {
+struct Supervisor<'a> {
+    /// Where to remember what was told.
+    store: &'a dyn Fn() -> Option<Store>,
+    /// Whether all is told, and not only what is new.
+    always: bool,
     signals: Signals,
     pid: u32,
     /// `None` where there is none, and once it is gone.
@@ -241,10 +305,39 @@ struct Supervisor {
     ended: Option<i32>,
 }
 
-impl Supervisor {
-    fn tell(&mut self, line: &str) {
+impl<'a> Supervisor<'a> {
+    fn new(
+        signals: Signals,
+        pid: u32,
+        worker: Option<UnixStream>,
+        store: &'a dyn Fn() -> Option<Store>,
+    ) -> Supervisor<'a> {
+        Supervisor {
+            store,
+            always: false,
+            signals,
+            pid,
+            worker,
+            told: false,
+            failed: false,
+            stopped: false,
+            ended: None,
+        }
+    }
+
+    /// Tells what the worker says, which has looked whether it is news.
+    fn repeat(&mut self, line: &str) {
         if !line.is_empty() && !std::mem::replace(&mut self.told, true) {
             complain(line);
+        }
+    }
+
+    /// Tells a line of this process's own, if it is news.
+    fn tell(&mut self, line: &str) {
+        if self.always {
+            self.repeat(line);
+        } else if !std::mem::replace(&mut self.told, true) {
+            once::tell(self.store, line);
         }
     }
 
@@ -286,7 +379,7 @@ impl Supervisor {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err("the recorder is not ready in time: the command starts without".into());
+                return Err(LATE.into());
             }
             if self.worker.is_none() {
                 return Ok(());
@@ -307,7 +400,7 @@ impl Supervisor {
             };
             match receive(stream) {
                 Ok(Message::Ready(line)) => {
-                    self.tell(&line);
+                    self.repeat(&line);
                     return Ok(());
                 }
                 Ok(Message::Refused(why)) => return Err(why),
@@ -315,7 +408,7 @@ impl Supervisor {
                 Err(_) => {
                     self.worker = None;
                     self.failed = true;
-                    return Err("the worker process ended early: the command starts without".into());
+                    return Err(GONE.into());
                 }
             }
         }
@@ -393,12 +486,12 @@ impl Supervisor {
                     }
                 }
                 Ok(Message::Done(line)) => {
-                    self.tell(&line);
+                    self.repeat(&line);
                     return;
                 }
                 Ok(Message::Failed(line)) => {
                     self.failed = true;
-                    self.tell(&line);
+                    self.repeat(&line);
                     return;
                 }
                 Ok(_) => {}

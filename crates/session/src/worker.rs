@@ -7,6 +7,7 @@ use crate::finish::{self, Finished, Replayed, Rules};
 use crate::keys::{self, Whose};
 use crate::message::{Message, receive, send};
 use crate::notes::Notes;
+use crate::once::is_news;
 use crate::prepare::Prepared;
 use crate::{Job, Purpose};
 use anyhow::Context;
@@ -28,6 +29,17 @@ const AHEAD: &str = "the command was released before its recorder was ready";
 /// Does the job; `stream` leads to the supervisor.
 pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
     let mut notes = Notes::default();
+    // Where it cannot be said memory runs out for all alike.
+    let _ = limits::goes_first();
+    let store = match &job.purpose {
+        Purpose::Loop { store, .. } => Some(store.clone()),
+        Purpose::Trace { .. } => None,
+    };
+    // What is told of a start is told once; whoever asked for a trace is always told.
+    let news = |line: String| match &store {
+        Some(store) if !line.is_empty() && !job.document && !is_news(Some(store), &line) => String::new(),
+        _ => line,
+    };
     if let Err(error) = bound_memory(limits::MEMORY) {
         notes.tell(format!("the memory of this process is not bounded: {error}"));
     }
@@ -35,7 +47,7 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
         notes.tell(line);
     }
     let (mode, replaying) = begin(prepared.decision, prepared.plan, job.origin, &mut notes);
-    let mut record = job.record;
+    let mut record = job.record.clone();
     record.replayed = replaying.is_some();
     let mut recorder = Recorder::start(&record);
     // Before the command's first instruction. Where it cannot be, the start is recorded as others are.
@@ -63,7 +75,7 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
     }
     let Ok(answer) = stream.try_clone() else { return 1 };
     // A supervisor that is gone cannot be told; the watch notices.
-    let _ = send(&answer, Message::Ready(notes.take()));
+    let _ = send(&answer, Message::Ready(news(notes.take())));
     let watch = Watch::begin(stream);
     let stop = || {
         if let (Some(replaying), true) = (&replaying, watch.fate() != Fate::Running) {
@@ -128,12 +140,12 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
             if job.document {
                 let _ = send(&answer, Message::Document(text));
             }
-            let _ = send(&answer, Message::Done(notes.take()));
+            let _ = send(&answer, Message::Done(news(notes.take())));
         }
         Err(error) => {
             let why = format!("{error:#}");
             notes.tell(why.clone());
-            let _ = send(&answer, Message::Failed(why));
+            let _ = send(&answer, Message::Failed(news(why)));
         }
     }
     i32::from(failed)

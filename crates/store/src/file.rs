@@ -49,7 +49,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 /// The same, with permissions of its own.
 pub fn write_whole_for(path: &Path, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
     replace(path, |temporary| {
-        fill(temporary, |file| file.write_all(bytes), mode)
+        fill(temporary, path, |file| file.write_all(bytes), mode)
     })
 }
 
@@ -63,13 +63,13 @@ pub fn write_whole_by(
         write(&mut out)?;
         out.flush()
     };
-    replace(path, |temporary| fill(temporary, buffered, 0o600))
+    replace(path, |temporary| fill(temporary, path, buffered, 0o600))
 }
 
 /// Makes a symbolic link to `target` in place of a file or a link that is there: as a file that is written whole.
 pub fn link_whole(target: &Path, path: &Path) -> Result<(), StoreError> {
     replace(path, |temporary| {
-        std::os::unix::fs::symlink(target, temporary).map_err(|e| StoreError::io("create", temporary, e))
+        std::os::unix::fs::symlink(target, temporary).map_err(|e| StoreError::io("create", path, e))
     })
 }
 
@@ -90,20 +90,22 @@ fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), StoreError>) -> R
     sync_directory(directory)
 }
 
+/// Errors name the file that it becomes: the other name is different each time, and gone.
 fn fill(
     temporary: &Path,
+    path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
     mode: u32,
 ) -> Result<(), StoreError> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(CWD, temporary, flags, Mode::RUSR | Mode::WUSR)
-        .map_err(|e| StoreError::io("create", temporary, e))?;
+        .map_err(|e| StoreError::io("create", path, e))?;
     let mut file = File::from(fd);
     write(&mut file)
         // Whatever the umask is.
         .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
         .and_then(|()| file.sync_all())
-        .map_err(|e| StoreError::io("write", temporary, e))
+        .map_err(|e| StoreError::io("write", path, e))
 }
 
 /// Makes renames and removals in a directory last.

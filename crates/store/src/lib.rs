@@ -17,6 +17,7 @@
 //!   starts/<hash>-<readable>  of a key whose starts are replayed: plan and turns once more, in one piece, to be read first
 //!   devices/<uuid>.json       what reads cost, measured
 //!   log                       what background work had to say
+//!   said                      what users were told, which is told once
 //! ```
 //!
 //! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the directory; the boot-failure
@@ -35,6 +36,7 @@ mod limits;
 mod log;
 mod names;
 mod place;
+mod said;
 mod start;
 mod store;
 mod users;
@@ -48,6 +50,7 @@ pub use keydir::{KeyDir, KeyLock, Loaded, Turns};
 pub use limits::Limits;
 pub use log::Log;
 pub use place::{ENVIRONMENT, default_root};
+pub use said::{Said, kind_of};
 pub use start::Start;
 pub use store::{KnownKeys, Store};
 pub use users::UserStarts;

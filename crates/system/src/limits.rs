@@ -25,6 +25,54 @@ pub fn bound_memory(bytes: u64) -> io::Result<()> {
     Ok(setrlimit(Resource::Data, bound)?)
 }
 
+/// This process leaves no core when it is killed.
+pub fn without_core() {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    let _ = setrlimit(Resource::Core, none);
+}
+
+/// When memory runs out this process is killed before all others (proc_pid_oom_score_adj(5)).
+pub fn goes_first() -> io::Result<()> {
+    std::fs::write("/proc/self/oom_score_adj", "1000")
+}
+
+/// So many tasks are more than a command needs whose limit was made for it. Where fewer are left there are none for headstart.
+const LEAST_TASKS: u64 = 256;
+/// Of the limits of a process that records the least that is enough: its memory, and address space for what it maps.
+const LEAST: [(Resource, u64, &str); 3] = [
+    (Resource::Data, MEMORY, "memory of a process"),
+    (Resource::As, 1 << 30, "address space"),
+    (Resource::Fsize, 16 << 20, "size of files"),
+];
+
+/// What there is too little of for a process that records beside a command, without taking it from the command: what the command is limited
+/// to would be less, and it would fail only for that.
+pub fn lacking() -> Option<String> {
+    for (resource, least, what) in LEAST {
+        let limit = getrlimit(resource).current;
+        if let Some(limit) = limit.filter(|limit| *limit < least) {
+            return Some(format!("the {what} is limited to {limit} bytes, and recording may take {least}"));
+        }
+    }
+    let processes = getrlimit(Resource::Nproc).current;
+    // What is root's is not limited so.
+    let counted = !rustix::process::getuid().is_root();
+    if let Some(limit) = processes.filter(|limit| counted && *limit < LEAST_TASKS) {
+        return Some(format!("its user may have {limit} processes"));
+    }
+    if let Some(left) = crate::memory::tasks_left().filter(|left| *left < LEAST_TASKS) {
+        return Some(format!("its control group may begin {left} tasks more"));
+    }
+    let memory = crate::memory::limit_of_group().filter(|left| *left < MEMORY + KERNEL_MEMORY);
+    memory.map(|left| format!("its control group may take {left} bytes of memory more"))
+}
+
+/// What the kernel keeps for a recording, bytes.
+const KERNEL_MEMORY: u64 = 64 << 20;
+
 /// A thread that comes before others ([`crate::priority::before_others`]) and has computed for so long without waiting for anything ends its process.
 pub fn bound_time_before_others(time: Duration) -> io::Result<()> {
     let most = u64::try_from(time.as_micros()).ok();

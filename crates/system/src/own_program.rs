@@ -15,6 +15,40 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Nothing forbids this process anything, as far as is known.
+const ORDINARY: u8 = 0;
+/// A process that tries what the supervisor of a command calls, and may be killed for it.
+const SCOUT: u8 = 1;
+/// A process whose scout was not killed, and which calls what that has called, and no more.
+const CAREFUL: u8 = 2;
+/// The exit status of a scout that came to its end.
+pub const REHEARSED: u8 = 42;
+
+/// What a process of `headstart run` may do (decision 21). Where a filter of system calls may kill it, or its limits are low, its first
+/// instructions fork a scout. Where that does not come to its end, they become the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// What it likes.
+    Ordinary,
+    /// It rehearses, and ends with [`REHEARSED`].
+    Scout,
+    /// What was rehearsed; all else is done by another process.
+    Careful,
+}
+
+/// What this process may do.
+pub fn role() -> Role {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    let role = first::role();
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let role = ORDINARY;
+    match role {
+        SCOUT => Role::Scout,
+        CAREFUL => Role::Careful,
+        _ => Role::Ordinary,
+    }
+}
+
 /// What `/proc/self/exe` leads to when this program runs from memory.
 const IN_MEMORY: &str = "/memfd:headstart (deleted)";
 

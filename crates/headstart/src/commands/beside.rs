@@ -3,7 +3,8 @@
 use crate::context::Aside;
 use anyhow::Result;
 use headstart_record::Options;
-use headstart_session::{Ending, Job, Purpose, now_unix_ns, start};
+use headstart_session::{Ask, Ending, Job, Purpose, now_unix_ns, start};
+use headstart_store::Store;
 use std::ffi::OsString;
 use std::time::Instant;
 
@@ -34,33 +35,43 @@ impl Origin {
 }
 
 impl Beside {
-    /// Starts the command and ends as it does; `rest` is what its key says nothing of, `adapt` says how to record. Returns only if nothing was started.
+    /// Starts the command and ends as it does; `purpose` says what for, with what its key says nothing of, `adapt` how to record. What is looked at for both may be looked at by
+    /// another process. Returns only if nothing was started.
     pub fn start(
         &self,
         Origin(origin, origin_unix_ns): Origin,
-        purpose: Purpose,
-        rest: Vec<OsString>,
+        must: bool,
+        store: &dyn Fn() -> Option<Store>,
+        purpose: &dyn Fn() -> Result<(Purpose, Vec<OsString>)>,
         ending: Ending,
-        adapt: impl FnOnce(&mut Options),
+        adapt: &dyn Fn(&mut Options),
     ) -> Result<()> {
-        let words = self
-            .command
-            .iter()
-            .map(|word| word.to_string_lossy().into_owned());
-        let mut record = Options::tree(words.collect());
-        record.exclude_pids.push(std::process::id());
-        adapt(&mut record);
+        let own = std::process::id();
         let written = self.aside.open()?;
+        let document = written.is_some();
         // Whoever wants to read what was done waits for it.
-        let ending = written.as_ref().map_or(ending, |_| Ending::WhenDone);
-        let job = Job {
-            origin,
-            origin_unix_ns,
-            record,
-            purpose,
-            rest,
-            document: written.is_some(),
+        let ending = if document { Ending::WhenDone } else { ending };
+        let job = || {
+            let words = self.command.iter().map(|word| word.to_string_lossy().into_owned());
+            let mut record = Options::tree(words.collect());
+            record.exclude_pids.push(own);
+            adapt(&mut record);
+            let (purpose, rest) = purpose()?;
+            Ok(Job {
+                origin,
+                origin_unix_ns,
+                record,
+                purpose,
+                rest,
+                document,
+            })
         };
-        start(&self.command, job, ending, written)
+        let ask = Ask {
+            must,
+            document,
+            store,
+            job: &job,
+        };
+        start(&self.command, (origin, origin_unix_ns), &ask, ending, written)
     }
 }

@@ -56,23 +56,29 @@ enum Backend {
 
 pub fn run(args: Args) -> Result<()> {
     let origin = Origin::now();
-    let purpose = Purpose::Trace {
-        path: std::path::absolute(args.output)?,
-        summarize: |trace, bytes| Ok(serde_json::to_string(&Summary::of(trace, bytes))?),
+    let path = std::path::absolute(args.output)?;
+    let purpose = || {
+        let purpose = Purpose::Trace {
+            path: path.clone(),
+            summarize: |trace, bytes| Ok(serde_json::to_string(&Summary::of(trace, bytes))?),
+        };
+        Ok((purpose, Vec::new()))
     };
+    let adapt = |record: &mut Options| {
+        record.scope = match args.scope {
+            Scope::Tree => trace::Scope::Tree,
+            Scope::System => trace::Scope::System,
+        };
+        record.backend = match args.backend {
+            Backend::Auto => BackendChoice::Auto,
+            Backend::Bpf => BackendChoice::Bpf,
+            Backend::Tracefs => BackendChoice::Tracefs,
+        };
+        record.activity = args.chart;
+        record.until = args.until;
+        record.limit = Duration::from_secs(args.limit);
+    };
+    let ending = Ending::WhenDone;
     args.beside
-        .start(origin, purpose, Vec::new(), Ending::WhenDone, |record| {
-            record.scope = match args.scope {
-                Scope::Tree => trace::Scope::Tree,
-                Scope::System => trace::Scope::System,
-            };
-            record.backend = match args.backend {
-                Backend::Auto => BackendChoice::Auto,
-                Backend::Bpf => BackendChoice::Bpf,
-                Backend::Tracefs => BackendChoice::Tracefs,
-            };
-            record.activity = args.chart;
-            record.until = args.until;
-            record.limit = Duration::from_secs(args.limit);
-        })
+        .start(origin, true, &|| None, &purpose, ending, &adapt)
 }

@@ -4,9 +4,11 @@ use super::beside::{Beside, Origin};
 use crate::options::{QUIET_SECONDS, name};
 use anyhow::Result;
 use headstart_model::Key;
-use headstart_record::Until;
+use headstart_record::{Options, Until};
 use headstart_session::keys;
-use headstart_session::{Ending, Purpose, become_command, complain, store};
+use headstart_session::{Ending, Purpose, become_command, rehearse, store, tell_once};
+use headstart_store::Store;
+use headstart_system::own_program::{REHEARSED, Role, role};
 use std::path::PathBuf;
 
 /// Start a command: record it the first time, read ahead for it from then on.
@@ -48,34 +50,49 @@ pub struct Args {
 }
 
 pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
-    let begun = begin(&args, state);
+    if role() == Role::Scout {
+        let rehearsed = rehearse().is_ok();
+        std::process::exit(if rehearsed { REHEARSED.into() } else { NOT_REHEARSED });
+    }
+    let kept = || store(state.clone());
+    let begun = begin(&args, &kept);
     // Nothing was started, and the command is to run whatever happens to headstart.
     let why = begun
         .err()
         .map_or("nothing was started".into(), |error| format!("{error:#}"));
-    complain(&format!("the command starts without headstart: {why}"));
+    tell_once(
+        &|| kept().ok(),
+        &format!("the command starts without headstart: {why}"),
+    );
     become_command(&args.beside.command)
 }
 
+/// How a scout ends that could not do all, as if it had been killed: the command starts without headstart.
+const NOT_REHEARSED: i32 = 101;
+
 /// Ends as the command ends; returns only if nothing was started.
-fn begin(args: &Args, state: Option<PathBuf>) -> Result<()> {
-    let origin = Origin::now();
-    let store = store(state)?;
-    let keys::Whose { key, rest } = keys::named_or_of(args.name.as_ref(), &args.beside.command, &store)?;
-    let purpose = Purpose::Loop {
-        store,
-        key,
-        control_every: args.control_every,
-        is_recorded: true,
+fn begin(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
+    let purpose = || {
+        let store = kept()?;
+        let keys::Whose { key, rest } = keys::named_or_of(args.name.as_ref(), &args.beside.command, &store)?;
+        let purpose = Purpose::Loop {
+            store,
+            key,
+            control_every: args.control_every,
+            is_recorded: true,
+        };
+        Ok((purpose, rest))
     };
     let ending = match args.wait {
         true => Ending::WhenDone,
         false => Ending::WithCommand,
     };
-    args.beside.start(origin, purpose, rest, ending, |record| {
+    let adapt = |record: &mut Options| {
         record.until = Until::Quiet {
             seconds: QUIET_SECONDS,
         };
         record.activity = args.chart;
-    })
+    };
+    args.beside
+        .start(Origin::now(), false, &|| kept().ok(), &purpose, ending, &adapt)
 }

@@ -175,10 +175,19 @@ pub fn background(
     log: impl FnOnce() -> Option<File>,
     work: impl FnOnce(UnixStream) -> i32,
 ) -> io::Result<UnixStream> {
+    Ok(background_of(log, work)?.0)
+}
+
+/// The same, with the number of the new process, which is a child of this one.
+pub fn background_of(
+    log: impl FnOnce() -> Option<File>,
+    work: impl FnOnce(UnixStream) -> i32,
+) -> io::Result<(UnixStream, u32)> {
     let (ours, theirs) = UnixStream::pair()?;
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
-    if fork()? != 0 {
-        return Ok(ours);
+    let pid = fork()?;
+    if pid != 0 {
+        return Ok((ours, pid as u32));
     }
     // SAFETY: setsid has no arguments; it cannot fail in a process just forked. The path is a string. The descriptors duplicated are open.
     unsafe {
@@ -192,10 +201,7 @@ pub fn background(
     close_all_but([nowhere.as_raw_fd(), theirs.as_raw_fd()]);
     signals::unblock_all();
     // It may wait for a file system.
-    let log = log().unwrap_or(nowhere);
-    // SAFETY: both are open.
-    unsafe { libc::dup2(log.as_raw_fd(), 2) };
-    drop(log);
+    log_to(log().unwrap_or(nowhere));
     let status = work(theirs);
     std::process::exit(status)
 }
@@ -221,6 +227,26 @@ pub fn in_child(work: impl FnOnce() -> i32) -> io::Result<Option<i32>> {
             Ok(None) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Makes a file this process's standard error.
+pub fn log_to(log: File) {
+    // SAFETY: both are open.
+    unsafe { libc::dup2(log.as_raw_fd(), 2) };
+}
+
+/// Whether a forked process that does this says so; `None` if it was killed, or there is none.
+pub fn apart(work: impl FnOnce() -> bool) -> Option<bool> {
+    let pid = fork().ok()?;
+    if pid == 0 {
+        crate::limits::without_core();
+        exit_now(i32::from(!work()));
+    }
+    match super::wait::wait_for(pid as u32) {
+        Some(0) => Some(true),
+        Some(status) if status == 1 << 8 => Some(false),
+        _ => None,
     }
 }
 

@@ -12,7 +12,9 @@ mod signals;
 mod wait;
 
 pub(crate) use fork::fork_for_system_calls;
-pub use fork::{Child, background, exec, in_child, let_go_of_inherited};
+pub use fork::{
+    Child, apart, background, background_of, exec, in_child, let_go_of_inherited, log_to,
+};
 pub use ready::ReadyPipe;
 pub use signals::{Received, Signals, survive_file_limit};
-pub use wait::{Change, change, end_like, reap_others, send, stop_like};
+pub use wait::{Change, change, end_like, forget_core, reap_others, send, stop_like, wait_for};

@@ -49,6 +49,24 @@ pub fn reap_others(but: u32) {
     }
 }
 
+/// Has this process leave no core, however it ends.
+pub fn forget_core() {
+    crate::limits::without_core();
+    // SAFETY: numbers. Where cores are piped to a program the limit does not count.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+}
+
+/// Waits until a child has ended: its status as wait(2) gives it, `None` if nobody is told.
+pub fn wait_for(pid: u32) -> Option<i32> {
+    loop {
+        match waitpid(Pid::from_raw(pid as i32), WaitOptions::empty()) {
+            Ok(Some((_, status))) => return Some(status.as_raw()),
+            Err(rustix::io::Errno::INTR) => {}
+            _ => return None,
+        }
+    }
+}
+
 /// Sends a signal to a child that was not yet waited for. One that is gone takes no notice.
 pub fn send(pid: u32, signal: i32) {
     // SAFETY: kill takes any numbers; a child that was not waited for keeps its own.
@@ -65,15 +83,7 @@ pub fn end_like(status: i32) -> ! {
     if libc::WIFSIGNALED(status) {
         let signal = libc::WTERMSIG(status);
         // The child left the core, if one was wanted.
-        let none = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        // SAFETY: `none` lives through the call. Where cores are piped to a program the limit does not count.
-        unsafe {
-            libc::setrlimit(libc::RLIMIT_CORE, &none);
-            libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
-        }
+        forget_core();
         signals::take_oneself(signal);
         // As the first process of a container one outlives signals.
         std::process::exit(128 + signal);

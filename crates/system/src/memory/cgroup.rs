@@ -1,4 +1,4 @@
-//! The memory limits of the cgroups that this process is in, versions 1 and 2.
+//! The limits of memory and tasks of the cgroups that this process is in, versions 1 and 2.
 
 use crate::mounts::{Mount, MountTable};
 use std::path::{Path, PathBuf};
@@ -15,17 +15,21 @@ pub struct Limit {
 /// The names of a version's files.
 struct Files {
     limit: &'static str,
+    /// Beyond this its processes are slowed down.
+    high: &'static str,
     usage: &'static str,
     inactive: &'static str,
 }
 
 const V1: Files = Files {
     limit: "memory.limit_in_bytes",
+    high: "memory.high",
     usage: "memory.usage_in_bytes",
     inactive: "total_inactive_file",
 };
 const V2: Files = Files {
     limit: "memory.max",
+    high: "memory.high",
     usage: "memory.current",
     inactive: "inactive_file",
 };
@@ -34,28 +38,49 @@ const V2: Files = Files {
 pub fn tightest() -> Option<Limit> {
     let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = MountTable::read().ok()?;
-    groups(&text, &mounts)
+    groups(&text, &mounts, "memory")
         .into_iter()
-        .filter_map(|(root, group, files)| lowest(&root, &group, files))
+        .filter_map(|(root, group, is_first)| lowest(&root, &group, if is_first { &V1 } else { &V2 }))
         .min_by_key(|l| l.available)
 }
 
-/// (directory of the hierarchy, this process's directory in it, file names), from the lines `id:controllers:path`.
-fn groups(text: &str, mounts: &MountTable) -> Vec<(PathBuf, PathBuf, &'static Files)> {
+/// How many more tasks may begin in the cgroups of this process; `None` if there is no limit, or it cannot be read.
+pub fn tasks_left() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mounts = MountTable::read().ok()?;
+    let of = |(root, group, _): (PathBuf, PathBuf, bool)| fewest_tasks(&root, &group);
+    groups(&text, &mounts, "pids").into_iter().filter_map(of).min()
+}
+
+fn fewest_tasks(root: &Path, group: &Path) -> Option<u64> {
+    let levels = group.ancestors().take_while(|dir| dir.starts_with(root));
+    // "max" is no number: no limit.
+    let left = |dir: &Path| Some(number(dir, "pids.max")?.saturating_sub(number(dir, "pids.current")?));
+    levels.filter_map(left).min()
+}
+
+fn number(dir: &Path, name: &str) -> Option<u64> {
+    std::fs::read_to_string(dir.join(name)).ok()?.trim().parse().ok()
+}
+
+/// (directory of the hierarchy, this process's directory in it, whether it is of version 1) where a controller may be, from the lines
+/// `id:controllers:path`.
+fn groups(text: &str, mounts: &MountTable, controller: &str) -> Vec<(PathBuf, PathBuf, bool)> {
     let mut groups = Vec::new();
     for line in text.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
             continue;
         };
-        let (fstype, files) = match controllers {
-            "" => ("cgroup2", &V2),
-            list if list.split(',').any(|name| name == "memory") => ("cgroup", &V1),
+        let is_first = match controllers {
+            "" => false,
+            list if list.split(',').any(|name| name == controller) => true,
             _ => continue,
         };
         // A version 1 hierarchy is known by its mount point's name, of which the controllers are a part.
-        let fits = |m: &&Mount| {
-            m.fstype == fstype && (fstype == "cgroup2" || m.mount_point.to_string().contains("memory"))
+        let fits = |m: &&Mount| match is_first {
+            true => m.fstype == "cgroup" && m.mount_point.to_string().contains(controller),
+            false => m.fstype == "cgroup2",
         };
         let Some(mount) = mounts.all().iter().find(fits) else {
             continue;
@@ -63,7 +88,7 @@ fn groups(text: &str, mounts: &MountTable) -> Vec<(PathBuf, PathBuf, &'static Fi
         let root = mount.mount_point.as_path().to_path_buf();
         // In a container the hierarchy may be mounted from the container's own group.
         let inside = path.strip_prefix(&mount.root.to_string()).unwrap_or(path);
-        groups.push((root.clone(), root.join(inside.trim_start_matches('/')), files));
+        groups.push((root.clone(), root.join(inside.trim_start_matches('/')), is_first));
     }
     groups
 }
@@ -78,15 +103,10 @@ fn lowest(root: &Path, group: &Path, files: &Files) -> Option<Limit> {
 }
 
 fn limit(dir: &Path, files: &Files) -> Option<Limit> {
-    let number = |name: &str| {
-        std::fs::read_to_string(dir.join(name))
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    };
-    let bytes = number(files.limit)?; // "max" is no number: no limit.
-    let usage = number(files.usage)?;
+    // "max" is no number: no limit.
+    let limits = [number(dir, files.limit), number(dir, files.high)];
+    let bytes = limits.into_iter().flatten().min()?;
+    let usage = number(dir, files.usage)?;
     let stat = std::fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
     let inactive = stat
         .lines()
@@ -137,13 +157,31 @@ mod tests {
     }
 
     #[test]
+    fn the_fewest_tasks_that_any_group_leaves_count() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |dir: &str, max: &str, current: &str| {
+            let dir = root.path().join(dir);
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join("pids.max"), max).unwrap();
+            std::fs::write(dir.join("pids.current"), current).unwrap();
+        };
+        write("a", "50\n", "38\n");
+        write("a/b", "max\n", "1\n");
+        write("a/b/c", "20\n", "1\n");
+        let left = |group: &str| fewest_tasks(root.path(), &root.path().join(group));
+        assert_eq!((left("a/b/c"), left("a/b"), left("z")), (Some(12), Some(12), None));
+        write("a/b/c", "20\n", "22\n");
+        assert_eq!(left("a/b/c"), Some(0));
+    }
+
+    #[test]
     fn groups_are_found_in_both_versions() {
         let mounts = MountTable::parse(
             b"1 1 8:1 / / rw - ext4 /dev/a rw\n2 1 0:5 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
               3 1 0:6 /docker/x /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n",
         );
         let text = "9:cpu,cpuacct:/c\n4:memory:/m/n\n0::/docker/x/app\n";
-        let found: Vec<_> = groups(text, &mounts)
+        let found: Vec<_> = groups(text, &mounts, "memory")
             .into_iter()
             .map(|(_, group, _)| group)
             .collect();

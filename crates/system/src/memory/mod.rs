@@ -2,7 +2,9 @@
 
 mod cgroup;
 
+pub use cgroup::tasks_left;
 use std::io;
+use std::path::Path;
 
 /// Memory of this machine, or of the cgroup that limits this process, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +47,11 @@ pub enum Resource {
 
 /// Memory, now.
 pub fn memory() -> io::Result<Memory> {
-    let mut memory = parse_meminfo(&std::fs::read_to_string("/proc/meminfo")?);
+    let mut memory = match std::fs::read_to_string("/proc/meminfo") {
+        Ok(text) => parse_meminfo(&text),
+        // A /proc of processes only (`subset=pid`).
+        Err(_) => elsewhere(Path::new("/sys/devices/system/node")),
+    };
     if let Some(limit) = cgroup::tightest() {
         if limit.bytes < memory.total {
             memory.limit = Some(limit.bytes);
@@ -53,6 +59,37 @@ pub fn memory() -> io::Result<Memory> {
         memory.available = memory.available.min(limit.available);
     }
     Ok(memory)
+}
+
+/// Memory as sysinfo(2) tells it. That does not tell how much of what is in use holds files and can be had at once: the nodes in sysfs do.
+fn elsewhere(nodes: &Path) -> Memory {
+    let told = rustix::system::sysinfo();
+    let unit = u64::from(told.mem_unit.max(1));
+    let bytes = |number: u64| number.saturating_mul(unit);
+    let entries = std::fs::read_dir(nodes).into_iter().flatten().flatten();
+    let files = entries.filter_map(|node| std::fs::read_to_string(node.path().join("meminfo")).ok());
+    Memory {
+        total: bytes(told.totalram),
+        available: bytes(told.freeram) + files.map(|text| of_files(&text)).sum::<u64>() / 2,
+        swap_total: bytes(told.totalswap),
+        swap_free: bytes(told.freeswap),
+        limit: None,
+    }
+}
+
+/// Bytes of a node that hold files, from its lines `Node 0 Active(file): 12 kB`.
+fn of_files(text: &str) -> u64 {
+    let is_file = |name: &str| matches!(name, "Active(file):" | "Inactive(file):");
+    let kilobytes = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace().skip(2);
+        is_file(words.next()?).then(|| words.next()?.parse::<u64>().ok())?
+    });
+    kilobytes.sum::<u64>().saturating_mul(1024)
+}
+
+/// What the cgroups of this process leave it, bytes; `None` if they have no limit, or it cannot be read.
+pub fn limit_of_group() -> Option<u64> {
+    cgroup::tightest().map(|limit| limit.available)
 }
 
 /// Pressure, now; `None` where the kernel keeps no PSI (not built in, or not switched on).
@@ -124,6 +161,18 @@ mod tests {
             limit: None,
         };
         assert_eq!(parse_meminfo(text), expected);
+    }
+
+    #[test]
+    fn without_meminfo_there_is_about_as_much_memory() {
+        let (known, found) = (memory().unwrap(), elsewhere(Path::new("/sys/devices/system/node")));
+        // What the kernel keeps for itself at its start is not counted alike.
+        assert!(found.total.abs_diff(known.total) < known.total / 16, "{found:?} {known:?}");
+        assert!(found.available > 0 && found.available <= found.total, "{found:?} {known:?}");
+        let alone = elsewhere(Path::new("/nowhere"));
+        assert!(alone.available > 0 && alone.available <= found.total);
+        let text = "Node 0 MemFree: 7 kB\nNode 0 Active(file):  3 kB\nNode 0 Inactive(file): 2 kB\nNode 0 Active(anon): 9 kB\n";
+        assert_eq!(of_files(text), 5 << 10);
     }
 
     #[test]

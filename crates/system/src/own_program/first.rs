@@ -11,8 +11,10 @@
 //! sweep.
 
 use super::way;
+use super::{CAREFUL, ORDINARY, REHEARSED, SCOUT};
 use core::arch::{asm, global_asm};
 use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU8, Ordering};
 
 /// The device serves no more than this from one call, at least.
 const CHUNK: usize = 128 << 10;
@@ -33,6 +35,7 @@ global_asm!(
     "mov rbp, rsp",
     "mov rdi, rsp",
     "lea rsi, [rip + 2f]",
+    "lea rdx, [rip + {role}]",
     "and rsp, -16",
     "call {begin}",
     "mov rsp, rbp",
@@ -40,9 +43,10 @@ global_asm!(
     "xor ebp, ebp",
     "jmp _start",
     "2:",
-    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0\"",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0\"",
     ".popsection",
     begin = sym begin,
+    role = sym ROLE,
 );
 #[cfg(target_arch = "aarch64")]
 global_asm!(
@@ -53,16 +57,19 @@ global_asm!(
     "mov x19, x0",
     "mov x0, sp",
     "adr x1, 2f",
+    "adrp x2, {role}",
+    "add x2, x2, :lo12:{role}",
     "bl {begin}",
     "mov x0, x19",
     "mov x29, xzr",
     "mov x30, xzr",
     "b _start",
     "2:",
-    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0\"",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0\"",
     ".balign 4",
     ".popsection",
     begin = sym begin,
+    role = sym ROLE,
 );
 
 // Where those words begin.
@@ -75,22 +82,53 @@ const OPTION: usize = OPTION_WITH_VALUE + 9;
 const RUN: usize = OPTION + 8;
 const END_OF_OPTIONS: usize = RUN + 4;
 const WAY: usize = END_OF_OPTIONS + 3;
+const STATUS: usize = WAY + 18;
+const NO_FILTER: usize = STATUS + 18;
+const SEARCHED: usize = NO_FILTER + 13;
+const SEARCHED_ELSE: usize = SEARCHED + 6;
+const SHELL: usize = SEARCHED_ELSE + 14;
+const NAME: usize = SHELL + 8;
+const CONTROL: usize = NAME + 7;
+const NOT_RUN: usize = CONTROL + 16;
+const NOT_RUN_END: usize = NOT_RUN + 74;
+
+/// What this process is, as [`super::role`] tells it. Written before anything else runs.
+static ROLE: AtomicU8 = AtomicU8::new(ORDINARY);
+
+/// What this process is.
+pub(super) fn role() -> u8 {
+    ROLE.load(Ordering::Relaxed)
+}
 
 #[cfg(target_arch = "x86_64")]
 mod number {
     pub use super::way::of_processor::{CLOSE, FADVISE, OPENAT};
+    pub const READ: usize = 0;
+    pub const WRITE: usize = 1;
     pub const LSEEK: usize = 8;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const MINCORE: usize = 27;
+    pub const CLONE: usize = 56;
+    pub const EXECVE: usize = 59;
+    pub const WAIT4: usize = 61;
+    pub const EXIT_GROUP: usize = 231;
+    pub const PRLIMIT64: usize = 302;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
     pub use super::way::of_processor::{CLOSE, FADVISE, OPENAT};
     pub const LSEEK: usize = 62;
+    pub const READ: usize = 63;
+    pub const WRITE: usize = 64;
+    pub const EXIT_GROUP: usize = 94;
     pub const MUNMAP: usize = 215;
+    pub const CLONE: usize = 220;
+    pub const EXECVE: usize = 221;
     pub const MMAP: usize = 222;
     pub const MINCORE: usize = 232;
+    pub const WAIT4: usize = 260;
+    pub const PRLIMIT64: usize = 261;
 }
 
 /// A system call; its result, or an error as a negative number.
@@ -136,15 +174,16 @@ const HEADER_COUNT: usize = libc::AT_PHNUM as usize;
 /// What is done first.
 ///
 /// # Safety
-/// `stack` is the stack pointer at the entry of a process, `words` are those above.
+/// `stack` is the stack pointer at the entry of a process, `words` are those above, `role` is [`ROLE`].
 #[unsafe(link_section = ".text.headstart_first")]
-unsafe extern "C" fn begin(stack: *const usize, words: *const u8) {
+unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const AtomicU8) {
     // SAFETY: their number, the arguments, a null pointer, the environment, a null pointer, pairs of words that end with a zero: the
     // layout of every process.
     unsafe {
         let count = *stack;
-        let arguments: *const *const u8 = stack.add(1).cast();
-        let mut at: *const *const u8 = arguments.add(count + 1);
+        let arguments: *mut *const u8 = stack.add(1).cast();
+        let environment: *const *const u8 = arguments.add(count + 1);
+        let mut at = environment;
         let mut state = words.add(STATE);
         while !(*at).is_null() {
             if let Some(value) = value_of(*at, words.add(VARIABLE)) {
@@ -153,23 +192,246 @@ unsafe extern "C" fn begin(stack: *const usize, words: *const u8) {
             at = at.add(1);
         }
         let mut waited_for = false;
+        let mut command = count;
         let mut number = 1;
-        while number < count && !is(*arguments.add(number), words.add(END_OF_OPTIONS)) {
+        while number < count && command == count {
             let word = *arguments.add(number);
             number += 1;
-            if is(word, words.add(RUN)) {
+            if is(word, words.add(END_OF_OPTIONS)) {
+                command = number;
+                break;
+            } else if !waited_for && is(word, words.add(RUN)) {
                 waited_for = true;
             } else if is(word, words.add(OPTION)) && number < count {
                 state = *arguments.add(number);
                 number += 1;
             } else if let Some(value) = value_of(word, words.add(OPTION_WITH_VALUE)) {
                 state = value;
+            } else if is(word, words.add(NAME)) || is(word, words.add(CONTROL)) {
+                number += 1;
+            } else if waited_for && *word != b'-' {
+                command = number - 1;
             }
         }
         if !waited_for {
             return;
         }
         let pairs: *const usize = at.add(1).cast();
+        if command < count && is_risky(words) {
+            // What is asked for ahead is asked for by a process that may be killed for it.
+            if let Some(0) = fork() {
+                without_core();
+                ahead(pairs, state, words);
+                exit(0);
+            }
+            let status = match fork() {
+                Some(0) => {
+                    without_core();
+                    (*role).store(SCOUT, Ordering::Relaxed);
+                    return;
+                }
+                Some(scout) => wait(scout),
+                None => KILLED,
+            };
+            if status == i32::from(REHEARSED) << 8 {
+                (*role).store(CAREFUL, Ordering::Relaxed);
+                return;
+            }
+            if status & 0x7f == 0 && status >> 8 <= USAGE {
+                // It has said what is wrong with the command line, or what was asked for.
+                exit(status as usize >> 8);
+            }
+            execute(arguments.add(command), environment, words);
+        }
+        ahead(pairs, state, words);
+    }
+}
+
+/// A status of a process that was killed, as wait(2) tells it.
+const KILLED: i32 = 9;
+/// The status with which the command line is refused.
+const USAGE: i32 = 2;
+/// The limits under which what headstart does may fail, for it needs some of it before the command runs: memory of its own, address space,
+/// stack, open files.
+const LIMITS: [(usize, u64); 4] = [
+    (libc::RLIMIT_DATA as usize, 64 << 20),
+    (libc::RLIMIT_AS as usize, 256 << 20),
+    (libc::RLIMIT_STACK as usize, 1 << 20),
+    (libc::RLIMIT_NOFILE as usize, 64),
+];
+
+/// Whether a call of this process may be the end of it: where a filter of system calls is (seccomp(2)), or may be, and where limits are low.
+/// Asked by what each shell calls, too.
+///
+/// # Safety
+/// `words` are those above.
+#[inline(always)]
+unsafe fn is_risky(words: *const u8) -> bool {
+    // The numbers as they are, not the table: that would lie in another page.
+    is_low(LIMITS[0]) || is_low(LIMITS[1]) || is_low(LIMITS[2]) || is_low(LIMITS[3]) || {
+        // SAFETY: as the caller says.
+        unsafe { is_filtered(words) }
+    }
+}
+
+#[inline(always)]
+fn is_low((limit, least): (usize, u64)) -> bool {
+    let mut now = MaybeUninit::<[u64; 2]>::uninit();
+    // SAFETY: the kernel fills the two numbers, or says that it does not.
+    unsafe {
+        let asked = call(number::PRLIMIT64, [0, limit, 0, now.as_mut_ptr() as usize, 0, 0]);
+        asked == 0 && *now.as_ptr().cast::<u64>() < least
+    }
+}
+
+/// Bytes of /proc/self/status that are looked at. Who is in so many groups that the line lies behind that counts as filtered.
+const STATUS_BYTES: usize = 4096;
+
+/// # Safety
+/// `words` are those above.
+#[inline(always)]
+unsafe fn is_filtered(words: *const u8) -> bool {
+    let mut room = MaybeUninit::<[u8; STATUS_BYTES]>::uninit();
+    let text = room.as_mut_ptr().cast::<u8>();
+    // SAFETY: the kernel fills as much as it says, the rest is not looked at: the line that is looked for ends before its last byte.
+    unsafe {
+        let Some(file) = open(AT_FDCWD, words.add(STATUS), O_CLOEXEC) else {
+            return true;
+        };
+        let read = call(number::READ, [file, text as usize, STATUS_BYTES - 1, 0, 0, 0]);
+        close(file);
+        let Ok(length) = usize::try_from(read) else {
+            return true;
+        };
+        *text.add(length) = 0;
+        let mut at = 0;
+        while at < length {
+            if *text.add(at) == b'\n' && value_of(text.add(at), words.add(NO_FILTER)).is_some() {
+                return false;
+            }
+            at += 1;
+        }
+    }
+    true
+}
+
+/// Forks; `None` if that cannot be, 0 in the new process.
+#[inline(always)]
+fn fork() -> Option<usize> {
+    // SAFETY: as fork(2): nothing is shared, and there is one thread.
+    let pid = unsafe { call(number::CLONE, [libc::SIGCHLD as usize, 0, 0, 0, 0, 0]) };
+    usize::try_from(pid).ok()
+}
+
+/// The status of a child once it has ended. One whose status nobody is told (SIGCHLD is ignored) counts as killed.
+#[inline(always)]
+fn wait(pid: usize) -> i32 {
+    let mut status = KILLED;
+    loop {
+        // SAFETY: the kernel fills the status.
+        let waited = unsafe { call(number::WAIT4, [pid, &raw mut status as usize, 0, 0, 0, 0]) };
+        if waited != -(libc::EINTR as isize) {
+            return status;
+        }
+    }
+}
+
+#[inline(always)]
+fn exit(status: usize) {
+    // SAFETY: ends the process.
+    unsafe { call(number::EXIT_GROUP, [status, 0, 0, 0, 0, 0]) };
+}
+
+/// What is killed for a system call leaves no core in the command's directory.
+#[inline(always)]
+fn without_core() {
+    let none = [0u64; 2];
+    let limit = libc::RLIMIT_CORE as usize;
+    // SAFETY: the kernel reads the two numbers.
+    unsafe { call(number::PRLIMIT64, [0, limit, none.as_ptr() as usize, 0, 0, 0]) };
+}
+
+/// A path is no longer, bytes.
+const PATH: usize = libc::PATH_MAX as usize;
+
+/// Becomes the command, looked for as execvp(3) does; else says so, and ends as shells do then.
+///
+/// # Safety
+/// `command` are its words, behind another word, and a null pointer; `environment` as well; `words` are those above.
+#[unsafe(link_section = ".text.headstart_first")]
+unsafe fn execute(command: *mut *const u8, environment: *const *const u8, words: *const u8) {
+    let mut room = MaybeUninit::<[u8; PATH]>::uninit();
+    let file = room.as_mut_ptr().cast::<u8>();
+    let mut found = false;
+    // SAFETY: strings that end with a null character; no more is written than there is room for, and of the arguments none before the command's.
+    unsafe {
+        let name = *command;
+        let mut at = environment;
+        let mut searched = words.add(SEARCHED_ELSE);
+        while !(*at).is_null() {
+            if let Some(value) = value_of(*at, words.add(SEARCHED)) {
+                searched = value;
+            }
+            at = at.add(1);
+        }
+        let mut length = 0;
+        let mut is_path = false;
+        while name.add(length).read_volatile() != 0 {
+            is_path |= *name.add(length) == b'/';
+            length += 1;
+        }
+        loop {
+            let mut used = 0;
+            while !is_path && *searched != 0 && *searched != b':' {
+                if used < PATH - 1 {
+                    // Volatile, or the compiler calls the C library's function for it, which is not there yet.
+                    file.add(used).write_volatile(*searched);
+                    used += 1;
+                }
+                searched = searched.add(1);
+            }
+            let last = is_path || *searched == 0;
+            searched = searched.add(1);
+            if used > 0 {
+                *file.add(used) = b'/';
+                used += 1;
+            }
+            if length > 0 && used + length < PATH {
+                let mut copied = 0;
+                while copied <= length {
+                    file.add(used + copied).write_volatile(*name.add(copied));
+                    copied += 1;
+                }
+                let words_of = [file as usize, command as usize, environment as usize, 0, 0, 0];
+                let error = -call(number::EXECVE, words_of) as i32;
+                if error == libc::ENOEXEC {
+                    // A script without a first line that says what it is for.
+                    let shell = words.add(SHELL);
+                    *command = file;
+                    *command.sub(1) = shell;
+                    let words_of = [shell as usize, command.sub(1) as usize, environment as usize, 0, 0, 0];
+                    call(number::EXECVE, words_of);
+                }
+                found |= error != libc::ENOENT && error != libc::ENOTDIR;
+            }
+            if last {
+                break;
+            }
+        }
+        let said = [2, words.add(NOT_RUN) as usize, NOT_RUN_END - NOT_RUN, 0, 0, 0];
+        call(number::WRITE, said);
+    }
+    exit(if found { 126 } else { 127 });
+}
+
+/// Asks for what a start needs of this program's file and, if that was not in memory, of the way to the state.
+///
+/// # Safety
+/// `pairs` are words that end with a zero, `state` is a string that ends with a null character, `words` are those above.
+#[unsafe(link_section = ".text.headstart_first")]
+unsafe fn ahead(pairs: *const usize, state: *const u8, words: *const u8) {
+    // SAFETY: as the caller says.
+    unsafe {
         let page = told(pairs, PAGE_SIZE);
         // Each by itself: to tell one of three the compiler would make a table, which is a read of another page.
         let headers = told(pairs, HEADERS) as *const libc::Elf64_Phdr;

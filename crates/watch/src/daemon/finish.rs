@@ -15,7 +15,7 @@ use headstart_session::Notes;
 use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{Finished, Replayed, Rules, stand_back, work};
 use headstart_session::keys::Whose;
-use headstart_store::{Limits, Store};
+use headstart_store::{Limits, Store, kind_of};
 use headstart_system::limits::give_back_memory;
 use headstart_system::thread;
 use std::path::PathBuf;
@@ -202,11 +202,12 @@ impl Finishing {
             Err(error) => {
                 self.shared.state.count(|counts| counts.unfinished += 1);
                 let why = format!("{error:#}");
-                // A full disk is said once, and not at each start.
-                if self.failed.as_ref() != Some(&why) {
+                // A full disk is said once, and not at each start, whosever file it is.
+                let kind = kind_of(&why);
+                if self.failed.as_ref() != Some(&kind) {
                     notes.tell(format!("{key}: {why}"));
                 }
-                self.failed = Some(why);
+                self.failed = Some(kind);
             }
         }
         drop(deadline);
