@@ -17,7 +17,7 @@
 //!   starts/<hash>-<readable>  of a key whose starts are replayed: plan and turns once more, in one piece, to be read first
 //!   devices/<uuid>.json       what reads cost, measured
 //!   log                       what background work had to say
-//!   said                      what users were told, which is told once
+//!   said-<hash>               empty: a line of this kind was told to a user, once
 //! ```
 //!
 //! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the directory; the boot-failure

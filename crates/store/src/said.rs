@@ -1,18 +1,16 @@
 //! What users were told already: each thing is said once, not at each start.
 
 use crate::Store;
-use crate::file::{read_bounded, write_whole};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::time::{Duration, SystemTime};
 
-/// Said again after so many days: who reads it now may be another, and most of what fails is mended by then.
-const FORGOTTEN: u64 = 30;
-const DAY: u64 = 24 * 60 * 60;
-/// So many are remembered, the latest.
+/// Said again after so long: who reads it now may be another, and most of what fails is mended by then.
+const FORGOTTEN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// So many are remembered; then all are forgotten.
 const MOST: usize = 256;
-/// Characters of a line that are looked at.
-const LONGEST: usize = 200;
-/// Bytes of the file that are read, as those lines take at most.
-const BYTES: u64 = (MOST * (LONGEST * 4 + 32)) as u64;
+/// What the files' names begin with. They are empty: on a full disk there is room for a name most often, and not for more.
+const NAME: &str = "said-";
 
 /// Whether something was said before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,32 +32,44 @@ pub fn kind_of(line: &str) -> String {
         .join(" ")
 }
 
+/// A number for a text, the same in each process (FNV-1a).
+fn number_of(text: &str) -> u64 {
+    let add = |number: u64, byte: u8| (number ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, add)
+}
+
 impl Store {
     /// Whether a line of this kind was said before, and notes that it is said.
     pub fn said(&self, line: &str) -> Said {
-        let path = self.root().join("said");
-        let kind: String = kind_of(line).chars().take(LONGEST).collect();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let today = since.unwrap_or_default().as_secs() / DAY;
-        let text = match read_bounded(&path, BYTES) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned(),
-            Err(_) => return Said::Unknown,
-        };
-        let of_late = |line: &&str| {
-            let day = line.split(' ').next().and_then(|day| day.parse().ok());
-            day.is_some_and(|day: u64| (today.saturating_sub(FORGOTTEN)..=today).contains(&day))
-        };
-        let mut lines: Vec<&str> = text.lines().filter(of_late).collect();
-        let is_same = |line: &&str| line.split_once(' ').is_some_and(|(_, said)| said == kind);
-        if lines.iter().any(is_same) {
-            return Said::Before;
+        let path = self.root().join(format!("{NAME}{:016x}", number_of(&kind_of(line))));
+        let since = std::fs::symlink_metadata(&path).and_then(|found| found.modified());
+        if let Ok(since) = since {
+            let is_late = SystemTime::now().duration_since(since).is_ok_and(|age| age > FORGOTTEN);
+            if !is_late {
+                return Said::Before;
+            }
+            let _ = std::fs::remove_file(&path);
         }
-        let line = format!("{today} {kind}");
-        lines.push(&line);
-        let text = lines.split_off(lines.len().saturating_sub(MOST)).join("\n");
-        match self.make().and_then(|()| write_whole(&path, text.as_bytes())) {
-            Ok(()) => Said::Never,
+        if self.make().is_err() {
+            return Said::Unknown;
+        }
+        self.forget_said();
+        match File::options().write(true).create_new(true).open(&path) {
+            Ok(_) => Said::Never,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Said::Before,
             Err(_) => Said::Unknown,
+        }
+    }
+
+    /// Forgets all where there are too many.
+    fn forget_said(&self) {
+        let entries = std::fs::read_dir(self.root()).into_iter().flatten().flatten();
+        let said = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAME));
+        let all: Vec<_> = said.map(|entry| entry.path()).collect();
+        if all.len() >= MOST {
+            for path in all {
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
 }
@@ -81,13 +91,14 @@ mod tests {
             store.said(&full("/a/b").replace("No space left", "No quota left")),
             Said::Never
         );
-        for n in 0..2 * MOST {
+        let known = || std::fs::read_dir(dir.path().join("state")).unwrap().count();
+        assert_eq!(known(), 2);
+        for n in 0..MOST {
             let word = |n: usize| char::from(b'a' + n as u8);
             store.said(&format!("{}{}", word(n / 26), word(n % 26)));
         }
-        let text = std::fs::read_to_string(dir.path().join("state/said")).unwrap();
-        assert_eq!(text.lines().count(), MOST);
-        assert_eq!(store.said(&full("/a/c")), Said::Never, "long ago");
+        assert!(known() <= MOST);
+        assert_eq!(store.said(&full("/a/c")), Said::Never, "forgotten");
     }
 
     #[test]

@@ -1,1 +1,206 @@
 //! What a sandbox forbids headstart costs the command nothing.
+
+use crate::common::{Case, Ran, finish, is_root};
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+
+/// Runs its arguments under a filter that kills whoever makes one of the system calls whose numbers its first argument lists
+/// (seccomp(2): load the number; for each: equal, kill the process; else allow).
+const FILTER: &str = "
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None)
+calls = [int(word) for word in sys.argv[1].split(',')]
+code = struct.pack('HBBI', 0x20, 0, 0, 0)
+for call in calls:
+    code += struct.pack('HBBI', 0x15, 0, 1, call) + struct.pack('HBBI', 0x06, 0, 0, 0x80000000)
+code += struct.pack('HBBI', 0x06, 0, 0, 0x7fff0000)
+room = ctypes.create_string_buffer(code)
+program = struct.pack('HxxxxxxQ', len(code) // 8, ctypes.addressof(room))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.c_char_p(program), 0, 0) == 0
+os.execvp(sys.argv[2], sys.argv[2:])
+";
+
+/// The calls by which a dynamic program begins, becomes another and ends, and a shell reads and waits: where one of them kills, nothing
+/// begins. As strace shows of `sh -c 'exit 7'`, and of the helper above once the filter is there.
+const ANY_PROGRAM: [i64; 33] = [
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_close,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_munmap,
+    libc::SYS_brk,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_pread64,
+    libc::SYS_clone,
+    libc::SYS_execve,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_wait4,
+    libc::SYS_fcntl,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getuid,
+    libc::SYS_getgid,
+    libc::SYS_geteuid,
+    libc::SYS_getegid,
+    libc::SYS_openat,
+    libc::SYS_newfstatat,
+    libc::SYS_faccessat,
+    libc::SYS_prlimit64,
+    libc::SYS_getrandom,
+    libc::SYS_rseq,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_futex,
+    libc::SYS_prctl,
+    libc::SYS_seccomp,
+];
+/// Of x86 alone.
+const OF_X86: [i64; 2] = [158, 21];
+
+/// All numbers that a kernel of today has.
+const CALLS: std::ops::Range<i64> = 0..470;
+
+/// headstart's arguments, and a command's of known output and status.
+fn under(case: &Case, calls: &str, words: &[&str]) -> Ran {
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", FILTER, calls])
+        .args(words)
+        .current_dir(case.path("."))
+        .env("HEADSTART_STATE", case.state())
+        .stdin(Stdio::null());
+    finish(command, b"")
+}
+
+const COMMAND: [&str; 3] = ["sh", "-c", "echo out; exit 7"];
+
+fn with_headstart<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    let own = crate::common::binary().to_str().unwrap();
+    let mut all = vec![own, "run", "--wait", "--control-every", "0", "--name", "k", "--"];
+    all.extend(words);
+    all
+}
+
+fn killed_alone() -> Vec<i64> {
+    let any: BTreeSet<i64> = ANY_PROGRAM.into_iter().chain(OF_X86).collect();
+    CALLS.filter(|call| !any.contains(call)).collect()
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn no_system_call_that_is_killed_for_costs_the_command_anything() {
+    if !is_root() {
+        return;
+    }
+    let calls = killed_alone();
+    let half = calls.len() / 2;
+    std::thread::scope(|scope| {
+        for (planned, calls) in [(false, &calls[..half]), (false, &calls[half..])]
+            .into_iter()
+            .chain([(true, &calls[..half]), (true, &calls[half..])])
+        {
+            scope.spawn(move || {
+                let case = Case::new();
+                if planned {
+                    assert_eq!(case.run("k", &COMMAND).code(), 7);
+                }
+                for call in calls {
+                    if !planned {
+                        let _ = std::fs::remove_dir_all(case.state());
+                    }
+                    let ran = under(&case, &call.to_string(), &with_headstart(&COMMAND));
+                    assert_eq!((ran.raw, ran.out.as_str()), (7 << 8, "out\n"), "call {call}: {}", ran.err);
+                    assert!(ran.err.lines().count() <= 1, "call {call}: {}", ran.err);
+                }
+                let left: Vec<_> = std::fs::read_dir(case.path(".")).unwrap().flatten().collect();
+                assert!(left.iter().all(|entry| entry.file_name() == "state"), "a core: {left:?}");
+            });
+        }
+    });
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_service_without_what_services_rarely_call_runs_and_says_one_line_once() {
+    if !is_root() {
+        return;
+    }
+    // What systemd 252 leaves out of @system-service, and does not call itself before the program.
+    let out = [
+        libc::SYS_mincore,
+        libc::SYS_bpf,
+        libc::SYS_perf_event_open,
+        libc::SYS_open_by_handle_at,
+        libc::SYS_name_to_handle_at,
+        libc::SYS_io_uring_setup,
+        libc::SYS_io_uring_enter,
+        libc::SYS_io_uring_register,
+        libc::SYS_fanotify_init,
+        libc::SYS_fanotify_mark,
+        libc::SYS_mount,
+        libc::SYS_umount2,
+        libc::SYS_chroot,
+        libc::SYS_pivot_root,
+        libc::SYS_ptrace,
+        libc::SYS_process_vm_readv,
+        libc::SYS_userfaultfd,
+        451,
+    ];
+    let list: Vec<String> = out.iter().map(i64::to_string).collect();
+    for calls in [list.join(","), format!("{},{}", list.join(","), libc::SYS_openat2)] {
+        let case = Case::new();
+        let mut said = 0;
+        for start in 0..4 {
+            let ran = under(&case, &calls, &with_headstart(&COMMAND));
+            assert_eq!((ran.raw, ran.out.as_str()), (7 << 8, "out\n"), "{start}: {}", ran.err);
+            said += ran.err.lines().count();
+        }
+        assert!(said <= 1, "{said} lines");
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn what_a_command_is_refused_or_asked_is_as_without_a_filter() {
+    let case = Case::new();
+    let own = crate::common::binary().to_str().unwrap();
+    case.write("script", "echo a script without a first line; exit 5");
+    let run = |words: &[&str]| under(&case, "27", words);
+    use std::os::unix::fs::PermissionsExt;
+    let script = case.path("script");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let usage = run(&[own, "run", "--no-such-option", "--", "true"]);
+    assert_eq!(usage.code(), 2, "{}", usage.err);
+    assert!(usage.err.contains("--no-such-option"), "{}", usage.err);
+    assert_eq!(run(&[own, "run", "--", "/no/such/program"]).code(), 127);
+    assert_eq!(run(&[own, "run", "--", "/etc/passwd"]).code(), 126);
+    // Where even the scout is killed (poll), the first instructions become the command.
+    for calls in ["27", "7,271"] {
+        let ran = under(&case, calls, &[own, "run", "--name", "k", "sh", "-c", "kill -TERM $$"]);
+        assert_eq!(ran.raw & 0x7f, libc::SIGTERM, "{}", ran.err);
+        let ran = under(&case, calls, &[own, "run", "--name=k", script.to_str().unwrap(), "x"]);
+        assert_eq!((ran.code(), ran.out.as_str()), (5, "a script without a first line\n"), "{}", ran.err);
+    }
+    assert_eq!(under(&case, "7,271", &[own, "run", "--", "no-such-program"]).code(), 127);
+    assert_eq!(under(&case, "7,271", &[own, "run", "--", "/etc/passwd"]).code(), 126);
+}
+
+#[test]
+fn a_proc_of_processes_alone_is_enough_to_plan() {
+    if !is_root() || !crate::common::can_record() {
+        return;
+    }
+    let case = Case::new();
+    let ran = case.script(
+        "export H; unshare --mount --propagation private --pid --fork sh -c '
+           mount -t proc -o subset=pid proc /proc
+           for i in 1 2 3; do $H run --wait --control-every 0 --name sp -- sh -c \"cat /etc/passwd >/dev/null; echo in\"; done'",
+    );
+    assert_eq!((ran.code(), ran.out.as_str(), ran.err.as_str()), (0, "in\nin\nin\n", ""));
+    let outcomes = case.json(&["status", "sp", "--json"]).to_string();
+    assert!(outcomes.contains("\"replay\""), "no start was read ahead: {outcomes}");
+}
