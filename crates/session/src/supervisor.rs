@@ -1,8 +1,8 @@
 //! The supervisor, which is the process that the caller sees: it waits for the command and behaves as the command does.
 
+use crate::asked::{Apart, Ask, Asked, apart};
 use crate::document::Written;
 use crate::finish::without_trace;
-use crate::asked::{Apart, Ask, Asked, apart};
 use crate::message::{Decided, Ended, Message, receive, send};
 use crate::namespace;
 use crate::notes::complain;

@@ -41,10 +41,14 @@ fn number_of(text: &str) -> u64 {
 impl Store {
     /// Whether a line of this kind was said before, and notes that it is said.
     pub fn said(&self, line: &str) -> Said {
-        let path = self.root().join(format!("{NAME}{:016x}", number_of(&kind_of(line))));
+        let path = self
+            .root()
+            .join(format!("{NAME}{:016x}", number_of(&kind_of(line))));
         let since = std::fs::symlink_metadata(&path).and_then(|found| found.modified());
         if let Ok(since) = since {
-            let is_late = SystemTime::now().duration_since(since).is_ok_and(|age| age > FORGOTTEN);
+            let is_late = SystemTime::now()
+                .duration_since(since)
+                .is_ok_and(|age| age > FORGOTTEN);
             if !is_late {
                 return Said::Before;
             }
@@ -81,7 +85,9 @@ mod tests {
     #[test]
     fn a_line_is_told_by_what_it_is_about() {
         let full = |name| {
-            format!("cannot write {name}: No space left on device (os error 28); the old file stays, free some")
+            format!(
+                "cannot write {name}: No space left on device (os error 28); the old file stays, free some"
+            )
         };
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path().join("state"));

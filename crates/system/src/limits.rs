@@ -54,7 +54,9 @@ pub fn lacking() -> Option<String> {
     for (resource, least, what) in LEAST {
         let limit = getrlimit(resource).current;
         if let Some(limit) = limit.filter(|limit| *limit < least) {
-            return Some(format!("the {what} is limited to {limit} bytes, and recording may take {least}"));
+            return Some(format!(
+                "the {what} is limited to {limit} bytes, and recording may take {least}"
+            ));
         }
     }
     let processes = getrlimit(Resource::Nproc).current;

@@ -52,7 +52,10 @@ impl Beside {
         // Whoever wants to read what was done waits for it.
         let ending = if document { Ending::WhenDone } else { ending };
         let job = || {
-            let words = self.command.iter().map(|word| word.to_string_lossy().into_owned());
+            let words = self
+                .command
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned());
             let mut record = Options::tree(words.collect());
             record.exclude_pids.push(own);
             adapt(&mut record);

@@ -52,7 +52,11 @@ pub struct Args {
 pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     if role() == Role::Scout {
         let rehearsed = rehearse().is_ok();
-        std::process::exit(if rehearsed { REHEARSED.into() } else { NOT_REHEARSED });
+        std::process::exit(if rehearsed {
+            REHEARSED.into()
+        } else {
+            NOT_REHEARSED
+        });
     }
     let kept = || store(state.clone());
     let begun = begin(&args, &kept);

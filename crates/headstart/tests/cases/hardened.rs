@@ -113,11 +113,19 @@ fn no_system_call_that_is_killed_for_costs_the_command_anything() {
                         let _ = std::fs::remove_dir_all(case.state());
                     }
                     let ran = under(&case, &call.to_string(), &with_headstart(&COMMAND));
-                    assert_eq!((ran.raw, ran.out.as_str()), (7 << 8, "out\n"), "call {call}: {}", ran.err);
+                    assert_eq!(
+                        (ran.raw, ran.out.as_str()),
+                        (7 << 8, "out\n"),
+                        "call {call}: {}",
+                        ran.err
+                    );
                     assert!(ran.err.lines().count() <= 1, "call {call}: {}", ran.err);
                 }
                 let left: Vec<_> = std::fs::read_dir(case.path(".")).unwrap().flatten().collect();
-                assert!(left.iter().all(|entry| entry.file_name() == "state"), "a core: {left:?}");
+                assert!(
+                    left.iter().all(|entry| entry.file_name() == "state"),
+                    "a core: {left:?}"
+                );
             });
         }
     });
@@ -151,12 +159,20 @@ fn a_service_without_what_services_rarely_call_runs_and_says_one_line_once() {
         451,
     ];
     let list: Vec<String> = out.iter().map(i64::to_string).collect();
-    for calls in [list.join(","), format!("{},{}", list.join(","), libc::SYS_openat2)] {
+    for calls in [
+        list.join(","),
+        format!("{},{}", list.join(","), libc::SYS_openat2),
+    ] {
         let case = Case::new();
         let mut said = 0;
         for start in 0..4 {
             let ran = under(&case, &calls, &with_headstart(&COMMAND));
-            assert_eq!((ran.raw, ran.out.as_str()), (7 << 8, "out\n"), "{start}: {}", ran.err);
+            assert_eq!(
+                (ran.raw, ran.out.as_str()),
+                (7 << 8, "out\n"),
+                "{start}: {}",
+                ran.err
+            );
             said += ran.err.lines().count();
         }
         assert!(said <= 1, "{said} lines");
@@ -180,13 +196,32 @@ fn what_a_command_is_refused_or_asked_is_as_without_a_filter() {
     assert_eq!(run(&[own, "run", "--", "/etc/passwd"]).code(), 126);
     // Where even the scout is killed (poll), the first instructions become the command.
     for calls in ["27", "7,271"] {
-        let ran = under(&case, calls, &[own, "run", "--name", "k", "sh", "-c", "kill -TERM $$"]);
+        let ran = under(
+            &case,
+            calls,
+            &[own, "run", "--name", "k", "sh", "-c", "kill -TERM $$"],
+        );
         assert_eq!(ran.raw & 0x7f, libc::SIGTERM, "{}", ran.err);
-        let ran = under(&case, calls, &[own, "run", "--name=k", script.to_str().unwrap(), "x"]);
-        assert_eq!((ran.code(), ran.out.as_str()), (5, "a script without a first line\n"), "{}", ran.err);
+        let ran = under(
+            &case,
+            calls,
+            &[own, "run", "--name=k", script.to_str().unwrap(), "x"],
+        );
+        assert_eq!(
+            (ran.code(), ran.out.as_str()),
+            (5, "a script without a first line\n"),
+            "{}",
+            ran.err
+        );
     }
-    assert_eq!(under(&case, "7,271", &[own, "run", "--", "no-such-program"]).code(), 127);
-    assert_eq!(under(&case, "7,271", &[own, "run", "--", "/etc/passwd"]).code(), 126);
+    assert_eq!(
+        under(&case, "7,271", &[own, "run", "--", "no-such-program"]).code(),
+        127
+    );
+    assert_eq!(
+        under(&case, "7,271", &[own, "run", "--", "/etc/passwd"]).code(),
+        126
+    );
 }
 
 #[test]
@@ -200,7 +235,13 @@ fn a_proc_of_processes_alone_is_enough_to_plan() {
            mount -t proc -o subset=pid proc /proc
            for i in 1 2 3; do $H run --wait --control-every 0 --name sp -- sh -c \"cat /etc/passwd >/dev/null; echo in\"; done'",
     );
-    assert_eq!((ran.code(), ran.out.as_str(), ran.err.as_str()), (0, "in\nin\nin\n", ""));
+    assert_eq!(
+        (ran.code(), ran.out.as_str(), ran.err.as_str()),
+        (0, "in\nin\nin\n", "")
+    );
     let outcomes = case.json(&["status", "sp", "--json"]).to_string();
-    assert!(outcomes.contains("\"replay\""), "no start was read ahead: {outcomes}");
+    assert!(
+        outcomes.contains("\"replay\""),
+        "no start was read ahead: {outcomes}"
+    );
 }

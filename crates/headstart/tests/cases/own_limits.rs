@@ -8,9 +8,29 @@ fn low_limits_change_nothing() {
     let case = Case::new();
     // Kilobytes, kilobytes, kilobytes, files, blocks, processes, kilobytes: as bash's ulimit counts.
     let limits = [
-        "-d 1000", "-d 700", "-d 1500", "-d 3000", "-d 20000", "-v 9000", "-v 30000", "-v 200000", "-s 64", "-s 200", "-n 4",
-        "-n 8", "-n 20", "-f 0", "-f 1", "-l 0", "-c 0", "-i 0", "-u 1", "-t 5", "-d 2000 -v 20000 -s 128 -n 8 -f 1",
-        "-d 1200 -n 5", "-v 12000 -n 6 -l 0",
+        "-d 1000",
+        "-d 700",
+        "-d 1500",
+        "-d 3000",
+        "-d 20000",
+        "-v 9000",
+        "-v 30000",
+        "-v 200000",
+        "-s 64",
+        "-s 200",
+        "-n 4",
+        "-n 8",
+        "-n 20",
+        "-f 0",
+        "-f 1",
+        "-l 0",
+        "-c 0",
+        "-i 0",
+        "-u 1",
+        "-t 5",
+        "-d 2000 -v 20000 -s 128 -n 8 -f 1",
+        "-d 1200 -n 5",
+        "-v 12000 -n 6 -l 0",
     ];
     let mut failed = Vec::new();
     for limit in limits {
@@ -23,7 +43,10 @@ fn low_limits_change_nothing() {
             };
             let (without, with) = (run(""), run("$H run --name k --"));
             if (without.raw, &without.out) != (with.raw, &with.out) {
-                failed.push(format!("{limit} ({start}): {} not {}: {}", with.raw, without.raw, with.err));
+                failed.push(format!(
+                    "{limit} ({start}): {} not {}: {}",
+                    with.raw, without.raw, with.err
+                ));
             }
             said += with.err.lines().count() - without.err.lines().count().min(with.err.lines().count());
         }
@@ -88,14 +111,29 @@ fn each_task_that_a_command_may_begin_it_can_begin() {
         "f.py",
         "import os, sys, time\nfor i in range(int(sys.argv[1])):\n    if os.fork() == 0: time.sleep(.3); os._exit(0)\n",
     );
-    for (most, forks) in [(16, 12), (20, 16), (24, 20), (24, 23), (32, 28), (64, 63), (2, 1), (1, 0)] {
+    for (most, forks) in [
+        (16, 12),
+        (20, 16),
+        (24, 20),
+        (24, 23),
+        (32, 28),
+        (64, 63),
+        (2, 1),
+        (1, 0),
+    ] {
         let group = Group::of("pids", &[("pids.max", "pids.max", most)]);
         for before in ["", "$H run --name t --", "$H run --name t --"] {
             let command = format!("python3 f.py {forks}");
-            assert_eq!(within(&case, &group, before, &command), (0, String::new()), "{most} {forks} {before}");
+            assert_eq!(
+                within(&case, &group, before, &command),
+                (0, String::new()),
+                "{most} {forks} {before}"
+            );
             // Those that it leaves count until they have ended.
             crate::common::eventually("its processes end", || {
-                std::fs::read_to_string(group.0.join("cgroup.procs")).unwrap().is_empty()
+                std::fs::read_to_string(group.0.join("cgroup.procs"))
+                    .unwrap()
+                    .is_empty()
             });
         }
     }
@@ -131,10 +169,20 @@ fn a_worker_is_the_first_to_go_when_memory_runs_out() {
     }
     let case = Case::new();
     let (mut headstart, mut lines) = crate::common::start(case.command(&[
-        "run", "--name", "k", "--", "sh", "-c", "cat /proc/self/oom_score_adj; sleep 60",
+        "run",
+        "--name",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        "cat /proc/self/oom_score_adj; sleep 60",
     ]));
     let own = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
-    assert_eq!(lines.next().unwrap().unwrap(), own.trim(), "the command's is as it was");
+    assert_eq!(
+        lines.next().unwrap().unwrap(),
+        own.trim(),
+        "the command's is as it was"
+    );
     let workers = crate::common::workers(headstart.id());
     assert_eq!(workers.len(), 1);
     let score = std::fs::read_to_string(format!("/proc/{}/oom_score_adj", workers[0])).unwrap();

@@ -169,7 +169,10 @@ mod tests {
         write("a/b", "max\n", "1\n");
         write("a/b/c", "20\n", "1\n");
         let left = |group: &str| fewest_tasks(root.path(), &root.path().join(group));
-        assert_eq!((left("a/b/c"), left("a/b"), left("z")), (Some(12), Some(12), None));
+        assert_eq!(
+            (left("a/b/c"), left("a/b"), left("z")),
+            (Some(12), Some(12), None)
+        );
         write("a/b/c", "20\n", "22\n");
         assert_eq!(left("a/b/c"), Some(0));
     }

@@ -165,10 +165,19 @@ mod tests {
 
     #[test]
     fn without_meminfo_there_is_about_as_much_memory() {
-        let (known, found) = (memory().unwrap(), elsewhere(Path::new("/sys/devices/system/node")));
+        let (known, found) = (
+            memory().unwrap(),
+            elsewhere(Path::new("/sys/devices/system/node")),
+        );
         // What the kernel keeps for itself at its start is not counted alike.
-        assert!(found.total.abs_diff(known.total) < known.total / 16, "{found:?} {known:?}");
-        assert!(found.available > 0 && found.available <= found.total, "{found:?} {known:?}");
+        assert!(
+            found.total.abs_diff(known.total) < known.total / 16,
+            "{found:?} {known:?}"
+        );
+        assert!(
+            found.available > 0 && found.available <= found.total,
+            "{found:?} {known:?}"
+        );
         let alone = elsewhere(Path::new("/nowhere"));
         assert!(alone.available > 0 && alone.available <= found.total);
         let text = "Node 0 MemFree: 7 kB\nNode 0 Active(file):  3 kB\nNode 0 Inactive(file): 2 kB\nNode 0 Active(anon): 9 kB\n";

@@ -409,7 +409,14 @@ unsafe fn execute(command: *mut *const u8, environment: *const *const u8, words:
                     let shell = words.add(SHELL);
                     *command = file;
                     *command.sub(1) = shell;
-                    let words_of = [shell as usize, command.sub(1) as usize, environment as usize, 0, 0, 0];
+                    let words_of = [
+                        shell as usize,
+                        command.sub(1) as usize,
+                        environment as usize,
+                        0,
+                        0,
+                        0,
+                    ];
                     call(number::EXECVE, words_of);
                 }
                 found |= error != libc::ENOENT && error != libc::ENOTDIR;
