@@ -66,7 +66,7 @@ const CALLS: std::ops::Range<i64> = 0..470;
 
 /// headstart's arguments, and a command's of known output and status.
 fn under(case: &Case, calls: &str, words: &[&str]) -> Ran {
-    let mut command = Command::new("python3");
+    let mut command = Command::new("/usr/bin/python3");
     command
         .args(["-c", FILTER, calls])
         .args(words)

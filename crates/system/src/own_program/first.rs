@@ -43,7 +43,7 @@ global_asm!(
     "xor ebp, ebp",
     "jmp _start",
     "2:",
-    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0\"",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0/dev/null\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0\"",
     ".popsection",
     begin = sym begin,
     role = sym ROLE,
@@ -65,7 +65,7 @@ global_asm!(
     "mov x30, xzr",
     "b _start",
     "2:",
-    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0\"",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0/dev/null\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0\"",
     ".balign 4",
     ".popsection",
     begin = sym begin,
@@ -89,7 +89,8 @@ const SEARCHED_ELSE: usize = SEARCHED + 6;
 const SHELL: usize = SEARCHED_ELSE + 14;
 const NAME: usize = SHELL + 8;
 const CONTROL: usize = NAME + 7;
-const NOT_RUN: usize = CONTROL + 16;
+const NOWHERE: usize = CONTROL + 16;
+const NOT_RUN: usize = NOWHERE + 10;
 const NOT_RUN_END: usize = NOT_RUN + 74;
 
 /// What this process is, as [`super::role`] tells it. Written before anything else runs.
@@ -113,11 +114,13 @@ mod number {
     pub const EXECVE: usize = 59;
     pub const WAIT4: usize = 61;
     pub const EXIT_GROUP: usize = 231;
+    pub const DUP3: usize = 292;
     pub const PRLIMIT64: usize = 302;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
     pub use super::way::of_processor::{CLOSE, FADVISE, OPENAT};
+    pub const DUP3: usize = 24;
     pub const LSEEK: usize = 62;
     pub const READ: usize = 63;
     pub const WRITE: usize = 64;
@@ -227,6 +230,7 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
             let status = match fork() {
                 Some(0) => {
                     without_core();
+                    be_silent(words);
                     (*role).store(SCOUT, Ordering::Relaxed);
                     return;
                 }
@@ -238,8 +242,8 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
                 return;
             }
             if status & 0x7f == 0 && status >> 8 <= USAGE {
-                // It has said what is wrong with the command line, or what was asked for.
-                exit(status as usize >> 8);
+                // There is something to say of the command line, and no command.
+                return;
             }
             execute(arguments.add(command), environment, words);
         }
@@ -349,6 +353,22 @@ fn without_core() {
     let limit = libc::RLIMIT_CORE as usize;
     // SAFETY: the kernel reads the two numbers.
     unsafe { call(number::PRLIMIT64, [0, limit, none.as_ptr() as usize, 0, 0, 0]) };
+}
+
+/// What a scout has to say nobody asked for.
+///
+/// # Safety
+/// `words` are those above.
+#[inline(always)]
+unsafe fn be_silent(words: *const u8) {
+    // SAFETY: a string; standard output and error lead nowhere from now on, in this process.
+    unsafe {
+        if let Some(nowhere) = open(AT_FDCWD, words.add(NOWHERE), libc::O_WRONLY as usize) {
+            call(number::DUP3, [nowhere, 1, 0, 0, 0, 0]);
+            call(number::DUP3, [nowhere, 2, 0, 0, 0, 0]);
+            close(nowhere);
+        }
+    }
 }
 
 /// A path is no longer, bytes.
