@@ -20,6 +20,9 @@ assert libc.prctl(22, 2, ctypes.c_char_p(program), 0, 0) == 0
 os.execvp(sys.argv[2], sys.argv[2:])
 ";
 
+/// What each shell calls to run a program, though not for a line that it does by itself: fork, and to wait for it.
+const OF_SHELLS: [i64; 2] = [libc::SYS_clone, libc::SYS_wait4];
+
 /// All numbers that a kernel of today has.
 const CALLS: std::ops::Range<i64> = 0..470;
 
@@ -50,7 +53,7 @@ fn no_system_call_that_is_killed_for_costs_the_command_anything() {
     if !is_root() {
         return;
     }
-    let calls: Vec<i64> = CALLS.collect();
+    let calls: Vec<i64> = CALLS.filter(|call| !OF_SHELLS.contains(call)).collect();
     let half = calls.len() / 2;
     std::thread::scope(|scope| {
         for (planned, calls) in [(false, &calls[..half]), (false, &calls[half..])]
