@@ -23,6 +23,7 @@ use headstart_model::trace::{
     Backend, End, EndReason, Evidence, Lookup, Lost, Meta, MetadataMiss, Scope, Trace, Use, UseKind,
 };
 use headstart_model::{FilePath, limits};
+use headstart_system::secrets::Secrets;
 use lookups::Lookups;
 use processes::Processes;
 use shares::{Shares, Taken};
@@ -35,6 +36,7 @@ pub(crate) struct Builder {
     started_ns: u64,
     // Times in all below are the events' own until the trace is made.
     mounts: Mounts,
+    secrets: Secrets,
     processes: Processes,
     files: Files,
     uses: Vec<Use>,
@@ -98,6 +100,7 @@ impl Builder {
             },
             started_ns,
             mounts: Mounts::read()?,
+            secrets: Secrets::new(),
             processes: Processes::default(),
             files: Files::new(page_size as u64),
             uses: Vec::new(),
@@ -168,7 +171,9 @@ impl Builder {
         self.events += 1;
         match event {
             Event::File(seen) => {
-                self.within_share(seen.user, |builder| builder.files.see(seen, &builder.mounts));
+                self.within_share(seen.user, |builder| {
+                    builder.files.see(seen, &builder.mounts, &mut builder.secrets)
+                });
             }
             Event::Use(seen) => {
                 let whole = self.within_share(seen.user, |builder| builder.use_pages(&seen));
@@ -263,6 +268,9 @@ impl Builder {
         // A path on a file system that the recorder does not see names nothing here, nor does one that is too long.
         let found = absolute(&self.mounts, &seen.path, seen.base.as_ref(), seen.root.as_ref());
         let Some((path, real)) = found else { return };
+        if self.secrets.is_secret(Some(&|| self.mounts.table()), &path) {
+            return;
+        }
         let time_ns = seen.time_ns;
         let lookup = Lookup {
             time_ns,
@@ -274,11 +282,16 @@ impl Builder {
         self.lookups.add(lookup, real, seen.uid);
     }
 
-    fn path_of(&self, place: &Place) -> Option<FilePath> {
+    fn path_of(&mut self, place: &Place) -> Option<FilePath> {
         let best = crate::places::resolve(&self.mounts, place, 1)
             .into_iter()
             .next()?;
-        Some(best.path.into())
+        let secret = self.secrets.is_secret(Some(&|| self.mounts.table()), &best.path);
+        Some(if secret {
+            FilePath::default()
+        } else {
+            best.path.into()
+        })
     }
 
     /// The start began at `time_ns`, before this was made: events from then on are still to come.
@@ -309,7 +322,19 @@ impl Builder {
         let since_start = |time_ns: u64| time_ns.saturating_sub(started_ns);
         let everybody = self.meta.scope == Scope::System;
         let recorded = unix_ns_of(started_ns)..=unix_ns_of(monotonic_ns());
-        let named = self.files.name(&mut self.mounts, everybody, recorded);
+        let named = self
+            .files
+            .name(&mut self.mounts, &mut self.secrets, everybody, recorded);
+        self.processes
+            .forget(|path| self.secrets.is_secret(Some(&|| self.mounts.table()), path));
+        // A word may be a path from wherever the command worked.
+        let hidden = self.secrets.were_seen();
+        for (number, word) in self.meta.command.iter_mut().enumerate() {
+            let table = || self.mounts.table();
+            if hidden && number > 0 || self.secrets.are_in(Some(&table), word.as_bytes(), None) {
+                *word = "…".to_owned();
+            }
+        }
         if everybody {
             let visible = |miss: &MetadataMiss| {
                 let dev = Dev {

@@ -85,6 +85,11 @@ impl Mounts {
         }
     }
 
+    /// Those of now, for one use.
+    pub(crate) fn table(&self) -> MountTable {
+        self.source.table()
+    }
+
     /// Mounts of a file system through which a path from its root can be seen, the best first: the one with this id if it is one, whole file
     /// systems before parts, those reachable before those hidden below another mount, the present before those gone.
     pub(crate) fn showing(&self, dev: Dev, within: &[u8], first: Option<u32>, most: usize) -> Vec<&Mount> {

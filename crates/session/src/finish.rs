@@ -23,9 +23,11 @@ use headstart_plan::{PlanOptions, RecordedMetadata, pace, plan, recorded_metadat
 use headstart_record::RecordError;
 use headstart_store::{KeyDir, KeyLock, Limits, Store, Turns};
 use headstart_system::fault_around;
+use headstart_system::mounts::MountTable;
 use headstart_system::open_cost;
 use headstart_system::own_program;
 use headstart_system::priority::{Priority, as_others, set_io, set_nice};
+use headstart_system::secrets::Secrets;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -209,7 +211,11 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
             None => Measure::Unknown,
         },
     };
-    let learned = learned.map(|profile| {
+    let learned = learned.map(|mut profile| {
+        // What was learned before its directory was encrypted, or before that counted.
+        let (mut secrets, mounts) = (Secrets::new(), || MountTable::read().unwrap_or_default());
+        let mut is_secret = |path: &FilePath| secrets.is_secret(Some(&mounts), path.as_bytes());
+        profile.entries.retain(|entry| !is_secret(&entry.path));
         let facts = machine::snapshot(&profile, &costs, &mut |line| notes.tell(line)).map(|mut facts| {
             unmounted::add(&mut facts, &trace);
             facts

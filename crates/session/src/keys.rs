@@ -22,6 +22,7 @@ use anyhow::{Context, Result, bail};
 use headstart_model::Key;
 use headstart_model::key::KeyError;
 use headstart_store::{KeyDir, Store};
+use headstart_system::secrets::Secrets;
 use interpreters::{Interpreter, Meaning};
 use launchers::{Found, Launcher};
 use names::Inside;
@@ -71,6 +72,17 @@ impl Whose {
             rest,
         })
     }
+}
+
+/// Whether a key, or an argument that it says nothing of, names what is to be kept nowhere ([`headstart_system::secrets`]): such a start is
+/// bypassed, and nothing is written of it.
+pub fn is_secret(key: &Key, rest: &[OsString]) -> bool {
+    let here = std::env::current_dir().ok();
+    let mut secrets = Secrets::new();
+    let rest = rest.iter().map(|word| word.as_bytes());
+    std::iter::once(key.as_str().as_bytes())
+        .chain(rest)
+        .any(|text| secrets.are_in(None, text, here.as_deref()))
 }
 
 /// The key of a command that is about to be started.

@@ -65,6 +65,8 @@ pub struct Job {
     pub purpose: Purpose,
     /// What the command is given beside what its key says; nothing where a name was given for it.
     pub rest: Vec<OsString>,
+    /// Why nothing is to be done, where that is known before anything is looked at.
+    pub bypass: Option<String>,
     /// Whether the caller wants to know what was done, as a JSON document.
     pub document: bool,
 }

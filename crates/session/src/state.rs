@@ -14,6 +14,7 @@ pub fn store(named: Option<PathBuf>) -> Result<Store> {
         (None, Some(root)) => trusted(&absolute(ENVIRONMENT, &root)?)?,
         (None, None) => headstart_store::default_root()?,
     };
+    headstart_system::secrets::are_kept_in(&root);
     Ok(Store::new(root))
 }
 

@@ -38,6 +38,7 @@ pub mod program;
 pub mod read_ahead;
 pub mod residency;
 pub mod resolve;
+pub mod secrets;
 mod skip;
 pub mod snapshot;
 mod sys;

@@ -11,7 +11,9 @@ mod unit;
 use headstart_model::{Key, Trace};
 use headstart_session::keys::{self, Whose};
 use headstart_store::{Store, StoreError};
+use headstart_system::mounts::MountTable;
 use headstart_system::open::pin;
+use headstart_system::secrets::Secrets;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -92,7 +94,14 @@ fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<Whose> {
     }
     let word = |argument: &Vec<u8>| OsString::from_vec(argument.iter().take(MOST_BYTES).copied().collect());
     let argv: Vec<OsString> = exec.argv.iter().take(MOST_ARGUMENTS).map(word).collect();
-    keys::of_exec(exec.executable, &argv, names)
+    let whose = keys::of_exec(exec.executable, &argv, names)?;
+    // What it names may be a secret; a path in it is looked up on local file systems only.
+    let read = || MountTable::read().unwrap_or_default();
+    let mut secrets = Secrets::new();
+    let rest = whose.rest.iter().map(|word| word.as_bytes());
+    let mut texts = std::iter::once(whose.key.as_str().as_bytes()).chain(rest);
+    let is_secret = texts.any(|text| secrets.are_in(Some(&read), text, exec.cwd));
+    (!is_secret).then_some(whose)
 }
 
 /// Whether the file is found by its path the next time.

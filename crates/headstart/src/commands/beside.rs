@@ -34,15 +34,23 @@ impl Origin {
     }
 }
 
+/// What a command is started for.
+pub struct Wanted {
+    pub purpose: Purpose,
+    /// What the command is given beside what its key says.
+    pub rest: Vec<OsString>,
+    /// Why nothing is to be done, where that is so.
+    pub bypass: Option<String>,
+}
+
 impl Beside {
-    /// Starts the command and ends as it does; `purpose` says what for, with what its key says nothing of, `adapt` how to record. What is looked at for both may be looked at by
-    /// another process. Returns only if nothing was started.
+    /// Starts the command and ends as it does; `wanted` says what for, `adapt` how to record. Another process may call both. Returns only if nothing was started.
     pub fn start(
         &self,
         Origin(origin, origin_unix_ns): Origin,
         must: bool,
         store: &dyn Fn() -> Option<Store>,
-        purpose: &dyn Fn() -> Result<(Purpose, Vec<OsString>)>,
+        wanted: &dyn Fn() -> Result<Wanted>,
         ending: Ending,
         adapt: &dyn Fn(&mut Options),
     ) -> Result<()> {
@@ -59,13 +67,14 @@ impl Beside {
             let mut record = Options::tree(words.collect());
             record.exclude_pids.push(own);
             adapt(&mut record);
-            let (purpose, rest) = purpose()?;
+            let Wanted { purpose, rest, bypass } = wanted()?;
             Ok(Job {
                 origin,
                 origin_unix_ns,
                 record,
                 purpose,
                 rest,
+                bypass,
                 document,
             })
         };

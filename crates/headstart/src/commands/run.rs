@@ -1,6 +1,6 @@
 //! `headstart run`: the whole loop for one command.
 
-use super::beside::{Beside, Origin};
+use super::beside::{Beside, Origin, Wanted};
 use crate::options::{QUIET_SECONDS, name};
 use anyhow::Result;
 use headstart_model::Key;
@@ -78,14 +78,20 @@ const NOT_REHEARSED: i32 = 101;
 fn begin(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
     let purpose = || {
         let store = kept()?;
-        let keys::Whose { key, rest } = keys::named_or_of(args.name.as_ref(), &args.beside.command, &store)?;
+        let whose = keys::named_or_of(args.name.as_ref(), &args.beside.command, &store)?;
+        // A name that was given is the caller's own word.
+        let is_secret = args.name.is_none() && keys::is_secret(&whose.key, &whose.rest);
         let purpose = Purpose::Loop {
             store,
-            key,
+            key: whose.key,
             control_every: args.control_every,
             is_recorded: true,
         };
-        Ok((purpose, rest))
+        Ok(Wanted {
+            purpose,
+            rest: whose.rest,
+            bypass: is_secret.then(|| "its command names what is encrypted".into()),
+        })
     };
     let ending = match args.wait {
         true => Ending::WhenDone,

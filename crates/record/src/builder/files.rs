@@ -12,6 +12,7 @@ use crate::mounts::{Mount, Mounts, is_local};
 use crate::places::resolve;
 use headstart_model::trace::{File, FileState, Filesystem, Mapping};
 use headstart_model::{FilePath, PageRange};
+use headstart_system::secrets::Secrets;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
 
@@ -39,6 +40,8 @@ struct Entry {
     /// Whether the kernel's own threads have used it, and whether a process has.
     by_kernel: bool,
     by_process: bool,
+    /// Whether its name is to be kept nowhere.
+    secret: bool,
 }
 
 impl Entry {
@@ -113,7 +116,7 @@ impl Files {
     }
 
     /// A file came into sight. Where there is no room for it its uses will be lost.
-    pub(super) fn see(&mut self, mut seen: FileSeen, mounts: &Mounts) {
+    pub(super) fn see(&mut self, mut seen: FileSeen, mounts: &Mounts, secrets: &mut Secrets) {
         if self.by_id.len() >= FILE_IDS && !self.by_id.contains_key(&seen.id) {
             return;
         }
@@ -122,6 +125,9 @@ impl Files {
         }
         let dev = seen.place.dev;
         let shown = is_shown(mounts, &seen.place);
+        let secret = resolve(mounts, &seen.place, 1)
+            .first()
+            .is_some_and(|first| secrets.is_secret(Some(&|| mounts.table()), &first.path));
         let btrfs = dev.major == 0 && mounts.of_device(dev).next().is_none_or(|m| m.fstype == "btrfs");
         let subvolumes = btrfs.then(|| seen.place.location.clone());
         let key = Key {
@@ -165,6 +171,7 @@ impl Files {
                     through,
                     by_kernel: false,
                     by_process: false,
+                    secret,
                 });
                 self.bytes += length;
                 fresh
@@ -214,6 +221,7 @@ impl Files {
     pub(super) fn name(
         self,
         mounts: &mut Mounts,
+        secrets: &mut Secrets,
         without_foreign: bool,
         recorded: RangeInclusive<i64>,
     ) -> Named {
@@ -237,7 +245,7 @@ impl Files {
         for entry in self.list {
             // What the kernel read for others; and what lies in an image, which stands for it.
             let foreign = entry.only_by_kernel() && !is_image(&entry, mounts);
-            if foreign || has_image && !entry.visible && images.has(entry.seen.place.dev) {
+            if entry.secret || foreign || has_image && !entry.visible && images.has(entry.seen.place.dev) {
                 named.index.push(None);
                 continue;
             }
@@ -256,6 +264,11 @@ impl Files {
                 // It may have been unmounted just now.
                 mounts.refresh();
                 fate = Fate::of(&seen, through.as_ref(), mounts, &recorded);
+            }
+            // It may have been renamed to there.
+            if secrets.is_secret(Some(&|| mounts.table()), &fate.path) {
+                named.index.push(None);
+                continue;
             }
             let path = FilePath::from(fate.path);
             let state = match fate.state {

@@ -84,6 +84,15 @@ impl Processes {
         self.living.iter().copied()
     }
 
+    /// Leaves out executables whose names are to be kept nowhere.
+    pub(super) fn forget(&mut self, mut is_secret: impl FnMut(&[u8]) -> bool) {
+        for process in &mut self.list {
+            if is_secret(process.executable.as_bytes()) {
+                process.executable = FilePath::default();
+            }
+        }
+    }
+
     pub(super) fn into_list(self) -> Vec<Process> {
         self.list
     }
