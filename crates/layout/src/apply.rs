@@ -9,10 +9,10 @@ use crate::order::{FreeRoom, Order, judge};
 use crate::pace::{Halt, Pace};
 use crate::placed::{is_in, placed};
 use crate::predict::{Prediction, prediction, unless_worthwhile};
-use crate::room::{Free, Room, extents};
+use crate::room::{Free, Room, extents, probe};
 use crate::survey::{Which, survey};
 use crate::work::Work;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use headstart_model::human;
 use headstart_model::machine::{Device, DeviceClass, Machine};
 use headstart_session::now_unix_ns;
@@ -32,6 +32,10 @@ const STAYS_FREE: u64 = 20;
 const GOOD: f64 = 1.05;
 /// Where there is none, it is tried what half of it brings, and so often half of that.
 const HALVES: u32 = 6;
+/// So much is written and given back before room is taken, and before the first file moves a quarter of what is to be moved, between these: what
+/// the file system notes of itself needs room below, too.
+const LEAST_PROBE: u64 = 4 << 20;
+const MOST_PROBE: u64 = 32 << 20;
 /// So many keys are named in what is kept.
 const NAMED: usize = 20;
 /// Flash wears by what is written: its files are moved no more often than once in this time.
@@ -96,6 +100,7 @@ pub fn apply(
             files: 0,
             bytes: 0,
             planned_bytes: order.bytes(),
+            room_bytes: 0,
             from: None,
             to: None,
             pieces: 0,
@@ -185,6 +190,7 @@ fn one(
     if let Some(why) = rests.filter(|_| !bounds.force && !bounds.at_shutdown) {
         return Ok(Some(why));
     }
+    let page = u64::from(machine.page_size);
     let mounts = MountTable::read()?;
     let before = placed(store, &device.mount_point.to_string());
     let areas = before.areas();
@@ -233,6 +239,13 @@ fn one(
     if let Some(halt) = pace.halt() {
         return Err(halt);
     }
+    let spare = (order.bytes() / 4)
+        .clamp(LEAST_PROBE, MOST_PROBE)
+        .min(reserve / 2)
+        / page
+        * page;
+    enough_below(&volume, order.bytes() + spare)?;
+    probe(&volume, spare.min(LEAST_PROBE))?;
     let room = match room_for(order, &volume, most, machine, device) {
         Ok(Some(room)) => room,
         Ok(None) => {
@@ -251,13 +264,17 @@ fn one(
             room.pieces.len()
         )));
     }
+    let ready = prepare(&room, spare, &volume, all, pace, tell);
+    if let Err(halt) = ready {
+        room.undo(&volume);
+        return Err(halt);
+    }
     if let Some(kept) = all.last_mut() {
         kept.to = room.pieces.first().map(|piece| piece.physical);
         kept.pieces = room.pieces.len() as u64;
         kept.moved_unix_ns = now_unix_ns();
     }
     turn.keep(all)?;
-    let page = u64::from(machine.page_size);
     // Who moves the files of some keys alone does not know what the others want.
     let (out, mut stays) = match bounds.at_shutdown || !all_keys {
         true => (Order::of(order.device, Vec::new()), before.stay(order)),
@@ -281,13 +298,21 @@ fn one(
     if done.is_ok() && !out.items.is_empty() {
         // The room that was moved to is taken still, and so what was there before: none of it is found anew.
         let taboo = |start, length| is_in(&areas, start, length);
-        let fits = volume.free()? / 2 > out.bytes() + reserve;
+        let fits = volume.free()? / 2 > out.bytes() + reserve && enough_below(&volume, out.bytes()).is_ok();
         let elsewhere = fits.then(|| Room::elsewhere(&volume, out.bytes(), page, &taboo));
         match elsewhere {
             Some(Ok(elsewhere)) => {
-                (work.order, work.asked) = (&out, 0);
-                (work.room, work.evicts) = (&elsewhere, true);
-                done = work.run();
+                done = elsewhere.write(&volume, &mut |bytes| stand_back(work.pace, bytes));
+                let ready = done.is_ok();
+                if ready {
+                    (work.order, work.asked) = (&out, 0);
+                    (work.room, work.evicts) = (&elsewhere, true);
+                    done = work.run();
+                }
+                match ready {
+                    true => elsewhere.end(&volume),
+                    false => elsewhere.undo(&volume),
+                }
                 stays.extend(still(&out, &before, &mounts));
             }
             _ => stays = before.stay(order),
@@ -302,7 +327,50 @@ fn one(
             kept.after = after;
         }
     }
+    // Who waits for a shutdown does not wait for this.
+    if !bounds.at_shutdown || done.is_err() {
+        room.end(&volume);
+    }
     done.map(|()| None)
+}
+
+/// Whether what the volume lies on is known to have less room than this.
+fn enough_below(volume: &Volume, bytes: u64) -> Result<()> {
+    let free = volume.free_below().filter(|free| *free < bytes);
+    free.map_or(Ok(()), |free| {
+        bail!(
+            "{} of room are to be written, and what it lies on may give {}",
+            human::bytes(bytes),
+            human::bytes(free)
+        )
+    })
+}
+
+/// Has the room written, and then `spare` bytes that are given back: nothing is at stake until then. So no move can be what fills a volume that has
+/// less room below than its file system says.
+fn prepare(
+    room: &Room,
+    spare: u64,
+    volume: &Volume,
+    all: &mut [Kept],
+    pace: &mut Pace<'_>,
+    tell: &mut dyn FnMut(&Kept),
+) -> Result<(), Halt> {
+    // That it was taken, it does not note while there is no more room.
+    volume.settle()?;
+    room.write(volume, &mut |bytes| {
+        if let Some(kept) = all.last_mut() {
+            kept.room_bytes += bytes;
+            tell(kept);
+        }
+        stand_back(pace, bytes)
+    })?;
+    probe(volume, spare)
+}
+
+fn stand_back(pace: &mut Pace<'_>, bytes: u64) -> Result<(), Halt> {
+    let looks = pace.is_to_look();
+    pace.stand_back(bytes, looks).map_or(Ok(()), Err)
 }
 
 /// Takes room for an order, and leaves of that what would make reading take longer: the more is moved, the smaller are the pieces of room that

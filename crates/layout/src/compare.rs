@@ -3,7 +3,9 @@
 use crate::moves::Move;
 use anyhow::Result;
 use headstart_model::FilePath;
-use headstart_system::moving::volume::{Movable, Volume};
+use headstart_system::extents::extents;
+use headstart_system::moving::movable::Movable;
+use headstart_system::moving::volume::Volume;
 use headstart_system::residency::{advise_dontneed, fadvise_willneed};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -38,26 +40,33 @@ pub(crate) fn read_back(volume: &Volume, moved: &[Moved]) -> Result<Vec<Result<u
         return Ok(Vec::new());
     }
     volume.sync()?;
-    for one in moved {
-        let file = one.file.file()?;
+    // Who was faster than its mover and leased it is asked for nothing: it is compared on the device.
+    let open = || moved.iter().filter_map(|one| Some((one, one.file.file().ok()?)));
+    for (one, file) in open() {
         for part in &one.moves {
             // What is read next comes from the device, but for pages that a program has mapped.
             let _ = advise_dontneed(&file, part.start, part.length);
         }
     }
-    for one in moved {
-        let file = one.file.file()?;
+    for (one, file) in open() {
         for part in &one.moves {
             ask_for_range(&file, part.start, part.length);
         }
     }
-    moved.iter().map(Moved::compare).collect()
+    moved.iter().map(|one| one.compare(volume)).collect()
 }
 
 impl Moved {
     /// The bytes that were moved, or why it counts as one that stayed.
-    fn compare(&self) -> Result<Result<u64, String>> {
-        let after = sums(&self.file, &self.moves)?;
+    fn compare(&self, volume: &Volume) -> Result<Result<u64, String>> {
+        let file = match self.file.file() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            file => Some(file?),
+        };
+        let after = match &file {
+            Some(file) => sums_of(file, &self.moves)?,
+            None => self.sums_on(volume)?,
+        };
         if !self.file.is_unchanged()? {
             // Its writer goes on where it lies now.
             return Ok(Ok(self.bytes));
@@ -72,12 +81,29 @@ impl Moved {
             "{}: its contents are not what they were: check the file system, and restore the file",
             self.path
         );
-        let now = self.file.extents()?;
+        let Some(file) = file else {
+            return Ok(Ok(self.bytes));
+        };
+        let now = extents(&file)?;
         let lie: u64 = self.moves.iter().map(|one| one.done(&now)).sum();
         Ok(match lie == self.bytes {
             true => Ok(self.bytes),
             false => Err("it does not lie where it was moved to".into()),
         })
+    }
+}
+
+impl Moved {
+    /// Checksums of what lies where it was moved to.
+    fn sums_on(&self, volume: &Volume) -> io::Result<Vec<[u8; 32]>> {
+        let size = self.file.stat.size;
+        let sum = |one: &Move| {
+            let mut sum = Sha256::new();
+            let length = one.length.min(size.saturating_sub(one.start));
+            volume.read(one.physical, length, &mut |bytes| sum.update(bytes))?;
+            Ok(sum.finalize().into())
+        };
+        self.moves.iter().map(sum).collect()
     }
 }
 
@@ -92,10 +118,13 @@ pub(crate) fn read(file: &File, start: u64, length: u64) -> io::Result<()> {
 }
 
 /// A checksum of the data of each move.
-pub(crate) fn sums(file: &Movable, moves: &[Move]) -> Result<Vec<[u8; 32]>> {
+pub(crate) fn sums(file: &Movable, moves: &[Move]) -> io::Result<Vec<[u8; 32]>> {
+    sums_of(&file.file()?, moves)
+}
+
+fn sums_of(file: &File, moves: &[Move]) -> io::Result<Vec<[u8; 32]>> {
     let mut buffer = vec![0; READ as usize];
     let mut sums = Vec::with_capacity(moves.len());
-    let file = file.file()?;
     for one in moves {
         let mut sum = Sha256::new();
         let mut done = 0;

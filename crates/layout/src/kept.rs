@@ -59,6 +59,9 @@ pub struct Kept {
     pub bytes: u64,
     /// Bytes that were to be moved.
     pub planned_bytes: u64,
+    /// Bytes of room for that which were written before the first was moved.
+    #[serde(default)]
+    pub room_bytes: u64,
     /// The first and the last byte of the device between which what was to be moved lay before.
     #[serde(default)]
     pub from: Option<[u64; 2]>,
@@ -190,6 +193,7 @@ mod tests {
             files: 1,
             bytes: 1,
             planned_bytes: 1,
+            room_bytes: 1,
             from: None,
             to: None,
             pieces: 1,

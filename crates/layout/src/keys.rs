@@ -16,6 +16,7 @@ use headstart_session::machine::{Costs, Measure, snapshot};
 use headstart_session::{now_unix_ns, plan_again};
 use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
+use headstart_system::moving::volume::TAINTS;
 use headstart_system::own_program;
 use headstart_system::thread;
 use std::collections::BTreeMap;
@@ -122,7 +123,10 @@ pub fn apply_to(
     let moved = apply(orders, &machine, &keys, store, bounds, progress)?;
     if bounds.at_shutdown {
         waiting::done(store, &moved)?;
-    } else if moved.iter().any(|kept| kept.left.contains_key(WAITS)) {
+    } else if moved
+        .iter()
+        .any(|kept| [WAITS, TAINTS].iter().any(|why| kept.left.contains_key(*why)))
+    {
         let waiting = Waiting {
             keys: names,
             force: bounds.force,

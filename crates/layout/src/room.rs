@@ -1,12 +1,17 @@
 //! The room that files are moved to. No kind of file system lets one say where room is to be; so more is taken than is needed, the
 //! best of it is kept, and the rest given back. No knob of the file system is changed (decision 15).
 
+use crate::pace::Halt;
 use headstart_model::machine::Extent;
-use headstart_system::moving::volume::{Donor, Volume};
+use headstart_system::moving::donor::Donor;
+use headstart_system::moving::volume::Volume;
 use std::io;
 
 /// So often room is taken: as much as is needed, as much again, then twice and four times as much.
 const TIMES: [u64; 4] = [1, 1, 2, 4];
+/// Bytes that are written before it is looked whether that is to go on.
+const WRITTEN_AT_ONCE: u64 = 4 << 20;
+
 /// A run of free bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
@@ -27,6 +32,32 @@ impl Piece {
     pub fn end(&self) -> u64 {
         self.from + self.length
     }
+}
+
+/// Writes so many bytes somewhere on the volume, and gives them back: so much room there is below, for what the file system notes of itself
+/// while files move.
+pub(crate) fn probe(volume: &Volume, bytes: u64) -> Result<(), Halt> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let donor = volume.donor(bytes)?;
+    let written = donor.write(0, bytes);
+    let places = donor.places();
+    donor.discard(volume);
+    drop(donor);
+    give_back(volume, &places);
+    written.map_err(|error| below(&error).into())
+}
+
+/// What was free room of the file system is free again, and is not kept below.
+fn give_back(volume: &Volume, places: &[Extent]) {
+    if volume.sync().is_ok() {
+        volume.trim(places);
+    }
+}
+
+fn below(error: &io::Error) -> anyhow::Error {
+    anyhow::anyhow!("its room cannot be written, as where what it lies on is full: {error}")
 }
 
 /// Free room that was taken, more than is needed.
@@ -125,6 +156,38 @@ impl Room {
             self.pieces = by_donor(self.pieces);
         }
         Ok(self)
+    }
+
+    /// Has it written, as far as it was chosen and the volume lets it be written before; `tell` hears how many bytes more are, and may end it.
+    pub fn write(&self, volume: &Volume, tell: &mut dyn FnMut(u64) -> Result<(), Halt>) -> Result<(), Halt> {
+        // Elsewhere each move writes what it exchanges, and no more.
+        if volume.fills_in_order() {
+            return Ok(());
+        }
+        for piece in &self.pieces {
+            let mut done = 0;
+            while done < piece.length {
+                let part = (piece.length - done).min(WRITTEN_AT_ONCE);
+                let written = self.donors[piece.donor].write(piece.at + done, part);
+                written.map_err(|error| below(&error))?;
+                done += part;
+                tell(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives it back with nothing exchanged, where what lies below may be full.
+    pub fn undo(self, volume: &Volume) {
+        self.donors.iter().for_each(|donor| donor.discard(volume));
+        self.end(volume);
+    }
+
+    /// Gives back all that it has by now, to what lies below as well.
+    pub fn end(self, volume: &Volume) {
+        let places: Vec<Extent> = self.donors.iter().flat_map(Donor::places).collect();
+        drop(self);
+        give_back(volume, &places);
     }
 
     /// Where it is, by offset in the order.

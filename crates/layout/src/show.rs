@@ -100,6 +100,14 @@ pub fn items_text(orders: &[Order], machine: &Machine) -> String {
 
 /// How far it is, in a line.
 pub fn underway(kept: &Kept) -> String {
+    if kept.bytes == 0 && kept.room_bytes > 0 {
+        return format!(
+            "{}: room for {} of {} is written",
+            printable(&kept.mount_point),
+            bytes(kept.room_bytes),
+            bytes(kept.planned_bytes)
+        );
+    }
     format!(
         "{}: {} of {} moved, {} files",
         printable(&kept.mount_point),
@@ -175,6 +183,19 @@ pub fn kept_text(all: &[Kept], now_unix_ns: u64) -> String {
         text.push_str("no file was ever moved\n");
     }
     text
+}
+
+/// What failed, in a line.
+pub fn failed_text(kept: &Kept) -> String {
+    let moved = match kept.files {
+        0 => "nothing was moved".to_owned(),
+        files => format!("{files} files were moved before"),
+    };
+    format!(
+        "{}: {}; {moved}",
+        kept.mount_point,
+        kept.why.as_deref().unwrap_or("it failed")
+    )
 }
 
 fn predicted(prediction: &Prediction) -> String {

@@ -6,6 +6,7 @@ use crate::placed::inside;
 use crate::settle::settle;
 use headstart_model::PageSet;
 use headstart_model::machine::{Extent, Machine};
+use headstart_system::executions;
 use headstart_system::mounts::MountTable;
 use headstart_system::moving::volume::{Volume, may_be_executed, runs};
 use headstart_system::open::{Expect, Opened, open_checked};
@@ -16,6 +17,9 @@ use std::io;
 pub(crate) const WAITS: &str = "programs that run: moved at the next shutdown";
 /// Why it stays for good.
 pub(crate) const RUNS_ON: &str = "programs that run until the machine is off";
+
+/// Why a file stays that another has leased (`F_SETLEASE`).
+pub(crate) const LEASED: &str = "leased by another program";
 
 /// Which files an order is for.
 #[derive(Clone, Copy, Debug)]
@@ -51,12 +55,16 @@ pub(crate) fn survey(
         .devices
         .get(order.device as usize)
         .ok_or("it is on no device")?;
-    let volume = Volume::open(
+    let mut volume = Volume::open(
         mounts,
         device.mount_point.as_path(),
         device.node.as_path(),
         &device.fstype,
     )?;
+    // At a shutdown nobody looks at that any more.
+    if matches!(which, Which::Others) && executions::taint() {
+        volume.leave_programs();
+    }
     let page = u64::from(machine.page_size);
     for mut item in std::mem::take(&mut order.items) {
         if ends() {

@@ -8,11 +8,13 @@ use crate::moves::{Move, moves};
 use crate::order::{Item, NO_DATA, Order};
 use crate::pace::{Halt, Pace};
 use crate::room::Room;
-use crate::survey::{RUNS_ON, WAITS, expect, open};
+use crate::survey::{LEASED, RUNS_ON, WAITS, expect, open};
 use anyhow::Result;
 use headstart_system::memory::memory;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::volume::{Donor, Movable, RUNS, Volume};
+use headstart_system::moving::donor::Donor;
+use headstart_system::moving::movable::Movable;
+use headstart_system::moving::volume::{RUNS, Volume};
 use headstart_system::residency::advise_dontneed;
 use rustix::io::Errno;
 use std::fs::File;
@@ -32,6 +34,8 @@ const MOST_RESCUES: u32 = 100;
 /// What a file is called that has the old contents of one that others than root may have changed, and how many of them there may be.
 const ASIDE: &str = "headstart-layout-changed";
 const MOST_ASIDE: u32 = 10;
+/// So many reasons are told why contents cannot be kept.
+const MOST_TOLD: usize = 2;
 /// So often a move is tried again.
 const ATTEMPTS: u32 = 5;
 
@@ -67,6 +71,7 @@ impl Work<'_, '_> {
             } else {
                 after + batch(&items[after..])
             };
+            self.volume.check_writable()?;
             let ended = self.move_batch(&items[first..after], from, next);
             let kept = self.turn.keep(self.all);
             // What failed is told first: it may name where contents are that are nowhere else.
@@ -126,10 +131,13 @@ impl Work<'_, '_> {
         for item in items {
             let path = item.facts.path.as_path();
             match Movable::open(self.volume, self.mounts, path, &expect(item)) {
-                Ok(file) => {
-                    let moves = moves(&item.ranges, &file.extents()?, &self.room.pieces, from);
-                    files.push((item, file, moves));
-                }
+                Ok(file) => match file.extents() {
+                    Ok(extents) => {
+                        let moves = moves(&item.ranges, &extents, &self.room.pieces, from);
+                        files.push((item, file, moves));
+                    }
+                    Err(error) => self.leave(not_now(&error)),
+                },
                 Err(why) if why == RUNS => {
                     let at_shutdown = self.all.last().is_some_and(|kept| kept.at_shutdown);
                     self.leave(if at_shutdown { RUNS_ON } else { WAITS }.to_owned());
@@ -146,10 +154,12 @@ impl Work<'_, '_> {
                 break;
             }
             match self.file(item, file, &moves) {
-                Ok(Ok(file)) => moved.push(file),
-                Ok(Err(why)) => self.leave(why),
                 // What was moved before is compared all the same.
-                Err(error) => halted = Some(Halt::Failed(error)),
+                Ok((file, ended)) => {
+                    moved.push(file);
+                    halted = ended;
+                }
+                Err(why) => self.leave(why),
             }
         }
         if moved.last().is_some_and(|last: &Moved| last.stays.is_some()) {
@@ -166,11 +176,13 @@ impl Work<'_, '_> {
         }
     }
 
-    /// Moves one file; or says why not.
-    fn file(&self, item: &Item, file: Movable, moves: &[Move]) -> Result<Result<Moved, String>> {
-        file.write_back()?;
-        let before = sums(&file, moves)?;
+    /// Moves one file, with why nothing more is to be moved, if so; or says why it stays.
+    fn file(&self, item: &Item, file: Movable, moves: &[Move]) -> Result<(Moved, Option<Halt>), String> {
+        // What only this file has: its owner leases it, or a sector of it cannot be read.
+        let before = file.write_back().and_then(|()| sums(&file, moves));
+        let before = before.map_err(|error| not_now(&error))?;
         let (mut done, mut bytes, mut stays) = (Vec::new(), 0, None);
+        let mut halted = None;
         for one in moves {
             if !done.is_empty() && self.pace.halt().is_some() {
                 stays = Some("the work was stopped".to_owned());
@@ -181,7 +193,13 @@ impl Work<'_, '_> {
                 // Somebody writes it, maps it, or the kernel knows a reason of its own. It may have moved a part before that; where that cannot
                 // be told it counts as moved.
                 Err(error) => {
-                    stays = Some(format!("the kernel does not move it: {error}"));
+                    stays = Some(match error.kind() {
+                        io::ErrorKind::WouldBlock => not_now(&error),
+                        _ => format!("the kernel does not move it: {error}"),
+                    });
+                    if ends_all(&error) {
+                        halted = Some(Halt::Failed(anyhow::anyhow!("{}: {error}", item.facts.path)));
+                    }
                     file.extents().map_or(one.length, |now| one.done(&now))
                 }
             };
@@ -193,17 +211,18 @@ impl Work<'_, '_> {
                 break;
             }
         }
-        if done.is_empty() {
-            return Ok(Err(stays.unwrap_or_else(|| NO_DATA.to_owned())));
+        if done.is_empty() && halted.is_none() {
+            return Err(stays.unwrap_or_else(|| NO_DATA.to_owned()));
         }
-        Ok(Ok(Moved {
+        let moved = Moved {
             path: item.facts.path.clone(),
             file,
             moves: done,
             bytes,
             stays,
             before,
-        }))
+        };
+        Ok((moved, halted))
     }
 
     /// Has what was moved compared with what it was, and counts it; the bytes that were moved.
@@ -260,7 +279,7 @@ impl Work<'_, '_> {
     /// Keeps the room as files that tell what these were, under names that are free; adds to the error which.
     fn rescue(&self, error: anyhow::Error, moved: &[Moved]) -> anyhow::Error {
         let mut names = names(RESCUE, MOST_RESCUES);
-        let (mut kept, mut failed) = (Vec::new(), Vec::new());
+        let (mut kept, mut failed) = (Vec::new(), Vec::<String>::new());
         for donor in &self.room.donors {
             match keep(donor, self.volume, &mut names) {
                 Ok(name) => kept.push(name),
@@ -286,6 +305,12 @@ impl Work<'_, '_> {
                 format!("what was moved is also in {names} at the root of its file system"),
             );
         }
+        // Where it cannot be read, that is mostly so of all of it, and for one reason.
+        let more = failed.len().saturating_sub(MOST_TOLD);
+        failed.truncate(MOST_TOLD);
+        if more > 0 {
+            failed.push(format!("and so {more} more"));
+        }
         error.context(failed.join("; "))
     }
 
@@ -297,6 +322,34 @@ impl Work<'_, '_> {
 
     fn leave(&mut self, why: String) {
         self.note(|kept| *kept.left.entry(why).or_default() += 1);
+    }
+}
+
+/// Whether an error is not one file's, but of what all of them lie on: then nothing more is moved.
+fn ends_all(error: &io::Error) -> bool {
+    // EUCLEAN and ESHUTDOWN are what file systems say that have found themselves damaged.
+    const OF_ALL: [Errno; 9] = [
+        Errno::IO,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::ROFS,
+        Errno::NODEV,
+        Errno::NXIO,
+        Errno::UCLEAN,
+        Errno::SHUTDOWN,
+        Errno::NOMEM,
+    ];
+    OF_ALL
+        .iter()
+        .any(|one| error.raw_os_error() == Some(one.raw_os_error()))
+}
+
+/// Why a file stays that cannot be opened or read.
+fn not_now(error: &io::Error) -> String {
+    match error.kind() {
+        // Its owner would be told, and has up to 45 s (`fs.lease-break-time`) to answer.
+        io::ErrorKind::WouldBlock => LEASED.to_owned(),
+        _ => format!("it cannot be read: {error}"),
     }
 }
 

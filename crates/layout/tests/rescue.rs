@@ -2,24 +2,23 @@
 
 #![allow(clippy::unwrap_used)]
 
-use headstart_layout::{Bounds, State, apply, plan};
+use headstart_layout::{Bounds, Kept, State, apply, plan};
 use headstart_model::machine::DeviceClass;
 use headstart_model::profile::Policy;
 use headstart_model::{Key, Profile};
 use headstart_session::machine::{Costs, Measure, snapshot};
 use headstart_store::Store;
-use headstart_system::extents::Mapper;
 use headstart_system::residency::advise_dontneed;
 use headstart_system::testing::{self, Mounted, Scratch, can_mount, run};
 use rustix::fs::FallocateFlags;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const FILES: u64 = 20;
+/// More than are moved before the first are compared.
+const FILES: u64 = 280;
 const PAGE: u64 = 4096;
 const IMAGE: u64 = 120 << 20;
 
@@ -43,7 +42,7 @@ impl Overcommitted {
     fn new() -> Overcommitted {
         let scratch = Scratch::new().unwrap();
         let pool = Mounted::new(
-            &["-t", "tmpfs", "-o", "size=160M", "none"],
+            &["-t", "tmpfs", "-o", "size=200M", "none"],
             &scratch.path().join("pool"),
         )
         .unwrap();
@@ -72,32 +71,26 @@ impl Overcommitted {
         }
     }
 
-    /// Fills the pool to its last byte. All of the file system but the room that is taken next has its place in it: where metadata cannot be written
-    /// either, the journal ends and nothing can be kept.
-    fn fill(&self) {
+    /// Gives all of the file system its place in the pool.
+    fn complete(&self) {
         rustix::fs::sync();
-        let probe = File::create(self.disk.path().join("probe")).unwrap();
-        rustix::fs::fallocate(&probe, FallocateFlags::empty(), 0, FILES * 25 * PAGE).unwrap();
-        let room = Mapper::new().allocated(probe.as_fd()).unwrap();
-        drop(probe);
-        fs::remove_file(self.disk.path().join("probe")).unwrap();
-        rustix::fs::sync();
-        let image = File::options()
-            .write(true)
-            .open(self.pool.path().join("image"))
-            .unwrap();
-        let mut from = 0;
-        let ends = room
-            .iter()
-            .map(|extent| (extent.physical, extent.physical + extent.length));
-        for (start, end) in ends.chain([(IMAGE, IMAGE)]) {
-            if from < start {
-                rustix::fs::fallocate(&image, FallocateFlags::empty(), from, start - from).unwrap();
-            }
-            from = end;
-        }
+        rustix::fs::fallocate(&self.image(), FallocateFlags::empty(), 0, IMAGE).unwrap();
+    }
+
+    /// Takes the place of these bytes away, and fills the pool to its last byte: where metadata cannot be written either, the journal ends and nothing
+    /// can be kept.
+    fn fill(&self, start: u64, length: u64) {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.image(), how, start, length).unwrap();
         let mut filler = File::create(self.pool.path().join("filler")).unwrap();
         while filler.write_all(&[7; PAGE as usize]).is_ok() {}
+    }
+
+    fn image(&self) -> File {
+        File::options()
+            .write(true)
+            .open(self.pool.path().join("image"))
+            .unwrap()
     }
 }
 
@@ -113,7 +106,7 @@ fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
         fs::write(at.join(format!("gap{number}")), contents(number)).unwrap();
     }
     fs::write(at.join("headstart-layout-rescue"), "of an earlier time").unwrap();
-    disk.fill();
+    disk.complete();
     let entry = |number| testing::whole(&path(at, number), 1000 - number).unwrap();
     let profile = Profile {
         entries: (0..FILES).map(entry).collect(),
@@ -133,7 +126,16 @@ fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
         ..Bounds::default()
     };
     let key = store.key(&Key::new("test").unwrap());
-    let all = apply(orders, &machine, &[key], &store, force, &mut |_| {}).unwrap();
+    // Its room was written, and something takes that away from below while the first files are moved.
+    let mut filled = false;
+    let mut tell = |kept: &Kept| {
+        if kept.bytes > 0 && !filled {
+            filled = true;
+            assert_eq!(kept.pieces, 1, "{kept:?}");
+            disk.fill(kept.to.unwrap() + kept.bytes, kept.planned_bytes - kept.bytes);
+        }
+    };
+    let all = apply(orders, &machine, &[key], &store, force, &mut tell).unwrap();
     assert_eq!(all[0].state, State::Failed, "{all:?}");
     let why = all[0].why.as_ref().unwrap();
     let name = "headstart-layout-rescue-2";

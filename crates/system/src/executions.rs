@@ -28,6 +28,27 @@ impl Execution {
     }
 }
 
+/// Whether the kernel marks itself as tainted when files are asked about, and says in its log that this may lead to a deadlock: Debian's do
+/// (fanotify-taint-on-use-of-fanotify_access_permissions.patch). Not where it is marked so already.
+pub fn taint() -> bool {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    taints(&read("/proc/version"), &read("/proc/sys/kernel/tainted"))
+}
+
+fn taints(version: &str, tainted: &str) -> bool {
+    /// `TAINT_AUX`, linux/panic.h.
+    const AUX: u64 = 1 << 16;
+    // Its packages are built with their version in the text: "#1 SMP PREEMPT_DYNAMIC Debian 6.12.57-1 (2025-11-05)".
+    let debian = version
+        .rsplit_once('#')
+        .is_some_and(|(_, build)| build.contains(" Debian "));
+    debian
+        && tainted
+            .trim()
+            .parse::<u64>()
+            .is_ok_and(|tainted| tainted & AUX == 0)
+}
+
 impl Executions {
     /// Needs CAP_SYS_ADMIN.
     ///
@@ -285,6 +306,15 @@ mod tests {
     use std::path::Path;
     use std::process::{Child, Command, Stdio};
     use std::time::Instant;
+
+    #[test]
+    fn kernels_that_are_tainted_by_holding_are_told_by_their_version() {
+        let debian = "Linux version 6.12.57+deb13-amd64 (debian-kernel@lists.debian.org) (gcc 14.2.0) #1 SMP PREEMPT_DYNAMIC Debian 6.12.57-1 (2025-11-05)";
+        assert!(taints(debian, "0\n") && taints(debian, "4096\n"));
+        assert!(!taints(debian, "65536\n"), "it is already");
+        let others = "Linux version 6.18.4 (builder@debian) (gcc (Debian 12.2.0-14) 12.2.0) #2 SMP PREEMPT_DYNAMIC Mon Nov 2 10:00:00 UTC 2026";
+        assert!(!taints(others, "0\n") && !taints("", ""));
+    }
 
     const FILE: &str = "HEADSTART_TEST_EXECUTIONS";
     const SWITCH: &str = "HEADSTART_TEST_SWITCH";

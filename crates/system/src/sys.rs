@@ -16,6 +16,13 @@ const FS_IOC_GETFSUUID: libc::c_ulong = 2 << 30 | 17 << 16 | 0x15 << 8;
 const BLKGETSIZE64: libc::c_ulong =
     2 << 30 | (size_of::<libc::size_t>() as libc::c_ulong) << 16 | 0x12 << 8 | 114;
 
+/// `_IOW('f', 43, __u32)`, linux/ext4.h (5.14).
+const EXT4_IOC_CHECKPOINT: libc::c_ulong = 1 << 30 | 4 << 16 | (b'f' as libc::c_ulong) << 8 | 43;
+/// `_IO(0x12, 119)`, linux/fs.h.
+const BLKDISCARD: libc::c_ulong = 0x12 << 8 | 119;
+/// `_IOWR('X', 121, struct fstrim_range)`, linux/fs.h.
+const FITRIM: libc::c_ulong = 3 << 30 | 24 << 16 | (b'X' as libc::c_ulong) << 8 | 121;
+
 /// `_IOWR(0x94, 17, struct btrfs_ioctl_search_args_v2)`, linux/btrfs.h; the size is that without the buffer.
 const BTRFS_IOC_TREE_SEARCH_V2: libc::c_ulong = 3 << 30 | 112 << 16 | 0x94 << 8 | 17;
 /// `_IOWR(0x94, 36, struct btrfs_ioctl_logical_ino_args)`, linux/btrfs.h.
@@ -211,6 +218,31 @@ pub fn ext4_move_extent(
     // SAFETY: the kernel reads and writes struct move_extent, which `request` is.
     check(unsafe { libc::ioctl(file.as_raw_fd(), EXT4_IOC_MOVE_EXT as _, &raw mut request) }.into())?;
     Ok(request.moved)
+}
+
+/// Has all of an ext4's journal written where it belongs; `root` is any descriptor on it. Since Linux 5.14.
+pub fn ext4_checkpoint(root: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = 0u32;
+    // SAFETY: the kernel reads a u32.
+    check(unsafe { libc::ioctl(root.as_raw_fd(), EXT4_IOC_CHECKPOINT as _, &raw const flags) }.into())?;
+    Ok(())
+}
+
+/// Tells a block device, open for writing, that `[start, start + length)` of it holds nothing.
+pub fn discard(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
+    let range = [start, length];
+    // SAFETY: the kernel reads two u64.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), BLKDISCARD as _, range.as_ptr()) }.into())?;
+    Ok(())
+}
+
+/// Tells the device of a file system that `[start, start + length)`, as far as it is free, holds nothing; `root` is any descriptor on it.
+pub fn trim(root: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
+    // struct fstrim_range: start, length, and the least piece.
+    let mut range = [start, length, 0];
+    // SAFETY: the kernel reads and writes three u64.
+    check(unsafe { libc::ioctl(root.as_raw_fd(), FITRIM as _, range.as_mut_ptr()) }.into())?;
+    Ok(())
 }
 
 /// Whether anybody has a file open besides this descriptor, which is one for reading: else a lease could be had on it.

@@ -2,8 +2,10 @@
 
 use crate::context::Output;
 use crate::options;
-use anyhow::Result;
-use headstart_layout::{Bounds, apply_to, items_text, kept_text, order_text, orders, status, underway};
+use anyhow::{Result, bail};
+use headstart_layout::{
+    Bounds, State, apply_to, failed_text, items_text, kept_text, order_text, orders, status, underway,
+};
 use headstart_session::progress::Progress;
 use headstart_session::{complain, now_unix_ns};
 use headstart_store::Store;
@@ -84,5 +86,19 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         progress.tell(&underway(kept));
     })?;
     drop(progress);
-    of.output_form.print(&moved, || kept_text(&moved, now_unix_ns()))
+    let (failed, rest): (Vec<_>, Vec<_>) = moved
+        .iter()
+        .cloned()
+        .partition(|kept| kept.state == State::Failed);
+    // What failed is told once, as the error.
+    of.output_form
+        .print(&moved, || match rest.is_empty() && !failed.is_empty() {
+            true => String::new(),
+            false => kept_text(&rest, now_unix_ns()),
+        })?;
+    if !failed.is_empty() {
+        let why: Vec<String> = failed.iter().map(failed_text).collect();
+        bail!("{}", why.join("; "));
+    }
+    Ok(())
 }

@@ -13,6 +13,7 @@ mod hard_links;
 mod hardened;
 mod ia32;
 mod kept;
+mod leased;
 mod many_mounts;
 mod overlay_container;
 mod own_limits;

@@ -45,7 +45,7 @@ fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<Kept>, Result<u64>)
         evicts: false,
         asked: 0,
     };
-    let mut moved = work.file(&item, file, &moves).unwrap().unwrap();
+    let (mut moved, _) = work.file(&item, file, &moves).unwrap();
     moved.before[0] = [0; 32];
     let ended = work.compare(vec![moved]);
     (all, ended)

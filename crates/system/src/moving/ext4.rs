@@ -130,6 +130,14 @@ impl Mover for Ext4 {
         Ok(())
     }
 
+    fn settle(&self, root: BorrowedFd<'_>) -> io::Result<()> {
+        match sys::ext4_checkpoint(root) {
+            // Before Linux 5.14.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTTY.raw_os_error()) => Ok(()),
+            settled => settled,
+        }
+    }
+
     /// What the donor is given counts as never written: it reads as zeros. So the blocks are read from the device and written again where they
     /// are, which a device takes that has no room for others.
     fn recover(&self, donor: &File, start: u64, length: u64) -> io::Result<()> {

@@ -41,6 +41,11 @@ pub trait Mover {
         length: u64,
     ) -> io::Result<()>;
 
+    /// Has what is in the journal of the file system with this root where it belongs, as far as that can be asked for.
+    fn settle(&self, _root: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Has the donor tell the old contents that it was given at `[start, start + length)`, where it does not by itself.
     fn recover(&self, _donor: &File, _start: u64, _length: u64) -> io::Result<()> {
         Ok(())

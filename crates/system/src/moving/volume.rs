@@ -1,35 +1,31 @@
 //! A mounted file system that files are moved on, and room on it.
 
+use super::below;
+use super::donor::Donor;
 use super::ext4::Ext4;
-use super::mover::{Mover, copy, reopen};
+use super::mover::Mover;
 use super::xfs::Xfs;
-use crate::executions::{DeadMansSwitch, Executions};
-use crate::extents::Mapper;
-use crate::files::Stat;
+use crate::direct::{Aligned, BLOCK, Direct};
 use crate::mounts::MountTable;
-use crate::open::{self, Expect};
-use crate::residency;
+use crate::open;
 use crate::sys;
 use headstart_model::machine::Extent;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::fs::{FallocateFlags, Mode, OFlags, StatVfsMountFlags};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
 
 /// Why a program stays where it is.
 pub const RUNS: &str = "a program that runs";
-/// The kernel's tick lasts no longer.
-const TICK: Duration = Duration::from_millis(10);
-/// Nobody who executes a file waits longer for a move that does not end, as on a file system that is frozen.
-const MOST_WAIT: Duration = Duration::from_secs(5);
-/// Nor longer than this where the process that moves is stopped or frozen: it is ended.
-const MOST_STOPPED: Duration = Duration::from_secs(10);
+/// Bytes that are read at once.
+const READ: u64 = 1 << 20;
+/// Why all programs stay.
+pub const TAINTS: &str = "programs: moved at the next shutdown, for this kernel is marked as tainted where their execution is held";
+/// So many pieces are given back to what lies below, at most; the rest when the file system is trimmed.
+pub(super) const MOST_TRIMMED: usize = 4096;
 
 /// Why files are moved on no file system of this type, as mounts name it; `None` where they are.
 pub fn unserved(fstype: &str) -> Option<String> {
@@ -67,8 +63,12 @@ pub fn runs(file: &File) -> io::Result<bool> {
 /// A mounted file system that files are moved on.
 pub struct Volume {
     root: OwnedFd,
-    mover: Box<dyn Mover>,
-    switch: Option<DeadMansSwitch>,
+    device: (u32, u32),
+    node: PathBuf,
+    pub(super) mover: Box<dyn Mover>,
+    pub(super) switch: Option<crate::executions::DeadMansSwitch>,
+    /// Whether what may be executed stays: who executes it would have to be held.
+    leaves_programs: bool,
     /// Device and inode numbers of the swap files in use.
     swaps: Vec<(u64, u64)>,
 }
@@ -90,13 +90,21 @@ impl Volume {
             "xfs" => Box::new(Xfs::open(root.as_fd())?),
             other => return Err(unserved(other).unwrap_or_default()),
         };
-        let switch = DeadMansSwitch::new().ok();
+        let switch = crate::executions::DeadMansSwitch::new().ok();
         Ok(Volume {
             root,
+            device: (mount.major, mount.minor),
+            node: node.to_owned(),
             mover,
             switch,
+            leaves_programs: false,
             swaps: swaps(),
         })
+    }
+
+    /// Leaves what may be executed where it is.
+    pub fn leave_programs(&mut self) {
+        self.leaves_programs = true;
     }
 
     /// Why a file stays where it is, as far as it tells without being opened for writing; `None` if it may be moved.
@@ -109,6 +117,9 @@ impl Volume {
         let facts = file.metadata()?;
         if !facts.is_file() {
             return Ok(Some("no regular file"));
+        }
+        if self.leaves_programs && may_be_executed(path, facts.mode()) {
+            return Ok(Some(TAINTS));
         }
         if self.swaps.contains(&(facts.dev(), facts.ino())) {
             return Ok(Some("a swap file"));
@@ -141,9 +152,75 @@ impl Volume {
         Ok(found.f_blocks.saturating_mul(found.f_frsize))
     }
 
+    /// How many bytes may be taken of what it lies on, where that is known: an image with holes may have less room than its file system.
+    pub fn free_below(&self) -> Option<u64> {
+        below::free(self.device)
+    }
+
+    /// Whether it still takes writes; else why not.
+    pub fn check_writable(&self) -> io::Result<()> {
+        let flags = rustix::fs::fstatvfs(&self.root)?.f_flag;
+        match flags.contains(StatVfsMountFlags::RDONLY) {
+            true => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Has all that was written and moved on it on the device, in one go for all files.
     pub fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.root)?)
+    }
+
+    /// The same, and what it noted of itself in its journal is also written where it belongs: nothing of it waits for room below any more.
+    pub fn settle(&self) -> io::Result<()> {
+        self.sync()?;
+        self.mover.settle(self.root.as_fd())
+    }
+
+    /// Tells what it lies on that these places of it hold nothing, as far as they are free by now. Where that is not possible nothing happens.
+    pub fn trim(&self, places: &[Extent]) {
+        for place in places.iter().take(MOST_TRIMMED) {
+            if sys::trim(self.root.as_fd(), place.physical, place.length).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Reads `length` bytes of its device from `start` on, past all caches, and hands them to `take`.
+    pub fn read(&self, start: u64, length: u64, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        let device = Direct::open(&self.node)?;
+        let mut done = 0;
+        while done < length {
+            let at = (start + done) / BLOCK * BLOCK;
+            let before = start + done - at;
+            let part = (length - done).min(READ - before);
+            let mut buffer = Aligned::new((before + part).next_multiple_of(BLOCK) as usize);
+            // The kernel tells the next reader what it could not write to the device, once, and reads nothing for it.
+            let read = device.read(at, &mut buffer);
+            let read = read.or_else(|_| device.read(at, &mut buffer))?;
+            if (read as u64) < before + part {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            take(&buffer.bytes()[before as usize..(before + part) as usize]);
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Its device, open for writing.
+    pub(super) fn device(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let device = rustix::fs::open(&self.node, flags, Mode::empty())?;
+        let number = rustix::fs::fstat(&device)?.st_rdev;
+        match (rustix::fs::major(number), rustix::fs::minor(number)) == self.device {
+            true => Ok(device),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// The root of its mount.
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
     }
 
     /// Takes `bytes` of its free room, in as few pieces as the allocator finds.
@@ -155,8 +232,7 @@ impl Volume {
             false => FallocateFlags::empty(),
         };
         rustix::fs::fallocate(&file, flags, 0, bytes)?;
-        let room = Mapper::new().allocated(file.as_fd())?;
-        Ok(Donor { file, room })
+        Donor::new(file)
     }
 }
 
@@ -173,193 +249,6 @@ fn swaps() -> Vec<(u64, u64)> {
         .filter(std::fs::Metadata::is_file)
         .map(|facts| (facts.dev(), facts.ino()))
         .collect()
-}
-
-/// Room that was taken.
-pub struct Donor {
-    file: OwnedFd,
-    room: Vec<Extent>,
-}
-
-impl Donor {
-    /// Gives it a name at the root of its file system, so that it stays: an ordinary file that root alone may read. Fails if there
-    /// is something of that name.
-    pub fn keep(&self, volume: &Volume, name: &str) -> io::Result<()> {
-        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let flags = rustix::fs::AtFlags::SYMLINK_FOLLOW;
-        rustix::fs::linkat(rustix::fs::CWD, own, &volume.root, name, flags)?;
-        // Where the device takes nothing any more, it stays as long as the file system is mounted.
-        let _ = rustix::fs::fsync(&self.file);
-        Ok(())
-    }
-
-    /// Has it tell the old contents of what was moved to `[start, start + length)` of it.
-    pub fn recover(&self, volume: &Volume, start: u64, length: u64) -> io::Result<()> {
-        let file = File::from(self.file.try_clone()?);
-        volume.mover.recover(&file, start, length)
-    }
-
-    /// Writes what it tells at `[start, start + length)` to another, at `at`.
-    pub fn copy(&self, start: u64, length: u64, to: &Donor, at: u64) -> io::Result<()> {
-        let [from, to] = [
-            File::from(self.file.try_clone()?),
-            File::from(to.file.try_clone()?),
-        ];
-        copy(&from, start, &to, at, length)
-    }
-
-    /// Where it is, by offset in the donor.
-    pub fn room(&self) -> &[Extent] {
-        &self.room
-    }
-
-    /// Gives back `[start, start + length)` of it.
-    pub fn release(&self, start: u64, length: u64) -> io::Result<()> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(rustix::fs::fallocate(&self.file, flags, start, length)?)
-    }
-}
-
-/// When a file or its facts were changed last. Whatever changes them from now on gives it another time: these are as fine as the kernel's tick,
-/// so if that was just now the next one is waited for.
-fn changed(pin: &OwnedFd) -> Result<(i64, i64), String> {
-    let facts = rustix::fs::fstat(pin).map_err(|error| error.to_string())?;
-    let changed = (facts.st_ctime, facts.st_ctime_nsec as i64);
-    let now = clock_gettime(ClockId::RealtimeCoarse);
-    let since = |(seconds, nanoseconds): (i64, i64)| {
-        Duration::from_secs(seconds.unsigned_abs()) + Duration::from_nanos(nanoseconds.unsigned_abs())
-    };
-    if since((now.tv_sec, now.tv_nsec)).abs_diff(since(changed)) < 2 * TICK {
-        std::thread::sleep(2 * TICK);
-    }
-    Ok(changed)
-}
-
-/// A file whose data can be moved.
-pub struct Movable {
-    /// It cannot be read or written by this one. It is open for writing while a move lasts, and no longer: nobody can execute it then.
-    pin: OwnedFd,
-    /// Whether it may be executed: who does waits then, see [`Movable::unexecuted`].
-    executed: bool,
-    /// Its facts when it was opened.
-    pub stat: Stat,
-    /// When it or its facts were changed last before that, seconds and nanoseconds. Its owner can set its other times, and not this one.
-    changed: (i64, i64),
-}
-
-impl Movable {
-    /// Opens one, if it still is what is expected; `Err` says why it stays where it is.
-    pub fn open(
-        volume: &Volume,
-        mounts: &MountTable,
-        path: &Path,
-        expect: &Expect,
-    ) -> Result<Movable, String> {
-        let (pin, stat) = open::pin(mounts, path).map_err(|skip| skip.to_string())?;
-        // Checks what is there and that it is what is expected, on the descriptor that is opened for writing below.
-        open::open_pinned(pin.as_fd(), stat, expect).map_err(|skip| skip.to_string())?;
-        let changed = changed(&pin)?;
-        let executed = may_be_executed(path, stat.mode);
-        let why = reopen(pin.as_fd(), OFlags::RDONLY).and_then(|reading| {
-            Ok(match volume.stays(path, &reading)? {
-                None if executed && runs(&reading)? => Some(RUNS),
-                why => why,
-            })
-        });
-        match why.map_err(|error| error.to_string())? {
-            Some(why) => Err(why.to_owned()),
-            None => Ok(Movable {
-                pin,
-                executed,
-                stat,
-                changed,
-            }),
-        }
-    }
-
-    /// The file, to be read.
-    pub fn file(&self) -> io::Result<File> {
-        reopen(self.pin.as_fd(), OFlags::RDONLY)
-    }
-
-    /// Where its written data lies.
-    pub fn extents(&self) -> io::Result<Vec<Extent>> {
-        Mapper::new().extents(self.file()?.as_fd())
-    }
-
-    /// Has what was written to it on the device, so that pages which programs have mapped are protected from writes again: the next
-    /// write changes its time. Nothing is done for a file that nobody has written of late.
-    pub fn write_back(&self) -> io::Result<()> {
-        let file = self.file()?;
-        let counts = residency::cachestat(&file, 0, 0);
-        let is_clean = counts.is_ok_and(|counts| counts.dirty == 0 && counts.writeback == 0);
-        if is_clean { Ok(()) } else { file.sync_data() }
-    }
-
-    /// Whether its data and size are what they were when it was opened.
-    pub fn is_unchanged(&self) -> io::Result<bool> {
-        let file = self.file()?;
-        let (now, facts) = (crate::files::stat(&file)?, file.metadata()?);
-        let same = (now.size, now.mtime_ns) == (self.stat.size, self.stat.mtime_ns);
-        Ok(same && (facts.ctime(), facts.ctime_nsec()) == self.changed)
-    }
-
-    /// Moves the data at `[start, start + length)`, which lies in one extent, to the donor's `[to, to + length)`, which does
-    /// too; all are multiples of the page size, but that the last page of a file may end with its last block. One extent a
-    /// call: then what a move did before it failed is told by the file's extents. Who executes the file waits for its end.
-    pub fn move_to(
-        &self,
-        volume: &Volume,
-        donor: &Donor,
-        start: u64,
-        to: u64,
-        length: u64,
-    ) -> io::Result<()> {
-        let donor = donor.file.as_fd();
-        let act = || {
-            let file = volume.mover.open(volume.root.as_fd(), self.pin.as_fd())?;
-            volume.mover.move_extent(&file, start, donor, to, length)
-        };
-        if self.executed {
-            self.unexecuted(volume, act)
-        } else {
-            act()
-        }
-    }
-
-    /// While a file is open for writing, the kernel refuses to execute it (ETXTBSY). So who executes one meanwhile waits until `act` is
-    /// over. Where that sleeps for long in the kernel, as on a file system that is frozen, another thread lets them go on.
-    fn unexecuted(&self, volume: &Volume, act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let reading = self.file()?;
-        let switch = volume.switch.as_ref();
-        let switch = switch.ok_or_else(|| io::Error::other("it may be executed, and there is no timer"))?;
-        let executions = Executions::new()?;
-        switch.set(Some(MOST_STOPPED))?;
-        let is_over = &AtomicBool::new(false);
-        let moved = std::thread::scope(|scope| {
-            executions.ask_about(reading.as_fd())?;
-            let until = Instant::now() + MOST_WAIT;
-            let other = std::thread::Builder::new().spawn_scoped(scope, move || {
-                let left = || until.saturating_duration_since(Instant::now());
-                while !is_over.load(Ordering::Relaxed) && !left().is_zero() {
-                    std::thread::park_timeout(left());
-                }
-                // With it goes whoever waits; and a process for which nobody waits need not be ended.
-                drop(executions);
-                let _ = switch.set(None);
-            })?;
-            // Who was asked about before that has it open, and is not disturbed.
-            let moved = match sys::is_open_elsewhere(reading.as_fd())? {
-                true => Err(io::Error::other(RUNS)),
-                false => act(),
-            };
-            is_over.store(true, Ordering::Relaxed);
-            other.thread().unpark();
-            moved
-        });
-        switch.set(None)?;
-        moved
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use headstart_lab::stats::Random;
 use headstart_model::machine::Extent;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::volume::{Donor, Movable, Volume};
+use headstart_system::moving::{donor::Donor, movable::Movable, volume::Volume};
 use headstart_system::open::Expect;
 use std::fs;
 use std::path::Path;
