@@ -74,14 +74,14 @@ impl Overcommitted {
     /// Gives all of the file system its place in the pool.
     fn complete(&self) {
         rustix::fs::sync();
-        rustix::fs::fallocate(&self.image(), FallocateFlags::empty(), 0, IMAGE).unwrap();
+        rustix::fs::fallocate(self.image(), FallocateFlags::empty(), 0, IMAGE).unwrap();
     }
 
     /// Takes the place of these bytes away, and fills the pool to its last byte: where metadata cannot be written either, the journal ends and nothing
     /// can be kept.
     fn fill(&self, start: u64, length: u64) {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.image(), how, start, length).unwrap();
+        rustix::fs::fallocate(self.image(), how, start, length).unwrap();
         let mut filler = File::create(self.pool.path().join("filler")).unwrap();
         while filler.write_all(&[7; PAGE as usize]).is_ok() {}
     }
