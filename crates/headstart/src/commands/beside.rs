@@ -67,7 +67,11 @@ impl Beside {
             let mut record = Options::tree(words.collect());
             record.exclude_pids.push(own);
             adapt(&mut record);
-            let Wanted { purpose, rest, bypass } = wanted()?;
+            let Wanted {
+                purpose,
+                rest,
+                bypass,
+            } = wanted()?;
             Ok(Job {
                 origin,
                 origin_unix_ns,

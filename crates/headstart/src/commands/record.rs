@@ -1,6 +1,6 @@
 //! `headstart record`: a start, written down as a trace.
 
-use super::beside::{Beside, Origin};
+use super::beside::{Beside, Origin, Wanted};
 use crate::options::until;
 use anyhow::Result;
 use headstart_model::trace;
@@ -62,7 +62,11 @@ pub fn run(args: Args) -> Result<()> {
             path: path.clone(),
             summarize: |trace, bytes| Ok(serde_json::to_string(&Summary::of(trace, bytes))?),
         };
-        Ok((purpose, Vec::new()))
+        Ok(Wanted {
+            purpose,
+            rest: Vec::new(),
+            bypass: None,
+        })
     };
     let adapt = |record: &mut Options| {
         record.scope = match args.scope {

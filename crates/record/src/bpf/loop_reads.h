@@ -32,7 +32,7 @@ static __always_inline int read_by_kernel(const struct address_space *mapping, u
 	key = id >> 40 & (SEEN_INODES - 1);
 	seen = bpf_map_lookup_elem(&seen_inodes, &key);
 	if (seen && *(volatile u64 *)seen != id) {
-		if (!send_file((u64)BPF_CORE_READ(mapping, host), id, 0))
+		if (send_file((u64)BPF_CORE_READ(mapping, host), id, 0, 0) >= 0)
 			*(volatile u64 *)seen = id;
 	}
 	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);

@@ -43,7 +43,7 @@ fn least(device: &Path, depth: usize) -> Option<u64> {
 fn of_file(path: &[u8], depth: usize) -> Option<u64> {
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
     // Who owns the image may have mounted something over it that does not answer.
-    let found = within(ANSWERS_WITHIN, Box::new(move || ask(&path)))?;
+    let found = within(0, ANSWERS_WITHIN, Box::new(move || ask(&path)))?;
     let number = |at: usize| {
         Some(u64::from_ne_bytes(
             found.get(at * 8..at * 8 + 8)?.try_into().ok()?,
