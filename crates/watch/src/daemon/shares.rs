@@ -78,7 +78,7 @@ mod tests {
         let mut shares = Shares::new(128, 32);
         let theirs = (1001, 0);
         assert_eq!(shares.add(theirs, Some(1001), ()), []);
-        for number in 0..132 {
+        for number in 0..132_u64 {
             let gone = shares.add((1000, number), Some(1000), ());
             let expected: Vec<_> = number
                 .checked_sub(32)
