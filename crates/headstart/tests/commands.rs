@@ -376,7 +376,7 @@ fn where_replays_are_slower_starts_are_bypassed_but_for_one_in_so_many() {
     let bypassed = start(&very_seldom);
     assert_eq!(
         (bypassed["mode"].as_str(), bypassed["status"].as_i64()),
-        (Some("control"), Some(0))
+        (Some("bypass"), Some(0))
     );
     let why = bypassed["not_learned"].as_str().unwrap();
     assert!(

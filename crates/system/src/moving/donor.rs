@@ -6,7 +6,7 @@ use crate::direct::Aligned;
 use crate::extents::Mapper;
 use crate::sys;
 use headstart_model::machine::Extent;
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -109,5 +109,19 @@ impl Donor {
     pub fn release(&self, start: u64, length: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&self.file, flags, start, length)?)
+    }
+}
+
+impl Volume {
+    /// Takes `bytes` of its free room, in as few pieces as the allocator finds.
+    pub fn donor(&self, bytes: u64) -> io::Result<Donor> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(self.root(), ".", flags, Mode::RUSR | Mode::WUSR)?;
+        let flags = match self.mover.keeps_size() {
+            true => FallocateFlags::KEEP_SIZE,
+            false => FallocateFlags::empty(),
+        };
+        rustix::fs::fallocate(&file, flags, 0, bytes)?;
+        Donor::new(file)
     }
 }

@@ -1,7 +1,6 @@
 //! A mounted file system that files are moved on, and room on it.
 
 use super::below;
-use super::donor::Donor;
 use super::ext4::Ext4;
 use super::mover::Mover;
 use super::xfs::Xfs;
@@ -10,7 +9,7 @@ use crate::mounts::MountTable;
 use crate::open;
 use crate::sys;
 use headstart_model::machine::Extent;
-use rustix::fs::{FallocateFlags, Mode, OFlags, StatVfsMountFlags};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -221,18 +220,6 @@ impl Volume {
     /// The root of its mount.
     pub(super) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
-    }
-
-    /// Takes `bytes` of its free room, in as few pieces as the allocator finds.
-    pub fn donor(&self, bytes: u64) -> io::Result<Donor> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.root, ".", flags, Mode::RUSR | Mode::WUSR)?;
-        let flags = match self.mover.keeps_size() {
-            true => FallocateFlags::KEEP_SIZE,
-            false => FallocateFlags::empty(),
-        };
-        rustix::fs::fallocate(&file, flags, 0, bytes)?;
-        Donor::new(file)
     }
 }
 
