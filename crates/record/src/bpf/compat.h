@@ -98,11 +98,6 @@ struct task_struct___x86 {
 	struct thread_info___x86 thread_info;
 };
 
-/* struct ovl_file: an open file of an overlay, 6.13 and later; before, the layer's file stands in its place. */
-struct ovl_file {
-	struct file *realfile;
-};
-
 enum pageflags {
 	PG_head = 6,
 };

@@ -28,12 +28,17 @@ static __always_inline bool is_file(const struct file *file)
 static __always_inline const struct file *real_file(const struct file *file)
 {
 	for (int i = 0; i < OVERLAYS; i++) {
-		const struct file *inner;
+		const struct file *inner, *first = NULL;
 
 		if (BPF_CORE_READ(file, f_inode, i_sb, s_magic) != OVERLAYFS_MAGIC)
 			break;
 		inner = BPF_CORE_READ(file, private_data);
-		file = is_file(inner) ? inner : BPF_CORE_READ((const struct ovl_file *)inner, realfile);
+		/* From 6.13 on it is the first thing that a struct ovl_file has (fs/overlayfs/file.c), which a module's types tell and the kernel's do not. */
+		if (inner && !is_file(inner)) {
+			bpf_probe_read_kernel(&first, sizeof(first), inner);
+			inner = is_file(first) ? first : NULL;
+		}
+		file = inner;
 	}
 	return file;
 }
