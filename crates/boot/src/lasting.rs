@@ -127,7 +127,7 @@ fn of_upper(upper: &Path, mounts: &MountTable) -> Lasts {
     }
 }
 
-/// Whether nothing makes a mount writable that is not: its device cannot be, or fstab(5) names it so, or it is what a container was given.
+/// Whether nothing makes a mount writable that is not: its device cannot be, or fstab(5) names it so, or it is the root that a container was given.
 fn stays_read_only(mount: &Mount) -> bool {
     let of_device = format!("/sys/dev/block/{}:{}/ro", mount.major, mount.minor);
     if fs::read_to_string(of_device).is_ok_and(|ro| ro.trim() == "1") {
@@ -137,7 +137,7 @@ fn stays_read_only(mount: &Mount) -> bool {
     let options = fields(&fstab).find(|(point, _)| Path::new(point) == mount.mount_point.as_path());
     match options {
         Some((_, options)) => options.split(',').any(|option| option == "ro"),
-        None => container::manager().is_some(),
+        None => mount.mount_point.as_path() == Path::new("/") && container::manager().is_some(),
     }
 }
 

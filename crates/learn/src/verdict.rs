@@ -77,8 +77,8 @@ pub const CONTROL_EVERY_IN_DOUBT: u32 = 2;
 /// that began as cold: where cold starts are few, more would come in months.
 const SLOWER_TWICE: f64 = 1.4;
 
-/// And so much longer, nanoseconds: what headstart costs a start that gains nothing (`OWN_NS` of session's decide).
-const SLOWER_TWICE_NS: u64 = 30_000_000;
+/// And so much longer, nanoseconds: on a busy machine starts of some 10 ms vary by as much as they take.
+const SLOWER_TWICE_NS: u64 = 100_000_000;
 
 /// A start without a replay that had so much more in memory is no reason to call one with a replay slow.
 const WARMER: f64 = 0.05;

@@ -51,6 +51,6 @@ pub use limits::Limits;
 pub use log::Log;
 pub use place::{ENVIRONMENT, default_root};
 pub use said::{Said, kind_of};
-pub use start::Start;
+pub use start::{Start, TAIL as START_TAIL};
 pub use store::{KnownKeys, Store};
 pub use users::UserStarts;

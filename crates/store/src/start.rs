@@ -21,7 +21,8 @@ pub(crate) const DIRECTORY: &str = "starts";
 /// What follows the plan: this, the replays since the last control run, how long a start waited for devices,
 /// three bytes that are 0 or 1, how many replays go unrecorded, and how many starts used much that is not planned.
 const MAGIC: &[u8; 6] = b"START3";
-const TAIL: usize = MAGIC.len() + 4 + 4 + 5;
+/// Bytes behind the plan.
+pub const TAIL: usize = MAGIC.len() + 4 + 4 + 5;
 
 /// What is needed first of a key whose starts are replayed.
 pub struct Start {

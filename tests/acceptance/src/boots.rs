@@ -249,7 +249,10 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
             state.armed = bytes.first() == Some(&b'1');
         } else if !name.starts_with(".tmp-") {
             // A plan, and what the store puts behind it.
-            let length = bytes.len().checked_sub(18).context("it is cut off")?;
+            let length = bytes
+                .len()
+                .checked_sub(headstart_store::START_TAIL)
+                .context("it is cut off")?;
             PlanFile::new(bytes.get(..length).unwrap_or_default().to_vec()).plan()?;
         }
         return Ok(());

@@ -64,22 +64,7 @@ fn case_04_a_boot_whose_jobs_never_end_teaches_and_the_next_ones_are_read_ahead(
 }
 
 #[test]
-fn case_04_a_boot_that_went_to_the_emergency_shell_stays_a_failure() -> Result<()> {
-    let mut boots = boots()?;
-    boots.shell(ENOUGH)?;
-    let emergency = "[Unit]\nDefaultDependencies=no\nAfter=basic.target\n[Service]\nType=oneshot\nExecStart=/bin/sh -c \"systemctl --no-block start emergency.target; sleep infinity\"\n";
-    boots.shell(&unit("broken", emergency, "multi-user.target"))?;
-    // Its own would hang up the console, where the end is told.
-    let shell =
-        "[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n";
-    boots.shell(&unit("emergency", shell, "emergency.target"))?;
-    boots.boot()?;
-    let state = boots.state()?;
-    assert!(!state.armed && !state.profile, "{}", state.last);
-    Ok(())
-}
-
-#[test]
+#[ignore = "make test-all runs it"]
 fn case_21_what_comes_behind_a_late_passphrase_is_known_and_read_ahead() -> Result<()> {
     let mut boots = boots()?;
     let ask = "[Unit]\nDefaultDependencies=no\nBefore=local-fs.target\n[Service]\nType=oneshot\nTimeoutStartSec=600\nExecStart=/bin/sh -c \"sleep $(cat /etc/ask)\"\n";
