@@ -31,7 +31,6 @@ mod image;
 pub mod init;
 pub mod install;
 pub mod last;
-pub mod lasting;
 mod manager;
 pub mod marks;
 mod memory;
