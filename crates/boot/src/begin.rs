@@ -6,6 +6,7 @@ use crate::checked::make_root_writable;
 use crate::cmdline::Wish;
 use crate::decision;
 use crate::last::Place;
+use crate::lasting::Lasts;
 use crate::replays::Replays;
 use crate::this_boot::RUN;
 use headstart_model::outcome::Mode;
@@ -63,6 +64,7 @@ impl Boot<'_> {
         let state = StateId::of(self.store);
         if self.state != state && !self.was_mounted {
             (self.state, self.was_mounted) = (state, true);
+            self.lasts = Lasts::of(self.store);
             self.armed = None;
             if self.guard.take().is_some() {
                 // It decides what is done from the beginning until then, and is never armed again.
@@ -89,6 +91,11 @@ impl Boot<'_> {
             }
             Ok(Some(Guard::Failed)) => LAST_FAILED.into(),
             Ok(Some(Guard::GivenUp)) => GIVEN_UP.into(),
+            // Nothing ever changes there: the boot after which it was frozen was read ahead, or recorded, and came to its end.
+            Err(error) if read_only(&error) && self.lasts == Lasts::Frozen && self.kept.is_armed() => {
+                self.guard = Some(Guard::Taken);
+                return;
+            }
             Err(error) if read_only(&error) => {
                 if self.plan.is_some() {
                     self.barrier.close_later(Path::new(RUN));

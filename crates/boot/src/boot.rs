@@ -4,6 +4,7 @@ use crate::barrier::Barrier;
 use crate::cmdline::Wish;
 use crate::config::Config;
 use crate::last::Last;
+use crate::lasting::Lasts;
 use crate::memory::Need;
 use crate::replays::Replays;
 use crate::spent::Spent;
@@ -16,7 +17,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::process::Signal;
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
+
+/// What changes all the time is not looked at more often.
+const LEAST_PAUSE: Duration = Duration::from_millis(250);
 
 /// A boot that is served.
 pub struct Boot<'a> {
@@ -34,6 +39,8 @@ pub struct Boot<'a> {
     pub wish: Wish,
     /// What the path of the state leads to: what holds it may not be mounted yet.
     pub state: StateId,
+    /// How long what is kept there lasts.
+    pub lasts: Lasts,
     /// Whether that was mounted since this began.
     pub was_mounted: bool,
     /// What was found of the boot-failure guard; `None` where it cannot be taken yet, on a root that is still read-only.
@@ -71,11 +78,24 @@ impl Boot<'_> {
 
     /// Waits for a while, a signal or a mount.
     pub fn pause(&self, most: Duration, for_mounts: bool) {
+        self.pause_or(most, for_mounts, None);
+    }
+
+    /// The same, or until another descriptor is readable; not at once, for it may be that all the time.
+    pub fn pause_for(&self, most: Duration, other: Option<BorrowedFd<'_>>) {
+        self.pause(LEAST_PAUSE, false);
+        self.pause_or(most, false, other);
+    }
+
+    fn pause_or(&self, most: Duration, for_mounts: bool, other: Option<BorrowedFd<'_>>) {
         let timeout = Timespec {
             tv_sec: most.as_secs() as i64,
             tv_nsec: most.subsec_nanos().into(),
         };
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if let Some(other) = other {
+            fds.push(PollFd::from_borrowed_fd(other, PollFlags::IN));
+        }
         let for_mounts = for_mounts || self.guard.is_none() || self.replays.is_none();
         if for_mounts || self.replays.as_ref().is_some_and(|replays| !replays.are_over()) {
             fds.push(PollFd::new(&self.mounts, PollFlags::PRI));

@@ -5,6 +5,7 @@
 //! answers in its own order, which is read as it comes.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -43,6 +44,11 @@ impl Bus {
         let mut bus = Bus { stream, serial: 0 };
         bus.authenticate()?;
         Ok(bus)
+    }
+
+    /// To wait for what comes.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     fn authenticate(&mut self) -> io::Result<()> {

@@ -1,8 +1,9 @@
 //! What is done for this boot ([`headstart_session::decide`]). That it is bypassed is found out before headstart reads itself.
 
-use crate::cmdline::{Wish, wish};
+use crate::cmdline::{self, Wish, wish};
 use crate::config::{self, Config};
 use crate::last::Place;
+use crate::lasting::Lasts;
 use crate::program::room::Room;
 use crate::this_boot;
 use headstart_session::First;
@@ -17,6 +18,9 @@ const PLAN: &str = "plan";
 
 /// Whether this boot is bypassed. Reads a file that is there only while boots are, and what may overrule it if it is.
 pub fn is_bypassed(store: &Store, place: Place) -> bool {
+    if cmdline::is_after_crash() {
+        return true;
+    }
     // What is wrong with the command line and the configuration is told by a boot that is not bypassed.
     let quiet = &mut |_| {};
     let Ok(key) = this_boot::key() else { return false };
@@ -26,7 +30,7 @@ pub fn is_bypassed(store: &Store, place: Place) -> bool {
         return false;
     }
     let (wish, config) = (wish(place, quiet), config::read(Path::new(config::FILE), quiet));
-    if in_vain && wish == Wish::Usual && config.boot.control_every != 0 {
+    if in_vain && is_nobodys_wish(wish, &config) {
         return true;
     }
     matches!(
@@ -35,11 +39,25 @@ pub fn is_bypassed(store: &Store, place: Place) -> bool {
     )
 }
 
+/// Whether this boot is bypassed because it is in vain to record it. `headstart-init` knows less of that.
+pub fn is_in_vain(store: &Store, kept: &KeyDir, wish: Wish, config: &Config) -> bool {
+    is_nobodys_wish(wish, config) && why_in_vain(store, kept).is_some()
+}
+
+fn is_nobodys_wish(wish: Wish, config: &Config) -> bool {
+    wish == Wish::Usual && config.boot.control_every != 0
+}
+
 /// Why it is in vain to record a boot, if nothing is known of boots: what it would teach could not be kept. To begin costs what it costs
 /// each time, a tenth of a boot where requests are slow.
 pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
     if kept.path().join(PLAN).exists() {
         return None;
+    }
+    if let Some(why) = Lasts::of(store).why_not(store) {
+        return Some(format!(
+            "nothing is known of boots, and what one would teach cannot be kept: {why}"
+        ));
     }
     // Where it is not there yet, it may be on a file system that is not mounted yet.
     let found = statfs(store.root()).ok()?;

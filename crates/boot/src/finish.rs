@@ -3,6 +3,7 @@
 use crate::boot::{Boot, StateId};
 use crate::end::{End, Why};
 use crate::last::Last;
+use crate::lasting::Lasts;
 use crate::manager::Manager;
 use crate::marks::{self, monotonic_ns};
 use crate::run::has_one_processor;
@@ -34,17 +35,13 @@ impl Boot<'_> {
         end: &End,
     ) -> bool {
         let _deadline = Deadline::begin(deadline::FINISH);
-        let reason = match why {
-            Some(Why::Quiet) => EndReason::Quiet,
-            Some(Why::Limit) => EndReason::Limit,
-            None => EndReason::Interrupted,
-        };
         self.last.ended = Some(
-            match reason {
-                EndReason::Quiet if recorder.is_some() => "it was quiet",
-                EndReason::Quiet => "systemd had finished",
-                EndReason::Limit => "it took as long as any boot is recorded",
-                _ => "headstart was told to end before the boot had ended",
+            match why {
+                Some(Why::Quiet) if recorder.is_some() => "it was quiet",
+                Some(Why::Quiet) => "systemd had finished",
+                Some(Why::Limit) => "it took as long as any boot is recorded",
+                None if end.is_whole() => "the machine was shut down",
+                None => "headstart was told to end before the boot had ended",
             }
             .into(),
         );
@@ -57,9 +54,21 @@ impl Boot<'_> {
             Replayed { report, plan }
         });
         let (mut unfit, times, up_ns) = self.ask_systemd(end);
+        let waited_ns = up_ns.map_or(0, |_| end.waited().as_nanos() as u64);
+        self.last.waited_ns = waited_ns;
         if self.is_left_alone() {
             unfit = Some("it was left alone".into());
         }
+        // But what was asked for is recorded all the same.
+        if recorder.is_none() {
+            unfit = unfit.or_else(|| self.lasts.why_not(self.store));
+        }
+        let reason = match why {
+            Some(Why::Quiet) => EndReason::Quiet,
+            Some(Why::Limit) => EndReason::Limit,
+            None if end.is_whole() && self.is_as_far_as_others(&times) => EndReason::Limit,
+            None => EndReason::Interrupted,
+        };
         let mode = self.last.mode.unwrap_or(Mode::Record);
         let recorded =
             recorder.map(|recorder| recorder.and_then(|recorder| finish(recorder, reason, mode, &times)));
@@ -82,7 +91,7 @@ impl Boot<'_> {
                     .free_ns
                     .saturating_sub(self.own_begin_ns.saturating_add(spared_ns)),
                 cpu_ns: self.spent.beside_others_ns(),
-                rest_ns: up_ns.saturating_sub(self.free_ns),
+                rest_ns: up_ns.saturating_sub(self.free_ns).saturating_sub(waited_ns),
                 blocked_ns: trace.and_then(|trace| trace.end.blocked_ns),
             }),
             _ => earlier.alone,
@@ -108,9 +117,17 @@ impl Boot<'_> {
             recorded,
             reason,
             replayed,
-            ended: self.last.took_ns.map(|ns| (told, Duration::from_nanos(ns))),
+            // One that never came to an empty job queue is compared by when it had come as far as it does.
+            ended: (self.last.took_ns.map(|ns| ns.saturating_sub(waited_ns)))
+                .or_else(|| Some(self.last.stages.last()?.1))
+                .map(|ns| (told, Duration::from_nanos(ns))),
             rules,
         };
+        if self.lasts == Lasts::Frozen {
+            self.last.not_learned = it.rules.unfit.or_else(|| self.lasts.why_not(self.store));
+            self.last.notes = self.notes.all().to_vec();
+            return false;
+        }
         let worked = finish::work(it, &mut self.notes);
         let is_kept = worked.is_ok();
         self.last.not_learned = worked.map_or_else(
@@ -128,9 +145,12 @@ impl Boot<'_> {
     /// Why this boot teaches nothing, when its stages began, and when it was up.
     fn ask_systemd(&mut self, end: &End) -> (Option<String>, Vec<(u64, String)>, Option<u64>) {
         let mut manager = Manager::connect();
-        let began = match &mut manager {
-            Ok(manager) => manager.began_ns(),
-            Err(error) => Err(std::io::Error::other(error.to_string())),
+        // At the end of a shutdown nobody answers any more.
+        let told = end.told().filter(|_| end.is_shut_down() && manager.is_err());
+        let began = match (&mut manager, told) {
+            (_, Some(told)) => Ok(told.began_ns),
+            (Ok(manager), _) => manager.began_ns(),
+            (Err(error), _) => Err(std::io::Error::other(error.to_string())),
         };
         // In its place, or before it, process 1 waits for this process: that is part of the boot.
         let began_ns = began.map_or_else(
@@ -147,14 +167,15 @@ impl Boot<'_> {
             manager.as_mut().ok(),
             now_unix_ns().saturating_sub(ago_ns) / 1_000_000_000,
         );
-        let found = match &mut manager {
-            Ok(manager) => stages::stages(
+        let found = match (&mut manager, told) {
+            (_, Some(told)) => Ok(told.stages.clone()),
+            (Ok(manager), _) => stages::stages(
                 manager,
                 end.finished_ns(),
                 sessions(),
                 marks::read(Path::new(RUN)),
             ),
-            Err(error) => Err(std::io::Error::other(error.to_string())),
+            (Err(error), _) => Err(std::io::Error::other(error.to_string())),
         };
         let times = found.unwrap_or_else(|error| {
             self.notes.tell(format!(
@@ -175,23 +196,50 @@ impl Boot<'_> {
         (unfit, times, up_ns)
     }
 
-    /// Waits until the boot comes to its end, which a slow one may do only now, with nothing else to do, or until this process is told to end.
-    pub fn wait_for_the_end(&mut self, told_to_end: bool, end: &mut End) {
-        while end.ask().is_none() && !told_to_end && !self.told_to_end() {
-            self.pause(ASK_LATE_EVERY, false);
+    /// Whether it has come as far as boots are known to: by one that was shut down before others are up, what comes then would be forgotten.
+    fn is_as_far_as_others(&mut self, times: &[(u64, String)]) -> bool {
+        let known = self.kept.profile().or_tell(|line| self.notes.tell(line));
+        let Some(known) = known else { return true };
+        [stage::UP, stage::SESSION]
+            .into_iter()
+            .filter(|stage| known.stages.iter().any(|known| known == stage))
+            .all(|stage| times.iter().any(|(_, came)| came == stage))
+    }
+
+    /// Waits until the boot comes to its end, which a slow one may do only now or never, with nothing else to do, or until this process is told to end.
+    /// By a connection that is kept open systemd tells when anything changes, so a shutdown is noticed before what holds the state is unmounted.
+    pub fn wait_for_the_end(&mut self, end: &mut End) {
+        let mut manager = Manager::connect().ok();
+        while !end.is_shut_down() && !end.is_good() {
+            if let Some(connected) = &mut manager {
+                end.ask_it(connected);
+            }
+            self.pause_for(ASK_LATE_EVERY, manager.as_ref().map(Manager::changes));
+            if self.told_to_end() {
+                end.is_told();
+            }
+            // It may have begun anew (systemctl daemon-reexec), or not yet.
+            if manager
+                .as_mut()
+                .is_none_or(|manager| manager.finished_ns().is_err())
+            {
+                manager = Manager::connect().ok();
+            }
         }
     }
 
-    /// Arms the boot-failure guard again, once, if the boot has come to its end. Whoever shuts the machine down in good order once it is up has not seen it
+    /// Arms the boot-failure guard again, once, if the boot has come to its end ([`End::is_good`]). Whoever shuts the machine down in good order once it is up has not seen it
     /// fail; one that has come to a shell for somebody to mend it may have failed for what headstart did.
     pub fn arm_at_the_end(&mut self, end: &End) {
         // What lies beneath a mount point is another state.
-        if self.armed.is_some() || end.finished_ns().is_none() || StateId::of(self.store) != self.state {
+        if self.armed.is_some() || !end.is_good() || StateId::of(self.store) != self.state {
             return;
         }
-        let has_failed = Manager::connect().is_ok_and(|mut manager| fit::has_failed(&mut manager));
+        let has_failed =
+            end.has_failed() || Manager::connect().is_ok_and(|mut manager| fit::has_failed(&mut manager));
         let had_taken = self.guard == Some(Guard::Taken);
-        self.armed = Some(match has_failed {
+        // One that is frozen is as it was.
+        self.armed = Some(match has_failed || (had_taken && self.lasts == Lasts::Frozen) {
             true => Ok(()),
             false => self.kept.lock().and_then(|lock| lock.arm(had_taken)),
         });

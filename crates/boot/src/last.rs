@@ -2,6 +2,7 @@
 
 use crate::spent::Spent;
 use crate::this_boot::{RUN, make_run};
+use headstart_model::human::duration;
 use headstart_model::outcome::Mode;
 use headstart_session::bypass::Alone;
 use headstart_store::{KeyDir, write_whole};
@@ -45,6 +46,8 @@ pub struct Last {
     pub stages: Vec<(String, u64)>,
     /// From the same instant until systemd had finished or, if later, a session had begun, nanoseconds.
     pub took_ns: Option<u64>,
+    /// How long of that nothing was read or computed, for somebody was waited for, nanoseconds.
+    pub waited_ns: u64,
     /// How it ended; `None` while it lasts.
     pub ended: Option<String>,
     /// Why it taught nothing; `None` if it did, or has not ended.
@@ -70,6 +73,19 @@ impl Last {
     /// What headstart itself took of processors, for people.
     pub fn spent(&self) -> Option<String> {
         self.spent.as_ref().map(Spent::text)
+    }
+
+    /// How long it took, for people.
+    pub fn took(&self) -> String {
+        match self.took_ns {
+            Some(took_ns) if self.waited_ns > 0 => format!(
+                "It took {}, {} of which nothing was read or computed",
+                duration(took_ns),
+                duration(self.waited_ns)
+            ),
+            Some(took_ns) => format!("It took {}", duration(took_ns)),
+            None => "How long it took is not known".into(),
+        }
     }
 
     /// Keeps it for as long as the machine runs. Where there is not even that, nobody can be told.

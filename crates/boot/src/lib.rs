@@ -31,6 +31,7 @@ mod image;
 pub mod init;
 pub mod install;
 pub mod last;
+pub mod lasting;
 mod manager;
 pub mod marks;
 mod memory;

@@ -2,6 +2,7 @@
 
 use crate::bus::{Bus, Value};
 use std::io;
+use std::os::fd::BorrowedFd;
 
 const MANAGER: &str = "/org/freedesktop/systemd1";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
@@ -13,6 +14,11 @@ impl Manager {
     /// Connects to it.
     pub fn connect() -> io::Result<Manager> {
         Bus::connect().map(Manager)
+    }
+
+    /// Readable when something has changed: on a connection of its own systemd tells of each unit, whoever asked.
+    pub fn changes(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     fn number(&mut self, path: &str, interface: &str, property: &str) -> io::Result<u64> {
@@ -32,6 +38,15 @@ impl Manager {
         Ok(Some(self.own("FinishTimestampMonotonic")?)
             .filter(|us| *us > 0)
             .map(|us| us * 1000))
+    }
+
+    /// Whether it shuts the machine down; before 2020 only once it had finished.
+    pub fn is_stopping(&mut self) -> io::Result<bool> {
+        let manager = "org.freedesktop.systemd1.Manager";
+        let state = self
+            .0
+            .call(MANAGER, PROPERTIES, "Get", &[manager, "SystemState"])?;
+        Ok(state == Ok(Value::Text("stopping".into())))
     }
 
     /// When process 1 began, nanoseconds of CLOCK_MONOTONIC; after an initramfs, the second one.

@@ -7,6 +7,8 @@
 use crate::waiters::FROM_INITRAMFS;
 use anyhow::{Context, Result, bail};
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -16,8 +18,9 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// `/proc` is moved at once: where it has gone to another root than this for so long, as to an overlay, this one is none.
-const ELSEWHERE: Duration = Duration::from_secs(1);
+/// `/proc` is moved at once: where it has gone to another root than this for so long, as to an overlay, this one is none. Process 1 may wait for
+/// the word of this one meanwhile.
+const ELSEWHERE: Duration = Duration::from_millis(100);
 
 /// Waits until `next` is about to be the root, and begins anew in it. Does not return unless it fails.
 pub fn enter(next: &Path) -> Result<()> {
@@ -25,16 +28,17 @@ pub fn enter(next: &Path) -> Result<()> {
     let named = || format!("cannot enter {}", next.display());
     // A descriptor leads there wherever it is moved.
     let root = openat(CWD, next, flags, Mode::empty()).with_context(named)?;
+    let name = next.canonicalize().with_context(named)?;
+    let is_there = || {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        openat(&root, "proc/self/exe", flags, Mode::empty()).is_ok()
+    };
     let begun = Instant::now();
     let mut seen = begun;
-    while openat(
-        &root,
-        "proc/self/exe",
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .is_err()
-    {
+    while !is_there() {
+        if is_covered(&root, &name) && !is_there() {
+            bail!("another root is mounted at {}", name.display());
+        }
         if begun.elapsed() > PATIENCE {
             bail!(
                 "{} has not become the root in {} s",
@@ -60,4 +64,41 @@ pub fn enter(next: &Path) -> Result<()> {
         .env(FROM_INITRAMFS, told_by)
         .exec();
     Err(error).with_context(named)
+}
+
+/// Whether something else is mounted by now at the path that the root had, as an overlay in which it is a layer: that will be the root. One that was only moved leaves
+/// a directory there.
+fn is_covered(root: &OwnedFd, name: &Path) -> bool {
+    let device = |path: &Path| Some(std::fs::metadata(path).ok()?.dev());
+    let Ok(ours) = rustix::fs::fstat(root) else {
+        return false;
+    };
+    let there = device(name);
+    there.is_some_and(|there| there != ours.st_dev) && name.parent().and_then(device) != there
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+    #[test]
+    fn case_16_a_root_over_which_another_is_mounted_is_none_and_one_that_was_moved_is() {
+        if !headstart_system::testing::can_mount() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("root");
+        std::fs::create_dir(&name).unwrap();
+        let mount_one = || mount("tmpfs", &name, "tmpfs", MountFlags::empty(), c"size=1m").unwrap();
+        mount_one();
+        let root = openat(CWD, &name, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let at_first = is_covered(&root, &name);
+        unmount(&name, UnmountFlags::DETACH).unwrap();
+        let moved = is_covered(&root, &name);
+        mount_one();
+        let covered = is_covered(&root, &name);
+        unmount(&name, UnmountFlags::DETACH).unwrap();
+        assert_eq!((at_first, moved, covered), (false, false, true));
+    }
 }

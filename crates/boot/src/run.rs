@@ -5,9 +5,11 @@ use crate::begin::longest;
 use crate::boot::{Boot, StateId};
 use crate::cmdline::{self, Wish, wish};
 use crate::config;
+use crate::decision;
 use crate::end::{self, End, Why};
 use crate::install;
 use crate::last::{Last, Place};
+use crate::lasting::Lasts;
 use crate::manager::Manager;
 use crate::marks::{monotonic_ns, own_begin_ns};
 use crate::memory::Need;
@@ -18,7 +20,7 @@ use crate::this_boot::{RUN, boot_id, key, make_run};
 use crate::units::NAME;
 use crate::waiters::Waiters;
 use anyhow::{Context, Result};
-use headstart_record::{Options, RecordError, Recorder};
+use headstart_record::{Options, RecordError, Recorder, Unrecorded};
 use headstart_session::{First, Notes, now_unix_ns};
 use headstart_store::{Store, Turns};
 use headstart_system::fault_around::NoFaultAround;
@@ -32,6 +34,8 @@ use std::time::{Duration, Instant};
 
 /// How often the process looks around while it records: a mount is noticed at once, the end need not be.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The same when somebody is waited for.
+const LOOK_LATE_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked whether who waits for the replay of a disk may go on.
 const BARRIER_LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -49,7 +53,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     let origin_unix_ns = now_unix_ns().saturating_sub((now - origin).as_nanos() as u64);
     let mut notes = Notes::default();
     let wish = wish(place, &mut |line| notes.tell(line));
-    if wish == Wish::Off {
+    if wish == Wish::Off || cmdline::is_after_crash() {
         waiters.release();
         return Ok(false);
     }
@@ -62,6 +66,12 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         waiters.release();
         return Ok(false);
     }
+    let config = config::read(Path::new(config::FILE), &mut |line| notes.tell(line));
+    let key = key()?;
+    if decision::is_in_vain(store, &store.key(&key), wish, &config) {
+        waiters.release();
+        return Ok(false);
+    }
     // The unit does so too; before process 1 nobody else would.
     if let Err(error) = limits::bound_memory(limits::MEMORY) {
         notes.tell(format!("the memory of this process is not bounded: {error}"));
@@ -70,8 +80,6 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     // Before any thread begins.
     let signals = Signals::take().context("cannot read signals")?;
-    let config = config::read(Path::new(config::FILE), &mut |line| notes.tell(line));
-    let key = key()?;
     let last = Last {
         boot_id: boot_id(),
         began_unix_ns: origin_unix_ns,
@@ -91,6 +99,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         last,
         wish,
         state: StateId::of(store),
+        lasts: Lasts::of(store),
         was_mounted: false,
         guard: None,
         armed: None,
@@ -116,6 +125,8 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     let exact = boot.map_nothing_around_faults();
     boot.exact = exact.is_some();
     let why = boot.watch(&mut recording, &mut end);
+    // It is over by itself after so long.
+    boot.exact &= end.age() < end::LIMIT;
     drop(exact);
     boot.spent_so_far();
     boot.tell_of_early(&recording);
@@ -130,7 +141,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     let is_kept = boot.finish(recording.into_inner(), why, &end);
     boot.spent.until_now(|spent| &mut spent.finish_ns);
     boot.last.spent = Some(boot.spent);
-    boot.wait_for_the_end(why.is_none(), &mut end);
+    boot.wait_for_the_end(&mut end);
     // Where it could not be before, as on a root that was read-only still.
     boot.armed = boot.armed.take().filter(Result::is_ok);
     boot.arm_at_the_end(&end);
@@ -147,7 +158,9 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         ));
     }
     boot.last.keep_in_run();
-    boot.keep_last(!is_kept);
+    if boot.lasts != Lasts::Frozen {
+        boot.keep_last(!is_kept);
+    }
     Ok(true)
 }
 
@@ -186,7 +199,7 @@ pub fn has_one_processor() -> bool {
 fn options(activity: bool) -> Options {
     Options {
         activity,
-        limit: end::LIMIT,
+        limit: end::LONGEST,
         early_instance: Some(EARLY_INSTANCE.into()),
         ..Options::system()
     }
@@ -210,7 +223,9 @@ impl Boot<'_> {
         let in_turn = is_wished || record_in == 0 || exact_due;
         let one_processor = has_one_processor();
         self.begin(first);
-        let in_turn = in_turn && !self.is_left_alone();
+        // What it would teach is gone at the next.
+        let teaches = is_wished || self.lasts == Lasts::Longer || !self.is_read_ahead();
+        let in_turn = in_turn && teaches && !self.is_left_alone();
         let beside = (in_turn && !one_processor).then(|| std::thread::Builder::new().spawn(attach.clone()));
         self.replay();
         let recorder = match beside {
@@ -291,6 +306,7 @@ impl Boot<'_> {
 
     /// Waits for the boot's end; `None` if this process is told to end before.
     fn watch(&mut self, recording: &mut Recording, end: &mut End) -> Option<Why> {
+        let mut unrecorded = Unrecorded::begin();
         loop {
             let would_be_caught_up_with = self.replays.as_ref().filter(|replays| replays.is_waited_for());
             if let Some(replays) = would_be_caught_up_with {
@@ -306,14 +322,16 @@ impl Boot<'_> {
             if somebody_waits {
                 end.begins(Instant::now());
             }
-            let most = if somebody_waits {
-                BARRIER_LOOK_EVERY
-            } else {
-                LOOK_EVERY
+            let most = match somebody_waits {
+                true => BARRIER_LOOK_EVERY,
+                false if end.age() < end::LIMIT => LOOK_EVERY,
+                false => LOOK_LATE_EVERY,
             };
             self.pause(most, recording.waits());
             if self.told_to_end() {
-                end.ask();
+                end.is_told();
+            }
+            if end.is_shut_down() {
                 self.arm_at_the_end(end);
                 return None;
             }
@@ -340,7 +358,10 @@ impl Boot<'_> {
             // Once it is quiet a replay that goes on is no reason to wait: what it has left nobody needed. Where nothing tells of that, as
             // much as a session needs may be left.
             let goes_on = recording.get().is_none() && self.replays.as_ref().is_some_and(Replays::go_on);
-            let ended = end.ended(|| recording.get().map(Recorder::progress));
+            let recorder = recording.get();
+            let ended = end.ended(recorder.is_some(), || {
+                recorder.map_or_else(|| unrecorded.progress(), Recorder::progress)
+            });
             // Not when all else is over: what is learned may fail, and what holds the state may be unmounted before.
             self.arm_at_the_end(end);
             match ended {

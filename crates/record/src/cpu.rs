@@ -51,6 +51,11 @@ impl Cpu {
         !matches!(self.whose, Whose::Processes(_))
     }
 
+    /// Whether it is all of the machine's, and not that of a container.
+    pub(crate) fn is_of_machine(&self) -> bool {
+        matches!(self.whose, Whose::Machine(_))
+    }
+
     /// Looks it up; `living` are the recorded processes that live.
     pub(crate) fn look(&mut self, living: impl Iterator<Item = u32>) {
         let of = |excluded: &[u32]| {

@@ -112,6 +112,36 @@ impl Shared {
     }
 }
 
+/// How far a machine has come of which nothing is recorded: what it has read from devices, and its CPU time but that of this process.
+pub struct Unrecorded(Cpu);
+
+impl Unrecorded {
+    /// Begins to count.
+    pub fn begin() -> Unrecorded {
+        Unrecorded(Cpu::of_everybody(vec![std::process::id()]))
+    }
+
+    /// As far as it can be found out.
+    pub fn progress(&mut self) -> Progress {
+        self.0.look(std::iter::empty());
+        // In a container it is what all of the machine has read: there the CPU time alone tells, which reading takes too.
+        let said = match self.0.is_of_machine() {
+            true => std::fs::read_to_string("/proc/vmstat").unwrap_or_default(),
+            false => String::new(),
+        };
+        Progress {
+            pages: read_kib(&said) / 4,
+            cpu_seconds: self.0.seconds(),
+        }
+    }
+}
+
+/// What was read from devices, KiB, by `/proc/vmstat` (proc_vmstat(5)).
+fn read_kib(vmstat: &str) -> u64 {
+    let read = vmstat.lines().find_map(|line| line.strip_prefix("pgpgin "));
+    read.and_then(|read| read.trim().parse().ok()).unwrap_or(0)
+}
+
 /// Decides whether it has been quiet for long enough.
 pub(crate) struct QuietRule {
     long_enough: Option<Duration>,
@@ -158,6 +188,16 @@ impl QuietRule {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_a_machine_has_read_is_known_without_a_recorder() {
+        assert_eq!(super::read_kib("nr_free_pages 1\npgpgin 4096\npgpgout 7\n"), 4096);
+        assert_eq!(super::read_kib(""), 0);
+        let mut machine = super::Unrecorded::begin();
+        let before = machine.progress();
+        assert!(before.cpu_seconds > 0.0, "{before:?}");
+        assert!(machine.progress().pages >= before.pages);
+    }
+
     use super::*;
 
     fn at(pages: u64, cpu_seconds: f64) -> Progress {

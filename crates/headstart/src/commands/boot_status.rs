@@ -4,7 +4,7 @@ use super::status;
 use crate::context::Output;
 use anyhow::Result;
 use headstart_boot::last::{Last, Place};
-use headstart_boot::{GIVEN_UP, boot_id, decision, install, key};
+use headstart_boot::{GIVEN_UP, boot_id, decision, install, key, lasting};
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 use headstart_report::human::{bytes, duration, pages, percent};
@@ -46,13 +46,15 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
     } else {
         Some("boots are not enabled; `headstart boot enable` does that".into())
     };
-    let in_vain = decision::why_in_vain(store, &kept);
     let of_this_boot = last.as_ref().is_some_and(|last| last.boot_id == boot_id());
     let status = BootStatus {
         enabled,
         next_replayed: next.is_none(),
         next_not_replayed: next,
-        bypassed: root.is_none() && enabled && (known.bypass.is_some() || in_vain.is_some()) && !of_this_boot,
+        bypassed: root.is_none()
+            && enabled
+            && (known.bypass.is_some() || decision::why_in_vain(store, &kept).is_some())
+            && !of_this_boot,
         last,
         known,
     };
@@ -62,6 +64,9 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
 /// Why the next boot is not read ahead, as far as is known now.
 fn why_not_next(store: &Store, kept: &KeyDir, known: &KeyStatus, last: Option<&Last>) -> Option<String> {
     let state = store.root();
+    if let Some(next) = lasting::of_frozen(store, kept).filter(|_| known.plan.is_some()) {
+        return next;
+    }
     if let Err(Errno::ROFS) = access(state, Access::WRITE_OK) {
         return Some(format!(
             "the boot-failure guard is in {}, which is on a read-only file system",
@@ -158,15 +163,11 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
     let mut lines = vec![("last boot", format!("{read} {recorded}, {place}.{writable}"))];
     let stage = |(name, at): &(String, u64)| format!("{name} after {}", duration(*at));
     let stages = last.stages.iter().map(stage).collect::<Vec<_>>().join(", ");
-    let took = match last.took_ns {
-        Some(took_ns) => format!("It took {}", duration(took_ns)),
-        None => "How long it took is not known".into(),
-    };
     let stages = match stages.is_empty() {
         true => String::new(),
         false => format!(": {stages}"),
     };
-    lines.push(("took", format!("{took}{stages}.")));
+    lines.push(("took", format!("{}{stages}.", last.took())));
     lines.extend(last.spent().map(|text| ("processors", text)));
     let ended = match (&last.ended, &last.not_learned) {
         (None, _) => "It has not ended yet.".into(),

@@ -9,6 +9,7 @@ mod hostile;
 mod kill;
 mod layout;
 mod learning;
+mod odd_boots;
 mod own;
 mod reads;
 mod recall;
