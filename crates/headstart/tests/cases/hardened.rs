@@ -186,6 +186,17 @@ fn what_a_command_is_refused_or_asked_is_as_without_a_filter() {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
+fn a_boot_is_not_rehearsed() {
+    let case = Case::new();
+    let own = crate::common::binary().to_str().unwrap();
+    // clone: what a rehearsal begins with.
+    let ran = under(&case, "56", &[own, "boot", "run", "--init", "99", "--began", "0"]);
+    assert_eq!(ran.code(), 1, "{:x} {}", ran.raw, ran.err);
+    assert!(ran.err.contains("--init"), "{}", ran.err);
+}
+
+#[test]
 fn a_proc_of_processes_alone_is_enough_to_plan() {
     if !is_root() || !crate::common::can_record() {
         return;

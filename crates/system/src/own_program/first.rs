@@ -194,7 +194,8 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
             }
             at = at.add(1);
         }
-        let mut waited_for = false;
+        // `boot run` has no command.
+        let (mut waited_for, mut is_of_a_command) = (false, true);
         let mut command = count;
         let mut number = 1;
         while number < count && command == count {
@@ -212,15 +213,18 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
                 state = value;
             } else if is(word, words.add(NAME)) || is(word, words.add(CONTROL)) {
                 number += 1;
-            } else if waited_for && *word != b'-' {
-                command = number - 1;
+            } else if *word != b'-' {
+                match waited_for {
+                    true => command = number - 1,
+                    false => is_of_a_command = false,
+                }
             }
         }
         if !waited_for {
             return;
         }
         let pairs: *const usize = at.add(1).cast();
-        if command < count && is_risky(words) {
+        if is_of_a_command && command < count && is_risky(words) {
             // What is asked for ahead is asked for by a process that may be killed for it.
             if let Some(0) = fork() {
                 without_core();

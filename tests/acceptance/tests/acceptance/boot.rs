@@ -224,7 +224,7 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
     setup.kernel = words(&["headstart=off"]);
     machine.record(&setup, &place, None)?;
     let after = kept(machine.as_mut(), &place, &out)?;
-    assert_eq!(after.files("outcome")?.len(), outcomes);
+    assert_eq!(after.files("outcome")?.len(), outcomes, "{}", after.said()?);
     setup.kernel = words(&["headstart=on"]);
 
     // Whatever is in headstart's place, the real init comes, with its arguments: without them its lines would name targets
