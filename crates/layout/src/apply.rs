@@ -8,7 +8,7 @@ use crate::kept::{Kept, State, Turn};
 use crate::order::{FreeRoom, Order, judge};
 use crate::pace::{Halt, Pace};
 use crate::placed::{is_in, placed};
-use crate::predict::{Prediction, prediction, unless_worthwhile};
+use crate::predict::{Prediction, prediction, price, unless_worthwhile};
 use crate::room::{Free, Room, extents, probe};
 use crate::survey::{Which, survey};
 use crate::work::Work;
@@ -101,6 +101,8 @@ pub fn apply(
             bytes: 0,
             planned_bytes: order.bytes(),
             room_bytes: 0,
+            writes_bytes: 0,
+            takes_ns: 0,
             from: None,
             to: None,
             pieces: 0,
@@ -263,6 +265,11 @@ fn one(
             "the best free room is in {} pieces: {why}",
             room.pieces.len()
         )));
+    }
+    if let Some(kept) = all.last_mut() {
+        let price = price(order.bytes(), &order.before, device, bounds.rate);
+        (kept.writes_bytes, kept.takes_ns) = (price.writes_bytes, price.takes_ns);
+        tell(kept);
     }
     let ready = prepare(&room, spare, &volume, all, pace, tell);
     if let Err(halt) = ready {

@@ -62,6 +62,12 @@ pub struct Kept {
     /// Bytes of room for that which were written before the first was moved.
     #[serde(default)]
     pub room_bytes: u64,
+    /// Bytes that are written in all for what is to be moved: where room is written before, twice as many.
+    #[serde(default)]
+    pub writes_bytes: u64,
+    /// How long that takes at least by the rate at which the device was measured, or at the one that it is bounded to, nanoseconds.
+    #[serde(default)]
+    pub takes_ns: u64,
     /// The first and the last byte of the device between which what was to be moved lay before.
     #[serde(default)]
     pub from: Option<[u64; 2]>,
@@ -194,6 +200,8 @@ mod tests {
             bytes: 1,
             planned_bytes: 1,
             room_bytes: 1,
+            writes_bytes: 2,
+            takes_ns: 1,
             from: None,
             to: None,
             pieces: 1,

@@ -2,7 +2,7 @@
 
 use crate::kept::{Kept, State};
 use crate::order::Order;
-use crate::predict::{Prediction, on_device};
+use crate::predict::{Prediction, on_device, price};
 use headstart_model::human::{ago, bytes, duration, printable};
 use headstart_model::machine::Machine;
 use std::collections::BTreeMap;
@@ -18,7 +18,9 @@ moved once. Of large files only what is needed is moved. Where there is no room 
 
 It is done on a mounted file system while files are in use: their contents stay, and a crash leaves each in its old or in its new place. \
 What was moved is read back from the disk and compared; pages that a program has mapped are compared in memory instead. It is done only where the cost model says that it is worth it, and on flash, which \
-wears, once in 30 days at most, unless the last time was cut short. It is done at idle priority, and waits while others wait for the device or for memory.
+wears, once in 30 days at most, unless the last time was cut short. It is done at idle priority, and waits while others wait for the device or for memory. On ext4 all that is moved is written twice: first its \
+room, so that what lies below (a thin volume, an image with holes) cannot be full while files move. Where that is known to have too little, nothing is moved; \
+`plan` says how much is written, and how long it takes by what the device was measured to need.
 
 Who executes a program while it is moved waits for that long. Who watches a file by inotify, as units with PathChanged= do, is told that it was written and closed. Programs that run are moved at the next shutdown, for a few seconds at most: \
 headstart-layout.service does it, which `apply` starts when there are some. Files with several names, encrypted, immutable, or protected ones, swap files, modules, firmware, and \
@@ -29,8 +31,8 @@ is moved out of the way when the files of all keys are.";
 pub fn order_text(orders: &[Order], machine: &Machine) -> String {
     let mut text = String::new();
     for order in orders {
-        let at = machine.devices.get(order.device as usize);
-        let at = at.map_or_else(String::new, |device| device.mount_point.to_string());
+        let device = machine.devices.get(order.device as usize);
+        let at = device.map_or_else(String::new, |device| device.mount_point.to_string());
         let _ = writeln!(
             text,
             "{}: {} of {} files to be moved, in the order of their first use",
@@ -56,11 +58,17 @@ pub fn order_text(orders: &[Order], machine: &Machine) -> String {
         }
         let _ = match &order.declined {
             Some(why) => writeln!(text, "  nothing is moved: {why}"),
-            None => writeln!(
-                text,
-                "  it is worth it: `headstart layout apply` moves them, which writes {}",
-                bytes(order.bytes())
-            ),
+            None => {
+                let costs = device.map(|device| price(order.bytes(), &order.before, device, None));
+                let costs = costs.map_or_else(String::new, |price| {
+                    let (writes, takes) = (bytes(price.writes_bytes), duration(price.takes_ns));
+                    format!(", which writes {writes} and takes about {takes}")
+                });
+                writeln!(
+                    text,
+                    "  it is worth it: `headstart layout apply` moves them{costs}"
+                )
+            }
         };
     }
     if orders.is_empty() {
@@ -98,8 +106,17 @@ pub fn items_text(orders: &[Order], machine: &Machine) -> String {
     text
 }
 
-/// How far it is, in a line.
+/// How far it is, in a line; before the first byte is written, how much that will be and how long it takes.
 pub fn underway(kept: &Kept) -> String {
+    if kept.bytes == 0 && kept.room_bytes == 0 && kept.files == 0 {
+        return format!(
+            "{}: {} to be moved: {} are written, about {}",
+            printable(&kept.mount_point),
+            bytes(kept.planned_bytes),
+            bytes(kept.writes_bytes),
+            duration(kept.takes_ns)
+        );
+    }
     if kept.bytes == 0 && kept.room_bytes > 0 {
         return format!(
             "{}: room for {} of {} is written",
@@ -165,6 +182,14 @@ pub fn kept_text(all: &[Kept], now_unix_ns: u64) -> String {
                 bytes(one.to.unwrap_or(0)),
                 one.pieces,
                 if one.pieces == 1 { "" } else { "s" },
+            );
+        }
+        if one.room_bytes > 0 {
+            let _ = writeln!(
+                text,
+                "  wrote {}, of them {} to have room that cannot be missing below",
+                bytes(one.room_bytes.saturating_add(one.bytes)),
+                bytes(one.room_bytes)
             );
         }
         let _ = writeln!(text, "  reading before    {}", predicted(&one.before));

@@ -1,5 +1,6 @@
 //! The system calls that no crate wraps: ioctls, mincore, cachestat, ioprio_set, sched_setscheduler.
 
+pub mod mapper;
 pub mod xfs;
 
 use std::io;

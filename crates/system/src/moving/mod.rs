@@ -8,6 +8,7 @@
 mod below;
 pub mod donor;
 mod ext4;
+mod mapper;
 pub mod movable;
 pub mod mover;
 pub mod volume;
