@@ -281,6 +281,25 @@ mod tests {
     }
 
     #[test]
+    fn what_fails_half_way_leaves_nothing_of_its_own() {
+        let dir = system();
+        // Somebody's directory is where the last link, then the generator's, is to be.
+        for in_the_way in [Path::new(WANTS).join(NAME), PathBuf::from(GENERATOR)] {
+            let in_the_way = dir.path().join(in_the_way);
+            fs::create_dir_all(in_the_way.join("somebodys")).unwrap();
+            enable(Some(dir.path())).unwrap_err();
+            for path in [local(NAME), local(BARRIER_NAME), PathBuf::from(INIT)] {
+                let left = fs::symlink_metadata(dir.path().join(&path));
+                assert!(left.is_err(), "{} is left", path.display());
+            }
+            assert!(in_the_way.join("somebodys").is_dir(), "what was there stays");
+            fs::remove_dir_all(&in_the_way).unwrap();
+        }
+        enable(Some(dir.path())).unwrap();
+        assert!(is_enabled(Some(dir.path())));
+    }
+
+    #[test]
     fn an_initramfs_gets_its_hooks() {
         let dir = system();
         let root = Some(dir.path());

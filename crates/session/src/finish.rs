@@ -7,6 +7,7 @@ use crate::machine::{self, Costs, Measure};
 use crate::notes::Notes;
 use crate::now_unix_ns;
 use crate::replan;
+use crate::secret_names::forget_secret_names;
 use crate::unmounted;
 use anyhow::Result;
 use headstart_learn::verdict;
@@ -270,6 +271,13 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         Err(why) => notes.tell(format!("{key}: nothing is learned: {why}")),
     }
     conclude(store, &lock, witness, &rules, due, notes)?;
+    drop(lock);
+    // A boot is not over yet, and the daemon has looked at its beginning.
+    if rules.tidies && rules.policy != Policy::Boot {
+        if let Err(error) = forget_secret_names(store, FORGETS_WITHIN, false) {
+            notes.tell(error.to_string());
+        }
+    }
     Ok(outcome)
 }
 
@@ -426,6 +434,9 @@ fn conclude(
     }
     Ok(())
 }
+
+/// What was kept before is looked at for so long after a start.
+const FORGETS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The longest that a start without a replay waited for devices, milliseconds.
 fn longest_wait_ms(outcomes: &[Outcome]) -> u32 {

@@ -34,6 +34,7 @@ mod prepare;
 pub mod privacy;
 pub mod progress;
 mod replan;
+mod secret_names;
 mod state;
 mod supervisor;
 mod unmounted;
@@ -44,6 +45,7 @@ pub use asked::Ask;
 pub use notes::{Notes, complain};
 pub use once::tell as tell_once;
 pub use prepare::{First, Prepared, plan_of, prepare, waits_on_one_head};
+pub use secret_names::{are_some_unknown, forget_secret_names};
 pub use state::{now_unix_ns, store};
 pub use supervisor::{Ending, become_command, rehearse, start};
 

@@ -1,7 +1,7 @@
 //! `headstart daemon`: the service that notices every start of a program.
 
 use anyhow::{Context as _, Result};
-use headstart_session::{complain, config::FILE, store};
+use headstart_session::{complain, config::FILE, forget_secret_names, store};
 use headstart_watch::{config, control, daemon};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,12 +38,20 @@ pub struct Args {
     no_control: bool,
 }
 
+/// The daemon looks for names that builds before it kept for so long; the next goes on from there.
+const FORGETS_WITHIN: Duration = Duration::from_secs(120);
+
 pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     let control = (!args.no_control).then(control::listen).transpose();
     let configured = config::read(Path::new(FILE), &mut |line| complain(&line));
     daemon::run(daemon::Options {
         store: store(state)?,
-        at_begin: headstart_layout::waiting::go_on,
+        at_begin: |store| {
+            headstart_layout::waiting::go_on(store);
+            if let Err(error) = forget_secret_names(store, FORGETS_WITHIN, true) {
+                complain(&error.to_string());
+            }
+        },
         control_every: args.control_every.unwrap_or(configured.control_every),
         least_wait: Duration::from_millis(args.least_wait),
         metrics: args.metrics.or(configured.metrics),

@@ -69,6 +69,8 @@ pub(super) struct Report {
     /// Mounts on which starts gain little or nothing.
     mounts: Vec<MountNote>,
     state: String,
+    /// Whether an earlier version kept names of files whose directories are not there now, so that it cannot be told if they are encrypted.
+    unknown_names: bool,
     /// Whether the daemon runs.
     daemon: State,
 }
@@ -89,6 +91,9 @@ const CAPABILITIES: [(&str, &str); 4] = [
         "to find, plan and read ahead files of others; without: only one's own",
     ),
 ];
+
+/// What is said where encrypted volumes may have been locked when names that are kept were looked at.
+const UNKNOWN_NAMES: &str = "some are below directories of people that are not there now: if those are encrypted, `headstart forget KEY` removes them";
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let report = look(store);
@@ -193,6 +198,7 @@ pub(super) fn look(store: &Store) -> Report {
         devices: devices(store),
         mounts: notes(),
         state: store.root().display().to_string(),
+        unknown_names: headstart_session::are_some_unknown(store),
         daemon: State::look(),
     }
 }
@@ -221,6 +227,9 @@ fn text(report: &Report) -> String {
         true => "none".into(),
         false => report.missing_capabilities.join(", "),
     };
+    let unknown = report
+        .unknown_names
+        .then(|| ("names kept before", UNKNOWN_NAMES.to_owned()));
     let container = report.container.map(|name| ("container", name.to_string()));
     let way = report.container_line.as_ref().and(container::manager());
     let line = way.map(|it| ("to record here", it.way()));
@@ -237,6 +246,7 @@ fn text(report: &Report) -> String {
             ("daemon", report.daemon.text().into()),
         ]
         .into_iter()
+        .chain(unknown)
         .chain(container)
         .chain(line),
     );

@@ -7,16 +7,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// What installs packages. What it executes does each time something else, and nobody starts it again.
-const INSTALLERS: [&str; 14] = [
+/// By the name of the process, which the kernel cuts off after 15 bytes, as well.
+const INSTALLERS: [&str; 19] = [
     "dpkg",
     "dpkg-deb",
     "apt",
     "apt-get",
     "aptitude",
     "unattended-upgr",
+    "unattended-upgrade",
+    "dpkg-reconfigur",
+    "dpkg-preconfigu",
     "rpm",
     "dnf",
+    "dnf-3",
     "dnf5",
+    "microdnf",
     "yum",
     "zypper",
     "pacman",
@@ -31,6 +37,14 @@ const MOST_ANCESTORS: usize = 32;
 pub(super) fn is_installer(executable: &[u8]) -> bool {
     let name = Path::new(std::ffi::OsStr::from_bytes(executable)).file_name();
     name.is_some_and(|name| INSTALLERS.iter().any(|one| name == *one))
+}
+
+/// Whether a key is of a script that a package brings for its own installation, whoever runs it: each is run when the package changes, and reads
+/// something else then.
+pub(super) fn is_of_a_package(key: &str) -> bool {
+    const PLACES: [&str; 2] = ["/var/lib/dpkg/info/", "/var/lib/dpkg/tmp.ci/"];
+    key.split(' ')
+        .any(|word| PLACES.iter().any(|place| word.starts_with(place)))
 }
 
 /// Whether a process has an installer among its ancestors, as far as those live. By its name as well: one that is a script is its interpreter's executable.
@@ -132,7 +146,22 @@ mod tests {
         assert!(
             !is_installer(b"/usr/bin/dpkg-query") && !is_installer(b"/usr/bin/vim") && !is_installer(b"")
         );
+        assert!(is_installer(b"unattended-upgr") && is_installer(b"/usr/bin/dnf-3"));
         assert!(!is_installed_by_one(std::process::id()));
+    }
+
+    #[test]
+    fn a_packages_own_scripts_are_no_programs_whoever_runs_them() {
+        for key in [
+            "/var/lib/dpkg/info/man-db.postinst",
+            "/usr/bin/perl /var/lib/dpkg/info/x.config of user 1000",
+            "/var/lib/dpkg/tmp.ci/preinst",
+        ] {
+            assert!(is_of_a_package(key), "{key}");
+        }
+        for key in ["/usr/bin/dpkg-query", "/srv/var/lib/dpkg/info/x", "dpkg.service"] {
+            assert!(!is_of_a_package(key), "{key}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::exact::{Budget, Exact};
-use super::gains::{is_installed_by_one, is_installer};
+use super::gains::{is_installed_by_one, is_installer, is_of_a_package};
 use super::hold::Asked as AboutToStart;
 use super::process::{Facts, Missed, Process};
 use super::running::Running;
@@ -170,6 +170,9 @@ impl Judge {
         else {
             return Answer::Leave;
         };
+        if is_of_a_package(key.as_str()) {
+            return Answer::Leave;
+        }
         // One that began to install before this process did.
         if service.is_none() && !self.store.key(&key).exists() && is_installed_by_one(start.pid) {
             return Answer::Leave;

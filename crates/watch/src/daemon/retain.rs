@@ -1,6 +1,6 @@
 //! What is kept of programs stays within its bounds: what has gained least goes first.
 
-use headstart_learn::verdict::compare;
+use headstart_learn::verdict::{compare, saved_ns};
 use headstart_store::{KeyDir, Store, StoreError};
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -104,11 +104,11 @@ pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
     failed.map_or(Ok(()), Err)
 }
 
-/// What replays of a program have saved so far, nanoseconds, as far as its outcomes are kept.
+/// What replays of a program have saved so far, nanoseconds, as far as its outcomes are kept and as it is told everywhere; 0 where no difference is shown.
 fn gained_ns(kept: &KeyDir) -> u64 {
-    let comparison = compare(&kept.outcomes(|_| {}));
-    let each = u64::try_from(comparison.gain_ns.unwrap_or(0)).unwrap_or(0);
-    each.saturating_mul(comparison.with.starts as u64)
+    let outcomes = kept.outcomes(|_| {});
+    let saved = saved_ns(&outcomes, &compare(&outcomes));
+    u64::try_from(saved.unwrap_or(0)).unwrap_or(0)
 }
 
 #[cfg(test)]
