@@ -1,7 +1,10 @@
 //! Names of encrypted directories are kept inside of them, or not at all.
 
-use crate::common::{Ran, finish};
-use headstart_system::testing::{LoopFs, Spec, can_mount, run};
+use crate::common::{Ran, can_record, finish};
+use headstart_model::profile::Policy;
+use headstart_model::{Key, Profile};
+use headstart_store::Store;
+use headstart_system::testing::{LoopFs, Spec, can_mount, run, whole};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -223,4 +226,44 @@ fn what_is_kept_in_the_encrypted_directory_itself_tells_its_names() {
     run(Command::new("umount").arg(&other)).unwrap();
     assert_eq!(ran.code(), 0);
     tells_nothing(outside.path(), "through a bind mount");
+}
+
+/// Keeps a profile that names these files, as builds did that knew of no secrets.
+fn keep(state: &Path, key: &str, files: &[PathBuf]) {
+    let (store, key) = (Store::new(state), Key::new(key).unwrap());
+    let profile = Profile {
+        entries: files.iter().map(|file| whole(file, 1).unwrap()).collect(),
+        ..Profile::new(key.clone(), rustix::param::page_size() as u32, Policy::Decay)
+    };
+    store.key(&key).lock().unwrap().save_profile(&profile).unwrap();
+}
+
+#[test]
+fn what_was_kept_of_an_encrypted_directory_before_goes_at_the_next_start_also_when_it_is_locked() {
+    if !can_mount() || !can_record() {
+        return;
+    }
+    for locked in [false, true] {
+        let encrypted = Encrypted::new();
+        let state = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (state, at) = (state.path(), encrypted.fs.mount_point());
+        let script = encrypted.home().join("diary/confession.sh");
+        keep(state, "cat", &[encrypted.home().join("diary/letter-1")]);
+        keep(state, script.to_str().unwrap(), &[at.join("open/pamphlet")]);
+        keep(state, "open", &[at.join("open/pamphlet")]);
+        if locked {
+            encrypted.lock();
+        }
+        assert!(kept(state).contains("letter"));
+        assert_eq!(
+            start(state, &at, &["--name", "e", "--", "cat", "open/pamphlet"]).code(),
+            0
+        );
+        tells_nothing(state, "after a start");
+        let keys = Store::new(state).keys().unwrap();
+        assert!(
+            keys.contains(&Key::new("open").unwrap()),
+            "what is not encrypted stays: {keys:?}"
+        );
+    }
 }

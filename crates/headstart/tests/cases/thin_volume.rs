@@ -86,11 +86,12 @@ impl Thin {
     }
 
     fn apply(&self) -> Ran {
+        self.layout(&["apply", "--force", "l"])
+    }
+
+    fn layout(&self, words: &[&str]) -> Ran {
         let mut command = Command::new(crate::common::binary());
-        command
-            .arg("--state")
-            .arg(&self.state)
-            .args(["layout", "apply", "--force", "l"]);
+        command.arg("--state").arg(&self.state).arg("layout").args(words);
         finish(command, b"")
     }
 
@@ -198,6 +199,20 @@ fn where_enough_is_left_all_are_moved_and_it_keeps_nothing_more_below() {
     let ran = thin.apply();
     assert_eq!(ran.code(), 0, "{}{}", ran.out, ran.err);
     assert!(ran.out.contains(": complete"), "{}", ran.out);
+    assert_eq!(ran.err, "", "no line of progress where there is no terminal");
+    // Room, and then the files: each byte twice.
+    let status: serde_json::Value = serde_json::from_str(&thin.layout(&["status", "--json"]).out).unwrap();
+    let of = |what: &str| status[0][what].as_u64().unwrap();
+    assert_eq!(of("writes_bytes"), 2 * of("planned_bytes"));
+    assert_eq!(
+        (of("room_bytes"), of("bytes")),
+        (of("planned_bytes"), of("planned_bytes"))
+    );
+    assert!(
+        of("takes_ns") > 0 && ran.out.contains("\n  wrote "),
+        "{}",
+        ran.out
+    );
     rustix::fs::sync();
     let takes = fs::metadata(thin.image()).unwrap().blocks();
     // Its journal had holes.
