@@ -5,7 +5,8 @@ use crate::manager::Manager;
 use headstart_session::now_unix_ns;
 use headstart_system::device::DeviceFacts;
 use headstart_system::ext4::Superblock;
-use headstart_system::mounts::MountTable;
+use headstart_system::mounts::{Mount, MountTable};
+use std::collections::HashSet;
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
@@ -63,8 +64,7 @@ fn packages(databases: &[&Path], boot: &RangeInclusive<u64>) -> Option<String> {
 /// count as one.
 fn checked(boot: &RangeInclusive<u64>) -> Option<String> {
     let mounts = MountTable::read().ok()?;
-    let ext = |fstype: &str| matches!(fstype, "ext2" | "ext3" | "ext4");
-    for mount in mounts.all().iter().filter(|mount| ext(&mount.fstype)) {
+    for mount in of_ext(&mounts) {
         let Some(node) = DeviceFacts::of_mount(mount).and_then(|facts| facts.node) else {
             continue;
         };
@@ -79,6 +79,14 @@ fn checked(boot: &RangeInclusive<u64>) -> Option<String> {
     None
 }
 
+/// A mount of each file system of ext2/3/4, one of thousands.
+fn of_ext(mounts: &MountTable) -> Vec<&Mount> {
+    let ext = |mount: &&Mount| matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4");
+    let mut seen = HashSet::new();
+    let is_first = |mount: &&Mount| seen.insert((mount.major, mount.minor));
+    mounts.all().iter().filter(ext).filter(is_first).collect()
+}
+
 /// When an ext2/3/4 file system was last checked, seconds since 1970.
 fn last_check(device: &File) -> Option<u64> {
     Some(Superblock::read(device).ok()??.last_check_unix_s)
@@ -87,6 +95,22 @@ fn last_check(device: &File) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_ten_thousand_mounts_of_one_file_system_its_super_block_is_read_once() {
+        let mut text =
+            "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n21 20 8:2 / /srv rw - xfs /dev/sda2 rw\n".to_owned();
+        for nth in 0..10_000 {
+            text += &format!(
+                "{} 20 8:{} / /jail/{nth} rw - ext4 /dev/sda rw\n",
+                100 + nth,
+                1 + 2 * (nth % 2)
+            );
+        }
+        let found = MountTable::parse(text.as_bytes());
+        let minors: Vec<u32> = of_ext(&found).iter().map(|mount| mount.minor).collect();
+        assert_eq!(minors, [1, 3]);
+    }
 
     #[test]
     fn a_package_database_written_since_is_noticed() {

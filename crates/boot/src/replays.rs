@@ -5,8 +5,8 @@ use anyhow::Result;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::{PlanDevice, PlanFile};
 use headstart_replay::{Options, Replay, ReplayError};
-use headstart_system::mounts::MountTable;
-use std::time::Instant;
+use headstart_system::mounts::{Followed, MountTable};
+use std::time::{Duration, Instant};
 
 /// A plan's replay.
 pub struct Replays {
@@ -15,6 +15,8 @@ pub struct Replays {
     running: Vec<Part>,
     /// Devices of the plan, by index, whose file system was not mounted yet.
     waiting: Vec<usize>,
+    /// `None` where that cannot be told: nothing comes then.
+    mounts: Option<Followed>,
 }
 
 struct Part {
@@ -28,7 +30,8 @@ impl Replays {
     pub fn start(plan: PlanFile, origin: Instant) -> Result<Replays> {
         let checked = plan.plan()?;
         let devices = 0..checked.device_count();
-        let mounts = MountTable::read().unwrap_or_default();
+        let followed = Followed::read().ok();
+        let mounts = followed.as_ref().map(Followed::table).unwrap_or_default();
         let (now, waiting): (Vec<usize>, Vec<usize>) = devices.partition(|index| {
             checked
                 .device(*index)
@@ -39,6 +42,7 @@ impl Replays {
             origin,
             waiting,
             plan: plan.clone(),
+            mounts: followed,
         };
         if replays.waiting.is_empty() {
             replays.running.push(Part {
@@ -76,7 +80,14 @@ impl Replays {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let mounts = MountTable::read()?;
+        // A boot may mount thousands, one after the other.
+        let Some(mounts) = &mut self.mounts else {
+            return Ok(());
+        };
+        if !mounts.refresh_in_time() {
+            return Ok(());
+        }
+        let mounts = mounts.table();
         let plan = self.plan.plan()?;
         let come = |index: &usize| {
             plan.device(*index)
@@ -85,6 +96,12 @@ impl Replays {
         let (now, waiting): (Vec<usize>, Vec<usize>) = self.waiting.iter().partition(|index| come(index));
         self.waiting = waiting;
         if now.is_empty() { Ok(()) } else { self.part(&now) }
+    }
+
+    /// In what time to look again, where what is mounted now may not have been read yet.
+    pub fn looks_in(&self) -> Option<Duration> {
+        let mounts = self.mounts.as_ref().filter(|_| !self.waiting.is_empty())?;
+        mounts.waits_for()
     }
 
     /// The plan.

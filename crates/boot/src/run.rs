@@ -327,7 +327,9 @@ impl Boot<'_> {
                 false if end.age() < end::LIMIT => LOOK_EVERY,
                 false => LOOK_LATE_EVERY,
             };
-            self.pause(most, recording.waits());
+            let looks_in = self.replays.as_ref().and_then(Replays::looks_in);
+            let looks_in = looks_in.map_or(most, |looks_in| looks_in.max(BARRIER_LOOK_EVERY));
+            self.pause(looks_in.min(most), recording.waits());
             if self.told_to_end() {
                 end.is_told();
             }

@@ -2,15 +2,18 @@
 //! a file is opened to be executed, so before the process is the new program; and of a program's interpreters, too.
 
 use crate::fanotify::Group;
-use crate::mounts::MountTable;
+use crate::mounts::{Kind, MountTable};
 use crate::open::open_root;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 
 /// File systems whose executed files are told of, but for some of them.
 pub struct Executed(Group);
+
+/// So many mounts of a file system are tried until its root can be opened: those that lie below others cannot.
+const TRIED: usize = 32;
 
 /// A file that was opened to be executed.
 pub struct Opened {
@@ -57,9 +60,15 @@ impl Executed {
     pub fn tell_of_all(&self, mounts: &MountTable) -> io::Result<usize> {
         let how = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
         let mut seen = HashSet::new();
+        let mut tried: HashMap<(u32, u32), usize> = HashMap::new();
         let mut refused = None;
-        for mount in mounts.all() {
-            if !mounts.is_local(mount) || seen.contains(&(mount.major, mount.minor)) {
+        for (index, mount) in mounts.all().iter().enumerate() {
+            if mounts.kind_at(index) != Kind::Local || seen.contains(&(mount.major, mount.minor)) {
+                continue;
+            }
+            let tried = tried.entry((mount.major, mount.minor)).or_default();
+            *tried += 1;
+            if *tried > TRIED {
                 continue;
             }
             // Where another is mounted over it, or where a file is mounted, it may be mounted elsewhere, too.

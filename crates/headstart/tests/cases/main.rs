@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod crowded;
 mod deep_paths;
 mod encrypted;
 mod fair_shares;

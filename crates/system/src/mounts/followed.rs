@@ -2,6 +2,7 @@
 
 use super::{MountTable, known};
 use std::io;
+use std::time::Duration;
 
 /// The mounts of this process, followed.
 #[derive(Debug)]
@@ -25,6 +26,11 @@ impl Followed {
     /// The same; where reading the table would take too much of a processor's time, not at once.
     pub fn refresh_in_time(&mut self) -> bool {
         self.take(known::table(true))
+    }
+
+    /// When to look again at the latest, where what is mounted now may not have been read for that.
+    pub fn waits_for(&self) -> Option<Duration> {
+        known::waits_for()
     }
 
     fn take(&mut self, now: io::Result<MountTable>) -> bool {

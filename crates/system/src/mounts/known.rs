@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What was read.
 struct Known {
@@ -17,6 +17,8 @@ struct Known {
     table: MountTable,
     /// When it may be read again for somebody who can do with a table that is older.
     next: Instant,
+    /// Whether somebody was given an older table, for that.
+    waits: bool,
 }
 
 /// For those who can, reading the table again takes one part of so many of a processor's time, at most: where containers come and go there are many
@@ -55,6 +57,7 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
     if let Some(known) = known.as_mut().filter(|known| Some(&known.of) == now.as_ref()) {
         let begun = Instant::now();
         // Not asked, the kernel has not told it either.
+        known.waits = in_time && begun < known.next;
         if (!in_time || begun >= known.next) && has_changed(&known.file) {
             known.file.seek(SeekFrom::Start(0))?;
             known.table = MountTable::read_of(&mut known.file)?;
@@ -78,8 +81,16 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
         file,
         table,
         next: Instant::now() + begun.elapsed() * SHARE,
+        waits: false,
     });
     Ok(again)
+}
+
+/// In what time the table may be read again, where somebody was given an older one for that; `None` where all have that of now.
+pub(super) fn waits_for() -> Option<Duration> {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let waiting = known.as_ref().filter(|known| known.waits);
+    waiting.map(|known| known.next.saturating_duration_since(Instant::now()))
 }
 
 /// Whether something was mounted or unmounted since the file was asked last.

@@ -63,6 +63,8 @@ pub struct MountTable {
     ids: Arc<HashMap<u32, usize>>,
     /// Id of the mount below → mount point → index.
     children: Arc<HashMap<u32, HashMap<Vec<u8>, usize>>>,
+    /// Of each mount the uppermost of those that are stacked on it at its mount point; itself where there are none.
+    tops: Arc<[usize]>,
     root: Option<usize>,
     /// Where there is no root: mount point → index of the last mount there.
     points: Arc<OnceLock<HashMap<Vec<u8>, usize>>>,
@@ -78,6 +80,12 @@ impl MountTable {
     /// What is returned is for one use: the roots that it opens keep their mounts from being unmounted.
     pub fn read() -> io::Result<MountTable> {
         known::table(false)
+    }
+
+    /// The same, or as they were a moment ago where reading them again would take too much of a processor's time: where thousands are mounted and some
+    /// come and go all the time.
+    pub fn read_in_time() -> io::Result<MountTable> {
+        known::table(true)
     }
 
     fn read_of(file: &mut File) -> io::Result<MountTable> {
@@ -104,6 +112,7 @@ impl MountTable {
             }
         }
         MountTable {
+            tops: tops(&mounts, &children).into(),
             roots: Arc::default(),
             kinds: mounts.iter().map(|_| OnceLock::new()).collect(),
             mounts: mounts.into(),
@@ -159,19 +168,10 @@ impl MountTable {
     }
 
     /// The mount that covers `path`, which is a directory of mount `below`, or `below` itself.
-    pub(crate) fn covering(&self, mut below: usize, path: &[u8]) -> usize {
-        // Stacked mounts are each other's children at the same point; a table has no longer chain than itself.
-        for _ in 0..self.mounts.len() {
-            match self
-                .children
-                .get(&self.mounts[below].id)
-                .and_then(|points| points.get(path))
-            {
-                Some(above) if *above != below => below = *above,
-                _ => break,
-            }
-        }
-        below
+    pub(crate) fn covering(&self, below: usize, path: &[u8]) -> usize {
+        let points = self.children.get(&self.mounts[below].id);
+        let above = points.and_then(|points| points.get(path));
+        above.map_or(below, |above| self.tops[*above])
     }
 
     /// Below a root that is no mount point (chroot) the kernel shows no root mount: the longest prefix has to do.
@@ -240,6 +240,32 @@ impl MountTable {
             .map(|layer| join(layer.as_bytes(), strip_root(inside.as_bytes())))
             .collect()
     }
+}
+
+/// Stacked mounts are each other's children at the same point. What is mounted over itself ever again may lie thousands deep, and each path below it leads
+/// through all of them: so the way to the uppermost is walked once.
+fn tops(mounts: &[Mount], children: &HashMap<u32, HashMap<Vec<u8>, usize>>) -> Vec<usize> {
+    let mut tops: Vec<Option<usize>> = vec![None; mounts.len()];
+    let mut way = Vec::new();
+    for first in 0..mounts.len() {
+        let mut at = first;
+        let top = loop {
+            if let Some(top) = tops[at] {
+                break top;
+            }
+            // Until it is known; a table that leads in a circle ends there.
+            tops[at] = Some(at);
+            way.push(at);
+            let points = children.get(&mounts[at].id);
+            match points.and_then(|points| points.get(mounts[at].mount_point.as_bytes())) {
+                Some(above) => at = *above,
+                None => break at,
+            }
+        };
+        way.drain(..).for_each(|below| tops[below] = Some(top));
+    }
+    let tops = tops.into_iter().enumerate();
+    tops.map(|(index, top)| top.unwrap_or(index)).collect()
 }
 
 /// A place for the root of each, none of which is open.
@@ -313,6 +339,9 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
 
 /// Undoes the kernel's `\ooo` for blanks, backslashes and the like.
 pub(crate) fn unescape(field: &[u8]) -> Vec<u8> {
+    if !field.contains(&b'\\') {
+        return field.to_vec();
+    }
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, after @ ..] = rest {

@@ -106,6 +106,21 @@ fn local_file_systems_are_known_by_name() {
 }
 
 #[test]
+fn of_thousands_that_are_stacked_at_one_place_the_uppermost_is_found_at_once() {
+    let mut text = "20 1 7:0 / / rw - ext4 /dev/loop0 rw\n".to_owned();
+    let last = 100 + 20_000;
+    for id in 100..=last {
+        let below = if id == 100 { 20 } else { id - 1 };
+        text += &format!("{id} {below} 7:0 / /mnt rw - ext4 /dev/loop0 rw\n");
+    }
+    let table = MountTable::parse(text.as_bytes());
+    assert_eq!(table.lookup(b"/mnt/x/y").unwrap().id, last);
+    assert_eq!(table.lookup(b"/mnt").unwrap().id, last);
+    assert_eq!(table.lookup(b"/mn").unwrap().id, 20);
+    assert_eq!(table.ways_to(7, 0, b"/usr/lib/x", 1)[0].1, "/usr/lib/x".into());
+}
+
+#[test]
 fn nonsense_is_left_out() {
     let table = MountTable::parse(
         b"\n1 2\nx y z\n1 1 8:1 / / rw - ext4\n5 5 8:1 / / rw - ext4 /dev/sda1 rw\n6 5 8:x / / - a b c",

@@ -56,8 +56,10 @@ pub struct Place {
 pub fn places(mounts: &MountTable) -> Vec<Place> {
     let mut found: Vec<Place> = Vec::new();
     let mut seen = HashSet::new();
+    let mut asked = HashSet::new();
     for (index, mount) in mounts.all().iter().enumerate() {
-        if mount.overlay.is_some() || !mounts.is_local(mount) {
+        // Bound ten thousand times it is one device still.
+        if mount.overlay.is_some() || !mounts.is_local(mount) || !asked.insert((mount.major, mount.minor)) {
             continue;
         }
         let Some(facts) = DeviceFacts::of_mount(mount) else {

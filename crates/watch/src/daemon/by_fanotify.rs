@@ -375,15 +375,17 @@ impl Noticing for ByFanotify {
     }
 
     fn wait_at_most(&self) -> Option<Duration> {
-        Some(match self.beginning.is_empty() {
+        let mounted = self.mounts.waits_for();
+        let next = match self.beginning.is_empty() {
             _ if self.more => Duration::ZERO,
             true => LOOK_AT_LEAST_EVERY,
             false => self.until_next_look(),
-        })
+        };
+        Some(mounted.map_or(next, |mounted| mounted.max(BECOMES_EVERY).min(next)))
     }
 
     fn work(&mut self) -> Result<()> {
-        if self.mounts.refresh() {
+        if self.mounts.refresh_in_time() {
             // It is looked again when more is mounted.
             if let Err(error) = self.look_at_mounts() {
                 log(&format!("{error:#}"));

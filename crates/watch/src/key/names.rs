@@ -30,12 +30,12 @@ impl Names for Local<'_> {
             true => path.to_owned(),
             false => self.cwd.filter(|cwd| cwd.is_absolute())?.join(path),
         };
-        Some(resolve(&mounts().unwrap_or_default(), self.user, &whole))
+        Some(resolve(&mounts_in_time(), self.user, &whole))
     }
 
     fn is_there(&self, path: &Path) -> bool {
         let real = self.real(path);
-        real.is_some_and(|real| pin(&mounts().unwrap_or_default(), &real).is_ok())
+        real.is_some_and(|real| pin(&mounts_in_time(), &real).is_ok())
     }
 
     fn is_registered(&self, executable: &Path) -> bool {
@@ -50,7 +50,7 @@ impl Names for Local<'_> {
 /// Whether two paths, of which none has symbolic links, lead to one file; false where that is not on a local file system.
 pub fn are_one(one: &Path, other: &Path) -> bool {
     let file = |path| {
-        let stat = pin(&mounts().unwrap_or_default(), path).ok()?.1;
+        let stat = pin(&mounts_in_time(), path).ok()?.1;
         Some((stat.major, stat.minor, stat.inode))
     };
     one == other || file(one).is_some_and(|it| file(other) == Some(it))
@@ -60,6 +60,11 @@ pub fn are_one(one: &Path, other: &Path) -> bool {
 /// looked up in it can be unmounted.
 pub fn mounts() -> io::Result<MountTable> {
     MountTable::read()
+}
+
+/// The same for an exec, of which there are hundreds a second: as it was a moment ago where thousands are mounted and some come and go all the time.
+fn mounts_in_time() -> MountTable {
+    MountTable::read_in_time().unwrap_or_default()
 }
 
 /// The path with its symbolic links resolved, as far as local file systems know it: what is on others is taken by its name. As
