@@ -84,6 +84,21 @@ impl Life {
     }
 }
 
+/// Ends a replay from another thread than its owner's.
+#[derive(Clone)]
+pub struct Stop(Arc<Shared>);
+
+impl Stop {
+    /// Ends it, and waits until it has closed all files, `limit` at most: a read that is under way is waited for.
+    pub fn and_wait(&self, limit: Duration) {
+        self.0.governor.stop(ASKED);
+        self.0.wait_closed(limit);
+    }
+}
+
+/// Why a replay has ended that was stopped.
+const ASKED: &str = "it was asked to stop";
+
 impl Replay {
     /// Checks the plan and starts to replay it on threads of its own.
     pub fn start(plan: PlanFile, options: Options) -> Result<Replay, ReplayError> {
@@ -110,8 +125,10 @@ impl Replay {
         let lives = Arc::new(());
         let life = Life(Arc::downgrade(&lives));
         let replay = move || {
+            let report = run::run(&plan, &options, &theirs);
+            theirs.close();
             // Nobody may be there any more: the owner has given it up.
-            let _ = told.send(run::run(&plan, &options, &theirs));
+            let _ = told.send(report);
             drop((plan, options, theirs, told, lives));
             threads::end_before_others();
         };
@@ -129,6 +146,11 @@ impl Replay {
     /// Whether it has threads: to be asked also when somebody else has finished it.
     pub fn life(&self) -> Life {
         self.life.clone()
+    }
+
+    /// What ends it from another thread.
+    pub fn stopper(&self) -> Stop {
+        Stop(Arc::clone(&self.shared))
     }
 
     /// Waits until the requests before the barrier (`PlanDevice::hold`) are done, have failed or were stopped,
@@ -154,7 +176,7 @@ impl Replay {
 
     /// Ends the replay: requests not yet issued are not issued any more.
     pub fn stop(&self) {
-        self.shared.governor.stop("it was asked to stop");
+        self.shared.governor.stop(ASKED);
     }
 
     /// Whether it has ended, so that [`Replay::finish`] will not wait.

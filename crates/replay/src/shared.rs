@@ -13,6 +13,9 @@ pub struct Shared {
     /// Devices whose barrier the start still waits at.
     barriers: Mutex<usize>,
     released: Condvar,
+    /// Whether nothing of the plan is open any more, nor will be.
+    closed: Mutex<bool>,
+    closing: Condvar,
     /// Parts of requests that are over.
     pub over: AtomicU64,
     /// Those of them that could be read.
@@ -30,6 +33,8 @@ impl Shared {
             governor: Governor::new(options),
             barriers: Mutex::new(barriers),
             released: Condvar::new(),
+            closed: Mutex::new(false),
+            closing: Condvar::new(),
             over: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
             fetched: AtomicU64::new(0),
@@ -49,6 +54,19 @@ impl Shared {
         let _ = self
             .released
             .wait_timeout_while(barriers, limit, |barriers| *barriers > 0);
+    }
+
+    /// All that was open is closed.
+    pub fn close(&self) {
+        *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.closing.notify_all();
+    }
+
+    /// Waits until all that was open is closed, so long at most.
+    pub fn wait_closed(&self, limit: Duration) {
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        // A poisoned lock or the limit: either way nobody waits for longer.
+        let _ = self.closing.wait_timeout_while(closed, limit, |closed| !*closed);
     }
 
     /// So many barriers are released.

@@ -1,6 +1,6 @@
 //! What the worker knows of the command: told by the supervisor, on a thread that waits for it.
 
-use crate::message::{Ended, Message, receive};
+use crate::message::{Ended, Message, receive, send};
 use headstart_system::thread;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +31,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to listen.
-    pub fn begin(stream: UnixStream) -> Arc<Watch> {
+    /// Begins to listen. At the command's end what was read ahead for it is let go of first: who waited for the command may unmount what it has used.
+    pub fn begin(stream: UnixStream, let_go: impl FnOnce() + Send + 'static) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             fate: Mutex::new(Fate::Running),
             changed: Condvar::new(),
@@ -51,6 +51,11 @@ impl Watch {
                 }
             };
             theirs.set(fate);
+            if matches!(fate, Fate::Ended(..)) {
+                let_go();
+                // Who does not wait for that has not asked.
+                let _ = send(&stream, Message::LetGo);
+            }
         };
         if thread::begin("listen", Box::new(listen)).is_err() {
             watch.set(Fate::Unknown);

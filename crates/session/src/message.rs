@@ -22,6 +22,8 @@ pub enum Message {
     Ready(String),
     /// From the worker: what the command is started for cannot be done; why.
     Refused(String),
+    /// From the worker, once the command has ended: what was read ahead is closed, so that it can be unmounted.
+    LetGo,
     /// From the worker: what was done, as a JSON document, where one is wanted.
     Document(String),
     /// From the worker: all is done; a line to print unless it is empty.

@@ -254,6 +254,9 @@ pub fn start(
             // The command is the only child that was waited for.
             let cpu_ns = Children::read().map_or(0, |all| all.cpu.as_nanos() as u64);
             supervisor.say(Message::Ended(Ended { status, cpu_ns }));
+            if ending == Ending::WithCommand {
+                supervisor.wait_until_let_go();
+            }
         }
     }
     match (bypassed, key) {
@@ -468,6 +471,29 @@ impl<'a> Supervisor<'a> {
             }
             if sent == number::SIGCONT {
                 self.stopped = false;
+            }
+        }
+    }
+
+    /// Waits until the worker has closed what it has read ahead, for some milliseconds: who waited for the command may unmount what it has used. Signals do to
+    /// this process what they do to any.
+    fn wait_until_let_go(&mut self) {
+        let until = Instant::now() + worker::LETS_GO_WITHIN;
+        while let Some(stream) = &self.worker {
+            let left = until.saturating_duration_since(Instant::now());
+            let left = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let told = poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&left));
+            match told {
+                Ok(1..) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Ok(0) | Err(_) => return,
+            }
+            match receive(stream) {
+                Ok(Message::LetGo) | Err(_) => return,
+                Ok(_) => {}
             }
         }
     }

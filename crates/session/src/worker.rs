@@ -23,6 +23,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// What is read ahead is closed within this time after the command's end, as a rule: a read that is under way comes to its end first, and where others wait
+/// for the same disk there are some before it. A caller is not kept for longer.
+pub(crate) const LETS_GO_WITHIN: Duration = Duration::from_millis(100);
+
 /// Why a start whose beginning was not seen teaches nothing.
 const AHEAD: &str = "the command was released before its recorder was ready";
 
@@ -76,7 +80,12 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
     let Ok(answer) = stream.try_clone() else { return 1 };
     // A supervisor that is gone cannot be told; the watch notices.
     let _ = send(&answer, Message::Ready(news(notes.take())));
-    let watch = Watch::begin(stream);
+    let stopper = replaying.as_ref().map(|replaying| replaying.replay.stopper());
+    let watch = Watch::begin(stream, move || {
+        if let Some(stopper) = stopper {
+            stopper.and_wait(LETS_GO_WITHIN);
+        }
+    });
     let stop = || {
         if let (Some(replaying), true) = (&replaying, watch.fate() != Fate::Running) {
             replaying.replay.stop();
