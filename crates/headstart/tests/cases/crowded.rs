@@ -205,3 +205,80 @@ fn five_hundred_processes_that_live_at_the_end_cost_as_much_as_they_do_without()
         "{bytes} bytes and {calls} calls for each process; {many:?}, {one:?}"
     );
 }
+
+/// A daemon in namespaces of its own, with few mounts or thousands: what it reads while a program that it knows is started cold, and while things are mounted.
+const DAEMON: &str = r#"
+mount -t proc proc /proc && mount -t tmpfs -o mode=755 t "$D" && mkdir "$D/fs" "$D/at" && truncate -s 64M "$D/i" && mkfs.ext4 -qF "$D/i" && mount -o loop "$D/i" "$D/fs" || exit 1
+cp /bin/cat "$D/fs/cat" && head -c 16M /dev/urandom >"$D/fs/file" || exit 1
+if [ "$MANY" = 1 ]; then
+    mkdir "$D/s0" && mount --bind / "$D/s0" || exit 1
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12; do mkdir "$D/s$i" && mount --rbind "$D" "$D/s$i" || exit 1; done
+fi
+export HEADSTART_STATE="$D/state"
+"$H" daemon --least-wait 1 --no-control --control-every 0 2>"$D/said" &
+daemon=$!
+said() { while read -r what count; do case "$what" in rchar:) echo "$1 $count";; esac; done </proc/$daemon/io; }
+start() { sync "$D/fs/file"; for file in cat file; do dd of="$D/fs/$file" oflag=nocache conv=notrunc,fdatasync count=0 status=none; done; "$D/fs/cat" "$D/fs/file" >/dev/null; sleep 1; }
+n=0; until "$H" status | grep -q fs/cat || [ $n -gt 60 ]; do start; n=$((n + 1)); done
+start
+said begun
+for i in 1 2 3 4 5; do start; done
+said started
+echo "table $(wc -c </proc/self/mountinfo)"
+for i in $(seq 100); do mount --bind / "$D/at" && umount -l "$D/at"; done
+sleep 1
+said mounted
+"$H" status | grep -q fs/cat && echo "known 1"
+kill "$daemon"; wait "$daemon"; echo "status $?"
+cat "$D/said" >&2
+"#;
+
+#[test]
+fn with_thousands_of_mounts_a_daemon_reads_as_much_for_a_start_as_without_and_little_when_more_are_mounted() {
+    if !is_root() || !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let [without, with] = ["0", "1"].map(|many| {
+        let dir = directory();
+        let mut command = Command::new("unshare");
+        command.args([
+            "--mount",
+            "--propagation",
+            "private",
+            "--pid",
+            "--fork",
+            "sh",
+            "-c",
+            DAEMON,
+        ]);
+        command
+            .env("H", crate::common::binary())
+            .env("D", dir.path())
+            .env("MANY", many);
+        command
+            .env("HEADSTART_EVEN_WARM", "1")
+            .current_dir(case.path("."));
+        let ran = finish(command, b"");
+        assert_eq!(
+            (count(&ran, "known"), count(&ran, "status")),
+            (1, 0),
+            "{}{}",
+            ran.out,
+            ran.err
+        );
+        ran
+    });
+    let table = count(&with, "table");
+    assert!(table > 500_000, "{}", with.out);
+    let for_starts = |ran: &Ran| count(ran, "started") - count(ran, "begun");
+    assert!(
+        for_starts(&with) <= 2 * for_starts(&without) + table,
+        "{}{}",
+        with.out,
+        without.out
+    );
+    // Two hundred changes, and two hundred programs that are executed meanwhile.
+    let meanwhile = count(&with, "mounted") - count(&with, "started");
+    assert!(meanwhile <= 100 * table, "{}", with.out);
+}

@@ -54,3 +54,35 @@ fn what_lay_on_an_ext4_that_was_unmounted_at_once_is_learned_and_planned() {
 fn what_lay_in_an_erofs_that_was_unmounted_at_once_is_learned_and_planned() {
     run("mkfs.erofs i s >/dev/null 2>&1");
 }
+
+/// The command ends at once, while much is still to be read ahead: from a device without the page cache, so that this takes its time.
+const ENDS_AT_ONCE: &str = r#"
+mkdir m && truncate -s 200M i && mkfs.ext4 -qF -d s i || exit 1
+attach() { loop=$(losetup --find --show --direct-io=on i) && mount "$loop" m && losetup --detach "$loop"; }
+attach || exit 1
+"$H" run --wait --control-every 0 --name u -- sh -c "cat m/d/* >/dev/null; m/true" || exit 1
+umount m || exit 1
+busy=0
+for i in $(seq 50); do
+    attach && "$H" run --control-every 0 --name u -- m/true || exit 1
+    umount m || { busy=$((busy + 1)); umount -l m; }
+done
+echo "busy $busy"
+n=0; until [ -z "$(losetup -j i)" ] || [ $n -gt 300 ]; do sleep 0.1; n=$((n + 1)); done
+"#;
+
+#[test]
+fn who_unmounts_right_after_a_command_that_ends_at_once_is_never_told_that_it_is_busy() {
+    if !is_root() || !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let begin = format!(
+        "cd {} && mkdir -p s/d && cp /bin/true s && for i in $(seq 1500); do head -c 16384 /dev/urandom >s/d/$i; done || exit 1\n",
+        dir.path().display()
+    );
+    let script = begin + "export H; exec unshare --mount --propagation private sh -c '" + ENDS_AT_ONCE + "'";
+    let ran = case.script(&script);
+    assert_eq!((ran.code(), ran.out.trim()), (0, "busy 0"), "{}", ran.err);
+}
