@@ -3,6 +3,39 @@
 #ifndef FILEMAP_ADD_H
 #define FILEMAP_ADD_H
 
+#ifdef HAVE_BPF_LOOP
+#define PF_MEMALLOC_NOFS 0x00040000
+
+/*
+ * Whether a read makes this page itself, of which the kernel gives no event (filemap_create_folio): where a file system reads nothing ahead, as
+ * of what lies in the inode (ext4, f2fs, ntfs3, udf) or is compressed (ntfs3). All that is read ahead is added while that flag is set; what a
+ * call writes is of another file than what it reads, and execve writes none. By a number: see send_file.
+ */
+__noinline int made_by_read(u64 folio)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	const struct pt_regs *regs;
+	const struct file *file;
+	u32 abi, how;
+
+	if (task->flags & PF_MEMALLOC_NOFS)
+		return 0;
+	regs = (const void *)bpf_task_pt_regs(task);
+	abi = syscall_abi(regs);
+	how = syscall_meaning(syscall_number(regs), abi);
+	if ((how & LOOKUP_KIND) < READ_COUNTED)
+		return !!(how & LOOKUP_ONLY_MISSING);
+	file = read_file(task, regs, abi, how);
+	file = file ? real_file(file) : NULL;
+	return file && BPF_CORE_READ(file, f_mapping) == BPF_CORE_READ((const struct folio *)folio, mapping);
+}
+#else
+static __always_inline int made_by_read(u64 folio)
+{
+	return 0;
+}
+#endif
+
 static __always_inline int added(const struct address_space *mapping, u64 index, const void *folio, bool is_folio)
 {
 	const struct inode *inode;
@@ -14,9 +47,9 @@ static __always_inline int added(const struct address_space *mapping, u64 index,
 		return read_by_kernel(mapping, index, index + pages - 1);
 	inode = mapping->host;
 	if (inode->i_sb->s_magic != BDEVFS_MAGIC) {
-		if (!config.adds_are_uses)
-			return 0;
-		return plain_use(mapping, index, index + pages - 1, USE_ADD, NULL);
+		if (config.adds_are_uses)
+			return plain_use(mapping, index, index + pages - 1, USE_ADD, NULL);
+		return made_by_read((u64)folio) ? plain_use(mapping, index, index + pages - 1, USE_READ, NULL) : 0;
 	}
 	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {

@@ -4,42 +4,51 @@
 #define FILEMAP_EVENTS_H
 
 /*
- * The page that a read begins with, of which the event may tell but the end: where a reader wakes up while the pages that
- * it waits for come in one by one, it takes those that are there and waits for the next, and the kernel returns the
- * former without an event (filemap_get_pages, where filemap_update_page says AOP_TRUNCATED_PAGE; 6.12 to 6.18). The call
- * goes on with the page waited for, so each has an event; where it began its arguments say. On an overlay they are those
- * of the file below too.
- */
-static __always_inline u64 read_begins(u64 index)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	const struct pt_regs *regs = (const void *)bpf_task_pt_regs(task);
-	u32 abi = syscall_abi(regs), how = syscall_meaning(syscall_number(regs), abi);
-	u64 position, count, start;
-
-	if ((how & LOOKUP_KIND) != READ_COUNTED)
-		return index;
-	if (how & READ_AT) {
-		position = syscall_position(regs, abi);
-	} else {
-		const struct file *file = file_of(task, syscall_argument(regs, 0, abi));
-
-		if (!file)
-			return index;
-		position = BPF_CORE_READ(file, f_pos);
-	}
-	count = syscall_argument(regs, 2, abi);
-	start = position >> config.page_shift;
-	return start < index && (position + count - 1) >> config.page_shift >= index ? start : index;
-}
-
-/*
  * The event tells all that is asked for, and so much at most is given at a time (PAGEVEC_SIZE folios of MAX_PAGECACHE_ORDER): what follows has an
  * event of its own. A read of two gigabytes that ends at its first byte would be half a million pages, of which each is a bit to be set.
  */
 static __always_inline u64 most_at_a_time(void)
 {
 	return 31ULL << (config.page_shift > 12 ? 13 : 9);
+}
+
+/* The pages of the pipe that a splice goes through, twice. With as many more behind, what was sent is still looked up (CHUNKS). */
+#define SPLICED 32
+
+/*
+ * The page that a read begins with, of which the event may tell but the end: where a reader wakes up while the pages that
+ * it waits for come in one by one, it takes those that are there and waits for the next, and the kernel returns the
+ * former without an event (filemap_get_pages, where filemap_update_page says AOP_TRUNCATED_PAGE; 6.12 to 6.18). The call
+ * goes on with the page waited for, so the last has an event; where it began its arguments say. On an overlay they are those
+ * of the file below too.
+ */
+static __always_inline u64 read_begins(u64 index)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	const struct pt_regs *regs = (const void *)bpf_task_pt_regs(task);
+	u32 abi = syscall_abi(regs), how = syscall_meaning(syscall_number(regs), abi), kind = how & LOOKUP_KIND;
+	u64 position, count, start, most = kind == READ_SPLICED ? SPLICED : most_at_a_time();
+	const struct file *file;
+
+	if (kind < READ_COUNTED)
+		return index;
+	if (kind == READ_COUNTED && how & READ_AT) {
+		position = syscall_position(regs, abi);
+	} else {
+		file = read_file(task, regs, abi, how);
+		if (!file)
+			return index;
+		position = kind == READ_COUNTED ? BPF_CORE_READ(file, f_pos) : read_position(file, regs, abi, how, 0);
+	}
+	start = position >> config.page_shift;
+	if (kind == READ_COUNTED) {
+		count = syscall_argument(regs, 2, abi);
+		if ((position + count - 1) >> config.page_shift < index)
+			return index;
+	}
+	if (start >= index)
+		return index;
+	return index - start > most ? index - most : start;
 }
 
 SEC("tp_btf/mm_filemap_get_pages")

@@ -266,6 +266,7 @@ struct vm_fault {
 struct kiocb {
 	struct file *ki_filp;
 	s64 ki_pos;
+	int ki_flags;
 };
 
 /* What io_uring was asked, and what it answered. Of a read the file is the first of it, and its position lies behind. */

@@ -11,43 +11,22 @@ static __always_inline int read_by_kernel(const struct address_space *mapping, u
 	const struct task_struct *task = bpf_get_current_task_btf();
 	const struct inode *inode;
 	struct record_use *r;
-	u64 id, size, *seen;
-	u32 key;
+	u64 id;
 
 	if (config.scope != SCOPE_TREE || !(task->flags & PF_KTHREAD) || *(volatile u32 *)&stopped)
 		return 0;
 	inode = untrusted(mapping, address_space)->host;
-	if ((inode->i_mode & S_IFMT) != S_IFREG || inode->i_sb->s_flags & SB_NOUSER)
-		return 0;
-	size = inode->i_size;
-	if (!size)
-		return 0;
-	if (last > (size - 1) >> config.page_shift)
-		last = (size - 1) >> config.page_shift;
-	if (start > last)
+	if (!are_there(inode, start, &last))
 		return 0;
 	id = file_id(inode);
 	if (!fresh_pages(id, start, last, true) && config.filter)
 		return 0;
-	key = id >> 40 & (SEEN_INODES - 1);
-	seen = bpf_map_lookup_elem(&seen_inodes, &key);
-	if (seen && *(volatile u64 *)seen != id) {
-		if (send_file((u64)BPF_CORE_READ(mapping, host), id, 0, 0) >= 0)
-			*(volatile u64 *)seen = id;
-	}
-	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
-	if (!r) {
-		count(&lost);
+	r = begin_use(mapping, id, id, 0, 0);
+	if (!r)
 		return 0;
-	}
 	/* No process has the number 0. */
 	head(&r->head, RECORD_USE, USE_READ, 0);
-	r->file = id;
-	r->start = start;
-	r->pages = last - start + 1;
-	r->touched = 0;
-	r->mapped_from = 0;
-	r->mapped_pages = 0;
+	of_pages(r, id, start, last);
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }

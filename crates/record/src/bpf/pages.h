@@ -145,27 +145,66 @@ static __always_inline void touch_in(struct touch *t, u64 address, const struct 
 	t->known = 1;
 }
 
+/* Whether pages start to last are those of a file that user space sees; those beyond its end are asked for, but not there. */
+static __always_inline bool are_there(const struct inode *inode, u64 start, u64 *last)
+{
+	u64 size;
+
+	if ((inode->i_mode & S_IFMT) != S_IFREG || inode->i_sb->s_flags & SB_NOUSER)
+		return false;
+	size = inode->i_size;
+	if (!size)
+		return false;
+	if (*last > (size - 1) >> config.page_shift)
+		*last = (size - 1) >> config.page_shift;
+	return start <= *last;
+}
+
+/* Tells of a file if it was not, and then of a use of its pages: the record, to be completed and submitted. NULL: there is no room. */
+static __always_inline struct record_use *begin_use(const struct address_space *mapping, u64 id, u64 seen_as, u32 user, u64 through)
+{
+	u32 key = seen_as >> 40 & (SEEN_INODES - 1);
+	u64 *seen = bpf_map_lookup_elem(&seen_inodes, &key);
+	struct record_use *r;
+
+	if (seen && *(volatile u64 *)seen != seen_as) {
+		int sent = send_file((u64)BPF_CORE_READ(mapping, host), id, user, through);
+
+		/* The name may be known at the second use: of what execve begins to read it is not. */
+		if (!sent || (sent == BY_SOME_NAME && *(volatile u64 *)seen == ~seen_as))
+			*(volatile u64 *)seen = seen_as;
+		else if (sent == BY_SOME_NAME)
+			*(volatile u64 *)seen = ~seen_as;
+	}
+	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
+	if (!r)
+		count(&lost);
+	return r;
+}
+
+static __always_inline void of_pages(struct record_use *r, u64 id, u64 start, u64 last)
+{
+	r->file = id;
+	r->start = start;
+	r->pages = last - start + 1;
+	r->touched = 0;
+	r->mapped_from = 0;
+	r->mapped_pages = 0;
+}
+
 /* Pages start to last are used, through an open file if that is known; by a fault for the page touched. */
 static __always_inline int use(const struct address_space *mapping, u64 start, u64 last, u8 kind, const struct touch *t, u64 through)
 {
-	u32 key, fresh, user;
+	u32 fresh, user;
 	bool known;
 	const struct inode *inode;
 	struct record_use *r;
-	u64 id, seen_as, size, *seen;
+	u64 id, seen_as;
 
 	if (!current_is_wanted())
 		return 0;
 	inode = untrusted(mapping, address_space)->host;
-	if ((inode->i_mode & S_IFMT) != S_IFREG || inode->i_sb->s_flags & SB_NOUSER)
-		return 0;
-	/* Pages beyond the end are asked for, but not there. */
-	size = inode->i_size;
-	if (!size)
-		return 0;
-	if (last > (size - 1) >> config.page_shift)
-		last = (size - 1) >> config.page_shift;
-	if (start > last)
+	if (!are_there(inode, start, &last))
 		return 0;
 	id = file_id(inode);
 	/* To each start every file is new. */
@@ -186,31 +225,18 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 		return 0;
 	if (user)
 		take_one(&left.uses_of_others);
-	key = seen_as >> 40 & (SEEN_INODES - 1);
-	seen = bpf_map_lookup_elem(&seen_inodes, &key);
-	if (seen && *(volatile u64 *)seen != seen_as) {
-		int sent = send_file((u64)BPF_CORE_READ(mapping, host), id, user, through);
-
-		/* The name may be known at the second use: of what execve begins to read it is not. */
-		if (!sent || (sent == BY_SOME_NAME && *(volatile u64 *)seen == ~seen_as))
-			*(volatile u64 *)seen = seen_as;
-		else if (sent == BY_SOME_NAME)
-			*(volatile u64 *)seen = ~seen_as;
-	}
-	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
-	if (!r) {
-		count(&lost);
+	r = begin_use(mapping, id, seen_as, user, through);
+	if (!r)
 		return 0;
-	}
 	head(&r->head, RECORD_USE, kind, current_number());
 	if (!watching)
 		r->head.whose = user;
-	r->file = id;
-	r->start = start;
-	r->pages = last - start + 1;
-	r->touched = known && kind == USE_MAP ? t->page - start + 1 : 0;
+	of_pages(r, id, start, last);
+	if (known) {
+		r->touched = kind == USE_MAP ? t->page - start + 1 : 0;
+		r->mapped_pages = t->mapped_pages;
+	}
 	r->mapped_from = t->mapped_from;
-	r->mapped_pages = known ? t->mapped_pages : 0;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -8,6 +8,29 @@
 #ifndef READS_H
 #define READS_H
 
+/* The file that a call reads; NULL: none. */
+static __always_inline const struct file *read_file(const struct task_struct *task, const struct pt_regs *regs, u32 abi, u32 how)
+{
+	u32 second = (how & LOOKUP_KIND) == READ_SPLICED && how & READ_SECOND;
+
+	return file_of(task, syscall_argument(regs, second, abi));
+}
+
+/* Where a call that is no READ_COUNTED reads: where it says, if it does, or else where the file stands. Once a splice has ended both are behind what it read. */
+static __always_inline u64 read_position(const struct file *file, const struct pt_regs *regs, u32 abi, u32 how, u64 bytes)
+{
+	u64 position = BPF_CORE_READ(file, f_pos), pointer;
+
+	if ((how & LOOKUP_KIND) == READ_SPLICED) {
+		pointer = syscall_argument(regs, how & READ_SECOND ? 2 : 1, abi);
+		if (pointer)
+			bpf_probe_read_user(&position, sizeof(position), (const void *)pointer);
+	} else if (how & READ_AT && (s64)syscall_argument(regs, 3, abi) != -1) {
+		position = syscall_argument(regs, 3, abi) + bytes;
+	}
+	return position;
+}
+
 #ifdef HAVE_BPF_LOOP
 /* Whether a page is in memory behind the last one of a file. */
 static __always_inline bool goes_on(const struct address_space *mapping, u64 size)

@@ -86,31 +86,17 @@ __noinline int send_lookup(u64 text, int descriptor, u32 how)
 static __always_inline int read_done(const struct pt_regs *regs, u32 abi, u32 how, u64 bytes)
 {
 	const struct file *file;
-	u64 position, pointer = 0;
-	u32 which = 0;
 
 	if ((how & LOOKUP_KIND) == READ_COUNTED && bytes >= syscall_argument(regs, 2, abi))
 		return 0;
 	if (!current_is_wanted())
 		return 0;
-	if ((how & LOOKUP_KIND) == READ_SPLICED)
-		which = how & READ_SECOND ? 1 : 0;
-	file = file_of((const void *)bpf_get_current_task(), syscall_argument(regs, which, abi));
+	file = read_file((const void *)bpf_get_current_task(), regs, abi, how);
 	if (!file)
 		return 0;
 	/* What is given less than it asks for has come to the end. Where another thread may have moved the position, that holds too. */
-	if ((how & LOOKUP_KIND) != READ_COUNTED) {
-		position = BPF_CORE_READ(file, f_pos);
-		if ((how & LOOKUP_KIND) == READ_SPLICED) {
-			pointer = syscall_argument(regs, which + 1, abi);
-			if (pointer)
-				bpf_probe_read_user(&position, sizeof(position), (const void *)pointer);
-		} else if (how & READ_AT && (s64)syscall_argument(regs, 3, abi) != -1) {
-			position = syscall_argument(regs, 3, abi) + bytes;
-		}
-		if (position < BPF_CORE_READ(file, f_inode, i_size))
-			return 0;
-	}
+	if ((how & LOOKUP_KIND) != READ_COUNTED && read_position(file, regs, abi, how, bytes) < BPF_CORE_READ(file, f_inode, i_size))
+		return 0;
 	return read_to_the_end((u64)file, bytes);
 }
 #else

@@ -48,6 +48,8 @@ pub(super) fn native() -> Table {
         (libc::SYS_sendfile, READ_SPLICED | SECOND),
         (libc::SYS_splice, READ_SPLICED),
         (libc::SYS_copy_file_range, READ_SPLICED),
+        // The kernel reads it as readv would, from its beginning.
+        (libc::SYS_finit_module, READ_VECTOR),
     ];
     #[cfg(target_arch = "x86_64")]
     calls.extend([
