@@ -45,7 +45,8 @@ impl Handle {
         let generation = generation.to_ne_bytes();
         match (fstype, u32::try_from(inode)) {
             (
-                "ext2" | "ext3" | "ext4" | "f2fs" | "xfs" | "erofs" | "squashfs" | "jfs" | "ntfs3",
+                "ext2" | "ext3" | "ext4" | "f2fs" | "xfs" | "erofs" | "squashfs" | "jfs" | "ntfs3" | "vfat"
+                | "msdos" | "exfat",
                 Ok(short),
             ) => Some(Handle::new(INO32_GEN, &[&short.to_ne_bytes(), &generation])),
             ("xfs", Err(_)) => Some(Handle::new(INO64_GEN, &[&inode.to_ne_bytes(), &generation])),

@@ -1,4 +1,4 @@
-//! Small files of a SquashFS, read with a buffer larger than they are, are learned.
+//! Small files of a SquashFS, read with a buffer larger than they are, are learned; so are those that lie in an inode, as ext4 keeps them.
 
 use crate::common::{Case, can_record};
 use headstart_system::testing::{LoopFs, Mounted, Spec, can_mount};
@@ -256,4 +256,37 @@ fn a_cold_start_is_read_ahead() {
     let missed = outcome["stages"][0]["missed_pages"].as_u64().unwrap();
     let issued = outcome["stages"][0]["issued_pages"].as_u64().unwrap();
     assert!(issued > 300 && missed * 20 <= issued, "{outcome}");
+}
+
+/// ext4 reads nothing ahead of what lies in an inode: a read makes the page itself, and the kernel gives no event of that.
+#[test]
+fn what_lies_in_an_inode_is_seen_whatever_call_reads_it() {
+    if !can_record() || !can_mount() {
+        return;
+    }
+    const SIZES: [usize; 9] = [1, 60, 100, 300, 600, 700, 1000, 4097, 20_000];
+    let fill = |root: &Path| {
+        let write = |size: usize| std::fs::write(root.join(format!("f{size}")), vec![7; size]);
+        SIZES.into_iter().try_for_each(write)
+    };
+    let names: Vec<String> = SIZES.iter().map(|size| format!("f{size}")).collect();
+    let case = Case::new();
+    let program = reader(&case);
+    let spec = Spec::new("ext4").mkfs(&["-I", "1024", "-O", "inline_data"]);
+    let mut fs = LoopFs::create(&spec, fill).unwrap();
+    let root = fs.mount_point();
+    let ways = [
+        "read", "pread", "readv", "preadv", "preadv2", "sendfile", "splice", "uring", "threads", "mmap",
+    ];
+    for way in ways {
+        fs.remount_cold().unwrap();
+        let command = format!("cd {} && {} {way} f*", root.display(), program.display());
+        let seen = pages(&case, "bpf", &root, &command);
+        assert_eq!(seen, all(&root, &names), "{way}");
+    }
+    // What is written is no use of it, and what is copied is one of what it is copied from.
+    fs.remount_cold().unwrap();
+    let command = format!("cd {} && echo new >new && cat f300 >f300.copy", root.display());
+    let seen = pages(&case, "bpf", &root, &command);
+    assert_eq!(seen, all(&root, &["f300".to_owned()]));
 }

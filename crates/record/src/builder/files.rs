@@ -12,6 +12,7 @@ use crate::mounts::{Mount, Mounts, is_local};
 use crate::places::resolve;
 use headstart_model::trace::{File, FileState, Filesystem, Mapping};
 use headstart_model::{FilePath, PageRange};
+use headstart_system::mounts::inodes_last;
 use headstart_system::secrets::Secrets;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -298,6 +299,7 @@ impl Files {
                     next as u32
                 }))
             });
+            let lasts = fate.mount.as_ref().is_none_or(|mount| inodes_last(&mount.fstype));
             let overlay = if mounts.have_overlays() && through.is_none() {
                 through_overlay(mounts, path.as_bytes())
             } else {
@@ -319,8 +321,12 @@ impl Files {
                 overlay,
                 path,
                 inode: seen.inode,
-                // An overlay does not tell it.
-                generation: if through.is_some() { 0 } else { seen.generation },
+                // An overlay does not tell it, and where no inode number lasts it is another at each mount.
+                generation: if through.is_some() || !lasts {
+                    0
+                } else {
+                    seen.generation
+                },
                 size: seen.size,
                 mtime_ns: seen.mtime_ns,
                 mode: seen.mode,

@@ -24,7 +24,7 @@ const CLONE_THREAD: u64 = 0x10000;
 /// device, whose major is not 0.
 const BLOCK_DEVICES: &str = "s_dev < 1048576 && i_ino > 1048575";
 
-/// Adds on loop devices (major 7): what is mounted of one that nobody has mounted yet may be a file system of [`of_blocks`].
+/// Adds on loop devices (major 7): what is mounted of one that nobody has mounted yet may be a file system of [`told_by_adds`].
 const LOOP_DEVICES: &str = "s_dev >= 7340032 && s_dev < 8388608";
 
 /// Devices that are named to the kernel at a time; a filter fits a page of memory.
@@ -107,9 +107,9 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// Reads the formats of the events that this kernel has, and enables those that are wanted.
-    pub fn enable(instance: &Instance, of_blocks: &BTreeSet<Dev>) -> Result<Decoder, RecordError> {
+    pub fn enable(instance: &Instance, told_by_adds: &BTreeSet<Dev>) -> Result<Decoder, RecordError> {
         let decoder = Decoder::read(instance)?;
-        decoder.filter(instance, of_blocks)?;
+        decoder.filter(instance, told_by_adds)?;
         for event in wanted(decoder.evidence) {
             instance.write(&format!("events/{event}/enable"), "1")?;
         }
@@ -117,9 +117,9 @@ impl Decoder {
     }
 
     /// Has all adds told of file systems on these devices, beside those of block devices.
-    pub fn filter(&self, instance: &Instance, of_blocks: &BTreeSet<Dev>) -> Result<(), RecordError> {
+    pub fn filter(&self, instance: &Instance, told_by_adds: &BTreeSet<Dev>) -> Result<(), RecordError> {
         match self.evidence {
-            Evidence::Uses => instance.write(&format!("events/{ADD}/filter"), &adds(of_blocks)),
+            Evidence::Uses => instance.write(&format!("events/{ADD}/filter"), &adds(told_by_adds)),
             // All of all file systems are.
             _ => Ok(()),
         }

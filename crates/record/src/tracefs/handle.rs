@@ -1,5 +1,5 @@
 //! Opening an inode by its number alone, with a file handle made up: possible where the file system takes any
-//! generation (0 on ext2/3/4, f2fs, erofs, squashfs, btrfs) or tells it for a number (XFS's bulkstat).
+//! generation (0 on ext2/3/4, f2fs, erofs, squashfs, btrfs, and vfat and exfat while it is in memory) or tells it for a number (XFS's bulkstat).
 
 use headstart_system::handle::Handle;
 use std::io;

@@ -18,8 +18,25 @@ use std::os::unix::fs::MetadataExt;
 /// The most inodes, and the most files executed: as many as a recording has names for. What is used of others is lost.
 const MOST: usize = FILE_IDS;
 
-/// The type of file system that [`Inodes::of_blocks`] means.
-const OF_BLOCKS: &str = "squashfs";
+/// The types of file system that [`Inodes::told_by_adds`] means: whose reads at a file's end have no event, and whose inodes hold small files. Not
+/// ext4, of which hardly any has such files; they are read with their inodes, too.
+const BY_ADDS: [(&str, Adds); 6] = [
+    ("squashfs", Adds::All),
+    ("f2fs", Adds::OfOnePage),
+    ("ntfs3", Adds::OfOnePage),
+    ("udf", Adds::OfOnePage),
+    ("gfs2", Adds::OfOnePage),
+    ("ocfs2", Adds::OfOnePage),
+];
+
+/// Which additions to the page cache tell of a use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Adds {
+    /// It reads whole blocks.
+    All,
+    /// Those of a file that has but one page: it may be read without an event, and nothing else reads it ahead.
+    OfOnePage,
+}
 
 /// What an inode is called that there is no room for: no file has this number.
 const NO_ROOM: Sight = Sight {
@@ -77,14 +94,19 @@ impl Inodes {
         })
     }
 
-    /// The file systems that read whole blocks: what is read at a file's end of them the kernel tells of only as it enters memory.
-    pub fn of_blocks(&self) -> BTreeSet<Dev> {
-        self.mounts.of_type(OF_BLOCKS).map(dev_of).collect()
+    /// The file systems of which the kernel tells some reads only as what they read enters memory.
+    pub fn told_by_adds(&self) -> BTreeSet<Dev> {
+        let of_type = |(fstype, _): &(&'static str, Adds)| self.mounts.of_type(fstype).map(dev_of);
+        BY_ADDS.iter().flat_map(of_type).collect()
     }
 
-    /// Whether a device has one of these.
-    pub fn is_of_blocks(&self, dev: Dev) -> bool {
-        self.mounts.of_device(dev).any(|mount| mount.fstype == OF_BLOCKS)
+    /// Which additions tell of a use on a device, if any do.
+    pub fn adds(&self, dev: Dev) -> Option<Adds> {
+        let of_type = |fstype: &str| BY_ADDS.iter().find(|(name, _)| *name == fstype);
+        let mut types = self.mounts.of_device(dev);
+        types
+            .find_map(|mount| of_type(&mount.fstype))
+            .map(|(_, adds)| *adds)
     }
 
     /// A batch begins: what was mounted, open or mapped before may not be so any more.

@@ -1,7 +1,7 @@
 //! Records → events: whose doing it was, and which file or device is meant.
 
 use super::decode::{Record, What};
-use super::inodes::Inodes;
+use super::inodes::{Adds, Inodes};
 use super::tasks::Tasks;
 use crate::event::{Event, Exec, Fork, Location, LookupSeen, MetadataSeen, Place, UseSeen};
 use headstart_model::trace::{Evidence, LookupKind, UseKind};
@@ -44,6 +44,7 @@ impl Interpreter {
                 let Some(pid) = self.tasks.process(tid) else {
                     return;
                 };
+                let mut most = u64::MAX;
                 if kind == UseKind::Add {
                     if let Some(device) = self.inodes.block_device(dev, inode, start) {
                         let pages =
@@ -55,11 +56,16 @@ impl Interpreter {
                             pages,
                         }));
                     }
-                    if self.evidence == Evidence::Uses && !self.inodes.is_of_blocks(dev) {
-                        return;
+                    if self.evidence == Evidence::Uses {
+                        match self.inodes.adds(dev) {
+                            Some(Adds::All) => {}
+                            Some(Adds::OfOnePage) if last == 0 => most = rustix::param::page_size() as u64,
+                            _ => return,
+                        }
                     }
                 }
-                if let Some(file) = self.inodes.see(dev, inode, pid, sink) {
+                let file = self.inodes.see(dev, inode, pid, sink);
+                if let Some(file) = file.filter(|file| file.size <= most) {
                     sink(Event::Use(UseSeen {
                         time_ns,
                         pid,

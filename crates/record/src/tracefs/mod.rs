@@ -69,7 +69,7 @@ struct Tracefs {
     scope: Scope,
     reader: Interpreter,
     /// The file systems of whose pages it tells as they enter memory.
-    of_blocks: BTreeSet<Dev>,
+    told_by_adds: BTreeSet<Dev>,
     /// Threads that the kernel was told to leave out.
     told: HashSet<u32>,
     waiting: Vec<Record>,
@@ -106,8 +106,8 @@ impl Tracefs {
             Scope::System => Tasks::new(Scope::System, excluded),
         };
         let inodes = Inodes::new(0)?;
-        let of_blocks = inodes.of_blocks();
-        let decoder = Decoder::enable(&instance, &of_blocks)?;
+        let told_by_adds = inodes.told_by_adds();
+        let decoder = Decoder::enable(&instance, &told_by_adds)?;
         let mut tracefs = Tracefs {
             buffers: Buffers::open(&instance, &decoder, each)?,
             reader: Interpreter {
@@ -115,7 +115,7 @@ impl Tracefs {
                 tasks,
                 inodes,
             },
-            of_blocks,
+            told_by_adds,
             instance,
             decoder,
             scope: options.scope,
@@ -182,10 +182,10 @@ impl Backend for Tracefs {
         let later = self.waiting.split_off(ready);
         let records = std::mem::replace(&mut self.waiting, later);
         self.reader.batch(records, sink);
-        let of_blocks = self.reader.inodes.of_blocks();
-        if of_blocks != self.of_blocks && !self.stopped {
-            self.decoder.filter(&self.instance, &of_blocks)?;
-            self.of_blocks = of_blocks;
+        let told_by_adds = self.reader.inodes.told_by_adds();
+        if told_by_adds != self.told_by_adds && !self.stopped {
+            self.decoder.filter(&self.instance, &told_by_adds)?;
+            self.told_by_adds = told_by_adds;
         }
         Ok(())
     }
