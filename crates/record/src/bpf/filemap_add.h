@@ -8,8 +8,9 @@
 
 /*
  * Whether a read makes this page itself, of which the kernel gives no event (filemap_create_folio): where a file system reads nothing ahead, as
- * of what lies in the inode (ext4, f2fs, ntfs3, udf) or is compressed (ntfs3). All that is read ahead is added while that flag is set; what a
- * call writes is of another file than what it reads, and execve writes none. By a number: see send_file.
+ * of what lies in the inode (ext4, f2fs, ntfs3, udf) or is compressed (ntfs3). All that is read ahead is added while that flag is set, and what
+ * a file system adds beside (the rest of a block) was not asked for; what a call writes is of another file than what it reads, and execve writes
+ * none. By a number: see send_file.
  */
 __noinline int made_by_read(u64 folio)
 {
@@ -17,6 +18,7 @@ __noinline int made_by_read(u64 folio)
 	const struct pt_regs *regs;
 	const struct file *file;
 	u32 abi, how;
+	u64 start;
 
 	if (task->flags & PF_MEMALLOC_NOFS)
 		return 0;
@@ -26,7 +28,9 @@ __noinline int made_by_read(u64 folio)
 	if ((how & LOOKUP_KIND) < READ_COUNTED)
 		return !!(how & LOOKUP_ONLY_MISSING);
 	file = read_file(task, regs, abi, how);
-	file = file ? real_file(file) : NULL;
+	if (!file || !asks_for(file, regs, abi, how, BPF_CORE_READ((const struct folio *)folio, index), &start))
+		return 0;
+	file = real_file(file);
 	return file && BPF_CORE_READ(file, f_mapping) == BPF_CORE_READ((const struct folio *)folio, mapping);
 }
 #else

@@ -27,26 +27,13 @@ static __always_inline u64 read_begins(u64 index)
 	struct task_struct *task = bpf_get_current_task_btf();
 	const struct pt_regs *regs = (const void *)bpf_task_pt_regs(task);
 	u32 abi = syscall_abi(regs), how = syscall_meaning(syscall_number(regs), abi), kind = how & LOOKUP_KIND;
-	u64 position, count, start, most = kind == READ_SPLICED ? SPLICED : most_at_a_time();
+	u64 start, most = kind == READ_SPLICED ? SPLICED : most_at_a_time();
 	const struct file *file;
 
 	if (kind < READ_COUNTED)
 		return index;
-	if (kind == READ_COUNTED && how & READ_AT) {
-		position = syscall_position(regs, abi);
-	} else {
-		file = read_file(task, regs, abi, how);
-		if (!file)
-			return index;
-		position = kind == READ_COUNTED ? BPF_CORE_READ(file, f_pos) : read_position(file, regs, abi, how, 0);
-	}
-	start = position >> config.page_shift;
-	if (kind == READ_COUNTED) {
-		count = syscall_argument(regs, 2, abi);
-		if ((position + count - 1) >> config.page_shift < index)
-			return index;
-	}
-	if (start >= index)
+	file = read_file(task, regs, abi, how);
+	if (!file || !asks_for(file, regs, abi, how, index, &start))
 		return index;
 	return index - start > most ? index - most : start;
 }
