@@ -27,10 +27,10 @@ __noinline int made_by_read(u64 folio)
 	how = syscall_meaning(syscall_number(regs), abi);
 	if ((how & LOOKUP_KIND) < READ_COUNTED)
 		return !!(how & LOOKUP_ONLY_MISSING);
-	file = read_file(task, regs, abi, how);
-	if (!file || !asks_for(file, regs, abi, how, BPF_CORE_READ((const struct folio *)folio, index), &start))
+	if (!asks_for(task, regs, abi, how, BPF_CORE_READ((const struct folio *)folio, index), &start))
 		return 0;
-	file = real_file(file);
+	file = read_file(task, regs, abi, how);
+	file = file ? real_file(file) : NULL;
 	return file && BPF_CORE_READ(file, f_mapping) == BPF_CORE_READ((const struct folio *)folio, mapping);
 }
 #else

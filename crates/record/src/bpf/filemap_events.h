@@ -28,12 +28,8 @@ static __always_inline u64 read_begins(u64 index)
 	const struct pt_regs *regs = (const void *)bpf_task_pt_regs(task);
 	u32 abi = syscall_abi(regs), how = syscall_meaning(syscall_number(regs), abi), kind = how & LOOKUP_KIND;
 	u64 start, most = kind == READ_SPLICED ? SPLICED : most_at_a_time();
-	const struct file *file;
 
-	if (kind < READ_COUNTED)
-		return index;
-	file = read_file(task, regs, abi, how);
-	if (!file || !asks_for(file, regs, abi, how, index, &start))
+	if (kind < READ_COUNTED || !asks_for(task, regs, abi, how, index, &start))
 		return index;
 	return index - start > most ? index - most : start;
 }

@@ -16,33 +16,40 @@ static __always_inline const struct file *read_file(const struct task_struct *ta
 	return file_of(task, syscall_argument(regs, second, abi));
 }
 
-/* Where a call reads: where it says, if it does, or else where the file stands. Once it has ended that is behind what it read, or `bytes` before. */
+/* Where a call that is no READ_COUNTED reads: where it says, if it does, or else where the file stands. Once it has ended: behind what it read. */
 static __always_inline u64 read_position(const struct file *file, const struct pt_regs *regs, u32 abi, u32 how, u64 bytes)
 {
 	u64 position = BPF_CORE_READ(file, f_pos), pointer;
-	u32 kind = how & LOOKUP_KIND;
 
-	if (kind == READ_SPLICED) {
+	if ((how & LOOKUP_KIND) == READ_SPLICED) {
 		pointer = syscall_argument(regs, how & READ_SECOND ? 2 : 1, abi);
 		if (pointer)
 			bpf_probe_read_user(&position, sizeof(position), (const void *)pointer);
-	} else if (how & READ_AT && kind == READ_COUNTED) {
-		position = syscall_position(regs, abi) + bytes;
 	} else if (how & READ_AT && (s64)syscall_argument(regs, 3, abi) != -1) {
 		position = syscall_argument(regs, 3, abi) + bytes;
 	}
 	return position;
 }
 
-/* Whether a call that reads a file has asked for this page, and the one that it begins with. Of others than READ_COUNTED the end is not known. */
-static __always_inline bool asks_for(const struct file *file, const struct pt_regs *regs, u32 abi, u32 how, u64 index, u64 *start)
+/* Whether a call that reads has asked for this page, and the one that it begins with. Of others than READ_COUNTED the end is not known. */
+static __always_inline bool asks_for(const struct task_struct *task, const struct pt_regs *regs, u32 abi, u32 how, u64 index, u64 *start)
 {
-	u64 position = read_position(file, regs, abi, how, 0);
+	bool counted = (how & LOOKUP_KIND) == READ_COUNTED;
+	const struct file *file;
+	u64 position;
 
+	if (counted && how & READ_AT) {
+		position = syscall_position(regs, abi);
+	} else {
+		file = read_file(task, regs, abi, how);
+		if (!file)
+			return false;
+		position = counted ? BPF_CORE_READ(file, f_pos) : read_position(file, regs, abi, how, 0);
+	}
 	*start = position >> config.page_shift;
 	if (*start > index)
 		return false;
-	return (how & LOOKUP_KIND) != READ_COUNTED || (position + syscall_argument(regs, 2, abi) - 1) >> config.page_shift >= index;
+	return !counted || (position + syscall_argument(regs, 2, abi) - 1) >> config.page_shift >= index;
 }
 
 #ifdef HAVE_BPF_LOOP
