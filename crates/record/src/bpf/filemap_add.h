@@ -10,33 +10,35 @@
  * Whether a read makes this page itself, of which the kernel gives no event (filemap_create_folio): where a file system reads nothing ahead, as
  * of what lies in the inode (ext4, f2fs, ntfs3, udf) or is compressed (ntfs3). All that is read ahead is added while that flag is set, and what
  * a file system adds beside (the rest of a block) was not asked for; what a call writes is of another file than what it reads, and execve writes
- * none. By a number: see send_file.
+ * none. By numbers: see send_file.
  */
-__noinline int made_by_read(u64 folio)
+__noinline int made_by_read(u64 mapping, u64 index)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	const struct pt_regs *regs;
+	const struct pt_regs *regs = (const void *)bpf_task_pt_regs(task);
+	u32 abi = syscall_abi(regs), how = syscall_meaning(syscall_number(regs), abi);
 	const struct file *file;
-	u32 abi, how;
 	u64 start;
 
-	if (task->flags & PF_MEMALLOC_NOFS)
-		return 0;
-	regs = (const void *)bpf_task_pt_regs(task);
-	abi = syscall_abi(regs);
-	how = syscall_meaning(syscall_number(regs), abi);
 	if ((how & LOOKUP_KIND) < READ_COUNTED)
 		return !!(how & LOOKUP_ONLY_MISSING);
-	if (!asks_for(task, regs, abi, how, BPF_CORE_READ((const struct folio *)folio, index), &start))
+	if (!asks_for(task, regs, abi, how, index, &start))
 		return 0;
 	file = read_file(task, regs, abi, how);
 	file = file ? real_file(file) : NULL;
-	return file && BPF_CORE_READ(file, f_mapping) == BPF_CORE_READ((const struct folio *)folio, mapping);
+	return file && (u64)BPF_CORE_READ(file, f_mapping) == mapping;
+}
+
+static __always_inline bool is_made(const struct folio *folio)
+{
+	const struct task_struct *task = bpf_get_current_task_btf();
+
+	return !(task->flags & PF_MEMALLOC_NOFS) && made_by_read((u64)BPF_CORE_READ(folio, mapping), BPF_CORE_READ(folio, index));
 }
 #else
-static __always_inline int made_by_read(u64 folio)
+static __always_inline bool is_made(const struct folio *folio)
 {
-	return 0;
+	return false;
 }
 #endif
 
@@ -53,7 +55,7 @@ static __always_inline int added(const struct address_space *mapping, u64 index,
 	if (inode->i_sb->s_magic != BDEVFS_MAGIC) {
 		if (config.adds_are_uses)
 			return plain_use(mapping, index, index + pages - 1, USE_ADD, NULL);
-		return made_by_read((u64)folio) ? plain_use(mapping, index, index + pages - 1, USE_READ, NULL) : 0;
+		return is_made(folio) ? plain_use(mapping, index, index + pages - 1, USE_READ, NULL) : 0;
 	}
 	r = is_kept_free(ring) ? NULL : bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 	if (!r) {
