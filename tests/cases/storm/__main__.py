@@ -27,7 +27,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import linux  # noqa: E402
 from daemon import Daemon  # noqa: E402
-from starts import HANGS_AFTER, Watch, reap, send  # noqa: E402
+from starts import Watch, reap, send  # noqa: E402
 from step import Step  # noqa: E402
 
 # What headstart leaves a command alone for if less is free (docs/decisions/0021-nothing-at-risk.md): so much it may take, KiB.

@@ -124,7 +124,7 @@ class Step:
     def draw_start(self):
         """How headstart is called."""
         random = self.random
-        self.key = random.choice(["k", "k", "k", "a b\n" + "x" * 100, "boot2", "/bin/cat", "%s"])
+        self.key = random.choice(["k", "k", "k", "a b " + "x" * 100, "boot2", "/bin/cat", "%s"])
         self.options = ["--state", self.state]
         if random.random() < 0.7:
             self.options += ["--name", self.key]
@@ -197,7 +197,7 @@ class Step:
     def compare(self, turn, plain, start, command, is_steady):
         own = [line for line in start.err.splitlines(True) if line.startswith(b"headstart: ")]
         rest = b"".join(line for line in start.err.splitlines(True) if not line.startswith(b"headstart: "))
-        where = f"start {turn + 1}"
+        where = turn if isinstance(turn, str) else f"start {turn + 1}"
         if start.late and not plain.late:
             self.failed(f"{where} hangs: {start.err[-500:]!r}")
         if len(own) > 1:
@@ -224,7 +224,6 @@ class Step:
         happening = [kind(random, self) for kind in random.sample([events.Tools, events.Killed, events.Damaged, events.Daemon], random.choice([0, 1, 2]))]
         self.tell(f"{len(drawn)} at once: " + ", ".join(sorted(command.name for command in drawn)))
         self.tell("; ".join(event.text for event in happening) or "nothing beside")
-        own = {"replaced", "deep", "links", "removed", "overlaid", "mounted"}
         plain = [self.one(False, *both) for both in zip(drawn, around)]
         again = [self.one(False, *both) for both in zip(drawn, around)]
         for _ in range(random.choice([1, 2])):
@@ -291,6 +290,7 @@ class Step:
     def wait_for_all(self):
         """No process is left: what we began is ours even if its parent has ended."""
         until = time.monotonic() + LEFT_AFTER
+        told_at = time.monotonic() + 15 if os.environ.get("STORM_VERBOSE") else until + 100
         while True:
             reap()
             self.storm.daemon.look()
@@ -298,6 +298,9 @@ class Step:
             left = {pid: state for pid, state in linux.descendants().items() if pid not in self.apart()}
             if not left:
                 return
+            if time.monotonic() > told_at:
+                told_at = until + 100
+                print("waits for " + "; ".join(f"{pid} {state} {linux.words(pid)}" for pid, state in left.items()), flush=True)
             if time.monotonic() > until:
                 self.failed("left: " + "; ".join(f"{pid} {state} {linux.words(pid)}" for pid, state in left.items()))
                 for pid in left:
