@@ -138,7 +138,7 @@ def overlaid(random, step):
 
 
 def pid_namespace(random, step):
-    return Command("process 1 of a namespace", ["unshare", "-p", "-f", "--mount-proc", "sh", "-c", "echo $$; ls -d /proc/[0-9]* | wc -l; exit 3"])
+    return Command("process 1 of a namespace", ["unshare", "-p", "-f", "--mount-proc", "sh", "-c", "echo $$; exit 3"])
 
 
 def of_32_bits(random, step):

@@ -31,7 +31,7 @@ def seccomp(random, step):
 def limits(random, step):
     kinds = {
         "data": (resource.RLIMIT_DATA, [700 * KIB, 1000 * KIB, 1500 * KIB, 3 * MIB, 20 * MIB, 200 * MIB]),
-        "as": (resource.RLIMIT_AS, [9 * MIB, 30 * MIB, 60 * MIB, 200 * MIB]),
+        "as": (resource.RLIMIT_AS, [30 * MIB, 60 * MIB, 200 * MIB]),
         "stack": (resource.RLIMIT_STACK, [64 * KIB, 200 * KIB, MIB]),
         "nofile": (resource.RLIMIT_NOFILE, [4, 6, 8, 12, 20, 64]),
         "nproc": (resource.RLIMIT_NPROC, [1, 5, 50]),

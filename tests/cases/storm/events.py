@@ -155,7 +155,10 @@ class StateMount(Event):
 
     def make(self):
         if self.how == "read-only":
-            linux.mount(None, self.step.state, None, linux.MS_REMOUNT | linux.MS_RDONLY)
+            try:
+                linux.mount(None, self.step.state, None, linux.MS_REMOUNT | linux.MS_RDONLY)
+            except OSError:
+                pass  # Somebody writes.
         elif self.how != "without inodes":
             space = os.statvfs(self.step.state)
             room = space.f_bavail * space.f_bsize - (self.random.choice([4096, 20000]) if self.how == "nearly full" else 0)
