@@ -40,6 +40,8 @@ class Start:
                 for condition in sorted(conditions, key=lambda one: one.rank):
                     condition.apply()
                 code = execute(self.words, environment, argv0)
+            except BaseException as error:
+                os.write(2, f"the script itself: {error!r}\n".encode())
             finally:
                 os._exit(code)
         living[self.pid] = self
@@ -84,7 +86,10 @@ def execute(words, environment, argv0):
     error = 127
     for path in paths:
         try:
-            os.execve(path, argv, environment)
+            if argv[0]:
+                os.execve(path, argv, environment)
+            else:
+                linux.execute(path, argv, environment)
         except FileNotFoundError:
             pass
         except NotADirectoryError:
