@@ -92,8 +92,6 @@ def execute(words, environment, argv0):
                 linux.execute(path, argv, environment)
         except FileNotFoundError:
             pass
-        except NotADirectoryError:
-            pass
         except OSError:
             error = 126
     return error
