@@ -302,7 +302,7 @@ class Step:
                 return
             if time.monotonic() > told_at:
                 told_at = until + 100
-                print("waits for " + "; ".join(f"{pid} {state} {linux.words(pid)}" for pid, state in left.items()), flush=True)
+                print(" | ".join(self.told) + " waits for " + "; ".join(f"{pid} {state} {linux.words(pid)}" for pid, state in left.items()), flush=True)
             if time.monotonic() > until:
                 self.failed("left: " + "; ".join(f"{pid} {state} {linux.words(pid)}" for pid, state in left.items()))
                 for pid in left:
