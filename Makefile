@@ -22,7 +22,7 @@ export ARCH
 LAB := target/release/headstart-lab
 
 .PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 crates build build-lab build-static order check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
-	test-debian13 test-cases audit fuzz fuzz-structured demo bench measure install clean
+	test-debian13 test-cases test-storm audit fuzz fuzz-structured demo bench measure install clean
 
 all: build
 
@@ -217,6 +217,10 @@ test-all: test test-kernels test-packages test-image test-reproducible
 test-cases: build-static deps-test deps-kernels deb
 	$(CARGO) test -j$(JOBS) --locked -p headstart --test cases
 	HEADSTART=$(abspath $(BIN)) tests/cases/run $(or $(KERNEL),6.1 6.12) $(CASES)
+
+# Hostile and odd starts, drawn at random, for SECONDS; SEED does the same again.
+test-storm: build-static deps-test
+	python3 tests/cases/storm --seconds $(or $(SECONDS),3600) $(if $(SEED),--seed $(SEED)) --program $(BIN)
 
 # What reproduces each fault of the audit; its first, that headstart did not build on Debian 13, is reproduced by building there.
 audit: build-static test-debian13
