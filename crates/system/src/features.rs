@@ -49,8 +49,34 @@ pub struct Features {
     pub delay_accounting: Available,
     /// Kernel lockdown: `none`, `integrity`, `confidentiality`; `None` where it cannot be read.
     pub lockdown: Option<String>,
+    /// What SELinux makes of this process; `None` where it is not in use.
+    pub selinux: Option<Selinux>,
     /// Effective capabilities, without the prefix `CAP_`.
     pub capabilities: Vec<String>,
+}
+
+/// What SELinux makes of this process.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Selinux {
+    /// Whether what its policy does not allow is refused; else it is only logged.
+    pub enforces: bool,
+    /// The context of this process, as `id -Z` has it.
+    pub context: String,
+}
+
+/// Looks whether SELinux is in use; `None` too where this process may not even ask.
+pub fn selinux() -> Option<Selinux> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let context = read("/proc/self/attr/current")?;
+    selinux_of(&read("/sys/fs/selinux/enforce")?, &context)
+}
+
+fn selinux_of(enforce: &str, context: &str) -> Option<Selinux> {
+    let context = context.trim_end_matches(['\0', '\n']);
+    (!context.is_empty()).then(|| Selinux {
+        enforces: enforce.trim() == "1",
+        context: context.to_owned(),
+    })
 }
 
 /// Whether cachestat(2) is there.
@@ -90,6 +116,7 @@ pub fn features() -> Features {
         lockdown: std::fs::read_to_string("/sys/kernel/security/lockdown")
             .ok()
             .and_then(|t| bracketed(&t)),
+        selinux: selinux(),
         capabilities: capabilities(&std::fs::read_to_string("/proc/self/status").unwrap_or_default()),
     }
 }
@@ -198,6 +225,15 @@ mod tests {
             Some("integrity".into())
         );
         assert_eq!(bracketed("none"), None);
+    }
+
+    #[test]
+    fn selinux_is_told_by_its_switch_and_this_processs_context() {
+        let context = "system_u:system_r:init_t:s0\n\0";
+        let found = |enforce| selinux_of(enforce, context).map(|it| (it.enforces, it.context));
+        assert_eq!(found("1"), Some((true, "system_u:system_r:init_t:s0".into())));
+        assert!(!found("0\n").unwrap().0);
+        assert_eq!(selinux_of("1", "\0"), None);
     }
 
     #[test]

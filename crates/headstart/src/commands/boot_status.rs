@@ -3,6 +3,7 @@
 use super::status;
 use crate::context::Output;
 use anyhow::Result;
+use headstart_boot::cmdline::{self, Wish};
 use headstart_boot::last::{Last, Place};
 use headstart_boot::{GIVEN_UP, boot_id, decision, install, key, lasting};
 use headstart_model::Outcome;
@@ -12,6 +13,7 @@ use headstart_report::outcome::{skipped, total};
 use headstart_report::status::{KeyStatus, gained_by_boots};
 use headstart_report::table::sentences;
 use headstart_store::{KeyDir, Store};
+use headstart_system::features::selinux;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -31,6 +33,8 @@ struct BootStatus {
     next_not_replayed: Option<String>,
     /// Whether this boot is bypassed.
     bypassed: bool,
+    /// Why this boot was not served, although boots are enabled and it is not bypassed.
+    not_served: Option<String>,
     /// This boot, or the last one that could keep anything.
     last: Option<Last>,
     /// What is known of boots, and the outcomes of the last ones.
@@ -47,18 +51,33 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
         Some("boots are not enabled; `headstart boot enable` does that".into())
     };
     let of_this_boot = last.as_ref().is_some_and(|last| last.boot_id == boot_id());
+    let is_without = root.is_none() && enabled && !of_this_boot;
+    let bypassed = is_without && (known.bypass.is_some() || decision::why_in_vain(store, &kept).is_some());
     let status = BootStatus {
         enabled,
         next_replayed: next.is_none(),
         next_not_replayed: next,
-        bypassed: root.is_none()
-            && enabled
-            && (known.bypass.is_some() || decision::why_in_vain(store, &kept).is_some())
-            && !of_this_boot,
+        bypassed,
+        not_served: (is_without && !bypassed).then(why_not_served),
         last,
         known,
     };
     form.print(&status, || text(&status))
+}
+
+/// Why nothing of this boot is known, as far as can be told afterwards.
+fn why_not_served() -> String {
+    if cmdline::is_after_crash() {
+        return "it saves the memory of a kernel that has crashed".into();
+    }
+    if cmdline::wish(Place::Unit, &mut |_| {}) == Wish::Off {
+        return "the kernel command line says headstart=off".into();
+    }
+    match selinux().filter(|it| it.enforces) {
+        Some(_) => "headstart did not begin in it, for boots were enabled since, or SELinux refused it: `ausearch -m avc | grep headstart`",
+        None => "headstart did not begin in it, for boots were enabled since, or it failed: `journalctl -b -u headstart-boot.service`",
+    }
+    .into()
 }
 
 /// Why the next boot is not read ahead, as far as is known now.
@@ -112,6 +131,9 @@ fn text(status: &BootStatus) -> String {
             "this boot",
             "This boot is bypassed: headstart does nothing for it.".into(),
         ));
+    }
+    if let Some(why) = &status.not_served {
+        lines.push(("this boot", format!("This boot was not served: {why}.")));
     }
     if let Some(last) = &status.last {
         lines.extend(of_last(last));

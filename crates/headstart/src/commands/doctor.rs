@@ -9,7 +9,7 @@ use headstart_report::table::{Table, facts, section};
 use headstart_session::machine::{Known, of_root_and_state};
 use headstart_store::Store;
 use headstart_system::container;
-use headstart_system::features::Available;
+use headstart_system::features::{Available, Selinux};
 use headstart_system::mounts::notes::{MountNote, notes};
 use headstart_watch::units::State;
 use serde::Serialize;
@@ -52,6 +52,8 @@ pub(super) struct Report {
     kernel: String,
     machine: String,
     lockdown: Option<String>,
+    /// What SELinux makes of this process; null where it is not in use. A service or a boot has another context.
+    selinux: Option<Selinux>,
     /// What would record; null if nothing can.
     backend: Option<String>,
     /// What its events mean: `uses`, `fentry` or `adds`.
@@ -179,6 +181,7 @@ pub(super) fn look(store: &Store) -> Report {
         kernel: system.kernel,
         machine: system.machine,
         lockdown: system.lockdown,
+        selinux: system.selinux,
         backend: recorder.chosen.map(|(backend, _)| lower(format!("{backend:?}"))),
         evidence: recorder
             .chosen
@@ -218,6 +221,17 @@ fn devices(store: &Store) -> Vec<DeviceCheck> {
     of_root_and_state(store).into_iter().map(check).collect()
 }
 
+/// What is seen here holds for this process: a policy may refuse to boots and to the daemon what it allows to a login.
+fn of_selinux(it: &Selinux) -> String {
+    match it.enforces {
+        true => format!(
+            "enforces: this holds for {}. Boots and the daemon have another context: `ausearch -m avc | grep headstart` tells what they were refused",
+            it.context
+        ),
+        false => format!("permissive, this process is {}", it.context),
+    }
+}
+
 fn text(report: &Report) -> String {
     let record = match (&report.backend, &report.evidence) {
         (Some(backend), Some(evidence)) => format!("with {backend}, evidence {evidence}: {}", report.because),
@@ -247,6 +261,7 @@ fn text(report: &Report) -> String {
         ]
         .into_iter()
         .chain(unknown)
+        .chain(report.selinux.as_ref().map(|it| ("SELinux", of_selinux(it))))
         .chain(container)
         .chain(line),
     );
