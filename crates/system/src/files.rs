@@ -2,8 +2,14 @@
 
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// So much is read of the kernel's table of locks, bytes: some ten thousand of them.
+const MOST_OF_LOCKS: u64 = 1 << 20;
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +129,24 @@ pub fn generation(fd: BorrowedFd<'_>) -> u32 {
     crate::sys::generation(fd).unwrap_or(0)
 }
 
+/// Whether somebody has a lock on the file at `path`, as the kernel's table tells (proc_locks(5)): nobody is kept from taking one by asking. The file
+/// system has to be one whose number is the same there and by stat(2), such as a tmpfs. False where nothing is there.
+pub fn is_locked(path: &Path) -> io::Result<bool> {
+    let file = match std::fs::symlink_metadata(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+    let name = format!("{major:02x}:{minor:02x}:{}", file.ino());
+    let mut locks = String::new();
+    File::open("/proc/locks")?
+        .take(MOST_OF_LOCKS)
+        .read_to_string(&mut locks)?;
+    // Who waits for one is told with an arrow before the kind of lock.
+    Ok(locks.split_whitespace().any(|word| word == name))
+}
+
 /// Seconds and nanoseconds as nanoseconds since 1970, saturating (an i64 reaches from 1677 to 2262).
 pub fn nanoseconds(seconds: i64, nanoseconds: u32) -> i64 {
     seconds
@@ -142,6 +166,20 @@ pub fn timespec(nanoseconds: i64) -> (i64, u32) {
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_lock_is_seen_without_taking_it() {
+        // On a file system whose number is the same by stat(2) and in the table.
+        let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        assert!(!is_locked(file.path()).unwrap());
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(is_locked(file.path()).unwrap());
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock).unwrap();
+        assert!(!is_locked(file.path()).unwrap());
+        let path = file.path().to_owned();
+        drop(file);
+        assert!(!is_locked(&path).unwrap(), "nothing is there");
+    }
 
     #[test]
     fn facts_are_those_of_stat() {

@@ -1,4 +1,4 @@
-//! The thread that finishes starts: one after the other, after everybody else.
+//! The thread that finishes starts: one after the other, after everybody else, and not while the machine boots.
 
 use super::gains::needs_little;
 use super::notify::Manager;
@@ -16,17 +16,19 @@ use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{Finished, Replayed, Rules, stand_back, work};
 use headstart_session::keys::Whose;
 use headstart_store::{Limits, Store, kind_of};
+use headstart_system::files::is_locked;
 use headstart_system::limits::give_back_memory;
 use headstart_system::thread;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// So many starts wait to be finished. A finish takes some tenths of a second; what comes faster teaches nothing.
-const QUEUE: usize = 16;
+/// So many starts wait to be finished. A finish takes some tenths of a second; what comes faster teaches nothing. Those of a boot wait for its end: they
+/// are at most as many as its services.
+const QUEUE: usize = 64;
 
 /// So much memory, bytes, take those that wait together.
 const BYTES: usize = 48 << 20;
@@ -34,6 +36,15 @@ const BYTES: usize = 48 << 20;
 /// The state directory is tidied when nothing was finished for so long, and this often while something is: all keys are looked at.
 pub(super) const QUIET: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(60);
+
+/// The lock of the process that serves a boot, which has it until the boot is learned (`only_one` of crates/boot/src/run.rs).
+const BOOT: &str = "/run/headstart/boot.lock";
+
+/// No boot is waited for longer: it is recorded for 120 s, and finished.
+const LONGEST_BOOT: Duration = Duration::from_secs(300);
+
+/// How often it is looked whether the boot is over.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// It is tidied at once when it has grown by so much, bytes: with [`retain::MOST_BYTES`] that makes 64 MiB.
 const GROWN: u64 = (64 << 20) - retain::MOST_BYTES;
@@ -140,6 +151,9 @@ struct Finishing {
 impl Finishing {
     fn serve(mut self, queue: &Receiver<Box<Ended>>) {
         stand_back();
+        // What this thread computes and reads is in the way of the boot, and of the first program after it: a session's nice values count within that
+        // session (sched_autogroup, sched(7)), and not every disk knows of idle reads. All of it can wait.
+        self.wait_for_boot(Path::new(BOOT));
         self.tidy();
         let mut tidied = Instant::now();
         let mut is_tidy = true;
@@ -180,6 +194,17 @@ impl Finishing {
                 self.tidy();
                 (tidied, is_tidy, grown) = (Instant::now(), true, 0);
             }
+        }
+    }
+
+    /// Returns when the boot that has this lock is over, or nothing more is finished.
+    fn wait_for_boot(&self, lock: &Path) {
+        let begun = Instant::now();
+        while !self.shared.ending.load(Ordering::Relaxed)
+            && begun.elapsed() < LONGEST_BOOT
+            && is_locked(lock).unwrap_or(false)
+        {
+            std::thread::sleep(LOOK_EVERY);
         }
     }
 
