@@ -77,6 +77,7 @@ fn options() -> LearnOptions {
         policy: Policy::Decay,
         now_unix_ns: 0,
         exclude: headstart_learn::DEFAULT_EXCLUDE.map(FilePath::from).to_vec(),
+        named: Default::default(),
     }
 }
 

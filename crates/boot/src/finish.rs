@@ -99,6 +99,7 @@ impl Boot<'_> {
         let rules = Rules {
             policy: Policy::Boot,
             exclude: self.config.boot.excluded(self.store.root()),
+            named: Default::default(),
             unfit,
             budget: self.last.memory_needed.map(|needed| self.need.budget(needed)),
             alone: self.last.alone,

@@ -167,6 +167,10 @@ fn part(file: &PlanFile, devices: &[usize]) -> Result<(PlanFile, Vec<u32>)> {
             requests.push(request);
         }
     }
+    draft.named.retain(|number| numbers.binary_search(number).is_ok());
+    for number in &mut draft.named {
+        *number = numbers.partition_point(|kept| kept < number) as u32;
+    }
     draft.requests = requests;
     draft.cut = cut;
     draft
@@ -266,6 +270,7 @@ mod tests {
             devices: mounts.map(device).to_vec(),
             files: files.into_iter().enumerate().map(file).collect(),
             requests: vec![request(1), request(0)],
+            named: Vec::new(),
             fills: vec![Fill {
                 device: 0,
                 first_touch: FirstTouch {

@@ -11,7 +11,7 @@ use headstart_model::profile::{
     Entry, HALF_LIFE_RUNS, MAJORITY, Policy, TAIL_PAGES, Version, WeightedRange, from_end,
 };
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Below this a decayed weight is forgotten: with a half-life of three runs, what one run in five needed stays, what
 /// was needed once is gone after six.
@@ -143,6 +143,7 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
     entries.retain(|e| e.weight > forget);
     entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     profile.entries = entries;
+    fold_named(profile, &run, &votes);
     profile.cpu_ns = match (profile.cpu_ns, run.cpu_ns) {
         (before, _) if !usual => before,
         (Some(before), Some(now)) => Some(((before as f64 * votes.old + now as f64) / votes.total) as u64),
@@ -157,6 +158,28 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
     if tells && exact::is_exact(run.paths.values()) {
         profile.exact_at = profile.runs;
     }
+}
+
+/// Adds which paths the run's arguments have named. What is hardly ever named any more is forgotten.
+fn fold_named(profile: &mut Profile, run: &Run, votes: &Votes) {
+    let before = std::mem::take(&mut profile.named);
+    let paths: BTreeSet<&FilePath> = before.keys().chain(&run.named).collect();
+    let weight = |path: &FilePath| {
+        let before = before.get(path).copied().unwrap_or(0.0);
+        votes.weight(before, run.named.contains(path)).min(1.0)
+    };
+    let is_there = |path: &FilePath| {
+        profile
+            .entries
+            .binary_search_by(|entry| entry.path.cmp(path))
+            .is_ok()
+    };
+    profile.named = paths
+        .into_iter()
+        .filter(|path| is_there(path))
+        .map(|path| (path.clone(), weight(path)))
+        .filter(|(_, weight)| *weight > FORGET)
+        .collect();
 }
 
 /// Whether the run saw at least half of the paths that most runs need: one that fails at once, or only prints its
@@ -176,6 +199,7 @@ fn is_more(profile: &Profile, run: &Run) -> bool {
 /// Makes weights shares of `runs` runs where fewer were learned from.
 pub(crate) fn rescale(profile: &mut Profile, runs: f64) {
     let scale = (profile.mass / runs).min(1.0) as f32;
+    profile.named.values_mut().for_each(|named| *named *= scale);
     for entry in &mut profile.entries {
         entry.weight *= scale;
         for range in entry.all_ranges_mut() {

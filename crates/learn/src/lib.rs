@@ -3,6 +3,7 @@
 
 mod exact;
 mod fold;
+mod named;
 mod pace;
 mod review;
 mod run;
@@ -19,7 +20,7 @@ pub use unplanned::much_is_unplanned;
 pub use used::used;
 
 use headstart_model::profile::Policy;
-use headstart_model::{FilePath, Key, Profile, Trace};
+use headstart_model::{FilePath, Key, Named, Profile, Trace};
 
 /// How to learn.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct LearnOptions {
     pub now_unix_ns: u64,
     /// Nothing at or below these paths is learned.
     pub exclude: Vec<FilePath>,
+    /// What the arguments of the starts name.
+    pub named: Named,
 }
 
 /// Where nothing worth reading ahead lives: file systems made by the kernel, and what is made anew at every boot.
@@ -86,11 +89,9 @@ pub fn learn(
         }
     }
     for trace in used {
-        fold::fold(
-            &mut profile,
-            run::Run::of(trace, &options.exclude),
-            options.policy,
-        );
+        let mut run = run::Run::of(trace, &options.exclude);
+        run.named = named::named(&run.paths, trace, options);
+        fold::fold(&mut profile, run, options.policy);
     }
     if let Policy::KOfN { n, .. } = options.policy {
         // Fewer runs than asked for cannot have more votes than they are.

@@ -4,7 +4,7 @@ use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
 use headstart_model::trace::{Backend, Evidence, File, FileState, LookupKind, Scope, Use, UseKind};
 use headstart_model::{FilePath, GrowingSet, PageRange, PageSet, Trace};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A trace by path.
 pub(crate) struct Run {
@@ -24,6 +24,8 @@ pub(crate) struct Run {
     began_ns: u64,
     /// Whether it tells of pages that they were not touched.
     pub tells: bool,
+    /// Of the paths, those that its arguments have named.
+    pub named: BTreeSet<FilePath>,
 }
 
 /// What a path was needed for in one run.
@@ -192,6 +194,7 @@ impl Run {
             waited_ns: trace.end.blocked_ns.unwrap_or(beyond_cpu_ns).min(elapsed_ns),
             began_ns,
             tells: tells(trace),
+            named: BTreeSet::new(),
         };
         for mark in &trace.marks {
             // More than a plan can have are not told apart.

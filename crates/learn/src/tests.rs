@@ -44,6 +44,7 @@ pub(crate) fn options(policy: Policy) -> LearnOptions {
         policy,
         now_unix_ns: 9,
         exclude,
+        named: Default::default(),
     }
 }
 

@@ -14,6 +14,7 @@ pub mod human;
 pub mod key;
 pub mod limits;
 pub mod machine;
+pub mod named;
 pub mod outcome;
 pub mod path;
 pub mod plan;
@@ -25,6 +26,7 @@ pub mod trace;
 
 pub use activity::Activity;
 pub use key::Key;
+pub use named::Named;
 pub use outcome::Outcome;
 
 pub use path::FilePath;

@@ -113,6 +113,7 @@ limits! {
     TAIL_RANGES = 16 * KIB, Profile, "ranges from the end", "four for each file";
     TCHS = 3 * MIB, Profile, "bytes of TCHS, decoded", "what its lists can take";
     TOUCH_RANGES = 192 * KIB, Profile, "ranges of touches", "half as many again as of all entries";
+    NAMD = 576 * KIB, Profile, "bytes of NAMD, decoded", "what its list can take";
     ENTRY_BYTES = 7 * MIB, Profile, "bytes of all paths", "112 for each entry";
 
     DEVICES = 64, Plan, "devices", "each has threads of its own in a replay; a start reads from one to three";

@@ -32,6 +32,8 @@ pub struct PlanDraft {
     pub requests: Vec<Request>,
     /// What is fetched of lazily filled volumes before it is asked for, by device, each device at most once.
     pub fills: Vec<Fill>,
+    /// Indices of the requests that are only for starts whose arguments name their files, ascending.
+    pub named: Vec<u32>,
 }
 
 impl PlanDraft {
@@ -48,6 +50,7 @@ impl PlanDraft {
             files: Vec::new(),
             requests: Vec::new(),
             fills: Vec::new(),
+            named: Vec::new(),
         }
     }
 }
@@ -334,6 +337,7 @@ pub struct Plan<'a> {
     pub(crate) requests: &'a [RequestRecord],
     pub(crate) fills: &'a [FillRecord],
     pub(crate) touches: &'a [TouchRecord],
+    pub(crate) named: &'a [U32],
     pub(crate) text: &'a [u8],
 }
 
@@ -478,6 +482,7 @@ impl<'a> Plan<'a> {
             files: (0..self.file_count()).filter_map(|i| self.file(i)).collect(),
             requests: self.requests().collect(),
             fills: self.fills().collect(),
+            named: self.named.iter().map(|index| index.get()).collect(),
         })
     }
 }

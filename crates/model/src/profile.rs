@@ -2,6 +2,7 @@
 
 use crate::{FilePath, Key, PageRange, PageSet};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -35,7 +36,12 @@ pub struct Profile {
     pub stages: Vec<String>,
     /// Entries, ordered by path, each path once.
     pub entries: Vec<Entry>,
+    /// Of entries that arguments have named, by path: the share of the votes of runs that have used and named them, 0 to 1.
+    pub named: BTreeMap<FilePath, f32>,
 }
+
+/// With less than this share of the votes there are no runs to speak of.
+const HARDLY_ANY: f32 = 0.06;
 
 impl Profile {
     /// One that has learned nothing yet.
@@ -53,7 +59,17 @@ impl Profile {
             policy,
             stages: vec!["start".into()],
             entries: Vec::new(),
+            named: BTreeMap::new(),
         }
+    }
+
+    /// Whether an entry is only for starts whose arguments name it: of the runs that did not name it most have not used it, or there was none.
+    pub fn is_only_named(&self, entry: &Entry) -> bool {
+        let Some(named) = self.named.get(&entry.path) else {
+            return false;
+        };
+        let others = 1.0 - named;
+        others < HARDLY_ANY || entry.weight - named < MAJORITY * others
     }
 }
 

@@ -91,6 +91,7 @@ pub(crate) fn requests(
                 turn: Turn::Sweep,
                 pass: 0,
                 lead: None,
+                is_named: false,
             });
         }
     }

@@ -7,6 +7,7 @@ mod deadlines;
 mod fill;
 pub mod floor;
 mod metadata;
+mod named;
 mod neighbours;
 mod order;
 mod pace;
@@ -129,6 +130,7 @@ pub fn plan(
     let mut requests = metadata::requests(profile, machine, recorded);
     requests.extend(metadata::lookups(profile, machine, &mut files));
     requests.extend(data::requests(profile, machine, options.bridges, &mut files));
+    named::mark(&mut requests, profile, machine, &files);
     // What a plan cannot take is left to the start.
     requests.retain(|r| usize::from(r.request.device) < limits::DEVICES);
     // The one in which memory ends becomes two.
@@ -168,6 +170,10 @@ pub fn plan(
             })
             .collect(),
         files: files.entries,
+        named: (0..)
+            .zip(&requests)
+            .filter_map(|(index, request)| request.is_named.then_some(index))
+            .collect(),
         requests: requests.into_iter().map(|r| r.request).collect(),
         fills,
     }

@@ -107,6 +107,7 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
             turn,
             pass: 0,
             lead: None,
+            is_named: false,
         };
         let holes = bridge_pages(device, page);
         let wanted: PageSet = first.iter().map(|(range, _)| *range).collect();
@@ -333,6 +334,7 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
             },
             pass: 0,
             lead: None,
+            is_named: false,
         });
     }
     result

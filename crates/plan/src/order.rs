@@ -38,6 +38,7 @@ fn beginning(of: &mut Ordered, bytes: u64) -> Option<Ordered> {
         turn: of.turn,
         pass: of.pass,
         lead: of.lead,
+        is_named: of.is_named,
     })
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Ordered {
     pub(crate) pass: u16,
     /// Of data that is asked for together with what lies beside it: when the first of all is needed, and where it lies.
     pub(crate) lead: Option<Lead>,
+    /// Whether it is only for starts whose arguments name its file.
+    pub(crate) is_named: bool,
 }
 
 /// What is issued in which part of a replay, one part after the other.

@@ -308,6 +308,7 @@ mod tests {
             turn,
             pass: 0,
             lead: None,
+            is_named: false,
         }
     }
 

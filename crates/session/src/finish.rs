@@ -19,7 +19,7 @@ use headstart_model::outcome::{Mode, Outcome, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
-use headstart_model::{FilePath, Key, Profile, Trace};
+use headstart_model::{FilePath, Key, Named, Profile, Trace};
 use headstart_plan::{PlanOptions, RecordedMetadata, pace, plan, recorded_metadata};
 use headstart_record::RecordError;
 use headstart_store::{KeyDir, KeyLock, Limits, Store, Turns};
@@ -66,6 +66,8 @@ pub struct Rules {
     pub policy: Policy,
     /// Nothing at or below these paths is learned.
     pub exclude: Vec<FilePath>,
+    /// What its arguments name.
+    pub named: Named,
     /// Why the start teaches nothing, where something else than its trace tells.
     pub unfit: Option<String>,
     /// Memory that the next replay may fill, bytes; `None` for a share of what is available now.
@@ -86,6 +88,7 @@ impl Rules {
         Rules {
             policy: Policy::Decay,
             exclude: DEFAULT_EXCLUDE.iter().map(|path| (*path).into()).collect(),
+            named: Named::default(),
             unfit: None,
             budget: None,
             alone: None,
@@ -304,6 +307,7 @@ fn learn_from(key: &Key, previous: Option<Profile>, trace: &Trace, rules: &Rules
         policy: previous.as_ref().map_or(rules.policy, |profile| profile.policy),
         now_unix_ns: now_unix_ns(),
         exclude: rules.exclude.clone(),
+        named: rules.named.clone(),
     };
     learn(previous, std::slice::from_ref(trace), &options).map_err(|refused| refused.to_string())
 }

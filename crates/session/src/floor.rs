@@ -94,6 +94,7 @@ pub fn of_start(
             policy: Policy::Union,
             now_unix_ns: trace.meta.started_unix_ns,
             exclude: DEFAULT_EXCLUDE.map(FilePath::from).to_vec(),
+            named: Default::default(),
         };
         let profile = learn(None, std::slice::from_ref(trace), &options)
             .context("the floor of this start is not known")?;

@@ -8,6 +8,7 @@
 
 mod interpreters;
 mod launchers;
+pub mod local;
 mod names;
 mod registered;
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //! delays nobody. Where the supervisor is killed the command goes on, and the worker learns nothing from it.
 
 mod again;
+mod arguments;
 mod asked;
 pub mod bypass;
 pub mod compare;
@@ -41,6 +42,7 @@ mod unmounted;
 mod worker;
 
 pub use again::plan_again;
+pub use arguments::Arguments;
 pub use asked::Ask;
 pub use notes::{Notes, complain};
 pub use once::tell as tell_once;
@@ -81,6 +83,8 @@ pub enum Purpose {
         store: Store,
         /// Whose start it is.
         key: Key,
+        /// What it is given.
+        arguments: Arguments,
         /// Every how many starts one is a control run without replay; 0 for never.
         control_every: u32,
         /// Whether it is recorded. What is not is never a control run.

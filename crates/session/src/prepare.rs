@@ -1,8 +1,9 @@
 //! The start of a program, before anything is forked: what is known of it, and so what is done for it.
 
-use crate::Purpose;
 use crate::bypass;
 use crate::decide::{Decision, GUESS_IS_OFF_BY, Known, LOOKS_AT_A_GUESS, MOST_LOOKS, Warmth, decide, looks};
+use crate::{Arguments, Purpose};
+use headstart_model::Named;
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Resident;
 use headstart_model::plan::{Plan, PlanFile};
@@ -25,6 +26,8 @@ pub struct Prepared {
     pub warm: bool,
     /// Of a start that is left alone because what it reads is in memory: what was looked at, by which that can be told of the next one, too.
     pub in_memory: Option<Sample>,
+    /// Whether its plan is another where its arguments name other files.
+    pub depends: bool,
     /// Whether it is to be recorded while the kernel maps nothing around a fault.
     pub exact: bool,
     /// What there is to tell of it, for the log.
@@ -40,6 +43,7 @@ impl Prepared {
             resident: None,
             warm: false,
             in_memory: None,
+            depends: false,
             exact: false,
             lines: Vec::new(),
         }
@@ -59,6 +63,7 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
     let Purpose::Loop {
         store,
         key,
+        arguments,
         control_every,
         is_recorded,
     } = purpose
@@ -97,6 +102,8 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
         )),
     }
     let plan = first.plan(&mut |line| lines.push(line));
+    let depends = plan.as_ref().is_some_and(depends_on_arguments);
+    let plan = plan.and_then(|plan| of_start(plan, arguments, mounts));
     let looked = plan
         .as_ref()
         .and_then(|plan| look(store, plan, known.turns, &mounts().ok()?, known.draw));
@@ -112,8 +119,9 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
     });
     let warm = warmth.is_some_and(|warmth| warmth.is_warm());
     // Where much is used that is not planned, only a recording tells of the next.
-    let is_left = warm && known.turns.unplanned == 0 && matches!(decision, Decision::Bypass(_));
+    let is_left = warm && known.turns.unplanned == 0 && !depends && matches!(decision, Decision::Bypass(_));
     Prepared {
+        depends,
         // A start to compare others with is as all starts are.
         exact: exact_due && (decision == Decision::Replay || warm && decision == Decision::Control),
         decision,
@@ -123,6 +131,25 @@ pub fn prepare(purpose: &Purpose, mounts: &mut dyn FnMut() -> io::Result<MountTa
         in_memory: sample.filter(|_| is_left),
         lines,
     }
+}
+
+fn depends_on_arguments(file: &PlanFile) -> bool {
+    file.plan().is_ok_and(|plan| plan.has_named())
+}
+
+/// A plan without what is only for starts that name other files than this one; nothing where that leaves nothing to read.
+fn of_start(
+    file: PlanFile,
+    arguments: &Arguments,
+    mounts: &mut dyn FnMut() -> io::Result<MountTable>,
+) -> Option<PlanFile> {
+    if !depends_on_arguments(&file) {
+        return Some(file);
+    }
+    let named = mounts().map_or_else(|_| Named::default(), |mounts| arguments.named(&mounts));
+    let file = file.of_start(&named).ok()?.unwrap_or(file);
+    let reads = file.plan().is_ok_and(|plan| plan.cut() > 0);
+    reads.then_some(file)
 }
 
 /// With more than this part cold a start is not warm, however few looks say so.

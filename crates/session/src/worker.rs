@@ -11,14 +11,15 @@ use crate::once::is_news;
 use crate::prepare::Prepared;
 use crate::{Job, Purpose};
 use anyhow::Context;
-use headstart_model::Trace;
 use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
 use headstart_model::trace::EndReason;
+use headstart_model::{Named, Trace};
 use headstart_record::{RecordError, Recorder};
 use headstart_replay::{Options, Replay};
 use headstart_system::fault_around::NoFaultAround;
 use headstart_system::limits::{self, bound_memory};
+use headstart_system::mounts::MountTable;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -105,6 +106,7 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
             store,
             key,
             control_every,
+            arguments,
             ..
         } => {
             let replayed = replaying.map(|replaying| replaying.end(&watch));
@@ -134,6 +136,8 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
                 ended: ended(watch.fate(), job.origin),
                 rules: Rules {
                     unfit: watch.went_ahead().then(|| AHEAD.into()),
+                    named: MountTable::read()
+                        .map_or_else(|_| Named::default(), |mounts| arguments.named(&mounts)),
                     ..Rules::of_programs(*control_every)
                 },
             };

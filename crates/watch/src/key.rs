@@ -3,7 +3,6 @@
 //! A system service is its unit. Anything else is what `headstart run` would call it, by [`headstart_session::keys`], so that both
 //! share what they know.
 
-mod names;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -18,7 +17,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-pub use names::{are_one, mounts, resolve};
+pub use headstart_session::keys::local::{are_one, mounts, resolve};
 pub use unit::unit;
 
 /// So many arguments are looked at: an interpreter's options come first, and few have more.
@@ -70,7 +69,7 @@ pub fn of(exec: &Exec<'_>) -> Option<Key> {
 
 /// The same, with the arguments that the key says nothing of.
 pub fn whose(exec: &Exec<'_>) -> Option<Whose> {
-    let names = names::Local {
+    let names = keys::local::Local {
         cwd: exec.cwd,
         user: exec.user,
     };
@@ -79,7 +78,7 @@ pub fn whose(exec: &Exec<'_>) -> Option<Whose> {
 
 /// Whose start it was, if its program turned out to be a launcher ([`keys::turned_out`]).
 pub fn turned_out(store: &Store, whose: &Whose, user: u32, trace: &Trace) -> Result<Option<Key>, StoreError> {
-    keys::turned_out(store, whose, &names::Local { cwd: None, user }, trace)
+    keys::turned_out(store, whose, &keys::local::Local { cwd: None, user }, trace)
 }
 
 fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<Whose> {

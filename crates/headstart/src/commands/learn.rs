@@ -75,6 +75,8 @@ pub fn run(args: Args) -> Result<()> {
         policy: args.policy,
         now_unix_ns: now_unix_ns(),
         exclude: DEFAULT_EXCLUDE.iter().map(|path| (*path).into()).collect(),
+        // Whoever learns from traces plans for the starts they are of.
+        named: Default::default(),
     };
     let profile = headstart_learn::learn(None, &traces, &options)?;
     let bytes = profile

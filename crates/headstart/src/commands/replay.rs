@@ -3,6 +3,7 @@
 use crate::context::Output;
 use crate::files;
 use anyhow::{Context, Result, bail};
+use headstart_model::Named;
 use headstart_model::plan::PlanFile;
 use headstart_replay::{Options, Replay};
 use headstart_report::replay::{text, view};
@@ -40,6 +41,8 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         beside: !args.wait,
         ..Options::new(origin)
     };
+    // No start has named anything.
+    let plan = plan.of_start(&Named::default())?.unwrap_or(plan);
     let copy = plan.clone();
     if args.wait {
         let report = Replay::start(copy, options)?.finish();

@@ -6,9 +6,10 @@ use anyhow::Result;
 use headstart_model::Key;
 use headstart_record::{Options, Until};
 use headstart_session::keys;
-use headstart_session::{Ending, Purpose, become_command, rehearse, store, tell_once};
+use headstart_session::{Arguments, Ending, Purpose, become_command, rehearse, store, tell_once};
 use headstart_store::Store;
 use headstart_system::own_program::{REHEARSED, Role, role};
+use rustix::process::geteuid;
 use std::path::PathBuf;
 
 /// Start a command: record it the first time, read ahead for it from then on.
@@ -71,6 +72,15 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     become_command(&args.beside.command)
 }
 
+/// What the command is given; nothing where a name was given for it, for that says all.
+fn arguments(args: &Args) -> Arguments {
+    let words = args.beside.command.get(1..).unwrap_or_default();
+    match args.name {
+        Some(_) => Arguments::default(),
+        None => Arguments::new(words, std::env::current_dir().ok(), geteuid().as_raw(), false),
+    }
+}
+
 /// How a scout ends that could not do all, as if it had been killed: the command starts without headstart.
 const NOT_REHEARSED: i32 = 101;
 
@@ -84,6 +94,7 @@ fn begin(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
         let purpose = Purpose::Loop {
             store,
             key: whose.key,
+            arguments: arguments(args),
             control_every: args.control_every,
             is_recorded: true,
         };

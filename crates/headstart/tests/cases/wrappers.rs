@@ -239,3 +239,133 @@ impl Drop for Mounted<'_> {
         let _ = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::empty());
     }
 }
+
+/// Bytes of a file that are in memory.
+fn in_memory(case: &Case, name: &str) -> u64 {
+    let file = std::fs::File::open(case.path(name)).unwrap();
+    let length = file.metadata().unwrap().len();
+    headstart_system::residency::resident_pages(&file, 0, length).unwrap() * rustix::param::page_size() as u64
+}
+
+const BIG: u64 = 8 << 20;
+
+/// Bytes of `big` that are in memory after three starts that name it and one, with it out of memory, that may not. Whether it is read ahead is told by
+/// the plan that the start followed, and so by what is read of a file that this one does not open.
+fn after_three(case: &Case, teaches: &[&str], start: &[&str]) -> u64 {
+    let run = |command: &[&str]| {
+        let mut words = vec!["run", "--wait", "--control-every", "0", "--"];
+        words.extend(command);
+        let ran = case.headstart(&words);
+        assert_eq!(ran.code(), 0, "{command:?}: {}", ran.err);
+    };
+    for _ in 0..3 {
+        case.evict("big");
+        run(teaches);
+    }
+    case.evict("big");
+    run(start);
+    in_memory(case, "big")
+}
+
+fn with_files() -> Case {
+    let case = Case::new();
+    std::fs::create_dir(case.path("d")).unwrap();
+    case.write("big", vec![7; BIG as usize]);
+    std::fs::hard_link(case.path("big"), case.path("d/in")).unwrap();
+    std::fs::create_dir(case.path("e")).unwrap();
+    case.write("e/small", "x\n");
+    case.write("small", "x\n");
+    case
+}
+
+#[test]
+fn what_the_arguments_of_other_starts_named_is_not_read() {
+    if !can_record() {
+        return;
+    }
+    for (teaches, start) in [
+        (
+            &["flock", "l", "cat", "big"][..],
+            &["flock", "l", "cat", "small"][..],
+        ),
+        (&["cat", "big"], &["cat", "small"]),
+        (&["cat", "./e/../big"], &["cat", "e/small"]),
+        (
+            &["dd", "if=big", "of=/dev/null", "bs=64k"],
+            &["dd", "if=small", "of=/dev/null"],
+        ),
+        (
+            &["grep", "--file=small", "big"],
+            &["grep", "--file=small", "small"],
+        ),
+        (&["tar", "cf", "/dev/zero", "d"], &["tar", "cf", "/dev/zero", "e"]),
+        (&["sort", "-o", "out", "big"], &["sort", "-o", "out", "small"]),
+    ] {
+        let case = with_files();
+        // Twice as many pages as one that is named has not: no grep that finds nothing is a failure.
+        case.write("big", "x\n".repeat(BIG as usize / 2));
+        std::fs::remove_file(case.path("d/in")).unwrap();
+        std::fs::hard_link(case.path("big"), case.path("d/in")).unwrap();
+        assert_eq!(
+            after_three(&case, teaches, start),
+            0,
+            "{teaches:?}, then {start:?}"
+        );
+    }
+}
+
+/// A start that names a file and does not read it: that it is in memory then is the plan's doing.
+const NAMES: &str = "#!/bin/sh\n[ -e skip ] || cat \"$1\" >/dev/null\n";
+
+#[test]
+fn what_a_start_names_is_read_for_it_however_it_is_named() {
+    if !can_record() {
+        return;
+    }
+    for (name, expected) in [
+        ("big", BIG),
+        ("./e/../big", BIG),
+        ("link", BIG),
+        ("there/../big", BIG),
+        ("--in=big", BIG),
+        (".", BIG),
+        ("small", 0),
+        ("e", 0),
+    ] {
+        let case = with_files();
+        std::fs::remove_file(case.path("d/in")).unwrap();
+        std::os::unix::fs::symlink("big", case.path("link")).unwrap();
+        std::os::unix::fs::symlink("e", case.path("there")).unwrap();
+        let script = case.write("tool", NAMES);
+        std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let run = |name: &str| {
+            case.evict("big");
+            let ran = case.headstart(&["run", "--wait", "--control-every", "0", "--", "./tool", name]);
+            assert_eq!(ran.code(), 0, "{}", ran.err);
+        };
+        (0..3).for_each(|_| run("big"));
+        case.write("skip", "");
+        run(name);
+        assert_eq!(in_memory(&case, "big"), expected, "{name}");
+    }
+}
+
+#[test]
+fn what_most_starts_use_is_read_for_all_though_some_name_it() {
+    if !can_record() {
+        return;
+    }
+    let case = with_files();
+    // It reads its list whatever it is given, as a program does its configuration.
+    let script = case.write("tool", "#!/bin/sh\n[ -e skip ] || cat big >/dev/null\n");
+    std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |name: &str| {
+        case.evict("big");
+        let ran = case.headstart(&["run", "--wait", "--control-every", "0", "--", "./tool", name]);
+        assert_eq!(ran.code(), 0, "{}", ran.err);
+    };
+    ["big", "small", "big", "e"].into_iter().for_each(run);
+    case.write("skip", "");
+    run("small");
+    assert_eq!(in_memory(&case, "big"), BIG);
+}

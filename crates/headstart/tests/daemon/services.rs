@@ -26,7 +26,7 @@ impl Waiting {
             command
         });
         let mut shell = Command::new("sh");
-        let waits = "echo 0 >\"$2\"/cgroup.procs; echo $$ >\"$1\"; read line <\"$0\"; shift 2; exec \"$@\"";
+        let waits = "echo $$ >\"$1\"; read line <\"$0\"; echo 0 >\"$2\"/cgroup.procs; shift 2; exec \"$@\"";
         shell.args(["-c", "sh -c \"$@\" &", "sh", waits]);
         shell.args([&line, &told, group]);
         shell.arg(fs.mount_point().join(name)).args(files(fs, name));
@@ -103,5 +103,34 @@ fn what_a_service_executes_one_after_the_other_is_one_start() {
         assert!((0..10).any(is_one_start), "each is two starts");
     }
     assert_eq!(outcomes(&case, &unit).pop().unwrap().mode, Mode::Replay);
+    daemon.stop();
+}
+
+#[test]
+fn what_a_service_leaves_to_process_1_is_a_program_of_its_own() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let fs = disk(&["job"]);
+    let group = ControlGroup::new("system.slice/headstart-jobs.service").unwrap();
+    let daemon = Daemon::start(&case);
+    // The service itself, which has begun before.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "echo 0 >\"$0\"/cgroup.procs; exec sleep 600"]);
+    let mut service = shell.arg(group.path()).spawn().unwrap();
+    let there = || fs::read_to_string(group.path().join("cgroup.procs")).unwrap_or_default();
+    eventually("it is there", || there().trim() == service.id().to_string());
+    evict(&files(&fs, "job"));
+    let job = Waiting::new(&case, &fs, "job", group.path());
+    assert_eq!(ProcessStat::of(job.pid).unwrap().parent, 1);
+    job.go_on();
+    let program = Key::new(fs.mount_point().join("job").display().to_string()).unwrap();
+    eventually("it is kept", || finished(&case, &program) > 0);
+    let name = group.path().file_name().unwrap().to_string_lossy();
+    let unit = Key::new(name.as_ref()).unwrap();
+    service.kill().unwrap();
+    service.wait().unwrap();
+    assert_eq!(finished(&case, &unit), 0);
     daemon.stop();
 }

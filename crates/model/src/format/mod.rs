@@ -67,10 +67,10 @@ impl Kind {
         match self {
             // 1: ACTV and AHED.
             Kind::Trace => 1,
-            // 1: TCHS. 2: WAIT.
-            Kind::Profile => 2,
-            // 1: FILL and TOUC.
-            Kind::Plan => 1,
+            // 1: TCHS. 2: WAIT. 3: NAMD.
+            Kind::Profile => 3,
+            // 1: FILL and TOUC. 2: NAMD.
+            Kind::Plan => 2,
             Kind::Outcome => 0,
         }
     }

@@ -104,6 +104,10 @@ impl PlanDraft {
             file.raw(b"FILL", fills.as_bytes());
             file.raw(b"TOUC", touches.as_bytes());
         }
+        if !self.named.is_empty() {
+            let named: Vec<U32> = self.named.iter().map(|index| U32::new(*index)).collect();
+            file.raw(b"NAMD", named.as_bytes());
+        }
         file.finish()
     }
 
@@ -163,6 +167,10 @@ impl PlanFile {
             },
             touches: match file.has(b"FILL") {
                 true => records(&file, b"TOUC")?,
+                false => &[],
+            },
+            named: match file.has(b"NAMD") {
+                true => records(&file, b"NAMD")?,
                 false => &[],
             },
         };
@@ -265,7 +273,23 @@ fn check(plan: &Plan<'_>) -> Result<(), String> {
             return Err(format!("request {index}"));
         }
     }
+    check_named(plan)?;
     check_fills(plan)
+}
+
+/// Whether each of those that only some starts are for is one of the requests, and listed once.
+fn check_named(plan: &Plan<'_>) -> Result<(), String> {
+    let mut least = 0;
+    for index in plan.named {
+        let index = index.get() as usize;
+        if index < least || index >= plan.requests.len() {
+            return Err(format!(
+                "request {index} as one of those for starts that name their files"
+            ));
+        }
+        least = index + 1;
+    }
+    Ok(())
 }
 
 /// Whether each device is filled at most once, each granule is one, and the request that needs it is one of its device's.

@@ -4,7 +4,8 @@ use super::values::Values;
 use super::{Container, FormatError, Kind, Writer, addressable, is_page_size, refused, stage_name};
 use crate::limits::{self, bounded};
 use crate::profile::{Entry, TAIL_PAGES, Touches, WeightedRange};
-use crate::{Key, PageRange, PageSet, Profile};
+use crate::{FilePath, Key, PageRange, PageSet, Profile};
+use std::collections::BTreeMap;
 
 impl Profile {
     /// The profile as a file. What a reader would refuse is an error; [`Profile::fit`] makes one fit.
@@ -50,6 +51,13 @@ impl Profile {
                 .collect();
             file.value(b"TCHS", &(self.exact_at, touches), limits::TCHS)?;
         }
+        let named: Vec<(u32, f32)> = (0u32..)
+            .zip(&self.entries)
+            .filter_map(|(index, entry)| Some((index, *self.named.get(&entry.path)?)))
+            .collect();
+        if !named.is_empty() {
+            file.value(b"NAMD", &named, limits::NAMD)?;
+        }
         file.finish()
     }
 
@@ -71,6 +79,10 @@ impl Profile {
         if file.has(b"TCHS") {
             exact_at = file.values(b"TCHS", limits::TCHS, |values| read_touches(values, &mut entries))?;
         }
+        let named = match file.has(b"NAMD") {
+            true => file.values(b"NAMD", limits::NAMD, |values| read_named(values, &entries))?,
+            false => BTreeMap::new(),
+        };
         let profile = Profile {
             key,
             page_size,
@@ -84,6 +96,7 @@ impl Profile {
             policy,
             stages,
             entries,
+            named,
         };
         profile.check().map_err(|what| file.damaged(what))?;
         Ok(profile)
@@ -106,6 +119,9 @@ impl Profile {
         let mut last = None;
         let (mut ranges, mut bytes) = (0, 0);
         let (mut tails, mut tail_ranges, mut touches) = (0, 0, 0);
+        if !self.named.values().all(|named| weight(*named)) {
+            return Err("how often an entry was named".into());
+        }
         for entry in &self.entries {
             let path = &entry.path;
             for path in [Some(path), entry.overlay.as_ref()].into_iter().flatten() {
@@ -285,6 +301,19 @@ fn read_touches(values: &mut Values<'_>, entries: &mut [Entry]) -> Result<u32, S
         entry.ok_or_else(|| format!("there is no entry {index}"))?.touches = Some(touches);
     }
     Ok(runs)
+}
+
+/// How often entries were named, by path.
+fn read_named(values: &mut Values<'_>, entries: &[Entry]) -> Result<BTreeMap<FilePath, f32>, String> {
+    let count = values.count("entries that were named", entries.len())?;
+    let mut named = BTreeMap::new();
+    for _ in 0..count {
+        let (index, weight): (u32, f32) = values.one()?;
+        let entry = entries.get(index as usize);
+        let entry = entry.ok_or_else(|| format!("there is no entry {index}"))?;
+        named.insert(entry.path.clone(), weight);
+    }
+    Ok(named)
 }
 
 /// What the paths of an entry count for.

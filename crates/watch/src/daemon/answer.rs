@@ -14,6 +14,7 @@ use headstart_model::outcome::Mode;
 use headstart_model::trace::EndReason;
 use headstart_record::{Executable, Recorded, Standing, Watch, is_ordinary};
 use headstart_replay::Sample;
+use headstart_session::Arguments;
 use headstart_session::finish::stand_back;
 use headstart_session::keys::Whose;
 use headstart_session::notes::log;
@@ -143,7 +144,10 @@ impl Answering {
         };
         // The number may be another's by now.
         let lives = ProcessStat::of(pid).is_some_and(|stat| stat.start_ticks == began);
-        let decided = lives.then(|| self.judge.decide(key, uid, Instant::now()));
+        let decided = lives.then(|| {
+            self.judge
+                .decide((key, uid), &Arguments::default(), Instant::now())
+        });
         let Some(mut active) = decided.and_then(Result::ok) else {
             self.judge.state.operation_is_over(operation);
             return Ok(());
@@ -199,6 +203,7 @@ impl Answering {
                 key: active.key,
                 rest: active.rest,
             },
+            arguments: active.arguments,
             uid: active.uid,
             program: active.program,
             mode: active.mode,

@@ -11,6 +11,7 @@ use super::{Noticing, Options};
 use crate::key::told_by_proc;
 use anyhow::{Context as _, Result};
 use headstart_model::Key;
+use headstart_session::Arguments;
 use headstart_session::notes::log;
 use headstart_store::KnownKeys;
 use headstart_system::executed::{Executed, Opened, Told};
@@ -327,7 +328,8 @@ impl ByFanotify {
                 operation, key, uid, ..
             } = asked
             {
-                self.judge.read_ahead(key, uid, Instant::now());
+                self.judge
+                    .read_ahead((key, uid), &Arguments::default(), Instant::now());
                 // It is not recorded, so there is nothing to end.
                 self.judge.state.operation_is_over(operation);
             }
@@ -341,10 +343,11 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
         return true;
     };
     let path = told_by_proc(path).0.into_os_string().into_vec();
-    let Ok(process) = Process::of(one.pid, &path, Facts::default()) else {
+    let Ok(mut process) = Process::of(one.pid, &path, Facts::default()) else {
         // What it was executed with could not be read now, or it executes something else by now.
         return ProcessStat::of(one.pid).is_none();
     };
+    process.is_service_if(|_| false);
     let Some(key) = process.key() else { return surely };
     if !surely && !process.is_plain(&key) {
         return false;
@@ -361,7 +364,7 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
     if !shares_mounts(one.pid) || judge.own.as_ref().is_some_and(|own| is_started_by(one.pid, own)) {
         return true;
     }
-    judge.read_ahead(key.clone(), process.uid, one.since);
+    judge.read_ahead((key.clone(), process.uid), &process.arguments(), one.since);
     // It runs from now on, and another instance of it will find in memory what it needs.
     if !judge.running.runs(&key) {
         judge.running.add(&key, &[one.pid]);

@@ -4,17 +4,18 @@ use super::gains::needs_little;
 use super::notify::Manager;
 use super::state::State;
 use super::{Options, hold, known, retain};
-use crate::key::turned_out;
+use crate::key::{mounts, turned_out};
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
+use headstart_model::Named;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::plan::PlanFile;
 use headstart_record::{Program, Recorded};
 use headstart_replay::Replay;
-use headstart_session::Notes;
 use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{Finished, Replayed, Rules, stand_back, work};
 use headstart_session::keys::Whose;
+use headstart_session::{Arguments, Notes};
 use headstart_store::{Limits, Store, kind_of};
 use headstart_system::files::is_locked;
 use headstart_system::limits::give_back_memory;
@@ -52,6 +53,8 @@ const GROWN: u64 = (64 << 20) - retain::MOST_BYTES;
 /// A start that has ended.
 pub(super) struct Ended {
     pub(super) whose: Whose,
+    /// What it was given.
+    pub(super) arguments: Arguments,
     /// Whose start it was.
     pub(super) uid: u32,
     /// What standings about it are about, where that is known.
@@ -296,6 +299,7 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         ended: ended.ended,
         rules: Rules {
             tidies: false,
+            named: mounts().map_or_else(|_| Named::default(), |mounts| ended.arguments.named(&mounts)),
             ..Rules::of_programs(control_every)
         },
     };

@@ -17,7 +17,7 @@ use headstart_replay::{Life, Replay, Sample};
 use headstart_session::decide::Decision;
 use headstart_session::keys;
 use headstart_session::notes::log;
-use headstart_session::{Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
+use headstart_session::{Arguments, Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
 use headstart_store::Store;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -80,6 +80,7 @@ pub(super) struct Whose {
     pub(super) key: Key,
     /// The arguments that the key says nothing of.
     pub(super) rest: Vec<OsString>,
+    pub(super) arguments: Arguments,
     pub(super) uid: u32,
     /// What standings about it are about, where that is known.
     pub(super) program: Option<Program>,
@@ -87,11 +88,22 @@ pub(super) struct Whose {
     pub(super) service: Option<String>,
 }
 
+/// Why a start is left alone.
+pub(super) enum Left {
+    /// All that it reads is in memory, by what that can be told of the next one, too ([`Prepared::in_memory`]).
+    InMemory(Sample),
+    /// The same, and what the next one reads depends on what that is given.
+    AsGiven,
+    /// For another reason.
+    Alone,
+}
+
 /// A start that is recorded.
 pub(super) struct Active {
     pub(super) key: Key,
     /// The arguments that the key says nothing of.
     pub(super) rest: Vec<OsString>,
+    pub(super) arguments: Arguments,
     pub(super) uid: u32,
     /// What standings about it are about; `None` where that is not known, and of an operation.
     pub(super) program: Option<Program>,
@@ -163,6 +175,7 @@ impl Judge {
         let Some(Whose {
             key,
             rest,
+            arguments,
             uid,
             program,
             service,
@@ -184,13 +197,15 @@ impl Judge {
         }
         let began = instant_of(start.time_ns);
         let held = self.was_held(start.pid, &key, began);
-        let decided = held.map_or_else(|| self.decide(key, uid, began), Ok);
+        let decided = held.map_or_else(|| self.decide((key, uid), &arguments, began), Ok);
         let mut active = match (decided, program) {
             (Ok(active), _) => active,
-            (Err(Some(in_memory)), Some(program)) => {
+            (Err(Left::InMemory(in_memory)), Some(program)) => {
                 self.warm.push((program, in_memory));
                 return Answer::Leave;
             }
+            // The next may be given something else.
+            (Err(Left::AsGiven), _) => return Answer::Leave,
             (Err(_), program) => {
                 self.ignore(program, WARM);
                 return Answer::Leave;
@@ -198,6 +213,7 @@ impl Judge {
         };
         active.program = program;
         active.rest = rest;
+        active.arguments = arguments;
         active.service = service;
         let answer = Answer::Record {
             command: active.command(),
@@ -211,19 +227,28 @@ impl Judge {
         answer
     }
 
-    /// What is done for a start, begun; or nothing, and if that is because all is in memory, by what that can be told ([`Prepared::in_memory`]).
-    pub(super) fn decide(&mut self, key: Key, uid: u32, origin: Instant) -> Result<Active, Option<Sample>> {
+    /// What is done for a start, begun; or why it is left alone.
+    pub(super) fn decide(
+        &mut self,
+        (key, uid): (Key, u32),
+        arguments: &Arguments,
+        origin: Instant,
+    ) -> Result<Active, Left> {
         if self.is_under_way(&key) {
             self.state.count(|counts| counts.running += 1);
-            return Err(None);
+            return Err(Left::Alone);
         }
         let prepared = match self.store.key(&key).exists() {
-            true => self.prepare(&key),
+            true => self.prepare(&key, arguments),
             false => Prepared::new(Decision::Record),
         };
         if let Decision::Bypass(_) = prepared.decision {
             self.state.count(|counts| counts.bypassed += 1);
-            return Err(prepared.in_memory);
+            return Err(match prepared.in_memory {
+                Some(in_memory) => Left::InMemory(in_memory),
+                None if prepared.warm && prepared.depends => Left::AsGiven,
+                None => Left::Alone,
+            });
         }
         let active = self.active_of((key, uid), &prepared, origin, false);
         self.count(&active);
@@ -266,12 +291,12 @@ impl Judge {
     }
 
     /// Reads ahead for a start that is not recorded, if it is cold and has a plan.
-    pub(super) fn read_ahead(&mut self, key: Key, uid: u32, origin: Instant) {
+    pub(super) fn read_ahead(&mut self, (key, uid): (Key, u32), arguments: &Arguments, origin: Instant) {
         if self.is_under_way(&key) {
             self.state.count(|counts| counts.running += 1);
             return;
         }
-        let prepared = self.prepare(&key);
+        let prepared = self.prepare(&key, arguments);
         if let Decision::Bypass(_) = prepared.decision {
             self.state.count(|counts| counts.bypassed += 1);
         }
@@ -304,18 +329,22 @@ impl Judge {
         let origin = Instant::now();
         let whose = Process::before(asked.pid, &asked.program)
             .into_iter()
-            .filter_map(|process| Some((process.whose(&self.store)?.1.key, process.uid)))
+            .filter_map(|process| Some((process.whose(&self.store)?.1.key, process)))
             .filter(|(key, _)| self.store.key(key).is_served());
         let known = whose.into_iter().find(|(key, _)| self.store.key(key).exists());
-        let Some((key, uid)) = known.filter(|(key, _)| !self.is_under_way(key)) else {
+        let Some((key, process)) = known.filter(|(key, _)| !self.is_under_way(key)) else {
             return false;
         };
-        let prepared = self.prepare(&key);
+        let uid = process.uid;
+        let prepared = self.prepare(&key, &process.arguments());
         let is_one_head = |plan: &PlanFile| waits_on_one_head(&self.store, plan);
         if prepared.decision != Decision::Replay || !prepared.plan.as_ref().is_some_and(is_one_head) {
             return false;
         }
-        let active = self.active_of((key, uid), &prepared, origin, true);
+        let active = Active {
+            arguments: process.arguments(),
+            ..self.active_of((key, uid), &prepared, origin, true)
+        };
         if active.replaying.is_none() {
             return false;
         }
@@ -339,6 +368,7 @@ impl Judge {
         Some(Whose {
             key: held.active.key.clone(),
             rest: Vec::new(),
+            arguments: held.active.arguments.clone(),
             uid: held.active.uid,
             program: None,
             service: None,
@@ -370,7 +400,7 @@ impl Judge {
             // Where the kernel could not read them, they are looked for.
             arguments: Some(&*start.arguments).filter(|line| !line.is_empty()),
         };
-        let process = match Process::of(start.pid, path, facts) {
+        let mut process = match Process::of(start.pid, path, facts) {
             Ok(process) => process,
             Err(missed) => {
                 // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
@@ -378,6 +408,8 @@ impl Judge {
                 return None;
             }
         };
+        let active = &self.active;
+        process.is_service_if(|service| active.values().any(|one| one.service.as_deref() == Some(service)));
         let found = process.whose(&self.store);
         let plain = found.as_ref().map(|(plain, _)| plain);
         // What a launcher is given to start the kernel does not tell apart.
@@ -408,16 +440,18 @@ impl Judge {
         Some(Whose {
             key,
             rest,
+            arguments: process.arguments(),
             uid,
             program,
             service: process.service().map(str::to_owned),
         })
     }
 
-    pub(super) fn prepare(&mut self, key: &Key) -> Prepared {
+    pub(super) fn prepare(&mut self, key: &Key, arguments: &Arguments) -> Prepared {
         let purpose = Purpose::Loop {
             store: self.store.clone(),
             key: key.clone(),
+            arguments: arguments.clone(),
             control_every: self.control_every,
             is_recorded: self.is_recording,
         };
@@ -474,6 +508,7 @@ impl Active {
         Active {
             key,
             rest: Vec::new(),
+            arguments: Arguments::default(),
             uid,
             program: None,
             service: None,
@@ -583,7 +618,10 @@ mod tests {
             at_begin: |_| {},
         };
         let mut judge = Judge::new(options, state, true);
-        let active = judge.decide(key, 0, Instant::now()).ok().unwrap();
+        let active = judge
+            .decide((key, 0), &Arguments::default(), Instant::now())
+            .ok()
+            .unwrap();
         assert_eq!(active.mode, Mode::Declined);
         assert!(active.replaying.is_none());
         let counts = judge.state.counts();

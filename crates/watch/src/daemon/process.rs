@@ -3,15 +3,16 @@
 use super::users::key_of_user;
 use crate::key::{self, Exec, MOST_ARGUMENTS, MOST_BYTES};
 use headstart_model::Key;
+use headstart_session::Arguments;
 use headstart_session::keys::{Whose, of_what_it_starts};
 use headstart_store::Store;
 use headstart_system::executions::{asked_by, executed_with};
 use headstart_system::owner::owner;
 use headstart_system::process::ProcessStat;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +34,12 @@ const STATUS: u64 = 8192;
 /// What process 1, and users' own managers, execute first in the process of each service (systemd 255 and later). Its arguments are the same
 /// for many of them.
 const EXECUTOR: &str = "systemd-executor";
+
+/// Where control groups are.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// So much is read of who is in one, bytes: one that is not the first is told by the first others.
+const PROCESSES: u64 = 1024;
 
 /// Why a process is not looked at.
 #[derive(Debug, PartialEq)]
@@ -56,8 +63,13 @@ pub(super) struct Facts<'a> {
 pub(super) struct Process {
     executable: PathBuf,
     argv: Vec<Vec<u8>>,
+    /// Whether it may have more arguments.
+    has_more: bool,
     /// The control group, of what process 1 has started.
     cgroup: Option<String>,
+    /// Whether it is the first in its control group: of what process 1 has for a child, so that alone begins the service. What a process of the service
+    /// left behind when it ended is process 1's child, too.
+    is_first: bool,
     cwd: Option<PathBuf>,
     /// Whose it is.
     pub(super) uid: u32,
@@ -73,9 +85,9 @@ impl Process {
                 (stat.parent, user_of(pid).ok_or(Missed::Gone)?)
             }
         };
-        let argv = match facts.arguments {
-            Some(line) => cut(line),
-            None => cut(&executed_with(pid, uid, COMMAND_LINE).ok_or(Missed::Gone)?),
+        let line = match facts.arguments {
+            Some(line) => line.to_vec(),
+            None => executed_with(pid, uid, COMMAND_LINE).ok_or(Missed::Gone)?,
         };
         // What else is told of it is of what it executes now.
         let now = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| Missed::Gone)?;
@@ -86,10 +98,16 @@ impl Process {
         }
         // What a service starts is a program like any other; what process 1 starts in a cgroup is the service.
         let cgroup = (parent == 1).then(|| read(format!("/proc/{pid}/cgroup"), CGROUP));
+        let cgroup = cgroup.flatten().and_then(|text| cgroup_of(&text));
+        let is_first = cgroup.as_deref().is_some_and(|cgroup| {
+            executable.ends_with(EXECUTOR.as_bytes()) || is_first_in(Path::new(CGROUPS), cgroup, pid)
+        });
         Ok(Process {
             executable: PathBuf::from(OsStr::from_bytes(executable)),
-            argv,
-            cgroup: cgroup.flatten().and_then(|text| cgroup_of(&text)),
+            argv: cut(&line),
+            has_more: has_more(&line),
+            cgroup,
+            is_first,
             cwd: directory_of(pid),
             uid,
         })
@@ -105,13 +123,16 @@ impl Process {
             return Vec::new();
         };
         let cwd = directory_of(pid);
+        let has_more = asked.arguments.len() >= MOST_ARGUMENTS;
         let name = program.file_name().unwrap_or_default().as_bytes().to_vec();
         let rest = asked.arguments.iter().skip(1).cloned();
         let by_script = [name, asked.file].into_iter().chain(rest).collect();
         let becomes = |argv| Process {
             executable: program.to_owned(),
             argv,
+            has_more,
             cgroup: None,
+            is_first: false,
             cwd: cwd.clone(),
             uid,
         };
@@ -123,6 +144,23 @@ impl Process {
         self.cgroup
             .as_deref()
             .filter(|cgroup| key::unit(cgroup).is_some())
+    }
+
+    /// Takes it for a program of its own where it does not begin its service, and that does not begin just now: what cron has begun, or a daemon that
+    /// has put itself into the background.
+    pub(super) fn is_service_if(&mut self, begins: impl Fn(&str) -> bool) {
+        let is_one = self.is_first || self.service().is_some_and(begins);
+        self.cgroup = self.cgroup.take().filter(|_| is_one);
+    }
+
+    /// What it was given; nothing where the unit says all.
+    pub(super) fn arguments(&self) -> Arguments {
+        if self.service().is_some() {
+            return Arguments::default();
+        }
+        let words = self.argv.iter().skip(1).cloned().map(OsString::from_vec);
+        let words: Vec<OsString> = words.collect();
+        Arguments::new(&words, self.cwd.clone(), self.uid, self.has_more)
     }
 
     /// Whose start it is.
@@ -273,12 +311,31 @@ fn cut(line: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Whether a text of arguments may not be all of them, or [`cut`] leaves some out.
+fn has_more(line: &[u8]) -> bool {
+    let arguments = line.iter().filter(|byte| **byte == 0).count();
+    line.len() >= COMMAND_LINE || arguments > MOST_ARGUMENTS
+}
+
 /// The path in the text of a `cgroup` file: of the unified hierarchy.
 fn cgroup_of(text: &[u8]) -> Option<String> {
     let line = text
         .split(|byte| *byte == b'\n')
         .find_map(|line| line.strip_prefix(b"0::"))?;
     String::from_utf8(line.to_vec()).ok()
+}
+
+/// Whether nobody is in a control group but this process and what it has begun itself, as systemd's `(sd-pam)`. Where that cannot be told it is.
+fn is_first_in(root: &Path, cgroup: &str, pid: u32) -> bool {
+    let path = root.join(cgroup.trim_start_matches('/')).join("cgroup.procs");
+    let Some(text) = read(path, PROCESSES) else {
+        return true;
+    };
+    let text = String::from_utf8_lossy(&text);
+    let mut others = text
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse::<u32>().ok());
+    others.all(|other| other == pid || ProcessStat::of(other).is_none_or(|stat| stat.parent == pid))
 }
 
 fn read(path: impl AsRef<Path>, most: u64) -> Option<Vec<u8>> {
@@ -310,7 +367,9 @@ mod tests {
         Process {
             executable: executable.into(),
             argv: argv.iter().map(|a| a.as_bytes().to_vec()).collect(),
+            has_more: false,
             cgroup: None,
+            is_first: false,
             cwd: Some("/".into()),
             uid: 0,
         }
@@ -349,7 +408,14 @@ mod tests {
             .into_encoded_bytes();
         let pid = std::process::id();
         let nothing = Facts::default();
-        let found = Process::of(pid, &own, nothing).unwrap();
+        // It is not answered in time where the machine is busy.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let found = loop {
+            match Process::of(pid, &own, nothing) {
+                Err(Missed::Gone) if std::time::Instant::now() < until => std::thread::yield_now(),
+                found => break found.unwrap(),
+            }
+        };
         assert_eq!(found.uid, rustix::process::getuid().as_raw());
         let arguments: Vec<Vec<u8>> = std::env::args().map(String::into_bytes).collect();
         assert_eq!(found.argv, arguments);
@@ -360,7 +426,9 @@ mod tests {
         let found = Process::of(pid, &own, facts).unwrap();
         assert_eq!((found.argv, found.uid), (vec![b"x".to_vec()], 4711));
         for facts in [nothing, facts] {
-            assert_eq!(Process::of(pid, b"/bin/sh", facts).err(), Some(Missed::Another));
+            if facts.arguments.is_some() {
+                assert_eq!(Process::of(pid, b"/bin/sh", facts).err(), Some(Missed::Another));
+            }
             assert_eq!(Process::of(u32::MAX / 2, &own, facts).err(), Some(Missed::Gone));
         }
     }
@@ -376,7 +444,17 @@ mod tests {
         }
         let start = |name: &str| {
             let mut command = std::process::Command::new(at(name));
-            command.arg("60").current_dir(at("gone")).spawn().unwrap()
+            command.arg("60").current_dir(at("gone"));
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            loop {
+                match command.spawn() {
+                    // A process that another test has just forked still has the file open to write.
+                    Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                        assert!(std::time::Instant::now() < until, "{error}");
+                    }
+                    child => break child.unwrap(),
+                }
+            }
         };
         let mut children = ["kept", "kept (deleted)", "replaced"].map(start);
         let exe = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe"));
@@ -395,7 +473,12 @@ mod tests {
             .zip(&children)
             .map(|(name, child)| {
                 let path = at(name).into_os_string().into_encoded_bytes();
-                let process = Process::of(child.id(), &path, Facts::default()).ok()?;
+                // Not read of the process: on a busy machine, or beside other tests' questions of the same user, that is not answered in time.
+                let facts = Facts {
+                    arguments: Some(b"sleep\x0060\0"),
+                    ..Facts::default()
+                };
+                let process = Process::of(child.id(), &path, facts).ok()?;
                 assert_eq!(process.cwd, None, "{name}");
                 Some(process.key()?.to_string())
             })
@@ -415,6 +498,38 @@ mod tests {
             ..process("/usr/bin/python3", &["python3", "a.py"])
         };
         assert_eq!(script.key(), None);
+    }
+
+    #[test]
+    fn of_a_service_only_its_first_process_begins_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        std::fs::create_dir_all(dir.path().join("system.slice/x.service")).unwrap();
+        let mut is_first = |of: u32, processes: &[u32]| {
+            let text: String = processes.iter().map(|pid| format!("{pid}\n")).collect();
+            std::fs::write(dir.path().join("system.slice/x.service/cgroup.procs"), text).unwrap();
+            is_first_in(dir.path(), "/system.slice/x.service", of)
+        };
+        let found = [
+            is_first(own, &[own]),
+            is_first(own, &[own, child.id()]),
+            is_first(own, &[own, u32::MAX / 2]),
+            is_first(child.id(), &[own, child.id()]),
+        ];
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, [true, true, true, false]);
+        assert!(is_first_in(dir.path(), "/none", own), "nobody can tell");
+        let of = |is_first, begins: bool| {
+            let mut service = process("/usr/bin/job", &["job"]);
+            service.cgroup = Some("/system.slice/cron.service".into());
+            service.is_first = is_first;
+            service.is_service_if(|_| begins);
+            service.key().unwrap().to_string()
+        };
+        assert_eq!(of(true, false), "cron.service");
+        assert_eq!(of(false, true), "cron.service", "ExecStartPost=");
     }
 
     #[test]

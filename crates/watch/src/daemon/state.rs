@@ -7,7 +7,7 @@ use crate::apps::Apps;
 use crate::control::process::has_ended;
 use crate::key::of_operation;
 use crate::service::{App, Peer, Reading, Service, ServiceError};
-use headstart_model::Key;
+use headstart_model::{Key, Named};
 use headstart_record::{Counts as NotTold, Executable, Program, Role};
 use headstart_replay::Replay;
 use headstart_session::plan_of;
@@ -254,6 +254,8 @@ impl Service for State {
                 None => failed(format_args!("there is no plan yet that reads anything for {key}")),
             });
         };
+        // No start has named anything.
+        let file = file.of_start(&Named::default()).map_err(failed)?.unwrap_or(file);
         let plan = file.plan().map_err(failed)?;
         let requests = plan.requests().take(plan.cut());
         let reading = requests.fold(Reading::default(), |sum, request| Reading {

@@ -243,6 +243,9 @@ pub(super) fn profile() -> impl Strategy<Value = Profile> {
     let extra = (tail, touches);
     let entries = prop::collection::btree_map(path(), (ranges, extra, 0.0f32..=1.0, any::<i64>()), 0..10);
     (entries, any::<u64>()).prop_map(|(entries, n)| Profile {
+        named: (entries.keys().cloned().zip(0u8..).filter(|(_, at)| at % 3 == 0))
+            .map(|(path, at)| (path, f32::from(at) / 256.0))
+            .collect(),
         key: Key::new("/usr/bin/soffice").unwrap(),
         page_size: 4096,
         runs: 3,
@@ -311,54 +314,62 @@ pub(super) fn profile() -> impl Strategy<Value = Profile> {
 
 pub(super) fn draft() -> impl Strategy<Value = PlanDraft> {
     let request = (0usize..4, any::<u32>(), 1u32..1 << 20, any::<u32>());
-    (prop::collection::vec(request, 0..50), path(), any::<u64>()).prop_map(|(requests, path, n)| PlanDraft {
-        key: Key::new("boot").unwrap(),
-        page_size: 4096,
-        created_unix_ns: n,
-        budget: n,
-        cut: requests.len() as u32,
-        stages: vec!["start".into(), "quiet".into()],
-        devices: vec![PlanDevice {
-            mount_point: "/".into(),
-            uuid: [9; 16],
-            cost: Cost {
-                class: DeviceClass::Network,
-                bandwidth: 125e6,
-                latency: 0.0007,
-                depth: 16,
-            },
-            request_limit: 128 << 10,
-            hold: 3,
-        }],
-        files: vec![PlanFileEntry {
-            path,
-            device: 0,
-            inode: n,
-            generation: 3,
-            size: n,
-            mtime_ns: -1,
-        }],
-        requests: requests
-            .into_iter()
-            .map(|(kind, offset, length, deadline_us)| {
-                let kind = RequestKind::ALL[kind];
-                let reads = matches!(kind, RequestKind::Metadata | RequestKind::Data);
-                Request {
-                    kind,
-                    stage: 1,
-                    device: 0,
-                    file: if kind == RequestKind::Metadata { NO_FILE } else { 0 },
-                    offset: u64::from(offset),
-                    length: if reads { u64::from(length) } else { 0 },
-                    bridged: if reads { u64::from(length / 2) } else { 0 },
-                    deadline_us,
-                    from_end: kind == RequestKind::Data && length % 2 == 1,
-                    follows: kind == RequestKind::Data && length % 3 == 1,
-                }
-            })
-            .collect(),
-        fills: Vec::new(),
-    })
+    (prop::collection::vec(request, 0..50), path(), any::<u64>())
+        .prop_map(|(requests, path, n)| PlanDraft {
+            key: Key::new("boot").unwrap(),
+            page_size: 4096,
+            created_unix_ns: n,
+            budget: n,
+            cut: requests.len() as u32,
+            stages: vec!["start".into(), "quiet".into()],
+            devices: vec![PlanDevice {
+                mount_point: "/".into(),
+                uuid: [9; 16],
+                cost: Cost {
+                    class: DeviceClass::Network,
+                    bandwidth: 125e6,
+                    latency: 0.0007,
+                    depth: 16,
+                },
+                request_limit: 128 << 10,
+                hold: 3,
+            }],
+            files: vec![PlanFileEntry {
+                path,
+                device: 0,
+                inode: n,
+                generation: 3,
+                size: n,
+                mtime_ns: -1,
+            }],
+            requests: requests
+                .into_iter()
+                .map(|(kind, offset, length, deadline_us)| {
+                    let kind = RequestKind::ALL[kind];
+                    let reads = matches!(kind, RequestKind::Metadata | RequestKind::Data);
+                    Request {
+                        kind,
+                        stage: 1,
+                        device: 0,
+                        file: if kind == RequestKind::Metadata { NO_FILE } else { 0 },
+                        offset: u64::from(offset),
+                        length: if reads { u64::from(length) } else { 0 },
+                        bridged: if reads { u64::from(length / 2) } else { 0 },
+                        deadline_us,
+                        from_end: kind == RequestKind::Data && length % 2 == 1,
+                        follows: kind == RequestKind::Data && length % 3 == 1,
+                    }
+                })
+                .collect(),
+            fills: Vec::new(),
+            named: Vec::new(),
+        })
+        .prop_map(|mut draft| {
+            draft.named = (0..draft.requests.len() as u32)
+                .filter(|at| at % 3 == 1)
+                .collect();
+            draft
+        })
 }
 
 /// The plan, of which what its requests for metadata read is fetched first.

@@ -407,6 +407,7 @@ fn touches_and_waiting_come_back_and_older_readers_skip_them() {
         let renamed = match &tag {
             b"TCHS" => *b"NEW!",
             b"WAIT" => *b"NEW2",
+            b"NAMD" => *b"NEW3",
             _ => tag,
         };
         old.raw(&renamed, &file.section(&tag, usize::MAX).unwrap());
@@ -414,6 +415,7 @@ fn touches_and_waiting_come_back_and_older_readers_skip_them() {
     let without = Profile {
         waited_ns: 0,
         exact_at: 0,
+        named: Default::default(),
         entries: vec![entry("/a"), entry("/b")],
         ..with
     };

@@ -1,6 +1,6 @@
 //! What a path of somebody's command line leads to, asked in a way that nobody can hold up.
 
-use headstart_session::keys::{Names, is_registered};
+use super::{Names, is_registered};
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Skip, may_be_searched_by, pin};
@@ -20,7 +20,9 @@ const MOST_PARTS: usize = 128;
 
 /// Paths as a process of this user finds them that was started in this directory.
 pub struct Local<'a> {
+    /// That directory, where it is known.
     pub cwd: Option<&'a Path>,
+    /// The user.
     pub user: u32,
 }
 
