@@ -35,8 +35,8 @@ const STATUS: u64 = 8192;
 /// for many of them.
 const EXECUTOR: &str = "systemd-executor";
 
-/// Where control groups are.
-const CGROUPS: &str = "/sys/fs/cgroup";
+/// Where control groups are: the only hierarchy, or that beside those of version 1.
+const CGROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// So much is read of who is in one, bytes: one that is not the first is told by the first others.
 const PROCESSES: u64 = 1024;
@@ -100,7 +100,10 @@ impl Process {
         let cgroup = (parent == 1).then(|| read(format!("/proc/{pid}/cgroup"), CGROUP));
         let cgroup = cgroup.flatten().and_then(|text| cgroup_of(&text));
         let is_first = cgroup.as_deref().is_some_and(|cgroup| {
-            executable.ends_with(EXECUTOR.as_bytes()) || is_first_in(Path::new(CGROUPS), cgroup, pid)
+            executable.ends_with(EXECUTOR.as_bytes())
+                || CGROUPS
+                    .iter()
+                    .all(|root| is_first_in(Path::new(root), cgroup, pid))
         });
         Ok(Process {
             executable: PathBuf::from(OsStr::from_bytes(executable)),
