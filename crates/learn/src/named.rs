@@ -23,7 +23,13 @@ pub(crate) fn named(
     let is_in_key = |path: &FilePath| {
         let text = path.as_bytes();
         let key = options.key.as_str().as_bytes();
-        key.windows(text.len().max(1)).any(|part| part == text)
+        let is_end = |byte: Option<&u8>| byte.is_none_or(|byte| *byte == b' ');
+        let mut parts = key.windows(text.len().max(1)).enumerate();
+        parts.any(|(at, part)| {
+            part == text
+                && is_end(at.checked_sub(1).and_then(|at| key.get(at)))
+                && is_end(key.get(at + text.len()))
+        })
     };
     let is_named = |(path, used): &(&FilePath, &PathUse)| {
         let names = [Some(*path), used.overlay.as_ref()];
