@@ -180,6 +180,7 @@ impl Profile {
         let before = self.entries.len();
         self.fit_tails();
         self.fit_touches();
+        self.fit_named();
         if before <= limits::ENTRIES && bytes <= limits::ENTRY_BYTES && ranges <= limits::RANGES {
             return 0;
         }
@@ -206,11 +207,19 @@ impl Profile {
             true
         });
         self.entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        self.fit_named();
         before - self.entries.len()
     }
 }
 
 impl Profile {
+    /// Forgets how often paths were named that have no entry.
+    fn fit_named(&mut self) {
+        let entries = &self.entries;
+        self.named
+            .retain(|path, _| entries.binary_search_by(|entry| entry.path.cmp(path)).is_ok());
+    }
+
     /// Forgets which pages were touched where a file has no room for that: all are read ahead.
     fn fit_touches(&mut self) {
         let mut left = limits::TOUCH_RANGES;
