@@ -509,7 +509,7 @@ mod tests {
         let own = std::process::id();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         std::fs::create_dir_all(dir.path().join("system.slice/x.service")).unwrap();
-        let mut is_first = |of: u32, processes: &[u32]| {
+        let is_first = |of: u32, processes: &[u32]| {
             let text: String = processes.iter().map(|pid| format!("{pid}\n")).collect();
             std::fs::write(dir.path().join("system.slice/x.service/cgroup.procs"), text).unwrap();
             is_first_in(dir.path(), "/system.slice/x.service", of)
