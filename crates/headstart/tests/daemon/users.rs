@@ -20,6 +20,13 @@ fn theirs(fs: &headstart_system::testing::LoopFs, name: &str) -> Command {
     by_nobody(command)
 }
 
+/// The same, which reads a file as well that its arguments do not name: that is read ahead for later starts, too.
+fn theirs_with(fs: &headstart_system::testing::LoopFs, name: &str, input: &Path) -> Command {
+    let mut command = theirs(fs, name);
+    command.arg("-").stdin(File::open(input).unwrap());
+    command
+}
+
 #[test]
 fn what_root_reads_is_not_read_for_another_user() {
     if !can_watch() || !is_root() {
@@ -61,9 +68,7 @@ fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
     let of_nobody = key_of_nobody(&fs, "one");
     for turn in 1..=2 {
         fs.remount_cold().unwrap();
-        let mut first = theirs(&fs, "one");
-        first.arg(&all[0]);
-        run(first);
+        run(theirs_with(&fs, "one", &all[0]));
         kept(&case, &of_nobody, turn);
     }
     // What is the user's own is read, whoever else may.
@@ -99,9 +104,7 @@ fn what_lies_where_a_user_may_not_go_any_more_is_not_read_for_that_user() {
     let of_nobody = key_of_nobody(&fs, "one");
     for turn in 1..=2 {
         fs.remount_cold().unwrap();
-        let mut first = theirs(&fs, "one");
-        first.arg(&public);
-        run(first);
+        run(theirs_with(&fs, "one", &public));
         kept(&case, &of_nobody, turn);
     }
     fs.remount_cold().unwrap();
@@ -131,9 +134,7 @@ fn what_a_program_with_the_setuid_bit_reads_is_not_learned_for_root_nor_read_for
     let of_nobody = key_of_nobody(&fs, "one");
     for turn in 1..=2 {
         fs.remount_cold().unwrap();
-        let mut first = theirs(&fs, "one");
-        first.arg(&private);
-        run(first);
+        run(theirs_with(&fs, "one", &private));
         kept(&case, &of_nobody, turn);
     }
     assert!(
