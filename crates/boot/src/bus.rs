@@ -20,6 +20,12 @@ const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
 const ERROR: u8 = 3;
 
+/// Errors by which systemd refuses to answer, as SELinux has it do.
+const REFUSALS: [&[u8]; 2] = [
+    b"org.freedesktop.DBus.Error.AccessDenied",
+    b"org.freedesktop.DBus.Error.InteractiveAuthorizationRequired",
+];
+
 /// A connection.
 pub struct Bus {
     stream: UnixStream,
@@ -65,13 +71,14 @@ impl Bus {
             line.extend(byte);
         }
         if !line.starts_with(b"OK ") {
-            return Err(io::Error::other("systemd does not let this process in"));
+            let why = "systemd does not let this process in";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
         Ok(())
     }
 
     /// Calls a method with texts; its answer, or the text of the error that systemd answers with, as for a unit that is
-    /// not loaded.
+    /// not loaded. That it refuses to answer this process is an error of its own: it will not answer later either, and may log each question.
     pub fn call(
         &mut self,
         path: &str,
@@ -94,12 +101,16 @@ impl Bus {
             let mut rest = vec![0; fields + body];
             self.stream.read_exact(&mut rest)?;
             match head[1] {
-                METHOD_RETURN => return value(&rest[fields..], signature(&rest[..fields]), big).map(Ok),
+                METHOD_RETURN => return value(&rest[fields..], field(&rest[..fields], 8), big).map(Ok),
                 ERROR => {
-                    return Ok(Err(match value(&rest[fields..], b"s", big) {
+                    let why = match value(&rest[fields..], b"s", big) {
                         Ok(Value::Text(text)) => text,
                         _ => "it does not say why".into(),
-                    }));
+                    };
+                    return match REFUSALS.contains(&field(&rest[..fields], 4)) {
+                        true => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
+                        false => Ok(Err(why)),
+                    };
                 }
                 // Signals are not for this process.
                 _ => {}
@@ -162,30 +173,30 @@ fn number(bytes: &[u8], big: bool) -> io::Result<u64> {
     }
 }
 
-/// The type of the body: the header's field 8. Fields are found by walking, for each has its own length.
-fn signature(fields: &[u8]) -> &[u8] {
+/// A text of the header: 8 is the type of the body, 4 an error's name. Fields are found by walking, for each has its own length.
+fn field(fields: &[u8], wanted: u8) -> &[u8] {
     let mut at = 0;
     while let Some([code, 1, kind, 0]) = fields.get(at..at + 4) {
         at += 4;
-        let length = match kind {
-            b'g' => {
-                let length = usize::from(fields.get(at).copied().unwrap_or(0));
-                if *code == 8 {
-                    return fields.get(at + 1..at + 1 + length).unwrap_or_default();
-                }
-                length + 2
-            }
-            b'u' => 4,
+        let (before, length) = match kind {
+            b'g' => (1, usize::from(fields.get(at).copied().unwrap_or(0))),
+            b'u' => (4, 0),
             // The length of a text is in the sender's order; the lower of the two readings is right for short texts.
             _ => {
                 let Some(bytes) = fields.get(at..at + 4) else {
                     break;
                 };
                 let reading = |big| number(bytes, big).unwrap_or(u64::MAX);
-                4 + reading(false).min(reading(true)) as usize + 1
+                (4, reading(false).min(reading(true)) as usize)
             }
         };
-        at = (at + length).next_multiple_of(8);
+        at += before;
+        if *code == wanted {
+            return fields.get(at..at + length).unwrap_or_default();
+        }
+        // A text ends with a null character.
+        let end = if *kind == b'u' { 0 } else { length + 1 };
+        at = (at + end).next_multiple_of(8);
     }
     &[]
 }
@@ -228,7 +239,7 @@ mod tests {
             "the body: length, x, NUL"
         );
         let fields = number(&bytes[12..16], false).unwrap() as usize;
-        assert_eq!(signature(&bytes[16..16 + fields]), b"s");
+        assert_eq!(field(&bytes[16..16 + fields], 8), b"s");
         assert_eq!(bytes.len(), 16 + fields.next_multiple_of(8) + 6);
     }
 
@@ -243,7 +254,40 @@ mod tests {
         for bad in [&b""[..], b"\x09", b"\x01t\0", b"\xff\xff\xff\xffx"] {
             assert!(value(bad, b"v", false).is_err() && value(bad, b"s", false).is_err());
         }
-        assert_eq!(signature(b"\x05\x01u\0\x01"), b"");
-        assert_eq!(signature(b"\x07\x01s\0\xff\xff\xff\xff"), b"");
+        assert_eq!(field(b"\x05\x01u\0\x01", 8), b"");
+        assert_eq!(field(b"\x07\x01s\0\xff\xff\xff\xff", 8), b"");
+    }
+
+    /// systemd's side of a connection, which answers each question with this error.
+    fn answered_with(error: &str, text: &str) -> io::Result<Result<Value, String>> {
+        let (stream, mut systemd) = UnixStream::pair().unwrap();
+        let mut fields = vec![5, 1, b'u', 0, 1, 0, 0, 0, 4, 1, b's', 0];
+        put_text(&mut fields, error);
+        pad(&mut fields, 8);
+        fields.extend([8, 1, b'g', 0, 1, b's', 0]);
+        let mut body = Vec::new();
+        put_text(&mut body, text);
+        let mut message = vec![b'l', ERROR, 0, 1];
+        message.extend((body.len() as u32).to_le_bytes());
+        message.extend(1u32.to_le_bytes());
+        message.extend((fields.len() as u32).to_le_bytes());
+        message.extend(fields);
+        pad(&mut message, 8);
+        message.extend(body);
+        systemd.write_all(&message).unwrap();
+        Bus { stream, serial: 0 }.call("/a", "b.c", "Get", &[])
+    }
+
+    #[test]
+    fn that_systemd_refuses_to_answer_is_no_answer() {
+        let why = "SELinux policy denies access: Permission denied";
+        let refused = answered_with("org.freedesktop.DBus.Error.AccessDenied", why).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(refused.to_string(), why);
+        let unknown = answered_with(
+            "org.freedesktop.systemd1.NoSuchUnit",
+            "Unit a.service not loaded.",
+        );
+        assert_eq!(unknown.unwrap(), Err("Unit a.service not loaded.".into()));
     }
 }

@@ -4,13 +4,18 @@
 //!
 //! One that is shut down before has ended in good order, too, if it was up: some never come to an empty job queue, and some power the machine off
 //! by themselves.
+//!
+//! Where systemd refuses to answer, as where SELinux enforces a policy without rules for headstart, it is asked once and no more: each question would be
+//! a line in the audit log. Then a boot has come as far when users may log in ([`crate::signs`]).
 
 use crate::fit;
 use crate::manager::Manager;
 use crate::sessions::sessions;
+use crate::signs::Signs;
 use crate::this_boot::RUN;
 use crate::{marks, stages};
 use headstart_record::Progress;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -68,6 +73,10 @@ pub struct End {
     is_shut_down: bool,
     /// Whether systemd, which goes on, or somebody else told it.
     is_stopped_alone: bool,
+    /// Why systemd answers nothing, if it refuses to.
+    refused: Option<String>,
+    /// The signs of the last look, where it does.
+    signs: Option<Signs>,
     /// How long nothing was read or computed, as far as that is known.
     waited: Duration,
     /// The same by the time that systemd had finished or, if later, a session had begun.
@@ -91,6 +100,8 @@ impl End {
             has_failed: false,
             is_shut_down: false,
             is_stopped_alone: false,
+            refused: None,
+            signs: None,
             waited: Duration::ZERO,
             waited_till_up: None,
             since: None,
@@ -132,6 +143,19 @@ impl End {
         self.is_shut_down && !self.is_stopped_alone && self.is_good()
     }
 
+    /// Why systemd answers nothing, if it refuses to.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
+    /// A connection to systemd, unless it refuses to answer.
+    pub fn manager(&self) -> io::Result<Manager> {
+        match &self.refused {
+            Some(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why.clone())),
+            None => Manager::connect(),
+        }
+    }
+
     /// Whether it went to a shell for somebody to mend it.
     pub fn has_failed(&self) -> bool {
         self.has_failed
@@ -157,41 +181,83 @@ impl End {
         let due = self.asked.is_none_or(|at| at.elapsed() >= ASK_EVERY);
         if self.finished_ns.is_none() && due {
             self.asked = Some(Instant::now());
-            if let Ok(mut manager) = Manager::connect() {
-                self.ask_it(&mut manager);
-            }
+            self.look();
         }
         self.finished_ns
     }
 
-    /// Asks it by a connection that is there.
+    /// Asks systemd; where it refuses to answer, looks for signs.
+    pub fn look(&mut self) {
+        match self.manager() {
+            Ok(mut manager) => self.ask_it(&mut manager),
+            Err(error) => self.cannot_ask(&error),
+        }
+        if self.refused.is_some() {
+            self.see(Signs::of_now(), marks::monotonic_ns());
+        }
+    }
+
+    /// Asks it by a connection that is there. What it refuses once it refuses always, and is not asked again.
     pub fn ask_it(&mut self, manager: &mut Manager) {
-        self.finished_ns = self.finished_ns.or_else(|| manager.finished_ns().ok().flatten());
-        self.has_basics |= manager.active_ns("basic.target").is_ok_and(|at| at.is_some());
-        self.has_failed |= fit::has_failed(manager);
-        self.is_shut_down |= manager.is_stopping().unwrap_or(false);
+        if let Err(error) = self.try_to_ask(manager) {
+            self.cannot_ask(&error);
+        }
+    }
+
+    fn cannot_ask(&mut self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::PermissionDenied && self.refused.is_none() {
+            self.refused = Some(error.to_string());
+        }
+    }
+
+    fn try_to_ask(&mut self, manager: &mut Manager) -> io::Result<()> {
+        self.finished_ns = match self.finished_ns {
+            None => manager.finished_ns()?,
+            at => at,
+        };
+        self.has_basics |= manager.active_ns("basic.target")?.is_some();
+        self.has_failed |= fit::has_failed(manager)?;
+        self.is_shut_down |= manager.is_stopping()?;
         let is_due = self
             .told
             .as_ref()
             .is_none_or(|(at, _)| at.elapsed() >= KNOW_EVERY);
         if self.has_basics && self.finished_ns.is_none() && is_due {
-            let stages = stages::stages(manager, None, sessions(), marks::read(Path::new(RUN)));
-            if let (Ok(began_ns), Ok(stages)) = (manager.began_ns(), stages) {
-                self.told = Some((Instant::now(), Told { began_ns, stages }));
-            }
+            let stages = stages::stages(manager, None, sessions(), marks::read(Path::new(RUN)))?;
+            let began_ns = manager.began_ns()?;
+            self.told = Some((Instant::now(), Told { began_ns, stages }));
         }
         if self.finished_ns.is_some() {
             self.waited_till_up = Some(self.waited);
-            let screen = manager.active_ns("display-manager.service");
-            self.screen = screen.is_ok_and(|at| at.is_some());
+            self.screen = manager.active_ns("display-manager.service")?.is_some();
         }
+        Ok(())
+    }
+
+    /// What signs of now tell. That users may not log in again once they could is a shutdown.
+    fn see(&mut self, signs: Signs, now_ns: u64) {
+        let was_closed = self.signs.is_some_and(|before| before.is_closed);
+        self.has_failed |= signs.mending;
+        if signs.is_open() || (was_closed && !signs.is_closed) {
+            self.has_basics = true;
+            self.finished_ns = self.finished_ns.or(Some(now_ns));
+            self.waited_till_up = Some(self.waited);
+            self.screen = signs.screen;
+        }
+        self.is_shut_down |= self.finished_ns.is_some() && signs.is_closed;
+        self.signs = Some(signs);
     }
 
     /// This process is told to end: asks systemd for the last time. Where that is gone the machine is about to be.
     pub fn is_told(&mut self) {
-        if let Ok(mut manager) = Manager::connect() {
+        if let Ok(mut manager) = self.manager() {
             self.ask_it(&mut manager);
             self.is_stopped_alone = !self.is_shut_down;
+        }
+        if self.refused.is_some() {
+            let signs = Signs::of_now();
+            self.see(signs, marks::monotonic_ns());
+            self.is_stopped_alone = !signs.is_closed;
         }
         self.is_shut_down = true;
     }
@@ -375,5 +441,62 @@ mod tests {
             ..end(false, false)
         };
         assert!(finished.is_good());
+    }
+
+    #[test]
+    fn where_systemd_refuses_to_answer_it_is_asked_once_and_signs_tell() {
+        let mut end = End::new(Instant::now());
+        let refusal = io::Error::new(io::ErrorKind::PermissionDenied, "SELinux policy denies access");
+        end.cannot_ask(&io::Error::from(io::ErrorKind::ConnectionRefused));
+        assert_eq!(end.refused(), None, "it does not listen yet");
+        end.cannot_ask(&refusal);
+        end.cannot_ask(&io::ErrorKind::PermissionDenied.into());
+        assert_eq!(end.refused(), Some("SELinux policy denies access"));
+        let kind = end.manager().err().map(|error| error.kind());
+        assert_eq!(kind, Some(io::ErrorKind::PermissionDenied), "without a question");
+
+        let closed = Signs {
+            is_closed: true,
+            ..Signs::default()
+        };
+        end.see(Signs::default(), 1);
+        end.see(closed, 2);
+        assert!(
+            !end.is_good() && !end.has_basics && !end.is_shut_down(),
+            "users may not log in yet"
+        );
+        end.see(Signs::default(), 3);
+        end.see(Signs::default(), 4);
+        assert_eq!(end.finished_ns(), Some(3), "they may, whatever they log in at");
+        assert!(end.is_good() && !end.is_shut_down() && !end.has_failed());
+        end.see(closed, 5);
+        assert!(end.is_shut_down() && end.is_whole() && end.finished_ns() == Some(3));
+    }
+
+    #[test]
+    fn by_signs_a_prompt_or_a_screen_is_an_end_and_a_shell_to_mend_is_a_failure() {
+        let of = |signs| {
+            let mut end = End::new(Instant::now());
+            end.see(signs, 7);
+            end
+        };
+        let none = Signs::default();
+        let prompt = of(Signs { prompt: true, ..none });
+        assert!(prompt.finished_ns() == Some(7) && prompt.is_good() && !prompt.screen);
+        let screen = of(Signs { screen: true, ..none });
+        assert!(screen.finished_ns() == Some(7) && screen.screen);
+        assert!(!of(none).is_good());
+        let early = of(Signs {
+            prompt: true,
+            is_closed: true,
+            ..none
+        });
+        assert!(early.finished_ns().is_none() && !early.is_shut_down());
+        let mending = of(Signs {
+            mending: true,
+            is_closed: true,
+            ..none
+        });
+        assert!(mending.has_failed() && mending.finished_ns().is_none());
     }
 }

@@ -20,11 +20,14 @@ use headstart_session::deadline::{self, Deadline};
 use headstart_session::finish::{self, Finished, Replayed, Rules};
 use headstart_session::now_unix_ns;
 use headstart_store::Guard;
+use headstart_system::features::selinux;
 use std::path::Path;
 use std::time::Duration;
 
 /// How often systemd is asked whether it has finished after all, when a boot takes longer than it is recorded.
 const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
+/// The same where it refuses to answer, and nothing tells that anything has changed.
+const LOOK_LATE_EVERY: Duration = Duration::from_secs(1);
 
 impl Boot<'_> {
     /// Reviews, learns and keeps; whether it could be kept.
@@ -145,7 +148,12 @@ impl Boot<'_> {
 
     /// Why this boot teaches nothing, when its stages began, and when it was up.
     fn ask_systemd(&mut self, end: &End) -> (Option<String>, Vec<(u64, String)>, Option<u64>) {
-        let mut manager = Manager::connect();
+        let mut manager = end.manager();
+        if let Some(why) = end.refused() {
+            let selinux = selinux().filter(|it| it.enforces);
+            let context = selinux.as_ref().map(|it| it.context.as_str());
+            self.notes.tell(refusal(why, context));
+        }
         // At the end of a shutdown nobody answers any more.
         let told = end.told().filter(|_| end.is_shut_down() && manager.is_err());
         let began = match (&mut manager, told) {
@@ -156,8 +164,10 @@ impl Boot<'_> {
         // In its place, or before it, process 1 waits for this process: that is part of the boot.
         let began_ns = began.map_or_else(
             |error| {
-                self.notes
-                    .tell(format!("systemd does not tell when the boot began: {error}"));
+                if end.refused().is_none() {
+                    self.notes
+                        .tell(format!("systemd does not tell when the boot began: {error}"));
+                }
                 self.own_begin_ns
             },
             |systemd_ns| systemd_ns.min(self.own_begin_ns),
@@ -170,6 +180,11 @@ impl Boot<'_> {
         );
         let found = match (&mut manager, told) {
             (_, Some(told)) => Ok(told.stages.clone()),
+            _ if end.refused().is_some() => Ok(stages::without_systemd(
+                end.finished_ns(),
+                sessions(),
+                marks::read(Path::new(RUN)),
+            )),
             (Ok(manager), _) => stages::stages(
                 manager,
                 end.finished_ns(),
@@ -210,21 +225,26 @@ impl Boot<'_> {
     /// Waits until the boot comes to its end, which a slow one may do only now or never, with nothing else to do, or until this process is told to end.
     /// By a connection that is kept open systemd tells when anything changes, so a shutdown is noticed before what holds the state is unmounted.
     pub fn wait_for_the_end(&mut self, end: &mut End) {
-        let mut manager = Manager::connect().ok();
+        let mut manager = end.manager().ok();
         while !end.is_shut_down() && !end.is_good() {
-            if let Some(connected) = &mut manager {
-                end.ask_it(connected);
+            match &mut manager {
+                Some(connected) => end.ask_it(connected),
+                None => end.look(),
             }
-            self.pause_for(ASK_LATE_EVERY, manager.as_ref().map(Manager::changes));
+            let every = match end.refused() {
+                Some(_) => LOOK_LATE_EVERY,
+                None => ASK_LATE_EVERY,
+            };
+            self.pause_for(every, manager.as_ref().map(Manager::changes));
             if self.told_to_end() {
                 end.is_told();
             }
             // It may have begun anew (systemctl daemon-reexec), or not yet.
             if manager
                 .as_mut()
-                .is_none_or(|manager| manager.finished_ns().is_err())
+                .is_none_or(|manager| end.refused().is_some() || manager.finished_ns().is_err())
             {
-                manager = Manager::connect().ok();
+                manager = end.manager().ok();
             }
         }
     }
@@ -237,7 +257,7 @@ impl Boot<'_> {
             return;
         }
         let has_failed =
-            end.has_failed() || Manager::connect().is_ok_and(|mut manager| fit::has_failed(&mut manager));
+            end.has_failed() || (end.manager()).is_ok_and(|mut it| fit::has_failed(&mut it).unwrap_or(false));
         let had_taken = self.guard == Some(Guard::Taken);
         // One that is frozen is as it was.
         self.armed = Some(match has_failed || (had_taken && self.lasts == Lasts::Frozen) {
@@ -256,6 +276,20 @@ impl Boot<'_> {
     }
 }
 
+/// That systemd does not answer, what follows, and the way out. `context` is this process's for SELinux, USER:ROLE:TYPE:LEVEL.
+fn refusal(why: &str, context: Option<&str>) -> String {
+    let way = context.and_then(|context| context.split(':').nth(2)).map(|kind| {
+        format!(
+            ". A policy module allows it: semodule -i FILE.cil, with (allow {kind} init_t (system (status))) and \
+            (allow {kind} systemd_unit_t (service (status))), or what the policy calls the type of units"
+        )
+    });
+    format!(
+        "systemd refuses to tell headstart of the boot: {why}; its end is taken to be when users may log in, and its stages are not known{}",
+        way.unwrap_or_default()
+    )
+}
+
 /// The trace with its stages and CPU time.
 fn finish(
     recorder: Recorder,
@@ -269,4 +303,26 @@ fn finish(
     trace.meta.replayed = mode == Mode::Replay;
     trace.end.cpu_ns = Some((progress.cpu_seconds * 1e9) as u64).filter(|ns| *ns > 0);
     Ok(trace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_systemd_refuses_to_answer_is_said_with_the_way_out() {
+        let by_selinux = refusal(
+            "SELinux policy denies access",
+            Some("system_u:system_r:kernel_t:s0-s0:c0.c9"),
+        );
+        assert!(
+            by_selinux.contains("SELinux policy denies access;"),
+            "{by_selinux}"
+        );
+        assert!(
+            by_selinux.contains("(allow kernel_t init_t (system (status)))"),
+            "{by_selinux}"
+        );
+        assert!(!refusal("no", None).contains("semodule"), "by something else");
+    }
 }

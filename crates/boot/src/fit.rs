@@ -8,6 +8,7 @@ use headstart_system::ext4::Superblock;
 use headstart_system::mounts::{Mount, MountTable};
 use std::collections::HashSet;
 use std::fs::File;
+use std::io;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -31,7 +32,7 @@ const PACKAGES: [&str; 5] = [
 
 /// Why this boot, which began at `began_unix_s`, teaches nothing; `None` if it does.
 pub fn unfit(manager: Option<&mut Manager>, began_unix_s: u64) -> Option<String> {
-    let other = manager.and_then(|manager| went_to(manager, &OTHER_TARGETS));
+    let other = manager.and_then(|manager| went_to(manager, &OTHER_TARGETS).ok().flatten());
     // What has a time that is still to come, as by a clock that was set back or stands, is not of this boot either.
     let boot = began_unix_s..=now_unix_ns() / 1_000_000_000;
     let packages = || packages(&PACKAGES.map(Path::new), &boot);
@@ -39,14 +40,17 @@ pub fn unfit(manager: Option<&mut Manager>, began_unix_s: u64) -> Option<String>
 }
 
 /// Whether it went to a shell for somebody to mend it: systemd calls such a boot finished, too.
-pub fn has_failed(manager: &mut Manager) -> bool {
-    went_to(manager, &OTHER_TARGETS[..2]).is_some()
+pub fn has_failed(manager: &mut Manager) -> io::Result<bool> {
+    Ok(went_to(manager, &OTHER_TARGETS[..2])?.is_some())
 }
 
-fn went_to(manager: &mut Manager, targets: &[(&str, &str)]) -> Option<String> {
-    let went = |(target, _): &&(&str, &str)| manager.active_ns(target).is_ok_and(|at| at.is_some());
-    let (target, why) = targets.iter().find(went)?;
-    Some(format!("{why} ({target})"))
+fn went_to(manager: &mut Manager, targets: &[(&str, &str)]) -> io::Result<Option<String>> {
+    for (target, why) in targets {
+        if manager.active_ns(target)?.is_some() {
+            return Ok(Some(format!("{why} ({target})")));
+        }
+    }
+    Ok(None)
 }
 
 fn packages(databases: &[&Path], boot: &RangeInclusive<u64>) -> Option<String> {

@@ -41,6 +41,7 @@ mod recording;
 mod replays;
 pub mod run;
 mod sessions;
+mod signs;
 mod spent;
 mod stages;
 mod this_boot;

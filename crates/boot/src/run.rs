@@ -15,6 +15,7 @@ use crate::marks::{monotonic_ns, own_begin_ns};
 use crate::memory::Need;
 use crate::recording::Recording;
 use crate::replays::Replays;
+use crate::signs::Signs;
 use crate::spent::Spent;
 use crate::this_boot::{RUN, boot_id, key, make_run};
 use crate::units::NAME;
@@ -28,6 +29,7 @@ use headstart_system::launch::Signals;
 use headstart_system::limits;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -169,10 +171,12 @@ fn is_unit() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Whether systemd has finished this boot.
+/// Whether systemd has finished this boot, or, where it refuses to tell, somebody can log in.
 fn is_over() -> bool {
-    let finished = Manager::connect().and_then(|mut manager| manager.finished_ns());
-    finished.is_ok_and(|at| at.is_some())
+    match Manager::connect().and_then(|mut manager| manager.finished_ns()) {
+        Ok(at) => at.is_some(),
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied && Signs::of_now().is_open(),
+    }
 }
 
 /// Takes the lock of the one process that serves a boot; `None` if another one does. What the initramfs started is

@@ -25,7 +25,7 @@ pub fn stages(
     sessions: Sessions,
     own: Vec<(u64, String)>,
 ) -> io::Result<Vec<(u64, String)>> {
-    let mut stages = Vec::from_iter(finished_ns.map(|at| (at, stage::UP.to_owned())));
+    let mut stages = Vec::new();
     for (name, units) in UNITS {
         for unit in units {
             if let Some(at) = manager.active_ns(unit)? {
@@ -34,7 +34,21 @@ pub fn stages(
             }
         }
     }
-    Ok(merge(stages, sessions, own))
+    Ok(merge(up(stages, finished_ns), sessions, own))
+}
+
+/// The same where systemd tells nothing.
+pub fn without_systemd(
+    finished_ns: Option<u64>,
+    sessions: Sessions,
+    own: Vec<(u64, String)>,
+) -> Vec<(u64, String)> {
+    merge(up(Vec::new(), finished_ns), sessions, own)
+}
+
+fn up(mut stages: Vec<(u64, String)>, finished_ns: Option<u64>) -> Vec<(u64, String)> {
+    stages.extend(finished_ns.map(|at| (at, stage::UP.to_owned())));
+    stages
 }
 
 /// Marks in order of time, each stage once, beginning with its first mark.

@@ -74,7 +74,7 @@ fn why_not_served() -> String {
         return "the kernel command line says headstart=off".into();
     }
     match selinux().filter(|it| it.enforces) {
-        Some(_) => "headstart did not begin in it, for boots were enabled since, or SELinux refused it: `ausearch -m avc | grep headstart`",
+        Some(_) => "headstart did not begin in it, for boots were enabled since, or SELinux refused it: `ausearch -m avc,user_avc -ts boot`",
         None => "headstart did not begin in it, for boots were enabled since, or it failed: `journalctl -b -u headstart-boot.service`",
     }
     .into()

@@ -225,7 +225,7 @@ fn devices(store: &Store) -> Vec<DeviceCheck> {
 fn of_selinux(it: &Selinux) -> String {
     match it.enforces {
         true => format!(
-            "enforces: this holds for {}. Boots and the daemon have another context: `ausearch -m avc | grep headstart` tells what they were refused",
+            "enforces: this holds for {}. Boots and the daemon have other contexts: `headstart boot status` says what a boot was refused, `ausearch -m avc,user_avc -ts boot` all",
             it.context
         ),
         false => format!("permissive, this process is {}", it.context),
