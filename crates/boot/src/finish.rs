@@ -178,6 +178,8 @@ impl Boot<'_> {
             manager.as_mut().ok(),
             now_unix_ns().saturating_sub(ago_ns) / 1_000_000_000,
         );
+        let is_mended = end.refused().is_some() && end.has_failed();
+        let unfit = unfit.or_else(|| is_mended.then(|| "it went to a shell for somebody to mend it".into()));
         let found = match (&mut manager, told) {
             (_, Some(told)) => Ok(told.stages.clone()),
             _ if end.refused().is_some() => Ok(stages::without_systemd(
