@@ -27,17 +27,21 @@ use headstart_store::{Store, Turns};
 use headstart_system::fault_around::NoFaultAround;
 use headstart_system::launch::Signals;
 use headstart_system::limits;
+use headstart_system::thread;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 /// How often the process looks around while it records: a mount is noticed at once, the end need not be.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The same when somebody is waited for.
 const LOOK_LATE_EVERY: Duration = Duration::from_secs(1);
+/// Attaching has a deadline of its own (120 s), which this is not before.
+const ATTACHES_WITHIN: Duration = Duration::from_secs(130);
 /// How often it is looked whether who waits for the replay of a disk may go on.
 const BARRIER_LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -230,12 +234,20 @@ impl Boot<'_> {
         // What it would teach is gone at the next.
         let teaches = is_wished || self.lasts == Lasts::Longer || !self.is_read_ahead();
         let in_turn = in_turn && teaches && !self.is_left_alone();
-        let beside = (in_turn && !one_processor).then(|| std::thread::Builder::new().spawn(attach.clone()));
+        let beside = (in_turn && !one_processor).then(|| {
+            let (tell, attached) = channel();
+            let attach = attach.clone();
+            // Who waits for it is gone only with the process.
+            let attach = move || drop(tell.send(attach()));
+            thread::begin("attach", Box::new(attach)).map(|thread| (thread, attached))
+        });
         self.replay();
         let recorder = match beside {
-            Some(thread) => {
-                let attached = thread.ok().and_then(|thread| thread.join().ok());
-                Some(attached.unwrap_or(Err(RecordError::ThreadGone)))
+            Some(begun) => {
+                let attached = begun.ok();
+                let attached =
+                    attached.and_then(|(thread, attached)| thread.answer(&attached, ATTACHES_WITHIN));
+                Some(attached.unwrap_or(Err(RecordError::NoAnswer)))
             }
             None => {
                 self.spent.until_now(|spent| &mut spent.begin_ns);

@@ -5,8 +5,9 @@ use crate::kept::{Kept, State};
 use anyhow::{Context, Result};
 use headstart_store::{Store, default_root, read_bounded, write_whole};
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// The unit, as packages install it.
@@ -98,17 +99,21 @@ fn start() -> bool {
         .args(["--quiet", "--no-block", "start", UNIT.0])
         .stdin(Stdio::null())
         .spawn();
-    let Ok(mut child) = started else { return false };
+    started.is_ok_and(|mut child| ended(&mut child).is_some_and(|status| status.success()))
+}
+
+/// The status of what asks systemd, if that answers.
+fn ended(child: &mut Child) -> Option<ExitStatus> {
     let since = Instant::now();
     loop {
         match child.try_wait() {
-            Ok(Some(status)) => return status.success(),
+            Ok(Some(status)) => return Some(status),
             Ok(None) if since.elapsed() < SYSTEMD_ANSWERS => std::thread::sleep(Duration::from_millis(5)),
             // It is not waited for.
             Ok(None) | Err(_) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return false;
+                return None;
             }
         }
     }
@@ -143,10 +148,18 @@ pub(crate) fn system() -> String {
     let asked = Command::new("systemctl")
         .arg("is-system-running")
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .output();
-    let said = asked.map(|answer| answer.stdout).unwrap_or_default();
-    String::from_utf8_lossy(said.trim_ascii()).into_owned()
+        .spawn();
+    let Ok(mut child) = asked else {
+        return String::new();
+    };
+    let mut said = String::new();
+    // A word, which the pipe holds: it is read when its writer has ended.
+    if let (Some(_), Some(out)) = (ended(&mut child), child.stdout.take()) {
+        let _ = out.take(1024).read_to_string(&mut said);
+    }
+    said.trim().into()
 }
 
 fn path(store: &Store) -> PathBuf {

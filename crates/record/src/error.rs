@@ -69,9 +69,24 @@ pub enum RecordError {
     /// The draining thread is gone, which only a bug in headstart can bring about.
     #[error("the recording thread ended early; please report this")]
     ThreadGone,
+    /// The same, where a filter of system calls may have brought it about.
+    #[error("a filter of system calls (seccomp) does not let this process record")]
+    Filtered,
+    /// The draining thread waits for the kernel.
+    #[error("the recording thread does not answer")]
+    NoAnswer,
 }
 
 impl RecordError {
+    /// Of a thread that has not answered, and has ended if `is_gone`.
+    pub(crate) fn unanswered(is_gone: bool) -> RecordError {
+        match is_gone {
+            true if headstart_system::limits::is_filtered() => RecordError::Filtered,
+            true => RecordError::ThreadGone,
+            false => RecordError::NoAnswer,
+        }
+    }
+
     /// A failed step with the system's error.
     pub(crate) fn io(step: impl Into<String>, source: impl Into<io::Error>) -> RecordError {
         RecordError::Io {

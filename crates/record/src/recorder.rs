@@ -6,18 +6,24 @@ use crate::options::{Options, Until};
 use crate::quiet::{Progress, QuietRule, Shared};
 use crate::worker::{Command, Worker};
 use headstart_model::trace::{Backend as BackendName, EndReason, Evidence, Trace};
-use headstart_system::thread;
+use headstart_system::thread::{self, Begun};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 /// How often [`Recorder::run_until`] looks around. A pidfd wakes it at once; without one this is what a command's end
 /// waits for it at most.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Attaching takes some hundred milliseconds, on an emulated processor seconds.
+const ATTACHES_WITHIN: Duration = Duration::from_secs(120);
+/// The largest trace is made within this time, also on a slow processor at idle priority.
+const FINISHES_WITHIN: Duration = Duration::from_secs(600);
+/// Instances of a trace are removed within this time.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A recording that is attached and running.
 ///
@@ -33,7 +39,7 @@ pub struct Recorder {
     evidence: Evidence,
     no_activity: Option<String>,
     attach_cpu_ns: u64,
-    thread: Option<JoinHandle<()>>,
+    thread: Begun,
 }
 
 impl Drop for Recorder {
@@ -43,10 +49,7 @@ impl Drop for Recorder {
         }
         // The thread ends when nobody can tell it anything any more.
         self.commands = mpsc::channel().0;
-        if let Some(thread) = self.thread.take() {
-            // What it panicked of it has said.
-            let _ = thread.join();
-        }
+        self.thread.wait(ENDS_WITHIN);
     }
 }
 
@@ -87,8 +90,7 @@ impl Recorder {
         };
         let thread = thread::begin("record", Box::new(record))
             .map_err(|source| RecordError::io("start the recording thread", source))?;
-        let ((backend, evidence, no_activity), attach_cpu_ns) =
-            is_ready.recv().map_err(|_| RecordError::ThreadGone)??;
+        let ((backend, evidence, no_activity), attach_cpu_ns) = heard(&thread, &is_ready, ATTACHES_WITHIN)??;
         Ok(Recorder {
             commands,
             shared,
@@ -99,7 +101,7 @@ impl Recorder {
             evidence,
             no_activity,
             attach_cpu_ns,
-            thread: Some(thread),
+            thread,
         })
     }
 
@@ -145,8 +147,8 @@ impl Recorder {
         let (reply, answer) = mpsc::channel();
         self.commands
             .send(Command::AddRoot(pid, reply))
-            .map_err(|_| RecordError::ThreadGone)?;
-        answer.recv().map_err(|_| RecordError::ThreadGone)?
+            .map_err(|_| RecordError::unanswered(true))?;
+        heard(&self.thread, &answer, ATTACHES_WITHIN)?
     }
 
     /// What happened lately; at most a drain interval (100 ms at most) old.
@@ -193,9 +195,15 @@ impl Recorder {
         let (reply, answer) = mpsc::channel();
         self.commands
             .send(Command::Finish(reason, reply))
-            .map_err(|_| RecordError::ThreadGone)?;
-        answer.recv().map_err(|_| RecordError::ThreadGone)?
+            .map_err(|_| RecordError::unanswered(true))?;
+        heard(&self.thread, &answer, FINISHES_WITHIN)?
     }
+}
+
+/// What the thread answers, unless it has ended or takes too long.
+fn heard<T>(thread: &Begun, answer: &Receiver<T>, limit: Duration) -> Result<T, RecordError> {
+    let heard = thread.answer(answer, limit);
+    heard.ok_or_else(|| RecordError::unanswered(thread.is_finished()))
 }
 
 /// Waits for [`LOOK_EVERY`], a signal, or the end of the process behind `pidfd`.

@@ -34,12 +34,11 @@ pub use sample::{Costs, Resident, Sample, sample};
 use headstart_model::format::FormatError;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::PlanFile;
-use headstart_system::thread;
+use headstart_system::thread::{self, Begun};
 use shared::Shared;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Why a plan is not replayed.
@@ -69,7 +68,7 @@ pub struct Replay {
     barrier_limit: Duration,
     finish_limit: Duration,
     report: Receiver<ReplayReport>,
-    thread: JoinHandle<()>,
+    thread: Begun,
     life: Life,
 }
 

@@ -1,5 +1,6 @@
 //! What is asked for, with what was decided for it: by the process that the caller sees, or by one that may be killed for it (decision 21).
 
+use crate::deadline::LastLimit;
 use crate::decide::Decision;
 use crate::message::{Decided, Message, receive, send};
 use crate::prepare::{Prepared, prepare};
@@ -88,6 +89,7 @@ pub(crate) fn apart(ask: &Ask<'_>, limit: Duration) -> Result<Apart> {
         || None,
         |stream| {
             limits::without_core();
+            let last = LastLimit::begin();
             let asked = match (ask.job)() {
                 Ok(job) => Asked::of(job),
                 Err(error) => {
@@ -105,7 +107,7 @@ pub(crate) fn apart(ask: &Ask<'_>, limit: Duration) -> Result<Apart> {
                     log_to(log);
                 }
             }
-            worker::work(stream, asked.job, asked.prepared)
+            worker::work(stream, asked.job, asked.prepared, &last)
         },
     )
     .context("cannot fork")?;
@@ -121,16 +123,16 @@ pub(crate) fn apart(ask: &Ask<'_>, limit: Duration) -> Result<Apart> {
         Ok(Message::Decided(decided)) => {
             if decided.bypass.is_some() || decided.is_for_nothing(ask.document) {
                 // It has ended, or ends: what becomes the command has no child.
-                wait_for(pid);
+                wait_for(pid, limit);
             }
             Ok(Apart::Decided(decided, stream))
         }
         Ok(Message::Refused(why)) => {
-            wait_for(pid);
+            wait_for(pid, limit);
             bail!("{why}")
         }
         _ => {
-            wait_for(pid);
+            wait_for(pid, limit);
             Ok(Apart::Gone)
         }
     }

@@ -1,13 +1,65 @@
 //! The end of a start has a deadline: what looks at files by their names may meet a server that never answers (a dead
-//! FUSE or network mount), and nobody waits for this process who would notice.
+//! FUSE or network mount), and nobody waits for this process who would notice. And a worker has a last limit in the kernel, which needs
+//! none of its threads: a filter of system calls may end each of them alone.
 
 use crate::notes::log;
+use headstart_system::executions::DeadMansSwitch;
+use headstart_system::own_program::{Role, role};
 use headstart_system::thread;
+use std::cell::Cell;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Learning from a boot of a desktop takes some seconds on a slow processor and at idle priority; ten minutes are a hang.
 pub const FINISH: Duration = Duration::from_secs(600);
+
+/// So long a worker may do nothing: its end is what takes longest. Where its calls may be forbidden it is none that takes long.
+const LAST: Duration = Duration::from_secs(660);
+const LAST_CAREFUL: Duration = Duration::from_secs(60);
+/// So often it says that it does something.
+const SAYS_EVERY: Duration = Duration::from_secs(1);
+
+/// Ends a process that does nothing any more, whatever its threads wait for.
+pub struct LastLimit {
+    switch: Option<DeadMansSwitch>,
+    limit: Duration,
+    said: Cell<Instant>,
+}
+
+impl LastLimit {
+    /// From now on. Where the kernel has no timer for it there is none, and that is noted.
+    pub fn begin() -> LastLimit {
+        let last = LastLimit {
+            switch: DeadMansSwitch::or_alarm()
+                .inspect_err(|error| log(&format!("this process has no last limit: {error}")))
+                .ok(),
+            limit: match role() {
+                Role::Ordinary => LAST,
+                Role::Careful | Role::Scout => LAST_CAREFUL,
+            },
+            said: Cell::new(Instant::now()),
+        };
+        last.set();
+        last
+    }
+
+    fn set(&self) {
+        if let Some(switch) = &self.switch {
+            // A timer that is there can be set.
+            let _ = switch.set(Some(self.limit));
+        }
+    }
+
+    /// The process gets on. Whether that was noted: now and then.
+    pub fn gets_on(&self) -> bool {
+        let is_due = self.said.get().elapsed() >= SAYS_EVERY;
+        if is_due {
+            self.said.set(Instant::now());
+            self.set();
+        }
+        is_due
+    }
+}
 
 /// Ends this process when the deadline has passed, unless it is dropped before.
 pub struct Deadline {

@@ -1,11 +1,11 @@
 //! What the worker knows of the command: told by the supervisor, on a thread that waits for it.
 
 use crate::message::{Ended, Message, receive, send};
-use headstart_system::thread;
+use headstart_system::thread::{self, Begun};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What became of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct Watch {
     pub lost: AtomicBool,
     /// Whether the command was released before the worker was ready.
     ahead: AtomicBool,
+    /// The thread that is told.
+    listens: OnceLock<Begun>,
 }
 
 impl Watch {
@@ -38,6 +40,7 @@ impl Watch {
             changed: Condvar::new(),
             lost: AtomicBool::new(false),
             ahead: AtomicBool::new(false),
+            listens: OnceLock::new(),
         });
         let theirs = Arc::clone(&watch);
         let listen = move || {
@@ -57,8 +60,9 @@ impl Watch {
                 let _ = send(&stream, Message::LetGo);
             }
         };
-        if thread::begin("listen", Box::new(listen)).is_err() {
-            watch.set(Fate::Unknown);
+        match thread::begin("listen", Box::new(listen)) {
+            Ok(begun) => drop(watch.listens.set(begun)),
+            Err(_) => watch.set(Fate::Unknown),
         }
         watch
     }
@@ -80,13 +84,21 @@ impl Watch {
         self.ahead.load(Ordering::Relaxed)
     }
 
-    /// Waits until it no longer runs.
-    pub fn wait(&self) -> Fate {
+    /// Waits until it no longer runs, so long at most.
+    pub fn wait(&self, limit: Duration) -> Fate {
+        self.look();
         let fate = self.fate.lock().unwrap_or_else(PoisonError::into_inner);
         let running = |fate: &mut Fate| *fate == Fate::Running;
-        *self
-            .changed
-            .wait_while(fate, running)
-            .unwrap_or_else(PoisonError::into_inner)
+        let waited = self.changed.wait_timeout_while(fate, limit, running);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Notes it if nobody is told any more.
+    pub fn look(&self) {
+        // Before the fate: what the thread has noted until its end is there then.
+        let is_over = self.listens.get().is_some_and(Begun::is_finished);
+        if is_over && self.fate() == Fate::Running {
+            self.set(Fate::Unknown);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The supervisor, which is the process that the caller sees: it waits for the command and behaves as the command does.
 
 use crate::asked::{Apart, Ask, Asked, apart};
+use crate::deadline::{FINISH, LastLimit};
 use crate::document::Written;
 use crate::finish::without_trace;
 use crate::message::{Decided, Ended, Message, receive, send};
@@ -89,6 +90,8 @@ fn is_expected_as_this_process() -> Option<&'static str> {
 /// would kill that one (decision 21).
 pub fn rehearse() -> Result<()> {
     forget_core();
+    // The command waits for this process.
+    let _last = LastLimit::begin();
     let _ = (namespace::forks_elsewhere(), is_expected_as_this_process());
     let signals = Signals::take().context("cannot read signals")?;
     let stream = background(
@@ -205,7 +208,7 @@ pub fn start(
             // Opened by the worker, for that may wait for a file system. Without a log its lines are lost, and nothing else.
             let open = move || log.and_then(|log| log.open().ok());
             Some(background(open, |stream| {
-                worker::work(stream, asked.job, asked.prepared)
+                worker::work(stream, asked.job, asked.prepared, &LastLimit::begin())
             }))
         }
         _ => None,
@@ -504,7 +507,11 @@ impl<'a> Supervisor<'a> {
         // What came before the command's end was for the command.
         while let Ok(Some(_)) = self.signals.next() {}
         self.signals.give_back();
+        // Its own deadline comes before.
+        let until = Instant::now() + FINISH + FINISH / 10;
         while let Some(stream) = &self.worker {
+            let left = until.saturating_duration_since(Instant::now());
+            let _ = stream.set_read_timeout(Some(left.max(Duration::from_millis(1))));
             match receive(stream) {
                 Ok(Message::Document(text)) => {
                     if let Some(Err(error)) = written.take().map(|written| written.write(&text)) {

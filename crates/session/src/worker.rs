@@ -1,6 +1,6 @@
 //! The worker: replays and records beside the command, then learns.
 
-use crate::deadline::{self, Deadline};
+use crate::deadline::{self, Deadline, LastLimit};
 use crate::decide::Decision;
 use crate::fate::{Fate, Watch};
 use crate::finish::{self, Finished, Replayed, Rules};
@@ -28,11 +28,14 @@ use std::time::{Duration, Instant};
 /// for the same disk there are some before it. A caller is not kept for longer.
 pub(crate) const LETS_GO_WITHIN: Duration = Duration::from_millis(100);
 
+/// How often the process looks around while nothing records.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
 /// Why a start whose beginning was not seen teaches nothing.
 const AHEAD: &str = "the command was released before its recorder was ready";
 
 /// Does the job; `stream` leads to the supervisor.
-pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
+pub fn work(stream: UnixStream, job: Job, prepared: Prepared, last: &LastLimit) -> i32 {
     let mut notes = Notes::default();
     // Where it cannot be said memory runs out for all alike.
     let _ = limits::goes_first();
@@ -92,7 +95,7 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared) -> i32 {
             replaying.replay.stop();
         }
     };
-    let (recorded, reason, _deadline) = record_to_the_end(recorder, &watch, stop);
+    let (recorded, reason, _deadline) = record_to_the_end(recorder, &watch, stop, last);
     let was_exact = exact.is_some();
     drop(exact);
     if watch.fate() == Fate::NotStarted {
@@ -216,12 +219,18 @@ fn record_to_the_end(
     recorder: Result<Recorder, RecordError>,
     watch: &Watch,
     over: impl FnOnce(),
+    last: &LastLimit,
 ) -> (Result<Trace, RecordError>, EndReason, Deadline) {
-    let status = || match watch.fate() {
-        Fate::Ended(ended, _) => Some(ended.status),
-        // Only to come to an end: nothing is made of it.
-        Fate::NotStarted => Some(0),
-        Fate::Running | Fate::Unknown => None,
+    let status = || {
+        if last.gets_on() {
+            watch.look();
+        }
+        match watch.fate() {
+            Fate::Ended(ended, _) => Some(ended.status),
+            // Only to come to an end: nothing is made of it.
+            Fate::NotStarted => Some(0),
+            Fate::Running | Fate::Unknown => None,
+        }
     };
     match recorder {
         Ok(recorder) => {
@@ -242,9 +251,13 @@ fn record_to_the_end(
             (trace, reason, deadline)
         }
         Err(error) => {
-            let reason = match watch.wait() {
-                Fate::Ended(ended, _) => EndReason::Exit(ended.status),
-                _ => EndReason::Interrupted,
+            let reason = loop {
+                last.gets_on();
+                match watch.wait(LOOK_EVERY) {
+                    Fate::Ended(ended, _) => break EndReason::Exit(ended.status),
+                    Fate::Running => {}
+                    Fate::NotStarted | Fate::Unknown => break EndReason::Interrupted,
+                }
             };
             over();
             (Err(error), reason, Deadline::begin(deadline::FINISH))

@@ -32,6 +32,9 @@ pub enum StoreError {
     /// What should be written could not be encoded.
     #[error(transparent)]
     Format(#[from] headstart_model::format::FormatError),
+    /// Somebody holds what is written under, and does not let go.
+    #[error("{} is held by another process of headstart's that does not end: end the one that `fuser` names", .0.display())]
+    Locked(PathBuf),
     /// There is no place for state.
     #[error(
         "there is no place to remember anything: neither HOME nor XDG_STATE_HOME is set; use --state DIR"

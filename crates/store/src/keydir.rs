@@ -12,7 +12,11 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Whoever writes there is done within this time: what is learned takes tens of milliseconds, of a boot seconds on a slow processor.
+const LOCKED_WITHIN: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// What is kept of one key. Reading needs no lock; writing goes through [`KeyDir::lock`].
 #[derive(Clone, Debug)]
@@ -270,7 +274,7 @@ impl KeyDir {
     pub fn lock(&self) -> Result<KeyLock, StoreError> {
         loop {
             file::make_directory(&self.path)?;
-            if let Some(lock) = self.lock_existing(FlockOperation::LockExclusive)? {
+            if let Some(lock) = self.lock_existing(true)? {
                 return Ok(lock);
             }
         }
@@ -278,13 +282,13 @@ impl KeyDir {
 
     /// Like [`KeyDir::lock`], but `None` if nothing is there, such as of a key that was forgotten meanwhile.
     pub fn lock_kept(&self) -> Result<Option<KeyLock>, StoreError> {
-        let lock = self.lock_existing(FlockOperation::LockExclusive)?;
+        let lock = self.lock_existing(true)?;
         Ok(lock.filter(|_| self.exists()))
     }
 
     /// Like [`KeyDir::lock`], but `None` if somebody else holds it or nothing is there.
     pub fn try_lock(&self) -> Result<Option<KeyLock>, StoreError> {
-        self.lock_existing(FlockOperation::NonBlockingLockExclusive)
+        self.lock_existing(false)
     }
 
     /// The same, but makes what is not there.
@@ -293,7 +297,8 @@ impl KeyDir {
         self.try_lock()
     }
 
-    fn lock_existing(&self, operation: FlockOperation) -> Result<Option<KeyLock>, StoreError> {
+    /// If it `waits`, until nobody else holds it, [`LOCKED_WITHIN`] at most.
+    fn lock_existing(&self, waits: bool) -> Result<Option<KeyLock>, StoreError> {
         let path = self.path.join("lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR) {
@@ -301,11 +306,17 @@ impl KeyDir {
             Err(rustix::io::Errno::NOENT) => return Ok(None),
             Err(e) => return Err(StoreError::io("open", &path, e)),
         };
+        let (until, mut pause) = (Instant::now() + LOCKED_WITHIN, Duration::from_micros(200));
         loop {
-            match rustix::fs::flock(&file, operation) {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(rustix::io::Errno::WOULDBLOCK) if !waits => return Ok(None),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => {
+                    std::thread::sleep(pause);
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::Locked(path)),
                 Err(e) => return Err(StoreError::io("lock", &path, e)),
             }
         }
@@ -324,7 +335,7 @@ impl KeyDir {
 
     /// Forgets the key: waits until nobody writes, then removes everything. False if nothing was there.
     pub fn forget(&self) -> Result<bool, StoreError> {
-        match self.lock_existing(FlockOperation::LockExclusive)? {
+        match self.lock_existing(true)? {
             Some(lock) => lock.forget().map(|()| true),
             None => Ok(false),
         }

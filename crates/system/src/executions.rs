@@ -108,6 +108,10 @@ impl AsFd for Executions {
 /// or frozen (by a cgroup of version 2).
 pub struct DeadMansSwitch(libc::c_int);
 
+/// The number of a switch without a timer of its own: the alarm of the process. A forked child does not have it either, and it
+/// counts for nothing against a limit (`RLIMIT_SIGPENDING`).
+const ALARM: libc::c_int = -1;
+
 impl DeadMansSwitch {
     /// Not set yet. A forked child does not have it.
     pub fn new() -> io::Result<DeadMansSwitch> {
@@ -131,8 +135,23 @@ impl DeadMansSwitch {
         }
     }
 
+    /// The same; where there is no timer to be had, by the alarm of the process (SIGALRM, which nothing here handles).
+    pub fn or_alarm() -> io::Result<DeadMansSwitch> {
+        DeadMansSwitch::new().or_else(|error| match crate::launch::ends_by(libc::SIGALRM) {
+            Ok(()) => Ok(DeadMansSwitch(ALARM)),
+            Err(_) => Err(error),
+        })
+    }
+
     /// In so long it ends the process, unless it is set anew before; with `None` never.
     pub fn set(&self, after: Option<Duration>) -> io::Result<()> {
+        if self.0 == ALARM {
+            // An alarm knows whole seconds, and 0 is none.
+            let seconds = after.map_or(0, |after| after.as_secs().max(1));
+            // SAFETY: a number.
+            unsafe { libc::alarm(u32::try_from(seconds).unwrap_or(u32::MAX)) };
+            return Ok(());
+        }
         let zero = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,

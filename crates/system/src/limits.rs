@@ -85,6 +85,11 @@ pub fn bound_time_before_others(time: Duration) -> io::Result<()> {
     Ok(setrlimit(Resource::Rttime, bound)?)
 }
 
+/// Whether a filter of system calls lies on this process (seccomp(2)), or that cannot be told: what goes wrong here may be its doing.
+pub fn is_filtered() -> bool {
+    std::fs::read_to_string("/proc/self/status").map_or(true, |status| !status.contains("\nSeccomp:\t0\n"))
+}
+
 /// Gives up CAP_SYS_ADMIN, if this thread has it, and for the threads that it makes: a process that has done what needs it.
 pub fn give_up_administration() -> io::Result<()> {
     let mut sets = capabilities(None)?;

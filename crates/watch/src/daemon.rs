@@ -39,7 +39,7 @@ use headstart_session::finish::stand_back;
 use headstart_session::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
-use headstart_system::thread;
+use headstart_system::thread::{self, Begun};
 use hold::Guard;
 use notify::Manager;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -54,8 +54,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// Threads end within this time once they are told, whatever they are at; the process ends without those that do not.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// What is said where there is no thread to be had.
 const NO_THREAD: &str = "cannot start a thread";
@@ -264,7 +266,7 @@ fn without_bpf(notice: Notice, hold: bool) -> Result<Option<String>> {
 /// The thread that answers those who ask by the socket, as long as this lives.
 struct Control {
     stop: Option<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    thread: Begun,
 }
 
 impl Control {
@@ -279,7 +281,7 @@ impl Control {
         };
         Ok(Control {
             stop: Some(stop),
-            thread: Some(thread::begin("control", Box::new(serve)).context(NO_THREAD)?),
+            thread: thread::begin("control", Box::new(serve)).context(NO_THREAD)?,
         })
     }
 }
@@ -287,10 +289,7 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // What it panicked of it has said.
-            let _ = thread.join();
-        }
+        self.thread.wait(ENDS_WITHIN);
     }
 }
 

@@ -7,7 +7,7 @@ use super::{Missed, not_run, not_sent, running_kernel};
 use crate::error::RecordError;
 use crate::namespace;
 use headstart_model::trace::{Evidence, Scope};
-use headstart_system::thread;
+use headstart_system::thread::{self, Begun};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -15,7 +15,6 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 
 /// Starts that are recorded at a time: `SLOTS` of common.h.
 pub(crate) const SLOTS: usize = 32;
@@ -373,7 +372,7 @@ pub(crate) fn slot_of(number: u32) -> usize {
 /// it, and who answers a start has no time for that.
 pub(crate) struct Later {
     asked: Option<Sender<bool>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Begun,
 }
 
 impl Later {
@@ -403,7 +402,7 @@ impl Later {
             .map_err(|source| RecordError::io("start a thread", source))?;
         Ok(Later {
             asked: Some(asked),
-            thread: Some(thread),
+            thread,
         })
     }
 
@@ -416,13 +415,13 @@ impl Later {
     }
 }
 
+/// The kernel waits until nobody runs a program any more: some tens of milliseconds each.
+const DETACHES_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
+
 impl Drop for Later {
     fn drop(&mut self) {
         self.asked = None;
-        if let Some(thread) = self.thread.take() {
-            // What it panicked of it has said.
-            let _ = thread.join();
-        }
+        self.thread.wait(DETACHES_WITHIN);
     }
 }
 

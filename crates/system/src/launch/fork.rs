@@ -236,14 +236,17 @@ pub fn log_to(log: File) {
     unsafe { libc::dup2(log.as_raw_fd(), 2) };
 }
 
-/// Whether a forked process that does this says so; `None` if it was killed, or there is none.
+/// What is asked of a forked process is a look at a file or two.
+const ANSWERS_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Whether a forked process that does this says so; `None` if it was killed, does not answer, or there is none.
 pub fn apart(work: impl FnOnce() -> bool) -> Option<bool> {
     let pid = fork().ok()?;
     if pid == 0 {
         crate::limits::without_core();
         exit_now(i32::from(!work()));
     }
-    match super::wait::wait_for(pid as u32) {
+    match super::wait::wait_for(pid as u32, ANSWERS_WITHIN) {
         Some(0) => Some(true),
         Some(status) if status == 1 << 8 => Some(false),
         _ => None,

@@ -131,6 +131,16 @@ impl Signals {
     }
 }
 
+/// From now on this signal ends the process, whatever whoever began it has made of it.
+pub fn ends_by(signal: i32) -> io::Result<()> {
+    set_action(signal, libc::SIG_DFL)?;
+    let only = set(|set| {
+        // SAFETY: `set` is initialised; a number.
+        unsafe { libc::sigaddset(set, signal) };
+    });
+    set_mask(libc::SIG_UNBLOCK, &only).map(|_| ())
+}
+
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

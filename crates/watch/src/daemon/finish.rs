@@ -19,12 +19,11 @@ use headstart_session::{Arguments, Notes};
 use headstart_store::{Limits, Store, kind_of};
 use headstart_system::files::is_locked;
 use headstart_system::limits::give_back_memory;
-use headstart_system::thread;
+use headstart_system::thread::{self, Begun};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 /// So many starts wait to be finished. A finish takes some tenths of a second; what comes faster teaches nothing. Those of a boot wait for its end: they
@@ -73,7 +72,7 @@ pub(super) struct Ended {
 /// The thread, and the way to it.
 pub(super) struct Finisher {
     queue: SyncSender<Box<Ended>>,
-    thread: JoinHandle<()>,
+    thread: Begun,
     shared: Arc<Shared>,
 }
 
@@ -133,8 +132,7 @@ impl Finisher {
     pub(super) fn end(self) {
         self.shared.ending.store(true, Ordering::Relaxed);
         drop(self.queue);
-        // What it panicked of it has said.
-        let _ = self.thread.join();
+        self.thread.wait(super::ENDS_WITHIN);
     }
 }
 
