@@ -43,7 +43,7 @@ global_asm!(
     "xor ebp, ebp",
     "jmp _start",
     "2:",
-    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0/dev/null\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0\"",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0/dev/null\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0headstart: a filter of system calls does not let it begin: it needs rt_sigaction and poll\\n\\0\"",
     ".popsection",
     begin = sym begin,
     role = sym ROLE,
@@ -65,7 +65,7 @@ global_asm!(
     "mov x30, xzr",
     "b _start",
     "2:",
-    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0/dev/null\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0\"",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0/dev/null\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0headstart: a filter of system calls does not let it begin: it needs rt_sigaction and poll\\n\\0\"",
     ".balign 4",
     ".popsection",
     begin = sym begin,
@@ -92,6 +92,8 @@ const CONTROL: usize = NAME + 7;
 const NOWHERE: usize = CONTROL + 16;
 const NOT_RUN: usize = NOWHERE + 10;
 const NOT_RUN_END: usize = NOT_RUN + 74;
+const NOT_BEGUN: usize = NOT_RUN_END + 1;
+const NOT_BEGUN_END: usize = NOT_BEGUN + 90;
 
 /// What this process is, as [`super::role`] tells it. Written before anything else runs.
 static ROLE: AtomicU8 = AtomicU8::new(ORDINARY);
@@ -105,6 +107,8 @@ pub(super) fn role() -> u8 {
 mod number {
     pub use super::way::of_processor::{CLOSE, FADVISE, OPENAT};
     pub const READ: usize = 0;
+    pub const POLL: usize = 7;
+    pub const RT_SIGACTION: usize = 13;
     pub const WRITE: usize = 1;
     pub const LSEEK: usize = 8;
     pub const MMAP: usize = 9;
@@ -123,6 +127,9 @@ mod number {
     pub const DUP3: usize = 24;
     pub const LSEEK: usize = 62;
     pub const READ: usize = 63;
+    /// ppoll: there is no other.
+    pub const POLL: usize = 73;
+    pub const RT_SIGACTION: usize = 134;
     pub const WRITE: usize = 64;
     pub const EXIT_GROUP: usize = 94;
     pub const MUNMAP: usize = 215;
@@ -221,6 +228,18 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
             }
         }
         if !waited_for {
+            if !can_begin() {
+                let said = [
+                    2,
+                    words.add(NOT_BEGUN) as usize,
+                    NOT_BEGUN_END - NOT_BEGUN,
+                    0,
+                    0,
+                    0,
+                ];
+                call(number::WRITE, said);
+                exit(1);
+            }
             return;
         }
         let pairs: *const usize = at.add(1).cast();
@@ -235,6 +254,9 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
                 Some(0) => {
                     without_core();
                     be_silent(words);
+                    if !can_begin() {
+                        exit(NOT_REHEARSED);
+                    }
                     (*role).store(SCOUT, Ordering::Relaxed);
                     return;
                 }
@@ -257,6 +279,8 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
 
 /// A status of a process that was killed, as wait(2) tells it.
 const KILLED: i32 = 9;
+/// How a scout ends that cannot rehearse.
+const NOT_REHEARSED: usize = 101;
 /// The status with which the command line is refused.
 const USAGE: i32 = 2;
 /// The limits under which what headstart does may fail, for it needs some of it before the command runs: memory of its own, address space,
@@ -341,6 +365,29 @@ fn wait(pid: usize) -> i32 {
         if waited != -(libc::EINTR as isize) {
             return status;
         }
+    }
+}
+
+/// Whether the runtime can begin: it aborts where it is refused what it does to signals, or a look at the standard descriptors. Where its signal is
+/// refused, too, it aborts by a fault, which the kernel logs.
+#[inline(always)]
+fn can_begin() -> bool {
+    let mut now = MaybeUninit::<[u64; 4]>::uninit();
+    let at_once = [0u64; 2];
+    // On x86-64 the time is a number.
+    let at_once = if cfg!(target_arch = "x86_64") {
+        0
+    } else {
+        at_once.as_ptr() as usize
+    };
+    let signal = libc::SIGPIPE as usize;
+    // SAFETY: the kernel fills what there is room for; there is nothing to look at, and no time to wait.
+    unsafe {
+        call(
+            number::RT_SIGACTION,
+            [signal, 0, now.as_mut_ptr() as usize, 8, 0, 0],
+        ) == 0
+            && call(number::POLL, [0, 0, at_once, 0, 0, 0]) == 0
     }
 }
 
