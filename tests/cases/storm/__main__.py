@@ -32,6 +32,10 @@ from step import Step  # noqa: E402
 
 # What headstart leaves a command alone for if less is free (docs/decisions/0021-nothing-at-risk.md): so much it may take, KiB.
 MOST_MEMORY = 256 << 10
+# What the kernel may keep for a recording (limits::KERNEL_MEMORY), KiB.
+MOST_MAPS = 64 << 10
+# What is left of a step, with the daemon's and the storm's own, bytes.
+MOST_LEFT = 512 << 20
 COMPLAINT = re.compile(r"WARNING:|BUG:|Oops|general protection|blocked for more than|soft lockup|rcu.*stall|(traps: |^)storm-headstart\[\d+\].*(segfault|trap )|Aborting journal")
 
 
@@ -47,6 +51,7 @@ class Storm:
         linux.unshare(linux.NEWNS)
         linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
         linux.be_subreaper()
+        self.group = linux.memory_group(f"storm-{os.getpid()}-all")
         self.kernel = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
         os.lseek(self.kernel, 0, os.SEEK_END)
         self.memory = self.directory(b"memory")
@@ -59,7 +64,8 @@ class Storm:
         self.make_disk()
         self.make_images()
         self.calls = self.compiled()
-        self.mounts, self.programs = linux.mounts(), linux.bpf_programs()
+        self.mounts, self.bpf = linux.mounts(), {kind: linux.bpf_ids(kind) for kind in (linux.PROGRAMS, linux.MAPS)}
+        self.instances = os.path.join(linux.tracing(), "instances")
         self.loops = set(linux.loop_devices(self.work_text))
         self.daemon = Daemon(self)
         self.daemon.begin()
@@ -123,11 +129,20 @@ class Storm:
             self.failed(f"{self.watch.peak} KiB of memory: {self.watch.whose}")
         self.counts["peak, KiB"] = max(self.counts["peak, KiB"], self.watch.peak)
         self.watch.peak = 0
+        if self.watch.maps > MOST_MAPS:
+            self.failed(f"{self.watch.maps} KiB of BPF maps in a process")
+        self.counts["maps, KiB"] = max(self.counts["maps, KiB"], self.watch.maps)
+        self.watch.maps = 0
+        left = linux.group_memory(self.group) if self.group else 0
+        if left > MOST_LEFT:
+            self.failed(f"{left} bytes of memory are left in {self.group}")
+        self.counts["left in the group, KiB"] = max(self.counts["left in the group, KiB"], left >> 10)
         if linux.mounts() != self.mounts:
             self.failed(f"mounts: {sorted(set(linux.mounts()) ^ set(self.mounts))}")
             self.mounts = linux.mounts()
         self.eventually("loop devices", lambda: set(linux.loop_devices(self.work_text)) - self.loops)
-        self.eventually("BPF programs", self.lost_programs)
+        self.eventually("BPF programs", lambda: self.lost(linux.PROGRAMS, "prog_id"))
+        self.eventually("BPF maps", lambda: self.lost(linux.MAPS, "map_id"))
         self.eventually("trace instances", self.trace_instances)
         # Under a filter or a low limit a scout goes first, and may die of it (docs/decisions/0021-nothing-at-risk.md).
         may_die = any("filter: " in told or "limits: " in told for told in self.current.told)
@@ -144,14 +159,20 @@ class Storm:
         if found:
             self.failed(f"{what} left: {sorted(found)[:10]}")
 
-    def lost_programs(self):
-        new = linux.bpf_programs() - self.programs
-        return new - linux.held_bpf_programs() if new else new
+    def lost(self, kind, field):
+        """What is loaded and nobody has: the kernel itself has what a program that is attached uses, as long as somebody has that."""
+        new = linux.bpf_ids(kind) - self.bpf[kind]
+        if new:
+            new -= linux.held_bpf(field)
+        if new and kind == linux.MAPS and linux.bpf_ids(linux.PROGRAMS) - self.bpf[linux.PROGRAMS]:
+            # Of programs that are loaded: theirs go with them, and they are looked at themselves.
+            return set()
+        return new
 
     def trace_instances(self):
         """Of processes that have ended; others' go on."""
         found = []
-        for path in glob.glob("/sys/kernel/tracing/instances/headstart*"):
+        for path in glob.glob(os.path.join(self.instances, "headstart*")):
             numbers = re.findall(r"\d+", os.path.basename(path))
             if not any(os.path.exists(f"/proc/{number}") for number in numbers):
                 found.append(path)
@@ -203,6 +224,9 @@ class Storm:
                 send(pid, signal.SIGCONT)
             reap()
             time.sleep(0.02)
+        if getattr(self, "group", None):
+            with open(os.path.join(os.path.dirname(self.group), "cgroup.procs"), "w") as file:
+                file.write("0")
         for path in glob.glob(f"/sys/fs/cgroup/**/storm-{os.getpid()}-*", recursive=True):
             os.rmdir(path)
         # The namespace ends with this process, and its mounts with it; the loop devices detach themselves.

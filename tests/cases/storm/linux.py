@@ -12,6 +12,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 # seccomp(2): what a filter answers.
+# bpf(2).
+PROGRAMS, MAPS = 11, 12
 KILL_PROCESS, KILL_THREAD, ERRNO, ALLOW = 0x80000000, 0, 0x50000, 0x7FFF0000
 
 
@@ -155,30 +157,73 @@ def words(pid):
         return ""
 
 
-def bpf_programs():
-    """The ids of all that are loaded on the machine (bpf(2): BPF_PROG_GET_NEXT_ID)."""
+def bpf_ids(command):
+    """The ids of all programs (bpf(2): BPF_PROG_GET_NEXT_ID) or maps (BPF_MAP_GET_NEXT_ID) that are loaded on the machine."""
     found, last = set(), 0
     while True:
         attributes = ctypes.create_string_buffer(struct.pack("III", last, 0, 0) + bytes(116))
-        if libc.syscall(321, 11, attributes, 128) != 0:
+        if libc.syscall(321, command, attributes, 128) != 0:
             return found
         last = struct.unpack_from("I", attributes, 4)[0]
         found.add(last)
 
 
-def held_bpf_programs():
-    """The ids of those that a process has a descriptor of, or of what they are attached by."""
-    held = set()
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+def descriptors(pid):
+    """What /proc/PID/fdinfo tells of each of its descriptors: the fields of it."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fdinfo")
+    except OSError:
+        return
+    for name in names:
         try:
-            descriptors = os.listdir(f"/proc/{pid}/fdinfo")
+            with open(f"/proc/{pid}/fdinfo/{name}") as file:
+                yield dict(line.split(":", 1) for line in file.read().splitlines() if ":" in line)
         except OSError:
             continue
-        for descriptor in descriptors:
-            try:
-                with open(f"/proc/{pid}/fdinfo/{descriptor}", "rb") as file:
-                    text = file.read()
-            except OSError:
-                continue
-            held.update(int(line.split()[1]) for line in text.splitlines() if line.startswith(b"prog_id:"))
-    return held
+
+
+def held_bpf(kind):
+    """The ids of the programs (`prog_id`) or maps (`map_id`) that a process has a descriptor of, or of what they are attached by."""
+    return {int(fields[kind]) for pid in filter(str.isdigit, os.listdir("/proc")) for fields in descriptors(pid) if kind in fields}
+
+
+def map_sizes(pid):
+    """The bytes that the kernel keeps for each BPF map of a process, by the maps' ids."""
+    return {int(fields["map_id"]): int(fields.get("memlock", 0)) for fields in descriptors(pid) if "map_id" in fields}
+
+
+def tracing():
+    """Where tracefs is."""
+    with open("/proc/self/mountinfo") as file:
+        mounted = [line.split() for line in file]
+    places = [words[4] for words in mounted if words[words.index("-") + 1] == "tracefs"]
+    return next((place for place in sorted(places, key=len) if os.path.isdir(place + "/instances")), "/sys/kernel/tracing")
+
+
+def memory_group(name):
+    """A control group of this process and all that it begins, in the version that the machine has; none where that cannot be."""
+    for place, version in (("/sys/fs/cgroup/memory", 1), ("/sys/fs/cgroup", 2)):
+        path = os.path.join(place, name)
+        try:
+            if version == 2:
+                with open(f"{place}/cgroup.subtree_control", "w") as file:
+                    file.write("+memory")
+            os.mkdir(path)
+            with open(f"{path}/cgroup.procs", "w") as file:
+                file.write("0")
+            return path
+        except OSError:
+            if os.path.isdir(path):
+                os.rmdir(path)
+    return None
+
+
+def group_memory(path):
+    """The bytes that its processes have, and the kernel has for them, but what it would give back at once (version 1 tells only of the first)."""
+    try:
+        with open(f"{path}/memory.stat") as file:
+            told = {name: int(value) for name, value in (line.split() for line in file)}
+    except OSError:
+        return 0
+    kernel = told.get("kernel", 0) - told.get("slab_reclaimable", 0)
+    return told.get("rss", told.get("anon", 0)) + max(kernel, 0)

@@ -158,6 +158,7 @@ class Watch:
     def __init__(self, program):
         self.program = os.path.realpath(program)
         self.peak, self.whose, self._next = 0, "", 0.0
+        self.maps = 0
 
     def look(self):
         if time.monotonic() < self._next:
@@ -168,6 +169,7 @@ class Watch:
                 peak = int(linux.status(pid).get("VmHWM", "0 kB").split()[0])
                 if peak > self.peak:
                     self.peak, self.whose = peak, linux.words(pid)
+                self.maps = max(self.maps, sum(linux.map_sizes(pid).values()) >> 10)
 
     def processes(self, apart=()):
         return [pid for pid in linux.descendants() if pid not in apart and linux.executable(pid) == self.program]

@@ -214,3 +214,129 @@ fn a_proc_of_processes_alone_is_enough_to_plan() {
     let plan = case.json(&["status", "sp", "--json"])["plan"]["requests"].as_u64();
     assert!(plan > Some(0), "{plan:?}");
 }
+
+/// The first process of a namespace, which all others become children of: runs a command under filters that end a thread alone for one of the calls that
+/// its first argument lists, one after another, and waits for the rest in the end.
+const ALONE: &str = "
+import os, subprocess, sys, time
+for call in sys.argv[2].split(','):
+    def run(words):
+        ran = subprocess.run([sys.executable, '-c', sys.argv[1], call, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        return ran.returncode, ran.stdout, ran.stderr
+    command = sys.argv[-3:]
+    if run(command)[:2] != (7, 'out\\n'):
+        continue
+    status, out, err = run(sys.argv[3:])
+    if (status, out) != (7, 'out\\n') or err.count('\\n') > 1 or 'please report' in err:
+        print(call, status, out, err)
+until = time.monotonic() + 150
+while True:
+    try:
+        if os.waitpid(-1, os.WNOHANG)[0] == 0:
+            if time.monotonic() > until:
+                break
+            time.sleep(0.05)
+    except ChildProcessError:
+        sys.exit(0)
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    if pid != str(os.getpid()):
+        print('left', pid, open(f'/proc/{pid}/cmdline').read().replace('\\0', ' '), open(f'/proc/{pid}/wchan').read())
+";
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn no_process_is_left_where_a_filter_ends_threads_alone() {
+    if !is_root() {
+        return;
+    }
+    let filter = FILTER.replace("0x80000000", "0");
+    let calls: Vec<i64> = CALLS.filter(|call| !OF_SHELLS.contains(call)).collect();
+    std::thread::scope(|scope| {
+        for (planned, calls) in [false, true]
+            .into_iter()
+            .flat_map(|planned| calls.chunks(240).map(move |calls| (planned, calls)))
+        {
+            let filter = &filter;
+            scope.spawn(move || {
+                let case = Case::new();
+                if planned {
+                    assert_eq!(case.run("k", &COMMAND).code(), 7);
+                }
+                let calls: Vec<String> = calls.iter().map(i64::to_string).collect();
+                let mut words = with_headstart(&COMMAND);
+                // The worker goes on by itself, beside the next.
+                words.retain(|word| *word != "--wait");
+                let mut command = Command::new("unshare");
+                let ran = command
+                    .args([
+                        "--mount-proc",
+                        "--pid",
+                        "--fork",
+                        "/usr/bin/python3",
+                        "-c",
+                        ALONE,
+                        filter,
+                        &calls.join(","),
+                    ])
+                    .args(words)
+                    .current_dir(case.path("."))
+                    .env("HEADSTART_STATE", case.state())
+                    .env("HEADSTART_EVEN_WARM", "1")
+                    .stdin(Stdio::null())
+                    .output()
+                    .unwrap();
+                let said = [ran.stdout, ran.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+                assert_eq!((ran.status.code(), &said), (Some(0), &[String::new(), String::new()]));
+            });
+        }
+    });
+}
+
+/// Runs headstart by a name of its own under a filter that refuses these calls, and gives what the kernel logs of it.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn where_the_runtime_cannot_begin_nothing_faults() {
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+    let log = std::fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open("/dev/kmsg");
+    let (true, Ok(mut log)) = (is_root(), log) else {
+        return;
+    };
+    let case = Case::new();
+    let name = format!("hs-{}", std::process::id());
+    let own = case.path(&name);
+    std::fs::copy(crate::common::binary(), &own).unwrap();
+    let filter = FILTER.replace("0x80000000", "0x50026");
+    // What it does to signals and a look at descriptors; and how it ends itself then.
+    for calls in ["13", "13,234", "7,234", "13,14,234", "7"] {
+        let run = |words: &[&str]| {
+            let mut command = Command::new("/usr/bin/python3");
+            command
+                .args(["-c", &filter, calls, own.to_str().unwrap()])
+                .args(words)
+                .env("HEADSTART_STATE", case.state())
+                .stdin(Stdio::null());
+            finish(command, b"")
+        };
+        let ran = run(&["run", "--", "/bin/sh", "-c", "exit 7"]);
+        assert_eq!((ran.raw, ran.err.as_str()), (7 << 8, ""), "{calls}");
+        let ran = run(&["status"]);
+        assert_eq!(ran.raw, 1 << 8, "{calls}: {}", ran.err);
+        assert_eq!(ran.err.lines().count(), 1, "{calls}: {}", ran.err);
+    }
+    let mut said = Vec::new();
+    let mut record = [0; 8192];
+    loop {
+        match log.read(&mut record) {
+            Ok(length) => said.push(String::from_utf8_lossy(&record[..length]).into_owned()),
+            // What was overwritten meanwhile.
+            Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
+            Err(_) => break,
+        }
+    }
+    said.retain(|line| line.contains(&name) && !line.contains("audit"));
+    assert_eq!(said, Vec::<String>::new());
+}
