@@ -286,7 +286,10 @@ fn no_process_is_left_where_a_filter_ends_threads_alone() {
                     .output()
                     .unwrap();
                 let said = [ran.stdout, ran.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-                assert_eq!((ran.status.code(), &said), (Some(0), &[String::new(), String::new()]));
+                assert_eq!(
+                    (ran.status.code(), &said),
+                    (Some(0), &[String::new(), String::new()])
+                );
             });
         }
     });
