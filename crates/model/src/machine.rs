@@ -36,6 +36,8 @@ pub struct Device {
     pub first_touch: Option<FirstTouch>,
     /// The largest read the kernel serves from one prefetch call: max(read_ahead_kb, max_sectors_kb), bytes.
     pub request_limit: u32,
+    /// Behind a cache that sequential reads of so many bytes pass by: of how many.
+    pub sequential_cutoff: Option<u64>,
     /// Whether the file system finds metadata that was read through the block device, and the node can be read.
     pub metadata_by_block: bool,
 }

@@ -292,6 +292,7 @@ pub fn machine(cost: Cost, fstype: &str, files: Vec<FileFacts>) -> Machine {
             cost,
             first_touch: None,
             request_limit: 128 << 10,
+            sequential_cutoff: None,
             metadata_by_block: true,
         }],
         files,

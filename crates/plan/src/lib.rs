@@ -2,6 +2,7 @@
 //! issue order. One cost model decides which holes are bridged ([`headstart_model::machine::Cost::bridge`]), whether
 //! requests go by address or by deadline, and where the memory budget cuts. Pure: the facts come from a snapshot.
 
+mod cached;
 mod data;
 mod deadlines;
 mod fill;
@@ -133,6 +134,7 @@ pub fn plan(
     named::mark(&mut requests, profile, machine, &files);
     // What a plan cannot take is left to the start.
     requests.retain(|r| usize::from(r.request.device) < limits::DEVICES);
+    cached::cut(&mut requests, machine);
     // The one in which memory ends becomes two.
     requests.truncate(limits::REQUESTS - 1);
     let start = profile.cpu_ns.map(|cpu_ns| schedule::Start {
@@ -165,7 +167,7 @@ pub fn plan(
                 mount_point: d.mount_point.clone(),
                 uuid: d.uuid,
                 cost: d.cost,
-                request_limit: d.request_limit,
+                request_limit: cached::request_limit(d, machine.page_size.into()),
                 hold,
             })
             .collect(),

@@ -15,6 +15,7 @@ fn device(mount: &str, minor: usize) -> Device {
         cost: testing::FLASH,
         first_touch: None,
         request_limit: 128 << 10,
+        sequential_cutoff: None,
         metadata_by_block: false,
     }
 }

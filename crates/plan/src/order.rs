@@ -1,8 +1,8 @@
 //! The order of issue, and the line where the memory budget cuts.
 
-use crate::neighbours;
 use crate::request::{Ordered, Turn};
 use crate::schedule::{Start, schedule};
+use crate::{cached, neighbours};
 use headstart_model::machine::{DeviceClass, Machine};
 use headstart_model::plan::{Request, RequestKind};
 
@@ -16,7 +16,7 @@ pub(crate) struct Order {
 
 /// Takes so many bytes from the beginning of a request for data, as a request of its own; nothing where there are none to be taken. On a disk a library is one
 /// request: where memory has no room for all of it, it has for a part.
-fn beginning(of: &mut Ordered, bytes: u64) -> Option<Ordered> {
+pub(crate) fn beginning(of: &mut Ordered, bytes: u64) -> Option<Ordered> {
     let whole = &mut of.request;
     if whole.kind != RequestKind::Data || bytes == 0 || bytes >= whole.length {
         return None;
@@ -120,6 +120,7 @@ pub(crate) fn order(
             (r.request.file, r.request.offset),
         )
     });
+    cached::spread(requests, machine, &holds);
     neighbours::mark(requests, machine);
     let cut = requests.len() as u32;
     requests.extend(beyond);

@@ -64,6 +64,7 @@ fn device(trace: &Trace, number: u32) -> Device {
         cost: default_cost(DeviceClass::Flash),
         first_touch: None,
         request_limit: REQUEST,
+        sequential_cutoff: None,
         metadata_by_block: false,
     }
 }

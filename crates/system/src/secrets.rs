@@ -1,6 +1,7 @@
 //! Names that may be kept only where they are encrypted: those below a directory with an encryption policy (fscrypt), and those on an encrypted
 //! volume. The state directory keeps them if it lies in that directory, or on that volume, itself.
 
+use crate::device::below::{self, Layer};
 use crate::mounts::MountTable;
 use crate::open::pin_on_the_way;
 use rustix::fs::{
@@ -15,9 +16,6 @@ use std::sync::OnceLock;
 
 /// So many directories are remembered.
 const MOST: usize = 100_000;
-/// So many devices lie below each other, at most, and as many beside each other.
-const MOST_DEPTH: usize = 8;
-const MOST_BESIDE: usize = 64;
 /// File systems that encrypt what another one holds, as mounts name them.
 const ENCRYPTING: [&str; 5] = [
     "ecryptfs",
@@ -185,7 +183,7 @@ impl Secrets {
         };
         let secret = stacked.is_some_and(|fstype| ENCRYPTING.contains(&fstype.as_str())) || {
             let mut volumes = BTreeSet::new();
-            of_device(block_device(mounts, directory, device), 0, &mut volumes);
+            of_device(block_device(mounts, directory, device), &mut volumes);
             !volumes.is_subset(&self.own().volumes)
         };
         if self.volumes.len() < MOST {
@@ -215,7 +213,7 @@ impl Own {
         let Some((at, found)) = there else { return own };
         own.device = (found.stx_dev_major, found.stx_dev_minor);
         let path = at.as_os_str().as_bytes();
-        of_device(block_device(None, path, own.device), 0, &mut own.volumes);
+        of_device(block_device(None, path, own.device), &mut own.volumes);
         let mut ways: Vec<&Path> = at.ancestors().collect();
         ways.reverse();
         own.directory = ways.into_iter().find_map(|way| {
@@ -266,59 +264,24 @@ fn block_device(mounts: Mounts<'_>, directory: &[u8], device: (u32, u32)) -> (u3
     })
 }
 
-/// Adds the names of the encrypted volumes (dm-crypt) that a device lies on.
-fn of_device((major, minor): (u32, u32), depth: usize, volumes: &mut BTreeSet<String>) {
-    let device = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));
-    if let Ok(device) = device.canonicalize() {
-        of_directory(&device, depth, volumes);
-    }
-}
-
-fn of_directory(device: &Path, depth: usize, volumes: &mut BTreeSet<String>) {
-    if depth > MOST_DEPTH {
-        return;
-    }
-    let whole = match device.join("partition").exists() {
-        true => device.parent().unwrap_or(device),
-        false => device,
-    };
-    let text = |name: &str| std::fs::read_to_string(whole.join(name)).ok();
-    // The kernel's name of a volume that cryptsetup has made.
-    volumes.extend(
-        text("dm/uuid")
-            .map(|uuid| uuid.trim().to_owned())
-            .filter(|uuid| uuid.starts_with("CRYPT-")),
-    );
-    // An image: what the file that it is lies in.
-    if let Some(image) = text("loop/backing_file") {
-        let image = Path::new(image.trim_end_matches('\n'));
-        for at in image.ancestors().skip(1) {
-            let Some(found) = facts(None, at.as_os_str().as_bytes()) else {
-                continue;
-            };
-            if found.stx_attributes.contains(StatxAttributes::ENCRYPTED) {
-                volumes.insert(format!(
-                    "directory {}:{} {}",
-                    found.stx_dev_major, found.stx_dev_minor, found.stx_ino
-                ));
-            }
+/// Adds the names of the encrypted volumes (dm-crypt) that a device lies on, and of the encrypted directories that hold its images.
+fn of_device((major, minor): (u32, u32), volumes: &mut BTreeSet<String>) {
+    below::each((major, minor), &mut |layer| match layer {
+        // The kernel's name of a volume that cryptsetup has made.
+        Layer::Disk(whole) => volumes.extend(
+            std::fs::read_to_string(whole.join("dm/uuid"))
+                .map(|uuid| uuid.trim().to_owned())
+                .ok()
+                .filter(|uuid| uuid.starts_with("CRYPT-")),
+        ),
+        Layer::Directory(found) if found.stx_attributes.contains(StatxAttributes::ENCRYPTED) => {
+            volumes.insert(format!(
+                "directory {}:{} {}",
+                found.stx_dev_major, found.stx_dev_minor, found.stx_ino
+            ));
         }
-        if let Some(found) = image
-            .parent()
-            .and_then(|at| facts(None, at.as_os_str().as_bytes()))
-        {
-            of_device((found.stx_dev_major, found.stx_dev_minor), depth + 1, volumes);
-        }
-    }
-    let below = std::fs::read_dir(whole.join("slaves"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    for one in below.take(MOST_BESIDE) {
-        if let Ok(one) = one.path().canonicalize() {
-            of_directory(&one, depth + 1, volumes);
-        }
-    }
+        Layer::Directory(_) => {}
+    });
 }
 
 #[cfg(test)]

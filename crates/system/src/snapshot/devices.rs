@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::walk::Node;
-use crate::device::{DeviceFacts, Guess, default_cost, request_limit};
+use crate::device::{DeviceFacts, Guess, default_cost, request_limit, sequential_cutoff};
 use crate::ext4::{Ext4, Superblock, Want};
 use crate::mounts::{Mount, MountTable};
 use crate::open::open_root;
@@ -102,6 +102,7 @@ impl<'a> DeviceTable<'a> {
         );
         let limit = request_limit(mount, facts.as_ref(), &uuid);
         let node = node.map_or_else(FilePath::default, FilePath::from);
+        let sequential_cutoff = facts.as_ref().and_then(sequential_cutoff);
         let identity = DeviceIdentity {
             facts,
             uuid,
@@ -121,6 +122,7 @@ impl<'a> DeviceTable<'a> {
             cost,
             first_touch: first_touch.filter(|_| has_addresses(&identity.fstype)),
             request_limit: limit,
+            sequential_cutoff,
             metadata_by_block: ext4.is_some(),
         };
         (device, ext4)
