@@ -14,7 +14,8 @@ use headstart_model::machine::{Device, DeviceClass, Machine};
 const PIECES: u64 = 4;
 /// What the kernel reads ahead for anybody is as much: where less passes the cache by, starts fill it no more than a replay does.
 const LEAST: u64 = 128 << 10;
-/// What is needed first is read first where no head moves: so many bytes are put into another order at once.
+/// What is needed first is read first where no head moves: so many bytes are put into another order at once, and what there is up to an odd piece: one that
+/// follows the last of those before follows no odd one then.
 const WINDOW: u64 = 32 << 20;
 
 /// The size of a device's pieces; `None` where no cache is in the way.
@@ -69,12 +70,15 @@ pub(crate) fn spread(requests: &mut Vec<Ordered>, machine: &Machine, holds: &[u3
         let disk = device.cost.class == DeviceClass::Disk;
         let held = holds.get(index).map_or(0, |hold| *hold as usize);
         let own = (0..requests.len()).filter(|at| usize::from(requests[*at].request.device) == index);
-        let (mut bytes, mut places, mut sorted) = (0, Vec::new(), Vec::new());
+        let (mut window, mut bytes) = (0, 0);
+        let (mut places, mut sorted) = (Vec::new(), Vec::new());
         for (count, at) in own.enumerate() {
             let one = &requests[at];
             let Some(place) = place(one, piece) else { continue };
             let stage = if disk { 0 } else { one.request.stage };
-            let window = if disk { 0 } else { bytes / WINDOW };
+            if !disk && bytes >= WINDOW && place % 2 == 1 {
+                (window, bytes) = (window + 1, 0);
+            }
             bytes += one.request.length;
             places.push(at);
             sorted.push(((stage, count >= held, one.pass, window, place % 2), at));
@@ -117,7 +121,7 @@ mod tests {
     fn no_run_is_so_long_that_it_passes_a_cache_by() {
         for cost in [testing::DISK, testing::FLASH, testing::NETWORK] {
             // Forty files, one of them large, one behind the other on the device.
-            let sizes = (0..40u64).map(|n| if n == 7 { 6000u64 } else { 75 });
+            let sizes = (0..40u64).map(|n| if n == 7 { 20_000u64 } else { 75 });
             let mut at = 769u64;
             let (mut files, mut entries, mut begins) = (Vec::new(), Vec::new(), HashMap::new());
             for (n, pages) in sizes.enumerate() {
