@@ -5,7 +5,6 @@
 //! into which the device is divided by a quarter of that size every other one is read first, and then those between. A run is then of two pieces at most, and the head goes over
 //! the device twice instead of once, until the cache has what the start needs.
 
-use crate::order::beginning;
 use crate::request::{Ordered, Turn};
 use headstart_model::limits;
 use headstart_model::machine::{Device, DeviceClass, Machine};
@@ -48,7 +47,7 @@ pub(crate) fn cut(requests: &mut Vec<Ordered>, machine: &Machine) {
         let piece = pieces.get(usize::from(one.request.device)).copied().flatten();
         while let (Some(piece), Some(at), false) = (piece, one.physical, one.request.from_end) {
             let until_end = piece - at % piece;
-            let part = (room > 0).then(|| beginning(&mut one, (until_end / page * page).max(page)));
+            let part = (room > 0).then(|| one.beginning((until_end / page * page).max(page)));
             let Some(part) = part.flatten() else { break };
             room -= 1;
             result.push(part);

@@ -4,7 +4,7 @@ use crate::request::{Ordered, Turn};
 use crate::schedule::{Start, schedule};
 use crate::{cached, neighbours};
 use headstart_model::machine::{DeviceClass, Machine};
-use headstart_model::plan::{Request, RequestKind};
+use headstart_model::plan::RequestKind;
 
 /// What the order comes to.
 pub(crate) struct Order {
@@ -12,34 +12,6 @@ pub(crate) struct Order {
     pub cut: u32,
     /// For how many of its requests each device holds the start.
     pub holds: Vec<u32>,
-}
-
-/// Takes so many bytes from the beginning of a request for data, as a request of its own; nothing where there are none to be taken. On a disk a library is one
-/// request: where memory has no room for all of it, it has for a part.
-pub(crate) fn beginning(of: &mut Ordered, bytes: u64) -> Option<Ordered> {
-    let whole = &mut of.request;
-    if whole.kind != RequestKind::Data || bytes == 0 || bytes >= whole.length {
-        return None;
-    }
-    let part = Request {
-        length: bytes,
-        bridged: whole.bridged.min(bytes),
-        ..*whole
-    };
-    whole.offset += bytes;
-    whole.length -= bytes;
-    whole.bridged -= part.bridged;
-    let physical = of.physical;
-    of.physical = physical.map(|at| at + bytes);
-    Some(Ordered {
-        request: part,
-        physical,
-        level: of.level,
-        turn: of.turn,
-        pass: of.pass,
-        lead: of.lead,
-        is_named: of.is_named,
-    })
 }
 
 /// Sorts the requests into issue order, and cuts at the budget (bytes).
@@ -69,7 +41,7 @@ pub(crate) fn order(
     let page = u64::from(machine.page_size.max(1));
     let part = beyond
         .first_mut()
-        .and_then(|first| beginning(first, rest / page * page));
+        .and_then(|first| first.beginning(rest / page * page));
     requests.extend(part);
     let mut holds = vec![0; machine.devices.len()];
     for (index, device) in machine

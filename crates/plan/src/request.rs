@@ -2,7 +2,7 @@
 
 use headstart_model::limits;
 use headstart_model::machine::{FileFacts, Found, Machine};
-use headstart_model::plan::PlanFileEntry;
+use headstart_model::plan::{PlanFileEntry, Request, RequestKind};
 use headstart_model::profile::Entry;
 use headstart_model::{FilePath, PageRange};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ pub type RecordedMetadata = (FilePath, PageRange);
 
 /// A request with what its order depends on.
 pub(crate) struct Ordered {
-    pub(crate) request: headstart_model::plan::Request,
+    pub(crate) request: Request,
     /// Where it reads on the device, bytes; `None` if that is unknown.
     pub(crate) physical: Option<u64>,
     /// Number of directories above it: a path is looked up after them.
@@ -29,6 +29,32 @@ pub(crate) struct Ordered {
     pub(crate) lead: Option<Lead>,
     /// Whether it is only for starts whose arguments name its file.
     pub(crate) is_named: bool,
+}
+
+impl Ordered {
+    /// Takes so many bytes from the beginning of a request for data, as a request of its own; nothing where there are none to be taken. On a disk a library is one
+    /// request: where memory has no room for all of it, it has for a part.
+    pub(crate) fn beginning(&mut self, bytes: u64) -> Option<Ordered> {
+        let whole = &mut self.request;
+        if whole.kind != RequestKind::Data || bytes == 0 || bytes >= whole.length {
+            return None;
+        }
+        let part = Request {
+            length: bytes,
+            bridged: whole.bridged.min(bytes),
+            ..*whole
+        };
+        whole.offset += bytes;
+        whole.length -= bytes;
+        whole.bridged -= part.bridged;
+        let physical = self.physical;
+        self.physical = physical.map(|at| at + bytes);
+        Some(Ordered {
+            request: part,
+            physical,
+            ..*self
+        })
+    }
 }
 
 /// What is issued in which part of a replay, one part after the other.
