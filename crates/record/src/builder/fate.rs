@@ -7,7 +7,7 @@ use crate::mounts::{Mount, Mounts};
 use crate::places::{Resolved, resolve};
 use headstart_model::FilePath;
 use headstart_model::trace::FileState;
-use headstart_system::mounts::{Kind, WAYS, kind_of};
+use headstart_system::mounts::{Kind, WAYS, inodes_last, kind_of};
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
@@ -119,7 +119,7 @@ fn state_at(seen: &FileSeen, at: &Resolved<'_>) -> FileState {
     }
     let path = FilePath::from(at.path.as_slice());
     match inode::identify(path.as_path(), at.mount.map_or("", |mount| &mount.fstype)) {
-        Ok(found) if is_same(seen, at.mount, &found) => FileState::Present,
+        Ok(found) if is_same(seen, at.mount, &found, &path) => FileState::Present,
         Ok(_) => FileState::Replaced,
         Err(error)
             if matches!(
@@ -134,14 +134,21 @@ fn state_at(seen: &FileSeen, at: &Resolved<'_>) -> FileState {
 }
 
 /// Mounts that hide one another can make a path lead to another file system: then it is another file.
-fn is_same(seen: &FileSeen, mount: Option<&Mount>, found: &Identity) -> bool {
+fn is_same(seen: &FileSeen, mount: Option<&Mount>, found: &Identity, path: &FilePath) -> bool {
     let same_mount = match (mount, found.mount) {
         (Some(mount), Some(found)) => mount.id == found,
         _ => true,
     };
     // A back-end that cannot tell the generation says 0.
     let same_generation = seen.generation == 0 || found.generation.is_none_or(|g| g == seen.generation);
-    found.inode == seen.inode && same_generation && same_mount
+    let lasts = mount.is_none_or(|mount| inodes_last(&mount.fstype));
+    same_mount && ((found.inode == seen.inode && same_generation) || (!lasts && is_unchanged(seen, path)))
+}
+
+/// Where no inode number lasts, size and time tell one file from another. The number that vfat shows with `nfs=nostale_ro` is not even the inode's.
+fn is_unchanged(seen: &FileSeen, path: &FilePath) -> bool {
+    let facts = inode::facts(path.as_path());
+    facts.is_ok_and(|facts| (facts.size, facts.mtime_ns) == (seen.size, seen.mtime_ns))
 }
 
 fn renamed(seen: &FileSeen, mount: &Mount) -> Option<Vec<u8>> {
@@ -153,4 +160,51 @@ fn renamed(seen: &FileSeen, mount: &Mount) -> Option<Vec<u8>> {
 pub(super) fn is_made(path: &FilePath, seen: &FileSeen, recorded: &RangeInclusive<i64>) -> bool {
     let made = || inode::made_unix_ns(path.as_path()).ok().flatten();
     recorded.contains(&seen.mtime_ns) && made().is_some_and(|made| recorded.contains(&made))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Dev, Place};
+
+    #[test]
+    fn where_no_inode_number_lasts_size_and_time_tell_a_file() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "text").unwrap();
+        let path = FilePath::from(path.as_path());
+        let facts = inode::facts(path.as_path()).unwrap();
+        let seen = FileSeen {
+            id: 1,
+            place: Place {
+                dev: Dev { major: 98, minor: 0 },
+                location: Location::Unknown,
+                mount: None,
+            },
+            inode: facts.inode + 1,
+            generation: 0,
+            size: facts.size,
+            user: 0,
+            by_some_name: false,
+            mtime_ns: facts.mtime_ns,
+            mode: facts.mode,
+        };
+        for (fstype, size, same) in [
+            ("vfat", 4, true),
+            ("exfat", 4, true),
+            ("vfat", 5, false),
+            ("ext4", 4, false),
+        ] {
+            let table = format!("36 35 98:0 / / rw - {fstype} /dev/sda rw\n");
+            let table = headstart_system::mounts::MountTable::parse(table.as_bytes());
+            let found = inode::identify(path.as_path(), fstype).unwrap();
+            let found = Identity { mount: None, ..found };
+            let seen = FileSeen { size, ..seen.clone() };
+            assert_eq!(
+                is_same(&seen, table.all().first(), &found, &path),
+                same,
+                "{fstype}"
+            );
+        }
+    }
 }
