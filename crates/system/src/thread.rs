@@ -144,7 +144,13 @@ mod tests {
     fn one_that_goes_on_is_waited_for_so_long() {
         let (go, told) = channel::<()>();
         let (_silent, answer) = channel::<u8>();
-        let begun = begin("x", Box::new(move || drop(told.recv()))).unwrap();
+        let begun = begin(
+            "x",
+            Box::new(move || {
+                let _ = told.recv();
+            }),
+        )
+        .unwrap();
         assert_eq!(begun.answer(&answer, Duration::from_millis(1)), None);
         assert!(!begun.wait(Duration::from_millis(1)) && !begun.is_finished());
         drop(go);
