@@ -30,6 +30,7 @@ pub fn machine(wanted: &[Want]) -> Machine {
             depth: 10,
         }),
         request_limit: 128 << 10,
+        sequential_cutoff: (!metadata_by_block).then_some(4 << 20),
         metadata_by_block,
     };
     let file = |(index, want): (usize, &Want)| FileFacts {
