@@ -58,9 +58,10 @@ fn is_read_ahead(files: &[PathBuf], pages: u64, command: impl Fn() -> Command) {
     });
 }
 
+/// A start that names its files, and reads none of them before its standard input ends.
 fn waiting(fs: &LoopFs, name: &str) -> Command {
     let mut command = Command::new(fs.mount_point().join(name));
-    command.arg("-");
+    command.arg("-").args(files(fs, name));
     command
 }
 
