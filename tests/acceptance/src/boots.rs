@@ -283,6 +283,12 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
             }
         }
         "lock" | "log" => {}
+        // How far it was looked for names of encrypted places.
+        "secret-names" => {
+            if !matches!(bytes.first(), Some(b'>' | b'!' | b'+' | b'?')) {
+                bail!("it does not say how far it came");
+            }
+        }
         _ if name.starts_with(".tmp-") => state.temporary += 1,
         _ if name.ends_with(".trace") => {
             Trace::from_bytes(&bytes)?;
