@@ -75,7 +75,14 @@ pub fn try_one((case, order): &Cell) -> Result<Done> {
         let before = knobs(&image.fs.node())?;
         let said = image.apply().with_context(|| format!("move {number}"))?;
         let after = knobs(&image.fs.node())?;
-        ensure!(before == after, "a knob is not as it was after move {number}");
+        ensure!(
+            before == after,
+            "a knob is not as it was after move {number}: {:?}",
+            before
+                .iter()
+                .filter(|(path, value)| after.get(*path) != Some(value))
+                .collect::<Vec<_>>()
+        );
         image
             .check()
             .with_context(|| format!("after move {number}: {said:?}"))?;
