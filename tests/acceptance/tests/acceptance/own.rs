@@ -159,7 +159,8 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
     // What nothing else is in flight with: the program's first, what comes with the rest of it, and the file of what is needed first, where it was ten with the
     // directories on the way to that; and the replay's own first, of metadata, one to three. They were 45 once (decision 18).
     let waits = before.iter().filter(|read| read.depth == 1);
-    assert!(waits.clone().count() <= 6, "{waits:?}");
+    // Six where the order is as new as the program.
+    assert!(waits.clone().count() <= 9, "{waits:?}");
     // The directories come with the program.
     let on_the_way = waits.take_while(|read| !needed.is_read(read));
     let alone: Vec<_> = on_the_way.filter(|read| !own.is_read(read)).collect();
