@@ -31,27 +31,22 @@ struct Read {
     calls: u64,
 }
 
-fn starts(case: &Case, directory: &Path, tag: &str, program: &str) -> Read {
+/// A script in namespaces of its own, which knows the program as `H` and a directory as `D`.
+fn apart(case: &Case, directory: &Path, script: &str) -> Command {
     let mut command = Command::new("unshare");
-    command.args([
-        "--mount",
-        "--propagation",
-        "private",
-        "--pid",
-        "--fork",
-        "sh",
-        "-c",
-        STARTS,
-        "sh",
-        tag,
-    ]);
     command
+        .args(["--mount", "--propagation", "private", "--pid", "--fork"])
+        .args(["sh", "-c", script])
         .env("H", crate::common::binary())
         .env("D", directory)
-        .env("PROGRAM", program);
-    command
         .env("HEADSTART_EVEN_WARM", "1")
         .current_dir(case.path("."));
+    command
+}
+
+fn starts(case: &Case, directory: &Path, tag: &str, program: &str) -> Read {
+    let mut command = apart(case, directory, STARTS);
+    command.args(["sh", tag]).env("PROGRAM", program);
     let ran = finish(command, b"");
     assert_eq!(ran.code(), 0, "{}{}", ran.out, ran.err);
     let count = |what: &str| count(&ran, &format!("ended {what}")) - count(&ran, &format!("begun {what}"));
@@ -241,24 +236,8 @@ fn with_thousands_of_mounts_a_daemon_reads_as_much_for_a_start_as_without_and_li
     let case = Case::new();
     let [without, with] = ["0", "1"].map(|many| {
         let dir = directory();
-        let mut command = Command::new("unshare");
-        command.args([
-            "--mount",
-            "--propagation",
-            "private",
-            "--pid",
-            "--fork",
-            "sh",
-            "-c",
-            DAEMON,
-        ]);
-        command
-            .env("H", crate::common::binary())
-            .env("D", dir.path())
-            .env("MANY", many);
-        command
-            .env("HEADSTART_EVEN_WARM", "1")
-            .current_dir(case.path("."));
+        let mut command = apart(&case, dir.path(), DAEMON);
+        command.env("MANY", many);
         let ran = finish(command, b"");
         assert_eq!(
             (count(&ran, "known"), count(&ran, "status")),

@@ -154,13 +154,11 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         .iter()
         .filter(|read| own.is_read(read) && own.is_behind(end, read));
     let of_rest: Vec<_> = of_rest.map(|read| (read.offset, read.length)).collect();
-    // Three where the order is as new as the program; some functions came after it was made.
-    assert!(of_rest.len() <= 5, "read of what is no start's: {of_rest:?}");
+    assert!(of_rest.len() <= 3, "read of what is no start's: {of_rest:?}");
     // What nothing else is in flight with: the program's first, what comes with the rest of it, and the file of what is needed first, where it was ten with the
     // directories on the way to that; and the replay's own first, of metadata, one to three. They were 45 once (decision 18).
     let waits = before.iter().filter(|read| read.depth == 1);
-    // Six where the order is as new as the program.
-    assert!(waits.clone().count() <= 9, "{waits:?}");
+    assert!(waits.clone().count() <= 6, "{waits:?}");
     // The directories come with the program.
     let on_the_way = waits.take_while(|read| !needed.is_read(read));
     let alone: Vec<_> = on_the_way.filter(|read| !own.is_read(read)).collect();
