@@ -154,7 +154,7 @@ impl Finishing {
         stand_back();
         // What this thread computes and reads is in the way of the boot, and of the first program after it: a session's nice values count within that
         // session (sched_autogroup, sched(7)), and not every disk knows of idle reads. All of it can wait.
-        self.wait_for_boot(Path::new(BOOT));
+        wait_for_boot(Path::new(BOOT), &self.shared.ending);
         self.tidy();
         let mut tidied = Instant::now();
         let mut is_tidy = true;
@@ -195,17 +195,6 @@ impl Finishing {
                 self.tidy();
                 (tidied, is_tidy, grown) = (Instant::now(), true, 0);
             }
-        }
-    }
-
-    /// Returns when the boot that has this lock is over, or nothing more is finished.
-    fn wait_for_boot(&self, lock: &Path) {
-        let begun = Instant::now();
-        while !self.shared.ending.load(Ordering::Relaxed)
-            && begun.elapsed() < LONGEST_BOOT
-            && is_locked(lock).unwrap_or(false)
-        {
-            std::thread::sleep(LOOK_EVERY);
         }
     }
 
@@ -260,6 +249,17 @@ impl Finishing {
     }
 }
 
+/// Returns when the boot that has this lock is over, or nothing more is finished.
+fn wait_for_boot(lock: &Path, ending: &AtomicBool) {
+    let begun = Instant::now();
+    while !ending.load(Ordering::Relaxed)
+        && begun.elapsed() < LONGEST_BOOT
+        && is_locked(lock).unwrap_or(false)
+    {
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
 /// False where nothing is kept of it, for it cannot gain.
 fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) -> Result<bool> {
     let replayed = ended.replaying.map(|(replay, plan)| {
@@ -311,4 +311,39 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
     }
     lock.add_user(ended.uid, ended.origin_unix_ns)?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{FlockOperation, flock};
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn nothing_is_finished_while_a_boot_is_served_but_at_the_end() {
+        // A tmpfs, as /run is.
+        let lock = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        let waits = |ending: &Arc<AtomicBool>| {
+            let (tell, told) = channel();
+            let (path, ending) = (lock.path().to_owned(), Arc::clone(ending));
+            std::thread::spawn(move || {
+                wait_for_boot(&path, &ending);
+                tell.send(())
+            });
+            told
+        };
+        let goes_on = Arc::new(AtomicBool::new(false));
+        let long = Duration::from_secs(60);
+        assert_eq!(waits(&goes_on).recv_timeout(long), Ok(()), "no boot is served");
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let (first, ending) = (waits(&goes_on), Arc::new(AtomicBool::new(false)));
+        let second = waits(&ending);
+        let still = Err(RecvTimeoutError::Timeout);
+        assert_eq!(first.recv_timeout(2 * LOOK_EVERY), still);
+        ending.store(true, Ordering::Relaxed);
+        assert_eq!(second.recv_timeout(long), Ok(()), "the daemon ends");
+        assert_eq!(first.recv_timeout(Duration::ZERO), still);
+        flock(&lock, FlockOperation::Unlock).unwrap();
+        assert_eq!(first.recv_timeout(long), Ok(()), "the boot is over");
+    }
 }
