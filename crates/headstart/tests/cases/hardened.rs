@@ -153,6 +153,12 @@ fn what_a_command_is_refused_or_asked_is_as_without_a_filter() {
     let usage = run(&[own, "run", "--control-every", "x", "--", "true"]);
     assert_eq!(usage.code(), 2, "{}", usage.err);
     assert!(usage.err.contains("--control-every"), "{}", usage.err);
+    // Who is refused dup3 says it once, too.
+    let filter = FILTER.replace("0x80000000", "0x50016");
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", &filter, "292", own, "run", "--control-every", "x", "--", "true"]);
+    let once = finish(command, b"");
+    assert_eq!((once.code(), &once.err), (2, &usage.err));
     assert_eq!(run(&[own, "run", "--", "/no/such/program"]).code(), 127);
     assert_eq!(run(&[own, "run", "--", "/etc/passwd"]).code(), 126);
     // Where even the scout is killed (poll), the first instructions become the command.

@@ -118,13 +118,11 @@ mod number {
     pub const EXECVE: usize = 59;
     pub const WAIT4: usize = 61;
     pub const EXIT_GROUP: usize = 231;
-    pub const DUP3: usize = 292;
     pub const PRLIMIT64: usize = 302;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
     pub use super::way::of_processor::{CLOSE, FADVISE, OPENAT};
-    pub const DUP3: usize = 24;
     pub const LSEEK: usize = 62;
     pub const READ: usize = 63;
     /// ppoll: there is no other.
@@ -412,11 +410,15 @@ fn without_core() {
 /// `words` are those above.
 #[inline(always)]
 unsafe fn be_silent(words: *const u8) {
-    // SAFETY: a string; standard output and error lead nowhere from now on, in this process.
+    // SAFETY: a string; standard output and error lead nowhere from now on, in this process. Whoever opens is given the lowest number, and what else
+    // renames descriptors (dup3) may be refused.
     unsafe {
-        if let Some(nowhere) = open(AT_FDCWD, words.add(NOWHERE), libc::O_WRONLY as usize) {
-            call(number::DUP3, [nowhere, 1, 0, 0, 0, 0]);
-            call(number::DUP3, [nowhere, 2, 0, 0, 0, 0]);
+        let flags = libc::O_WRONLY as usize;
+        if let Some(nowhere) = open(AT_FDCWD, words.add(NOWHERE), flags) {
+            close(1);
+            close(2);
+            open(AT_FDCWD, words.add(NOWHERE), flags);
+            open(AT_FDCWD, words.add(NOWHERE), flags);
             close(nowhere);
         }
     }
