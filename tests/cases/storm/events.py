@@ -290,11 +290,17 @@ class Evicted(Event):
         for path in walk(self.step.place):
             if os.path.isfile(path) and not os.path.ismount(self.step.beside):
                 try:
-                    with open(path, "rb") as file:
-                        os.fsync(file.fileno())
-                        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                    # One that somebody has leased is not waited for.
+                    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+                except OSError:
+                    continue
+                try:
+                    os.fsync(file)
+                    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
                 except OSError:
                     pass
+                finally:
+                    os.close(file)
 
 
 class Daemon(Event):
