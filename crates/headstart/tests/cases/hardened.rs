@@ -156,7 +156,17 @@ fn what_a_command_is_refused_or_asked_is_as_without_a_filter() {
     // Who is refused dup3 says it once, too.
     let filter = FILTER.replace("0x80000000", "0x50016");
     let mut command = Command::new("/usr/bin/python3");
-    command.args(["-c", &filter, "292", own, "run", "--control-every", "x", "--", "true"]);
+    command.args([
+        "-c",
+        &filter,
+        "292",
+        own,
+        "run",
+        "--control-every",
+        "x",
+        "--",
+        "true",
+    ]);
     let once = finish(command, b"");
     assert_eq!((once.code(), &once.err), (2, &usage.err));
     assert_eq!(run(&[own, "run", "--", "/no/such/program"]).code(), 127);
@@ -348,4 +358,38 @@ fn where_the_runtime_cannot_begin_nothing_faults() {
     }
     said.retain(|line| line.contains(&name) && !line.contains("audit"));
     assert_eq!(said, Vec::<String>::new());
+}
+
+#[test]
+fn with_descriptors_closed_and_nothing_to_take_their_place_the_command_runs_as_without() {
+    if !is_root() {
+        return;
+    }
+    let case = Case::new();
+    let script = r#"
+mount -t tmpfs t /dev || exit 99
+"$H" status 2>&1 <&-; echo "status $?"
+"$H" run --name k -- sh -c 'exit 7' 1>&- 2>&-; echo "command $?"
+"$H" run --name k --control-every x -- sh -c 'exit 7' <&-; echo "nothing asked of the command line $?"
+"#;
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c", script])
+        .env("H", crate::common::binary())
+        .env("HEADSTART_STATE", case.state())
+        .current_dir(case.path("."));
+    let ran = finish(command, b"");
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert_eq!(lines.len(), 4, "{}{}", ran.out, ran.err);
+    assert!(
+        lines[0].starts_with("headstart: it cannot begin: a standard descriptor is closed"),
+        "{}",
+        ran.out
+    );
+    assert_eq!(
+        lines[1..],
+        ["status 1", "command 7", "nothing asked of the command line 7"],
+        "{}",
+        ran.err
+    );
 }

@@ -43,7 +43,7 @@ global_asm!(
     "xor ebp, ebp",
     "jmp _start",
     "2:",
-    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0/dev/null\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0headstart: a filter of system calls does not let it begin: it needs rt_sigaction and poll\\n\\0\"",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0/dev/null\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0headstart: it cannot begin: a standard descriptor is closed and /dev/null is not to be opened, or a filter refuses rt_sigaction or poll\\n\\0\"",
     ".popsection",
     begin = sym begin,
     role = sym ROLE,
@@ -65,7 +65,7 @@ global_asm!(
     "mov x30, xzr",
     "b _start",
     "2:",
-    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0/dev/null\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0headstart: a filter of system calls does not let it begin: it needs rt_sigaction and poll\\n\\0\"",
+    ".ascii \"/proc/self/exe\\0/var/lib/headstart\\0starts/-\\0HEADSTART_STATE=\\0--state=\\0--state\\0run\\0--\\0trusted.headstart\\0/proc/self/status\\0\\nSeccomp:\\t0\\n\\0PATH=\\0/bin:/usr/bin\\0/bin/sh\\0--name\\0--control-every\\0/dev/null\\0headstart: cannot run the command: it cannot be executed, or is not there\\n\\0headstart: it cannot begin: a standard descriptor is closed and /dev/null is not to be opened, or a filter refuses rt_sigaction or poll\\n\\0\"",
     ".balign 4",
     ".popsection",
     begin = sym begin,
@@ -93,7 +93,7 @@ const NOWHERE: usize = CONTROL + 16;
 const NOT_RUN: usize = NOWHERE + 10;
 const NOT_RUN_END: usize = NOT_RUN + 74;
 const NOT_BEGUN: usize = NOT_RUN_END + 1;
-const NOT_BEGUN_END: usize = NOT_BEGUN + 90;
+const NOT_BEGUN_END: usize = NOT_BEGUN + 136;
 
 /// What this process is, as [`super::role`] tells it. Written before anything else runs.
 static ROLE: AtomicU8 = AtomicU8::new(ORDINARY);
@@ -225,8 +225,8 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
                 }
             }
         }
-        if !waited_for {
-            if !can_begin() {
+        if !waited_for || !is_of_a_command {
+            if !can_begin(words) {
                 let said = [
                     2,
                     words.add(NOT_BEGUN) as usize,
@@ -238,7 +238,9 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
                 call(number::WRITE, said);
                 exit(1);
             }
-            return;
+            if !waited_for {
+                return;
+            }
         }
         let pairs: *const usize = at.add(1).cast();
         if is_of_a_command && command < count && is_risky(words) {
@@ -252,7 +254,7 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
                 Some(0) => {
                     without_core();
                     be_silent(words);
-                    if !can_begin() {
+                    if !can_begin(words) {
                         exit(NOT_REHEARSED);
                     }
                     (*role).store(SCOUT, Ordering::Relaxed);
@@ -269,6 +271,9 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
                 // There is something to say of the command line, and no command.
                 return;
             }
+            execute(arguments.add(command), environment, words);
+        }
+        if is_of_a_command && command < count && !can_begin(words) {
             execute(arguments.add(command), environment, words);
         }
         ahead(pairs, state, words);
@@ -366,10 +371,13 @@ fn wait(pid: usize) -> i32 {
     }
 }
 
-/// Whether the runtime can begin: it aborts where it is refused what it does to signals, or a look at the standard descriptors. Where its signal is
-/// refused, too, it aborts by a fault, which the kernel logs.
+/// Whether the runtime can begin: it aborts where it is refused what it does to signals, or a look at the standard descriptors, and where one of them is
+/// closed and /dev/null cannot be opened in its place. Where its signal is refused, too, it aborts by a fault, which the kernel logs.
+///
+/// # Safety
+/// `words` are those above.
 #[inline(always)]
-fn can_begin() -> bool {
+unsafe fn can_begin(words: *const u8) -> bool {
     let mut now = MaybeUninit::<[u64; 4]>::uninit();
     let at_once = [0u64; 2];
     // On x86-64 the time is a number.
@@ -379,13 +387,30 @@ fn can_begin() -> bool {
         at_once.as_ptr() as usize
     };
     let signal = libc::SIGPIPE as usize;
-    // SAFETY: the kernel fills what there is room for; there is nothing to look at, and no time to wait.
+    let mut room = MaybeUninit::<[libc::pollfd; 3]>::uninit();
+    let three = room.as_mut_ptr().cast::<libc::pollfd>();
+    // SAFETY: the kernel fills what there is room for; there is no time to wait.
     unsafe {
-        call(
+        let mut number = 0;
+        while number < 3 {
+            // One by one: a table of them would lie in another page.
+            let at = three.add(number);
+            (&raw mut (*at).fd).write_volatile(number as libc::c_int);
+            (&raw mut (*at).events).write_volatile(0);
+            (&raw mut (*at).revents).write_volatile(0);
+            number += 1;
+        }
+        let refused = call(
             number::RT_SIGACTION,
             [signal, 0, now.as_mut_ptr() as usize, 8, 0, 0],
-        ) == 0
-            && call(number::POLL, [0, 0, at_once, 0, 0, 0]) == 0
+        ) != 0
+            || call(number::POLL, [three as usize, 3, at_once, 0, 0, 0]) < 0;
+        let invalid = (*three).revents | (*three.add(1)).revents | (*three.add(2)).revents;
+        if refused || invalid & libc::POLLNVAL == 0 {
+            return !refused;
+        }
+        let nowhere = open(AT_FDCWD, words.add(NOWHERE), libc::O_RDWR as usize);
+        nowhere.map(close).is_some()
     }
 }
 
