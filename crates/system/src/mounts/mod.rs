@@ -4,6 +4,7 @@
 //! the way, the uppermost where several are stacked. So a path below a dead network mount is known to be there before
 //! anybody waits for it.
 
+mod above;
 mod by_device;
 mod followed;
 mod fstype;
@@ -18,6 +19,7 @@ pub use fstype::{Kind, inodes_last, is_local, kind_of, kind_of_magic};
 pub use overlay::Overlay;
 pub(crate) use root::{INSIDE, Inside, LOOK};
 
+use above::Above;
 use by_device::ByDevice;
 use headstart_model::FilePath;
 use root::Root;
@@ -58,11 +60,10 @@ pub struct Mount {
 /// All mounts of this process's mount namespace, below its root.
 #[derive(Clone, Debug, Default)]
 pub struct MountTable {
-    mounts: Arc<[Mount]>,
+    mounts: Arc<Vec<Mount>>,
     /// Id → index.
     ids: Arc<HashMap<u32, usize>>,
-    /// Id of the mount below → mount point → index.
-    children: Arc<HashMap<u32, HashMap<Vec<u8>, usize>>>,
+    above: Arc<Above>,
     /// Of each mount the uppermost of those that are stacked on it at its mount point; itself where there are none.
     tops: Arc<[usize]>,
     root: Option<usize>,
@@ -97,27 +98,28 @@ impl MountTable {
 
     /// The mounts in the text of a mountinfo file; lines that cannot be understood are left out.
     pub fn parse(mountinfo: &[u8]) -> MountTable {
-        let mounts: Vec<Mount> = mountinfo.split(|b| *b == b'\n').filter_map(parse_line).collect();
-        let ids: HashMap<u32, usize> = mounts.iter().enumerate().map(|(i, m)| (m.id, i)).collect();
-        let mut children: HashMap<u32, HashMap<Vec<u8>, usize>> = HashMap::new();
+        // With room for all at once: thousands of mounts take megabytes, and the kernel hands out each page of them.
+        let mut mounts: Vec<Mount> =
+            Vec::with_capacity(mountinfo.iter().filter(|b| **b == b'\n').count() + 1);
+        mounts.extend(mountinfo.split(|b| *b == b'\n').filter_map(parse_line));
+        let mut ids = HashMap::with_capacity(mounts.len());
+        ids.extend(mounts.iter().enumerate().map(|(index, mount)| (mount.id, index)));
+        let mut above = Above::with_capacity(mounts.len());
         let mut root = None;
         for (index, mount) in mounts.iter().enumerate() {
             if mount.parent != mount.id && ids.contains_key(&mount.parent) {
-                children
-                    .entry(mount.parent)
-                    .or_default()
-                    .insert(mount.mount_point.as_bytes().to_vec(), index);
+                above.add(&mounts, index);
             } else if mount.mount_point.as_bytes() == b"/" {
                 root = Some(index);
             }
         }
         MountTable {
-            tops: tops(&mounts, &children).into(),
+            tops: tops(&mounts, &above).into(),
             roots: Arc::default(),
             kinds: mounts.iter().map(|_| OnceLock::new()).collect(),
             mounts: mounts.into(),
             ids: ids.into(),
-            children: children.into(),
+            above: above.into(),
             root,
             points: Arc::default(),
             by_device: Arc::default(),
@@ -169,9 +171,8 @@ impl MountTable {
 
     /// The mount that covers `path`, which is a directory of mount `below`, or `below` itself.
     pub(crate) fn covering(&self, below: usize, path: &[u8]) -> usize {
-        let points = self.children.get(&self.mounts[below].id);
-        let above = points.and_then(|points| points.get(path));
-        above.map_or(below, |above| self.tops[*above])
+        let above = self.above.get(&self.mounts, self.mounts[below].id, path);
+        above.map_or(below, |above| self.tops[above])
     }
 
     /// Below a root that is no mount point (chroot) the kernel shows no root mount: the longest prefix has to do.
@@ -244,7 +245,7 @@ impl MountTable {
 
 /// Stacked mounts are each other's children at the same point. What is mounted over itself ever again may lie thousands deep, and each path below it leads
 /// through all of them: so the way to the uppermost is walked once.
-fn tops(mounts: &[Mount], children: &HashMap<u32, HashMap<Vec<u8>, usize>>) -> Vec<usize> {
+fn tops(mounts: &[Mount], above: &Above) -> Vec<usize> {
     let mut tops: Vec<Option<usize>> = vec![None; mounts.len()];
     let mut way = Vec::new();
     for first in 0..mounts.len() {
@@ -256,9 +257,8 @@ fn tops(mounts: &[Mount], children: &HashMap<u32, HashMap<Vec<u8>, usize>>) -> V
             // Until it is known; a table that leads in a circle ends there.
             tops[at] = Some(at);
             way.push(at);
-            let points = children.get(&mounts[at].id);
-            match points.and_then(|points| points.get(mounts[at].mount_point.as_bytes())) {
-                Some(above) => at = *above,
+            match above.get(mounts, mounts[at].id, mounts[at].mount_point.as_bytes()) {
+                Some(above) => at = above,
                 None => break at,
             }
         };
