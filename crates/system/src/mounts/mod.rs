@@ -102,19 +102,26 @@ impl MountTable {
         let mut mounts: Vec<Mount> =
             Vec::with_capacity(mountinfo.iter().filter(|b| **b == b'\n').count() + 1);
         mounts.extend(mountinfo.split(|b| *b == b'\n').filter_map(parse_line));
-        let mut ids = HashMap::with_capacity(mounts.len());
+        let mut ids: HashMap<u32, usize> = HashMap::with_capacity(mounts.len());
         ids.extend(mounts.iter().enumerate().map(|(index, mount)| (mount.id, index)));
         let mut above = Above::with_capacity(mounts.len());
         let mut root = None;
+        // Of each the one that is stacked on it at its mount point.
+        let mut stacked = vec![None; mounts.len()];
         for (index, mount) in mounts.iter().enumerate() {
-            if mount.parent != mount.id && ids.contains_key(&mount.parent) {
-                above.add(&mounts, index);
-            } else if mount.mount_point.as_bytes() == b"/" {
-                root = Some(index);
+            match ids.get(&mount.parent).copied() {
+                Some(below) if mount.parent != mount.id => {
+                    above.add(&mounts, index);
+                    if mounts[below].mount_point == mount.mount_point {
+                        stacked[below] = Some(index);
+                    }
+                }
+                _ if mount.mount_point.as_bytes() == b"/" => root = Some(index),
+                _ => {}
             }
         }
         MountTable {
-            tops: tops(&mounts, &above).into(),
+            tops: tops(&stacked).into(),
             roots: Arc::default(),
             kinds: mounts.iter().map(|_| OnceLock::new()).collect(),
             mounts: mounts.into(),
@@ -245,10 +252,10 @@ impl MountTable {
 
 /// Stacked mounts are each other's children at the same point. What is mounted over itself ever again may lie thousands deep, and each path below it leads
 /// through all of them: so the way to the uppermost is walked once.
-fn tops(mounts: &[Mount], above: &Above) -> Vec<usize> {
-    let mut tops: Vec<Option<usize>> = vec![None; mounts.len()];
+fn tops(stacked: &[Option<usize>]) -> Vec<usize> {
+    let mut tops: Vec<Option<usize>> = vec![None; stacked.len()];
     let mut way = Vec::new();
-    for first in 0..mounts.len() {
+    for first in 0..stacked.len() {
         let mut at = first;
         let top = loop {
             if let Some(top) = tops[at] {
@@ -257,7 +264,7 @@ fn tops(mounts: &[Mount], above: &Above) -> Vec<usize> {
             // Until it is known; a table that leads in a circle ends there.
             tops[at] = Some(at);
             way.push(at);
-            match above.get(mounts, mounts[at].id, mounts[at].mount_point.as_bytes()) {
+            match stacked[at] {
                 Some(above) => at = above,
                 None => break at,
             }
