@@ -53,7 +53,8 @@ class Mutated(Event):
         if not names or self.random.random() < 0.3:
             return
         path = os.path.join(self.step.beside, self.random.choice(names))
-        kind = self.random.randrange(8)
+        # What a link leads to is not the storm's.
+        kind = self.random.choice([0, 3, 4]) if os.path.islink(path) else self.random.randrange(8)
         try:
             if kind == 0:
                 os.unlink(path)
@@ -194,7 +195,8 @@ class Damaged(Event):
         if not paths:
             return
         path = self.random.choice(paths)
-        kind = self.random.randrange(12)
+        # What a link leads to is not the storm's.
+        kind = self.random.randrange(3) if os.path.islink(path) else self.random.randrange(12)
         try:
             if os.path.isdir(path) and kind > 4:
                 return
@@ -221,7 +223,7 @@ class Damaged(Event):
         shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
 
     def bytes(self, path, kind):
-        if not os.path.isfile(path) or os.path.islink(path):
+        if not os.path.isfile(path):
             return
         size = os.path.getsize(path)
         with open(path, "r+b") as file:
