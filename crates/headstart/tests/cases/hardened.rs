@@ -203,6 +203,31 @@ fn what_a_command_is_refused_or_asked_is_as_without_a_filter() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
+fn the_command_is_executed_once_and_has_no_children_where_the_first_instructions_become_it() {
+    let case = Case::new();
+    let own = crate::common::binary().to_str().unwrap();
+    let has_children = "import os\ntry: print(os.wait())\nexcept ChildProcessError: print('none')";
+    let words = [own, "run", "--name", "k", "/usr/bin/python3", "-c", has_children];
+    let ran = under(&case, "7,271", &words);
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "none\n"), "{}", ran.err);
+    // exit_group, and with it exit: nobody ends as he was told.
+    let filter = FILTER.replace("0x80000000", "0x5005f");
+    for calls in ["231", "7,231", "56", "61", "7,61", "302"] {
+        let run = |words: &[&str]| {
+            let mut command = Command::new("/usr/bin/python3");
+            command.args(["-c", &filter, calls]).args(words);
+            command.env("HEADSTART_STATE", case.state());
+            finish(command, b"")
+        };
+        let command = ["/bin/sh", "-c", "echo out >&2"];
+        let without = run(&command);
+        let with = run(&[&[own, "run", "--name", "k", "--"][..], &command].concat());
+        assert_eq!((with.raw, &with.err), (without.raw, &without.err), "{calls}");
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
 fn a_boot_is_not_rehearsed() {
     let case = Case::new();
     let own = crate::common::binary().to_str().unwrap();

@@ -117,6 +117,7 @@ mod number {
     pub const CLONE: usize = 56;
     pub const EXECVE: usize = 59;
     pub const WAIT4: usize = 61;
+    pub const EXIT: usize = 60;
     pub const EXIT_GROUP: usize = 231;
     pub const PRLIMIT64: usize = 302;
 }
@@ -129,6 +130,7 @@ mod number {
     pub const POLL: usize = 73;
     pub const RT_SIGACTION: usize = 134;
     pub const WRITE: usize = 64;
+    pub const EXIT: usize = 93;
     pub const EXIT_GROUP: usize = 94;
     pub const MUNMAP: usize = 215;
     pub const CLONE: usize = 220;
@@ -244,11 +246,16 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
         }
         let pairs: *const usize = at.add(1).cast();
         if is_of_a_command && command < count && is_risky(words) {
-            // What is asked for ahead is asked for by a process that may be killed for it.
-            if let Some(0) = fork() {
-                without_core();
-                ahead(pairs, state, words);
-                exit(0);
+            // What is asked for ahead is asked for by a process that may be killed for it. It is waited for: the command would count it among its
+            // children, and its control group among its tasks.
+            match fork() {
+                Some(0) => {
+                    without_core();
+                    ahead(pairs, state, words);
+                    exit(0);
+                }
+                Some(asking) => drop(wait(asking)),
+                None => {}
             }
             let status = match fork() {
                 Some(0) => {
@@ -414,10 +421,19 @@ unsafe fn can_begin(words: *const u8) -> bool {
     }
 }
 
+/// Whoever went on instead would run the command a second time: where a filter refuses exit_group(2), the one thread of this process ends, and where it
+/// refuses that, a fault ends it.
 #[inline(always)]
-fn exit(status: usize) {
-    // SAFETY: ends the process.
-    unsafe { call(number::EXIT_GROUP, [status, 0, 0, 0, 0, 0]) };
+fn exit(status: usize) -> ! {
+    // SAFETY: ends the process; what is executed at last is no instruction.
+    unsafe {
+        call(number::EXIT_GROUP, [status, 0, 0, 0, 0, 0]);
+        call(number::EXIT, [status, 0, 0, 0, 0, 0]);
+        #[cfg(target_arch = "x86_64")]
+        asm!("ud2", options(noreturn));
+        #[cfg(target_arch = "aarch64")]
+        asm!("udf #0", options(noreturn));
+    }
 }
 
 /// What is killed for a system call leaves no core in the command's directory.
