@@ -125,6 +125,7 @@ class Served(Event):
     def begin(self):
         self.files = {b"%d" % number: self.random.randbytes(30000) for number in range(30)}
         self.served = fuse.Fuse(self.step.beside, self.files)
+        self.step.is_served = True
 
     def between(self, is_last):
         if is_last:
@@ -138,6 +139,7 @@ class Served(Event):
         if self.served:
             self.served.end()
             self.step.unmount(self.step.beside)
+            self.step.is_served = False
 
 
 class StateMount(Event):
@@ -289,8 +291,11 @@ class Evicted(Event):
         self.evict()
 
     def evict(self):
+        # Who serves them may never answer.
+        if self.step.is_served:
+            return
         for path in walk(self.step.place):
-            if os.path.isfile(path) and not os.path.ismount(self.step.beside):
+            if os.path.isfile(path):
                 try:
                     # One that somebody has leased is not waited for.
                     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

@@ -29,6 +29,7 @@ class Step:
         self.random = Random(f"{storm.seed}/{number}")
         # Whether the command leaves a core also without headstart: then who becomes it may be killed for the same, and leave it.
         self.core_without = False
+        self.is_served = False
         self.told, self.mounted, self.groups, self.running, self.tools = [], [], [], [], []
         name = b"step-%d" % number
         self.place = place_below(storm.disk, name)
