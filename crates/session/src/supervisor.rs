@@ -109,7 +109,7 @@ pub fn rehearse() -> Result<()> {
     supervisor.barrier().map_err(anyhow::Error::msg)?;
     // A signal that is none.
     signal(supervisor.pid, 0);
-    child.abandon();
+    child.abandon().context("cannot tell a process to go on")?;
     let_go_of_inherited();
     let status = supervisor.wait()?;
     let cpu_ns = Children::read().map_or(0, |all| all.cpu.as_nanos() as u64);
@@ -223,7 +223,7 @@ pub fn start(
         None => {}
         Some(Ok(stream)) => supervisor.worker = Some(stream),
         Some(Err(error)) if must => {
-            child.abandon();
+            let _killed = child.abandon();
             bail!("cannot start the recorder's process: {error}");
         }
         Some(Err(error)) => {
@@ -234,7 +234,7 @@ pub fn start(
     match supervisor.barrier() {
         Ok(()) => child.release(),
         Err(why) if must => {
-            child.abandon();
+            let _killed = child.abandon();
             bail!("{why}");
         }
         Err(why) => {

@@ -15,7 +15,8 @@ const END: u8 = b'e';
 /// would release it is gone.
 pub struct Child {
     pid: u32,
-    tell: File,
+    /// Closed when it was told, or cannot be.
+    tell: Option<File>,
     failed: File,
 }
 
@@ -62,7 +63,7 @@ impl Child {
         }
         Ok(Child {
             pid: pid as u32,
-            tell,
+            tell: Some(tell),
             failed,
         })
     }
@@ -74,23 +75,28 @@ impl Child {
 
     /// Lets it go on.
     pub fn release(&mut self) {
-        // A process that is gone, killed while it waited, is told nothing: waiting for it says why.
-        let _ = self.tell.write_all(&[GO]);
+        // A process that is gone, killed while it waited, is told nothing: waiting for it says why. Where a filter of system calls refuses write(2) it goes
+        // on because the pipe is closed.
+        let _ = self.tell.take().map(|mut tell| tell.write_all(&[GO]));
     }
 
     /// After the process ended: why it could not become the command; `None` if it could.
     pub fn failure(mut self) -> Option<io::Error> {
-        drop(self.tell);
+        drop(self.tell.take());
         let mut error = [0; 4];
         // Without the four bytes it was closed by the exec.
         self.failed.read_exact(&mut error).ok()?;
         Some(io::Error::from_raw_os_error(i32::from_ne_bytes(error)))
     }
 
-    /// Ends it without running the command.
-    pub fn abandon(mut self) {
-        // As in `release`.
-        let _ = self.tell.write_all(&[END]);
+    /// Ends it without running the command. An error if it could not be told to, and was killed.
+    pub fn abandon(mut self) -> io::Result<()> {
+        let told = self.tell.as_mut().map_or(Ok(()), |tell| tell.write_all(&[END]));
+        if told.is_err() {
+            // SAFETY: sends a signal; nobody has waited for the process, so that the number is its own.
+            unsafe { libc::kill(self.pid as i32, libc::SIGKILL) };
+        }
+        told
     }
 }
 
