@@ -25,6 +25,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 /// The longest a command waits at the barrier: what a replay may ask for, and a recorder on a slow machine on top.
@@ -86,6 +87,12 @@ fn is_expected_as_this_process() -> Option<&'static str> {
     told.or_else(|| notifies().then_some("NOTIFY_SOCKET"))
 }
 
+/// Whether threads can wait for one another. Where they cannot, the worker's would look without end, and the C library complains on standard error.
+fn can_wait_for_threads() -> bool {
+    let nobody = AtomicU32::new(0);
+    rustix::thread::futex::wake(&nobody, rustix::thread::futex::Flags::PRIVATE, 1).is_ok()
+}
+
 /// Calls all that [`start`] calls in the process that the caller sees, for nothing: a filter that kills this process for one of the calls
 /// would kill that one (decision 21).
 pub fn rehearse() -> Result<()> {
@@ -97,7 +104,9 @@ pub fn rehearse() -> Result<()> {
     let stream = background(
         || None,
         |stream| {
-            let _ = send(&stream, Message::Ready(String::new()));
+            if !can_wait_for_threads() || send(&stream, Message::Ready(String::new())).is_err() {
+                return 1;
+            }
             while !matches!(receive(&stream), Ok(Message::Ended(_)) | Err(_)) {}
             let _ = send(&stream, Message::Done(String::new()));
             0
@@ -292,6 +301,14 @@ pub fn start(
 const GONE: &str = "the worker process ended early: the command starts without";
 const LATE: &str = "the recorder is not ready in time: the command starts without";
 
+/// Whether the other side of a stream is gone.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}
+
 /// What the waiting process holds.
 struct Supervisor<'a> {
     /// Where to remember what was told.
@@ -349,8 +366,14 @@ impl<'a> Supervisor<'a> {
 
     /// A worker that is done or gone does not listen: what it said before, or that it said nothing, is read later.
     fn say(&mut self, message: Message) {
-        if let Some(stream) = &self.worker {
-            let _ = send(stream, message);
+        let sent = self
+            .worker
+            .as_ref()
+            .map_or(Ok(()), |stream| send(stream, message));
+        // Of a worker that is gone whoever waits for it hears. Another error is a filter's, and nothing is to be had of a worker that cannot be told anything.
+        if sent.is_err_and(|error| !is_gone(&error)) {
+            self.worker = None;
+            self.failed = true;
         }
     }
 

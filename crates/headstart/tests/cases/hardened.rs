@@ -210,9 +210,9 @@ fn the_command_is_executed_once_and_has_no_children_where_the_first_instructions
     let words = [own, "run", "--name", "k", "/usr/bin/python3", "-c", has_children];
     let ran = under(&case, "7,271", &words);
     assert_eq!((ran.code(), ran.out.as_str()), (0, "none\n"), "{}", ran.err);
-    // exit_group: nobody ends as he was told. write: nobody is told to go on.
+    // exit_group: nobody ends as he was told. write, sendto: nobody is told to go on, or that he may. close: a scout cannot be silent. futex: threads do not wait.
     let filter = FILTER.replace("0x80000000", "0x5005f");
-    for calls in ["1", "231", "7,231", "56", "61", "7,61", "302"] {
+    for calls in ["1", "44", "202", "231", "7,231", "56", "61", "7,61", "302"] {
         let run = |words: &[&str]| {
             let mut command = Command::new("/usr/bin/python3");
             command.args(["-c", &filter, calls]).args(words);
@@ -221,8 +221,15 @@ fn the_command_is_executed_once_and_has_no_children_where_the_first_instructions
         };
         let command = ["/bin/sh", "-c", "echo out >&2"];
         let without = run(&command);
-        let with = run(&[&[own, "run", "--name", "k", "--"][..], &command].concat());
+        let begun = std::time::Instant::now();
+        let with = run(&[&[own, "run", "--wait", "--name", "k", "--"][..], &command].concat());
         assert_eq!((with.raw, &with.err), (without.raw, &without.err), "{calls}");
+        // Nobody waits for who cannot answer.
+        assert!(
+            begun.elapsed() < std::time::Duration::from_secs(8),
+            "{calls}: {:?}",
+            begun.elapsed()
+        );
     }
 }
 

@@ -260,8 +260,7 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
             let status = match fork() {
                 Some(0) => {
                     without_core();
-                    be_silent(words);
-                    if !can_begin(words) {
+                    if !be_silent(words) || !can_begin(words) {
                         exit(NOT_REHEARSED);
                     }
                     (*role).store(SCOUT, Ordering::Relaxed);
@@ -445,23 +444,29 @@ fn without_core() {
     unsafe { call(number::PRLIMIT64, [0, limit, none.as_ptr() as usize, 0, 0, 0]) };
 }
 
-/// What a scout has to say nobody asked for.
+/// What a scout has to say nobody asked for: standard output and error lead nowhere from now on, in this process. False where a filter refuses that.
 ///
 /// # Safety
 /// `words` are those above.
 #[inline(always)]
-unsafe fn be_silent(words: *const u8) {
-    // SAFETY: a string; standard output and error lead nowhere from now on, in this process. Whoever opens is given the lowest number, and what else
-    // renames descriptors (dup3) may be refused.
+unsafe fn be_silent(words: *const u8) -> bool {
+    let closed = |descriptor| {
+        // SAFETY: nothing uses it any more.
+        let result = unsafe { call(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]) };
+        result == 0 || result == -(libc::EBADF as isize)
+    };
+    // SAFETY: a string. Whoever opens is given the lowest number, and what else renames descriptors (dup3) may be refused.
     unsafe {
         let flags = libc::O_WRONLY as usize;
-        if let Some(nowhere) = open(AT_FDCWD, words.add(NOWHERE), flags) {
-            close(1);
-            close(2);
-            open(AT_FDCWD, words.add(NOWHERE), flags);
-            open(AT_FDCWD, words.add(NOWHERE), flags);
-            close(nowhere);
+        let Some(nowhere) = open(AT_FDCWD, words.add(NOWHERE), flags) else {
+            return true;
+        };
+        if !closed(1) || !closed(2) {
+            return false;
         }
+        open(AT_FDCWD, words.add(NOWHERE), flags);
+        open(AT_FDCWD, words.add(NOWHERE), flags);
+        closed(nowhere)
     }
 }
 
