@@ -203,33 +203,54 @@ fn what_a_command_is_refused_or_asked_is_as_without_a_filter() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn the_command_is_executed_once_and_has_no_children_where_the_first_instructions_become_it() {
+fn a_command_that_the_first_instructions_become_has_no_children() {
     let case = Case::new();
     let own = crate::common::binary().to_str().unwrap();
     let has_children = "import os\ntry: print(os.wait())\nexcept ChildProcessError: print('none')";
     let words = [own, "run", "--name", "k", "/usr/bin/python3", "-c", has_children];
     let ran = under(&case, "7,271", &words);
     assert_eq!((ran.code(), ran.out.as_str()), (0, "none\n"), "{}", ran.err);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn calls_that_are_refused_cost_the_command_nothing() {
+    let case = Case::new();
+    let own = crate::common::binary().to_str().unwrap();
     // exit_group: nobody ends as he was told. write, sendto: nobody is told to go on, or that he may. close: a scout cannot be silent. futex: threads do not wait.
     let filter = FILTER.replace("0x80000000", "0x5005f");
-    for calls in ["1", "44", "202", "231", "7,231", "56", "61", "7,61", "302"] {
-        let run = |words: &[&str]| {
+    for calls in ["1", "44", "72", "202", "231", "7,231", "56", "61", "7,61", "302"] {
+        let by = |filter: &str, words: &[&str]| {
             let mut command = Command::new("/usr/bin/python3");
-            command.args(["-c", &filter, calls]).args(words);
+            command.args(["-c", filter, calls]).args(words);
             command.env("HEADSTART_STATE", case.state());
             finish(command, b"")
         };
+        let run = |words: &[&str]| by(&filter, words);
         let command = ["/bin/sh", "-c", "echo out >&2"];
         let without = run(&command);
         let begun = std::time::Instant::now();
         let with = run(&[&[own, "run", "--wait", "--name", "k", "--"][..], &command].concat());
-        assert_eq!((with.raw, &with.err), (without.raw, &without.err), "{calls}");
-        // Nobody waits for who cannot answer.
-        assert!(
-            begun.elapsed() < std::time::Duration::from_secs(8),
-            "{calls}: {:?}",
-            begun.elapsed()
+        let is_own = |line: &&str| line.starts_with("headstart: ");
+        let took = begun.elapsed();
+        let (said, rest): (Vec<&str>, Vec<&str>) = with.err.lines().partition(is_own);
+        assert_eq!(
+            (with.raw, rest),
+            (without.raw, without.err.lines().collect()),
+            "{calls}"
         );
+        assert!(said.len() <= 1, "{calls}: {said:?}");
+        // What is closed stays closed, also where nothing can be said of a descriptor (fcntl).
+        let closed = filter.replace("os.execvp", "os.close(0); os.execvp");
+        let looks = ["/bin/sh", "-c", "[ -e /proc/self/fd/0 ]"];
+        let without = by(&closed, &looks);
+        let with = by(
+            &closed,
+            &[&[own, "run", "--name", "k", "--"][..], &looks].concat(),
+        );
+        assert_eq!(with.raw, without.raw, "{calls}: {} {}", with.err, without.err);
+        // Nobody waits for who cannot answer.
+        assert!(took < std::time::Duration::from_secs(8), "{calls}: {took:?}");
     }
 }
 

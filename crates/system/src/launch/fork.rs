@@ -152,9 +152,14 @@ fn pointers(command: &[CString]) -> Vec<*const libc::c_char> {
 /// standard descriptors that were closed stays out of the command.
 fn execute(words: &[*const libc::c_char]) -> io::Error {
     for fd in inherited::closed() {
-        // A closed descriptor is what the command would have found. Not closed here, for an exec that fails is told of there.
-        // SAFETY: sets a flag of the runtime's `/dev/null`.
-        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        // A closed descriptor is what the command would have found. Not closed here, for an exec that fails is told of there, unless a filter
+        // refuses the flag.
+        // SAFETY: sets a flag of the runtime's `/dev/null`, or closes that.
+        unsafe {
+            if libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) != 0 {
+                libc::close(fd);
+            }
+        }
     }
     match words.first() {
         // SAFETY: `words` are pointers to strings that outlive this call, and end with a null pointer.

@@ -9,15 +9,24 @@ static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 extern "C" fn capture() {
     // SAFETY: sigaction with a null new action only fills `old`, a plain structure for which zeros are a valid value;
-    // fcntl(F_GETFD) only reads. Neither needs anything of the runtime, which has not begun yet.
+    // poll(2) without time only looks, as the runtime does itself, so that no filter refuses it. Neither needs anything of the runtime, which has not
+    // begun yet.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut old) == 0 {
             PIPE_IGNORED.store(old.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
         }
-        let closed = (0..3)
-            .filter(|fd| libc::fcntl(*fd, libc::F_GETFD) == -1)
-            .fold(0, |bits, fd| bits | 1 << fd);
+        let mut three = [0, 1, 2].map(|fd| libc::pollfd {
+            fd,
+            events: 0,
+            revents: 0,
+        });
+        libc::poll(three.as_mut_ptr(), 3, 0);
+        let is_closed = |one: &&libc::pollfd| one.revents & libc::POLLNVAL != 0;
+        let closed = three
+            .iter()
+            .filter(is_closed)
+            .fold(0, |bits, one| bits | 1 << one.fd);
         CLOSED.store(closed, Ordering::Relaxed);
     }
 }
