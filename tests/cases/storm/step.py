@@ -10,7 +10,7 @@ import events
 import linux
 import signals
 from random import Random
-from starts import Start, drive, reap, send
+from starts import NOT_BEGUN, Start, drive, reap, send
 
 ENVIRONMENT = {b"PATH": b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", b"HOME": b"/nonexistent", b"LANG": b"C"}
 # Longer than any start is recorded and finished for.
@@ -203,6 +203,8 @@ class Step:
         own = [line for line in start.err.splitlines(True) if line.startswith(b"headstart: ") and b"headstart: cannot run" not in line]
         rest = b"".join(line for line in start.err.splitlines(True) if not line.startswith(b"headstart: "))
         where = turn if isinstance(turn, str) else f"start {turn + 1}"
+        if NOT_BEGUN in start.err or NOT_BEGUN in plain.err:
+            return self.storm.count("not begun")
         if start.late and not plain.late:
             self.failed(f"{where} hangs: {start.err[-500:]!r}")
         if len(own) > 1:
