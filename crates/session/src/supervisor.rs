@@ -21,6 +21,7 @@ use headstart_system::own_program::{Role, role};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use std::ffi::{CString, OsStr, OsString};
+use std::hash::RandomState;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -104,6 +105,8 @@ pub fn rehearse() -> Result<()> {
     let stream = background(
         || None,
         |stream| {
+            // What tables are made with: where no random numbers are to be had it ends this process.
+            let _random = RandomState::new();
             if !can_wait_for_threads() || send(&stream, Message::Ready(String::new())).is_err() {
                 return 1;
             }

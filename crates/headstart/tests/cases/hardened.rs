@@ -219,7 +219,9 @@ fn calls_that_are_refused_cost_the_command_nothing() {
     let own = crate::common::binary().to_str().unwrap();
     // exit_group: nobody ends as he was told. write, sendto: nobody is told to go on, or that he may. close: a scout cannot be silent. futex: threads do not wait.
     let filter = FILTER.replace("0x80000000", "0x5005f");
-    for calls in ["1", "44", "72", "202", "231", "7,231", "56", "61", "7,61", "302"] {
+    for calls in [
+        "1", "44", "72", "202", "231", "72,318", "7,231", "56", "61", "7,61", "302",
+    ] {
         let by = |filter: &str, words: &[&str]| {
             let mut command = Command::new("/usr/bin/python3");
             command.args(["-c", filter, calls]).args(words);

@@ -205,14 +205,15 @@ pub fn background_of(
         libc::setsid();
         // Whoever called may unmount what it was in.
         libc::chdir(c"/".as_ptr());
-        libc::dup2(nowhere.as_raw_fd(), 0);
-        libc::dup2(nowhere.as_raw_fd(), 1);
+        for standard in 0..3 {
+            libc::dup2(nowhere.as_raw_fd(), standard);
+        }
     }
     let _ = ours.into_raw_fd();
     close_all_but([nowhere.as_raw_fd(), theirs.as_raw_fd()]);
     signals::unblock_all();
-    // It may wait for a file system.
-    log_to(log().unwrap_or(nowhere));
+    // It may wait for a file system, and whatever goes wrong with it is not the command's to tell.
+    log().into_iter().for_each(log_to);
     let status = work(theirs);
     std::process::exit(status)
 }
