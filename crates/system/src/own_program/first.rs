@@ -227,25 +227,24 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
                 }
             }
         }
-        if !waited_for || !is_of_a_command {
-            if !can_begin(words) {
-                let said = [
-                    2,
-                    words.add(NOT_BEGUN) as usize,
-                    NOT_BEGUN_END - NOT_BEGUN,
-                    0,
-                    0,
-                    0,
-                ];
-                call(number::WRITE, said);
-                exit(1);
-            }
-            if !waited_for {
-                return;
-            }
+        let has_command = waited_for && is_of_a_command && command < count;
+        if !has_command && !can_begin(words) {
+            let said = [
+                2,
+                words.add(NOT_BEGUN) as usize,
+                NOT_BEGUN_END - NOT_BEGUN,
+                0,
+                0,
+                0,
+            ];
+            call(number::WRITE, said);
+            exit(1);
+        }
+        if !waited_for {
+            return;
         }
         let pairs: *const usize = at.add(1).cast();
-        if is_of_a_command && command < count && is_risky(words) {
+        if has_command && is_risky(words) {
             // What is asked for ahead is asked for by a process that may be killed for it. It is waited for: the command would count it among its
             // children, and its control group among its tasks.
             match fork() {
@@ -279,7 +278,7 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
             }
             execute(arguments.add(command), environment, words);
         }
-        if is_of_a_command && command < count && !can_begin(words) {
+        if has_command && !can_begin(words) {
             execute(arguments.add(command), environment, words);
         }
         ahead(pairs, state, words);
@@ -450,23 +449,18 @@ fn without_core() {
 /// `words` are those above.
 #[inline(always)]
 unsafe fn be_silent(words: *const u8) -> bool {
-    let closed = |descriptor| {
-        // SAFETY: nothing uses it any more.
-        let result = unsafe { call(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]) };
-        result == 0 || result == -(libc::EBADF as isize)
-    };
     // SAFETY: a string. Whoever opens is given the lowest number, and what else renames descriptors (dup3) may be refused.
     unsafe {
         let flags = libc::O_WRONLY as usize;
         let Some(nowhere) = open(AT_FDCWD, words.add(NOWHERE), flags) else {
             return true;
         };
-        if !closed(1) || !closed(2) {
+        if !close(1) || !close(2) {
             return false;
         }
         open(AT_FDCWD, words.add(NOWHERE), flags);
         open(AT_FDCWD, words.add(NOWHERE), flags);
-        closed(nowhere)
+        close(nowhere)
     }
 }
 
@@ -664,10 +658,12 @@ unsafe fn open(directory: usize, path: *const u8, flags: usize) -> Option<usize>
     usize::try_from(file).ok()
 }
 
+/// Whether a descriptor is closed now: a filter may refuse that.
 #[inline(always)]
-fn close(descriptor: usize) {
-    // SAFETY: one of this process's own, and not used any more.
-    unsafe { call(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]) };
+fn close(descriptor: usize) -> bool {
+    // SAFETY: nothing uses it any more.
+    let result = unsafe { call(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]) };
+    result == 0 || result == -(libc::EBADF as isize)
 }
 
 /// Asks for the first `needed` bytes of a program, unless half of them are in memory: then it was used of late, and what is missing is what
