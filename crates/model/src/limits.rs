@@ -81,6 +81,7 @@ limits! {
     FILESYSTEMS = 4096, Trace, "file systems", "a machine full of containers has some hundreds";
     MARKS = 1024, Trace, "stage marks", "four times the stages that are told apart";
     MAPS = 2 * MIB, Trace, "bytes of MAPS, decoded", "what its list can take";
+    MMAP = 2 * MIB, Trace, "bytes of MMAP, decoded", "what its table can take";
     MAPPINGS = 64 * KIB, Trace, "mappings", "LibreOffice has some hundreds";
     PATHS = 128 * KIB, Trace, "paths", "as look-ups";
     PATH_BYTES = 8 * MIB, Trace, "bytes of all paths, each listed once", "64 for each path";

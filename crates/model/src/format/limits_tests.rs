@@ -12,7 +12,7 @@ fn made(paths: &[u8], columns: &[u8]) -> Result<Trace, String> {
     let sound = Container::new(Kind::Trace, &bytes).unwrap();
     let mut file = Writer::new(Kind::Trace);
     file.raw(b"META", &sound.section(b"META", limits::META).unwrap());
-    file.raw(b"MAPS", &sound.section(b"MAPS", limits::MAPS).unwrap());
+    file.raw(b"MMAP", &sound.section(b"MMAP", limits::MMAP).unwrap());
     file.compressed(b"PATH", paths, usize::MAX).unwrap();
     file.compressed(b"COLS", columns, usize::MAX).unwrap();
     Trace::from_bytes(&file.finish().unwrap()).map_err(|e| e.to_string())

@@ -48,8 +48,10 @@ impl Kind {
     /// The major version that is written and read.
     pub fn major(self) -> u16 {
         match self {
-            // Outcomes: 3 has the modes Bypass and Declined.
-            Kind::Trace | Kind::Outcome => 3,
+            // 4: MMAP instead of MAPS.
+            Kind::Trace => 4,
+            // 3: the modes Bypass and Declined.
+            Kind::Outcome => 3,
             Kind::Profile | Kind::Plan => 1,
         }
     }
@@ -57,8 +59,9 @@ impl Kind {
     /// The oldest major version that is read.
     pub fn oldest(self) -> u16 {
         match self {
+            Kind::Trace => 3,
             Kind::Outcome => 2,
-            Kind::Trace | Kind::Profile | Kind::Plan => self.major(),
+            Kind::Profile | Kind::Plan => self.major(),
         }
     }
 

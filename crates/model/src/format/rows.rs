@@ -2,14 +2,16 @@
 
 use super::columns::{Column, Cursor, Recent};
 use super::paths::{Paths, Reference};
+use crate::PageRange;
 use crate::limits::{self, bounded};
-use crate::trace::{File, FileState, Lookup, LookupKind, MetadataMiss, Use, UseKind};
+use crate::trace::{File, FileState, Lookup, LookupKind, Mapping, MetadataMiss, Use, UseKind};
 
 /// The unit of times, 0.1 ms: no device that is worth reading ahead of answers sooner, and half the size of uses is
 /// saved.
 pub(super) const TICK_NS: u64 = 100_000;
 
 /// Number of columns of each table.
+pub(super) const MAPPINGS: usize = 3;
 pub(super) const FILES: usize = 13;
 pub(super) const USES: usize = 11;
 pub(super) const LOOKUPS: usize = 4;
@@ -72,6 +74,48 @@ pub(super) fn table<T>(what: &str, column: &Cursor<'_>, most: usize) -> Result<V
     let rows = column.rows();
     bounded(what, rows, most)?;
     Ok(Vec::with_capacity(rows))
+}
+
+/// The mappings, which stand in order of file and page: of one file, most begin where the one before ends.
+pub(super) fn write_mappings(mappings: &[Mapping]) -> [Column; MAPPINGS] {
+    let mut columns = <[Column; MAPPINGS]>::default();
+    let [file, start, pages] = &mut columns;
+    let (mut of, mut end) = (0, 0);
+    for mapping in mappings {
+        if mapping.file != of {
+            end = 0;
+        }
+        file.step(u64::from(of), u64::from(mapping.file));
+        start.step(end, mapping.pages.start);
+        pages.number(mapping.pages.end.wrapping_sub(mapping.pages.start));
+        (of, end) = (mapping.file, mapping.pages.end);
+    }
+    columns
+}
+
+/// Reads what [`write_mappings`] wrote.
+pub(super) fn read_mappings(columns: [Cursor<'_>; MAPPINGS]) -> Result<Vec<Mapping>, String> {
+    let [mut file, mut start, mut pages] = columns;
+    let (mut of, mut end) = (0, 0);
+    let mut mappings = table("mappings", &file, limits::MAPPINGS)?;
+    while file.more() {
+        let next = file.step(u64::from(of))?;
+        let next =
+            u32::try_from(next).map_err(|_| format!("mapping {} is of file {next}", mappings.len()))?;
+        if next != of {
+            end = 0;
+        }
+        let first = start.step(end)?;
+        end = first
+            .checked_add(pages.number()?)
+            .ok_or_else(|| format!("mapping {} has too large a page number", mappings.len()))?;
+        of = next;
+        mappings.push(Mapping {
+            file: of,
+            pages: PageRange { start: first, end },
+        });
+    }
+    Ok(mappings)
 }
 
 /// The files; `paths` has the indices of the path and of the overlay's of each.

@@ -79,22 +79,53 @@ fn an_outcome_of_the_version_before_is_old_not_damaged() {
     );
 }
 
-/// A replay of cat(1), as the headstart that wrote version 2 has kept it.
-const VERSION_2: &str = "48534f5554434f4d0200000001000000b00000000000000014944ba5000000004f5554430100000048000000000000006700\
+/// A replay of cat(1), as the headstart that wrote outcomes of version 2 has kept it.
+const OUTCOME_2: &str = "48534f5554434f4d0200000001000000b00000000000000014944ba5000000004f5554430100000048000000000000006700\
         0000000000006200000000000000a5ac32dc0000000028b52ffd2062f5020034050c2f7573722f62696e2f636174b9fff296\
         81f686f61801f98cfa5701000100019c06dc03ebe8cd190105737461727400003b28dc7b00dc03dc7bb87b00018080d78959\
         0189a6a30401bd78fb020156feae3e0003002ea329c7da027b00";
 
+/// A start of true(1), as the headstart that wrote traces of version 3 has recorded it.
+const TRACE_3: &str = "485354524143450003000100040000002003000000000000cc844806000000004d45544101000000c00000000000000068000000000000005f000000\
+        0000000064631817000000004d415053010000002801000000000000320000000000000029000000000000004bc202ba000000005041544801000000\
+        60010000000000007700000000000000b5000000000000000af7330600000000434f4c5301000000d801000000000000460100000000000033020000\
+        00000000c06aebc20000000028b52ffd205ff90200c582a4ca95b28ff6180f362e31382e34342d66632d76373639802000000001092f62696e2f7472\
+        75650f68656164737461727420302e312e3000000085e2cb0501d0e28b013101000000000001fe4b00000101fe01000465787434012f010028b52ffd\
+        20294901000c0000e40201000201020601070902000102012702273102313503000a0400260426fc0204cf03d50300000000000028b52ffd20b57503\
+        00c2c5141ab0a50d0c83fb1011664b3c311491d286b9a506821483cba83ba5a76c0ec2cbd79bbc27427ff2f20b14892a0c2d7ab4fe6468501a43e78b\
+        a1023d5a9af3e72cad5b6997ea7524d1319914c302e280381008080900d04061021b0d06150089891ca795d506405829c19d500028b52ffd603301e5\
+        0900d24f3b394073d2010b18c105823fdafaa83ec977d7c06fcb14f738ba2ae3f250758bbfee30e35bb891d70bf22ffbb54f4e8644b511c2669b6c29\
+        a54c01ff7facfb9b4067bc713163d5ec437035606d39c09e911a8855534f5257056a033269f6ea5bd697e06d081f30831c9022acc9d3bdb383661c87\
+        2043cc0ade0244c0ffe908f800ba364ac3b77b3bdcdd7d6c5d65fdeaeeaf0f1fbe0116c3dea196ba0226ee551f1fbab8a9f939c3256665eb58ad9d08\
+        12908d09524ac753d23241752ba172ed898507c3b526969529bd3e9946ce69d432552f0f16b7d73f8a4c1da28fd14ca54c140dce7ca150e9343e6eff\
+        8f012320700255a73a7005400e4cd7251d7718c435a08d8fd4e012b0060c0c0481525c72083d975e973d7913dd3292d7e04690365b164ac4c5f30181\
+        076ba1400c3206734e81f0c4d8f2ac59200e0000";
+
+fn bytes(hexadecimal: &str) -> Vec<u8> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    hexadecimal.as_bytes().chunks(2).map(byte).collect()
+}
+
 #[test]
 fn an_outcome_of_version_2_is_read() {
-    let pairs = VERSION_2.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    let bytes: Vec<u8> = pairs.map(byte).collect();
-    let read = Outcome::from_bytes(&bytes).unwrap();
+    let read = Outcome::from_bytes(&bytes(OUTCOME_2)).unwrap();
     assert_eq!(
         (read.key.as_str(), read.mode, read.elapsed_ns),
         ("/usr/bin/cat", crate::outcome::Mode::Replay, 184452729)
     );
+}
+
+#[test]
+fn a_trace_of_version_3_is_read() {
+    let read = Trace::from_bytes(&bytes(TRACE_3)).unwrap();
+    let mapped = read.mappings.iter();
+    let mapped: Vec<(u32, u64, u64)> = mapped.map(|m| (m.file, m.pages.start, m.pages.end)).collect();
+    let of_the_linker = &mapped[4..8];
+    assert_eq!(
+        (mapped.len(), of_the_linker),
+        (12, &[(2, 0, 1), (2, 1, 39), (2, 39, 49), (2, 49, 53)][..])
+    );
+    assert_eq!(Trace::from_bytes(&read.to_bytes().unwrap()).unwrap(), read);
 }
 
 #[test]
@@ -295,5 +326,5 @@ fn errors_say_what_is_wrong() {
     );
     let mut earlier = one(trace()).to_bytes().unwrap();
     earlier[8] = 1;
-    assert!(text(Trace::from_bytes(&earlier)).contains("version 1, this headstart reads version 3"));
+    assert!(text(Trace::from_bytes(&earlier)).contains("version 1, this headstart reads version 4"));
 }

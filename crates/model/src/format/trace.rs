@@ -4,7 +4,7 @@ use super::activity::{self, ACTIVITY};
 use super::ahead::{self, AHEAD};
 use super::columns::{Column, Cursor, join, split};
 use super::paths::{PathList, Paths};
-use super::rows::{self, FILES, LOOKUPS, MISSES, TICK_NS, USES};
+use super::rows::{self, FILES, LOOKUPS, MAPPINGS, MISSES, TICK_NS, USES};
 use super::values::Values;
 use super::{Container, FormatError, Kind, Writer, addressable, is_page_size, refused, stage_name};
 use crate::limits::{self, bounded};
@@ -133,7 +133,8 @@ impl Trace {
         let meta = (before, first_words(command), recorder, replayed);
         let rest = (&processes, &self.filesystems, &self.marks);
         file.value(b"META", &(meta, &self.end, &self.lost, rest), limits::META)?;
-        file.value(b"MAPS", &self.mappings, limits::MAPS)?;
+        let mappings = join(&rows::write_mappings(&self.mappings));
+        file.compressed(b"MMAP", &mappings, limits::MMAP)?;
         let paths = join(&named.list.columns().map_err(too_large)?);
         file.compressed(b"PATH", &paths, limits::PATH_SECTION)?;
         let columns: Vec<Column> = (rows::write_files(&self.files, &named.files).into_iter())
@@ -157,7 +158,13 @@ impl Trace {
     pub fn from_bytes(bytes: &[u8]) -> Result<Trace, FormatError> {
         let file = Container::new(Kind::Trace, bytes)?;
         let (meta, end, lost, ran, filesystems, marks) = file.values(b"META", limits::META, read_meta)?;
-        let mappings = file.values(b"MAPS", limits::MAPS, |v| v.list("mappings", limits::MAPPINGS))?;
+        let mappings = if file.has(b"MAPS") {
+            file.values(b"MAPS", limits::MAPS, |v| v.list("mappings", limits::MAPPINGS))?
+        } else {
+            let section = file.section(b"MMAP", limits::MMAP)?;
+            let read = || rows::read_mappings(split::<MAPPINGS>(&section)?);
+            read().map_err(|what| file.damaged(what))?
+        };
         let mut paths = {
             let section = file.section(b"PATH", limits::PATH_SECTION)?;
             let read = || Paths::read(split(&section)?);
