@@ -31,7 +31,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get
 # COMMAND:PACKAGE is installed where there is no such command: on Debian 12 rustup brings Rust's.
 BUILD_PACKAGES := clang llvm gcc libc6-dev make pkg-config libelf-dev zlib1g-dev git ca-certificates cargo:cargo rustc:rustc
 TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount util-linux attr python3 mandoc fio \
-	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium blktrace \
+	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium blktrace strace \
 	cargo-fmt:rustfmt cargo-clippy:rust-clippy
 PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm rpmlint python3
 KERNEL_PACKAGES := qemu-system-x86 qemu-utils ovmf mtools fdisk busybox-static cpio jq kmod xz-utils blktrace
