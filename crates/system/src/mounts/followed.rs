@@ -90,4 +90,20 @@ mod tests {
         assert!(followed.refresh());
         assert_eq!(fstype(&followed), before);
     }
+
+    #[test]
+    fn what_is_mounted_right_after_another_change_is_seen_at_once_also_in_time() {
+        if !can_mount() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().canonicalize().unwrap();
+        let mut followed = Followed::read().unwrap();
+        for _ in 0..3 {
+            mount("none", &place, "ramfs", MountFlags::empty(), None).unwrap();
+            let mounted = followed.refresh_in_time();
+            unmount(&place, UnmountFlags::empty()).unwrap();
+            assert!(mounted && followed.refresh_in_time());
+        }
+    }
 }

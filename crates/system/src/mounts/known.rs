@@ -15,8 +15,8 @@ struct Known {
     /// The kernel notes by open file what it has told.
     file: File,
     table: MountTable,
-    /// When it may be read again for somebody who can do with a table that is older.
-    next: Instant,
+    /// When what was read for those who can do with an older table will have been paid for, at [`SHARE`].
+    paid: Instant,
     /// Whether somebody was given an older table, for that.
     waits: bool,
 }
@@ -24,6 +24,9 @@ struct Known {
 /// For those who can, reading the table again takes one part of so many of a processor's time, at most: where containers come and go there are many
 /// mounts, and they change all the time.
 const SHARE: u32 = 20;
+
+/// That much is read at once before it has been paid for: what is mounted is often used at once, and a program that starts there is to be seen.
+const CREDIT: Duration = Duration::from_secs(1);
 
 /// Whose view of the mounts it is: a child has a file of its own to be told by, and another namespace or root has another table.
 #[derive(PartialEq, Eq)]
@@ -57,11 +60,11 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
     if let Some(known) = known.as_mut().filter(|known| Some(&known.of) == now.as_ref()) {
         let begun = Instant::now();
         // Not asked, the kernel has not told it either.
-        known.waits = in_time && begun < known.next;
-        if (!in_time || begun >= known.next) && has_changed(&known.file) {
+        known.waits = in_time && known.paid > begun + CREDIT;
+        if !known.waits && has_changed(&known.file) {
             known.file.seek(SeekFrom::Start(0))?;
             known.table = MountTable::read_of(&mut known.file)?;
-            known.next = Instant::now() + begun.elapsed() * SHARE;
+            known.paid = known.paid.max(begun) + begun.elapsed() * SHARE;
         }
         return Ok(known.table.again());
     }
@@ -80,7 +83,7 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
         of,
         file,
         table,
-        next: Instant::now() + begun.elapsed() * SHARE,
+        paid: begun + begun.elapsed() * SHARE,
         waits: false,
     });
     Ok(again)
@@ -90,7 +93,7 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
 pub(super) fn waits_for() -> Option<Duration> {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = known.as_ref().filter(|known| known.waits);
-    waiting.map(|known| known.next.saturating_duration_since(Instant::now()))
+    waiting.map(|known| known.paid.saturating_duration_since(Instant::now() + CREDIT))
 }
 
 /// Whether something was mounted or unmounted since the file was asked last.
