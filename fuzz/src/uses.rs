@@ -113,9 +113,6 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
     with("exporting a trace", &|it| {
         drop(export::csv(&it, &mut std::io::sink()))
     });
-    with("exporting a trace as Parquet", &|it| {
-        drop(export::parquet(&it, &mut std::io::sink()));
-    });
     with("exporting a trace for Perfetto", &|it| {
         drop(export::perfetto(&it, &mut std::io::sink()));
     });

@@ -5,11 +5,11 @@
 
 use headstart_model::trace::File;
 use headstart_model::{FilePath, Trace, testing};
-use headstart_report::export::{csv, parquet, perfetto};
+use headstart_report::export::{csv, perfetto};
 use std::path::Path;
 use std::process::Command;
 
-/// 20,000 uses, so that there is more than one row group, of files with paths that are hard to write.
+/// 20,000 uses of files with paths that are hard to write.
 fn trace() -> Trace {
     let mut long = b"/long".to_vec();
     long.resize(4095, b'x');
@@ -83,7 +83,6 @@ fn duckdb_and_perfetto_read_what_is_exported() {
         std::fs::write(dir.path().join(name), bytes).unwrap();
     };
     made("t.csv", &|out| csv(&trace, out));
-    made("t.parquet", &|out| parquet(&trace, out));
     made("t.perfetto", &|out| perfetto(&trace, out));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/export.py");
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Write a trace for other programs: databases, Perfetto, flame graphs.
 ///
-/// csv and parquet are one table of accesses in order of time: first uses of page ranges, look-ups, and metadata blocks
+/// csv is one table of accesses in order of time: first uses of page ranges, look-ups, and metadata blocks
 /// that were read. Its columns, of which all but the first two may be empty:
 ///
 /// time_ns: nanoseconds since the start; what: `use`, `look-up` or `metadata`; kind: of a use `read`, `fault`
@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 /// the device of its file system, or that of the metadata; inode; first_page, pages: of the file, or of the device, pages
 /// of as many bytes as the trace says; found: whether the path that was looked up was there.
 ///
-/// Texts are UTF-8: what is none in a path is replaced by U+FFFD. Parquet has whole numbers without sign, of 64 bits for
-/// time_ns, inode and first_page, else of 32.
+/// Texts are UTF-8: what is none in a path is replaced by U+FFFD. DuckDB makes a Parquet file of it:
+/// `duckdb -c "copy (from 'start.csv') to 'start.parquet'"`.
 ///
 /// perfetto is a file for ui.perfetto.dev: processes with first uses and look-ups as instants, stages; and, where the trace
 /// was recorded with --chart, what threads did, the requests of block devices, processors and memory.
@@ -47,7 +47,6 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Form {
     Csv,
-    Parquet,
     Perfetto,
     Folded,
 }
@@ -57,7 +56,6 @@ pub fn run(args: Args) -> Result<()> {
     let write = |write: &dyn Fn(&mut dyn Write) -> io::Result<()>| write_whole_by(&args.output, write);
     match args.to {
         Form::Csv => write(&|out| export::csv(&trace, out)),
-        Form::Parquet => write(&|out| export::parquet(&trace, out)),
         Form::Perfetto => write(&|out| export::perfetto(&trace, out)),
         Form::Folded => {
             let Some(waits) = Waits::of(&trace) else {

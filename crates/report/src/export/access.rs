@@ -1,4 +1,4 @@
-//! The table of accesses, which all exports of tables have: its columns, and a trace as its rows.
+//! The table of accesses: its columns, and a trace as its rows.
 
 use headstart_model::trace::{LookupKind, UseKind};
 use headstart_model::{FilePath, Trace};
@@ -28,30 +28,21 @@ pub(super) fn bounded(trace: &Trace) -> io::Result<()> {
     }
 }
 
-/// What a column holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Type {
-    Text,
-    U64,
-    U32,
-    Bool,
-}
-
-/// The columns: name, what it holds, and whether a row may be without.
-pub(super) const COLUMNS: [(&str, Type, bool); 13] = [
-    ("time_ns", Type::U64, false),
-    ("what", Type::Text, false),
-    ("kind", Type::Text, true),
-    ("pid", Type::U32, true),
-    ("executable", Type::Text, true),
-    ("path", Type::Text, true),
-    ("file", Type::U32, true),
-    ("major", Type::U32, true),
-    ("minor", Type::U32, true),
-    ("inode", Type::U64, true),
-    ("first_page", Type::U64, true),
-    ("pages", Type::U32, true),
-    ("found", Type::Bool, true),
+/// The names of the columns. A row may be without all but the first two.
+pub(super) const COLUMNS: [&str; 13] = [
+    "time_ns",
+    "what",
+    "kind",
+    "pid",
+    "executable",
+    "path",
+    "file",
+    "major",
+    "minor",
+    "inode",
+    "first_page",
+    "pages",
+    "found",
 ];
 
 /// A value of a row.

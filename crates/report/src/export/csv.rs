@@ -7,7 +7,7 @@ use std::io::{self, Write};
 /// Writes the accesses of a trace, after a line of column names. What a row is without is empty.
 pub fn csv(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     bounded(trace)?;
-    writeln!(out, "{}", COLUMNS.map(|(name, ..)| name).join(","))?;
+    writeln!(out, "{}", COLUMNS.join(","))?;
     for row in rows(trace) {
         for (index, value) in row.iter().enumerate() {
             if index > 0 {

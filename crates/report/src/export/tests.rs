@@ -1,7 +1,7 @@
 //! That exports are whole whatever the paths are, and say what the trace says. That other programs read them, too, is what
 //! tests/export.rs tests.
 
-use super::{Waits, csv, parquet, perfetto};
+use super::{Waits, csv, perfetto};
 use headstart_model::activity::ThreadState;
 use headstart_model::trace::{LookupKind, Mark, MetadataMiss};
 use headstart_model::{FilePath, Trace, testing};
@@ -240,32 +240,11 @@ fn stacks_have_one_number_and_no_stray_semicolon_whatever_the_paths_are() {
 }
 
 #[test]
-fn a_parquet_file_has_its_magic_at_both_ends_and_grows_by_row_groups() {
-    let mut trace = trace();
-    let mut out = Vec::new();
-    parquet(&trace, &mut out).unwrap();
-    assert!(out.starts_with(b"PAR1") && out.ends_with(b"PAR1"));
-    let footer = u32::from_le_bytes(out[out.len() - 8..out.len() - 4].try_into().unwrap()) as usize;
-    assert!(footer < out.len() - 12);
-    let one = footer;
-    trace.uses = (0..20_000).map(|ms| testing::used(ms, 0, ms, 1)).collect();
-    let mut out = Vec::new();
-    parquet(&trace, &mut out).unwrap();
-    let footer = u32::from_le_bytes(out[out.len() - 8..out.len() - 4].try_into().unwrap()) as usize;
-    assert!(footer > 2 * one, "three groups: {one} and {footer}");
-    assert!(out.len() < 20_000 * 8, "{} bytes", out.len());
-    // No row at all is a table, too.
-    let mut out = Vec::new();
-    parquet(&testing::trace(), &mut out).unwrap();
-    assert!(out.ends_with(b"PAR1"));
-}
-
-#[test]
 fn a_small_trace_does_not_become_gigabytes() {
     let mut trace = trace();
     // The last file has the longest path.
     trace.uses = (0..100_000).map(|ms| testing::used(ms, 7, ms, 1)).collect();
-    for export in [csv, parquet, perfetto] {
+    for export in [csv, perfetto] {
         let refused = export(&trace, &mut std::io::sink()).unwrap_err();
         assert!(refused.to_string().contains("bytes of paths"), "{refused}");
     }
