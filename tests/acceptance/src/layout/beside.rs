@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 /// Programs that are executed, and directories in which files are written.
 const PROGRAMS: usize = 12;
 const WRITERS: u64 = 3;
-/// They leave the device free for half of the time: else `layout apply` stands back for them. The movers of `swaps` do not.
-const PAUSE: Duration = Duration::from_millis(30);
+/// They leave the device free for most of the time: else `layout apply` stands back for them. The movers of `swaps` do not.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Maps files, some for long, and compares and writes through its mappings, until its standard input ends. Prints how often.
 const MAPPER: &str = r#"
