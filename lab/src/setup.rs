@@ -208,7 +208,6 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("headstart", include_str!("../setups/headstart.toml")),
     ("layout", include_str!("../setups/layout.toml")),
     ("daemon", include_str!("../setups/daemon.toml")),
-    ("daemon-hold", include_str!("../setups/daemon-hold.toml")),
     ("daemon-person", include_str!("../setups/daemon-person.toml")),
     ("person", include_str!("../setups/person.toml")),
     (

@@ -193,11 +193,6 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Whether this kernel tells of starts, as far as that is found out without attaching; errors as of [`Watch::start`].
-    pub fn is_possible() -> Result<(), RecordError> {
-        Programs::are_possible().map(drop)
-    }
-
     /// Attaches. Errors name what is missing: BPF as for a recording, and the events of Linux 6.12.
     pub fn start() -> Result<Watch, RecordError> {
         let (programs, control, later) = Programs::start()?;

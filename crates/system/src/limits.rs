@@ -1,7 +1,6 @@
 //! Bounds that a background process sets itself, so that it is the one that fails when something asks too much of it.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::io;
 use std::time::Duration;
 
@@ -88,15 +87,6 @@ pub fn bound_time_before_others(time: Duration) -> io::Result<()> {
 /// Whether a filter of system calls lies on this process (seccomp(2)), or that cannot be told: what goes wrong here may be its doing.
 pub fn is_filtered() -> bool {
     std::fs::read_to_string("/proc/self/status").map_or(true, |status| !status.contains("\nSeccomp:\t0\n"))
-}
-
-/// Gives up CAP_SYS_ADMIN, if this thread has it, and for the threads that it makes: a process that has done what needs it.
-pub fn give_up_administration() -> io::Result<()> {
-    let mut sets = capabilities(None)?;
-    for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {
-        set.remove(CapabilitySet::SYS_ADMIN);
-    }
-    Ok(set_capabilities(None, sets)?)
 }
 
 /// Gives back to the kernel what memory the allocator keeps for later (malloc_trim(3)): a service that works now and then

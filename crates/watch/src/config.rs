@@ -21,8 +21,6 @@ pub struct Config {
     pub control_every: u32,
     /// The directory that [`crate::metrics::FILE`] is written into; `None` for nowhere.
     pub metrics: Option<PathBuf>,
-    /// Whether a cold start of a known program waits, on a disk with one head, until its replay is ahead of it.
-    pub hold: bool,
 }
 
 impl Default for Config {
@@ -30,7 +28,6 @@ impl Default for Config {
         Config {
             control_every: 10,
             metrics: None,
-            hold: false,
         }
     }
 }
@@ -60,8 +57,7 @@ mod tests {
         assert_eq!(parse(text).unwrap(), Config::default());
         let told = text
             .replace("# metrics", "metrics")
-            .replace("# control_every", "control_every")
-            .replace("# hold", "hold");
+            .replace("# control_every", "control_every");
         let all = Config {
             metrics: Some("/var/lib/prometheus/node-exporter".into()),
             ..Config::default()

@@ -16,7 +16,6 @@ mod exact;
 mod finish;
 mod first;
 mod gains;
-mod hold;
 mod judge;
 mod known;
 mod notify;
@@ -34,13 +33,12 @@ use anyhow::{Context as _, Result};
 use by_fanotify::ByFanotify;
 use finish::Finisher;
 use first::First;
-use headstart_record::{Role, Watch};
+use headstart_record::Watch;
 use headstart_session::finish::stand_back;
 use headstart_session::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
 use headstart_system::thread::{self, Begun};
-use hold::Guard;
 use notify::Manager;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -69,9 +67,6 @@ const NICE: i32 = -15;
 /// reached. An allocation beyond it ends the daemon, and the service manager starts it anew.
 pub(crate) const MEMORY: u64 = 512 << 20;
 
-/// It begins to serve after this time at the latest, whatever is still to be found out of programs that are to be held.
-const ASKED_ABOUT_WITHIN: Duration = Duration::from_secs(2);
-
 /// What a start must wait for devices at least to be worth learning, as a rule, milliseconds: a replay costs 30 ms of processors, and
 /// saves at best half of what is waited for (`SAVED` of session's bypass).
 pub const LEAST_WAIT_MS: u64 = 50;
@@ -86,8 +81,6 @@ pub struct Options {
     pub least_wait: Duration,
     /// The directory that sums are told in, for who watches machines ([`crate::metrics`]).
     pub metrics: Option<PathBuf>,
-    /// Whether a cold start waits, on a disk with one head, until its replay is ahead of it.
-    pub hold: bool,
     /// What tells of starts.
     pub notice: Notice,
     /// Where those who ask are listened to; `None` if nobody is.
@@ -141,11 +134,6 @@ trait Noticing {
     /// Answers what has begun, and has finished what has ended.
     fn work(&mut self) -> Result<()>;
 
-    /// Who holds starts, where they are held.
-    fn guard(&self) -> Option<&Guard> {
-        None
-    }
-
     /// Nothing is recorded any more, nor finished but what is being finished.
     fn end(self: Box<Self>);
 }
@@ -156,26 +144,17 @@ trait Noticing {
 enum Woken {
     Start = 1,
     Told = 2,
-    Asked = 3,
 }
 
 /// Attaches, and serves until it is told to end (SIGTERM, SIGINT).
 ///
 /// Fails where starts cannot be noticed, and says why.
 pub fn run(mut options: Options) -> Result<()> {
-    let without_bpf = without_bpf(options.notice, options.hold)?;
-    options.hold &= without_bpf.is_none();
-    // Before this process has a second thread.
-    let guard = options.hold.then(Guard::start);
-    let mut guard = guard.transpose().unwrap_or_else(|error| {
-        log(&format!("starts on disks with one head are not held: {error}"));
-        None
-    });
-    let watch = match without_bpf {
-        Some(why) => Err(why),
-        None => match Watch::start() {
+    let watch = match options.notice {
+        Notice::Fanotify => Err("as it was asked for".into()),
+        Notice::Any | Notice::Bpf => match Watch::start() {
             Ok(watch) => Ok(watch),
-            Err(error) if options.notice == Notice::Any && guard.is_none() => Err(error.to_string()),
+            Err(error) if options.notice == Notice::Any => Err(error.to_string()),
             Err(error) => return Err(error.into()),
         },
     };
@@ -206,26 +185,16 @@ pub fn run(mut options: Options) -> Result<()> {
     if let Err(error) = options.store.make() {
         log(&format!("nothing new is kept: {error}"));
     }
-    options.hold = guard.is_some();
-    let mut known = Vec::new();
-    if let Some(guard) = &mut guard {
-        for file in hold::of_all(&options.store, ASKED_ABOUT_WITHIN) {
-            known.extend(file.known.map(|file| (file, Role::Program)));
-            guard.ask_about(file);
-        }
-    }
     let (at_begin, store) = (options.at_begin, options.store.clone());
     thread::begin("at-begin", Box::new(move || at_begin(&store))).context(NO_THREAD)?;
     let state = Arc::new(State::new(options.store.clone(), Arc::clone(&wake)));
-    // Whose executions are asked about are to be noticed, whatever else begins.
-    state.know(known);
     let control = options.control.take();
     let control = control.map(|listener| Control::serve(listener, Arc::clone(&state) as Arc<dyn Service>));
     let control = control.transpose()?;
     let mut noticing: Box<dyn Noticing> = match watch {
         Ok(watch) => {
             let finisher = Finisher::start(&options, Arc::clone(&state))?;
-            Box::new(Answering::new(watch, guard, options, state, finisher))
+            Box::new(Answering::new(watch, options, state, finisher))
         }
         Err((why, executed)) => {
             let store = options.store.clone();
@@ -252,15 +221,6 @@ pub fn run(mut options: Options) -> Result<()> {
     drop(control);
     noticing.end();
     result
-}
-
-/// Why BPF is not to be tried, if it is not. Where starts are to be held that has to be known before the right is given up that fanotify(7) needs.
-fn without_bpf(notice: Notice, hold: bool) -> Result<Option<String>> {
-    match notice {
-        Notice::Fanotify => Ok(Some("as it was asked for".into())),
-        Notice::Any if hold => Ok(Watch::is_possible().err().map(|error| error.to_string())),
-        Notice::Any | Notice::Bpf => Ok(None),
-    }
 }
 
 /// The thread that answers those who ask by the socket, as long as this lives.
@@ -314,11 +274,7 @@ fn answer_until(
         epoll::add(&waiting, file, on(Woken::Start), edge)?;
     }
     epoll::add(&waiting, wake.as_fd(), on(Woken::Told), epoll::EventFlags::IN)?;
-    if let Some(guard) = noticing.guard() {
-        // Once it is gone its end is closed, and nothing wakes by it any more.
-        epoll::add(&waiting, guard.wait_on(), on(Woken::Asked), epoll::EventFlags::IN)?;
-    }
-    let mut events = Vec::with_capacity(3);
+    let mut events = Vec::with_capacity(2);
     while !stop.load(Ordering::Relaxed) {
         manager.alive();
         let wait = [noticing.wait_at_most(), manager.alive_every()];

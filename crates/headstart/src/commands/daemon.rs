@@ -18,7 +18,7 @@ use std::time::Duration;
 /// learned is read ahead, and nothing is learned. It ends on SIGTERM, and tells a service manager that it is ready and alive (sd_notify(3)).
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Do not read ahead at every Nth cold start of a program, to have something to compare with; 0 to read ahead at all [default: as headstart.toml has it, or 10].
+    /// Do not read ahead at every Nth cold start of a program, to have something to compare with; 0 for no such starts [default: as headstart.toml has it, or 10].
     #[arg(long, value_name = "N")]
     control_every: Option<u32>,
     /// Learn programs whose start waits at least so long for devices, milliseconds, all its threads added up.
@@ -27,9 +27,6 @@ pub struct Args {
     /// Keep a file of sums in this directory, for the textfile collector of Prometheus [default: as headstart.toml has it].
     #[arg(long, value_name = "DIR")]
     metrics: Option<PathBuf>,
-    /// On a disk with one head, let a cold start wait until its replay is ahead of it, 1.75 s at most [default: as headstart.toml has it].
-    #[arg(long)]
-    hold: bool,
     /// What tells of starts: bpf, fanotify, or any, which is fanotify where BPF cannot.
     #[arg(long, value_name = "HOW", default_value_t)]
     notice: daemon::Notice,
@@ -55,7 +52,6 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         control_every: args.control_every.unwrap_or(configured.control_every),
         least_wait: Duration::from_millis(args.least_wait),
         metrics: args.metrics.or(configured.metrics),
-        hold: args.hold || configured.hold,
         notice: args.notice,
         control: control.context("cannot serve the control socket")?,
     })

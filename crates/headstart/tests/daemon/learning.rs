@@ -283,7 +283,9 @@ fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
         .stdout(Stdio::null());
     run(without_it);
     assert_eq!(kept(&case, &one, 2)[1].mode, Mode::Replay);
-    assert_eq!(resident(&all[..1]), 256);
+    // But for what the machine has taken back since (DAMON).
+    let read_ahead = resident(&all[..1]);
+    assert!((252..=256).contains(&read_ahead), "{read_ahead}");
     assert_eq!(fs::metadata(&all[0]).unwrap().accessed().unwrap(), read);
     daemon.stop();
 }

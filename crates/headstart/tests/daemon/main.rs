@@ -7,7 +7,6 @@ mod by_fanotify;
 mod common;
 mod failing;
 mod harness;
-mod holding;
 mod learning;
 mod leased;
 mod services;

@@ -218,30 +218,6 @@ pub fn background_of(
     std::process::exit(status)
 }
 
-/// Forks a process that ends with what `work` returns, or is killed when this one ends, and waits for its end: its status, or `None` if a signal ended it. For a process
-/// of [`background`].
-pub fn in_child(work: impl FnOnce() -> i32) -> io::Result<Option<i32>> {
-    let parent = rustix::process::getpid();
-    let pid = fork()?;
-    if pid == 0 {
-        let dies = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-        // It may have ended before that.
-        if dies.is_err() || rustix::process::getppid() != Some(parent) {
-            exit_now(1);
-        }
-        let status = work();
-        std::process::exit(status)
-    }
-    let pid = rustix::process::Pid::from_raw(pid);
-    loop {
-        match rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()) {
-            Ok(Some((_, status))) => return Ok(status.exit_status()),
-            Ok(None) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
 /// Makes a file this process's standard error.
 pub fn log_to(log: File) {
     // SAFETY: both are open.

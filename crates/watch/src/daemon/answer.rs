@@ -1,38 +1,29 @@
 //! The thread that answers: what is done for each start that BPF tells of, as it begins.
 
 use super::finish::{Ended, Finisher};
-use super::hold::{Guard, of_all};
 use super::judge::{Active, IGNORED, Judge, WARM, WARM_BY_KERNEL};
 use super::known::{MOST as KNOWN, MOST_OF_A_USER as KNOWN_OF_A_USER};
 use super::process::tree_of;
 use super::shares::Shares;
 use super::state::{Asked, State};
 use super::users::reader_of;
-use super::{ASKED_ABOUT_WITHIN, Noticing, Options};
+use super::{Noticing, Options};
 use anyhow::Result;
 use headstart_model::outcome::Mode;
 use headstart_model::trace::EndReason;
 use headstart_record::{Executable, Recorded, Standing, Watch, is_ordinary};
 use headstart_replay::Sample;
 use headstart_session::Arguments;
-use headstart_session::finish::stand_back;
 use headstart_session::keys::Whose;
 use headstart_session::notes::log;
 use headstart_system::process::ProcessStat;
-use headstart_system::thread;
 use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether one that is held has waited long enough.
-const LOOK_AT_HELD_EVERY: Duration = Duration::from_millis(2);
-
 /// Why starts in containers are left alone, which is said once.
 const FOREIGN: &str = "a program was started in another mount namespace (a container, a sandbox): such starts are \
     read ahead by `headstart run` only: see the guide, Servers and images";
-
-/// One that was held is noticed within this time after it began to wait, or it was no start.
-const NOTICED: Duration = Duration::from_secs(5);
 
 /// What is known of the machine's programs, and what is done for those that start.
 pub(super) struct Answering {
@@ -40,85 +31,28 @@ pub(super) struct Answering {
     judge: Judge,
     finisher: Finisher,
     /// Executables that the kernel knows for those of known programs.
-    known: Shares<Executable, ()>,
-    /// Who holds starts, where they are held.
-    guard: Option<Guard>,
+    known: Shares<Executable>,
     /// Whether [`FOREIGN`] was said.
     has_told: bool,
 }
 
 impl Answering {
-    pub(super) fn new(
-        watch: Watch,
-        guard: Option<Guard>,
-        options: Options,
-        state: Arc<State>,
-        finisher: Finisher,
-    ) -> Answering {
+    pub(super) fn new(watch: Watch, options: Options, state: Arc<State>, finisher: Finisher) -> Answering {
         Answering {
             watch,
             finisher,
             known: Shares::new(KNOWN, KNOWN_OF_A_USER),
-            guard,
             has_told: false,
             judge: Judge::new(options, state, true),
         }
     }
 
-    /// Holds who is about to start a program that is to be held, and lets go who has waited long enough.
-    fn hold(&mut self) {
-        let to_ask_about = self.judge.state.to_ask_about();
-        if let Some(guard) = &mut self.guard {
-            for file in to_ask_about {
-                guard.ask_about(file);
-            }
-            while let Some(asked) = guard.next() {
-                match self.judge.about_to_start(&asked) {
-                    true => guard.hold(asked.id),
-                    false => guard.leave(asked.id),
-                }
-            }
-        }
-        if self.guard.as_mut().is_some_and(Guard::has_begun_anew) {
-            // Nobody waits any more, and the numbers are those of the guard that was.
-            for held in &mut self.judge.held {
-                held.waits = None;
-            }
-            self.ask_about_anew();
-        }
-        // Also where the guard has ended: nobody waits then, and who never begins is not waited for.
-        self.judge.held.retain_mut(|held| {
-            if self.guard.is_none() || !held.active.replays_before_it() {
-                if let (Some(id), Some(guard)) = (held.waits.take(), &mut self.guard) {
-                    guard.let_go(id);
-                }
-            }
-            // Else its replay goes on by itself.
-            held.since.elapsed() < NOTICED
-        });
-        if self.guard.as_ref().is_some_and(|guard| guard.is_gone()) {
-            self.guard = None;
-        }
-    }
-
     /// The kernel is told of this executable: others of the same user, or of whoever has the most, give way to it where there are many.
     fn knows(&mut self, file: Executable, user: Option<u32>) {
-        for (gone, ()) in self.known.add(file, user, ()) {
+        for gone in self.known.add(file, user) {
             if let Err(error) = self.watch.forget(gone) {
                 log(&error.to_string());
             }
-        }
-    }
-
-    /// Finds, by a thread of its own, what the guard is to ask about.
-    fn ask_about_anew(&self) {
-        let (store, state) = (self.judge.store.clone(), Arc::clone(&self.judge.state));
-        let find = move || {
-            stand_back();
-            state.ask_about(of_all(&store, ASKED_ABOUT_WITHIN));
-        };
-        if let Err(error) = thread::begin("ask-about", Box::new(find)) {
-            log(&format!("starts on disks with one head are not held: {error}"));
         }
     }
 
@@ -211,8 +145,7 @@ impl Answering {
             warm: active.warm,
             replaying: active.replaying,
             origin_unix_ns: active.origin_unix_ns,
-            // Whoever started it has waited for both.
-            ended: status.map(|status| (Some(status), active.held + recorded.took)),
+            ended: status.map(|status| (Some(status), recorded.took)),
             recorded,
         });
     }
@@ -223,18 +156,11 @@ impl Noticing for Answering {
         vec![self.watch.wait_on()]
     }
 
-    fn guard(&self) -> Option<&Guard> {
-        self.guard.as_ref()
-    }
-
     fn wait_at_most(&self) -> Option<Duration> {
-        let waits = self.judge.held.iter().any(|held| held.waits.is_some());
-        let look = waits.then_some(LOOK_AT_HELD_EVERY);
-        self.watch.wait_at_most().into_iter().chain(look).min()
+        self.watch.wait_at_most()
     }
 
     fn work(&mut self) -> Result<()> {
-        self.hold();
         let judge = &mut self.judge;
         let ended = self.watch.drain(&mut |start| judge.answer(start))?;
         for recorded in ended {
@@ -284,8 +210,6 @@ impl Noticing for Answering {
     }
 
     fn end(self: Box<Self>) {
-        // Nobody waits for what comes now.
-        drop(self.guard);
         let state = self.judge.end();
         drop(self.watch);
         self.finisher.end();

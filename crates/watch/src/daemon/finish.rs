@@ -3,7 +3,7 @@
 use super::gains::needs_little;
 use super::notify::Manager;
 use super::state::State;
-use super::{Options, hold, known, retain};
+use super::{Options, known, retain};
 use crate::key::{mounts, turned_out};
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
@@ -97,7 +97,6 @@ impl Finisher {
             control_every: options.control_every,
             metrics: options.metrics.clone(),
             sums: Metrics::default(),
-            holds: options.hold,
             failed: None,
             shared: Arc::clone(&shared),
         };
@@ -142,8 +141,6 @@ struct Finishing {
     control_every: u32,
     metrics: Option<PathBuf>,
     sums: Metrics,
-    /// Whether starts are held that are to be.
-    holds: bool,
     /// Why the last start could not be kept.
     failed: Option<String>,
     shared: Arc<Shared>,
@@ -209,10 +206,6 @@ impl Finishing {
             Ok(true) => {
                 self.shared.state.count(|counts| counts.finished += 1);
                 self.failed = None;
-                let file = self.holds.then(|| hold::of_key(&self.store, &key)).flatten();
-                if file.is_some() {
-                    self.shared.state.ask_about(file);
-                }
             }
             Err(error) => {
                 self.shared.state.count(|counts| counts.unfinished += 1);

@@ -3,7 +3,6 @@
 use super::Options;
 use super::exact::{Budget, Exact};
 use super::gains::{is_installed_by_one, is_installer, is_of_a_package};
-use super::hold::Asked as AboutToStart;
 use super::process::{Facts, Missed, Process};
 use super::running::Running;
 use super::state::State;
@@ -17,12 +16,11 @@ use headstart_replay::{Life, Replay, Sample};
 use headstart_session::decide::Decision;
 use headstart_session::keys;
 use headstart_session::notes::log;
-use headstart_session::{Arguments, Prepared, Purpose, now_unix_ns, prepare, waits_on_one_head};
+use headstart_session::{Arguments, Prepared, Purpose, now_unix_ns, prepare};
 use headstart_store::Store;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,8 +59,6 @@ pub(super) struct Judge {
     pub(super) state: Arc<State>,
     /// Starts that are recorded, by number.
     pub(super) active: HashMap<u32, Active>,
-    /// Starts that were held and have not been noticed yet.
-    pub(super) held: Vec<Held>,
     pub(super) running: Running,
     /// What was found out while the watch was busy, and is to be told it.
     pub(super) standings: Vec<(Program, Standing)>,
@@ -118,18 +114,6 @@ pub(super) struct Active {
     pub(super) origin_unix_ns: u64,
     /// While it is recorded the kernel maps nothing around a fault.
     pub(super) exact: Option<Exact>,
-    /// How long it was held before it began.
-    pub(super) held: Duration,
-}
-
-/// A start that is about to begin.
-pub(super) struct Held {
-    pub(super) pid: u32,
-    pub(super) program: PathBuf,
-    pub(super) since: Instant,
-    /// By what number the guard has it, while it waits.
-    pub(super) waits: Option<u64>,
-    pub(super) active: Active,
 }
 
 impl Judge {
@@ -144,7 +128,6 @@ impl Judge {
             least_wait: options.least_wait,
             state,
             active: HashMap::new(),
-            held: Vec::new(),
             running: Running::default(),
             standings: Vec::new(),
             warm: Vec::new(),
@@ -179,7 +162,7 @@ impl Judge {
             uid,
             program,
             service,
-        }) = self.whose(start).or_else(|| self.whose_was_held(start))
+        }) = self.whose(start)
         else {
             return Answer::Leave;
         };
@@ -196,9 +179,7 @@ impl Judge {
             return Answer::GoesOn(*number);
         }
         let began = instant_of(start.time_ns);
-        let held = self.was_held(start.pid, &key, began);
-        let decided = held.map_or_else(|| self.decide((key, uid), &arguments, began), Ok);
-        let mut active = match (decided, program) {
+        let mut active = match (self.decide((key, uid), &arguments, began), program) {
             (Ok(active), _) => active,
             (Err(Left::InMemory(in_memory)), Some(program)) => {
                 self.warm.push((program, in_memory));
@@ -250,16 +231,14 @@ impl Judge {
                 None => Left::Alone,
             });
         }
-        let active = self.active_of((key, uid), &prepared, origin, false);
+        let active = self.active_of((key, uid), &prepared, origin);
         self.count(&active);
         Ok(active)
     }
 
     /// Whether a start of it has begun, or it runs.
     pub(super) fn is_under_way(&mut self, key: &Key) -> bool {
-        self.active.values().any(|active| active.key == *key)
-            || self.held.iter().any(|held| held.active.key == *key)
-            || self.running.runs(key)
+        self.active.values().any(|active| active.key == *key) || self.running.runs(key)
     }
 
     fn count(&self, active: &Active) {
@@ -267,18 +246,11 @@ impl Judge {
             counts.recorded += 1;
             counts.replayed += u64::from(active.mode == Mode::Replay);
             counts.declined += u64::from(active.mode == Mode::Declined);
-            counts.held += u64::from(active.held > Duration::ZERO);
         });
     }
 
-    fn active_of(
-        &mut self,
-        (key, uid): (Key, u32),
-        prepared: &Prepared,
-        origin: Instant,
-        waits: bool,
-    ) -> Active {
-        let (mode, replaying) = self.begin((&key, uid), prepared, origin, waits);
+    fn active_of(&mut self, (key, uid): (Key, u32), prepared: &Prepared, origin: Instant) -> Active {
+        let (mode, replaying) = self.begin((&key, uid), prepared, origin);
         Active {
             mode,
             replaying,
@@ -300,7 +272,7 @@ impl Judge {
         if let Decision::Bypass(_) = prepared.decision {
             self.state.count(|counts| counts.bypassed += 1);
         }
-        let (Mode::Replay, Some(replaying)) = self.begin((&key, uid), &prepared, origin, false) else {
+        let (Mode::Replay, Some(replaying)) = self.begin((&key, uid), &prepared, origin) else {
             return;
         };
         self.state.count(|counts| counts.replayed += 1);
@@ -322,70 +294,6 @@ impl Judge {
         let theirs = key_of_user(key.clone(), uid).filter(|key| self.store.key(key).exists());
         let known = theirs.or_else(|| Some(key).filter(for_all))?;
         self.store.key(&known).is_served().then_some(known)
-    }
-
-    /// Begins to read ahead for who is about to start; whether it is to wait.
-    pub(super) fn about_to_start(&mut self, asked: &AboutToStart) -> bool {
-        let origin = Instant::now();
-        let whose = Process::before(asked.pid, &asked.program)
-            .into_iter()
-            .filter_map(|process| Some((process.whose(&self.store)?.1.key, process)))
-            .filter(|(key, _)| self.store.key(key).is_served());
-        let known = whose.into_iter().find(|(key, _)| self.store.key(key).exists());
-        let Some((key, process)) = known.filter(|(key, _)| !self.is_under_way(key)) else {
-            return false;
-        };
-        let uid = process.uid;
-        let prepared = self.prepare(&key, &process.arguments());
-        let is_one_head = |plan: &PlanFile| waits_on_one_head(&self.store, plan);
-        if prepared.decision != Decision::Replay || !prepared.plan.as_ref().is_some_and(is_one_head) {
-            return false;
-        }
-        let active = Active {
-            arguments: process.arguments(),
-            ..self.active_of((key, uid), &prepared, origin, true)
-        };
-        if active.replaying.is_none() {
-            return false;
-        }
-        // Also one that need not wait any more, since what it would wait for has come already, is this replay's start.
-        let waits = active.replays_before_it();
-        self.held.push(Held {
-            pid: asked.pid,
-            program: asked.program.clone(),
-            since: origin,
-            waits: waits.then_some(asked.id),
-            active,
-        });
-        waits
-    }
-
-    /// The same of a process that was held and has ended before it was looked at.
-    fn whose_was_held(&self, start: &Noticed) -> Option<Whose> {
-        let path = start.path.as_deref()?;
-        let is_it = |held: &&Held| held.pid == start.pid && held.program.as_os_str().as_bytes() == path;
-        let held = self.held.iter().find(is_it)?;
-        Some(Whose {
-            key: held.active.key.clone(),
-            rest: Vec::new(),
-            arguments: held.active.arguments.clone(),
-            uid: held.active.uid,
-            program: None,
-            service: None,
-        })
-    }
-
-    /// The start that this process was held for, begun now.
-    fn was_held(&mut self, pid: u32, key: &Key, began: Instant) -> Option<Active> {
-        let is_it = |held: &Held| held.pid == pid && held.active.key == *key;
-        let at = self.held.iter().position(is_it)?;
-        let held = self.held.swap_remove(at);
-        let active = Active {
-            held: began.saturating_duration_since(held.since),
-            ..held.active
-        };
-        self.count(&active);
-        Some(active)
     }
 
     /// Whose start it is; `None` if nothing is to be done for it.
@@ -462,13 +370,12 @@ impl Judge {
         prepared
     }
 
-    /// Begins the replay, if that was decided, for a start that waits for it or one that is under way.
+    /// Begins the replay, if that was decided.
     fn begin(
         &mut self,
         (key, uid): (&Key, u32),
         prepared: &Prepared,
         origin: Instant,
-        waits: bool,
     ) -> (Mode, Option<(Replay, PlanFile)>) {
         let (Decision::Replay, Some(plan)) = (&prepared.decision, &prepared.plan) else {
             return (prepared.decision.mode(), None);
@@ -480,7 +387,7 @@ impl Judge {
         // Its threads come before others until they have begun to read.
         let options = headstart_replay::Options {
             reader: reader_of(key, uid),
-            beside: !waits,
+            beside: true,
             ..headstart_replay::Options::new(origin)
         };
         match Replay::start(plan.clone(), options) {
@@ -519,20 +426,12 @@ impl Active {
             replaying: None,
             origin_unix_ns: now_unix_ns().saturating_sub(origin.elapsed().as_nanos() as u64),
             exact: None,
-            held: Duration::ZERO,
         }
     }
 
     /// What the trace calls the command: arguments may hold secrets, and the key tells what of them matters.
     pub(super) fn command(&self) -> Vec<String> {
         vec![self.key.to_string()]
-    }
-
-    /// Whether it is still too soon to begin.
-    pub(super) fn replays_before_it(&self) -> bool {
-        self.replaying
-            .as_ref()
-            .is_some_and(|(replay, _)| replay.barrier_up())
     }
 
     pub(super) fn replays(&self) -> bool {
@@ -612,7 +511,6 @@ mod tests {
             control_every: 10,
             least_wait: Duration::ZERO,
             metrics: None,
-            hold: false,
             notice: super::super::Notice::Any,
             control: None,
             at_begin: |_| {},

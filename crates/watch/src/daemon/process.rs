@@ -6,7 +6,7 @@ use headstart_model::Key;
 use headstart_session::Arguments;
 use headstart_session::keys::{Whose, of_what_it_starts};
 use headstart_store::Store;
-use headstart_system::executions::{asked_by, executed_with};
+use headstart_system::executions::executed_with;
 use headstart_system::owner::owner;
 use headstart_system::process::ProcessStat;
 use std::ffi::{OsStr, OsString};
@@ -114,32 +114,6 @@ impl Process {
             cwd: directory_of(pid),
             uid,
         })
-    }
-
-    /// What the process with this number may be about to become, which waits to execute a file of this program: the program with these arguments, or with
-    /// the script that it has named. Nothing where its paths may be others than this process's.
-    pub(super) fn before(pid: u32, program: &Path) -> Vec<Process> {
-        let Some(uid) = user_of(pid).filter(|_| shares_mounts(pid)) else {
-            return Vec::new();
-        };
-        let Some(asked) = asked_by(pid, uid, MOST_ARGUMENTS, MOST_BYTES) else {
-            return Vec::new();
-        };
-        let cwd = directory_of(pid);
-        let has_more = asked.arguments.len() >= MOST_ARGUMENTS;
-        let name = program.file_name().unwrap_or_default().as_bytes().to_vec();
-        let rest = asked.arguments.iter().skip(1).cloned();
-        let by_script = [name, asked.file].into_iter().chain(rest).collect();
-        let becomes = |argv| Process {
-            executable: program.to_owned(),
-            argv,
-            has_more,
-            cgroup: None,
-            is_first: false,
-            cwd: cwd.clone(),
-            uid,
-        };
-        vec![becomes(asked.arguments), becomes(by_script)]
     }
 
     /// The control group that it is in, if it is what process 1 has started of a service.

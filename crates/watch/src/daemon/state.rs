@@ -1,7 +1,6 @@
 //! What all threads of the daemon share: what was counted, which operations are under way; and what is done for those who ask
 //! by the socket.
 
-use super::hold::ToAskAbout;
 use super::rouse;
 use crate::apps::Apps;
 use crate::control::process::has_ended;
@@ -40,8 +39,6 @@ pub struct Counts {
     pub replayed: u64,
     /// Of these, those that were to be read ahead for and were not, as too many others were.
     pub declined: u64,
-    /// Of these, those that waited until it was ahead of them.
-    pub held: u64,
     /// Starts of known programs that found in memory what they read, or whose replays do not pay.
     pub bypassed: u64,
     /// Starts of programs that ran already.
@@ -63,13 +60,12 @@ impl Display for Counts {
         } = self.not_told;
         write!(
             f,
-            "starts recorded: {}, with a replay: {}, declined: {}, held: {}; bypassed: {}, of programs that ran already: {}; kept: {}, not kept: {}; \
+            "starts recorded: {}, with a replay: {}, declined: {}; bypassed: {}, of programs that ran already: {}; kept: {}, not kept: {}; \
              left out, for too many at once: {without_slot}, of too many new programs: {without_turn}, in another mount \
              namespace: {foreign}",
             self.recorded,
             self.replayed,
             self.declined,
-            self.held,
             self.bypassed,
             self.running,
             self.finished,
@@ -122,7 +118,6 @@ struct Inner {
     counts: Counts,
     reading: Vec<Replay>,
     asked: Vec<Asked>,
-    to_ask_about: Vec<ToAskAbout>,
     to_know: Vec<(Executable, Role)>,
     to_ignore: Vec<Program>,
     /// By their numbers.
@@ -202,17 +197,6 @@ impl State {
     /// What the thread that answers is to do.
     pub(super) fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.lock().asked)
-    }
-
-    /// Files that are executed when programs start that are to be held.
-    pub(super) fn to_ask_about(&self) -> Vec<ToAskAbout> {
-        std::mem::take(&mut self.lock().to_ask_about)
-    }
-
-    /// These, too.
-    pub(super) fn ask_about(&self, files: impl IntoIterator<Item = ToAskAbout>) {
-        self.lock().to_ask_about.extend(files);
-        rouse(&self.wake);
     }
 
     /// An operation has come to its end, or could not be begun.
