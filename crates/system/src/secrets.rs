@@ -7,6 +7,7 @@ use crate::open::pin_on_the_way;
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, openat2, statx,
 };
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -54,12 +55,13 @@ pub struct Secrets {
     seen: bool,
 }
 
-/// What the state directory is encrypted by.
+/// What the state directory is encrypted by; found out where it is asked for, which it is at few starts.
 struct Own {
+    /// The directory, or what is there of the way to it.
+    at: Option<PathBuf>,
     device: (u32, u32),
-    volumes: BTreeSet<String>,
-    /// The topmost directory with a policy: device and inode number.
-    directory: Option<((u32, u32), u64)>,
+    volumes: OnceCell<BTreeSet<String>>,
+    directory: OnceCell<Option<((u32, u32), u64)>>,
 }
 
 impl Secrets {
@@ -163,7 +165,7 @@ impl Secrets {
             (false, _) => Below::Open,
             // What is below a directory has its policy.
             (true, Below::Own) if device == device_above => Below::Own,
-            (true, _) if self.own().directory == Some((device, found.stx_ino)) => Below::Own,
+            (true, _) if self.own().directory() == Some((device, found.stx_ino)) => Below::Own,
             (true, _) => Below::Secret,
         };
         (below, device)
@@ -184,7 +186,7 @@ impl Secrets {
         let secret = stacked.is_some_and(|fstype| ENCRYPTING.contains(&fstype.as_str())) || {
             let mut volumes = BTreeSet::new();
             of_device(block_device(mounts, directory, device), &mut volumes);
-            !volumes.is_subset(&self.own().volumes)
+            !volumes.is_subset(self.own().volumes())
         };
         if self.volumes.len() < MOST {
             self.volumes.insert(device, secret);
@@ -200,28 +202,48 @@ impl Secrets {
 
 impl Own {
     fn of(state: Option<&Path>) -> Own {
-        let mut own = Own {
-            device: (u32::MAX, u32::MAX),
-            volumes: BTreeSet::new(),
-            directory: None,
-        };
-        let Some(state) = state else { return own };
         // It may have to be made yet.
-        let there = state
-            .ancestors()
-            .find_map(|at| Some((at.canonicalize().ok()?, facts(None, at.as_os_str().as_bytes())?)));
-        let Some((at, found)) = there else { return own };
-        own.device = (found.stx_dev_major, found.stx_dev_minor);
-        let path = at.as_os_str().as_bytes();
-        of_device(block_device(None, path, own.device), &mut own.volumes);
-        let mut ways: Vec<&Path> = at.ancestors().collect();
-        ways.reverse();
-        own.directory = ways.into_iter().find_map(|way| {
-            let found = facts(None, way.as_os_str().as_bytes())?;
-            let device = (found.stx_dev_major, found.stx_dev_minor);
-            (found.stx_attributes.contains(StatxAttributes::ENCRYPTED)).then_some((device, found.stx_ino))
+        let there = state.and_then(|state| {
+            state
+                .ancestors()
+                .find_map(|at| Some((at.canonicalize().ok()?, facts(None, at.as_os_str().as_bytes())?)))
         });
-        own
+        let (at, device) = there.map_or((None, (u32::MAX, u32::MAX)), |(at, found)| {
+            (Some(at), (found.stx_dev_major, found.stx_dev_minor))
+        });
+        Own {
+            at,
+            device,
+            volumes: OnceCell::new(),
+            directory: OnceCell::new(),
+        }
+    }
+
+    /// The encrypted volumes that it lies on.
+    fn volumes(&self) -> &BTreeSet<String> {
+        self.volumes.get_or_init(|| {
+            let mut volumes = BTreeSet::new();
+            if let Some(at) = &self.at {
+                of_device(
+                    block_device(None, at.as_os_str().as_bytes(), self.device),
+                    &mut volumes,
+                );
+            }
+            volumes
+        })
+    }
+
+    /// The topmost directory with a policy that it is in, or is: device and inode number.
+    fn directory(&self) -> Option<((u32, u32), u64)> {
+        *self.directory.get_or_init(|| {
+            let mut ways: Vec<&Path> = self.at.iter().flat_map(|at| at.ancestors()).collect();
+            ways.reverse();
+            ways.into_iter().find_map(|way| {
+                let found = facts(None, way.as_os_str().as_bytes())?;
+                let device = (found.stx_dev_major, found.stx_dev_minor);
+                (found.stx_attributes.contains(StatxAttributes::ENCRYPTED)).then_some((device, found.stx_ino))
+            })
+        })
     }
 }
 
