@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -333,6 +333,16 @@ fn a_start_that_waits_for_a_device_goes_on() {
     assert_eq!(of_file(&trace, &behind), 7);
 }
 
+/// A child that does not outlive its test, however that ends.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn who_executes_many_programs_and_hardly_waits_has_started() {
     if !can_record() {
@@ -344,15 +354,12 @@ fn who_executes_many_programs_and_hardly_waits_has_started() {
     let mut watched = Watched::below(&disk);
     let works = "while :; do /bin/true; done";
     // One that executes little goes on.
-    let computes = "timeout 11 sh -c 'while :; do :; done'; exit 4";
+    let computes = "timeout 15 sh -c 'while :; do :; done'; exit 4";
     let begun = Instant::now();
     let mut children = [works, computes].map(|script| {
         let mut command = Command::new(&shell);
-        command
-            .args(["-c", script])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap()
+        command.args(["-c", script]).stdout(Stdio::null());
+        Killed(command.spawn().unwrap())
     });
     watched.until_ended(1);
     assert!(
@@ -360,11 +367,8 @@ fn who_executes_many_programs_and_hardly_waits_has_started() {
         "a start with a replay may take so long"
     );
     assert_eq!(watched.ended[0].reason, EndReason::Quiet);
-    children[0].kill().unwrap();
+    children[0].0.kill().unwrap();
     watched.until_ended(2);
-    for child in &mut children {
-        child.wait().unwrap();
-    }
     let mut reasons: Vec<String> = watched
         .ended
         .iter()
