@@ -8,12 +8,13 @@
 
 static __always_inline int read_by_kernel(const struct address_space *mapping, u64 start, u64 last)
 {
-	const struct task_struct *task = bpf_get_current_task_btf();
+	/* Not as a pointer that may be followed: Linux 5.10 gives none. */
+	const struct task_struct *task = (const void *)bpf_get_current_task();
 	const struct inode *inode;
 	struct record_use *r;
 	u64 id;
 
-	if (config.scope != SCOPE_TREE || !(task->flags & PF_KTHREAD) || *(volatile u32 *)&stopped)
+	if (config.scope != SCOPE_TREE || !(BPF_CORE_READ(task, flags) & PF_KTHREAD) || *(volatile u32 *)&stopped)
 		return 0;
 	inode = untrusted(mapping, address_space)->host;
 	if (!are_there(inode, start, &last))
