@@ -19,6 +19,7 @@ use headstart_system::launch::{
 };
 use headstart_system::own_program::{Role, role};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{WaitOptions, wait};
 use rustix::time::Timespec;
 use std::ffi::{CString, OsStr, OsString};
 use std::hash::RandomState;
@@ -94,9 +95,26 @@ fn can_wait_for_threads() -> bool {
     rustix::thread::futex::wake(&nobody, rustix::thread::futex::Flags::PRIVATE, 1).is_ok()
 }
 
+/// The processes of a rehearsal end by themselves when this one lets go of them, within this time or it is not waited for them.
+const REHEARSED_WITHIN: Duration = Duration::from_millis(500);
+
 /// Calls all that [`start`] calls in the process that the caller sees, for nothing: a filter that kills this process for one of the calls
-/// would kill that one (decision 21).
+/// would kill that one (decision 21). Leaves no process behind, also if it fails: who has ended counts among the tasks of a control group until
+/// somebody has waited for it, and the command may need the last of them.
 pub fn rehearse() -> Result<()> {
+    let rehearsed = rehearse_all();
+    let until = Instant::now() + REHEARSED_WITHIN;
+    while matches!(wait(WaitOptions::NOHANG), Ok(children) if children.is_some() || Instant::now() < until) {
+        let moment = Timespec {
+            tv_sec: 0,
+            tv_nsec: 1_000_000,
+        };
+        let _ = poll(&mut [], Some(&moment));
+    }
+    rehearsed
+}
+
+fn rehearse_all() -> Result<()> {
     forget_core();
     // The command waits for this process.
     let _last = LastLimit::begin();

@@ -24,7 +24,8 @@ use std::path::PathBuf;
 /// A start that finds in memory what it reads is bypassed: the command runs at once, and headstart does nothing for it
 /// but one time in N, by chance, when it is recorded. Starts are bypassed, too, where earlier ones show that reading ahead
 /// makes the command slower; one in N, later one in 4 N, tries again (`status` says so). With --control-every 0 only those
-/// are bypassed that find in memory what they read. Those of a program that `headstart apps disable` has disabled are bypassed always.
+/// are bypassed that find in memory what they read. Those of a program that `headstart apps disable` has disabled are bypassed always, and so are command lines
+/// of more than 8,192 words or 256 KiB.
 ///
 /// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart by that
 /// signal; learning goes on in the background.

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 /// Runs its arguments under a filter that kills whoever makes one of the system calls whose numbers its first argument lists
 /// (seccomp(2): load the number; for each: equal, kill the process; else allow).
-const FILTER: &str = "
+pub(crate) const FILTER: &str = "
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None)
 calls = [int(word) for word in sys.argv[1].split(',')]

@@ -110,6 +110,9 @@ fn each_task_that_a_command_may_begin_it_can_begin() {
         "f.py",
         "import os, sys, time\nfor i in range(int(sys.argv[1])):\n    if os.fork() == 0: time.sleep(.3); os._exit(0)\nfor i in range(int(sys.argv[1])): os.wait()\n",
     );
+    // Nobody makes this call, but there is a filter.
+    case.write("filter.py", crate::hardened::FILTER);
+    let filtered = "/usr/bin/python3 filter.py 340";
     for (most, forks) in [
         (16, 12),
         (20, 16),
@@ -121,7 +124,9 @@ fn each_task_that_a_command_may_begin_it_can_begin() {
         (1, 0),
     ] {
         let group = Group::of("pids", &[("pids.max", "pids.max", most)]);
-        for before in ["", "$H run --name t --", "$H run --name t --"] {
+        let with = "$H run --name t --";
+        let filtered_with = format!("{filtered} {with}");
+        for before in ["", with, with, filtered, &filtered_with, &filtered_with] {
             let command = format!("/usr/bin/python3 f.py {forks}");
             assert_eq!(
                 within(&case, &group, before, &command),
@@ -152,6 +157,18 @@ fn memory_that_is_enough_for_a_command_is_enough_with_headstart() {
             let (status, err) = within(&case, &group, before, command);
             assert_eq!((status, err.as_str()), (0, ""), "{megabytes} MiB {before}");
         }
+    }
+    // Copies of that many words alone would take it.
+    case.write("words", "y\n".repeat(100_000));
+    let group = Group::of("memory", &[("memory.limit_in_bytes", "memory.max", 8 << 20)]);
+    let command = "/bin/sh -c 'echo $# >&2' sh";
+    for before in ["", "$H run --wait --name w --", "$H run --wait --name w --"] {
+        let xargs = format!("xargs -a words -x -n 100000 -s 1000000 {before}");
+        assert_eq!(
+            within(&case, &group, &xargs, command),
+            (0, "100000\n".into()),
+            "{before}"
+        );
     }
 }
 

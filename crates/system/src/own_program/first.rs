@@ -243,6 +243,9 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
         if !waited_for {
             return;
         }
+        if has_command && is_long(arguments, count) {
+            execute(arguments.add(command), environment, words);
+        }
         let pairs: *const usize = at.add(1).cast();
         if has_command && is_risky(words) {
             // What is asked for ahead is asked for by a process that may be killed for it. It is waited for: the command would count it among its
@@ -299,6 +302,22 @@ const LIMITS: [(usize, u64); 4] = [
     (libc::RLIMIT_STACK as usize, 1 << 20),
     (libc::RLIMIT_NOFILE as usize, 64),
 ];
+
+/// Of a command line that is longer, headstart would make copies that take more memory than the command's control group may have left: a list of 100,000
+/// words takes 12 MB. Words, and bytes but for those of the last one.
+const MOST_WORDS: usize = 8192;
+const MOST_BYTES: usize = 256 << 10;
+
+/// Whether a command line is longer than what is read ahead for.
+///
+/// # Safety
+/// `count` arguments are there, one behind the other, as the kernel puts them.
+#[inline(always)]
+unsafe fn is_long(arguments: *const *const u8, count: usize) -> bool {
+    // SAFETY: as the caller says.
+    let bytes = unsafe { (*arguments.add(count - 1) as usize).wrapping_sub(*arguments as usize) };
+    count > MOST_WORDS || bytes > MOST_BYTES
+}
 
 /// Whether a call of this process may be the end of it: where a filter of system calls is (seccomp(2)), or may be, and where limits are low.
 /// Asked by what each shell calls, too.
