@@ -34,7 +34,7 @@ fn nobody_who_uses_files_while_they_move_sees_a_wrong_byte_or_an_error() -> Resu
 
 #[test]
 fn a_kill_at_any_moment_leaves_every_file_whole_and_nothing_behind() -> Result<()> {
-    println!("{}", kills::run(if long() { 100 } else { 6 }, 1)?);
+    println!("{}", kills::run(if long() { 100 } else { 12 }, 1)?);
     Ok(())
 }
 
