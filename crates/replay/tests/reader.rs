@@ -16,6 +16,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Mutex;
 
 /// A user whom nothing belongs to.
 const NOBODY: u32 = 65534;
@@ -46,11 +47,16 @@ fn replay(draft: &PlanDraft, io_uring: bool, reader: Option<u32>) -> ReplayRepor
     Replay::start(plan, options).unwrap().finish()
 }
 
+/// One test after the other: what one drops from memory the other may have just looked up, and a process that one starts holds for a moment what the
+/// other is about to unmount.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn names_below_a_directory_that_is_closed_to_the_user_are_not_looked_up() {
     if !can_mount() {
         return;
     }
+    let _alone = ALONE.lock();
     let mut disk = Mounted::ext4(64, |root| {
         for directory in ["closed", "open"] {
             let inside = root.join(directory).join("below");
@@ -101,6 +107,7 @@ fn a_closed_directory_in_memory_closes_what_is_mounted_below_it() {
     if !can_mount() {
         return;
     }
+    let _alone = ALONE.lock();
     let mut disk = Mounted::ext4(64, |root| file(root, "file", 4));
     open_the_way(disk.beside());
     let memory = disk.beside().join("memory");
