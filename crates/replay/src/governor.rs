@@ -5,7 +5,7 @@
 use crate::options::Options;
 use headstart_system::memory::{Resource, memory, pages_scanned, pressure};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time between two looks at memory: a look costs about 0.1 ms, and a fast disk fills 100 MB in between.
@@ -20,6 +20,7 @@ pub struct Governor {
     stop_pressure: f64,
     stop_at_reclaim: bool,
     stopped: OnceLock<String>,
+    asked: AtomicBool,
     /// When to look next, nanoseconds since `begun`.
     next_look: AtomicU64,
     /// Bytes that may still be read.
@@ -49,6 +50,7 @@ impl Governor {
             stop_pressure: options.stop_pressure,
             stop_at_reclaim: options.stop_at_reclaim,
             stopped: OnceLock::new(),
+            asked: AtomicBool::new(false),
             next_look: AtomicU64::new(0),
             allowance: AtomicU64::new(u64::MAX),
             first: OnceLock::new(),
@@ -105,6 +107,17 @@ impl Governor {
     /// Why it stopped.
     pub fn stopped(&self) -> Option<&str> {
         self.stopped.get().map(String::as_str)
+    }
+
+    /// No request is issued from now on, for the start is over, and somebody may wait for all to be closed.
+    pub fn ask(&self) {
+        self.stop("it was asked to stop");
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody has asked for the end.
+    pub fn was_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Whether the next request may be issued.

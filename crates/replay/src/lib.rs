@@ -88,15 +88,17 @@ impl Life {
 pub struct Stop(Arc<Shared>);
 
 impl Stop {
-    /// Ends it, and waits until it has closed all files, `limit` at most: a read that is under way is waited for.
+    /// Ends it.
+    pub fn ask(&self) {
+        self.0.governor.ask();
+    }
+
+    /// Ends it, and waits until it has closed all files, `limit` at most: a read that a thread waits for comes to its end first.
     pub fn and_wait(&self, limit: Duration) {
-        self.0.governor.stop(ASKED);
+        self.ask();
         self.0.wait_closed(limit);
     }
 }
-
-/// Why a replay has ended that was stopped.
-const ASKED: &str = "it was asked to stop";
 
 impl Replay {
     /// Checks the plan and starts to replay it on threads of its own.
@@ -175,7 +177,7 @@ impl Replay {
 
     /// Ends the replay: requests not yet issued are not issued any more.
     pub fn stop(&self) {
-        self.shared.governor.stop(ASKED);
+        self.shared.governor.ask();
     }
 
     /// Whether it has ended, so that [`Replay::finish`] will not wait.

@@ -48,11 +48,11 @@ fn pages(prepared: &Prepared) -> PageRange {
 }
 
 /// How long pages may be on their way when the replay has ended.
-const ON_THE_WAY: Duration = Duration::from_millis(100);
+pub const ON_THE_WAY: Duration = Duration::from_millis(100);
 
 /// Whether a request for data that bridges holes has not read all that it asked for: a part failed, or pages of it are in the cache and hold
-/// nothing. The first such request that is found is given some time (`at_once`: no more is).
-pub fn is_broken_bridge(state: &RequestState, files: &Files<'_>, at_once: bool) -> bool {
+/// nothing. Such pages are given this time to come; with `None` they say nothing.
+pub fn is_broken_bridge(state: &RequestState, files: &Files<'_>, patience: Option<Duration>) -> bool {
     let request = &state.request;
     if request.kind != RequestKind::Data || request.bridged == 0 {
         return false;
@@ -67,10 +67,10 @@ pub fn is_broken_bridge(state: &RequestState, files: &Files<'_>, at_once: bool) 
     let Ok(file) = files.get(request.file) else {
         return false;
     };
-    if !is_broken(&file) || at_once {
-        return is_broken(&file);
-    }
-    std::thread::sleep(ON_THE_WAY);
+    let Some(patience) = patience.filter(|_| is_broken(&file)) else {
+        return false;
+    };
+    std::thread::sleep(patience);
     is_broken(&file)
 }
 

@@ -21,6 +21,7 @@ use headstart_system::priority;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Devices that are served at once, each with up to 32 threads: more than a machine has disks that a start reads from.
 /// What a plan says of further ones waits for its turn.
@@ -61,10 +62,16 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let memory_pressure = shared.governor.memory_pressure();
     let mut issued = Vec::new();
     let mut broken_bridges = 0;
+    // What is still on its way when the end was asked for looks as what never came, and all has to be closed soon.
+    let patience = |broken: u64| match broken {
+        _ if shared.governor.was_asked() => None,
+        0 => Some(report::ON_THE_WAY),
+        _ => Some(Duration::ZERO),
+    };
     for (work, device) in works.iter().zip(&devices) {
         for state in work.requests() {
             let became = match device {
-                Some(_) if report::is_broken_bridge(state, &files, broken_bridges > 0) => {
+                Some(_) if report::is_broken_bridge(state, &files, patience(broken_bridges)) => {
                     broken_bridges += 1;
                     Err(Reason::Failed)
                 }

@@ -170,6 +170,10 @@ impl<'a> Worker<'a> {
             }
         }
         while let Some(oldest) = flying.pop_front() {
+            // Whoever has asked for the end waits for all to be closed: what comes without being waited for comes all the same.
+            if self.governor.was_asked() {
+                continue;
+            }
             under_way(oldest[0].index);
             self.land(oldest);
         }
