@@ -229,10 +229,14 @@ fn what_a_command_is_refused_or_asked_is_as_without_a_filter() {
         under(&case, "7,271", &[own, "run", "--", "no-such-program"]).code(),
         127
     );
-    assert_eq!(
-        under(&case, "7,271", &[own, "run", "--", "/etc/passwd"]).code(),
-        126
-    );
+    // As by the session, and by shells: a file where a directory is to be is something that cannot be executed.
+    for command in ["/etc/passwd", "/etc/passwd/x"] {
+        let ended = [
+            under(&case, "7,271", &[own, "run", "--", command]).code(),
+            case.run("k", &[command]).code(),
+        ];
+        assert_eq!(ended, [126; 2], "{command}");
+    }
 }
 
 #[test]

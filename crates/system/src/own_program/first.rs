@@ -551,7 +551,8 @@ unsafe fn execute(command: *mut *const u8, environment: *const *const u8, words:
                     ];
                     call(number::EXECVE, words_of);
                 }
-                found |= error != libc::ENOENT && error != libc::ENOTDIR;
+                // As the session says it: a directory of the search that is none is no answer, a file in the place of the command's directory is one.
+                found |= error != libc::ENOENT && (is_path || error != libc::ENOTDIR);
             }
             if last {
                 break;
