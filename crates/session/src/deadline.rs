@@ -27,12 +27,14 @@ pub struct LastLimit {
 }
 
 impl LastLimit {
-    /// From now on. Where the kernel has no timer for it there is none, and that is noted.
+    /// From now on. Where the kernel has no timer for it there is none, and that is noted; but by a scout, whose standard error is the command's.
     pub fn begin() -> LastLimit {
+        let switch = DeadMansSwitch::or_alarm();
+        if let (Err(error), true) = (&switch, role() != Role::Scout) {
+            log(&format!("this process has no last limit: {error}"));
+        }
         let last = LastLimit {
-            switch: DeadMansSwitch::or_alarm()
-                .inspect_err(|error| log(&format!("this process has no last limit: {error}")))
-                .ok(),
+            switch: switch.ok(),
             limit: match role() {
                 Role::Ordinary => LAST,
                 Role::Careful | Role::Scout => LAST_CAREFUL,
