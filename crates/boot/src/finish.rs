@@ -17,8 +17,8 @@ use headstart_model::trace::{EndReason, stage};
 use headstart_record::{RecordError, Recorder};
 use headstart_session::bypass::Alone;
 use headstart_session::deadline::{self, Deadline};
-use headstart_session::finish::{self, Finished, Replayed, Rules};
-use headstart_session::now_unix_ns;
+use headstart_session::finish::{self, Finished, Rules};
+use headstart_session::{Over, Replayed, now_unix_ns};
 use headstart_store::Guard;
 use headstart_system::features::selinux;
 use std::path::Path;
@@ -114,13 +114,15 @@ impl Boot<'_> {
             store: self.store,
             key: &self.key,
             origin_unix_ns: self.origin_unix_ns,
-            mode,
-            resident_before: None,
-            warm: false,
-            exact: self.exact,
+            over: Over {
+                mode,
+                resident_before: None,
+                warm: false,
+                exact: self.exact,
+                replayed,
+            },
             recorded,
             reason,
-            replayed,
             // One that never came to an empty job queue is compared by when it had come as far as it does.
             ended: (self.last.took_ns.map(|ns| ns.saturating_sub(waited_ns)))
                 .or_else(|| Some(self.last.stages.last()?.1))

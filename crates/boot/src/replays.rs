@@ -6,11 +6,12 @@ use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::{PlanDevice, PlanFile};
 use headstart_replay::{Options, Replay, ReplayError};
 use headstart_system::mounts::{Followed, MountTable};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A plan's replay.
 pub struct Replays {
-    plan: PlanFile,
+    plan: Arc<PlanFile>,
     origin: Instant,
     running: Vec<Part>,
     /// Devices of the plan, by index, whose file system was not mounted yet.
@@ -28,6 +29,7 @@ struct Part {
 impl Replays {
     /// Begins with what is mounted. Times count from `origin`.
     pub fn start(plan: PlanFile, origin: Instant) -> Result<Replays> {
+        let plan = Arc::new(plan);
         let checked = plan.plan()?;
         let devices = 0..checked.device_count();
         let followed = Followed::read().ok();
@@ -41,7 +43,7 @@ impl Replays {
             running: Vec::new(),
             origin,
             waiting,
-            plan: plan.clone(),
+            plan: Arc::clone(&plan),
             mounts: followed,
         };
         if replays.waiting.is_empty() {
@@ -55,7 +57,7 @@ impl Replays {
         Ok(replays)
     }
 
-    fn begin(&self, plan: PlanFile) -> Result<Replay, ReplayError> {
+    fn begin(&self, plan: impl Into<Arc<PlanFile>>) -> Result<Replay, ReplayError> {
         let options = Options {
             stop_at_reclaim: true,
             ..Options::new(self.origin)
@@ -131,7 +133,7 @@ impl Replays {
     }
 
     /// Stops what is under way; the plan, and what all parts did together.
-    pub fn finish(self) -> (PlanFile, ReplayReport) {
+    pub fn finish(self) -> (Arc<PlanFile>, ReplayReport) {
         for part in &self.running {
             if !part.replay.is_finished() {
                 part.replay.stop();

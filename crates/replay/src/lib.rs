@@ -64,6 +64,7 @@ pub enum ReplayError {
 
 /// A replay that is running, or has ended and waits to be asked what it did.
 pub struct Replay {
+    plan: Arc<PlanFile>,
     shared: Arc<Shared>,
     barrier_limit: Duration,
     finish_limit: Duration,
@@ -102,7 +103,8 @@ impl Stop {
 
 impl Replay {
     /// Checks the plan and starts to replay it on threads of its own.
-    pub fn start(plan: PlanFile, options: Options) -> Result<Replay, ReplayError> {
+    pub fn start(plan: impl Into<Arc<PlanFile>>, options: Options) -> Result<Replay, ReplayError> {
+        let plan = plan.into();
         let checked = plan.plan()?;
         let machine = rustix::param::page_size() as u32;
         if checked.page_size() != machine {
@@ -121,20 +123,21 @@ impl Replay {
         }
         let shared = Arc::new(Shared::new(&options, barriers));
         let (barrier_limit, finish_limit) = (options.barrier_limit, options.finish_limit);
-        let theirs = Arc::clone(&shared);
+        let (theirs, followed) = (Arc::clone(&shared), Arc::clone(&plan));
         let (told, report) = channel();
         let lives = Arc::new(());
         let life = Life(Arc::downgrade(&lives));
         let replay = move || {
-            let report = run::run(&plan, &options, &theirs);
+            let report = run::run(&followed, &options, &theirs);
             theirs.close();
             // Nobody may be there any more: the owner has given it up.
             let _ = told.send(report);
-            drop((plan, options, theirs, told, lives));
+            drop((followed, options, theirs, told, lives));
             threads::end_before_others();
         };
         let thread = thread::begin("headstart", Box::new(replay)).map_err(ReplayError::Thread)?;
         Ok(Replay {
+            plan,
             shared,
             barrier_limit,
             finish_limit,
@@ -142,6 +145,11 @@ impl Replay {
             thread,
             life,
         })
+    }
+
+    /// The plan that it follows.
+    pub fn plan(&self) -> &Arc<PlanFile> {
+        &self.plan
     }
 
     /// Whether it has threads: to be asked also when somebody else has finished it.

@@ -3,7 +3,7 @@
 use crate::deadline::LastLimit;
 use crate::decide::Decision;
 use crate::message::{Decided, Message, receive, send};
-use crate::prepare::{Prepared, prepare};
+use crate::start::Start;
 use crate::{Job, Purpose, worker};
 use anyhow::{Context, Result, bail};
 use headstart_store::Store;
@@ -31,45 +31,37 @@ pub struct Ask<'a> {
 /// A job for which was decided what is done.
 pub(crate) struct Asked {
     pub job: Job,
-    pub prepared: Prepared,
+    pub start: Start,
     pub decided: Decided,
 }
 
 impl Asked {
     /// Looks what is known, and decides.
     pub fn of(job: Job) -> Asked {
-        let mut prepared = match &job.bypass {
-            Some(why) => Prepared::new(Decision::Bypass(why.clone())),
-            None => prepare(&job.purpose, &mut MountTable::read),
+        let mut start = match &job.bypass {
+            Some(why) => Start::new(Decision::Bypass(why.clone())),
+            None => Start::decide(&job.purpose, &mut MountTable::read),
         };
-        let is_bypassed = |prepared: &Prepared| matches!(prepared.decision, Decision::Bypass(_));
         let mut decided = Decided::default();
         if let Purpose::Loop { store, key, .. } = &job.purpose {
-            if let Some(why) = (!is_bypassed(&prepared)).then(limits::lacking).flatten() {
-                prepared.decision = Decision::Bypass(why);
+            if let Some(why) = start.bypass().is_none().then(limits::lacking).flatten() {
+                start.leave(why);
             }
             decided.key = Some(key.clone());
             // What is known already is read ahead all the same.
-            if !is_bypassed(&prepared) {
+            if start.bypass().is_none() {
                 decided.unusable = store
                     .make()
                     .err()
                     .map(|error| format!("nothing is learned: {error}"));
             }
         }
-        decided.resident = prepared
-            .resident
+        decided.resident = start
+            .resident()
             .map(|found| (found.sampled_pages, found.resident_pages));
-        decided.bypass = match &prepared.decision {
-            Decision::Bypass(why) => Some(why.clone()),
-            _ => None,
-        };
-        decided.in_vain = decided.unusable.is_some() && prepared.decision == Decision::Record;
-        Asked {
-            job,
-            prepared,
-            decided,
-        }
+        decided.bypass = start.bypass().map(str::to_owned);
+        decided.in_vain = decided.unusable.is_some() && *start.decision() == Decision::Record;
+        Asked { job, start, decided }
     }
 }
 
@@ -107,7 +99,7 @@ pub(crate) fn apart(ask: &Ask<'_>, limit: Duration) -> Result<Apart> {
                     log_to(log);
                 }
             }
-            worker::work(stream, asked.job, asked.prepared, &last)
+            worker::work(stream, asked.job, asked.start, &last)
         },
     )
     .context("cannot fork")?;

@@ -1,5 +1,6 @@
 //! What is done for a start, decided from what is known before anything is done for it. Pure.
 
+use crate::warmth::Warmth;
 use headstart_learn::verdict::CONTROL_EVERY_IN_DOUBT;
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
@@ -53,53 +54,6 @@ pub struct Known<'a> {
     pub warmth: Option<Warmth>,
     /// A number by chance, all of whose bits are alike likely.
     pub draw: u64,
-}
-
-/// What of a plan is in memory before the start.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Warmth {
-    /// The part of its cost that is not in memory, 0 to 1, by a sample.
-    pub cold: f64,
-    /// How long a start by itself waits for all of the plan where nothing is in memory, nanoseconds.
-    pub alone_ns: u64,
-}
-
-/// A start of which a larger part is not in memory is not warm, whatever its device costs: what was looked at may stand for more than it
-/// says.
-const MOST_COLD: f64 = 0.1;
-
-/// What a replay and a recorder cost a start that gains nothing by them: two forks, attaching, reading what they are. Measured on
-/// Linux 6.18 as 31 to 50 ms; reading ahead what takes a device less time than this is a loss.
-const OWN_NS: f64 = 30e6;
-
-/// So many places are looked at, at least.
-const LEAST_LOOKS: f64 = 5.0;
-
-/// So many places are looked at, at most.
-pub const MOST_LOOKS: usize = 40;
-
-/// So many places are looked at, at least, where what the plan costs is guessed.
-pub const LOOKS_AT_A_GUESS: usize = 12;
-
-/// A device that was not measured may be slower than others of its class by this factor: an SD card reads 24 MB/s and answers after 0.7 ms,
-/// where flash is guessed to read 500 MB/s and to answer after 0.1 ms.
-pub const GUESS_IS_OFF_BY: u64 = 20;
-
-/// At how many places of a plan is to be looked, for which a start by itself would wait so long, nanoseconds.
-///
-/// Where a part c of its cost is cold, n looks find nothing of it with a probability of exp(−n c) at most (`headstart_replay::Costs`). The
-/// start then waits for c of that time, which makes at most a part 1 / (e n) of it, on average: no more than a replay costs, where the plan
-/// costs 3.3 s at most.
-pub fn looks(alone_ns: u64) -> usize {
-    let looks = alone_ns as f64 / (std::f64::consts::E * OWN_NS);
-    looks.clamp(LEAST_LOOKS, MOST_LOOKS as f64) as usize
-}
-
-impl Warmth {
-    /// Whether reading the rest ahead would gain less than it costs.
-    pub fn is_warm(&self) -> bool {
-        self.cold <= MOST_COLD && self.cold * self.alone_ns as f64 <= OWN_NS
-    }
 }
 
 /// Decides about a start.
@@ -420,22 +374,6 @@ mod tests {
             assert!(matches!(of(None, 0.0, draw << 32), Decision::Bypass(_)), "warm");
             let bypassed = of(Some(&bypass), 0.5, draw);
             assert!(matches!(bypassed, Decision::Bypass(_)), "not re-evaluated");
-        }
-    }
-
-    #[test]
-    fn what_stays_unseen_costs_no_more_than_a_replay() {
-        assert_eq!((looks(0), looks(u64::MAX)), (5, 40));
-        for alone_ms in [400, 800, 1600, 3200] {
-            let looks = looks(alone_ms * 1_000_000) as f64;
-            let lost_ms = |cold: f64| cold * (-cold * looks).exp() * alone_ms as f64;
-            let most = (0..1000)
-                .map(|part| lost_ms(f64::from(part) / 1000.0))
-                .fold(0.0, f64::max);
-            assert!(
-                (25.0..38.0).contains(&most),
-                "{alone_ms} ms: {looks} looks, {most} ms"
-            );
         }
     }
 

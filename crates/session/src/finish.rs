@@ -8,6 +8,7 @@ use crate::notes::Notes;
 use crate::now_unix_ns;
 use crate::replan;
 use crate::secret_names::forget_secret_names;
+use crate::start::{Over, Replayed};
 use crate::unmounted;
 use anyhow::Result;
 use headstart_learn::verdict;
@@ -15,8 +16,7 @@ use headstart_learn::{
     DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, much_is_unplanned, pace_of_late,
     review,
 };
-use headstart_model::outcome::{Mode, Outcome, ReplayReport, Resident};
-use headstart_model::plan::PlanFile;
+use headstart_model::outcome::{Mode, Outcome};
 use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
 use headstart_model::{FilePath, Key, Named, Profile, Trace};
@@ -40,20 +40,12 @@ pub struct Finished<'a> {
     pub key: &'a Key,
     /// When it began, nanoseconds since 1970.
     pub origin_unix_ns: u64,
-    /// What headstart did for it.
-    pub mode: Mode,
-    /// What of its plan was in memory before it; `None` where nobody looked.
-    pub resident_before: Option<Resident>,
-    /// Whether it was warm: all that its plan reads was in memory.
-    pub warm: bool,
-    /// Whether the kernel mapped nothing around a fault for a part of it.
-    pub exact: bool,
+    /// What was done for it.
+    pub over: Over,
     /// Its trace, or why there is none; `None` if it was not its turn to be recorded.
     pub recorded: Option<Result<Trace, RecordError>>,
     /// How it ended.
     pub reason: EndReason,
-    /// Its replay.
-    pub replayed: Option<Replayed>,
     /// The command's status, if it has one, and how long it took, if it has ended.
     pub ended: Option<(Option<i32>, Duration)>,
     /// How it is learned from.
@@ -102,14 +94,6 @@ impl Rules {
 /// Why a start taught nothing that was not recorded, where nothing has failed.
 const NOT_ITS_TURN: &str = "it was not its turn to be recorded";
 
-/// A replay that has ended.
-pub struct Replayed {
-    /// What it did.
-    pub report: ReplayReport,
-    /// The plan it followed.
-    pub plan: PlanFile,
-}
-
 /// Others come first: the program that may still run, and whoever waited for it.
 const NICE: i32 = 10;
 
@@ -127,13 +111,16 @@ pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         store,
         key,
         origin_unix_ns,
-        mode,
-        resident_before,
-        warm,
-        exact,
+        over:
+            Over {
+                mode,
+                resident_before,
+                warm,
+                exact,
+                replayed,
+            },
         recorded,
         reason,
-        replayed,
         ended,
         rules,
     } = it;

@@ -1,5 +1,4 @@
-//! One start, whoever asks for it: [`decide`] says what is done for it, the supervisor and the worker do it,
-//! and [`finish`] reviews, learns, plans and keeps.
+//! One start, whoever asks for it: [`Start`] is what is decided, done and was found for it, [`decide`] says what is done, and [`finish`] reviews, learns, plans and keeps.
 //!
 //! A command runs beside a recording and a replay in three processes that cannot harm one another:
 //!
@@ -26,28 +25,31 @@ mod fate;
 pub mod finish;
 pub mod floor;
 pub mod keys;
+mod known;
 pub mod machine;
 mod message;
 mod namespace;
 pub mod notes;
 mod once;
-mod prepare;
 pub mod privacy;
 pub mod progress;
 mod replan;
 mod secret_names;
+mod start;
 mod state;
 mod supervisor;
 mod unmounted;
+mod warmth;
 mod worker;
 
 pub use again::plan_again;
 pub use arguments::Arguments;
 pub use asked::Ask;
+pub use known::{First, plan_of, waits_on_one_head};
 pub use notes::{Notes, complain};
 pub use once::tell as tell_once;
-pub use prepare::{First, Prepared, plan_of, prepare, waits_on_one_head};
 pub use secret_names::{are_some_unknown, forget_secret_names};
+pub use start::{Over, Replayed, Start};
 pub use state::{now_unix_ns, store};
 pub use supervisor::{Ending, become_command, rehearse, start};
 

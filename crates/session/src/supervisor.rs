@@ -238,7 +238,7 @@ pub fn start(
             // Opened by the worker, for that may wait for a file system. Without a log its lines are lost, and nothing else.
             let open = move || log.and_then(|log| log.open().ok());
             Some(background(open, |stream| {
-                worker::work(stream, asked.job, asked.prepared, &LastLimit::begin())
+                worker::work(stream, asked.job, asked.start, &LastLimit::begin())
             }))
         }
         _ => None,

@@ -1,17 +1,15 @@
 //! The worker: replays and records beside the command, then learns.
 
 use crate::deadline::{self, Deadline, LastLimit};
-use crate::decide::Decision;
 use crate::fate::{Fate, Watch};
-use crate::finish::{self, Finished, Replayed, Rules};
+use crate::finish::{self, Finished, Rules};
 use crate::keys::{self, Whose};
 use crate::message::{Message, receive, send};
 use crate::notes::Notes;
 use crate::once::is_news;
-use crate::prepare::Prepared;
+use crate::start::Start;
 use crate::{Job, Purpose};
 use anyhow::Context;
-use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
 use headstart_model::trace::EndReason;
 use headstart_model::{Named, Trace};
@@ -35,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const AHEAD: &str = "the command was released before its recorder was ready";
 
 /// Does the job; `stream` leads to the supervisor.
-pub fn work(stream: UnixStream, job: Job, prepared: Prepared, last: &LastLimit) -> i32 {
+pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) -> i32 {
     let mut notes = Notes::default();
     // Where it cannot be said memory runs out for all alike.
     let _ = limits::goes_first();
@@ -51,15 +49,17 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared, last: &LastLimit) 
     if let Err(error) = bound_memory(limits::MEMORY) {
         notes.tell(format!("the memory of this process is not bounded: {error}"));
     }
-    for line in prepared.lines {
+    for line in std::mem::take(&mut start.lines) {
         notes.tell(line);
     }
-    let (mode, replaying) = begin(prepared.decision, prepared.plan, job.origin, &mut notes);
+    if let Err(error) = start.begin(Options::new(job.origin)) {
+        notes.tell(format!("not replaying: {error}"));
+    }
     let mut record = job.record.clone();
-    record.replayed = replaying.is_some();
+    record.replayed = start.replay().is_some();
     let mut recorder = Recorder::start(&record);
     // Before the command's first instruction. Where it cannot be, the start is recorded as others are.
-    let exact = prepared.exact && recorder.is_ok();
+    let exact = start.is_to_be_exact() && recorder.is_ok();
     let exact = exact.then(|| NoFaultAround::begin(record.limit).ok()).flatten();
     let pid = match receive(&stream) {
         Ok(Message::Command(pid)) => pid,
@@ -67,8 +67,8 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared, last: &LastLimit) 
         _ => return 1,
     };
     recorder = recorder.and_then(|mut running| running.add_root(pid).map(|()| running));
-    if let Some(replaying) = &replaying {
-        replaying.replay.wait_released();
+    if let Some(replay) = start.replay() {
+        replay.wait_released();
     }
     if let (Err(error), Purpose::Trace { .. }) = (&recorder, &job.purpose) {
         // Nothing to do without: the supervisor is told, or is gone.
@@ -84,18 +84,18 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared, last: &LastLimit) 
     let Ok(answer) = stream.try_clone() else { return 1 };
     // A supervisor that is gone cannot be told; the watch notices.
     let _ = send(&answer, Message::Ready(news(notes.take())));
-    let stopper = replaying.as_ref().map(|replaying| replaying.replay.stopper());
-    let may_be_unmounted = replaying
-        .as_ref()
-        .is_some_and(Replaying::reads_what_may_be_unmounted);
+    let stopper = start.replay().map(Replay::stopper);
+    let may_be_unmounted = start
+        .replay()
+        .is_some_and(|replay| reads_what_may_be_unmounted(replay.plan()));
     let watch = Watch::begin(stream, move || match stopper {
         Some(stopper) if may_be_unmounted => stopper.and_wait(LETS_GO_WITHIN),
         Some(stopper) => stopper.ask(),
         None => {}
     });
     let stop = || {
-        if let (Some(replaying), true) = (&replaying, watch.fate() != Fate::Running) {
-            replaying.replay.stop();
+        if let (Some(replay), true) = (start.replay(), watch.fate() != Fate::Running) {
+            replay.stop();
         }
     };
     let (recorded, reason, _deadline) = record_to_the_end(recorder, &watch, stop, last);
@@ -115,7 +115,7 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared, last: &LastLimit) 
             arguments,
             ..
         } => {
-            let replayed = replaying.map(|replaying| replaying.end(&watch));
+            let over = start.end(watch.fate() != Fate::Running, was_exact);
             let whose = Whose {
                 key: key.clone(),
                 rest: job.rest,
@@ -132,13 +132,9 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared, last: &LastLimit) 
                 store,
                 origin_unix_ns: job.origin_unix_ns,
                 key,
-                mode,
-                resident_before: prepared.resident,
-                warm: prepared.warm,
-                exact: was_exact,
+                over,
                 recorded: Some(recorded),
                 reason,
-                replayed,
                 ended: ended(watch.fate(), job.origin),
                 rules: Rules {
                     unfit: watch.went_ahead().then(|| AHEAD.into()),
@@ -170,31 +166,11 @@ pub fn work(stream: UnixStream, job: Job, prepared: Prepared, last: &LastLimit) 
     i32::from(failed)
 }
 
-/// A replay that runs, and what it follows.
-struct Replaying {
-    replay: Replay,
-    plan: PlanFile,
-}
-
-impl Replaying {
-    /// Whether some of its files are on another file system than the root's, which nobody can unmount.
-    fn reads_what_may_be_unmounted(&self) -> bool {
-        let is_root = |index| {
-            (self.plan.plan().ok()?.device(index)).map(|device| device.mount_point.as_bytes() == b"/")
-        };
-        (0..).map_while(is_root).any(|is_root| !is_root)
-    }
-
-    /// Lets it come to its end, or stops it if the command has ended before.
-    fn end(self, watch: &Watch) -> Replayed {
-        if watch.fate() != Fate::Running {
-            self.replay.stop();
-        }
-        Replayed {
-            report: self.replay.finish(),
-            plan: self.plan,
-        }
-    }
+/// Whether some of a plan's files are on another file system than the root's, which nobody can unmount.
+fn reads_what_may_be_unmounted(plan: &PlanFile) -> bool {
+    let Ok(plan) = plan.plan() else { return false };
+    let mut devices = (0..plan.device_count()).filter_map(|index| plan.device(index));
+    devices.any(|device| device.mount_point.as_bytes() != b"/")
 }
 
 /// The command's status, and how long it took, once it has ended.
@@ -202,26 +178,6 @@ fn ended(fate: Fate, origin: Instant) -> Option<(Option<i32>, Duration)> {
     match fate {
         Fate::Ended(ended, at) => Some((Some(ended.status), at.duration_since(origin))),
         _ => None,
-    }
-}
-
-/// Starts the replay at once, if that was decided.
-fn begin(
-    decision: Decision,
-    plan: Option<PlanFile>,
-    origin: Instant,
-    notes: &mut Notes,
-) -> (Mode, Option<Replaying>) {
-    let (Decision::Replay, Some(plan)) = (&decision, plan) else {
-        return (decision.mode(), None);
-    };
-    let copy = plan.clone();
-    match Replay::start(copy, Options::new(origin)) {
-        Ok(replay) => (Mode::Replay, Some(Replaying { replay, plan })),
-        Err(error) => {
-            notes.tell(format!("not replaying: {error}"));
-            (Mode::Declined, None)
-        }
     }
 }
 

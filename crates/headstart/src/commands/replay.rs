@@ -11,6 +11,7 @@ use headstart_session::keys;
 use headstart_store::Store;
 use headstart_system::launch::background;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Read what a plan lists into memory.
@@ -42,17 +43,17 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         ..Options::new(origin)
     };
     // No start has named anything.
-    let plan = plan.of_start(&Named::default())?.unwrap_or(plan);
-    let copy = plan.clone();
+    let plan = Arc::new(plan.of_start(&Named::default())?.unwrap_or(plan));
+    let followed = Arc::clone(&plan);
     if args.wait {
-        let report = Replay::start(copy, options)?.finish();
+        let report = Replay::start(followed, options)?.finish();
         let plan = plan.plan()?;
         let view = view(&plan, &report);
         return args.output_form.print(&view, || text(&view));
     }
     background(
         || None,
-        move |_| match Replay::start(copy, options) {
+        move |_| match Replay::start(followed, options) {
             Ok(replay) => {
                 replay.finish();
                 0

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// Why starts in containers are left alone, which is said once.
 const FOREIGN: &str = "a program was started in another mount namespace (a container, a sandbox): such starts are \
-    read ahead by `headstart run` only: see the guide, Servers and images";
+    read ahead by `headstart run` only: see servers.md of the guide";
 
 /// What is known of the machine's programs, and what is done for those that start.
 pub(super) struct Answering {
@@ -87,7 +87,7 @@ impl Answering {
             return Ok(());
         };
         active.operation = Some(operation);
-        let replayed = active.replaying.is_some();
+        let replayed = active.start.replay().is_some();
         let processes = tree_of(pid, uid);
         match self.watch.begin(&processes, active.command(), replayed) {
             Ok(Some(number)) => drop(self.judge.active.insert(number, active)),
@@ -113,7 +113,7 @@ impl Answering {
         });
         let waited = Duration::from_nanos(recorded.blocked_ns);
         // Whatever has a plan has been worth it.
-        if active.mode == Mode::Record && waited < self.judge.least_wait {
+        if active.start.mode() == Mode::Record && waited < self.judge.least_wait {
             self.judge.ignore(active.program, IGNORED);
             return;
         }
@@ -140,10 +140,7 @@ impl Answering {
             arguments: active.arguments,
             uid: active.uid,
             program: active.program,
-            mode: active.mode,
-            resident: active.resident,
-            warm: active.warm,
-            replaying: active.replaying,
+            start: active.start,
             origin_unix_ns: active.origin_unix_ns,
             ended: status.map(|status| (Some(status), recorded.took)),
             recorded,

@@ -8,14 +8,12 @@ use crate::key::{mounts, turned_out};
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
 use headstart_model::Named;
-use headstart_model::outcome::{Mode, Resident};
-use headstart_model::plan::PlanFile;
+use headstart_model::outcome::Mode;
 use headstart_record::{Program, Recorded};
-use headstart_replay::Replay;
 use headstart_session::deadline::{self, Deadline};
-use headstart_session::finish::{Finished, Replayed, Rules, stand_back, work};
+use headstart_session::finish::{Finished, Rules, stand_back, work};
 use headstart_session::keys::Whose;
-use headstart_session::{Arguments, Notes};
+use headstart_session::{Arguments, Notes, Start};
 use headstart_store::{Limits, Store, kind_of};
 use headstart_system::files::is_locked;
 use headstart_system::limits::give_back_memory;
@@ -58,11 +56,9 @@ pub(super) struct Ended {
     pub(super) uid: u32,
     /// What standings about it are about, where that is known.
     pub(super) program: Option<Program>,
-    pub(super) mode: Mode,
-    pub(super) resident: Option<Resident>,
-    pub(super) warm: bool,
+    pub(super) start: Start,
+    /// Whether the kernel mapped nothing around a fault meanwhile.
     pub(super) exact: bool,
-    pub(super) replaying: Option<(Replay, PlanFile)>,
     pub(super) origin_unix_ns: u64,
     /// The status, and how long it took, if its processes have ended.
     pub(super) ended: Option<(Option<i32>, Duration)>,
@@ -255,15 +251,7 @@ fn wait_for_boot(lock: &Path, ending: &AtomicBool) {
 
 /// False where nothing is kept of it, for it cannot gain.
 fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) -> Result<bool> {
-    let replayed = ended.replaying.map(|(replay, plan)| {
-        if ended.ended.is_some() {
-            replay.stop();
-        }
-        Replayed {
-            report: replay.finish(),
-            plan,
-        }
-    });
+    let over = ended.start.end(ended.ended.is_some(), ended.exact);
     let reason = ended.recorded.reason;
     let trace = ended.recorded.trace();
     let told = trace.as_ref().ok();
@@ -272,7 +260,7 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
     let kept = store.key(&key);
     // What somebody has given a name for is a user's wish: an operation.
     let is_program = key.as_str().starts_with('/');
-    if is_program && ended.mode == Mode::Record && !kept.exists() && told.is_some_and(needs_little) {
+    if is_program && over.mode == Mode::Record && !kept.exists() && told.is_some_and(needs_little) {
         return Ok(false);
     }
     let names = told.map(|trace| known::names_of(&key, trace, kept.names()));
@@ -280,13 +268,9 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         store,
         key: &key,
         origin_unix_ns: ended.origin_unix_ns,
-        mode: ended.mode,
-        resident_before: ended.resident,
-        warm: ended.warm,
-        exact: ended.exact,
+        over,
         reason,
         recorded: Some(trace),
-        replayed,
         ended: ended.ended,
         rules: Rules {
             tidies: false,

@@ -9,14 +9,13 @@ use super::state::State;
 use super::users::{key_of_user, reader_of};
 use crate::key;
 use headstart_model::Key;
-use headstart_model::outcome::{Mode, Resident};
-use headstart_model::plan::PlanFile;
+use headstart_model::outcome::Mode;
 use headstart_record::{Answer, Noticed, Program, Standing, monotonic_ns};
-use headstart_replay::{Life, Replay, Sample};
+use headstart_replay::{Life, Sample};
 use headstart_session::decide::Decision;
 use headstart_session::keys;
 use headstart_session::notes::log;
-use headstart_session::{Arguments, Prepared, Purpose, now_unix_ns, prepare};
+use headstart_session::{Arguments, Purpose, Start, now_unix_ns};
 use headstart_store::Store;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -86,7 +85,7 @@ pub(super) struct Whose {
 
 /// Why a start is left alone.
 pub(super) enum Left {
-    /// All that it reads is in memory, by what that can be told of the next one, too ([`Prepared::in_memory`]).
+    /// All that it reads is in memory, by what that can be told of the next one, too ([`Start::in_memory`]).
     InMemory(Sample),
     /// The same, and what the next one reads depends on what that is given.
     AsGiven,
@@ -107,10 +106,7 @@ pub(super) struct Active {
     pub(super) service: Option<String>,
     /// The operation that it is.
     pub(super) operation: Option<u64>,
-    pub(super) mode: Mode,
-    pub(super) resident: Option<Resident>,
-    pub(super) warm: bool,
-    pub(super) replaying: Option<(Replay, PlanFile)>,
+    pub(super) start: Start,
     pub(super) origin_unix_ns: u64,
     /// While it is recorded the kernel maps nothing around a fault.
     pub(super) exact: Option<Exact>,
@@ -140,7 +136,7 @@ impl Judge {
     /// Nothing more is read ahead.
     pub(super) fn end(self) -> Arc<State> {
         for active in self.active.into_values() {
-            if let Some((replay, _)) = active.replaying {
+            if let Some(replay) = active.start.replay() {
                 replay.stop();
             }
         }
@@ -198,7 +194,7 @@ impl Judge {
         active.service = service;
         let answer = Answer::Record {
             command: active.command(),
-            replayed: active.replaying.is_some(),
+            replayed: active.start.replay().is_some(),
             open_for: match active.service {
                 Some(_) => NEXT_OF_SERVICE,
                 None => Duration::ZERO,
@@ -219,21 +215,28 @@ impl Judge {
             self.state.count(|counts| counts.running += 1);
             return Err(Left::Alone);
         }
-        let prepared = match self.store.key(&key).exists() {
-            true => self.prepare(&key, arguments),
-            false => Prepared::new(Decision::Record),
+        let mut start = match self.store.key(&key).exists() {
+            true => self.known(&key, arguments),
+            false => Start::new(Decision::Record),
         };
-        if let Decision::Bypass(_) = prepared.decision {
+        if start.bypass().is_some() {
             self.state.count(|counts| counts.bypassed += 1);
-            return Err(match prepared.in_memory {
+            return Err(match start.in_memory() {
                 Some(in_memory) => Left::InMemory(in_memory),
-                None if prepared.warm && prepared.depends => Left::AsGiven,
+                None if start.is_warm_as_given() => Left::AsGiven,
                 None => Left::Alone,
             });
         }
-        let active = self.active_of((key, uid), &prepared, origin);
-        self.count(&active);
-        Ok(active)
+        self.begin((&key, uid), &mut start, origin);
+        // Of what is declined nothing is asked.
+        let exact = (start.is_to_be_exact())
+            .then(|| self.exact.begin(Instant::now()))
+            .flatten();
+        self.count(&start);
+        Ok(Active {
+            exact,
+            ..Active::new(key, uid, start, origin)
+        })
     }
 
     /// Whether a start of it has begun, or it runs.
@@ -241,25 +244,12 @@ impl Judge {
         self.active.values().any(|active| active.key == *key) || self.running.runs(key)
     }
 
-    fn count(&self, active: &Active) {
+    fn count(&self, start: &Start) {
         self.state.count(|counts| {
             counts.recorded += 1;
-            counts.replayed += u64::from(active.mode == Mode::Replay);
-            counts.declined += u64::from(active.mode == Mode::Declined);
+            counts.replayed += u64::from(start.mode() == Mode::Replay);
+            counts.declined += u64::from(start.mode() == Mode::Declined);
         });
-    }
-
-    fn active_of(&mut self, (key, uid): (Key, u32), prepared: &Prepared, origin: Instant) -> Active {
-        let (mode, replaying) = self.begin((&key, uid), prepared, origin);
-        Active {
-            mode,
-            replaying,
-            // What was mapped by now with others stays unknown. And of what is left alone nothing is asked.
-            exact: (prepared.exact && mode == prepared.decision.mode())
-                .then(|| self.exact.begin(Instant::now()))
-                .flatten(),
-            ..Active::new(key, uid, prepared, origin)
-        }
     }
 
     /// Reads ahead for a start that is not recorded, if it is cold and has a plan.
@@ -268,20 +258,18 @@ impl Judge {
             self.state.count(|counts| counts.running += 1);
             return;
         }
-        let prepared = self.prepare(&key, arguments);
-        if let Decision::Bypass(_) = prepared.decision {
+        let mut start = self.known(&key, arguments);
+        if start.bypass().is_some() {
             self.state.count(|counts| counts.bypassed += 1);
         }
-        let (Mode::Replay, Some(replaying)) = self.begin((&key, uid), &prepared, origin) else {
+        self.begin((&key, uid), &mut start, origin);
+        if start.replay().is_none() {
             return;
-        };
+        }
         self.state.count(|counts| counts.replayed += 1);
         self.unrecorded = self.unrecorded.wrapping_add(1);
-        let active = Active {
-            replaying: Some(replaying),
-            ..Active::new(key, uid, &prepared, origin)
-        };
-        self.active.insert(self.unrecorded, active);
+        self.active
+            .insert(self.unrecorded, Active::new(key, uid, start, origin));
     }
 
     /// The key of a user's start, if something is known of it. What nobody's start has taught, only `headstart run`, serves all: whoever could
@@ -355,7 +343,8 @@ impl Judge {
         })
     }
 
-    pub(super) fn prepare(&mut self, key: &Key, arguments: &Arguments) -> Prepared {
+    /// What is decided for a start of a known key.
+    fn known(&mut self, key: &Key, arguments: &Arguments) -> Start {
         let purpose = Purpose::Loop {
             store: self.store.clone(),
             key: key.clone(),
@@ -363,26 +352,21 @@ impl Judge {
             control_every: self.control_every,
             is_recorded: self.is_recording,
         };
-        let prepared = prepare(&purpose, &mut key::mounts);
-        for line in &prepared.lines {
+        let start = Start::decide(&purpose, &mut key::mounts);
+        for line in &start.lines {
             log(&format!("{key}: {line}"));
         }
-        prepared
+        start
     }
 
-    /// Begins the replay, if that was decided.
-    fn begin(
-        &mut self,
-        (key, uid): (&Key, u32),
-        prepared: &Prepared,
-        origin: Instant,
-    ) -> (Mode, Option<(Replay, PlanFile)>) {
-        let (Decision::Replay, Some(plan)) = (&prepared.decision, &prepared.plan) else {
-            return (prepared.decision.mode(), None);
-        };
+    /// Begins the replay, if that was decided and there is room for it.
+    fn begin(&mut self, (key, uid): (&Key, u32), start: &mut Start, origin: Instant) {
+        if *start.decision() != Decision::Replay {
+            return;
+        }
         self.replays.retain(|(_, life)| life.goes_on());
         if !has_room(self.replays.iter().map(|(user, _)| *user), uid) {
-            return (Mode::Declined, None);
+            return start.decline();
         }
         // Its threads come before others until they have begun to read.
         let options = headstart_replay::Options {
@@ -390,16 +374,11 @@ impl Judge {
             beside: true,
             ..headstart_replay::Options::new(origin)
         };
-        match Replay::start(plan.clone(), options) {
-            Ok(replay) => {
-                self.replays.push((uid, replay.life()));
-                (Mode::Replay, Some((replay, plan.clone())))
-            }
-            Err(error) => {
-                log(&format!("{key}: not replaying: {error}"));
-                (Mode::Declined, None)
-            }
+        if let Err(error) = start.begin(options) {
+            log(&format!("{key}: not replaying: {error}"));
         }
+        self.replays
+            .extend(start.replay().map(|replay| (uid, replay.life())));
     }
 
     pub(super) fn ignore(&mut self, program: Option<Program>, how_long: Duration) {
@@ -410,8 +389,7 @@ impl Judge {
 }
 
 impl Active {
-    /// Without a replay.
-    fn new(key: Key, uid: u32, prepared: &Prepared, origin: Instant) -> Active {
+    fn new(key: Key, uid: u32, start: Start, origin: Instant) -> Active {
         Active {
             key,
             rest: Vec::new(),
@@ -420,10 +398,7 @@ impl Active {
             program: None,
             service: None,
             operation: None,
-            mode: prepared.decision.mode(),
-            resident: prepared.resident,
-            warm: prepared.warm,
-            replaying: None,
+            start,
             origin_unix_ns: now_unix_ns().saturating_sub(origin.elapsed().as_nanos() as u64),
             exact: None,
         }
@@ -435,9 +410,7 @@ impl Active {
     }
 
     pub(super) fn replays(&self) -> bool {
-        self.replaying
-            .as_ref()
-            .is_some_and(|(replay, _)| !replay.is_finished())
+        self.start.replay().is_some_and(|replay| !replay.is_finished())
     }
 }
 
@@ -520,8 +493,8 @@ mod tests {
             .decide((key, 0), &Arguments::default(), Instant::now())
             .ok()
             .unwrap();
-        assert_eq!(active.mode, Mode::Declined);
-        assert!(active.replaying.is_none());
+        assert_eq!(active.start.mode(), Mode::Declined);
+        assert!(active.start.replay().is_none());
         let counts = judge.state.counts();
         assert_eq!((counts.recorded, counts.replayed, counts.declined), (1, 0, 1));
     }
