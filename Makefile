@@ -107,6 +107,8 @@ install-files:
 	install -D -m 644 target/generated/completions/_headstart $(DESTDIR)/usr/share/zsh/vendor-completions/_headstart
 	install -D -m 644 target/generated/completions/headstart.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/headstart.fish
 	install -D -m 755 packaging/examples/golden-image $(DESTDIR)/usr/share/doc/headstart/examples/golden-image
+	install -D -m 644 -t $(DESTDIR)/usr/share/doc/headstart docs/charts.md docs/measurements.md docs/sandboxing.md
+	install -D -m 644 -t $(DESTDIR)/usr/share/doc/headstart/guide docs/guide/*.md
 	[ -e $(DESTDIR)/etc/headstart/headstart.toml ] || \
 		install -D -m 644 packaging/headstart.toml $(DESTDIR)/etc/headstart/headstart.toml
 
@@ -252,8 +254,8 @@ BENCH ?= container-short
 bench: deps-test build
 	$(LAB) run lab/experiments/$(BENCH).toml --again --out target/bench/$(BENCH) --headstart $(BIN)
 
-# The figures of docs/measurements.md and the README, on a machine that does nothing else: all, which takes a day, or PARTS (lab/measure). EARLIER
-# names an earlier binary to measure in the same rounds, EARLIER_COMMIT what it was built from.
+# The figures of docs/measurements.md, of the pages behind it and of the README, on a machine that does nothing else: all, which takes a day, or
+# PARTS (lab/measure). EARLIER names an earlier binary to measure in the same rounds, EARLIER_COMMIT what it was built from.
 measure: deps-test build
 	lab/measure $(BIN) $(EARLIER) $(EARLIER_COMMIT)
 

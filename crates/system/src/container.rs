@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn in_a_user_namespace_the_line_does_without_one_and_the_guide_has_it() {
-        let guide = include_str!("../../../docs/guide/README.md");
+        let guide = include_str!("../../../docs/guide/servers.md");
         for it in MANAGERS {
             let (with, without) = (it.line_from(true), it.line_from(false));
             assert!(with.starts_with(&without) && with.ends_with(it.without_users));

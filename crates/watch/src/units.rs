@@ -71,10 +71,10 @@ pub(crate) fn how_to_start() -> &'static str {
 fn left_out() -> Option<&'static str> {
     let marks = ["/run/systemd/container", "/run/.containerenv", "/.dockerenv"];
     if marks.iter().any(|mark| Path::new(mark).exists()) {
-        return Some("does not run in containers: the host's guide, Servers and images, says what does");
+        return Some("does not run in containers: servers.md of the guide says what does");
     }
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    (!serves(&release)).then_some("does not run before Linux 6.12, but as the guide says under Programs")
+    (!serves(&release)).then_some("does not run before Linux 6.12, but as requirements.md of the guide says")
 }
 
 /// `ConditionKernelVersion=` of the units.
