@@ -14,10 +14,10 @@ use std::path::PathBuf;
 
 /// The programs whose starts are read ahead for, and what is done for them.
 ///
-/// Asks the daemon; where it does not run, or with --state, the state directory itself. root is told of all programs and may
-/// change what is done for them; others are told of their own starts.
+/// Asks the daemon; if it does not run, or with --state, reads the state directory itself. root sees all programs and may
+/// change what is done for them; other users see their own starts.
 ///
-/// A KEY is the name that `list` tells, or the path of a program or script.
+/// A KEY is a name that `list` prints, or the path of a program or script.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -35,7 +35,7 @@ enum What {
     Show(OfKey),
     /// From the next start on, read ahead for a program again.
     Enable(OfKey),
-    /// From the next start on, do nothing for a program, neither by the daemon nor by `headstart run` of this state directory; what was learned stays.
+    /// From the next start on, do nothing for a program: the daemon and `headstart run` of this state directory bypass it; what was learned stays.
     Disable(OfKey),
     /// Forget all that is known of a program.
     Forget(OfKey),

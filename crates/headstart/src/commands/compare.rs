@@ -14,24 +14,24 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Tell whose every block is that devices read during a start, and whether the plan had it.
+/// Name the owner of every block that devices read during a start, and say whether the plan had it.
 ///
-/// Each read is led back to a file and an offset in it, or to a kind of metadata: on ext2, ext3, ext4, XFS and btrfs. Planned
-/// bytes are found, or late if the start was first; others are missing. Metadata of XFS and btrfs comes with look-ups, of which a
-/// plan does not say what they read.
+/// The owner is a file and an offset in it, or a kind of metadata: on ext2, ext3, ext4, XFS and btrfs. Planned bytes are found,
+/// or late if the start read them first; all others are missing. Metadata of XFS and btrfs comes with look-ups, and a plan does
+/// not say what those read.
 ///
 /// The file systems of the trace have to be mounted, from the same devices as then. Device mapper and RAID devices are not looked
 /// into. Needs root. The document of --json is described in headstart-compare(5).
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The trace of the start. One that was recorded with --chart tells itself what devices read.
+    /// The trace of the start. If it was recorded with --chart, it holds what devices read.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// What blktrace recorded during that start, a file for each processor.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "live")]
     blktrace: Vec<PathBuf>,
     /// What devices read from now until CMD has ended, or until an interrupt (Ctrl-C). The output of CMD goes to standard
-    /// error. Nothing is late then.
+    /// error. No byte counts as late then.
     #[arg(long)]
     live: bool,
     /// The plan [default: that of the start's key].
@@ -40,7 +40,7 @@ pub struct Args {
     /// The key whose plan it is, if it was given a name.
     #[arg(long, value_name = "KEY", value_parser = name, conflicts_with = "plan")]
     name: Option<Key>,
-    /// Seconds after which owners of blocks are looked for no more.
+    /// Seconds after which the search for owners of blocks ends.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     limit: u64,
     /// Files at most.

@@ -9,10 +9,10 @@ use std::time::Duration;
 /// Notice every start of a program, learn those that wait for the disk, and read ahead for them from then on.
 ///
 /// A program is recorded as it starts for the first time. If it waited for devices for 50 ms or more, what it read is kept, and is read ahead when it starts the next time and
-/// does not find it in memory. Nobody configures anything. Programs that do not wait cost next to nothing: the kernel does not even tell of them, for an hour or until one has much to read.
+/// does not find it in memory. Programs that do not wait cost next to nothing: the kernel reports none of their starts for an hour, or until one has much to read.
 ///
-/// A second instance of a program that runs is not read ahead, nor what `headstart run` starts, which does that itself. Programs in
-/// other mount namespaces (containers) are not recorded, nor those whose executable is in no directory any more.
+/// The daemon ignores programs that `headstart run` starts, and does not read ahead for a second instance of a running program. It records
+/// neither programs in other mount namespaces (containers) nor those whose executable is in no directory any more.
 ///
 /// All is kept in the state directory, as by `headstart run`, at most 64 MiB: what has gained least goes first. It needs root, and to record Linux 6.12 or later with BTF and BPF. Elsewhere fanotify(7) tells of starts, which needs CAP_SYS_ADMIN: then what `headstart run` has
 /// learned is read ahead, and nothing is learned. It ends on SIGTERM, and tells a service manager that it is ready and alive (sd_notify(3)).
@@ -27,7 +27,7 @@ pub struct Args {
     /// Keep a file of sums in this directory, for the textfile collector of Prometheus [default: as headstart.toml has it].
     #[arg(long, value_name = "DIR")]
     metrics: Option<PathBuf>,
-    /// What tells of starts: bpf, fanotify, or any, which is fanotify where BPF cannot.
+    /// How starts are noticed: by bpf, by fanotify, or any: by fanotify where BPF cannot be used.
     #[arg(long, value_name = "HOW", default_value_t)]
     notice: daemon::Notice,
     /// Do not serve the socket by which `headstart apps` and `headstart op` ask.

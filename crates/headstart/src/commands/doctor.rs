@@ -14,7 +14,7 @@ use headstart_system::mounts::notes::{MountNote, notes};
 use headstart_watch::units::State;
 use serde::Serialize;
 
-/// Tell what this kernel and machine offer, what falls back, and why.
+/// Report what this kernel and machine offer, what falls back, and why.
 ///
 /// Changes nothing. The exit status is 1 only if headstart can neither record nor replay here.
 #[derive(Debug, clap::Args)]

@@ -16,7 +16,7 @@ use std::path::Path;
 /// used before it must have been read, and what the start does after it is still to come. It is reckoned by what the devices
 /// cost, from what the start surely used.
 ///
-/// Of a cold start with a replay it is told, too, where its time above the floor went: until headstart's first request (own
+/// For a cold start with a replay it also says where the time above the floor went: until headstart's first request (own
 /// time), in a replay that took longer than the devices' best time for what it read (order), in reading what was not used
 /// (over-read), in what was used and not read ahead (reads left), and the rest, in which computing waited.
 ///
@@ -31,7 +31,7 @@ pub struct Args {
     /// (disk,120,8,1): what a long read brings, what a small one takes, and how many at once help.
     #[arg(long, value_name = "MODEL", default_value = "auto", value_parser = options::disk)]
     disk: options::Disk,
-    /// In the document, tell what is used when and where it lies, too.
+    /// Add to the document what is used when, and where it lies.
     #[arg(long, requires = "json")]
     needs: bool,
     #[command(flatten)]

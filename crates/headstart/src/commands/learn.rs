@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Make a profile, what is needed, of one or more traces.
+/// Make a profile (what a start needs) from one or more traces.
 ///
 /// A trace that is not whole (events were lost, or it was cut short) is refused, and no profile is written.
 #[derive(Debug, clap::Args)]

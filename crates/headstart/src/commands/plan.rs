@@ -15,7 +15,7 @@ use headstart_store::{Store, write_whole};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Make a plan, where that is on this machine, of a profile.
+/// Make a plan (where the profile's pages are on this machine) from a profile.
 ///
 /// Every path is looked up now. A device whose cost is not known yet is measured, which takes a second, and the result
 /// kept in the state directory.

@@ -21,7 +21,7 @@ pub struct Args {
     /// The trace to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Whose uses are recorded: those of the command and its descendants, or everybody's.
+    /// Whose uses of files are recorded: those of the command and its descendants (tree), or everybody's (system).
     #[arg(long, value_enum, default_value_t = Scope::Tree)]
     scope: Scope,
     /// When the start has ended: when the command exits, when it is idle for 2 seconds, or after so many seconds.

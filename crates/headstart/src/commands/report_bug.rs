@@ -10,10 +10,10 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Write what a report of a fault needs into one file: what doctor and status tell, and the last lines of the log.
+/// Write a file for a bug report: what doctor and status print, and the last lines of the log.
 ///
-/// The file is JSON text: look at it before you give it to anybody. What comes in a text from the first path below a home
-/// directory on is left out; other paths tell which programs were started. Nothing is sent anywhere.
+/// The file is JSON text: look at it before you give it to anybody. From each text everything behind the first path below a
+/// home directory is removed, with that path; other paths stay and show which programs were started. Nothing is sent anywhere.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The file.

@@ -21,11 +21,11 @@ use std::path::PathBuf;
 /// and what was learned and how it went is kept. That happens in the background once the start has ended: when the
 /// command ends, or reads nothing new and hardly computes for 2 seconds, or after 60 seconds.
 ///
-/// A start that finds in memory what it reads is bypassed: the command runs at once, and headstart does nothing for it
-/// but one time in N, by chance, when it is recorded. Starts are bypassed, too, where earlier ones show that reading ahead
-/// makes the command slower; one in N, later one in 4 N, tries again (`status` says so). With --control-every 0 only those
-/// are bypassed that find in memory what they read. Those of a program that `headstart apps disable` has disabled are bypassed always, and so are command lines
-/// of more than 8,192 words or 256 KiB.
+/// A bypassed start runs at once, and headstart does nothing for it. A start is bypassed if what it reads is in memory; one
+/// in N, by chance, is recorded all the same. Starts are also bypassed if earlier ones show that reading ahead makes the
+/// command slower; one in N, later one in 4 N, re-evaluates that (`status` reports it). With --control-every 0 this second
+/// rule does not apply. Starts of a disabled program (`headstart apps disable`) and command lines of more than 8,192 words
+/// or 256 KiB are always bypassed.
 ///
 /// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart by that
 /// signal; learning goes on in the background.
@@ -36,11 +36,11 @@ pub struct Args {
     /// The name under which the command is known [default: its executable, with the script or module it interprets].
     #[arg(long, value_name = "KEY", value_parser = name)]
     name: Option<Key>,
-    /// Do not read ahead at every Nth start, to have something to compare with (every other start where reading ahead looks
-    /// slower); 0 to read ahead at all.
+    /// Make every Nth cold start a control, which is recorded and not read ahead, to compare with (every second one where
+    /// reading ahead looks slower). 0: no control starts.
     #[arg(long, value_name = "N", default_value_t = 10)]
     control_every: u32,
-    /// Return only when all is learned and kept, not as soon as the command ends.
+    /// Return when the start has been learned from and stored, not as soon as the command ends.
     #[arg(long, env = "HEADSTART_SYNC", value_parser = clap::builder::FalseyValueParser::new())]
     wait: bool,
     /// Record what a chart needs, too, as record --chart does: `headstart chart KEY` then draws processors and disks beside

@@ -16,10 +16,10 @@ use headstart_store::{KeyDir, Store};
 
 /// List what is known, and whether it pays.
 ///
-/// Whether it pays is told by cold starts with a replay against cold control runs without, see `run --control-every`.
+/// The verdict compares cold starts with a replay and cold control starts without one, see `run --control-every`.
 ///
-/// Of one key the floor is told, too: the least time that any order of reads could give its last start with a replay, beside the
-/// time that this took. `headstart floor KEY` says what it is made of.
+/// With a KEY, status also prints the floor, the least time that any order of reads could give the last start with a replay,
+/// beside the time that this start took. `headstart floor KEY` says what the floor is made of.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// This key only, with its last starts: a name, or the path of a program.
