@@ -133,8 +133,8 @@ enum Command {
         #[arg(long, default_value = "docs/results")]
         results: PathBuf,
     },
-    /// Make the project's pages of figures anew: docs/measurements.md and its pictures, docs/demo.svg, and the demo's
-    /// parts of README.md.
+    /// Make the project's pages of figures anew: docs/measurements.md, the pages behind it, their pictures, docs/demo.svg, and
+    /// the demo's parts of README.md.
     Page {
         /// The project's directory.
         #[arg(long, default_value = ".")]

@@ -364,7 +364,7 @@ impl Setup {
     pub fn with_earlier_build(&self) -> Setup {
         Setup {
             name: format!("{}{EARLIER}", self.name),
-            description: format!("{}; by the build before", self.description),
+            description: format!("{}; by the earlier build", self.description),
             build: Build::Earlier,
             ..self.clone()
         }

@@ -468,7 +468,7 @@ fn an_earlier_build_runs_in_every_round_beside_this_one() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("\ntool-earlier "), "{text}");
     assert!(
-        text.contains("tool: time over the build before") && text.contains("goal at most 1000.00: met"),
+        text.contains("tool: time over the earlier build") && text.contains("goal at most 1000.00: met"),
         "{text}"
     );
     assert_eq!(fs::read_to_string(lab.path("ran")).unwrap(), "ran\n".repeat(5));

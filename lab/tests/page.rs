@@ -45,7 +45,13 @@ fn project() -> tempfile::TempDir {
     }
     fs::write(
         root.join("docs/measurements.in.md"),
-        "Build {{commit}}, before it {{earlier}}, {{date}}, on {{host}}.\n\n{{missed}}\n\n{{picture fixed tool}}\n\n{{speed fixed tool}}\n\n{{above fixed tool}}\n\n{{cost fixed tool}}\n",
+        "{{measured}} On {{host}}.\n\n{{missed furthest}}\n\n{{brief fixed tool}}\n\n| | measured | goal | build |\n|---|---|---|---|\n| plain | {{judged fixed tool plain}} |\n\n[All of it](measurements/fixed.md)\n",
+    )
+    .unwrap();
+    fs::create_dir(root.join("docs/measurements")).unwrap();
+    fs::write(
+        root.join("docs/measurements/fixed.in.md"),
+        "{{measured}}\n\n{{missed}}\n\n{{picture fixed tool}}\n\n{{speed fixed tool}}\n\n{{above fixed tool}}\n\n{{cost fixed tool}}\n",
     )
     .unwrap();
     fs::write(
@@ -88,7 +94,8 @@ fn the_pages_of_given_runs_are_as_they_should_be() {
     assert!(said(&lab(&["page", "--check"], root)).contains("measurements.md is stale"));
     let output = lab(&["page"], root);
     assert!(output.status.success(), "{output:?}");
-    let made = ["docs/measurements.md", "README.md"].map(|name| fs::read_to_string(root.join(name)).unwrap());
+    let made = ["docs/measurements.md", "docs/measurements/fixed.md", "README.md"];
+    let made = made.map(|name| fs::read_to_string(root.join(name)).unwrap());
     assert_eq!(
         made.join("----\n"),
         fs::read_to_string(given().join("page.md")).unwrap()
@@ -131,21 +138,46 @@ fn a_page_is_stale_when_a_kept_figure_changes() {
 }
 
 #[test]
+fn a_page_behind_the_first_is_there_and_is_what_its_template_makes() {
+    let project = project();
+    let root = project.path();
+    assert!(lab(&["page"], root).status.success());
+    let page = root.join("docs/measurements/fixed.md");
+    let text = fs::read_to_string(&page).unwrap();
+    fs::write(&page, text + "more\n").unwrap();
+    assert!(said(&lab(&["page", "--check"], root)).contains("measurements/fixed.md is stale"));
+    fs::remove_file(&page).unwrap();
+    assert!(said(&lab(&["page", "--check"], root)).contains("measurements/fixed.md is stale"));
+    assert!(lab(&["page"], root).status.success());
+    assert!(lab(&["page", "--check"], root).status.success());
+}
+
+#[test]
+fn a_page_behind_the_first_has_a_template_and_a_link() {
+    let project = project();
+    let root = project.path();
+    let behind = root.join("docs/measurements");
+    fs::write(behind.join("odd.md"), "x\n").unwrap();
+    let error = said(&lab(&["page", "--check"], root));
+    assert!(error.contains("odd.md has no template odd.in.md"), "{error}");
+    fs::write(behind.join("odd.in.md"), "x\n").unwrap();
+    let error = said(&lab(&["page", "--check"], root));
+    assert!(error.contains("measurements.md has no link to"), "{error}");
+}
+
+#[test]
 fn a_table_of_another_build_says_so() {
     let project = project();
     let root = project.path();
-    let template = root.join("docs/measurements.in.md");
+    let template = root.join("docs/measurements/fixed.in.md");
     let text = fs::read_to_string(&template).unwrap();
     fs::write(&template, text + "\n{{setups other}}\n").unwrap();
     runs(&root.join("other"), "other");
     keep(root, "other", "ffffffffffff");
     assert!(lab(&["page"], root).status.success());
-    let page = fs::read_to_string(root.join("docs/measurements.md")).unwrap();
-    assert!(
-        page.starts_with("Build 0123456789ab, before it ba9876543210"),
-        "{page}"
-    );
-    let (of_the_page, other) = page.split_once("Measured of build ffffffffffff on").unwrap();
+    let page = fs::read_to_string(root.join("docs/measurements/fixed.md")).unwrap();
+    assert!(page.starts_with("Measured with build 0123456789ab on"), "{page}");
+    let (of_the_page, other) = page.split_once("Measured with build ffffffffffff on").unwrap();
     assert!(
         of_the_page.contains("cold, s") && !of_the_page.contains("requests |"),
         "{page}"

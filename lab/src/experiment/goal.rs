@@ -44,7 +44,7 @@ impl Figure {
             Figure::AboveBest => "L",
             Figure::AboveFloor => "L*",
             Figure::MoreRead => "read beyond a cold start",
-            Figure::OverEarlier => "time over the build before",
+            Figure::OverEarlier => "time over the earlier build",
             Figure::ExtraMs => "time over bare",
             Figure::Ratio => "ratio to bare",
         }

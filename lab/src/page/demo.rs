@@ -87,7 +87,7 @@ pub fn words(kept: &Kept) -> Result<String> {
 /// What a stranger calls a setup.
 fn name(kept: &Kept, s: &KeptSetup) -> String {
     match s.setup.strip_suffix(EARLIER) {
-        Some(setup) => format!("{setup}, build before"),
+        Some(setup) => format!("{setup}, earlier build"),
         None if s.setup == kept.base => "cold".to_owned(),
         None => s.setup.clone(),
     }

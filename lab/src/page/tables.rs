@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use anyhow::{Context, Result};
+
 use super::kept::{Kept, KeptCase, KeptGoal, KeptSetup};
 use crate::experiment::Figure;
 use crate::setup::EARLIER;
@@ -10,18 +12,46 @@ use headstart_model::floor::Above;
 /// In the place of what there is not.
 const NONE: &str = "–";
 
+/// Starts and boots in short: one row for each case.
+pub fn brief(kept: &Kept, with: &str) -> String {
+    let mut text = format!(
+        "| | cold, s | {with}, s | warm, s | R (95 %) | L* (95 %) | goal | own time, s |\n|---|---|---|---|---|---|---|---|\n"
+    );
+    for case in &kept.case {
+        let Some(own) = case.setup(with) else { continue };
+        let [star, star_goal] = goal(case, with, Figure::AboveFloor, &own.above_floor);
+        let own_time = own.above_s.first();
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.2} | {} | {} | {star} | {star_goal} | {} |",
+            case.shown(),
+            median(case, Some(&kept.base)),
+            own.median_s,
+            median(case, kept.warm.as_deref()),
+            percent(&own.recovered),
+            own_time.map_or(NONE.to_owned(), |time| format!("{time:.2}")),
+        );
+    }
+    text + &notes(kept)
+}
+
+/// Three cells of a row: the first figure of `with` in a case for which there is a goal, the goal, and the build.
+pub fn judged(kept: &Kept, with: &str, case: &str) -> Result<String> {
+    let found = kept.case.iter().find(|other| other.shown() == case);
+    let goal = found.and_then(|case| case.goal.iter().find(|goal| goal.setup == with));
+    let goal = goal.with_context(|| format!("{}: no goal for {with} in a case {case:?}", kept.experiment))?;
+    let [shown, bound] = beside(goal, &goal.value);
+    Ok(format!("{shown} | {bound} | {}", kept.commit))
+}
+
 /// Starts and boots: one row for each case, those that miss a goal first.
 pub fn speed(kept: &Kept, with: &str) -> String {
     let mut text = format!(
-        "| | n | cold, s | {with}, s (least–most) | warm, s | over the build before (95 %) | R (95 %) | L (95 %) | L* (95 %) | goal | read beyond cold | goal |\n\
+        "| | n | cold, s | {with}, s (least–most) | warm, s | over the earlier build (95 %) | R (95 %) | L (95 %) | L* (95 %) | goal | read beyond cold | goal |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|\n"
     );
     for case in missed_first(kept, with) {
         let Some(own) = case.setup(with) else { continue };
-        let median = |name: Option<&str>| {
-            let setup = name.and_then(|name| case.setup(name));
-            setup.map_or(NONE.to_owned(), |s| format!("{:.2}", s.median_s))
-        };
         let [best, best_goal] = goal(case, with, Figure::AboveBest, &own.above_best);
         let [star, star_goal] = goal(case, with, Figure::AboveFloor, &own.above_floor);
         // Of one that was kept when no floor was known.
@@ -35,11 +65,11 @@ pub fn speed(kept: &Kept, with: &str) -> String {
             "| {} | {} | {} | {:.2} ({:.2}–{:.2}) | {} | {over} | {} | {best} | {star} | {best_goal} | {more} | {more_goal} |",
             case.shown(),
             own.n,
-            median(Some(&kept.base)),
+            median(case, Some(&kept.base)),
             own.median_s,
             own.min_s,
             own.max_s,
-            median(kept.warm.as_deref()),
+            median(case, kept.warm.as_deref()),
             percent(&own.recovered),
         );
     }
@@ -77,7 +107,7 @@ pub fn above(kept: &Kept, with: &str) -> String {
     if below > 0 {
         let _ = writeln!(
             text,
-            "\nNote: runs that were shorter than their floor, which is none then: {below}."
+            "\nNote: runs shorter than their floor, which is too high there: {below}."
         );
     }
     text
@@ -107,7 +137,7 @@ pub fn setups(kept: &Kept) -> String {
 
 /// Starts with everything in memory: what they cost.
 pub fn cost(kept: &Kept, with: &str) -> String {
-    let mut text = "| all in memory | pairs | bare, ms | `headstart run`, ms | more, ms (95 %) | goal, ms | ratio (95 %) | goal | build before: more, ms (95 %) |\n\
+    let mut text = "| all in memory | pairs | bare, ms | `headstart run`, ms | more, ms (95 %) | goal, ms | ratio (95 %) | goal | earlier build: more, ms (95 %) |\n\
          |---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for case in missed_first(kept, with) {
@@ -133,6 +163,12 @@ pub fn cost(kept: &Kept, with: &str) -> String {
     text + &notes(kept)
 }
 
+/// The median time of a setup, if there is one.
+fn median(case: &KeptCase, setup: Option<&str>) -> String {
+    let setup = setup.and_then(|name| case.setup(name));
+    setup.map_or(NONE.to_owned(), |s| format!("{:.2}", s.median_s))
+}
+
 /// What a reader must know of the runs, below their table.
 fn notes(kept: &Kept) -> String {
     let aborted = |case: &KeptCase| case.setup.iter().map(|s| s.aborted).sum::<usize>();
@@ -143,34 +179,6 @@ fn notes(kept: &Kept) -> String {
         true => String::new(),
         false => format!("\nNote: {}.\n", notes.join("; ")),
     }
-}
-
-/// Every goal that is missed, the figure that is furthest from its goal first.
-pub fn missed(all: &[&Kept]) -> String {
-    let mut rows: Vec<(f64, String)> = Vec::new();
-    let cases = all
-        .iter()
-        .flat_map(|kept| kept.case.iter().map(|case| (&kept.experiment, case)));
-    for (experiment, case) in cases {
-        for goal in case.goal.iter().filter(|goal| goal.missed()) {
-            let row = format!(
-                "| {} ({experiment}: {}) | {} | {} | {} |\n",
-                case.shown(),
-                goal.setup,
-                goal.figure.name(),
-                value(goal.figure, &goal.value),
-                bound(goal)
-            );
-            let value = goal.value.first().copied().unwrap_or(f64::INFINITY);
-            rows.push((value / goal.at_most, row));
-        }
-    }
-    if rows.is_empty() {
-        return "Every goal below is met.\n".to_owned();
-    }
-    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let rows: String = rows.into_iter().map(|(_, row)| row).collect();
-    format!("| missed | figure | measured (95 %) | goal |\n|---|---|---|---|\n{rows}")
 }
 
 /// The cases of `kept`, those first in which `with` misses a goal.
@@ -192,20 +200,28 @@ fn goal(case: &KeptCase, with: &str, figure: Figure, measured: &[f64]) -> [Strin
         .goal
         .iter()
         .find(|goal| goal.setup == with && goal.figure == figure);
-    let shown = value(figure, measured);
     match own {
-        Some(goal) if goal.missed() => [format!("**{shown}**"), bound(goal)],
-        Some(goal) => [shown, bound(goal)],
-        None => [shown, NONE.to_owned()],
+        Some(goal) => beside(goal, measured),
+        None => [value(figure, measured), NONE.to_owned()],
     }
 }
 
-fn bound(goal: &KeptGoal) -> String {
+/// The same where there is a goal.
+fn beside(goal: &KeptGoal, measured: &[f64]) -> [String; 2] {
+    let shown = value(goal.figure, measured);
+    match goal.missed() {
+        true => [format!("**{shown}**"), bound(goal)],
+        false => [shown, bound(goal)],
+    }
+}
+
+/// A goal for people.
+pub fn bound(goal: &KeptGoal) -> String {
     format!("≤ {}", goal.figure.shown(goal.at_most))
 }
 
 /// A value with its interval, if it has one.
-fn value(figure: Figure, list: &[f64]) -> String {
+pub fn value(figure: Figure, list: &[f64]) -> String {
     match *list {
         [value, low, high] => format!(
             "{} ({}…{})",

@@ -128,7 +128,7 @@ fn remarks(s: &Summary, base: Option<&Summary>) -> String {
     }
     if let Some(over) = s.over_earlier {
         let over = estimate(over, 1.0, 3, "");
-        let _ = writeln!(text, "{}: time over the build before: {over}", s.setup);
+        let _ = writeln!(text, "{}: time over the earlier build: {over}", s.setup);
     }
     if let Some(above) = s.above {
         let parts = above
