@@ -31,6 +31,51 @@ fn floor(name: &str) -> usize {
         .unwrap_or_else(|| panic!("crate {name} has no floor in this test"))
 }
 
+/// What a page may have, in words: a reader has an evening for all of them.
+const MOST_WORDS: [(&str, usize); 3] = [
+    ("README.md", 850),
+    ("docs/architecture.md", 2500),
+    ("docs/measurements.md", 1500),
+];
+
+/// And a decision, without its history.
+const MOST_WORDS_OF_A_DECISION: usize = 400;
+
+#[test]
+fn pages_are_short() {
+    let root = crates().join("..");
+    let words = |text: &str| {
+        text.split_whitespace()
+            .filter(|word| word.contains(char::is_alphanumeric))
+            .count()
+    };
+    for (page, most) in MOST_WORDS {
+        let has = words(&fs::read_to_string(root.join(page)).unwrap());
+        assert!(has <= most, "{page} has {has} words, {most} at most");
+    }
+    let mut seen = 0;
+    for entry in fs::read_dir(root.join("docs/decisions")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let parts: Vec<&str> = text.split("\n## ").skip(1).collect();
+        let titles: Vec<&str> = parts.iter().map(|part| part.lines().next().unwrap()).collect();
+        let expected = ["Context", "Decision", "Consequences", "History and figures"];
+        assert!(
+            titles.len() >= 3 && expected.starts_with(&titles),
+            "{}: {titles:?}",
+            path.display()
+        );
+        let has = parts[..3].iter().map(|part| words(part) - 1).sum::<usize>();
+        assert!(
+            has <= MOST_WORDS_OF_A_DECISION,
+            "{}: {has} words before its history, {MOST_WORDS_OF_A_DECISION} at most",
+            path.display()
+        );
+        seen += 1;
+    }
+    assert!(seen > 20, "only {seen} decisions were found");
+}
+
 #[test]
 fn a_crate_uses_only_crates_below_it() {
     let mut seen = 0;
