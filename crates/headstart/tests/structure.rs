@@ -41,6 +41,40 @@ const MOST_WORDS: [(&str, usize); 3] = [
 /// And a decision, without its history.
 const MOST_WORDS_OF_A_DECISION: usize = 400;
 
+/// The longest function of the engine, lines.
+const MOST_LINES_OF_A_FUNCTION: usize = 80;
+
+#[test]
+fn no_function_of_the_engine_is_long() {
+    let mut seen = 0;
+    for (module, text) in modules(&crates().join("session/src")) {
+        let lines: Vec<&str> = text.lines().collect();
+        for (first, line) in lines.iter().enumerate() {
+            let begin = line.trim_start();
+            let words = ["pub ", "pub(crate) ", "pub(super) ", "const ", "unsafe "];
+            let begin = words
+                .iter()
+                .fold(begin, |begin, word| begin.strip_prefix(word).unwrap_or(begin));
+            if !begin.starts_with("fn ") {
+                continue;
+            }
+            // As rustfmt writes it.
+            let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
+            let Some(length) = lines[first..].iter().position(|line| *line == end) else {
+                continue;
+            };
+            seen += 1;
+            assert!(
+                length < MOST_LINES_OF_A_FUNCTION,
+                "session::{}: {begin} has {} lines, {MOST_LINES_OF_A_FUNCTION} at most",
+                module.join("::"),
+                length + 1
+            );
+        }
+    }
+    assert!(seen > 200, "only {seen} functions were found");
+}
+
 #[test]
 fn pages_are_short() {
     let root = crates().join("..");

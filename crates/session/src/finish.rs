@@ -16,6 +16,7 @@ use headstart_learn::{
     DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, much_is_unplanned, pace_of_late,
     review,
 };
+use headstart_model::machine::Machine;
 use headstart_model::outcome::{Mode, Outcome};
 use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
@@ -105,170 +106,272 @@ pub fn stand_back() {
 }
 
 /// Does all of it and gives what it came to. An error is of what had to be kept; smaller losses are notes.
-pub fn work(it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
+pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     stand_back();
-    let Finished {
-        store,
-        key,
-        origin_unix_ns,
-        over:
-            Over {
-                mode,
-                resident_before,
-                warm,
-                exact,
-                replayed,
-            },
-        recorded,
-        reason,
-        ended,
-        rules,
-    } = it;
-    let lock = store.key(key).lock()?;
+    let lock = it.store.key(it.key).lock()?;
     if let Some(why) = lock.dir().newer() {
         notes.tell(why.clone());
-        return Ok(without_trace(
-            key,
-            mode,
-            replayed.as_ref(),
-            ended,
-            origin_unix_ns,
-            why,
-        ));
+        return Ok(it.without_trace(why));
     }
-    let requests = replayed.as_ref().map_or(0, |it| it.report.issued.len());
-    let broken_bridges = replayed.as_ref().map_or(0, |it| it.report.broken_bridges);
-    let bridges_nothing = broken_bridges > 0 || lock.dir().turns().bridges_nothing;
-    let unrecorded = recorded.is_none() && rules.unfit.is_none();
-    let mut trace = match recorded.transpose() {
-        Ok(Some(trace)) => trace,
-        not_recorded => {
-            let why =
-                not_recorded.map_or_else(|error| format!("not recorded: {error}"), |_| NOT_ITS_TURN.into());
-            let why = rules.unfit.clone().unwrap_or(why);
-            let outcome = Outcome {
-                resident_before,
-                unrecorded,
-                ..without_trace(key, mode, replayed.as_ref(), ended, origin_unix_ns, why)
-            };
-            let record_in = next_record_in(lock.dir().turns(), &outcome, requests, 0, 1);
-            let due = Due {
-                record_in,
-                bridges_nothing,
-                ..Due::default()
-            };
-            keep(&lock, &outcome, warm)?;
-            // It has added no trace, and the oldest may be the one that saw most metadata.
-            let oldest = lock.dir().traces().into_iter().next();
-            conclude(store, &lock, oldest, &rules, due, notes)?;
-            return Ok(outcome);
+    let has_trace = matches!(it.recorded, Some(Ok(_)));
+    let outcome = match it.recorded.take().transpose() {
+        Ok(Some(trace)) => it.recorded(&lock, trace, notes)?,
+        Ok(None) => {
+            let unrecorded = it.rules.unfit.is_none();
+            it.not_recorded(&lock, NOT_ITS_TURN.into(), unrecorded, notes)?
         }
+        Err(error) => it.not_recorded(&lock, format!("not recorded: {error}"), false, notes)?,
     };
-    let previous = lock.dir().profile().or_tell(|line| notes.tell(line));
-    let learned = match rules.unfit.clone().or_else(|| unfit(reason, previous.is_some())) {
-        Some(why) => Err(why),
-        None => learn_from(key, previous.clone(), &trace, &rules),
-    };
-    let opened = replayed
-        .as_ref()
-        .and_then(|it| Some((it.plan.plan().ok()?, &it.report)));
-    // Both clocks run alike between the two instants, unless somebody sets the wall clock just then.
-    let trace_began_ns = trace.meta.started_unix_ns.wrapping_sub(origin_unix_ns) as i64;
-    if let Some((plan, report)) = &opened {
-        trace.ahead = ahead(&trace, plan, report, trace_began_ns);
-    }
-    let mut outcome = review(&Reviewed {
-        key: key.clone(),
-        mode,
-        trace: &trace,
-        replay: opened.as_ref().map(|(plan, report)| (plan, *report)),
-        profile: previous.as_ref(),
-        trace_began_ns,
-        not_learned: learned.as_ref().err().cloned(),
-    });
-    outcome.resident_before = resident_before;
-    // The trace begins when the recorder is attached; the caller waited from the first instant.
-    if let Some((status, took)) = ended {
-        outcome.elapsed_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        outcome.status = status;
-    }
-    let (metadata, witness) = metadata(&lock, &trace, notes);
-    let costs = Costs {
-        store,
-        class: None,
-        // It re-evaluates whether starts are to be bypassed.
-        measure: match lock.dir().bypass() {
-            Some(_) => Measure::All,
-            None => Measure::Unknown,
-        },
-    };
-    let learned = learned.map(|mut profile| {
-        // What was learned before its directory was encrypted, or before that counted.
-        let (mut secrets, mounts) = (Secrets::new(), || MountTable::read().unwrap_or_default());
-        let mut is_secret = |path: &FilePath| secrets.is_secret(Some(&mounts), path.as_bytes());
-        profile.entries.retain(|entry| !is_secret(&entry.path));
-        let facts = machine::snapshot(&profile, &costs, &mut |line| notes.tell(line)).map(|mut facts| {
-            unmounted::add(&mut facts, &trace);
-            facts
-        });
-        (profile, facts)
-    });
-    if let (Some((plan, report)), Ok((_, Ok(facts)))) = (&opened, &learned) {
-        outcome.pace = pace(plan, report, facts);
-    }
-    // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could not be explained.
-    lock.add_trace(&trace)?;
-    keep(&lock, &outcome, warm)?;
-    let mut due = Due {
-        bridges_nothing,
-        ..Due::default()
-    };
-    match learned {
-        Ok((mut profile, facts)) => {
-            if exact {
-                // Also where it did not tell all: the next try has its time.
-                profile.exact_at = profile.runs;
-            }
-            due = Due {
-                // Where it cannot be, no start is recorded for it.
-                exact: Some(exact_is_due(&profile, &trace) && fault_around::is_possible()),
-                record_in: next_record_in(
-                    Turns::default(),
-                    &outcome,
-                    requests,
-                    profile.runs,
-                    rules.record_every,
-                ),
-                ..due
-            };
-            lock.save_profile(&profile)?;
-            let options = PlanOptions {
-                budget: rules.budget,
-                pace: pace_of_late(&lock.dir().outcomes(|line| notes.tell(line))),
-                bridges: !bridges_nothing,
-                ..PlanOptions::new(now_unix_ns())
-            };
-            replan::save(
-                &lock,
-                &profile,
-                &plan(&profile, &facts?, &metadata, &options),
-                notes,
-            )?;
-            let plan = lock.dir().plan().or_tell(|line| notes.tell(line));
-            let plan = plan.as_ref().and_then(|file| file.plan().ok());
-            due.is_covered = Some(!much_is_unplanned(&trace, plan.as_ref()));
-        }
-        Err(why) => notes.tell(format!("{key}: nothing is learned: {why}")),
-    }
-    conclude(store, &lock, witness, &rules, due, notes)?;
     drop(lock);
     // A boot is not over yet, and the daemon has looked at its beginning.
-    if rules.tidies && rules.policy != Policy::Boot {
-        if let Err(error) = forget_secret_names(store, FORGETS_WITHIN, false) {
+    if has_trace && it.rules.tidies && it.rules.policy != Policy::Boot {
+        if let Err(error) = forget_secret_names(it.store, FORGETS_WITHIN, false) {
             notes.tell(error.to_string());
         }
     }
     Ok(outcome)
+}
+
+impl Finished<'_> {
+    /// What is known of a start that was not recorded.
+    fn without_trace(&self, why: String) -> Outcome {
+        let replayed = self.over.replayed.as_ref();
+        Outcome {
+            resident_before: self.over.resident_before,
+            ..without_trace(
+                self.key,
+                self.over.mode,
+                replayed,
+                self.ended,
+                self.origin_unix_ns,
+                why,
+            )
+        }
+    }
+
+    /// How many requests of its replay were issued.
+    fn requests(&self) -> usize {
+        let replayed = self.over.replayed.as_ref();
+        replayed.map_or(0, |it| it.report.issued.len())
+    }
+
+    /// Whether plans are to bridge nothing, for what was bridged could not be read once.
+    fn bridges_nothing(&self, lock: &KeyLock) -> bool {
+        let replayed = self.over.replayed.as_ref();
+        replayed.is_some_and(|it| it.report.broken_bridges > 0) || lock.dir().turns().bridges_nothing
+    }
+
+    /// Keeps what is known of a start without a trace.
+    fn not_recorded(
+        &self,
+        lock: &KeyLock,
+        why: String,
+        unrecorded: bool,
+        notes: &mut Notes,
+    ) -> Result<Outcome> {
+        let outcome = Outcome {
+            unrecorded,
+            ..self.without_trace(self.rules.unfit.clone().unwrap_or(why))
+        };
+        let due = Due {
+            record_in: next_record_in(lock.dir().turns(), &outcome, self.requests(), 0, 1),
+            bridges_nothing: self.bridges_nothing(lock),
+            ..Due::default()
+        };
+        lock.add_outcome(&outcome)?;
+        let outcomes = lock.dir().outcomes(|line| notes.tell(line));
+        // It has added no trace, and the oldest may be the one that saw most metadata.
+        let oldest = lock.dir().traces().into_iter().next();
+        self.conclude(lock, oldest, due, (&outcomes, None), notes)?;
+        Ok(outcome)
+    }
+
+    /// Reviews a start that was recorded, learns from it and plans the next.
+    fn recorded(&self, lock: &KeyLock, mut trace: Trace, notes: &mut Notes) -> Result<Outcome> {
+        let previous = lock.dir().profile().or_tell(|line| notes.tell(line));
+        let unfit = (self.rules.unfit.clone()).or_else(|| unfit(self.reason, previous.is_some()));
+        let learned = match unfit {
+            Some(why) => Err(why),
+            None => learn_from(self.key, previous.clone(), &trace, &self.rules),
+        };
+        let mut outcome = self.review(&mut trace, previous.as_ref(), learned.as_ref().err().cloned());
+        let (metadata, witness) = metadata(lock, &trace, notes);
+        let learned = learned.map(|mut profile| {
+            let facts = self.facts(lock, &mut profile, &trace, notes);
+            (profile, facts)
+        });
+        if let (Some(it), Ok((_, Ok(facts)))) = (&self.over.replayed, &learned) {
+            outcome.pace = (it.plan.plan().ok()).and_then(|plan| pace(&plan, &it.report, facts));
+        }
+        // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could not be explained.
+        lock.add_trace(&trace)?;
+        lock.add_outcome(&outcome)?;
+        let outcomes = lock.dir().outcomes(|line| notes.tell(line));
+        let mut due = Due {
+            bridges_nothing: self.bridges_nothing(lock),
+            ..Due::default()
+        };
+        let planned = match learned {
+            Ok((mut profile, facts)) => {
+                if self.over.exact {
+                    // Also where it did not tell all: the next try has its time.
+                    profile.exact_at = profile.runs;
+                }
+                // Where it cannot be, no start is recorded for it.
+                due.exact = Some(exact_is_due(&profile, &trace) && fault_around::is_possible());
+                due.record_in = next_record_in(
+                    Turns::default(),
+                    &outcome,
+                    self.requests(),
+                    profile.runs,
+                    self.rules.record_every,
+                );
+                self.plan(lock, &profile, facts, (&metadata, &outcomes), notes)
+            }
+            Err(why) => {
+                notes.tell(format!("{}: nothing is learned: {why}", self.key));
+                Ok(false)
+            }
+        };
+        // Whose turn it is counts also where no plan could be made.
+        let taught = matches!(planned, Ok(true)).then_some(&trace);
+        let concluded = self.conclude(lock, witness, due, (&outcomes, taught), notes);
+        planned?;
+        concluded.map(|()| outcome)
+    }
+
+    /// What its replay was worth.
+    fn review(&self, trace: &mut Trace, previous: Option<&Profile>, not_learned: Option<String>) -> Outcome {
+        let replayed = self.over.replayed.as_ref();
+        let opened = replayed.and_then(|it| Some((it.plan.plan().ok()?, &it.report)));
+        // Both clocks run alike between the two instants, unless somebody sets the wall clock just then.
+        let trace_began_ns = trace.meta.started_unix_ns.wrapping_sub(self.origin_unix_ns) as i64;
+        if let Some((plan, report)) = &opened {
+            trace.ahead = ahead(trace, plan, report, trace_began_ns);
+        }
+        let mut outcome = review(&Reviewed {
+            key: self.key.clone(),
+            mode: self.over.mode,
+            trace,
+            replay: opened.as_ref().map(|(plan, report)| (plan, *report)),
+            profile: previous,
+            trace_began_ns,
+            not_learned,
+        });
+        outcome.resident_before = self.over.resident_before;
+        // The trace begins when the recorder is attached; the caller waited from the first instant.
+        if let Some((status, took)) = self.ended {
+            outcome.elapsed_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            outcome.status = status;
+        }
+        outcome
+    }
+
+    /// What the profile's paths are on this machine, without names that are encrypted.
+    fn facts(
+        &self,
+        lock: &KeyLock,
+        profile: &mut Profile,
+        trace: &Trace,
+        notes: &mut Notes,
+    ) -> Result<Machine> {
+        // What was learned before its directory was encrypted, or before that counted.
+        let (mut secrets, mounts) = (Secrets::new(), || MountTable::read().unwrap_or_default());
+        let mut is_secret = |path: &FilePath| secrets.is_secret(Some(&mounts), path.as_bytes());
+        profile.entries.retain(|entry| !is_secret(&entry.path));
+        let costs = Costs {
+            store: self.store,
+            class: None,
+            // It re-evaluates whether starts are to be bypassed.
+            measure: match lock.dir().bypass() {
+                Some(_) => Measure::All,
+                None => Measure::Unknown,
+            },
+        };
+        let mut facts = machine::snapshot(profile, &costs, &mut |line| notes.tell(line))?;
+        unmounted::add(&mut facts, trace);
+        Ok(facts)
+    }
+
+    /// Keeps the profile and a plan made from it; true once both are kept.
+    fn plan(
+        &self,
+        lock: &KeyLock,
+        profile: &Profile,
+        facts: Result<Machine>,
+        (metadata, outcomes): (&[RecordedMetadata], &[Outcome]),
+        notes: &mut Notes,
+    ) -> Result<bool> {
+        lock.save_profile(profile)?;
+        let options = PlanOptions {
+            budget: self.rules.budget,
+            pace: pace_of_late(outcomes),
+            bridges: !self.bridges_nothing(lock),
+            ..PlanOptions::new(now_unix_ns())
+        };
+        replan::save(lock, profile, &plan(profile, &facts?, metadata, &options), notes)?;
+        Ok(true)
+    }
+
+    /// Decides whether the starts that follow are bypassed, or more of them control runs, and keeps the state within its bounds. `taught` is the trace
+    /// that the plan was made anew from.
+    fn conclude(
+        &self,
+        lock: &KeyLock,
+        witness: Option<PathBuf>,
+        due: Due,
+        (outcomes, taught): (&[Outcome], Option<&Trace>),
+        notes: &mut Notes,
+    ) -> Result<()> {
+        let (store, rules) = (self.store, &self.rules);
+        let plan = lock.dir().plan().or_tell(|line| notes.tell(line));
+        let plan = plan.as_ref().and_then(|file| file.plan().ok());
+        // A boot is read ahead before a scanner runs.
+        let dear = open_cost::dear().filter(|_| rules.policy != Policy::Boot);
+        let found = bypass::dear_opens(dear, rules.control_every)
+            .or_else(|| bypass::decide(rules.alone.as_ref(), plan.as_ref(), outcomes, rules.control_every));
+        let found = found.or_else(|| match (rules.policy, &plan) {
+            (Policy::Boot, None) => bypass::untaught(outcomes, rules.control_every),
+            _ => None,
+        });
+        let found =
+            found.map(|found| bypass::again(found, lock.dir().bypass().as_ref(), rules.control_every));
+        lock.save_bypass(found.as_ref())?;
+        let turns = lock.dir().turns();
+        let next = Turns {
+            in_doubt: verdict::in_doubt(outcomes),
+            exact_due: due.exact.unwrap_or(turns.exact_due),
+            record_in: due.record_in,
+            bridges_nothing: due.bridges_nothing,
+            waited_ms: longest_wait_ms(outcomes),
+            unplanned: match taught.map(|trace| much_is_unplanned(trace, plan.as_ref())) {
+                Some(false) => 0,
+                Some(true) => turns.unplanned.saturating_add(1),
+                None => turns.unplanned,
+            },
+            // A start that had all in memory says nothing of what a replay gains, and is nobody's turn.
+            ..match self.over.warm {
+                true => turns,
+                false => next_turns(turns, self.over.mode),
+            }
+        };
+        if next != turns {
+            lock.save_turns(&next)?;
+        }
+        if let Err(error) = lock.save_start() {
+            // The next start reads the files that it is a copy of.
+            notes.tell(error.to_string());
+        }
+        note_way(store, lock.dir());
+        let (limits, now) = (Limits::default(), SystemTime::now());
+        lock.trim(&limits, now, witness.as_deref());
+        if rules.tidies {
+            if let Err(error) = store.tidy(&limits, now) {
+                notes.tell(error.to_string());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The signals by which a program is asked to end: SIGHUP, SIGINT and SIGTERM. Others tell of a failure.
@@ -343,16 +446,6 @@ pub fn without_trace(
     outcome
 }
 
-/// Keeps the outcome, and where the key stands between control runs.
-fn keep(lock: &KeyLock, outcome: &Outcome, warm: bool) -> Result<()> {
-    lock.add_outcome(outcome)?;
-    // A start that had all in memory says nothing of what a replay gains, and is nobody's turn.
-    if warm {
-        return Ok(());
-    }
-    Ok(lock.save_turns(&next_turns(lock.dir().turns(), outcome.mode))?)
-}
-
 /// When a start is recorded next.
 #[derive(Clone, Copy, Default)]
 struct Due {
@@ -360,70 +453,8 @@ struct Due {
     exact: Option<bool>,
     /// See [`Turns::record_in`].
     record_in: u8,
-    /// Whether the new plan asks for most of what the start has used; `None` if that is not known.
-    is_covered: Option<bool>,
     /// See [`Turns::bridges_nothing`].
     bridges_nothing: bool,
-}
-
-/// Decides whether the starts that follow are bypassed, or more of them control runs, and keeps the state within its bounds.
-fn conclude(
-    store: &Store,
-    lock: &KeyLock,
-    witness: Option<PathBuf>,
-    rules: &Rules,
-    due: Due,
-    notes: &mut Notes,
-) -> Result<()> {
-    let outcomes = lock.dir().outcomes(|line| notes.tell(line));
-    let plan = lock.dir().plan().or_tell(|line| notes.tell(line));
-    let plan = plan.as_ref().and_then(|file| file.plan().ok());
-    // A boot is read ahead before a scanner runs.
-    let dear = open_cost::dear().filter(|_| rules.policy != Policy::Boot);
-    let found = bypass::dear_opens(dear, rules.control_every).or_else(|| {
-        bypass::decide(
-            rules.alone.as_ref(),
-            plan.as_ref(),
-            &outcomes,
-            rules.control_every,
-        )
-    });
-    let found = found.or_else(|| match (rules.policy, &plan) {
-        (Policy::Boot, None) => bypass::untaught(&outcomes, rules.control_every),
-        _ => None,
-    });
-    let found = found.map(|found| bypass::again(found, lock.dir().bypass().as_ref(), rules.control_every));
-    lock.save_bypass(found.as_ref())?;
-    let turns = lock.dir().turns();
-    let next = Turns {
-        in_doubt: verdict::in_doubt(&outcomes),
-        exact_due: due.exact.unwrap_or(turns.exact_due),
-        record_in: due.record_in,
-        bridges_nothing: due.bridges_nothing,
-        waited_ms: longest_wait_ms(&outcomes),
-        unplanned: match due.is_covered {
-            Some(true) => 0,
-            Some(false) => turns.unplanned.saturating_add(1),
-            None => turns.unplanned,
-        },
-        ..turns
-    };
-    if next != turns {
-        lock.save_turns(&next)?;
-    }
-    if let Err(error) = lock.save_start() {
-        // The next start reads the files that it is a copy of.
-        notes.tell(error.to_string());
-    }
-    note_way(store, lock.dir());
-    let (limits, now) = (Limits::default(), SystemTime::now());
-    lock.trim(&limits, now, witness.as_deref());
-    if rules.tidies {
-        if let Err(error) = store.tidy(&limits, now) {
-            notes.tell(error.to_string());
-        }
-    }
-    Ok(())
 }
 
 /// What was kept before is looked at for so long after a start.

@@ -71,6 +71,78 @@ const ALIKE: f64 = 0.9;
 /// what it takes to read.
 const MOSTLY_WAITED: f64 = 0.25;
 
+/// How floors are reckoned.
+struct Reckoning<'a> {
+    costs: &'a Costs<'a>,
+    /// By this factor devices are faster than what they are known to cost.
+    faster: f64,
+    /// What all devices are taken to cost, instead.
+    every: Option<Cost>,
+}
+
+impl Reckoning<'_> {
+    fn of(&self, trace: &Trace, tell: &mut dyn FnMut(String)) -> Result<Reckoned> {
+        let options = LearnOptions {
+            key: Key::new("floor")?,
+            policy: Policy::Union,
+            now_unix_ns: trace.meta.started_unix_ns,
+            exclude: DEFAULT_EXCLUDE.map(FilePath::from).to_vec(),
+            named: Default::default(),
+        };
+        let profile = learn(None, std::slice::from_ref(trace), &options)
+            .context("the floor of this start is not known")?;
+        let mut machine = machine::snapshot(&profile, self.costs, tell)?;
+        for device in &mut machine.devices {
+            device.cost.latency *= self.faster;
+            device.cost.bandwidth /= self.faster;
+            device.cost = self.every.unwrap_or(device.cost);
+        }
+        let needs = needs(trace, &profile, &machine);
+        Ok(Reckoned {
+            floor: floor(trace, &needs, &machine),
+            needs,
+            profile,
+            machine,
+        })
+    }
+
+    /// The other start of the key with the least floor, if that is less than the start's `own`.
+    fn least_beside(
+        &self,
+        start: &Kept,
+        own: &Reckoned,
+        kept: &KeyDir,
+        tell: &mut dyn FnMut(String),
+    ) -> Option<Reckoned> {
+        let same = |trace: &Trace| {
+            let end = &trace.end;
+            let most = MOSTLY_WAITED * end.elapsed_ns as f64;
+            trace.unfit().is_none()
+                && end.reason == start.trace.end.reason
+                && end.blocked_ns.is_none_or(|blocked_ns| blocked_ns as f64 <= most)
+        };
+        let mut least = None::<Reckoned>;
+        for path in kept.traces() {
+            let trace = kept.trace(&path).or_tell(&mut *tell);
+            let Some(trace) = trace.filter(same) else { continue };
+            // That of the start itself is known.
+            if trace.meta.started_unix_ns == start.trace.meta.started_unix_ns {
+                continue;
+            }
+            match self.of(&trace, tell) {
+                Ok(found)
+                    if found.floor.bytes as f64 >= ALIKE * own.floor.bytes as f64
+                        && found.floor.floor_ns < least.as_ref().unwrap_or(own).floor.floor_ns =>
+                {
+                    least = Some(found);
+                }
+                _ => {}
+            }
+        }
+        least
+    }
+}
+
 /// The floor of the start; `every` is what all devices are taken to cost, instead of what is known of them. `of` is where the
 /// start's key is kept: its plan tells what a replay of it read, and the least floor of the starts whose traces are kept there is that
 /// of each of them, because they differ in what else the machine had to do.
@@ -88,62 +160,15 @@ pub fn of_start(
         .map(f64::from)
         .filter(|pace| *pace > 0.0)
         .fold(1.0, f64::min);
-    let reckon = |trace: &Trace, tell: &mut dyn FnMut(String)| -> Result<Reckoned> {
-        let options = LearnOptions {
-            key: Key::new("floor")?,
-            policy: Policy::Union,
-            now_unix_ns: trace.meta.started_unix_ns,
-            exclude: DEFAULT_EXCLUDE.map(FilePath::from).to_vec(),
-            named: Default::default(),
-        };
-        let profile = learn(None, std::slice::from_ref(trace), &options)
-            .context("the floor of this start is not known")?;
-        let mut machine = machine::snapshot(&profile, costs, tell)?;
-        for device in &mut machine.devices {
-            device.cost.latency *= faster;
-            device.cost.bandwidth /= faster;
-            device.cost = every.unwrap_or(device.cost);
-        }
-        let needs = needs(trace, &profile, &machine);
-        Ok(Reckoned {
-            floor: floor(trace, &needs, &machine),
-            needs,
-            profile,
-            machine,
-        })
-    };
-    let own = reckon(&start.trace, tell)?;
+    let reckoning = Reckoning { costs, faster, every };
+    let own = reckoning.of(&start.trace, tell)?;
     let read_pages = own.profile.entries.iter().any(|entry| !entry.ranges.is_empty());
     let is_there = |found: What| matches!(found, What::File | What::NotLocal);
     ensure!(
         !read_pages || own.machine.files.iter().any(|file| is_there(file.found)),
         "none of the files that it read is there now: mount what they are on"
     );
-    let mut least = None::<Reckoned>;
-    for path in of.map_or_else(Vec::new, KeyDir::traces) {
-        let trace = of.and_then(|kept| kept.trace(&path).or_tell(&mut *tell));
-        let same = |trace: &Trace| {
-            let end = &trace.end;
-            let most = MOSTLY_WAITED * end.elapsed_ns as f64;
-            trace.unfit().is_none()
-                && end.reason == start.trace.end.reason
-                && end.blocked_ns.is_none_or(|blocked_ns| blocked_ns as f64 <= most)
-        };
-        let Some(trace) = trace.filter(same) else { continue };
-        // That of the start itself is known.
-        if trace.meta.started_unix_ns == start.trace.meta.started_unix_ns {
-            continue;
-        }
-        match reckon(&trace, tell) {
-            Ok(found)
-                if found.floor.bytes as f64 >= ALIKE * own.floor.bytes as f64
-                    && found.floor.floor_ns < least.as_ref().unwrap_or(&own).floor.floor_ns =>
-            {
-                least = Some(found);
-            }
-            _ => {}
-        }
-    }
+    let least = of.and_then(|kept| reckoning.least_beside(start, &own, kept, tell));
     let floor = least.as_ref().unwrap_or(&own).floor;
     let file = of.and_then(|kept| kept.plan().or_tell(tell));
     let plan = file.as_ref().and_then(|file| file.plan().ok());

@@ -7,7 +7,7 @@ use crate::keys::{self, Whose};
 use crate::message::{Message, receive, send};
 use crate::notes::Notes;
 use crate::once::is_news;
-use crate::start::Start;
+use crate::start::{Over, Start};
 use crate::{Job, Purpose};
 use anyhow::Context;
 use headstart_model::plan::PlanFile;
@@ -37,15 +37,6 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
     let mut notes = Notes::default();
     // Where it cannot be said memory runs out for all alike.
     let _ = limits::goes_first();
-    let store = match &job.purpose {
-        Purpose::Loop { store, .. } => Some(store.clone()),
-        Purpose::Trace { .. } => None,
-    };
-    // What is told of a start is told once; whoever asked for a trace is always told.
-    let news = |line: String| match &store {
-        Some(store) if !line.is_empty() && !job.document && !is_news(Some(store), &line) => String::new(),
-        _ => line,
-    };
     if let Err(error) = bound_memory(limits::MEMORY) {
         notes.tell(format!("the memory of this process is not bounded: {error}"));
     }
@@ -55,35 +46,12 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
     if let Err(error) = start.begin(Options::new(job.origin)) {
         notes.tell(format!("not replaying: {error}"));
     }
-    let mut record = job.record.clone();
-    record.replayed = start.replay().is_some();
-    let mut recorder = Recorder::start(&record);
-    // Before the command's first instruction. Where it cannot be, the start is recorded as others are.
-    let exact = start.is_to_be_exact() && recorder.is_ok();
-    let exact = exact.then(|| NoFaultAround::begin(record.limit).ok()).flatten();
-    let pid = match receive(&stream) {
-        Ok(Message::Command(pid)) => pid,
-        // The supervisor is gone, and the command with it or on its own.
-        _ => return 1,
-    };
-    recorder = recorder.and_then(|mut running| running.add_root(pid).map(|()| running));
-    if let Some(replay) = start.replay() {
-        replay.wait_released();
-    }
-    if let (Err(error), Purpose::Trace { .. }) = (&recorder, &job.purpose) {
-        // Nothing to do without: the supervisor is told, or is gone.
-        let _ = send(&stream, Message::Refused(error.to_string()));
+    let Some((recorder, exact)) = attach(&stream, &job, &start, &mut notes) else {
         return 1;
-    }
-    if let Err(error) = &recorder {
-        notes.tell(format!("not recording: {error}"));
-    }
-    if let Some(why) = recorder.as_ref().ok().and_then(Recorder::no_activity) {
-        notes.tell(format!("recording without what a chart needs: {why}"));
-    }
+    };
     let Ok(answer) = stream.try_clone() else { return 1 };
     // A supervisor that is gone cannot be told; the watch notices.
-    let _ = send(&answer, Message::Ready(news(notes.take())));
+    let _ = send(&answer, Message::Ready(news(&job, notes.take())));
     let stopper = start.replay().map(Replay::stopper);
     let may_be_unmounted = start
         .replay()
@@ -108,62 +76,121 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
     let result = match &job.purpose {
         Purpose::Trace { .. } if watch.went_ahead() => Err(anyhow::anyhow!("no trace was written: {AHEAD}")),
         Purpose::Trace { path, summarize } => save(path, recorded, *summarize),
-        Purpose::Loop {
-            store,
-            key,
-            control_every,
-            arguments,
-            ..
-        } => {
+        Purpose::Loop { .. } => {
             let over = start.end(watch.fate() != Fate::Running, was_exact);
-            let whose = Whose {
-                key: key.clone(),
-                rest: job.rest,
-            };
-            let turned_out = match &recorded {
-                Ok(trace) => keys::turned_out(store, &whose, &keys::Here, trace).unwrap_or_else(|error| {
-                    notes.tell(error.to_string());
-                    None
-                }),
-                Err(_) => None,
-            };
-            let key = turned_out.as_ref().unwrap_or(key);
-            let finish = Finished {
-                store,
-                origin_unix_ns: job.origin_unix_ns,
-                key,
-                over,
-                recorded: Some(recorded),
-                reason,
-                ended: ended(watch.fate(), job.origin),
-                rules: Rules {
-                    unfit: watch.went_ahead().then(|| AHEAD.into()),
-                    named: MountTable::read()
-                        .map_or_else(|_| Named::default(), |mounts| arguments.named(&mounts)),
-                    ..Rules::of_programs(*control_every)
-                },
-            };
-            finish::work(finish, &mut notes).and_then(|outcome| {
-                serde_json::to_string(&outcome).context("cannot make JSON of what was done")
-            })
+            finish(&job, over, &watch, (recorded, reason), &mut notes)
         }
     };
-    let failed = result.is_err();
-    // Whoever does not listen any more has not asked.
+    tell(&answer, &job, result, notes)
+}
+
+/// What is told of a start is told once; whoever asked for a trace is always told.
+fn news(job: &Job, line: String) -> String {
+    match &job.purpose {
+        Purpose::Loop { store, .. } if !line.is_empty() && !job.document && !is_news(Some(store), &line) => {
+            String::new()
+        }
+        _ => line,
+    }
+}
+
+/// Attaches the recorder before the command's first instruction, and waits for the barrier. Nothing where nothing is to be done any more.
+fn attach(stream: &UnixStream, job: &Job, start: &Start, notes: &mut Notes) -> Option<Attached> {
+    let mut record = job.record.clone();
+    record.replayed = start.replay().is_some();
+    let mut recorder = Recorder::start(&record);
+    // Where it cannot be, the start is recorded as others are.
+    let exact = start.is_to_be_exact() && recorder.is_ok();
+    let exact = exact.then(|| NoFaultAround::begin(record.limit).ok()).flatten();
+    let Ok(Message::Command(pid)) = receive(stream) else {
+        // The supervisor is gone, and the command with it or on its own.
+        return None;
+    };
+    recorder = recorder.and_then(|mut running| running.add_root(pid).map(|()| running));
+    if let Some(replay) = start.replay() {
+        replay.wait_released();
+    }
+    if let (Err(error), Purpose::Trace { .. }) = (&recorder, &job.purpose) {
+        // Nothing to do without: the supervisor is told, or is gone.
+        let _ = send(stream, Message::Refused(error.to_string()));
+        return None;
+    }
+    if let Err(error) = &recorder {
+        notes.tell(format!("not recording: {error}"));
+    }
+    if let Some(why) = recorder.as_ref().ok().and_then(Recorder::no_activity) {
+        notes.tell(format!("recording without what a chart needs: {why}"));
+    }
+    Some((recorder, exact))
+}
+
+/// A recorder, or why there is none; and what has the kernel map nothing around a fault meanwhile.
+type Attached = (Result<Recorder, RecordError>, Option<NoFaultAround>);
+
+/// Reviews the start, learns from it and plans the next; the document of what was done.
+fn finish(
+    job: &Job,
+    over: Over,
+    watch: &Watch,
+    (recorded, reason): (Result<Trace, RecordError>, EndReason),
+    notes: &mut Notes,
+) -> anyhow::Result<String> {
+    let Purpose::Loop {
+        store,
+        key,
+        control_every,
+        arguments,
+        ..
+    } = &job.purpose
+    else {
+        return Ok(String::new());
+    };
+    let whose = Whose {
+        key: key.clone(),
+        rest: job.rest.clone(),
+    };
+    let turned_out = match &recorded {
+        Ok(trace) => keys::turned_out(store, &whose, &keys::Here, trace).unwrap_or_else(|error| {
+            notes.tell(error.to_string());
+            None
+        }),
+        Err(_) => None,
+    };
+    let finished = Finished {
+        store,
+        origin_unix_ns: job.origin_unix_ns,
+        key: turned_out.as_ref().unwrap_or(key),
+        over,
+        recorded: Some(recorded),
+        reason,
+        ended: ended(watch.fate(), job.origin),
+        rules: Rules {
+            unfit: watch.went_ahead().then(|| AHEAD.into()),
+            named: MountTable::read().map_or_else(|_| Named::default(), |mounts| arguments.named(&mounts)),
+            ..Rules::of_programs(*control_every)
+        },
+    };
+    let outcome = finish::work(finished, notes)?;
+    serde_json::to_string(&outcome).context("cannot make JSON of what was done")
+}
+
+/// Tells the supervisor what was done; the status of this process. Whoever does not listen any more has not asked.
+fn tell(answer: &UnixStream, job: &Job, result: anyhow::Result<String>, mut notes: Notes) -> i32 {
     match result {
         Ok(text) => {
             if job.document {
-                let _ = send(&answer, Message::Document(text));
+                let _ = send(answer, Message::Document(text));
             }
-            let _ = send(&answer, Message::Done(news(notes.take())));
+            let _ = send(answer, Message::Done(news(job, notes.take())));
+            0
         }
         Err(error) => {
             let why = format!("{error:#}");
             notes.tell(why.clone());
-            let _ = send(&answer, Message::Failed(news(why)));
+            let _ = send(answer, Message::Failed(news(job, why)));
+            1
         }
     }
-    i32::from(failed)
 }
 
 /// Whether some of a plan's files are on another file system than the root's, which nobody can unmount.
