@@ -8,6 +8,7 @@ fn main() {
     let source = "init/main.rs";
     println!("cargo::rerun-if-changed=init");
     println!("cargo::rerun-if-changed=../system/src/own_program/way.rs");
+    println!("cargo::rerun-if-changed=../store/src/name_of_boots.rs");
     let variable = |name: &str| std::env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
     let output = PathBuf::from(variable("OUT_DIR")).join("headstart-init");
     let known = ["x86_64", "aarch64"].map(std::ffi::OsString::from);

@@ -1,16 +1,16 @@
 //! Whether this boot is bypassed, found out before headstart is executed: by a file of five lines
 //! (`headstart_store::Bypass`), or because nothing is known of boots and nothing could be kept.
 
-use super::{MOST_AHEAD, ask_for, call, close, number, open, room};
+use super::{MOST_AHEAD, ask_for, call, close, number, open, path, room};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
 /// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is bypassed. From the directory that the
 /// program is started in: the root itself, or in an initramfs the one that follows.
-const BYPASS: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/bypass";
+const BYPASS: &CStr = path(concat!("var/lib/headstart/keys/", name_of_boots!(), "/bypass\0"));
 /// What is needed first of boots that are read ahead (`headstart_store::Start`): where it is, none is bypassed.
-const START: &CStr = c"var/lib/headstart/starts/4509beb0ab401d71-boot";
-const PLAN: &CStr = c"var/lib/headstart/keys/4509beb0ab401d71-boot/plan";
+const START: &CStr = path(concat!("var/lib/headstart/starts/", name_of_boots!(), "\0"));
+const PLAN: &CStr = path(concat!("var/lib/headstart/keys/", name_of_boots!(), "/plan\0"));
 /// Where all of that is kept.
 const STATE: &CStr = c"var/lib/headstart";
 const MACHINE_ID: &CStr = c"etc/machine-id";

@@ -25,6 +25,8 @@
 #![no_std]
 #![no_main]
 
+include!("../../store/src/name_of_boots.rs");
+
 mod ahead;
 mod bypass;
 mod number;
@@ -72,10 +74,22 @@ const MOST_AHEAD: usize = 64 << 20;
 
 /// Where the kernel looks for an init.
 const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"];
+/// A path that ends with a null character, when this is compiled.
+const fn path(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(path) => path,
+        Err(_) => panic!(),
+    }
+}
+
 /// What headstart reads, and then writes, before the replay; itself and what it needs first of what was learned are asked for already
 /// (`bypass::is_bypassed`).
 const ASKED_FIRST: [&CStr; 2] = [
-    c"/var/lib/headstart/starts/4509beb0ab401d71-boot.guard",
+    path(concat!(
+        "/var/lib/headstart/starts/",
+        name_of_boots!(),
+        ".guard\0"
+    )),
     bypass::CONFIGURATION,
 ];
 

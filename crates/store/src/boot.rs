@@ -8,6 +8,7 @@
 //! boots ([`KeyDir::start_path`]), so the way to it has been read.
 
 use crate::file;
+use crate::layout::GUARD_ENDING;
 use crate::{KeyDir, KeyLock, StoreError};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::fs::File;
@@ -15,8 +16,6 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// What follows the key's own name in that of its guard, of [`GUARD_BYTES`]; `headstart-init` reads it ahead.
-pub(crate) const ENDING: &str = ".guard";
 /// A block of most file systems, written whole, for which nothing has to be read.
 const GUARD_BYTES: usize = 4096;
 const ARMED: u8 = b'1';
@@ -78,7 +77,7 @@ impl KeyDir {
     /// Where the guard is.
     pub fn guard_path(&self) -> Option<PathBuf> {
         let mut path = self.start_path()?.into_os_string();
-        path.push(ENDING);
+        path.push(GUARD_ENDING);
         Some(path.into())
     }
 

@@ -3,7 +3,7 @@
 //! A file `disabled` that is there as long as it holds. It outlives its age: what somebody said lasts until somebody says otherwise, or
 //! has the key forgotten.
 
-use crate::keydir::directory_name;
+use crate::layout::directory_name;
 use crate::{KeyDir, KeyLock, StoreError};
 use headstart_model::Key;
 

@@ -1,13 +1,13 @@
 //! What is kept of one key.
 
 use crate::file::{self, read_bounded, write_whole};
-use crate::{Limits, StoreError, start};
+use crate::layout::size_of_start;
+use crate::{Limits, StoreError};
 use headstart_model::format::{Container, FormatError, Kind, MAX_FILE};
 use headstart_model::plan::{PlanDraft, PlanFile};
 use headstart_model::{Key, Outcome, Profile, Trace};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -82,42 +82,6 @@ const DAMAGED: usize = 2;
 
 /// The file that says of a program that it only executes others.
 const LAUNCHER: &str = "launcher";
-
-/// Whether a directory has the form of [`directory_name`].
-pub(crate) fn is_directory_name(name: &str) -> bool {
-    let is_hexadecimal = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    name.get(..HASH)
-        .is_some_and(|hash| hash.bytes().all(is_hexadecimal))
-        && name[HASH..].starts_with('-')
-}
-
-/// The digits of a key's hash in its directory's name.
-const HASH: usize = 16;
-
-/// The name of a key's directory: a hash that tells keys apart, and a part for people.
-pub(crate) fn directory_name(key: &Key) -> String {
-    let hash = Sha256::digest(key.as_str().as_bytes());
-    let mut name: String = hash
-        .iter()
-        .take(HASH / 2)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    // The last words of a path or command say most.
-    let slug: Vec<char> = key
-        .as_str()
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || matches!(c, '.' | '_') {
-                c
-            } else {
-                '-'
-            }
-        })
-        .collect();
-    name.push('-');
-    name.extend(slug.iter().skip(slug.len().saturating_sub(40)));
-    name
-}
 
 impl KeyDir {
     pub(crate) fn new(path: PathBuf, key: Key) -> KeyDir {
@@ -267,7 +231,7 @@ impl KeyDir {
                 used = used.max(facts.modified().unwrap_or(used));
             }
         }
-        (used, size + start::size(&self.path))
+        (used, size + size_of_start(&self.path))
     }
 
     /// Makes the directory if need be and waits until nobody else writes there.

@@ -13,8 +13,9 @@
 //!     names                   by what else than their paths its programs are called
 //!     users                   who has started it, and how often
 //!     lock                    held by whoever writes here
-//!     guard, last.json        of boots: the boot-failure guard, and what the last one had to say
+//!     last.json               of boots: what the last one had to say
 //!   starts/<hash>-<readable>  of a key whose starts are replayed: plan and turns once more, in one piece, to be read first
+//!   starts/<hash>-boot.guard  the boot-failure guard
 //!   devices/<uuid>.json       what reads cost, measured
 //!   log                       what background work had to say
 //!   said-<hash>               empty: a line of this kind was told to a user, once
@@ -32,6 +33,7 @@ mod disabled;
 mod error;
 mod file;
 mod keydir;
+mod layout;
 mod limits;
 mod log;
 mod names;
@@ -47,6 +49,7 @@ pub use device::DeviceCost;
 pub use error::StoreError;
 pub use file::{link_whole, read_bounded, write_whole, write_whole_by, write_whole_for};
 pub use keydir::{KeyDir, KeyLock, Loaded, Turns};
+pub use layout::NAME_OF_BOOTS;
 pub use limits::Limits;
 pub use log::Log;
 pub use place::{ENVIRONMENT, default_root};

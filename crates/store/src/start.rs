@@ -7,17 +7,14 @@
 //! it is missing, the files of the key's own directory tell. It may be that of the start before, should headstart be killed before it has
 //! written the next, but it never outlasts what forbids it.
 
-use crate::boot;
 use crate::file;
+use crate::layout::path_of_start;
 use crate::{KeyDir, KeyLock, StoreError, Turns};
 use headstart_model::format::MAX_FILE;
 use headstart_model::plan::PlanFile;
-use std::ffi::OsStr;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// Beside `keys`; `headstart_system::own_program` and `headstart-init` look for it too.
-pub(crate) const DIRECTORY: &str = "starts";
 /// What follows the plan: this, the replays since the last control run, how long a start waited for devices,
 /// three bytes that are 0 or 1, how many replays go unrecorded, and how many starts used much that is not planned.
 const MAGIC: &[u8; 6] = b"START3";
@@ -83,15 +80,10 @@ impl Start {
     }
 }
 
-/// Where that of a key's directory is.
-fn path_of(key: &Path) -> Option<PathBuf> {
-    Some(key.parent()?.with_file_name(DIRECTORY).join(key.file_name()?))
-}
-
 impl KeyDir {
     /// Where what is needed first is, where it is in one file.
     pub fn start_path(&self) -> Option<PathBuf> {
-        path_of(self.path())
+        path_of_start(self.path())
     }
 
     /// What is needed first, if all of it is in one file. One that cannot be read is as none.
@@ -140,17 +132,6 @@ fn remove(path: Option<PathBuf>) -> Result<(), StoreError> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(StoreError::io("remove", &path, error)),
     }
-}
-
-/// Its bytes, for what a key has in all.
-pub(crate) fn size(key: &Path) -> u64 {
-    path_of(key).map_or(0, |path| file::taken_by(&path))
-}
-
-/// Whether what has this name in [`DIRECTORY`] belongs to a key of these, `keys` being where those are.
-pub(crate) fn is_somebodys(name: &OsStr, keys: &Path) -> bool {
-    let guarded = name.to_str().and_then(|name| name.strip_suffix(boot::ENDING));
-    keys.join(name).exists() || guarded.is_some_and(|key| keys.join(key).exists())
 }
 
 #[cfg(test)]
@@ -222,7 +203,7 @@ mod tests {
         let plan = PlanDraft::new(key.key().clone(), 4096);
         lock.save_plan(&plan).unwrap();
         lock.save_start().unwrap();
-        let path = path_of(key.path()).unwrap();
+        let path = path_of_start(key.path()).unwrap();
         let whole = std::fs::read(&path).unwrap();
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
@@ -254,7 +235,7 @@ mod tests {
         std::fs::remove_dir_all(key.path()).unwrap();
         let boot = store.key(&Key::new("boot").unwrap());
         boot.lock().unwrap().arm(true).unwrap();
-        let path = path_of(key.path()).unwrap();
+        let path = path_of_start(key.path()).unwrap();
         let limits = crate::Limits::default();
         let now = std::time::SystemTime::now();
         store.tidy(&limits, now).unwrap();

@@ -1,8 +1,9 @@
 //! The state directory as a whole.
 
 use crate::file;
-use crate::keydir::{KeyDir, directory_name, is_directory_name};
-use crate::{Limits, Log, StoreError, start};
+use crate::keydir::KeyDir;
+use crate::layout::{STARTS, directory_name, is_directory_name, is_somebodys};
+use crate::{Limits, Log, StoreError};
 use headstart_model::Key;
 use rustix::fs::Access;
 use std::collections::{BTreeSet, HashMap};
@@ -191,7 +192,7 @@ impl Store {
     /// Removes what a kill left outside of any key: directories that were being forgotten or made, temporary files of
     /// devices. Those younger than a day may be in use.
     fn remove_strays(&self, now: SystemTime) {
-        for part in ["keys", "devices", start::DIRECTORY] {
+        for part in ["keys", "devices", STARTS] {
             let directory = self.root.join(part);
             // What a link leads to is somebody else's.
             if !std::fs::symlink_metadata(&directory).is_ok_and(|facts| facts.is_dir()) {
@@ -207,8 +208,7 @@ impl Store {
                     "keys" => is_directory_name(&name) && !path.join("key").exists(),
                     "devices" => false,
                     _ => {
-                        is_directory_name(&name)
-                            && !start::is_somebodys(&entry.file_name(), &self.root.join("keys"))
+                        is_directory_name(&name) && !is_somebodys(&entry.file_name(), &self.root.join("keys"))
                     }
                 };
                 let modified = std::fs::symlink_metadata(&path).and_then(|m| m.modified());

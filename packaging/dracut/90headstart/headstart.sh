@@ -22,8 +22,8 @@
             true >/run/headstart/bypassed || true >./run/headstart/bypassed
             exit
         fi
-        # While headstart comes. The key "boot" has this number.
-        cat ./var/lib/headstart/starts/4509beb0ab401d71-boot ./var/lib/headstart/starts/4509beb0ab401d71-boot.guard
+        # While headstart comes. The key "boot" has a number before its name.
+        cat ./var/lib/headstart/starts/*-boot ./var/lib/headstart/starts/*-boot.guard
         PATH=/ exec @headstart boot run --next-root .
     } </dev/null >/dev/null 2>&1 &
 )

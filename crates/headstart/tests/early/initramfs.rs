@@ -212,7 +212,9 @@ fn the_hook_of_dracut_starts_headstart_and_has_who_is_asked_for_wait() {
 fn enter(told: bool, waits: bool) -> (String, bool) {
     let (next, moved) = (root(), tempfile::tempdir().unwrap());
     let next = next.path();
-    let kept = next.join("var/lib/headstart/keys/4509beb0ab401d71-boot");
+    let kept = next
+        .join("var/lib/headstart/keys")
+        .join(headstart_store::NAME_OF_BOOTS);
     fs::create_dir_all(&kept).unwrap();
     let cost = Cost {
         class: DeviceClass::Flash,
@@ -229,7 +231,11 @@ fn enter(told: bool, waits: bool) -> (String, bool) {
     fs::write(kept.join("plan"), plan.to_bytes().unwrap()).unwrap();
     let starts = next.join("var/lib/headstart/starts");
     fs::create_dir_all(&starts).unwrap();
-    fs::write(starts.join("4509beb0ab401d71-boot.guard"), [b'1'; 4096]).unwrap();
+    fs::write(
+        starts.join(format!("{}.guard", headstart_store::NAME_OF_BOOTS)),
+        [b'1'; 4096],
+    )
+    .unwrap();
     fs::create_dir_all(next.join("etc")).unwrap();
     fs::write(next.join("etc/fstab"), "/dev/sda / ext4 noatime 0 1\n").unwrap();
     stamp(next);

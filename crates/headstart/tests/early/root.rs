@@ -48,7 +48,9 @@ const MACHINE: &str = "0123456789abcdef0123456789abcdef";
 
 /// Has boots bypassed, of which one in `every` re-evaluates that.
 pub fn write_bypass(root: &Path, every: u32, kernel: &str) {
-    let kept = root.join("var/lib/headstart/keys/4509beb0ab401d71-boot");
+    let kept = root
+        .join("var/lib/headstart/keys")
+        .join(headstart_store::NAME_OF_BOOTS);
     fs::create_dir_all(&kept).unwrap();
     fs::create_dir_all(root.join("etc")).unwrap();
     fs::write(root.join("etc/machine-id"), format!("{MACHINE}\n")).unwrap();
