@@ -462,7 +462,8 @@ fn without_core() {
     unsafe { call(number::PRLIMIT64, [0, limit, none.as_ptr() as usize, 0, 0, 0]) };
 }
 
-/// What a scout has to say nobody asked for: standard output and error lead nowhere from now on, in this process. False where a filter refuses that.
+/// What a scout has to say nobody asked for: standard output and error lead nowhere from now on, in this process. False where a filter refuses that, or there is no /dev/null: a
+/// worker cannot be made then either.
 ///
 /// # Safety
 /// `words` are those above.
@@ -472,7 +473,7 @@ unsafe fn be_silent(words: *const u8) -> bool {
     unsafe {
         let flags = libc::O_WRONLY as usize;
         let Some(nowhere) = open(AT_FDCWD, words.add(NOWHERE), flags) else {
-            return true;
+            return false;
         };
         if !close(1) || !close(2) {
             return false;
