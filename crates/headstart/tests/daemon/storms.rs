@@ -104,10 +104,11 @@ fn tiny(path: &Path) {
     fs::copy("/bin/true", path).unwrap();
 }
 
-/// What [`Chain`] executes with one argument of two bytes.
+/// What [`Chain`] executes; with one argument of two bytes it counts so far.
+#[cfg(not(target_arch = "x86_64"))]
 const CHAINED: u64 = 254 * 254;
 
-/// A process that executes itself over and over, without a fork between, [`CHAINED`] times: so many in a second nobody else manages.
+/// A process that executes itself over and over, without a fork between, 254 times 254 times: so many in a second nobody else manages.
 struct Chain(Child);
 
 impl Chain {
@@ -287,19 +288,17 @@ fn a_storm_beside_a_fork_bomb_and_thousands_of_keys_is_lived_through() {
     let took = beside(begun, &mut most, &mut || begun.elapsed().as_secs() < seconds);
     drop(group);
     let executions = storm.end();
-    println!("{:.0} executions a second with forks", executions as f64 / took);
+    // Beside the bomb, too, each program was executed again and again.
+    assert!(
+        executions > 5 * all.len() as u64,
+        "{executions} in {took:.1} s are no storm"
+    );
     // Without forks there are more.
     let begun = Instant::now();
     for _ in 0..rounds(1, 6) {
         let mut chains = [0, 1].map(|n| Chain::begin(&case.path(&format!("chain-{n}"))));
         beside(begun, &mut most, &mut || !chains.iter_mut().all(Chain::is_over));
     }
-    let executions = rounds(1, 6) * 2 * CHAINED;
-    let took = begun.elapsed().as_secs_f64();
-    println!(
-        "{:.0} a second without, for {took:.1} s; at most {most} KiB",
-        executions as f64 / took
-    );
     assert!(most < 64 << 10, "{most} KiB");
     // All programs are listed, page by page, and slots are there again.
     let (mut listed, mut after) = (0, json!(null));
@@ -340,8 +339,10 @@ fn no_start_of_a_known_program_is_missed_in_a_storm() {
         assert_eq!(last.mode, Mode::Replay);
     }
     let executions = storm.end();
-    assert!(executions > 0);
-    println!("{executions} executions beside");
+    assert!(
+        executions > 5 * programs.len() as u64,
+        "{executions} beside are no storm"
+    );
     daemon.stop();
 }
 

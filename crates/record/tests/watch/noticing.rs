@@ -74,12 +74,21 @@ fn a_program_is_told_of_again_when_what_it_reads_has_left_memory() {
             .leave_while_in_memory(program, how_long, &files, &names);
         left.unwrap()
     };
-    // None within five seconds, then one of eight is told.
-    let begun = Instant::now();
-    assert!(leave(&mut watched, hour));
+    // None within five seconds; a machine on which as many starts take longer is asked once more.
+    let soon = Duration::from_secs(5);
+    let none = (0..20).any(|_| {
+        let begun = Instant::now();
+        assert!(leave(&mut watched, hour));
+        let some = told(&mut watched, 40);
+        let is_soon = begun.elapsed() < soon;
+        assert!(!is_soon || some == 0, "{some} of 40");
+        is_soon
+    });
+    assert!(none, "40 starts always take more than {soon:?}");
+    // Then one of eight.
+    std::thread::sleep(soon);
     let some = told(&mut watched, 40);
-    let is_soon = begun.elapsed() < Duration::from_secs(5);
-    assert!(some < if is_soon { 1 } else { 25 }, "{some} of 40");
+    assert!(some < 25, "{some} of 40");
     rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     assert!(!leave(&mut watched, hour), "nothing of it is in memory");
     // It is that itself which reads the file again.
