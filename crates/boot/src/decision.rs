@@ -134,9 +134,14 @@ mod tests {
         for path in files.iter().chain([&start, &guard]) {
             assert!(PROGRAM.is_empty() || is_in(PROGRAM, path), "{path}");
         }
+        // A hook knows how the name ends.
+        let ends = |path: &str| path.replace(kept.path().file_name().unwrap().to_str().unwrap(), "*-boot");
         for hook in HOOKS {
-            let asks = format!(" ./{start} ./{guard}\n");
-            assert!(is_in(hook.as_bytes(), &asks), "{asks}: {hook}");
+            let asks = format!(" ./{} ./{}\n", ends(&start), ends(&guard));
+            assert!(
+                asks.contains("/starts/*-boot") && is_in(hook.as_bytes(), &asks),
+                "{asks}: {hook}"
+            );
         }
     }
 }

@@ -144,6 +144,7 @@ fn a_program_is_told_of_also_if_it_was_executed_by_another_name() {
     run(Command::new("true"));
     let mut by_another = Command::new(&another);
     by_another.args(command(&fs, "one").get_args());
+    by_another.stdout(std::process::Stdio::null());
     run(by_another);
     is_read_ahead(&files(&fs, "one"), PAGES, || waiting(&fs, "one"));
     daemon.stop();
