@@ -1,5 +1,5 @@
-//! A start that waits for a device has not ended, however long that takes. Needs root, for a file system that lets nobody
-//! write for a while, and the recorder.
+//! Who waits for what: a start that waits for a device has not ended, however long that takes, and nobody waits for a server that the command would not
+//! ask. Needs root, for a file system that lets nobody write for a while and one that never answers, and the recorder.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,11 @@ mod common;
 
 use common::{Case, can_record, is_root};
 use headstart_system::testing::{Frozen, LoopFs, Spec, can_mount};
-use std::time::Duration;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_start_that_waits_for_a_device_is_not_quiet() {
@@ -41,4 +45,50 @@ fn a_start_that_waits_for_a_device_is_not_quiet() {
     let read = shown["files"].as_array().unwrap().iter();
     let paths: Vec<&str> = read.filter_map(|file| file["path"].as_str()).collect();
     assert!(paths.contains(&behind.to_str().unwrap()), "{paths:?}");
+}
+
+#[test]
+fn a_word_that_leads_to_a_server_that_never_answers_holds_nobody() {
+    if !is_root() || !can_mount() {
+        return;
+    }
+    let case = Case::new();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let server = File::options().read(true).write(true).open("/dev/fuse").unwrap();
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
+    let options = std::ffi::CString::new(options).unwrap();
+    mount(
+        "test",
+        dir.path(),
+        "fuse",
+        MountFlags::empty(),
+        Some(options.as_c_str()),
+    )
+    .unwrap();
+    // It is gone when all is over, or when somebody has waited for long.
+    let (over, is_over) = channel::<()>();
+    let ends = std::thread::spawn(move || {
+        let _ = is_over.recv_timeout(Duration::from_secs(30));
+        drop(server);
+    });
+    let below = dir.path().join("a/b");
+    let below = below.to_str().unwrap();
+    let begun = Instant::now();
+    let words = ["run", "--wait", "--", "sh", "-c", "exit 7", "sh", below];
+    let by_text = format!("cat {} >x", below.rsplit_once("/tmp/").unwrap().1);
+    let from_above =
+        format!("cd /var/tmp && exec \"$H\" run --wait -- sh -c '[ -n \"$1\" ] || {by_text}; exit 7' sh x");
+    let ran = [case.headstart(&words), case.script(&from_above)];
+    let took = begun.elapsed();
+    over.send(()).unwrap();
+    ends.join().unwrap();
+    unmount(dir.path(), UnmountFlags::DETACH).unwrap();
+    assert_eq!(
+        ran.each_ref().map(|ran| ran.code()),
+        [7; 2],
+        "{} {}",
+        ran[0].err,
+        ran[1].err
+    );
+    assert!(took < Duration::from_secs(20), "{took:?}");
 }

@@ -23,6 +23,7 @@ use anyhow::{Context, Result, bail};
 use headstart_model::Key;
 use headstart_model::key::KeyError;
 use headstart_store::{KeyDir, Store};
+use headstart_system::mounts::MountTable;
 use headstart_system::secrets::Secrets;
 use interpreters::{Interpreter, Meaning};
 use launchers::{Found, Launcher};
@@ -79,11 +80,13 @@ impl Whose {
 /// bypassed, and nothing is written of it.
 pub fn is_secret(key: &Key, rest: &[OsString]) -> bool {
     let here = std::env::current_dir().ok();
+    // A word may lead to a server that does not answer, whom the command would not ask.
+    let mounts = || MountTable::read().unwrap_or_default();
     let mut secrets = Secrets::new();
     let rest = rest.iter().map(|word| word.as_bytes());
     std::iter::once(key.as_str().as_bytes())
         .chain(rest)
-        .any(|text| secrets.are_in(None, text, here.as_deref()))
+        .any(|text| secrets.are_in(Some(&mounts), text, here.as_deref()))
 }
 
 /// The key of a command that is about to be started.
