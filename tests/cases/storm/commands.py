@@ -181,7 +181,8 @@ def draw(random, step):
     wrapped = []
     while random.random() < 0.25 and len(wrapped) < 3:
         wrapper = random.choice(WRAPPERS)
-        if shutil.which(wrapper[0]):
+        # One that waits for the lock which another around it has waits for ever.
+        if shutil.which(wrapper[0]) and (wrapper[0] != "flock" or "flock" not in wrapped):
             wrapped.append(wrapper[0])
             command.words = [*wrapper, *command.words]
     if wrapped:
