@@ -72,8 +72,6 @@ const DIGITS: usize = 20;
 /// No other file is asked for beyond this: a plan is no larger, and a size is only what a file system says.
 const MOST_AHEAD: usize = 64 << 20;
 
-/// Where the kernel looks for an init.
-const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"];
 /// A path that ends with a null character, when this is compiled.
 const fn path(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
@@ -82,6 +80,8 @@ const fn path(text: &'static str) -> &'static CStr {
     }
 }
 
+/// Where the kernel looks for an init.
+const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"];
 /// What headstart reads, and then writes, before the replay; itself and what it needs first of what was learned are asked for already
 /// (`bypass::is_bypassed`).
 const ASKED_FIRST: [&CStr; 2] = [
