@@ -8,7 +8,7 @@ import signal
 
 import fuse
 import linux
-from starts import end_helper, send
+from starts import end_helper, send, when_late
 
 
 class Event:
@@ -125,6 +125,7 @@ class Served(Event):
     def begin(self):
         self.files = {b"%d" % number: self.random.randbytes(30000) for number in range(30)}
         self.served = fuse.Fuse(self.step.beside, self.files)
+        when_late.append(self.served.end)
         self.step.is_served = True
 
     def between(self, is_last):
@@ -137,6 +138,7 @@ class Served(Event):
 
     def end(self):
         if self.served:
+            when_late.remove(self.served.end)
             self.served.end()
             self.step.unmount(self.step.beside)
             self.step.is_served = False

@@ -13,6 +13,8 @@ HANGS_AFTER = 150
 NOT_BEGUN = b"the script itself"
 # Those of which no status was taken yet, by number.
 living = {}
+# Called when a start takes too long: they let go what not even SIGKILL ends, as a request that a FUSE server has taken.
+when_late = []
 
 
 class Start:
@@ -156,6 +158,8 @@ def drive(starts, each=lambda: None, watch=None, deadline=HANGS_AFTER):
                     start.late = True
                     start.kill()
                     start.drop()
+            for let_go in when_late:
+                let_go()
             until += 10
 
 
