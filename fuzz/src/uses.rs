@@ -106,7 +106,6 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
         it.to_bytes().expect("what was read can be written");
     });
     with("showing a trace", &|it| {
-        traces::Summary::of(&it, bytes.len());
         show(&it, traces::text(&it, bytes.len(), ALL));
     });
     // What names too long paths too often is refused.

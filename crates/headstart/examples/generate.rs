@@ -2,10 +2,9 @@
 //! `cargo run -p headstart --example generate -- DIR` makes DIR/man, DIR/completions and DIR/systemd.
 
 use anyhow::{Context, Result};
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 use headstart_boot::units::units as all_units;
-use headstart_command::Cli;
 use headstart_watch::units::units as units_of_daemon;
 use std::fs;
 use std::io::Write;
@@ -16,7 +15,7 @@ fn main() -> Result<()> {
         .nth(1)
         .context("give the directory to write to")?;
     let directory = PathBuf::from(directory);
-    let mut command = Cli::command();
+    let mut command = headstart_inspect::definition();
     let make = |name: &str| -> Result<PathBuf> {
         let directory = directory.join(name);
         fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;

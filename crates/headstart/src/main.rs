@@ -1,4 +1,4 @@
-//! The program `headstart`; all of it is the library's, so that its man pages are made without it.
+//! The program `headstart`; all of it is a library's, whose dependencies tell what it can do.
 
 use std::process::ExitCode;
 

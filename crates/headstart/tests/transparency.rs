@@ -347,7 +347,7 @@ fn without_privilege_one_line_says_so_and_the_command_runs() {
     // Where an unprivileged process finds and may use it.
     let all = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(case.path(""), all).unwrap();
-    std::fs::copy(common::binary(), case.path("headstart")).unwrap();
+    common::copy_programs(&case.path(""));
     let give_up = "setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all";
     let state = case.path("nobody");
     let script = format!(

@@ -30,4 +30,4 @@ pub use kept::{Kept, State, status};
 pub use keys::{apply_to, orders};
 pub use order::{FreeRoom, Item, NO_ROOM, Order, plan};
 pub use predict::Prediction;
-pub use show::{ABOUT, failed_text, items_text, kept_text, order_text, underway};
+pub use show::{failed_text, items_text, kept_text, order_text, underway};

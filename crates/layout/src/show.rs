@@ -8,25 +8,6 @@ use headstart_model::machine::Machine;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What `headstart layout` does, for its help and its page.
-pub const ABOUT: &str = "\
-Move what starts read together on disk, in the order they read it.
-
-A start takes as long as a disk's head jumps, or elsewhere as its requests take: what lies together is one. What headstart itself reads \
-comes first, then what the keys need, in the order in which they are named and of its first use; a file that several need is \
-moved once. Of large files only what is needed is moved. Where there is no room for all, or in too small pieces, what saves the most jumps for its bytes is.
-
-It is done on a mounted file system while files are in use: their contents stay, and a crash leaves each in its old or in its new place. \
-What was moved is read back from the disk and compared; pages that a program has mapped are compared in memory instead. It is done only where the cost model says that it is worth it, and on flash, which \
-wears, once in 30 days at most, unless the last time was cut short. It is done at idle priority, and waits while others wait for the device or for memory. On ext4 all that is moved is written twice: first its \
-room, so that what lies below (a thin volume, an image with holes) cannot be full while files move. Where that is known to have too little, nothing is moved; \
-`plan` says how much is written, and how long it takes by what the device was measured to need.
-
-Who executes a program while it is moved waits for that long. Who watches a file by inotify, as units with PathChanged= do, is told that it was written and closed. Programs that run are moved at the next shutdown, for a few seconds at most: \
-headstart-layout.service does it, which `apply` starts when there are some. Files with several names, encrypted, immutable, or protected ones, swap files, modules, firmware, and \
-what is kept inside an inode stay where they are, and are counted by reason. What no key needs any more, and was moved for one, \
-is moved out of the way when the files of all keys are.";
-
 /// What would be moved.
 pub fn order_text(orders: &[Order], machine: &Machine) -> String {
     let mut text = String::new();

@@ -3,23 +3,20 @@
 
 use crate::kept::{Kept, State};
 use anyhow::{Context, Result};
-use headstart_store::{Store, default_root, read_bounded, write_whole};
+use headstart_session::shutdown_unit::{self, ended, is_its, path, start};
+use headstart_store::{Store, read_bounded, write_whole};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 /// The unit, as packages install it.
 pub const UNIT: (&str, &str) = (
-    "headstart-layout.service",
+    shutdown_unit::NAME,
     include_str!("../../../packaging/systemd/headstart-layout.service"),
 );
 /// The most bytes of the file that says whose programs wait.
 const MOST: u64 = 1 << 20;
 
-/// How long systemd may take to answer.
-const SYSTEMD_ANSWERS: Duration = Duration::from_secs(10);
 /// More keys than this are all.
 const MOST_KEYS: usize = 1000;
 
@@ -80,45 +77,6 @@ pub(crate) fn remember(store: &Store, new: Waiting, tell: &mut dyn FnMut(String)
     Ok(())
 }
 
-/// Where programs wait since an earlier boot, which no shutdown has ended, has them moved at the next.
-pub fn go_on(store: &Store) {
-    if is_its(store) && path(store).exists() {
-        // Where that fails they wait on.
-        start();
-    }
-}
-
-/// Whether there is a unit for this state directory: it knows of one.
-fn is_its(store: &Store) -> bool {
-    default_root().is_ok_and(|root| root == store.root()) && Path::new("/run/systemd/system").is_dir()
-}
-
-/// Starts the unit; whether systemd was told to.
-fn start() -> bool {
-    let started = Command::new("systemctl")
-        .args(["--quiet", "--no-block", "start", UNIT.0])
-        .stdin(Stdio::null())
-        .spawn();
-    started.is_ok_and(|mut child| ended(&mut child).is_some_and(|status| status.success()))
-}
-
-/// The status of what asks systemd, if that answers.
-fn ended(child: &mut Child) -> Option<ExitStatus> {
-    let since = Instant::now();
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) if since.elapsed() < SYSTEMD_ANSWERS => std::thread::sleep(Duration::from_millis(5)),
-            // It is not waited for.
-            Ok(None) | Err(_) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return None;
-            }
-        }
-    }
-}
-
 /// Nothing waits any more, unless something was left.
 pub(crate) fn done(store: &Store, moved: &[Kept]) -> Result<()> {
     if !moved.iter().all(is_done) {
@@ -160,10 +118,6 @@ pub(crate) fn system() -> String {
         let _ = out.take(1024).read_to_string(&mut said);
     }
     said.trim().into()
-}
-
-fn path(store: &Store) -> PathBuf {
-    store.root().join("layout.waiting")
 }
 
 #[cfg(test)]

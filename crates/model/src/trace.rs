@@ -1,6 +1,6 @@
 //! One start, as it happened.
 
-use crate::{Activity, FilePath, PageRange};
+use crate::{Activity, FilePath, PageRange, PageSet};
 use serde::{Deserialize, Serialize};
 
 /// One start, as it happened: who ran, which pages of which files they used first and when, which paths they looked
@@ -315,6 +315,17 @@ pub struct Mark {
 }
 
 impl Trace {
+    /// The pages used of each file, in the order of [`Trace::files`].
+    pub fn used_pages(&self) -> Vec<PageSet> {
+        let mut sets: Vec<Vec<PageRange>> = vec![Vec::new(); self.files.len()];
+        for used in &self.uses {
+            if let Some(set) = sets.get_mut(used.file as usize) {
+                set.push(PageRange::new(used.start, u64::from(used.pages)));
+            }
+        }
+        sets.into_iter().map(PageSet::from_iter).collect()
+    }
+
     /// How many entries it keeps: uses, look-ups and metadata misses.
     pub fn kept(&self) -> usize {
         self.uses.len() + self.lookups.len() + self.metadata.len()

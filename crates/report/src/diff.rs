@@ -67,7 +67,7 @@ pub fn of_trace(trace: &Trace) -> Side {
     };
     // All ranges of a path first: one that many files have would be merged anew with each.
     let mut ranges: BTreeMap<FilePath, Vec<PageRange>> = BTreeMap::new();
-    for (file, set) in trace.files.iter().zip(crate::trace::used(trace)) {
+    for (file, set) in trace.files.iter().zip(trace.used_pages()) {
         ranges.entry(file.path.clone()).or_default().extend(set.ranges());
     }
     side.pages = merged(ranges);

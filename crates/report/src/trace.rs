@@ -3,69 +3,14 @@
 use crate::Detail;
 use crate::human::{bytes, date, duration, pages, percent, printable, ranges, status};
 use crate::table::{Table, Written, facts, section};
-use headstart_model::trace::{End, EndReason, Lost, UseKind};
-use headstart_model::{Activity, PageRange, PageSet, Trace};
-use serde::Serialize;
+use headstart_model::trace::{EndReason, UseKind};
+use headstart_model::{Activity, PageSet, Trace};
 use std::fmt;
-
-/// What a trace holds, in numbers.
-#[derive(Clone, Debug, Serialize)]
-pub struct Summary {
-    /// How the recording ended.
-    pub end: End,
-    /// What the recorder knows it did not see.
-    pub lost: Lost,
-    /// Processes seen.
-    pub processes: usize,
-    /// Files of which pages were used.
-    pub files: usize,
-    /// Pages used, of `page_size` bytes.
-    pub pages: u64,
-    /// Bytes of a page.
-    pub page_size: u32,
-    /// First uses of page ranges.
-    pub uses: usize,
-    /// Paths looked up.
-    pub lookups: usize,
-    /// Metadata blocks read, in so many places.
-    pub metadata: usize,
-    /// Bytes of the file.
-    pub file_bytes: usize,
-}
-
-impl Summary {
-    /// Of a trace whose file has so many bytes.
-    pub fn of(trace: &Trace, file_bytes: usize) -> Summary {
-        Summary {
-            end: trace.end,
-            lost: trace.lost,
-            processes: trace.processes.len(),
-            files: trace.files.len(),
-            pages: used(trace).iter().map(PageSet::pages).sum(),
-            page_size: trace.meta.page_size,
-            uses: trace.uses.len(),
-            lookups: trace.lookups.len(),
-            metadata: trace.metadata.len(),
-            file_bytes,
-        }
-    }
-}
-
-/// The pages used of each file, in the order of [`Trace::files`].
-pub fn used(trace: &Trace) -> Vec<PageSet> {
-    let mut sets: Vec<Vec<PageRange>> = vec![Vec::new(); trace.files.len()];
-    for used in &trace.uses {
-        if let Some(set) = sets.get_mut(used.file as usize) {
-            set.push(PageRange::new(used.start, u64::from(used.pages)));
-        }
-    }
-    sets.into_iter().map(PageSet::from_iter).collect()
-}
 
 /// The trace, of a file of so many bytes, for people.
 pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> impl fmt::Display {
     let page = trace.meta.page_size;
-    let sets = used(trace);
+    let sets = trace.used_pages();
     let total: u64 = sets.iter().map(PageSet::pages).sum();
     let end = match trace.end.reason {
         EndReason::Exit(code) => format!("the command ended, {}", status(code)),

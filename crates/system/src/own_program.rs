@@ -8,6 +8,7 @@ mod way;
 
 pub use note::note_way;
 use rustix::fs::MemfdFlags;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -49,6 +50,8 @@ pub fn role() -> Role {
     }
 }
 
+/// Where packages install what people do not call by its name, below what has `sbin`.
+const PARTS: &str = "libexec/headstart";
 /// What `/proc/self/exe` leads to when this program runs from memory.
 const IN_MEMORY: &str = "/memfd:headstart (deleted)";
 
@@ -58,6 +61,15 @@ pub fn path() -> Option<PathBuf> {
         copy if copy == Path::new(IN_MEMORY) => std::env::args_os().next().map(PathBuf::from),
         file => Some(file),
     }
+}
+
+/// Where another program of the package may be: beside this one, as in a build directory, and where packages install it. Never in `$PATH` or the
+/// working directory, which a caller may have made. `None` if `/proc/self/exe` cannot be read.
+pub fn beside(name: &OsStr) -> Option<[PathBuf; 2]> {
+    let program = std::fs::read_link("/proc/self/exe").ok()?;
+    let directory = program.parent()?;
+    let installed = directory.parent().unwrap_or(directory).join(PARTS).join(name);
+    Some([directory.join(name), installed])
 }
 
 /// Goes on from a copy of this program in memory, with the same arguments: its file is executed by nobody then. Returns where that

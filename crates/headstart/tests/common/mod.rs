@@ -155,6 +155,13 @@ pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_headstart"))
 }
 
+/// Copies the programs of the package into a directory, as a build has them.
+pub fn copy_programs(directory: &Path) {
+    for name in ["headstart", "headstart-inspect", "headstart-layout"] {
+        std::fs::copy(binary().with_file_name(name), directory.join(name)).unwrap();
+    }
+}
+
 /// Runs a command to its end with this input; kills it if it takes too long.
 pub fn finish(mut command: Command, input: &[u8]) -> Ran {
     if !input.is_empty() {

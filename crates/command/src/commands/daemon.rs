@@ -1,0 +1,62 @@
+//! `headstart daemon`: the service that notices every start of a program.
+
+use anyhow::{Context as _, Result};
+use headstart_session::{complain, config::FILE, forget_secret_names, shutdown_unit, store};
+use headstart_watch::{config, control, daemon};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Notice every start of a program, learn those that wait for the disk, and read ahead for them from then on.
+///
+/// A program is recorded as it starts for the first time. If it waited for devices for 50 ms or more, what it read is kept, and is read ahead when it starts the next time and
+/// does not find it in memory. Programs that do not wait cost next to nothing: the kernel reports none of their starts for an hour, or until one has much to read.
+///
+/// The daemon ignores programs that `headstart run` starts, and does not read ahead for a second instance of a running program. It records
+/// neither programs in other mount namespaces (containers) nor those whose executable is in no directory any more.
+///
+/// All is kept in the state directory, as by `headstart run`, at most 64 MiB: what has gained least goes first. It needs root, and to record Linux 6.12 or later with BTF and BPF. Elsewhere fanotify(7) tells of starts, which needs CAP_SYS_ADMIN: then what `headstart run` has
+/// learned is read ahead, and nothing is learned. It ends on SIGTERM, and tells a service manager that it is ready and alive (sd_notify(3)).
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Do not read ahead at every Nth cold start of a program, to have something to compare with; 0 for no such starts [default: as headstart.toml has it, or 10].
+    #[arg(long, value_name = "N")]
+    control_every: Option<u32>,
+    /// Learn programs whose start waits at least so long for devices, milliseconds, all its threads added up.
+    #[arg(long, value_name = "MS", default_value_t = daemon::LEAST_WAIT_MS)]
+    least_wait: u64,
+    /// Keep a file of sums in this directory, for the textfile collector of Prometheus [default: as headstart.toml has it].
+    #[arg(long, value_name = "DIR")]
+    metrics: Option<PathBuf>,
+    /// How starts are noticed: by bpf, by fanotify, or any: by fanotify where BPF cannot be used.
+    #[arg(long, value_name = "HOW", default_value_t)]
+    notice: daemon::Notice,
+    /// Do not serve the socket by which `headstart apps` and `headstart op` ask.
+    #[arg(long)]
+    no_control: bool,
+}
+
+/// The daemon looks for names that builds before it kept for so long; the next goes on from there.
+const FORGETS_WITHIN: Duration = Duration::from_secs(120);
+
+/// Serves until it is told to end.
+///
+/// # Errors
+/// Starts cannot be noticed, or the socket cannot be served.
+pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
+    let control = (!args.no_control).then(control::listen).transpose();
+    let configured = config::read(Path::new(FILE), &mut |line| complain(&line));
+    daemon::run(daemon::Options {
+        store: store(state)?,
+        at_begin: |store| {
+            shutdown_unit::go_on(store);
+            if let Err(error) = forget_secret_names(store, FORGETS_WITHIN, true) {
+                complain(&error.to_string());
+            }
+        },
+        control_every: args.control_every.unwrap_or(configured.control_every),
+        least_wait: Duration::from_millis(args.least_wait),
+        metrics: args.metrics.or(configured.metrics),
+        notice: args.notice,
+        control: control.context("cannot serve the control socket")?,
+    })
+}

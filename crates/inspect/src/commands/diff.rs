@@ -1,0 +1,61 @@
+//! `headstart diff`: two traces, two profiles or two plans side by side.
+
+use crate::files::{self, Any};
+use anyhow::{Result, bail};
+use headstart_command::context::Output;
+use headstart_report::Detail;
+use headstart_report::diff::{Side, diff, of_plan, of_profile, of_trace, text};
+use std::path::{Path, PathBuf};
+
+/// Compare two traces, two profiles or two plans.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The first file.
+    #[arg(value_name = "A")]
+    a: PathBuf,
+    /// The second file, of the same kind.
+    #[arg(value_name = "B")]
+    b: PathBuf,
+    /// List the page ranges that differ.
+    #[arg(long)]
+    pages: bool,
+    /// Rows of each table.
+    #[arg(long, value_name = "N", default_value_t = Detail::default().top)]
+    top: usize,
+    #[command(flatten)]
+    output_form: Output,
+}
+
+fn side(path: &Path) -> Result<(&'static str, Side)> {
+    Ok(match files::any(path)? {
+        Any::Trace(trace, _) => ("trace", of_trace(&trace)),
+        Any::Profile(profile) => ("profile", of_profile(&profile)),
+        Any::Plan(file) => ("plan", of_plan(&file.plan()?)),
+        Any::Outcome(_) => bail!(
+            "{} is an outcome: only traces, profiles and plans are compared",
+            path.display()
+        ),
+    })
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let ((kind, a), (other, b)) = (side(&args.a)?, side(&args.b)?);
+    if kind != other {
+        bail!(
+            "{} is a {kind} and {} a {other}: give two of a kind",
+            args.a.display(),
+            args.b.display()
+        );
+    }
+    if a.page_size != b.page_size {
+        bail!(
+            "{} has pages of {} bytes and {} of {}",
+            args.a.display(),
+            a.page_size,
+            args.b.display(),
+            b.page_size
+        );
+    }
+    let it = diff(kind, &a, &b);
+    args.output_form.print(&it, || text(&it, args.top, args.pages))
+}

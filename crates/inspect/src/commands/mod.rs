@@ -1,0 +1,18 @@
+//! The subcommands, one file each: its arguments, and what they are parsed, called and printed for.
+
+pub mod apps;
+pub mod boot_status;
+pub mod chart;
+pub mod compare;
+pub mod diff;
+pub mod doctor;
+pub mod explain;
+pub mod export;
+pub mod floor;
+pub mod forget;
+pub mod learn;
+pub mod plan;
+pub mod replay;
+pub mod report_bug;
+pub mod show;
+pub mod status;
