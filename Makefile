@@ -11,6 +11,8 @@ DEBIAN := $(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(MACHINE)))
 TRIPLE := $(MACHINE)-unknown-linux-gnu
 STATIC := target/$(TRIPLE)/release
 BIN := $(STATIC)/headstart
+# What it executes for what people call, and to move files (docs/decisions/0034-three-programs.md).
+PARTS := $(BIN)-inspect $(BIN)-layout
 # Where crates were fetched to, and from which registry, stays out of the program: of two that match rustc takes the last.
 CRATES := $(or $(CARGO_HOME),$(HOME)/.cargo)
 REMAPPED = --config "target.$(TRIPLE).rustflags=['--remap-path-prefix=$(CRATES)=/cargo',$(patsubst %,'--remap-path-prefix=%=/cargo'$(COMMA),$(wildcard $(CRATES)/registry/src/*/))]"
@@ -67,13 +69,14 @@ build-static: crates $(if $(CROSS),deps-cross)
 		--message-format=json-render-diagnostics >$(STATIC).messages || { rm -f $(STATIC).messages; exit 1; }
 	init=$$(sed -n 's|.*headstart-boot.*"out_dir":"\([^"]*\)".*|\1/headstart-init|p' $(STATIC).messages) && cp "$$init" $(STATIC)/headstart-init
 
-# The order of the program's functions, anew (docs/decisions/0018-own-time.md): after changes of what a start needs before its replay.
+# The order of the functions of the program that starts read, anew (docs/decisions/0018-own-time.md): after changes of what a start needs before its replay.
 # It makes the lab's image of Python, if that is not there.
 ORDERED := --target-dir target/order --config 'target.$(TRIPLE).rustflags=["-Clink-arg=-Wl,-Map=$(CURDIR)/target/order/map"]' \
 	--config 'profile.release.strip="none"' --config 'profile.release.package.headstart.strip="none"'
-order: crates
+order: build-static
 	mkdir -p target/order
-	$(CARGO) static -j$(JOBS) --locked --target $(TRIPLE) -p headstart $(REMAPPED) $(ORDERED)
+	$(CARGO) static -j$(JOBS) --locked --target $(TRIPLE) -p headstart --bin headstart $(REMAPPED) $(ORDERED)
+	cp $(PARTS) target/order/$(TRIPLE)/release/
 	$(CARGO) build -q -j$(JOBS) --release --locked -p headstart-system --example used
 	HEADSTART_BIN=target/order/$(TRIPLE)/release/headstart $(CARGO) run -q --release --locked -p headstart-acceptance --example order -- \
 		$(CURDIR)/target/release/examples/used target/order/map >target/order/order.ld
@@ -93,6 +96,7 @@ install: build-static man install-files
 install-files:
 	install -D -m 755 $(BIN) $(DESTDIR)/usr/sbin/headstart
 	install -m 755 $(STATIC)/headstart-init $(DESTDIR)/usr/sbin/headstart-init
+	install -D -m 755 -t $(DESTDIR)/usr/libexec/headstart $(PARTS)
 	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5 $(DESTDIR)/usr/share/man/man8
 	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/
 	install -m 644 target/generated/man/*.5 $(DESTDIR)/usr/share/man/man5/

@@ -90,6 +90,7 @@ impl Boots {
         let mut boots = Boots::bare(recipe, disk, registry)?;
         boots.install(&[
             "install -D -m 755 {headstart} {root}/usr/sbin/headstart",
+            "install -D -m 755 -t {root}/usr/libexec/headstart {headstart}-inspect {headstart}-layout",
             "{headstart} boot enable --root {root}",
             "mkdir -p {root}/etc/headstart",
         ])?;

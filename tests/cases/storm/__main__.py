@@ -60,6 +60,9 @@ class Storm:
         self.program = os.path.join(self.work, b"storm-headstart")
         shutil.copy(program, self.program)
         os.chmod(self.program, 0o755)
+        # What it executes for other subcommands, which it looks for beside itself.
+        for part in (b"headstart-inspect", b"headstart-layout"):
+            shutil.copy(os.path.join(os.path.dirname(os.fsencode(program)), part), self.work)
         self.watch = Watch(os.fsdecode(self.program))
         self.make_disk()
         self.make_images()
