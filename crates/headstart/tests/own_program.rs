@@ -48,7 +48,7 @@ fn of_a_cold_headstart_what_a_start_needs_is_read_in_one_go() {
     let (all, needed) = (size.div_ceil(page), end.div_ceil(page));
     assert!(needed < all - all / 4, "{needed} of {all} pages are needed");
     // What nobody waits for comes as it is used.
-    run(&["status"]);
+    run(&["mark", "--help"]);
     let asked = of(0, size);
     assert!(asked < all, "{asked} of {all} pages");
     disk.remount_cold().unwrap();
