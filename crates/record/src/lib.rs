@@ -50,6 +50,8 @@ mod testing;
 mod tracefs;
 mod watch;
 mod worker;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod zlib;
 
 pub use clock::monotonic_ns;
 pub use error::RecordError;
