@@ -137,6 +137,7 @@ fn side_by_side<W: Sync, T: Send + Sync>(works: &[W], serve: &(impl Fn(&W) -> T 
                 break;
             };
             // Nothing that it leaves half done is used: without a result all of it counts as failed.
+            // In the programs that are installed a panic aborts (decision 34).
             if let Ok(result) = catch_unwind(AssertUnwindSafe(|| serve(work))) {
                 let _ = done.set(result);
             }
