@@ -2,7 +2,6 @@
 
 use crate::barrier::Barrier;
 use crate::cmdline::Wish;
-use crate::config::Config;
 use crate::last::Last;
 use crate::lasting::Lasts;
 use crate::memory::Need;
@@ -11,6 +10,7 @@ use crate::spent::Spent;
 use headstart_model::Key;
 use headstart_model::plan::PlanFile;
 use headstart_session::Notes;
+use headstart_session::config::Config;
 use headstart_store::{Guard, KeyDir, Store, StoreError};
 use headstart_system::launch::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

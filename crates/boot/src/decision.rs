@@ -1,13 +1,13 @@
 //! What is done for this boot ([`headstart_session::decide`]). That it is bypassed is found out before headstart reads itself.
 
 use crate::cmdline::{self, Wish, wish};
-use crate::config::{self, Config};
 use crate::last::Place;
 use crate::lasting::Lasts;
 use crate::program::room::Room;
 use crate::this_boot;
 use headstart_session::First;
 use headstart_session::bypass::kernel;
+use headstart_session::config::{self, Config};
 use headstart_session::decide::{Decision, Known, decide};
 use headstart_store::{KeyDir, Store};
 use rustix::fs::statfs;

@@ -4,12 +4,12 @@
 use crate::common::is_root;
 use crate::root::{process_1, root, write_bypass};
 use headstart_boot::cmdline::Wish;
-use headstart_boot::config::Config;
 use headstart_boot::decision::of_boot;
 use headstart_boot::init::OF_HEADSTART;
 use headstart_model::Key;
 use headstart_session::First;
 use headstart_session::bypass::machine;
+use headstart_session::config::Config;
 use headstart_session::decide::Decision;
 use headstart_store::{Bypass, Store};
 use headstart_system::residency;
