@@ -6,7 +6,7 @@ use crate::options::name;
 use anyhow::{Result, bail};
 use headstart_model::Key;
 use headstart_model::plan::PlanFile;
-use headstart_report::compare::{Detail, text};
+use headstart_report::compare::text;
 use headstart_session::compare::{Source, plan_of_trace, reads};
 use headstart_session::complain;
 use headstart_store::Store;
@@ -43,9 +43,6 @@ pub struct Args {
     /// Seconds after which the search for owners of blocks ends.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     limit: u64,
-    /// Files at most.
-    #[arg(long, value_name = "N", default_value_t = 15)]
-    top: usize,
     /// List every piece of every read.
     #[arg(long)]
     blocks: bool,
@@ -78,11 +75,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         (false, files) => Source::Blktrace(files),
     };
     let found = reads(&trace, &source, plan.as_ref(), Duration::from_secs(args.limit))?;
-    let detail = Detail {
-        top: args.top,
-        blocks: args.blocks,
-    };
-    args.output_form.print(&found, || text(&found, detail))
+    args.output_form.print(&found, || text(&found, args.blocks))
 }
 
 fn plan(path: &std::path::Path) -> Result<PlanFile> {
