@@ -58,5 +58,4 @@ pub use headstart_model::Trace;
 pub use options::{BackendChoice, Options, Until};
 pub use quiet::{Progress, Unrecorded};
 pub use recorder::Recorder;
-pub use tracefs::BlockReads;
 pub use watch::{Answer, Counts, Executable, Noticed, Program, Recorded, Role, Standing, Watch, is_ordinary};

@@ -7,10 +7,9 @@ use anyhow::{Result, bail};
 use headstart_model::Key;
 use headstart_model::plan::PlanFile;
 use headstart_report::compare::text;
-use headstart_session::compare::{Source, plan_of_trace, reads};
+use headstart_session::compare::{plan_of_trace, reads};
 use headstart_session::complain;
 use headstart_store::Store;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,16 +23,9 @@ use std::time::Duration;
 /// into. Needs root. The document of --json is described in headstart-compare(5).
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The trace of the start. If it was recorded with --chart, it holds what devices read.
+    /// The trace of the start, recorded with --chart.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// What blktrace recorded during that start, a file for each processor.
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "live")]
-    blktrace: Vec<PathBuf>,
-    /// What devices read from now until CMD has ended, or until an interrupt (Ctrl-C). The output of CMD goes to standard
-    /// error. No byte counts as late then.
-    #[arg(long)]
-    live: bool,
     /// The plan [default: that of the start's key].
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
@@ -48,9 +40,6 @@ pub struct Args {
     blocks: bool,
     #[command(flatten)]
     output_form: Output,
-    /// With --live: the command and its arguments.
-    #[arg(last = true, requires = "live", value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
@@ -69,12 +58,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         }
         (None, None) => plan_of_trace(store, &trace, |line| complain(&line)),
     };
-    let source = match (args.live, args.blktrace.as_slice()) {
-        (true, _) => Source::Live(&args.command),
-        (false, []) => Source::Trace,
-        (false, files) => Source::Blktrace(files),
-    };
-    let found = reads(&trace, &source, plan.as_ref(), Duration::from_secs(args.limit))?;
+    let found = reads(&trace, plan.as_ref(), Duration::from_secs(args.limit))?;
     args.output_form.print(&found, || text(&found, args.blocks))
 }
 
