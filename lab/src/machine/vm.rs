@@ -221,14 +221,6 @@ impl Vm {
         self.marks.add(name, at);
     }
 
-    /// A picture of the guest's screen, as PNG.
-    pub(super) fn screenshot(&self, file: &Path) -> Result<()> {
-        let file = std::path::absolute(file).with_context(|| format!("--screenshot {}", file.display()))?;
-        let arguments = json!({ "filename": file, "format": "png" });
-        Monitor::connect(&self.monitor)?.execute("screendump", &arguments)?;
-        Ok(())
-    }
-
     /// Ends it.
     pub(super) fn stop(mut self, stop: Stop) -> Result<()> {
         if let Stop::Orderly = stop {
