@@ -10,7 +10,7 @@ use crate::replays::Replays;
 use crate::spent::Spent;
 use headstart_model::Key;
 use headstart_model::plan::PlanFile;
-use headstart_session::Notes;
+use headstart_start::Notes;
 use headstart_store::{Guard, KeyDir, Store, StoreError};
 use headstart_system::launch::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

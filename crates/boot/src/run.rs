@@ -22,7 +22,7 @@ use crate::units::NAME;
 use crate::waiters::Waiters;
 use anyhow::{Context, Result};
 use headstart_record::{Options, RecordError, Recorder, Unrecorded};
-use headstart_session::{First, Notes, now_unix_ns};
+use headstart_start::{First, Notes, now_unix_ns};
 use headstart_store::{Store, Turns};
 use headstart_system::fault_around::NoFaultAround;
 use headstart_system::launch::Signals;
