@@ -25,5 +25,5 @@ pub use arguments::Arguments;
 pub use known::{First, plan_of, waits_on_one_head};
 pub use notes::{Notes, complain};
 pub use secret_names::{are_some_unknown, forget_secret_names};
-pub use start::{Asked, Over, Replayed, Start};
+pub use start::{Asked, Over, Reads, Replayed, Start};
 pub use state::{now_unix_ns, store};

@@ -5,7 +5,7 @@
 //!  Start::decide ──▶ begin (the replay, if that was decided) ──▶ end ──▶ Over, which `finish` reviews and learns from
 //! ```
 //!
-//! `headstart run` (`worker`), boots and the daemon bring the rest: when it began, who waits for the replay, when it has ended, by which rules it is learned.
+//! `headstart run`, boots and the daemon bring the rest: when it began, who waits for the replay, when it has ended, by which rules it is learned.
 
 use crate::Arguments;
 use crate::bypass;
@@ -38,14 +38,38 @@ pub struct Asked {
     pub is_recorded: bool,
 }
 
-/// A start for which was decided what is done.
-pub struct Start {
+/// What reads a plan ahead: a [`Replay`], or the parts of a boot's.
+pub trait Reads {
+    /// The plan.
+    fn plan(&self) -> Arc<PlanFile>;
+    /// Nothing more is read.
+    fn stop(&self);
+    /// What it did, once it has come to its end.
+    fn finish(self) -> ReplayReport;
+}
+
+impl Reads for Replay {
+    fn plan(&self) -> Arc<PlanFile> {
+        Arc::clone(Replay::plan(self))
+    }
+
+    fn stop(&self) {
+        Replay::stop(self);
+    }
+
+    fn finish(self) -> ReplayReport {
+        Replay::finish(self)
+    }
+}
+
+/// A start for which was decided what is done, and what reads ahead for it.
+pub struct Start<R = Replay> {
     decision: Decision,
-    /// What is done: as decided, or declined.
+    /// What is done: as decided, but declined as long as the replay that was decided has not begun.
     mode: Mode,
-    /// The plan, if there is one that reads anything, until its replay begins.
+    /// The plan of a replay that was decided and has not begun.
     plan: Option<PlanFile>,
-    replay: Option<Replay>,
+    replay: Option<R>,
     resident: Option<Resident>,
     warm: bool,
     in_memory: Option<Sample>,
@@ -77,19 +101,28 @@ pub struct Replayed {
     pub plan: Arc<PlanFile>,
 }
 
-impl Start {
+impl<R: Reads> Start<R> {
     /// One of which nothing is known but this.
-    pub fn new(decision: Decision) -> Start {
+    pub fn new(decision: Decision) -> Start<R> {
+        Start::of(decision, None, false)
+    }
+
+    /// One for which this was decided. A replay reads `plan`, and is recorded exactly where that is due.
+    pub fn of(decision: Decision, plan: Option<PlanFile>, exact_due: bool) -> Start<R> {
+        let replays = decision == Decision::Replay;
         Start {
-            mode: decision.mode(),
+            mode: match replays {
+                true => Mode::Declined,
+                false => decision.mode(),
+            },
             decision,
-            plan: None,
+            plan: plan.filter(|_| replays),
             replay: None,
             resident: None,
             warm: false,
             in_memory: None,
             depends: false,
-            exact: false,
+            exact: exact_due && replays,
             lines: Vec::new(),
         }
     }
@@ -135,33 +168,42 @@ impl Start {
 
     /// Whether it is to be recorded while the kernel maps nothing around a fault. What was mapped by now with others stays unknown.
     pub fn is_to_be_exact(&self) -> bool {
-        self.exact && self.mode == self.decision.mode()
+        self.exact && (self.is_read_ahead() || self.mode == Mode::Control)
     }
 
-    /// Begins the replay, if that was decided. A replay that cannot begin makes it a start that was declined.
-    pub fn begin(&mut self, options: Options) -> Result<(), ReplayError> {
-        if self.decision != Decision::Replay {
-            return Ok(());
-        }
-        self.mode = Mode::Declined;
+    /// Begins the replay by `begin`, if that was decided; whether it has begun now. A start whose replay cannot begin stays declined.
+    pub fn begin_by<E>(&mut self, begin: impl FnOnce(PlanFile) -> Result<R, E>) -> Result<bool, E> {
         let Some(plan) = self.plan.take() else {
-            return Ok(());
+            return Ok(false);
         };
-        self.replay = Some(Replay::start(plan, options)?);
+        self.replay = Some(begin(plan)?);
         self.mode = Mode::Replay;
-        Ok(())
+        Ok(true)
     }
 
-    /// Does not begin the replay that was decided, for there is no room for one.
+    /// The replay that was decided never begins.
     pub fn decline(&mut self) {
-        if self.decision == Decision::Replay {
-            self.mode = Mode::Declined;
-        }
+        self.plan = None;
+    }
+
+    /// Whether a replay was decided and has not begun.
+    pub fn is_to_begin(&self) -> bool {
+        self.plan.is_some()
+    }
+
+    /// Whether a replay has begun, or is to begin.
+    pub fn is_read_ahead(&self) -> bool {
+        self.replay.is_some() || self.is_to_begin()
     }
 
     /// The replay, once it has begun.
-    pub fn replay(&self) -> Option<&Replay> {
+    pub fn replay(&self) -> Option<&R> {
         self.replay.as_ref()
+    }
+
+    /// The same, to tell it something.
+    pub fn replay_mut(&mut self) -> Option<&mut R> {
+        self.replay.as_mut()
     }
 
     /// Ends it: where nobody waits for what is read ahead any more (`stops`) the replay is stopped, else it comes to its end. `exact` says whether it
@@ -171,7 +213,7 @@ impl Start {
             if stops {
                 replay.stop();
             }
-            let plan = Arc::clone(replay.plan());
+            let plan = replay.plan();
             Replayed {
                 report: replay.finish(),
                 plan,
@@ -184,6 +226,13 @@ impl Start {
             exact,
             replayed,
         }
+    }
+}
+
+impl Start {
+    /// Begins the replay, if that was decided. A start whose replay cannot begin stays declined.
+    pub fn begin(&mut self, options: Options) -> Result<(), ReplayError> {
+        self.begin_by(|plan| Replay::start(plan, options)).map(|_| ())
     }
 
     /// Looks what is known of the start and decides. `mounts` tells what is mounted now, if it comes to that.
@@ -248,16 +297,13 @@ impl Start {
             warm && known.turns.unplanned == 0 && !depends && matches!(decision, Decision::Bypass(_));
         Start {
             depends,
-            mode: decision.mode(),
-            replay: None,
             // A start to compare others with is as all starts are.
             exact: exact_due && (decision == Decision::Replay || warm && decision == Decision::Control),
-            decision,
-            plan,
             resident,
             warm,
             in_memory: sample.filter(|_| is_left),
             lines,
+            ..Start::of(decision, plan, false)
         }
     }
 }
