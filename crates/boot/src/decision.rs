@@ -1,14 +1,14 @@
-//! What is done for this boot ([`headstart_session::decide`]). That it is bypassed is found out before headstart reads itself.
+//! What is done for this boot ([`headstart_start::decide`]). That it is bypassed is found out before headstart reads itself.
 
 use crate::cmdline::{self, Wish, wish};
 use crate::last::Place;
 use crate::lasting::Lasts;
 use crate::program::room::Room;
 use crate::this_boot;
-use headstart_session::First;
-use headstart_session::bypass::kernel;
-use headstart_session::config::{self, Config};
-use headstart_session::decide::{Decision, Known, decide};
+use headstart_start::First;
+use headstart_start::bypass::kernel;
+use headstart_start::config::{self, Config};
+use headstart_start::decide::{Decision, Known, decide};
 use headstart_store::{KeyDir, Store};
 use rustix::fs::statfs;
 use std::path::Path;

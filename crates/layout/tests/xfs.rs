@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+use headstart_layout::moving::movable::Movable;
+use headstart_layout::moving::volume::Volume;
 use headstart_layout::{Bounds, Kept, State, apply, plan};
 use headstart_model::machine::DeviceClass;
 use headstart_model::profile::Policy;
 use headstart_model::{Key, Profile};
-use headstart_session::machine::{Costs, Measure, snapshot};
+use headstart_start::machine::{Costs, Measure, snapshot};
 use headstart_store::Store;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::movable::Movable;
-use headstart_system::moving::volume::Volume;
 use headstart_system::open::Expect;
 use headstart_system::testing::{self, LoopFs, Spec, can_mount, run};
 use std::fs::{self, File, Permissions};

@@ -2,7 +2,7 @@
 
 use crate::common::{Case, eventually, is_root};
 use crate::harness::*;
-use headstart_session::bypass;
+use headstart_start::bypass;
 use headstart_store::{Bypass, Store};
 use headstart_system::testing::LoopFs;
 use std::fs::{self, Permissions};

@@ -5,7 +5,7 @@ use headstart_layout::{Bounds, Kept, apply, plan, status};
 use headstart_model::machine::{DeviceClass, Machine};
 use headstart_model::profile::Policy;
 use headstart_model::{Key, Profile};
-use headstart_session::machine::{Costs, Measure, snapshot};
+use headstart_start::machine::{Costs, Measure, snapshot};
 use headstart_store::{KeyDir, Store};
 use headstart_system::testing::{self, LoopFs, Spec};
 use rustix::fs::FallocateFlags;

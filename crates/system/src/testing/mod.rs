@@ -3,6 +3,7 @@
 
 mod guards;
 mod scanner;
+pub mod tree;
 
 pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Scratch, run};
 pub use scanner::Scanner;
