@@ -74,7 +74,8 @@ enum Command {
         /// Disk models, separated by commas: built-in names or TOML files.
         #[arg(long, default_value = "flash4ms", value_delimiter = ',')]
         disk: Vec<String>,
-        /// Setups, separated by commas: none, headstart, warm, …, or TOML files. The others are compared with the first.
+        /// Setups, separated by commas: none, headstart, warm, …, or TOML files. The others are compared with
+        /// the first.
         #[arg(long, default_value = "none,headstart,warm", value_delimiter = ',')]
         setup: Vec<String>,
         /// Rounds; each has every setup once.

@@ -172,8 +172,8 @@ pub enum Cache {
     /// All, for the mount of the run before is still there: so runs of several setups follow one another within seconds. Only the
     /// first start on a mount is rehearsed. Not for machines that boot.
     Kept,
-    /// What nothing can drop: the start was rehearsed, and then all was dropped that can be (`echo 3 >/proc/sys/vm/drop_caches`), on the
-    /// whole machine.
+    /// What nothing can drop: the start was rehearsed, and then all was dropped that can be (`echo 3
+    /// >/proc/sys/vm/drop_caches`), on the whole machine.
     DropAll,
 }
 

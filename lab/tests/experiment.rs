@@ -365,8 +365,8 @@ fn our_experiments_and_setups_are_well_formed() {
     }
 }
 
-/// Runs given as a file: one aborted, one outlying, two not made, one line cut short; those of `office` by a lab that
-/// did not know of an ideal layout.
+/// Runs given as a file: one aborted, one outlying, two not made, one line cut short; those of `office` by a
+/// lab that did not know of an ideal layout.
 #[test]
 fn the_report_of_given_runs_is_as_it_should_be() {
     let given = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report");

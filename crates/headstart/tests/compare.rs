@@ -1,4 +1,5 @@
-//! What `headstart compare` finds of the blocks that a device read, on real file systems. Needs root, loop devices and BPF.
+//! What `headstart compare` finds of the blocks that a device read, on real file systems. Needs root, loop
+//! devices and BPF.
 
 #![allow(clippy::unwrap_used)]
 
@@ -64,8 +65,8 @@ fn python(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A cold start on that file system, compared with what was learned of another: the document, what the device counted itself
-/// (bytes), and the mount point.
+/// A cold start on that file system, compared with what was learned of another: the document, what the device
+/// counted itself (bytes), and the mount point.
 fn compared(case: &Case, spec: &Spec, words: &[&str]) -> (Value, u64, PathBuf) {
     let mut fs = LoopFs::create(spec, python).unwrap();
     let mount = fs.mount_point();

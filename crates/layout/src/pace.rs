@@ -103,8 +103,8 @@ impl<'a> Pace<'a> {
         self.looked.elapsed() >= EVERY
     }
 
-    /// Makes way after so many bytes were moved: for the rate, and where it `looks`, as long as others wait: what of ours is on its way
-    /// to the device counts as theirs.
+    /// Makes way after so many bytes were moved: for the rate, and where it `looks`, as long as others wait:
+    /// what of ours is on its way to the device counts as theirs.
     pub fn make_way(&mut self, bytes: u64, looks: bool) -> Result<(), Halt> {
         self.bytes += bytes;
         if let Some(rate) = self.rate {

@@ -15,6 +15,6 @@ pub mod status;
 pub mod table;
 pub mod trace;
 
-/// Rows of each table that is sorted by size, in text. Two such tables and what stands above them fit a screen of 40 lines, and in
-/// a start the first fifteen files have most of the bytes. `--json` has all rows.
+/// Rows of each table that is sorted by size, in text. Two such tables and what stands above them fit a
+/// screen of 40 lines, and in a start the first fifteen files have most of the bytes. `--json` has all rows.
 pub const ROWS: usize = 15;

@@ -1,5 +1,5 @@
-//! That exports are read by DuckDB and by Python's csv and json, and keep the rules of the trace event format. DuckDB comes from
-//! PyPI (`duckdb`), so this is a test of `make test-all` only.
+//! That exports are read by DuckDB and by Python's csv and json, and keep the rules of the trace event
+//! format. DuckDB comes from PyPI (`duckdb`), so this is a test of `make test-all` only.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may fail as tests do.
 

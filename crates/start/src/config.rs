@@ -1,8 +1,9 @@
-//! /etc/headstart/headstart.toml: what boots leave out and record, and what the daemon does for programs. Everything has a
-//! default, and the file need not exist.
+//! /etc/headstart/headstart.toml: what boots leave out and record, and what the daemon does for programs.
+//! Everything has a default, and the file need not exist.
 //!
-//! Boots and the daemon have nobody to ask. So an error is reported and costs no more than its own key: a value that is refused
-//! leaves that key its default, an unknown key is ignored, and all others count. In a file that is no TOML nothing counts.
+//! Boots and the daemon have nobody to ask. So an error is reported and costs no more than its own key: a
+//! value that is refused leaves that key its default, an unknown key is ignored, and all others count. In a
+//! file that is no TOML nothing counts.
 
 use headstart_model::FilePath;
 use headstart_store::read_bounded;
@@ -75,7 +76,8 @@ impl Boot {
     }
 }
 
-/// Reads it from [`FILE`], or a file of a test. `tell` gets a line for each error, which names the file, the key and what counts.
+/// Reads it from [`FILE`], or a file of a test. `tell` gets a line for each error, which names the file, the
+/// key and what counts.
 pub fn read(path: &Path, tell: &mut dyn FnMut(String)) -> Config {
     let mut tell = |error: String| tell(format!("{}: {error}", path.display()));
     let text = match read_bounded(path, MOST) {

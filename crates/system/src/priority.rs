@@ -52,8 +52,8 @@ pub fn as_others() -> io::Result<()> {
     crate::sys::sched_setscheduler(libc::SCHED_OTHER, 0)
 }
 
-/// The calling thread comes after others from now on, to devices and to processors. What is refused changes nothing: the thread's work
-/// is done all the same.
+/// The calling thread comes after others from now on, to devices and to processors. What is refused changes
+/// nothing: the thread's work is done all the same.
 pub fn stand_back(io: Priority, nice: i32) {
     let _ = set_io(io);
     let _ = as_others();

@@ -21,7 +21,8 @@ const STYLE: &str = "text{font:12px system-ui,\"Segoe UI\",\"DejaVu Sans\",sans-
 pub struct Row<'a> {
     /// What they are of.
     pub name: String,
-    /// Each with the number of its colour, and its times: a bar of the median, a whisker from the least to the most.
+    /// Each with the number of its colour, and its times: a bar of the median, a whisker from the least to
+    /// the most.
     pub bars: Vec<(usize, &'a KeptSetup)>,
 }
 
@@ -69,7 +70,8 @@ fn shown<'a>(kept: &'a Kept, with: &'a str) -> Vec<(&'a str, &'a str)> {
         .collect()
 }
 
-/// A picture of rows on one scale from zero, each bar with its value. `legend` names the colours where the rows' names do not.
+/// A picture of rows on one scale from zero, each bar with its value. `legend` names the colours where the
+/// rows' names do not.
 pub fn svg(title: &str, legend: &[&str], rows: &[Row<'_>]) -> String {
     let most = rows.iter().flat_map(|row| &row.bars);
     let most = most.map(|(_, it)| it.max_s).fold(f64::MIN_POSITIVE, f64::max);

@@ -88,8 +88,8 @@ impl<'a> Picture<'a> {
         (first.min(end), end)
     }
 
-    /// The most bytes a second and the most requests in flight of a device in one of so many intervals, of all starts, so that they
-    /// compare; at least one.
+    /// The most bytes a second and the most requests in flight of a device in one of so many intervals, of
+    /// all starts, so that they compare; at least one.
     pub fn most_rates(&self, device: usize, count: usize) -> (f64, f64) {
         let (mut bytes, mut depth): (f64, f64) = (1.0, 1.0);
         for it in self.runs.iter().filter_map(|run| run.devices.get(device)) {

@@ -50,8 +50,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// The shares of so many intervals that its threads ran, and waited for a disk. Together they are at most one: threads may do more
-    /// than fits, and neither is to hide the other.
+    /// The shares of so many intervals that its threads ran, and waited for a disk. Together they are at most
+    /// one: threads may do more than fits, and neither is to hide the other.
     pub fn shares(&self, span_ns: u64, count: usize) -> Vec<(f64, f64)> {
         let (mut run, mut wait) = (Bins::new(span_ns, count), Bins::new(span_ns, count));
         let interval_ns = span_ns as f64 / count as f64;

@@ -1,7 +1,8 @@
-//! A trace for ui.perfetto.dev, as JSON of the trace event format: processes with what their threads did, first uses and
-//! look-ups, what the block devices were asked, processors and memory, stages.
+//! A trace for ui.perfetto.dev, as JSON of the trace event format: processes with what their threads did,
+//! first uses and look-ups, what the block devices were asked, processors and memory, stages.
 //!
-//! Perfetto documents the format at <https://perfetto.dev/docs/getting-started/other-formats>. Times are microseconds.
+//! Perfetto documents the format at <https://perfetto.dev/docs/getting-started/other-formats>. Times are
+//! microseconds.
 
 use super::access::{COLUMNS, Value, bounded, rows};
 use headstart_model::activity::{Activity, BlockRequest, RequestKind, Slice, ThreadState};
@@ -129,7 +130,8 @@ fn threads(trace: &Trace, activity: &Activity, events: &mut Events<'_>) -> io::R
     Ok(())
 }
 
-/// What the block devices were asked; each is a process, from number `pid` on. Requests are asynchronous events, which may overlap.
+/// What the block devices were asked; each is a process, from number `pid` on. Requests are asynchronous
+/// events, which may overlap.
 fn requests(trace: &Trace, activity: &Activity, pid: u64, events: &mut Events<'_>) -> io::Result<()> {
     for (device, pid) in activity.devices.iter().zip(pid..) {
         events.process(pid, &format!("block device {}", device.name))?;
