@@ -302,12 +302,13 @@ fn what_a_machine_cannot_do_is_said_before_anything_runs() {
         assert!(!lab.path("bad").exists(), "{more}: something was begun");
     };
     refused(
-        "until = 'desktop'\n",
-        "until = \"desktop\" is no mark of this machine: it has none",
+        "from = 'desktop'\n",
+        "from = \"desktop\" is no mark of this machine: it has none",
     );
+    lab.write("slow.toml", "install = [['true']]\n");
     refused(
-        "fs = 'squashfs'\ninstall = [['true']]\n",
-        "install: nothing can be installed into squashfs",
+        "fs = 'squashfs'\n",
+        "setup slow: nothing can be installed into squashfs",
     );
     refused("processors = 1\n", "processors is not for machine \"chroot\"");
     lab.write("slow.toml", "name = '../../out'\n");

@@ -35,7 +35,6 @@ pub fn side_by_side(
                     model,
                     processors: None,
                     cache: None,
-                    install: Vec::new(),
                 });
             }
         }
@@ -58,7 +57,6 @@ pub fn side_by_side(
         seed: 1,
         limit: machine::LIMIT,
         from: None,
-        until: None,
         cases,
         goals: Vec::new(),
     })

@@ -41,11 +41,8 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
         let requires: Vec<&str> = setup.requires.iter().map(String::as_str).collect();
         tools::require(&requires).with_context(own)?;
     }
-    for command in experiment.cases.iter().flat_map(|c| &c.install) {
-        check_command(command).context("install")?;
-    }
     for case in &experiment.cases {
-        check_marks(experiment, case).with_context(|| case.title())?;
+        check_mark(experiment, case).with_context(|| case.title())?;
         check_installed(experiment, case).with_context(|| case.title())?;
         let spec = experiment.spec(case, out)?;
         for setup in &experiment.setups {
@@ -71,19 +68,18 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     )
 }
 
-/// The marks that the measured time begins and ends with can come.
-fn check_marks(experiment: &Experiment, case: &Case) -> Result<()> {
+/// The mark that the measured time begins with can come.
+fn check_mark(experiment: &Experiment, case: &Case) -> Result<()> {
     let signs = case.recipe.boot.iter().flat_map(|boot| &boot.marks);
     let mut known: Vec<&str> = signs.map(|sign| sign.mark.as_str()).collect();
     known.extend(case.machine.marks());
-    for (key, mark) in [("from", &experiment.from), ("until", &experiment.until)] {
-        if let Some(mark) = mark.as_deref().filter(|mark| !known.contains(mark)) {
-            let there = match known.join(", ") {
-                none if none.is_empty() => "it has none".to_owned(),
-                some => format!("there are {some}"),
-            };
-            bail!("{key} = {mark:?} is no mark of this machine: {there}");
-        }
+    let from = experiment.from.as_deref();
+    if let Some(mark) = from.filter(|mark| !known.contains(mark)) {
+        let there = match known.join(", ") {
+            none if none.is_empty() => "it has none".to_owned(),
+            some => format!("there are {some}"),
+        };
+        bail!("from = {mark:?} is no mark of this machine: {there}");
     }
     Ok(())
 }
@@ -97,15 +93,14 @@ fn check_installed(experiment: &Experiment, case: &Case) -> Result<()> {
         .setups
         .iter()
         .find(|s| !s.install.is_empty() || !s.learn.is_empty());
-    let who = match setup {
-        Some(setup) => format!("setup {}", setup.name),
-        None if !case.install.is_empty() => "install".to_owned(),
-        None => return Ok(()),
-    };
-    bail!(
-        "{who}: nothing can be installed into {}: it cannot be written",
-        case.fs
-    )
+    match setup {
+        Some(setup) => bail!(
+            "setup {}: nothing can be installed into {}: it cannot be written",
+            setup.name,
+            case.fs
+        ),
+        None => Ok(()),
+    }
 }
 
 /// A command's placeholders are known, and a program of the host's is installed.
@@ -206,7 +201,6 @@ mod tests {
             model: crate::model::Model::load("none").unwrap(),
             processors: None,
             cache: None,
-            install: Vec::new(),
         };
         let said = check_memory(&case).unwrap_err().to_string();
         assert!(

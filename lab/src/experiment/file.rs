@@ -32,9 +32,6 @@ struct File {
     #[serde(default = "minutes")]
     limit_seconds: Spanned<u64>,
     from: Option<String>,
-    until: Option<String>,
-    #[serde(default)]
-    install: Vec<Vec<String>>,
     #[serde(default)]
     case: Vec<Spanned<CaseFile>>,
     #[serde(default)]
@@ -52,8 +49,6 @@ struct CaseFile {
     fs: Option<Fs>,
     processors: Option<NonZeroU8>,
     cache: Option<Cache>,
-    #[serde(default)]
-    install: Vec<Vec<String>>,
 }
 
 fn one() -> u64 {
@@ -150,7 +145,6 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             fs: None,
             processors: None,
             cache: None,
-            install: Vec::new(),
         },
     )];
     for given in if file.case.is_empty() {
@@ -185,7 +179,6 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             model: Model::load(&beside(path, disk.get_ref())).with_context(|| at(disk.span(), "disk"))?,
             processors: case.processors.or(file.processors),
             cache: case.cache,
-            install: file.install.iter().chain(&case.install).cloned().collect(),
         };
         if !file.case.is_empty()
             && (built.name.is_empty() || cases.iter().any(|c| c.directory() == built.directory()))
@@ -225,7 +218,6 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
         seed: file.seed,
         limit: Duration::from_secs(*file.limit_seconds.get_ref()),
         from: file.from,
-        until: file.until,
         goals: file.goal.into_iter().map(Spanned::into_inner).collect(),
         setups,
         cases,

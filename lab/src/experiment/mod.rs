@@ -59,8 +59,6 @@ pub struct Experiment {
     pub limit: Duration,
     /// The mark at which the measured time begins; the begin of the start when absent.
     pub from: Option<String>,
-    /// The mark at which the measured time ends; the end of the start when absent.
-    pub until: Option<String>,
     /// One after another.
     pub cases: Vec<Case>,
     /// What its figures are held against.
@@ -84,8 +82,6 @@ pub struct Case {
     pub processors: Option<NonZeroU8>,
     /// What is in memory when a start begins, for setups that do not say otherwise.
     pub cache: Option<Cache>,
-    /// Commands run in the image of every setup, before the setup's own `install`.
-    pub install: Vec<Vec<String>>,
 }
 
 impl Case {

@@ -77,8 +77,6 @@ pub struct Begun {
     /// The mark at which the measured time begins.
     #[serde(default)]
     pub from: Option<String>,
-    /// The mark at which the measured time ends.
-    pub until: Option<String>,
     /// What the figures are held against.
     #[serde(default)]
     pub goals: Vec<Goal>,
@@ -148,7 +146,6 @@ impl Begun {
             rounds: experiment.rounds,
             asked: experiment.asked,
             from: experiment.from.clone(),
-            until: experiment.until.clone(),
             goals: experiment.goals.clone(),
             host: Some(Host::read()),
             kernel: kernel.trim().to_owned(),

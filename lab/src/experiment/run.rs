@@ -253,15 +253,9 @@ impl Session<'_> {
             requests,
         } = measured;
         let mut part = Part::whole(&stages, &requests);
-        if aborted.is_none() {
-            match Part::between(
-                self.experiment.from.as_deref(),
-                self.experiment.until.as_deref(),
-                &marks,
-                &requests,
-            ) {
-                Ok(Some(between)) => part = between,
-                Ok(None) => {}
+        if let (None, Some(from)) = (&aborted, &self.experiment.from) {
+            match Part::behind(from, &marks, &requests) {
+                Ok(behind) => part = behind,
                 Err(error) => aborted = Some(error.to_string()),
             }
         }
@@ -322,10 +316,9 @@ impl Session<'_> {
             write(&file, &learned)?;
         }
         if !learned.installed {
-            let commands: Vec<Vec<String>> = case.install.iter().chain(&setup.install).cloned().collect();
-            if !commands.is_empty() {
+            if !setup.install.is_empty() {
                 self.progress.doing(&format!("{}: installing", setup.name));
-                machine.install(&place, &commands)?;
+                machine.install(&place, &setup.install)?;
             }
             learned.installed = true;
             write(&file, &learned)?;

@@ -201,9 +201,6 @@ pub struct Boot {
     /// How long a boot to learn from goes on after that, in seconds, before it shuts down.
     #[serde(default)]
     pub settle_seconds: f64,
-    /// Words for the kernel command line, or a container's init.
-    #[serde(default)]
-    pub kernel: Vec<String>,
     /// Memory of a virtual machine unless the experiment says otherwise, in MiB.
     pub memory_mb: Option<u64>,
     /// A virtual machine has a screen.

@@ -142,7 +142,7 @@ impl Vm {
             Bus::Scsi => "root=/dev/sda",
             Bus::Nvme => "root=/dev/nvme0n1",
         });
-        words.extend(boot.kernel.iter().chain(&setup.kernel).map(String::as_str));
+        words.extend(setup.kernel.iter().map(String::as_str));
         let file = format!(
             "driver=host_device,node-name=root,filename={},cache.direct=on,aio=threads,discard=ignore",
             disk.device().display()

@@ -9,14 +9,8 @@ use crate::experiment::{Goal, one_line};
 pub fn table(report: &Report) -> String {
     let e = &report.experiment;
     let mut text = format!("{}: {}\n", e.name, e.question.trim());
-    let side = |word: &str, mark: &Option<String>| {
-        mark.as_ref()
-            .map_or(String::new(), |mark| format!(" {word} the mark {mark:?}"))
-    };
-    let part = match (side("from", &e.from), side("to", &e.until)) {
-        (from, until) if from.is_empty() && until.is_empty() => String::new(),
-        (from, until) => format!(", measured{from}{until}"),
-    };
+    let from = e.from.as_ref();
+    let part = from.map_or(String::new(), |mark| format!(", measured from the mark {mark:?}"));
     let _ = writeln!(
         text,
         "{} rounds, shuffled{part}; Linux {}, {} processors",
