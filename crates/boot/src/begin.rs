@@ -11,8 +11,8 @@ use crate::replays::Replays;
 use crate::this_boot::RUN;
 use headstart_model::plan::PlanFile;
 use headstart_start::decide::Decision;
-use headstart_start::{First, Start, waits_on_one_head};
-use headstart_store::{Guard, Store, StoreError};
+use headstart_start::{Start, plan_of_state, waits_on_one_head};
+use headstart_store::{Guard, State, Store, StoreError};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,15 +23,15 @@ const FROM_INITRAMFS_TO_INIT: Duration = Duration::from_secs(2);
 
 impl Boot<'_> {
     /// Decides what is done for this boot, and takes the boot-failure guard for it: before anything is read ahead or recorded.
-    pub fn begin(&mut self, mut first: First) {
-        let plan = first.plan(&mut |line| self.notes.tell(line));
-        let decision = decision::of_boot(&first, self.wish, &self.config, plan.is_some());
+    pub fn begin(&mut self, mut state: State) {
+        let plan = plan_of_state(&mut state, &mut |line| self.notes.tell(line));
+        let decision = decision::of_boot(&state, self.wish, &self.config, plan.is_some());
         let why_not = match &plan {
             None => Some("nothing was known of what a boot needs".into()),
             Some(_) if self.wish == Wish::Record => {
                 Some("the kernel command line says headstart=record".into())
             }
-            Some(_) if decision != Decision::Replay => Some(first.bypass.map_or_else(
+            Some(_) if decision != Decision::Replay => Some(state.bypass.map_or_else(
                 || "it was a control run, to compare with".into(),
                 |bypass| {
                     format!(
@@ -42,7 +42,7 @@ impl Boot<'_> {
             )),
             Some(_) => None,
         };
-        self.start = Start::of(decision, plan, first.turns.exact_due);
+        self.start = Start::of(decision, plan, state.turns.exact_due);
         self.last.mode = Some(self.start.mode());
         self.last.not_replayed = why_not.or_else(|| self.last.not_replayed.take());
         let within = match self.last.from {
@@ -72,7 +72,7 @@ impl Boot<'_> {
                 ));
             }
             if self.start.replay().is_none() {
-                self.begin(First::of(&self.kept));
+                self.begin(self.kept.state());
                 self.replay();
             }
         }

@@ -23,7 +23,7 @@ use anyhow::{Context, Result};
 use headstart_record::{Options, RecordError, Recorder, Unrecorded};
 use headstart_start::config;
 use headstart_start::decide::Decision;
-use headstart_start::{First, Notes, Reads, Start, now_unix_ns};
+use headstart_start::{Notes, Reads, Start, now_unix_ns};
 use headstart_store::{Store, Turns};
 use headstart_system::fault_around::NoFaultAround;
 use headstart_system::launch::Signals;
@@ -220,15 +220,15 @@ impl Boot<'_> {
     fn begin_and_attach(&mut self) -> Recording {
         let options = options(self.config.boot.chart);
         let attach = move || Recorder::start(&options);
-        let first = First::of(&self.kept);
+        let state = self.kept.state();
         let Turns {
             record_in, exact_due, ..
-        } = first.turns;
+        } = state.turns;
         let is_wished =
             self.wish == Wish::On || self.config.boot.chart || cmdline::has_trace_instance(EARLY_INSTANCE);
         let in_turn = is_wished || record_in == 0 || exact_due;
         let one_processor = has_one_processor();
-        self.begin(first);
+        self.begin(state);
         // What it would teach is gone at the next.
         let teaches = is_wished || self.lasts == Lasts::Longer || !self.start.is_read_ahead();
         let in_turn = in_turn && teaches && !self.is_left_alone();

@@ -4,7 +4,7 @@ use crate::service::{App, Pays, ServiceError};
 use headstart_learn::verdict::{Verdict, compare, saved_ns};
 use headstart_model::Key;
 use headstart_model::outcome::Mode;
-use headstart_store::{KeyDir, KnownKeys, Store, StoreError};
+use headstart_store::{Change, KeyDir, KnownKeys, Store, StoreError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,13 @@ impl Apps {
             return Ok(());
         }
         soon(key, || match kept.make_and_try_lock()? {
-            Some(lock) => lock.set_enabled(on).map(Some),
+            Some(lock) => {
+                let enabled = Change {
+                    enabled: Some(on),
+                    ..Change::default()
+                };
+                lock.change(&enabled).map(Some)
+            }
             None => Ok(None),
         })?;
         let all = self.store.keys().map_err(failed)?;
@@ -82,7 +88,7 @@ impl Apps {
         // What is learned from now does so itself.
         for other in among.filter(|other| other.is_among(key)) {
             if let Some(lock) = other.try_lock().map_err(failed)? {
-                lock.save_start().map_err(failed)?;
+                lock.change(&Change::default()).map_err(failed)?;
             }
         }
         Ok(())
@@ -241,14 +247,18 @@ pub(crate) mod tests {
         let store = Store::new(dir.path());
         let part = store.key(&Key::new("/usr/bin/suite --writer").unwrap());
         let lock = part.lock().unwrap();
-        lock.save_plan(&PlanDraft::new(part.key().clone(), 4096)).unwrap();
-        lock.save_start().unwrap();
+        let plan = PlanDraft::new(part.key().clone(), 4096).to_file().unwrap();
+        lock.change(&Change {
+            plan: Some(&plan),
+            ..Change::default()
+        })
+        .unwrap();
         drop(lock);
-        assert!(part.start().is_some());
+        assert!(part.is_replayed());
         let apps = Apps::of(store.clone());
         apps.set_enabled(&Key::new("/usr/bin/suite").unwrap(), false)
             .unwrap();
-        assert!(part.start().is_none() && !apps.app(part.key()).unwrap().enabled);
+        assert!(!part.is_replayed() && !apps.app(part.key()).unwrap().enabled);
     }
 
     #[test]

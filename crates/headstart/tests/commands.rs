@@ -8,7 +8,7 @@ use common::{Case, can_record};
 use headstart_model::floor::Need;
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::{Key, Outcome, testing};
-use headstart_store::{Bypass, Store};
+use headstart_store::{Bypass, Change, Store};
 
 #[test]
 fn wrong_usage_is_2() {
@@ -408,7 +408,10 @@ fn where_replays_are_slower_starts_are_bypassed_but_for_one_in_so_many() {
     let bypass = kept.bypass().unwrap();
     kept.lock()
         .unwrap()
-        .save_bypass(Some(&Bypass { every: 1, ..bypass }))
+        .change(&Change {
+            bypass: Some(Some(&Bypass { every: 1, ..bypass })),
+            ..Change::default()
+        })
         .unwrap();
     assert_eq!(start(&very_seldom)["mode"], "replay");
     assert_eq!(

@@ -5,7 +5,7 @@ use crate::{now_unix_ns, replan};
 use anyhow::Result;
 use headstart_learn::pace_of_late;
 use headstart_plan::{PlanOptions, plan, recorded_metadata};
-use headstart_store::{KeyDir, Store};
+use headstart_store::{Change, KeyDir, Store};
 
 /// Plans anew what is known of a key. Its memory budget stays; nothing happens where nothing was learned yet.
 pub fn plan_again(store: &Store, kept: &KeyDir, tell: &mut dyn FnMut(String)) -> Result<()> {
@@ -28,7 +28,8 @@ pub fn plan_again(store: &Store, kept: &KeyDir, tell: &mut dyn FnMut(String)) ->
     }
     metadata.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
     metadata.dedup();
-    let before = lock.dir().plan().or_tell(&mut *tell);
+    let mut state = lock.dir().state();
+    let before = state.plan().or_tell(&mut *tell);
     let budget = before.as_ref().and_then(|file| Some(file.plan().ok()?.budget()));
     let costs = Costs {
         store,
@@ -39,17 +40,16 @@ pub fn plan_again(store: &Store, kept: &KeyDir, tell: &mut dyn FnMut(String)) ->
     let options = PlanOptions {
         budget,
         pace: pace_of_late(&lock.dir().outcomes(&mut *tell)),
-        bridges: !lock.dir().turns().bridges_nothing,
+        bridges: !state.turns.bridges_nothing,
         ..PlanOptions::new(now_unix_ns())
     };
     let mut notes = crate::Notes::default();
-    replan::save(
-        &lock,
-        &profile,
-        &plan(&profile, &facts, &metadata, &options),
-        &mut notes,
-    )?;
-    lock.save_start()?;
+    let planned = plan(&profile, &facts, &metadata, &options);
+    let planned = replan::replacing(before.as_ref(), &profile, &planned, &mut notes)?;
+    lock.change(&Change {
+        plan: planned.as_ref(),
+        ..Change::default()
+    })?;
     for line in notes.take().lines() {
         tell(line.to_owned());
     }

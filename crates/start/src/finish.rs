@@ -18,12 +18,13 @@ use headstart_learn::{
 };
 use headstart_model::machine::Machine;
 use headstart_model::outcome::{Mode, Outcome};
+use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
 use headstart_model::{FilePath, Key, Named, Profile, Trace};
 use headstart_plan::{PlanOptions, RecordedMetadata, pace, plan, recorded_metadata};
 use headstart_record::RecordError;
-use headstart_store::{KeyDir, KeyLock, Limits, Store, Turns};
+use headstart_store::{Change, KeyDir, KeyLock, Limits, State, Store, Turns};
 use headstart_system::fault_around;
 use headstart_system::mounts::MountTable;
 use headstart_system::open_cost;
@@ -111,14 +112,19 @@ pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         notes.tell(why.clone());
         return Ok(it.without_trace(why));
     }
+    let mut state = lock.dir().state();
+    let before = Before {
+        plan: state.plan().or_tell(|line| notes.tell(line)),
+        state,
+    };
     let has_trace = matches!(it.recorded, Some(Ok(_)));
     let outcome = match it.recorded.take().transpose() {
-        Ok(Some(trace)) => it.recorded(&lock, trace, notes)?,
+        Ok(Some(trace)) => it.recorded(&lock, &before, trace, notes)?,
         Ok(None) => {
             let unrecorded = it.rules.unfit.is_none();
-            it.not_recorded(&lock, NOT_ITS_TURN.into(), unrecorded, notes)?
+            it.not_recorded(&lock, &before, (NOT_ITS_TURN.into(), unrecorded), notes)?
         }
-        Err(error) => it.not_recorded(&lock, format!("not recorded: {error}"), false, notes)?,
+        Err(error) => it.not_recorded(&lock, &before, (format!("not recorded: {error}"), false), notes)?,
     };
     drop(lock);
     // A boot is not over yet, and the daemon has looked at its beginning.
@@ -128,6 +134,12 @@ pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         }
     }
     Ok(outcome)
+}
+
+/// The state of its key before a start is finished.
+struct Before {
+    state: State,
+    plan: Option<PlanFile>,
 }
 
 impl Finished<'_> {
@@ -154,17 +166,17 @@ impl Finished<'_> {
     }
 
     /// Whether plans are to bridge nothing, for what was bridged could not be read once.
-    fn bridges_nothing(&self, lock: &KeyLock) -> bool {
+    fn bridges_nothing(&self, before: &Before) -> bool {
         let replayed = self.over.replayed.as_ref();
-        replayed.is_some_and(|it| it.report.broken_bridges > 0) || lock.dir().turns().bridges_nothing
+        replayed.is_some_and(|it| it.report.broken_bridges > 0) || before.state.turns.bridges_nothing
     }
 
     /// Keeps what is known of a start without a trace.
     fn not_recorded(
         &self,
         lock: &KeyLock,
-        why: String,
-        unrecorded: bool,
+        before: &Before,
+        (why, unrecorded): (String, bool),
         notes: &mut Notes,
     ) -> Result<Outcome> {
         let outcome = Outcome {
@@ -172,20 +184,26 @@ impl Finished<'_> {
             ..self.without_trace(self.rules.unfit.clone().unwrap_or(why))
         };
         let due = Due {
-            record_in: next_record_in(lock.dir().turns(), &outcome, self.requests(), 0, 1),
-            bridges_nothing: self.bridges_nothing(lock),
+            record_in: next_record_in(before.state.turns, &outcome, self.requests(), 0, 1),
+            bridges_nothing: self.bridges_nothing(before),
             ..Due::default()
         };
         lock.add_outcome(&outcome)?;
         let outcomes = lock.dir().outcomes(|line| notes.tell(line));
         // It has added no trace, and the oldest may be the one that saw most metadata.
         let oldest = lock.dir().traces().into_iter().next();
-        self.conclude(lock, oldest, due, (&outcomes, None), notes)?;
+        self.conclude(lock, (before, None), (oldest, due), (&outcomes, None), notes)?;
         Ok(outcome)
     }
 
     /// Reviews a start that was recorded, learns from it and plans the next.
-    fn recorded(&self, lock: &KeyLock, mut trace: Trace, notes: &mut Notes) -> Result<Outcome> {
+    fn recorded(
+        &self,
+        lock: &KeyLock,
+        before: &Before,
+        mut trace: Trace,
+        notes: &mut Notes,
+    ) -> Result<Outcome> {
         let previous = lock.dir().profile().or_tell(|line| notes.tell(line));
         let unfit = (self.rules.unfit.clone()).or_else(|| unfit(self.reason, previous.is_some()));
         let learned = match unfit {
@@ -195,7 +213,7 @@ impl Finished<'_> {
         let mut outcome = self.review(&mut trace, previous.as_ref(), learned.as_ref().err().cloned());
         let (metadata, witness) = metadata(lock, &trace, notes);
         let learned = learned.map(|mut profile| {
-            let facts = self.facts(lock, &mut profile, &trace, notes);
+            let facts = self.facts(before, &mut profile, &trace, notes);
             (profile, facts)
         });
         if let (Some(it), Ok((_, Ok(facts)))) = (&self.over.replayed, &learned) {
@@ -206,7 +224,7 @@ impl Finished<'_> {
         lock.add_outcome(&outcome)?;
         let outcomes = lock.dir().outcomes(|line| notes.tell(line));
         let mut due = Due {
-            bridges_nothing: self.bridges_nothing(lock),
+            bridges_nothing: self.bridges_nothing(before),
             ..Due::default()
         };
         let planned = match learned {
@@ -224,16 +242,20 @@ impl Finished<'_> {
                     profile.runs,
                     self.rules.record_every,
                 );
-                self.plan(lock, &profile, facts, (&metadata, &outcomes), notes)
+                let planned = self.plan(before, &profile, facts, (&metadata, &outcomes), notes);
+                lock.save_profile(&profile)?;
+                planned.map(|new| (true, new))
             }
             Err(why) => {
                 notes.tell(format!("{}: nothing is learned: {why}", self.key));
-                Ok(false)
+                Ok((false, None))
             }
         };
         // Whose turn it is counts also where no plan could be made.
-        let taught = matches!(planned, Ok(true)).then_some(&trace);
-        let concluded = self.conclude(lock, witness, due, (&outcomes, taught), notes);
+        let (taught, new) = planned.as_ref().map_or((None, None), |(taught, new)| {
+            (taught.then_some(&trace), new.as_ref())
+        });
+        let concluded = self.conclude(lock, (before, new), (witness, due), (&outcomes, taught), notes);
         planned?;
         concluded.map(|()| outcome)
     }
@@ -268,7 +290,7 @@ impl Finished<'_> {
     /// What the profile's paths are on this machine, without names that are encrypted.
     fn facts(
         &self,
-        lock: &KeyLock,
+        before: &Before,
         profile: &mut Profile,
         trace: &Trace,
         notes: &mut Notes,
@@ -281,7 +303,7 @@ impl Finished<'_> {
             store: self.store,
             class: None,
             // It re-evaluates whether starts are to be bypassed.
-            measure: match lock.dir().bypass() {
+            measure: match before.state.bypass {
                 Some(_) => Measure::All,
                 None => Measure::Unknown,
             },
@@ -291,39 +313,37 @@ impl Finished<'_> {
         Ok(facts)
     }
 
-    /// Keeps the profile and a plan made from it; true once both are kept.
+    /// The plan that the profile makes, as it is kept; `None` where the one before stays.
     fn plan(
         &self,
-        lock: &KeyLock,
+        before: &Before,
         profile: &Profile,
         facts: Result<Machine>,
         (metadata, outcomes): (&[RecordedMetadata], &[Outcome]),
         notes: &mut Notes,
-    ) -> Result<bool> {
-        lock.save_profile(profile)?;
+    ) -> Result<Option<PlanFile>> {
         let options = PlanOptions {
             budget: self.rules.budget,
             pace: pace_of_late(outcomes),
-            bridges: !self.bridges_nothing(lock),
+            bridges: !self.bridges_nothing(before),
             ..PlanOptions::new(now_unix_ns())
         };
-        replan::save(lock, profile, &plan(profile, &facts?, metadata, &options), notes)?;
-        Ok(true)
+        let planned = plan(profile, &facts?, metadata, &options);
+        replan::replacing(before.plan.as_ref(), profile, &planned, notes)
     }
 
-    /// Decides whether the starts that follow are bypassed, or more of them control runs, and keeps the state within its bounds. `taught` is the trace
-    /// that the plan was made anew from.
+    /// Decides whether the starts that follow are bypassed, or more of them control runs, writes the state, with the `new` plan if there is one, and
+    /// keeps it within its bounds. `taught` is the trace that the plan was made anew from.
     fn conclude(
         &self,
         lock: &KeyLock,
-        witness: Option<PathBuf>,
-        due: Due,
+        (before, new): (&Before, Option<&PlanFile>),
+        (witness, due): (Option<PathBuf>, Due),
         (outcomes, taught): (&[Outcome], Option<&Trace>),
         notes: &mut Notes,
     ) -> Result<()> {
         let (store, rules) = (self.store, &self.rules);
-        let plan = lock.dir().plan().or_tell(|line| notes.tell(line));
-        let plan = plan.as_ref().and_then(|file| file.plan().ok());
+        let plan = new.or(before.plan.as_ref()).and_then(|file| file.plan().ok());
         // A boot is read ahead before a scanner runs.
         let dear = open_cost::dear().filter(|_| rules.policy != Policy::Boot);
         let found = bypass::dear_opens(dear, rules.control_every)
@@ -333,9 +353,8 @@ impl Finished<'_> {
             _ => None,
         });
         let found =
-            found.map(|found| bypass::again(found, lock.dir().bypass().as_ref(), rules.control_every));
-        lock.save_bypass(found.as_ref())?;
-        let turns = lock.dir().turns();
+            found.map(|found| bypass::again(found, before.state.bypass.as_ref(), rules.control_every));
+        let turns = before.state.turns;
         let next = Turns {
             in_doubt: verdict::in_doubt(outcomes),
             exact_due: due.exact.unwrap_or(turns.exact_due),
@@ -353,13 +372,12 @@ impl Finished<'_> {
                 false => next_turns(turns, self.over.mode),
             }
         };
-        if next != turns {
-            lock.save_turns(&next)?;
-        }
-        if let Err(error) = lock.save_start() {
-            // The next start reads the files that it is a copy of.
-            notes.tell(error.to_string());
-        }
+        let changed = lock.change(&Change {
+            plan: new,
+            turns: Some(next),
+            bypass: Some(found.as_ref()),
+            enabled: None,
+        });
         note_way(store, lock.dir());
         let (limits, now) = (Limits::default(), SystemTime::now());
         lock.trim(&limits, now, witness.as_deref());
@@ -368,7 +386,7 @@ impl Finished<'_> {
                 notes.tell(error.to_string());
             }
         }
-        Ok(())
+        Ok(changed?)
     }
 }
 

@@ -22,7 +22,7 @@ mod warmth;
 
 pub use again::plan_again;
 pub use arguments::Arguments;
-pub use known::{First, plan_of, waits_on_one_head};
+pub use known::{machine_of, plan_of, plan_of_state, waits_on_one_head};
 pub use notes::{Notes, complain};
 pub use secret_names::{are_some_unknown, forget_secret_names};
 pub use start::{Asked, Over, Reads, Replayed, Start};

@@ -2,27 +2,28 @@
 
 use crate::notes::Notes;
 use anyhow::Result;
-use headstart_model::plan::{PlanDraft, Request, RequestKind};
+use headstart_model::plan::{PlanDraft, PlanFile, Request, RequestKind};
 use headstart_model::profile::Entry;
 use headstart_model::{FilePath, Profile};
-use headstart_store::KeyLock;
 use std::collections::{BTreeMap, HashSet};
 
-/// Keeps the new plan, unless files that the old one reads are out of reach now because nothing is mounted where they were:
+/// The new plan as it is kept, unless files that the `old` one reads are out of reach now because nothing is mounted where they were:
 /// the command may have unmounted them at its end, or whoever started it has. A mount that is gone for good keeps it as long as the profile wants
 /// what was there: each start that does without it makes that less.
-pub fn save(lock: &KeyLock, profile: &Profile, planned: &PlanDraft, notes: &mut Notes) -> Result<()> {
+pub fn replacing(
+    old: Option<&PlanFile>,
+    profile: &Profile,
+    planned: &PlanDraft,
+    notes: &mut Notes,
+) -> Result<Option<PlanFile>> {
     let wanted = wanted(profile);
-    let known = if wanted.is_empty() {
-        None
-    } else {
-        before(lock, &wanted, notes)
-    };
-    if let Some(why) = known.and_then(|old| out_of_reach(&old, &Data::of(planned, None))) {
+    let old = old.filter(|_| !wanted.is_empty());
+    let old = old.and_then(|file| Some(Data::of(&file.plan().ok()?.to_draft().ok()?, Some(&wanted))));
+    if let Some(why) = old.and_then(|old| out_of_reach(&old, &Data::of(planned, None))) {
         notes.tell(format!("{}: {why}: the plan stays as it was", profile.key));
-        return Ok(());
+        return Ok(None);
     }
-    Ok(lock.save_plan(planned)?)
+    Ok(Some(planned.to_file()?))
 }
 
 /// The files of which a plan should read pages.
@@ -60,12 +61,6 @@ impl Data {
     }
 }
 
-/// What the plan that is kept reads of what is still wanted.
-fn before(lock: &KeyLock, wanted: &HashSet<&FilePath>, notes: &mut Notes) -> Option<Data> {
-    let file = lock.dir().plan().or_tell(|line| notes.tell(line))?;
-    Some(Data::of(&file.plan().ok()?.to_draft().ok()?, Some(wanted)))
-}
-
 /// Why the new plan is not to take the place of the old one.
 fn out_of_reach(old: &Data, new: &Data) -> Option<String> {
     if old.bytes() > 0 && new.bytes() == 0 {
@@ -88,7 +83,6 @@ mod tests {
     use headstart_model::machine::{Cost, DeviceClass};
     use headstart_model::plan::{PlanDevice, PlanFileEntry};
     use headstart_model::profile::{Need, Policy, Version, WeightedRange};
-    use headstart_store::Store;
 
     fn profile(key: &Key, range: PageRange) -> Profile {
         Profile {
@@ -147,15 +141,13 @@ mod tests {
 
     #[test]
     fn files_that_are_all_gone_do_not_empty_a_plan() {
-        let dir = tempfile::tempdir().unwrap();
-        let (store, key) = (Store::new(dir.path()), Key::new("k").unwrap());
-        let lock = store.key(&key).lock().unwrap();
+        let key = Key::new("k").unwrap();
         let profile = profile(&key, PageRange::new(0, 4));
-        let mut notes = Notes::default();
+        let (mut notes, mut kept) = (Notes::default(), None);
         let mut planning = |kinds: &[RequestKind]| {
-            save(&lock, &profile, &planned(&key, kinds), &mut notes).unwrap();
-            let kept = lock.dir().plan().or_tell(|line| panic!("{line}")).unwrap();
-            kept.plan().unwrap().request_count()
+            let new = replacing(kept.as_ref(), &profile, &planned(&key, kinds), &mut notes).unwrap();
+            kept = new.or(kept.take());
+            kept.as_ref().unwrap().plan().unwrap().request_count()
         };
         assert_eq!(planning(&[RequestKind::Stat]), 1, "there was none before");
         assert_eq!(planning(&[RequestKind::Stat, RequestKind::Data]), 2);
@@ -166,19 +158,17 @@ mod tests {
 
     #[test]
     fn a_plan_does_not_outlast_what_the_profile_wants_of_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let (store, key) = (Store::new(dir.path()), Key::new("k").unwrap());
-        let lock = store.key(&key).lock().unwrap();
+        let key = Key::new("k").unwrap();
         let mut profile = profile(&key, PageRange::new(0, 4));
         profile.entries.push(Entry {
             path: "/g".into(),
             ..profile.entries[0].clone()
         });
-        let mut notes = Notes::default();
+        let (mut notes, mut kept) = (Notes::default(), None);
         let mut planning = |profile: &Profile, kinds: &[RequestKind]| {
-            save(&lock, profile, &planned(&key, kinds), &mut notes).unwrap();
-            let kept = lock.dir().plan().or_tell(|line| panic!("{line}")).unwrap();
-            kept.plan().unwrap().request_count()
+            let new = replacing(kept.as_ref(), profile, &planned(&key, kinds), &mut notes).unwrap();
+            kept = new.or(kept.take());
+            kept.as_ref().unwrap().plan().unwrap().request_count()
         };
         assert_eq!(planning(&profile, &[RequestKind::Data, RequestKind::Stat]), 2);
         assert_eq!(planning(&profile, &[RequestKind::Stat]), 2);

@@ -2,7 +2,7 @@
 //! and learned anew.
 
 use headstart_model::key::MAX_KEY;
-use headstart_store::{KeyDir, Store, StoreError, read_bounded, write_whole};
+use headstart_store::{Change, KeyDir, Store, StoreError, read_bounded, write_whole};
 use headstart_system::mounts::MountTable;
 use headstart_system::open::pin;
 use headstart_system::secrets::Secrets;
@@ -80,7 +80,7 @@ fn forget(
             }
             // What somebody has said of it stays said; the key itself is what was named then.
             if !is_enabled {
-                kept.lock()?.set_enabled(false)?;
+                kept.lock()?.change(&DISABLED)?;
             }
         }
         let how = if gone.any { BEHIND_UNKNOWN } else { BEHIND };
@@ -88,6 +88,14 @@ fn forget(
     }
     write_whole(&path, &[if gone.any { UNKNOWN } else { DONE }])
 }
+
+/// What somebody may have said of a key.
+const DISABLED: Change<'static> = Change {
+    plan: None,
+    turns: None,
+    bypass: None,
+    enabled: Some(false),
+};
 
 /// Whether a secret name stands in what is kept of a key.
 fn names_one(kept: &KeyDir, is_secret: &mut dyn FnMut(&[u8]) -> bool, gone: &mut Gone) -> bool {
@@ -203,7 +211,7 @@ mod tests {
         add(&store, "/usr/bin/python3 /secret/diary.py", "/usr/lib/x");
         add(&store, "/usr/bin/vim", "/usr/share/vim");
         let off = add(&store, "/usr/bin/off", "/secret/letter");
-        store.key(&off).lock().unwrap().set_enabled(false).unwrap();
+        store.key(&off).lock().unwrap().change(&DISABLED).unwrap();
         forget(&store, LONG, false, &mut is_secret).unwrap();
         assert!(
             !names(&store)

@@ -10,7 +10,7 @@
 use crate::Arguments;
 use crate::bypass;
 use crate::decide::{Decision, Known, decide};
-use crate::known::First;
+use crate::known::{machine_of, plan_of_state};
 use crate::warmth::look;
 use headstart_model::outcome::{Mode, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
@@ -244,14 +244,14 @@ impl Start {
             control_every,
             is_recorded,
         } = asked;
-        let mut first = First::of(&store.key(key));
-        let (machine, bypass) = (first.machine(), first.bypass.take());
+        let mut state = store.key(key).state();
+        let (machine, bypass) = (machine_of(&state), state.bypass.take());
         let known = Known {
-            enabled: first.enabled,
+            enabled: state.is_served,
             bypass: bypass.as_ref(),
             kernel: &bypass::kernel(),
             machine: &machine,
-            turns: first.turns,
+            turns: state.turns,
             control_every: *control_every,
             is_recorded: *is_recorded,
             has_plan: true,
@@ -275,7 +275,7 @@ impl Start {
                 "the kernel still maps one page around a fault, as a headstart that was killed left it (fault_around_bytes in debugfs): {error}"
             )),
         }
-        let plan = first.plan(&mut |line| lines.push(line));
+        let plan = plan_of_state(&mut state, &mut |line| lines.push(line));
         let depends = plan.as_ref().is_some_and(depends_on_arguments);
         let plan = plan.and_then(|plan| of_start(plan, arguments, mounts));
         let looked = plan

@@ -434,6 +434,7 @@ mod tests {
     use super::*;
     use headstart_model::machine::{Cost, DeviceClass};
     use headstart_model::plan::{PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind};
+    use headstart_store::Change;
     use rustix::event::{EventfdFlags, eventfd};
 
     #[test]
@@ -467,8 +468,11 @@ mod tests {
             ..PlanDraft::new(key.clone(), 16 * rustix::param::page_size() as u32)
         };
         let lock = store.key(&key).lock().unwrap();
-        lock.save_plan(&draft).unwrap();
-        lock.save_start().unwrap();
+        lock.change(&Change {
+            plan: Some(&draft.to_file().unwrap()),
+            ..Change::default()
+        })
+        .unwrap();
         key
     }
 

@@ -59,7 +59,7 @@ pub(super) fn programs(store: &Store, ending: impl Fn() -> bool) -> Vec<(Executa
         // To look whether it is there reads it.
         let may_be_read = read < MOST_READ && has_share(MOST_READ_OF_A_USER);
         read += usize::from(may_be_read);
-        let is_read = may_be_read && begun.elapsed() < READ_WITHIN && store.key(key).start().is_some();
+        let is_read = may_be_read && begun.elapsed() < READ_WITHIN && store.key(key).is_replayed();
         if is_read {
             // To look a name up reads all links and directories on the way to the program.
             for name in store.key(key).names() {
@@ -164,6 +164,7 @@ mod tests {
     use headstart_model::plan::PlanDraft;
     use headstart_model::testing;
     use headstart_model::trace::Lookup;
+    use headstart_store::Change;
     use headstart_system::residency::{advise_dontneed, resident_pages};
     use std::fs::{File, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -282,9 +283,14 @@ mod tests {
         for text in replayed.iter().chain(&known) {
             let key = Key::new(text.as_str()).unwrap();
             let lock = store.key(&key).lock().unwrap();
-            lock.save_plan(&PlanDraft::new(key, 4096)).unwrap();
-            if replayed.contains(text) {
-                lock.save_start().unwrap();
+            let plan = PlanDraft::new(key, 4096).to_file().unwrap();
+            let keeps = Change {
+                plan: Some(&plan),
+                ..Change::default()
+            };
+            lock.change(&keeps).unwrap();
+            if !replayed.contains(text) {
+                std::fs::remove_file(lock.dir().start_path().unwrap()).unwrap();
             }
         }
         let all = [&program, &interpreter, &script, &other, &bypassed];

@@ -145,7 +145,14 @@ fn a_program_that_one_user_alone_starts_is_meant_by_its_path() {
         let of = |user| Key::new(at("program")).unwrap().of_user(user).unwrap();
         let keep = |key: &Key| {
             let lock = store.key(key).lock().unwrap();
-            lock.save_turns(&headstart_store::Turns::default()).unwrap();
+            lock.change(&headstart_store::Change {
+                turns: Some(headstart_store::Turns {
+                    replays_since_control: 1,
+                    ..headstart_store::Turns::default()
+                }),
+                ..headstart_store::Change::default()
+            })
+            .unwrap();
         };
         let meant = || known(&at("program"), &store).map(|kept| kept.key().clone());
         assert!(meant().unwrap_err().to_string().contains("is not known"));
