@@ -1,4 +1,5 @@
-//! What `headstart compare` finds of the blocks that a device read, on real file systems. Needs root, loop devices and tracefs.
+//! What `headstart compare` finds of the blocks that a device read, on real file systems. Needs root, loop
+//! devices and BPF.
 
 #![allow(clippy::unwrap_used)]
 
@@ -64,8 +65,8 @@ fn python(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A cold start on that file system, compared with itself: the document, what the device counted itself (sectors), and the
-/// mount point.
+/// A cold start on that file system, compared with what was learned of another: the document, what the device
+/// counted itself (bytes), and the mount point.
 fn compared(case: &Case, spec: &Spec, words: &[&str]) -> (Value, u64, PathBuf) {
     let mut fs = LoopFs::create(spec, python).unwrap();
     let mount = fs.mount_point();
@@ -85,22 +86,14 @@ fn compared(case: &Case, spec: &Spec, words: &[&str]) -> (Value, u64, PathBuf) {
         assert_eq!(ran.code(), 0, "{}", ran.err);
     }
     fs.remount_cold().unwrap();
-    let stat = format!(
-        "/sys/block/{}/stat",
-        fs.node().file_name().unwrap().to_str().unwrap()
-    );
-    let script = format!("cat {stat} > before; chroot {point} \"$@\"; echo $? > status; cat {stat} > after");
-    let mut compare = vec!["compare", "t.trace", "--live", "--json"];
+    let before = fs.reads();
+    let mut cold = vec!["record", "--chart", "-o", "cold.trace", "--"];
+    cold.extend(&start);
+    assert_eq!(case.headstart(&cold).code(), 0);
+    let counted = fs.reads() - before;
+    let mut compare = vec!["compare", "cold.trace", "--json"];
     compare.extend(words);
-    compare.extend(["--", "sh", "-c", &script, "sh"]);
-    compare.extend(PROGRAM);
-    let document = case.json(&compare);
-    assert_eq!(std::fs::read_to_string(case.path("status")).unwrap(), "0\n");
-    let sectors = |name: &str| -> u64 {
-        let text = std::fs::read_to_string(case.path(name)).unwrap();
-        text.split_whitespace().nth(2).unwrap().parse().unwrap()
-    };
-    (document, sectors("after") - sectors("before"), mount)
+    (case.json(&compare), counted.bytes, mount)
 }
 
 fn part<'a>(document: &'a Value, mount: &Path) -> &'a Value {
@@ -123,20 +116,15 @@ fn explains(name: &str, spec: &Spec, least: f64) {
     );
     let share = explained as f64 / bytes as f64;
     println!(
-        "{name}: {explained} of {bytes} bytes explained, {:.3} %; the device counted {}",
-        100.0 * share,
-        counted * 512
+        "{name}: {explained} of {bytes} bytes explained, {:.3} %; the device counted {counted}",
+        100.0 * share
     );
     println!("{name}: {} unexplained {}", part, document["unexplained"]);
     println!("{name}: {}", document["kinds"]);
     assert!(bytes > 5 << 20, "{bytes} bytes are no cold start");
     assert!(share >= least, "{name}: {share}");
     // At most 0.5 % apart.
-    assert!(
-        bytes.abs_diff(counted * 512) * 200 <= bytes,
-        "{bytes} and {}",
-        counted * 512
-    );
+    assert!(bytes.abs_diff(counted) * 200 <= bytes, "{bytes} and {counted}");
     assert_eq!(document["lost"], 0);
 
     // What was learned of the start covers what it reads.
@@ -212,15 +200,10 @@ fn a_block_of_a_file_holds_its_bytes() {
         let mut fs = LoopFs::create(&Spec::new(fstype), contents).unwrap();
         let point = fs.mount_point().to_str().unwrap().to_string();
         let script = format!("cat {point}/small {point}/large {point}/directory/in* | cksum > /dev/null");
-        assert_eq!(
-            case.headstart(&["record", "-o", "t.trace", "--", "sh", "-c", &script])
-                .code(),
-            0
-        );
         fs.remount_cold().unwrap();
-        let document = case.json(&[
-            "compare", "t.trace", "--live", "--json", "--", "sh", "-c", &script,
-        ]);
+        let record = ["record", "--chart", "-o", "t.trace", "--", "sh", "-c", &script];
+        assert_eq!(case.headstart(&record).code(), 0);
+        let document = case.json(&["compare", "t.trace", "--json"]);
         let image = std::fs::read(fs.image()).unwrap();
         let mut checked = HashMap::new();
         let own = fs.node().file_name().unwrap().to_str().unwrap()[4..]
@@ -245,7 +228,7 @@ fn a_block_of_a_file_holds_its_bytes() {
         println!("{fstype}: {checked:?}");
         assert!(checked[&format!("{point}/large")] == 3 << 20, "{checked:?}");
         assert_eq!(checked.len(), 3, "{fstype}: {checked:?}");
-        let text = case.headstart(&["compare", "t.trace", "--live", "--", "sh", "-c", &script]);
+        let text = case.headstart(&["compare", "t.trace"]);
         assert!(
             text.out.lines().all(|line| line.chars().count() <= 80),
             "{}",
@@ -265,158 +248,12 @@ fn what_cannot_be_compared_is_said_with_the_way_out() {
         0
     );
     case.headstart(&["compare", "t.trace"])
-        .refused(&["record --chart", "--blktrace", "--live"]);
+        .refused(&["record --chart"]);
     case.write("text", "some text");
-    case.headstart(&["compare", "t.trace", "--blktrace", "text"])
-        .refused(&["text", "no file of blktrace"]);
-    case.headstart(&["compare", "t.trace", "--blktrace", "missing"])
-        .refused(&["missing"]);
-    case.headstart(&["compare", "t.trace", "--blktrace", "/dev/zero"])
-        .refused(&["/dev/zero", "no regular file"]);
     case.headstart(&["compare", "t.trace", "--plan", "text"])
         .refused(&["text", "no file of headstart's"]);
     case.headstart(&["compare", "t.trace", "--name", "nobody"])
         .refused(&["nobody", "headstart status"]);
-    case.headstart(&["compare", "t.trace", "--live", "--", "/no/such/program"])
-        .refused(&["/no/such/program"]);
-    assert_eq!(
-        case.headstart(&["compare", "t.trace", "--live", "--blktrace", "x"])
-            .code(),
-        2
-    );
-    assert_eq!(case.headstart(&["compare", "t.trace", "--", "true"]).code(), 2);
-}
-
-/// The kernel's tracer of block devices, which writes what blktrace would: there is one, and it is given back when dropped.
-struct Tracer<'a> {
-    root: &'a Path,
-    enable: PathBuf,
-    reader: std::process::Child,
-}
-
-const TRACER: [(&str, &str, &str); 4] = [
-    ("trace_clock", "mono", "local"),
-    ("trace_options", "nocontext-info", "context-info"),
-    ("trace_options", "bin", "nobin"),
-    ("current_tracer", "blk", "nop"),
-];
-
-impl<'a> Tracer<'a> {
-    fn start(root: &'a Path, node: &Path, output: &Path) -> Tracer<'a> {
-        for (file, value, _) in TRACER {
-            std::fs::write(root.join(file), value).unwrap();
-        }
-        let enable = Path::new("/sys/block")
-            .join(node.file_name().unwrap())
-            .join("trace/enable");
-        std::fs::write(&enable, "1").unwrap();
-        let reader = Command::new("cat")
-            .arg(root.join("trace_pipe"))
-            .stdout(std::fs::File::create(output).unwrap())
-            .spawn()
-            .unwrap();
-        Tracer { root, enable, reader }
-    }
-}
-
-impl Drop for Tracer<'_> {
-    fn drop(&mut self) {
-        // What is in the buffer is read a few times a second.
-        std::thread::sleep(std::time::Duration::from_secs(1));
-        let _ = std::fs::write(&self.enable, "0");
-        let _ = self.reader.kill();
-        let _ = self.reader.wait();
-        for (file, _, value) in TRACER.iter().rev() {
-            let _ = std::fs::write(self.root.join(file), value);
-        }
-    }
-}
-
-/// The tracer's one stream as blktrace has it: a file for each processor.
-fn split(case: &Case) -> Vec<String> {
-    let stream = std::fs::read(case.path("stream")).unwrap();
-    let mut files = vec![Vec::new(); 2];
-    let mut rest = stream.as_slice();
-    while let Some(event) = rest.get(..48) {
-        let length = 48 + usize::from(u16::from_ne_bytes([event[46], event[47]]));
-        let cpu = u32::from_ne_bytes([event[40], event[41], event[42], event[43]]) as usize;
-        files.resize(files.len().max(cpu + 1), Vec::new());
-        files[cpu].extend(&rest[..length]);
-        rest = &rest[length..];
-    }
-    let write = |(cpu, bytes): (usize, &Vec<u8>)| {
-        let name = format!("t.blktrace.{cpu}");
-        case.write(&name, bytes);
-        name
-    };
-    files.iter().enumerate().map(write).collect()
-}
-
-/// What the kernel writes for blktrace is counted as blkparse counts it, and as the device does.
-#[test]
-fn the_count_is_blktraces_own() {
-    if !can_mount() || !can_record() {
-        return;
-    }
-    let case = Case::new();
-    let mut fs = LoopFs::create(&Spec::new("ext4"), python).unwrap();
-    let tracefs =
-        headstart_system::testing::Mounted::new(&["-t", "tracefs", "tracefs"], &fs.beside().join("tracefs"));
-    let tracefs = tracefs.unwrap();
-    let tracers = std::fs::read_to_string(tracefs.path().join("available_tracers")).unwrap();
-    let current = std::fs::read_to_string(tracefs.path().join("current_tracer")).unwrap();
-    let free = tracers.split_whitespace().any(|name| name == "blk") && current.trim() == "nop";
-    let parses = Command::new("blkparse").arg("-V").output().is_ok();
-    if !(free && parses) {
-        common::skip("a kernel whose tracer of block devices nobody uses, and blkparse");
-        return;
-    }
-    fs.remount_cold().unwrap();
-    let before = fs.reads();
-    {
-        let _tracer = Tracer::start(tracefs.path(), &fs.node(), &case.path("stream"));
-        let mount = fs.mount_point();
-        let mut words = vec!["record", "-o", "t.trace", "--", "chroot", mount.to_str().unwrap()];
-        words.extend(PROGRAM);
-        assert_eq!(case.headstart(&words).code(), 0);
-    }
-    let counted = fs.reads() - before;
-    let files = split(&case);
-    let mut words = vec!["compare", "t.trace", "--json", "--blktrace"];
-    words.extend(files.iter().map(String::as_str));
-    let document = case.json(&words);
-    let part = part(&document, &fs.mount_point());
-    let (bytes, explained) = (
-        part["bytes"].as_u64().unwrap(),
-        part["explained"].as_u64().unwrap(),
-    );
-    assert_eq!(bytes, counted.bytes, "the device's own count");
-    assert_eq!(document["read"]["requests"].as_u64(), Some(counted.requests));
-    assert!(explained * 100 >= bytes * 99, "{explained} of {bytes}");
-
-    // ` Read Dispatches:      753,    10549KiB`
-    let mut parse = Command::new("blkparse");
-    let parsed = parse
-        .args(["-i", "t", "-d", "/dev/null"])
-        .current_dir(case.path("."));
-    let text = String::from_utf8_lossy(&parsed.output().unwrap().stdout).into_owned();
-    // The sum over processors comes last.
-    let line = text
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Read Dispatches:"))
-        .next_back();
-    let line = line.unwrap_or_else(|| panic!("{text}"));
-    let (requests, size) = line.split_once(',').unwrap();
-    let size: u64 = size.trim().split("KiB").next().unwrap().parse().unwrap();
-    println!(
-        "blkparse: {requests} requests, {size} KiB; here {} requests, {bytes} bytes",
-        counted.requests
-    );
-    assert_eq!(requests.trim().parse(), Ok(counted.requests));
-    assert!(
-        bytes.abs_diff(size * 1024) * 200 <= bytes,
-        "{bytes} bytes and {size} KiB"
-    );
 }
 
 /// A trace that was recorded with what block devices did needs nothing else.

@@ -44,7 +44,6 @@ pub use error::RecordError;
 pub use headstart_model::Trace;
 pub use kernel::clock::monotonic_ns;
 pub use kernel::features::{Feature, Features, features};
-pub use kernel::tracefs::BlockReads;
 pub use one_shot::recorder::Recorder;
 pub use options::{BackendChoice, Options, Until};
 pub use quiet::{Progress, Unrecorded};

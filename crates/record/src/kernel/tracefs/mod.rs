@@ -14,7 +14,6 @@
 //!
 //! It works in the initial pid namespace only: the events name threads as that has them.
 
-mod blocks;
 mod buffers;
 mod decode;
 mod dir;
@@ -34,7 +33,6 @@ use crate::kernel::clock::monotonic_ns;
 use crate::kernel::event::{Dev, Event};
 use crate::namespace;
 use crate::options::Options;
-pub use blocks::BlockReads;
 use buffers::Buffers;
 use decode::{Decoder, Record};
 use dir::Instance;
