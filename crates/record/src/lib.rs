@@ -39,9 +39,7 @@ mod quiet;
 mod testing;
 mod trace;
 
-pub use continuous::watch::{
-    Answer, Counts, Executable, Noticed, Program, Recorded, Role, Standing, Watch, is_ordinary,
-};
+pub use continuous::watch::{Answer, Counts, Executable, Noticed, Program, Recorded, Role, Standing, Watch};
 pub use error::RecordError;
 pub use headstart_model::Trace;
 pub use kernel::clock::monotonic_ns;

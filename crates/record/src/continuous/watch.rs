@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::trace::builder::Ended;
 use crate::trace::mounts::Mounts;
 use headstart_model::trace::EndReason;
+use headstart_model::users::is_ordinary;
 use headstart_system::files::generation;
 use headstart_system::open::Opened;
 pub use recording::Recorded;
@@ -156,17 +157,6 @@ pub struct Counts {
     pub without_turn: u32,
     /// In a mount namespace that is neither this process's nor that of process 1.
     pub foreign: u32,
-}
-
-/// The least user id that is a person's, and not the system's.
-const ORDINARY_USERS: u32 = 1000;
-
-/// Beyond that, those that belong to the system: of greeters, of services with `DynamicUser=`, and nobody's (systemd, UIDS-GIDS.md).
-const USERS_OF_SERVICES: std::ops::RangeInclusive<u32> = 60578..=65534;
-
-/// Whether a user is a person, and not the system (decision 9).
-pub fn is_ordinary(uid: u32) -> bool {
-    uid >= ORDINARY_USERS && !USERS_OF_SERVICES.contains(&uid)
 }
 
 /// Of several users in a start the one counts that comes last: as watch.h has it.
