@@ -28,6 +28,7 @@ struct Learned {
     installed: bool,
     starts: usize,
     learned: bool,
+    changes: usize,
 }
 
 /// Checks, then makes every run that `options.out` does not hold yet.
@@ -46,7 +47,7 @@ pub fn run(experiment: &Experiment, options: &Options, registry: &Registry) -> R
     let (mut directory, runs) = Directory::open(&out, &begun, options.mixed)?;
     let steps = schedule(
         experiment.cases.len(),
-        experiment.rounds,
+        experiment.all_rounds(),
         experiment.setups.len(),
         experiment.seed,
     );
@@ -190,10 +191,11 @@ impl Session<'_> {
     ) -> Result<()> {
         for (number, step) in todo.iter().enumerate() {
             let setup = &case.setup(&self.experiment.setups[step.setup]);
+            self.change(machine, case, step.round)?;
             self.progress.doing(&format!(
                 "round {} of {}: {}",
                 step.round + 1,
-                self.experiment.rounds,
+                self.experiment.all_rounds(),
                 setup.name
             ));
             let begin = Instant::now();
@@ -216,8 +218,13 @@ impl Session<'_> {
                 ),
                 Some(why) => format!("aborted: {}", one_line(why)),
             };
+            let dropped = if step.round < self.experiment.drop {
+                " (dropped)"
+            } else {
+                ""
+            };
             self.progress.run(
-                &format!("round {} {}: {said}", step.round + 1, setup.name),
+                &format!("round {}{dropped} {}: {said}", step.round + 1, setup.name),
                 self.estimate.left(&rest),
             );
             let failed = &mut self.failed[step.setup];
@@ -253,9 +260,15 @@ impl Session<'_> {
             requests,
         } = measured;
         let mut part = Part::whole(&stages, &requests);
-        if let (None, Some(from)) = (&aborted, &self.experiment.from) {
-            match Part::behind(from, &marks, &requests) {
-                Ok(behind) => part = behind,
+        if aborted.is_none() {
+            match Part::between(
+                self.experiment.from.as_deref(),
+                self.experiment.until.as_deref(),
+                &marks,
+                &requests,
+            ) {
+                Ok(Some(between)) => part = between,
+                Ok(None) => {}
                 Err(error) => aborted = Some(error.to_string()),
             }
         }
@@ -316,9 +329,10 @@ impl Session<'_> {
             write(&file, &learned)?;
         }
         if !learned.installed {
-            if !setup.install.is_empty() {
+            let commands: Vec<Vec<String>> = case.install.iter().chain(&setup.install).cloned().collect();
+            if !commands.is_empty() {
                 self.progress.doing(&format!("{}: installing", setup.name));
-                machine.install(&place, &setup.install)?;
+                machine.install(&place, &commands)?;
             }
             learned.installed = true;
             write(&file, &learned)?;
@@ -339,6 +353,35 @@ impl Session<'_> {
             machine.install(&place, &setup.learn)?;
             learned.learned = true;
             write(&file, &learned)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the changes due before `round` that are not made yet.
+    fn change(&self, machine: &mut dyn Machine, case: &Case, round: usize) -> Result<()> {
+        let due: Vec<_> = self
+            .experiment
+            .changes
+            .iter()
+            .filter(|c| c.before_round <= round + 1)
+            .collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        for setup in self.experiment.setups.iter().filter(|s| s.state_of.is_none()) {
+            let place = self.place(case, setup);
+            let file = place.beside("json");
+            let mut learned = read(&file)?;
+            for change in due.iter().skip(learned.changes) {
+                machine.install(&place, &change.install).with_context(|| {
+                    format!(
+                        "setup {}: the change before round {}",
+                        setup.name, change.before_round
+                    )
+                })?;
+                learned.changes += 1;
+                write(&file, &learned)?;
+            }
         }
         Ok(())
     }

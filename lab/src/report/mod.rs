@@ -1,6 +1,8 @@
 //! What the runs of an experiment say: a table for people, one JSON object for programs.
 
+mod compare;
 mod judge;
+mod published;
 mod table;
 
 use std::fs;
@@ -10,7 +12,9 @@ use anyhow::{Context, Result};
 use headstart_model::floor::Above;
 use serde::Serialize;
 
+pub use compare::{Comparison, compare, compared};
 pub use judge::{Judged, judge};
+pub use published::{Figures, against};
 pub use table::table;
 
 use crate::experiment::{Begun, Directory, Floors, Run, floors};
@@ -70,7 +74,7 @@ impl Estimate {
 /// A run that a reader must know of.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Noted {
-    /// From 1.
+    /// From 1, dropped rounds included.
     pub round: usize,
     /// Why it was aborted, or its time.
     pub what: String,
@@ -96,6 +100,8 @@ pub struct Summary {
     pub setup: String,
     /// Runs that count.
     pub n: usize,
+    /// Runs of rounds that were dropped.
+    pub dropped: usize,
     /// Runs that failed or exceeded the limit; they are in no figure.
     pub aborted: Vec<Noted>,
     /// Runs far from the others; they are in every figure.
@@ -168,7 +174,7 @@ impl Report {
                     continue;
                 };
                 let seconds = |setup: &str| -> Vec<f64> {
-                    let runs = counted(setup, &case.runs);
+                    let runs = counted(&self.experiment, setup, &case.runs);
                     runs.iter().map(|run| run.seconds).collect()
                 };
                 let times = seconds(&own.setup);
@@ -196,7 +202,7 @@ impl Report {
                 experiment.rounds
             ));
         }
-        let all = experiment.cases.len() * experiment.setups.len() * experiment.rounds;
+        let all = experiment.cases.len() * experiment.setups.len() * (experiment.drop + experiment.rounds);
         if runs.len() < all {
             notes.push(format!("{} of {all} runs are made", runs.len()));
         }
@@ -221,14 +227,18 @@ impl Report {
     pub fn write(&self, directory: &Path) -> Result<()> {
         let mut json = serde_json::to_string_pretty(self)?;
         json.push('\n');
-        let path = directory.join("results.json");
-        fs::write(&path, json).with_context(|| format!("writing {}", path.display()))
+        write(directory, "results.json", &json)
     }
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
+    let path = directory.join(name);
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
 }
 
 impl CaseReport {
     fn new(experiment: &Begun, name: &str, title: &str, runs: Vec<Run>) -> CaseReport {
-        let counts = |r: &&Run| r.aborted.is_none();
+        let counts = |r: &&Run| r.round >= experiment.drop && r.aborted.is_none();
         let base: Vec<&Run> = runs
             .iter()
             .filter(counts)
@@ -239,7 +249,10 @@ impl CaseReport {
         let ideal: Option<Vec<f64>> = base.iter().map(|r| r.t_io_ideal_seconds).collect();
         let setups = experiment.setups.iter();
         let warm: Vec<f64> = experiment.warm.as_deref().map_or(Vec::new(), |warm| {
-            counted(warm, &runs).iter().map(|r| r.seconds).collect()
+            counted(experiment, warm, &runs)
+                .iter()
+                .map(|r| r.seconds)
+                .collect()
         });
         let cold = middle(base.iter().map(|r| r.seconds).collect());
         CaseReport {
@@ -262,22 +275,22 @@ impl CaseReport {
 }
 
 /// The runs of `setup` that count, by round.
-pub(crate) fn counted<'a>(setup: &str, runs: &'a [Run]) -> Vec<&'a Run> {
-    let counts = |r: &&Run| r.setup == setup && r.aborted.is_none();
+pub(crate) fn counted<'a>(experiment: &Begun, setup: &str, runs: &'a [Run]) -> Vec<&'a Run> {
+    let counts = |r: &&Run| r.setup == setup && r.round >= experiment.drop && r.aborted.is_none();
     let mut own: Vec<&Run> = runs.iter().filter(counts).collect();
     own.sort_by_key(|r| r.round);
     own
 }
 
 fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> Summary {
-    let own = counted(setup, runs);
+    let own = counted(experiment, setup, runs);
     let times: Vec<f64> = own.iter().map(|r| r.seconds).collect();
     let (base, warm) = (Some(experiment.base.as_str()), experiment.warm.as_deref());
     // Times by round of this, the base and the warm setup, in rounds where all of those asked for count.
     let together = |names: &[Option<&str>]| -> Option<Vec<Vec<f64>>> {
         let others: Vec<Vec<&Run>> = names
             .iter()
-            .map(|n| n.map(|n| counted(n, runs)))
+            .map(|n| n.map(|n| counted(experiment, n, runs)))
             .collect::<Option<_>>()?;
         let row = |run: &&Run| -> Option<Vec<f64>> {
             let of = |others: &Vec<&Run>| others.iter().find(|r| r.round == run.round).map(|r| r.seconds);
@@ -327,7 +340,7 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         }
     });
     let warm_times: Vec<f64> = warm.map_or(Vec::new(), |w| {
-        counted(w, runs).iter().map(|r| r.seconds).collect()
+        counted(experiment, w, runs).iter().map(|r| r.seconds).collect()
     });
     let above_best = match t_io {
         Some(t_io) if !warm_times.is_empty() && !own.is_empty() => {
@@ -355,6 +368,10 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
     Summary {
         setup: setup.to_owned(),
         n: own.len(),
+        dropped: runs
+            .iter()
+            .filter(|r| r.setup == setup && r.round < experiment.drop)
+            .count(),
         aborted: aborted(setup, runs),
         outlying: outliers(&times)
             .into_iter()
@@ -371,7 +388,7 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         reads: of(&|r| r.reads as f64),
         bytes: of(&|r| r.bytes as f64),
         more_read: base
-            .map(|base| counted(base, runs))
+            .map(|base| counted(experiment, base, runs))
             .filter(|base| !is_base && !base.is_empty())
             .map(|base| median(&base.iter().map(|r| r.bytes as f64).collect::<Vec<_>>()))
             .filter(|bytes| *bytes > 0.0 && !own.is_empty())
