@@ -1,8 +1,9 @@
-//! The disk as a whole, on this machine's kernel: needs root, FUSE and loop devices. Without root the tests
-//! fail, or are left out if `HEADSTART_TESTS_SKIP` is set.
+//! The disk as a whole, on this machine's kernel. A program of its own: machines that boot beside it would change the times
+//! that it measures. Needs root, FUSE and loop devices.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "lab/common.rs"]
 mod common;
 
 use std::collections::BTreeMap;

@@ -1,8 +1,9 @@
-//! A recording of everybody beside a user who floods it. Needs root and a kernel with BTF; without, it says that it was
-//! skipped.
+//! A recording of everybody beside a user who floods it. A program of its own: the flood would have the recorders of other
+//! tests lose events. Needs root and a kernel with BTF.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests may fail as tests do.
+#![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
 
+#[path = "record/support.rs"]
 mod support;
 
 use headstart_model::trace::EndReason;
