@@ -45,8 +45,6 @@ mod places;
 mod quiet;
 mod recorder;
 mod samples;
-#[cfg(test)]
-mod testing;
 mod tracefs;
 mod watch;
 mod worker;

@@ -5,20 +5,6 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// Whether this is root, as loop devices and mounts need. Without it a test fails, or is left out if `HEADSTART_TESTS_SKIP` is set.
-#[track_caller]
-pub fn root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        assert!(
-            std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
-            "this test needs root: run it as root, or leave out what cannot be tested here with HEADSTART_TESTS_SKIP=1"
-        );
-        eprintln!("skipped: needs root");
-    }
-    root
-}
-
 /// A scratch directory on a real file system (a tmpfs cannot hold what direct I/O needs on older kernels).
 pub fn scratch() -> tempfile::TempDir {
     tempfile::Builder::new()

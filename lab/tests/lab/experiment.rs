@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::common::{attached, kill_and_clean, root, scratch};
+use crate::common::{attached, kill_and_clean, scratch};
 use headstart_lab::experiment::{self, Directory};
 use headstart_lab::image::Recipe;
 use headstart_lab::setup::{BUILT_IN, Setup};
+use headstart_system::testing::is_root;
 
 /// A lab of its own: directories, and an image that needs no packages.
 struct Lab {
@@ -119,7 +120,7 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn a_killed_experiment_loses_at_most_the_run_in_flight() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let lab = Lab::new();
@@ -200,7 +201,7 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
 
 #[test]
 fn a_run_that_fails_is_reported_and_in_no_figure() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let lab = Lab::new();
@@ -234,7 +235,7 @@ fn a_run_that_fails_is_reported_and_in_no_figure() {
 
 #[test]
 fn what_is_missing_is_said_before_anything_runs() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let lab = Lab::new();
@@ -290,7 +291,7 @@ fn what_is_missing_is_said_before_anything_runs() {
 
 #[test]
 fn what_a_machine_cannot_do_is_said_before_anything_runs() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let lab = Lab::new();
@@ -422,7 +423,7 @@ fn the_report_of_given_runs_is_as_it_should_be() {
 /// A setup whose "headstart" is a script; the earlier one writes down that it ran.
 #[test]
 fn an_earlier_build_runs_in_every_round_beside_this_one() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let lab = Lab::new();
@@ -473,7 +474,7 @@ fn an_earlier_build_runs_in_every_round_beside_this_one() {
 
 #[test]
 fn runs_with_a_kept_cache_read_nothing_and_leave_nothing() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let lab = Lab::new();

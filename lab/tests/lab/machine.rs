@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{attached, kill_and_clean, root, scratch};
+use crate::common::{attached, kill_and_clean, scratch};
 use headstart_lab::image::{Fs, Recipe};
 use headstart_lab::kind::Kind;
 use headstart_lab::machine::{LIMIT, Machine, Place, Spec, check};
 use headstart_lab::model::Model;
 use headstart_lab::registry::Registry;
 use headstart_lab::setup::Setup;
+use headstart_system::testing::is_root;
 
 /// The tests of this crate run in its own directory: images belong into the workspace's cache.
 fn cache() -> PathBuf {
@@ -61,7 +62,7 @@ fn install(machine: &mut dyn Machine, place: &Place, line: &str) {
 
 #[test]
 fn a_container_boots_cold_every_time_and_keeps_what_is_to_stay() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();
@@ -183,7 +184,7 @@ fn is_attached((device, inode): &(String, u64)) -> bool {
 /// In the host's mount namespace and, every other time, in one of its own, which ends with the lab.
 #[test]
 fn a_lab_killed_at_any_moment_of_a_boot_is_cleaned_up_after() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();

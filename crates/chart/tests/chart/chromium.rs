@@ -3,6 +3,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+use headstart_model::testing::needs;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -38,16 +39,11 @@ pub fn browser(width: u32, height: u32) -> Option<Browser> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
     };
-    let Some(name) = NAMES.into_iter().find(there) else {
-        assert!(
-            std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
-            "this test needs chromium (Debian's package of that name); HEADSTART_TESTS_SKIP=1 leaves out what cannot be \
-             tested here"
-        );
-        eprintln!("skipped: it needs chromium");
+    let name = NAMES.into_iter().find(there);
+    if !needs("chromium (Debian's package of that name)", name.is_some()) {
         return None;
-    };
-    Some(Browser::start(name, width, height))
+    }
+    Some(Browser::start(name?, width, height))
 }
 
 impl Browser {

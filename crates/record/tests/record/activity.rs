@@ -1,5 +1,4 @@
-//! What is recorded for charts: requests of block devices, what threads did, processors and memory. These need root and a
-//! kernel with BTF; without, they say that they were skipped.
+//! What is recorded for charts: requests of block devices, what threads did, processors and memory.
 
 use crate::support::*;
 use headstart_model::activity::{Activity, RequestKind, ThreadState};
@@ -49,7 +48,8 @@ fn requests_of_a_device_and_who_waited_for_them() {
     if !can_record() {
         return;
     }
-    let (_lab, _, device) = Lab::with_disk("ext4");
+    let (mounted, _) = with_disk("ext4");
+    let device = node(&mounted);
     let read = format!("dd if={device} of=/dev/null iflag=direct bs=64k count=300 status=none");
     let trace = record_beside(&with_activity(), &read, || {});
     let own = activity(&trace);
@@ -58,7 +58,10 @@ fn requests_of_a_device_and_who_waited_for_them() {
         .iter()
         .position(|it| format!("/dev/{}", it.name) == device)
         .expect("the disk that was read");
-    assert_eq!(own.devices[index].sectors, (300 << 20) / 512);
+    assert_eq!(
+        own.devices[index].sectors,
+        mounted.image().metadata().unwrap().len() / 512
+    );
     let requests: Vec<_> = own
         .requests
         .iter()

@@ -1,8 +1,9 @@
 //! A trace instance that was there before the recorder, as `trace_instance=` on the kernel command line makes one.
 
-use crate::tracefs_support::{Private, Tracefs, Waiting, is_root};
+use crate::support::{Tracefs, Waiting, flood, with_disk, write};
 use headstart_model::trace::{EndReason, Evidence};
 use headstart_record::{BackendChoice, Options, Recorder, Trace};
+use headstart_system::testing::{can_mount, is_root};
 use std::path::PathBuf;
 
 /// An instance made by hand, through a mount of its own; both are gone when it is dropped.
@@ -12,9 +13,9 @@ struct Instance {
 }
 
 impl Instance {
-    /// As the kernel makes it from its command line; `None`, with a line that says so, without root.
-    fn new(name: &str) -> Option<Instance> {
-        let mount = Tracefs::new()?;
+    /// As the kernel makes it from its command line.
+    fn new(name: &str) -> Instance {
+        let mount = Tracefs::new();
         let path = mount.instances().join(name);
         let instance = Instance { path, _mount: mount };
         std::fs::create_dir(&instance.path).unwrap();
@@ -32,7 +33,7 @@ impl Instance {
                 instance.set(&path, "1");
             }
         }
-        Some(instance)
+        instance
     }
 
     fn set(&self, file: &str, value: &str) {
@@ -70,16 +71,18 @@ fn first_use(trace: &Trace, name: &str) -> Option<(u64, usize)> {
 
 #[test]
 fn what_an_instance_saw_before_is_part_of_the_recording() {
-    let name = format!("early-test-{}", std::process::id());
-    let Some(instance) = Instance::new(&name) else {
+    if !can_mount() {
         return;
-    };
-    let Some(disk) = Private::new("ext4") else { return };
-    disk.write("before", 10_000);
-    disk.write("after", 10_000);
-    disk.make_cold();
+    }
+    let _flood = flood();
+    let name = format!("early-test-{}", std::process::id());
+    let instance = Instance::new(&name);
+    let (mut mounted, disk) = with_disk("ext4");
+    write(&disk, "before", 10_000);
+    write(&disk, "after", 10_000);
+    mounted.remount_cold().unwrap();
     // Twice, since of a page that a reader takes while it waits for the next one the kernel has no event.
-    let at = disk.path();
+    let at = disk.display();
     let cat = |file: &str| Waiting::start(&format!("cat {at}/{file} {at}/{file} >/dev/null")).run();
     cat("before");
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -106,20 +109,22 @@ fn what_an_instance_saw_before_is_part_of_the_recording() {
 
 #[test]
 fn an_instance_that_has_lost_events_is_refused_and_the_recording_goes_on() {
-    let name = format!("early-lost-{}", std::process::id());
-    let Some(instance) = Instance::new(&name) else {
+    if !can_mount() {
         return;
-    };
-    let Some(disk) = Private::new("ext4") else { return };
+    }
+    let _flood = flood();
+    let name = format!("early-lost-{}", std::process::id());
+    let instance = Instance::new(&name);
+    let (mut mounted, disk) = with_disk("ext4");
     instance.set("buffer_size_kb", "4");
-    disk.write("before", 100_000);
-    disk.write("after", 10_000);
-    disk.make_cold();
-    let dd = format!("dd if={}/before of=/dev/null bs=10 2>/dev/null", disk.path());
+    write(&disk, "before", 100_000);
+    write(&disk, "after", 10_000);
+    mounted.remount_cold().unwrap();
+    let dd = format!("dd if={}/before of=/dev/null bs=10 2>/dev/null", disk.display());
     Waiting::start(&dd).run();
     let recorder = start(&name);
     // Twice, as above.
-    let after = format!("{}/after", disk.path());
+    let after = format!("{}/after", disk.display());
     Waiting::start(&format!("cat {after} {after} >/dev/null")).run();
     let early = recorder.early();
     let trace = recorder.finish(EndReason::Exit(0)).unwrap();
@@ -135,7 +140,7 @@ fn an_instance_that_has_lost_events_is_refused_and_the_recording_goes_on() {
 #[test]
 fn without_an_instance_there_is_nothing_to_tell() {
     if !is_root() {
-        return crate::tracefs_support::skip("recording the whole system", "root");
+        return;
     }
     let recorder = start("no-such-instance");
     assert_eq!(recorder.early(), None);

@@ -1,4 +1,5 @@
-//! What recorders record, by BPF and by tracefs, on file systems of their own. Needs root and a kernel with BTF.
+//! What recorders record, by BPF and by tracefs, on file systems of their own.
+//! Needs root and a kernel with BTF.
 
 #![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
 
@@ -9,5 +10,4 @@ mod gone;
 mod namespaces;
 mod support;
 mod tracefs;
-mod tracefs_support;
 mod waits;

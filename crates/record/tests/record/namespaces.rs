@@ -1,9 +1,9 @@
-//! Recordings in pid namespaces of their own, as containers have them. These need root and a kernel with BTF; without,
-//! they say that they were skipped.
+//! Recordings in pid namespaces of their own, as containers have them.
 
 use crate::support::*;
 use headstart_model::trace::{EndReason, Trace, UseKind};
 use headstart_record::{BackendChoice, Options, RecordError, Recorder};
+use headstart_system::testing::Scratch;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -57,13 +57,13 @@ fn inside() {
 }
 
 /// This binary in a container, which `words` make; what it left.
-fn contained(lab: &Lab, words: &[&str], scope: &str, script: &str, meanwhile: impl FnOnce()) -> Vec<u8> {
-    std::fs::write(lab.dir.join("script"), script).unwrap();
+fn contained(dir: &Path, words: &[&str], scope: &str, script: &str, meanwhile: impl FnOnce()) -> Vec<u8> {
+    std::fs::write(dir.join("script"), script).unwrap();
     let mut child = Command::new(words[0])
         .args(&words[1..])
         .arg(std::env::current_exe().unwrap())
         .args(["namespaces::inside", "--exact", "--ignored", "--nocapture"])
-        .env("TRACE_IN", &lab.dir)
+        .env("TRACE_IN", dir)
         .env("SCOPE", scope)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -84,7 +84,7 @@ fn contained(lab: &Lab, words: &[&str], scope: &str, script: &str, meanwhile: im
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     lines.extend(said.map(Result::unwrap));
     assert!(child.wait().unwrap().success(), "{words:?}: {}", lines.join("\n"));
-    std::fs::read(lab.dir.join("trace")).unwrap()
+    std::fs::read(dir.join("trace")).unwrap()
 }
 
 fn read(bytes: &[u8]) -> Trace {
@@ -133,7 +133,7 @@ fn audit_01_a_command_in_a_container_is_recorded_as_outside() {
     if !can_record() {
         return;
     }
-    let (lab, disk, _) = Lab::with_disk("ext4");
+    let (mounted, disk) = with_disk("ext4");
     for name in ["mine", "others"] {
         std::fs::write(disk.join(name), vec![1; 3 * 4096]).unwrap();
     }
@@ -143,7 +143,7 @@ fn audit_01_a_command_in_a_container_is_recorded_as_outside() {
         let beside = || {
             run("cat", &[others.to_str().unwrap()]);
         };
-        let trace = read(&contained(&lab, words, "tree", &script, beside));
+        let trace = read(&contained(mounted.beside(), words, "tree", &script, beside));
         assert_eq!(trace.unfit(), None, "{words:?}");
         assert_eq!(pages(&trace, &mine, &[UseKind::Read]).len(), 3, "{words:?}");
         assert!(file(&trace, &others).is_none(), "{words:?}");
@@ -175,8 +175,12 @@ fn audit_01_everybody_in_a_container_are_its_own_without_whom_is_left_out() {
     if !can_record() {
         return;
     }
-    let (lab, disk, _) = Lab::with_disk("ext4");
-    for path in [disk.join("mine"), disk.join("others"), lab.dir.join("excluded")] {
+    let (mounted, disk) = with_disk("ext4");
+    for path in [
+        disk.join("mine"),
+        disk.join("others"),
+        mounted.beside().join("excluded"),
+    ] {
         std::fs::write(path, vec![1; 3 * 4096]).unwrap();
     }
     let (mine, others) = (disk.join("mine"), disk.join("others"));
@@ -185,7 +189,7 @@ fn audit_01_everybody_in_a_container_are_its_own_without_whom_is_left_out() {
             run("cat", &[others.to_str().unwrap()]);
         };
         let trace = read(&contained(
-            &lab,
+            mounted.beside(),
             words,
             "system",
             &format!("cat {}", mine.display()),
@@ -210,9 +214,9 @@ fn audit_01_tracefs_refuses_a_container_and_says_why() {
     if !can_record() {
         return;
     }
-    let lab = Lab::new();
+    let dir = Scratch::new().unwrap();
     for words in [CONTAINERS[0], CONTAINERS[3]] {
-        let why = String::from_utf8(contained(&lab, words, "tracefs", "", || {})).unwrap();
+        let why = String::from_utf8(contained(dir.path(), words, "tracefs", "", || {})).unwrap();
         assert!(
             why.contains("initial pid namespace") && why.contains("--backend bpf"),
             "{why}"

@@ -1,39 +1,30 @@
-//! Private file systems, and a child that is recorded from before its exec.
-#![allow(dead_code)] // Each test binary uses its part.
+//! File systems of their own, and a child that is recorded from before its exec.
+#![allow(dead_code)] // Each test program uses its part.
 #![allow(clippy::unwrap_used)] // Helpers of tests may fail as tests do.
 
-use headstart_model::trace::{File, Trace, UseKind};
+use headstart_model::trace::{File, LookupKind, Trace, UseKind};
 use headstart_record::{BackendChoice, Options, Recorder};
+use headstart_system::testing::{LoopFs, Mounted, Process, Scratch, Spec, can_mount, needs};
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Whether BPF can be used here. If not that is a failure, or with `HEADSTART_TESTS_SKIP` in the environment said.
+/// Whether BPF can be used here, on file systems of their own.
 #[track_caller]
 pub fn can_record() -> bool {
-    let root = rustix::process::geteuid().is_root();
     let features = headstart_record::features();
-    let mut missing: Vec<&str> = features
+    let missing: Vec<&str> = features
         .features
         .iter()
         .filter(|f| !f.present && f.name.starts_with("BPF"))
         .map(|f| &*f.name)
         .collect();
-    if !root {
-        missing.insert(0, "root");
-    }
-    if missing.is_empty() {
-        return true;
-    }
-    assert!(
-        std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
-        "recording with BPF lacks {missing:?}; HEADSTART_TESTS_SKIP=1 leaves out what cannot be tested here"
-    );
-    eprintln!("skipped: recording with BPF lacks {missing:?}");
-    false
+    can_mount() && needs(&format!("recording with {missing:?}"), missing.is_empty())
 }
 
 /// Runs a command that must succeed; its output without the last newline.
@@ -47,64 +38,85 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
 
-/// A scratch directory on a disk file system, with what is mounted in it. All is undone when it is dropped.
-pub struct Lab {
-    pub dir: PathBuf,
-    mounts: Vec<PathBuf>,
-    loops: Vec<String>,
+/// A new file system on a loop device, and where it is mounted.
+pub fn with_disk(fstype: &'static str) -> (LoopFs, PathBuf) {
+    let mounted = LoopFs::create(&Spec::new(fstype), |_| Ok(())).unwrap();
+    let at = mounted.mount_point();
+    (mounted, at)
 }
 
-impl Lab {
-    pub fn new() -> Lab {
-        let dir = tempfile::Builder::new()
-            .prefix("headstart-test.")
-            .tempdir_in("/var/tmp")
-            .unwrap()
-            .keep();
-        Lab {
-            dir,
-            mounts: vec![],
-            loops: vec![],
-        }
+/// The path of its device, as long as it is not mounted anew.
+pub fn node(mounted: &LoopFs) -> String {
+    mounted.node().to_str().unwrap().to_owned()
+}
+
+/// The numbers of its device, as long as it is not mounted anew.
+pub fn numbers(mounted: &LoopFs) -> (u32, u32) {
+    let rdev = std::fs::metadata(mounted.node()).unwrap().rdev();
+    (rustix::fs::major(rdev), rustix::fs::minor(rdev))
+}
+
+/// Writes so many bytes to a file, with its directories.
+pub fn write(below: &Path, name: &str, bytes: usize) {
+    let path = below.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, vec![b'x'; bytes]).unwrap();
+}
+
+/// Held by a test that floods the kernel's trace buffers, and by one that may lose none of everybody's events.
+pub fn flood() -> MutexGuard<'static, ()> {
+    static FLOOD: Mutex<()> = Mutex::new(());
+    FLOOD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// tracefs, mounted for a test alone until this is dropped.
+pub struct Tracefs {
+    mount: Mounted,
+    _dir: Scratch,
+}
+
+impl Tracefs {
+    pub fn new() -> Tracefs {
+        let dir = Scratch::new().unwrap();
+        let mount = Mounted::new(&["-t", "tracefs", "tracefs"], &dir.path().join("tracefs")).unwrap();
+        Tracefs { mount, _dir: dir }
     }
 
-    /// A lab with a new file system on a loop device; gives its mount point and the device.
-    pub fn with_disk(fstype: &str) -> (Lab, PathBuf, String) {
-        let mut lab = Lab::new();
-        let image = lab.dir.join("image");
-        std::fs::File::create(&image).unwrap().set_len(300 << 20).unwrap();
-        run(&format!("mkfs.{fstype}"), &["-q", image.to_str().unwrap()]);
-        let device = run("losetup", &["--find", "--show", image.to_str().unwrap()]);
-        lab.loops.push(device.clone());
-        let at = lab.mount(&["-t", fstype, &device], "disk");
-        (lab, at, device)
-    }
-
-    /// Mounts something on a new directory of this name.
-    pub fn mount(&mut self, arguments: &[&str], name: &str) -> PathBuf {
-        let at = self.dir.join(name);
-        std::fs::create_dir_all(&at).unwrap();
-        run("mount", &[arguments, &[at.to_str().unwrap()]].concat());
-        self.mounts.push(at.clone());
-        at
-    }
-
-    /// Unmounts and mounts again, so that nothing of the disk is cached.
-    pub fn cool(&mut self, at: &Path, device: &str) {
-        run("umount", &[at.to_str().unwrap()]);
-        run("mount", &[device, at.to_str().unwrap()]);
+    /// Where its instances are.
+    pub fn instances(&self) -> PathBuf {
+        self.mount.path().join("instances")
     }
 }
 
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for at in self.mounts.iter().rev() {
-            let _ = Command::new("umount").arg("-l").arg(at).status();
-        }
-        for device in &self.loops {
-            let _ = Command::new("losetup").args(["--detach", device]).status();
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
+/// A shell that waits for a word before it becomes the script's.
+pub struct Waiting(Process);
+
+impl Waiting {
+    /// Starts it.
+    pub fn start(script: &str) -> Waiting {
+        let child = Command::new("/bin/sh")
+            .args(["-c", "read go || exit 1; exec /bin/sh -c \"$1\"", "sh", script])
+            .env("HELPER", std::env::current_exe().unwrap())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        Waiting(Process(child.unwrap()))
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Lets it go on.
+    pub fn go(&mut self) {
+        self.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    }
+
+    /// Lets it go and waits for its end; the status as wait(2) has it.
+    pub fn run(mut self) -> i32 {
+        self.go();
+        self.0.wait().unwrap().into_raw()
     }
 }
 
@@ -116,20 +128,14 @@ pub fn tree() -> Options {
     }
 }
 
-/// Records a shell script. The recorder knows the shell before it begins; `meanwhile` runs beside it, then the script.
+/// Records a shell script. The recorder knows the shell before it begins; `meanwhile` runs before the script.
 pub fn record_beside(options: &Options, script: &str, meanwhile: impl FnOnce()) -> Trace {
     let mut recorder = Recorder::start(options).unwrap_or_else(|e| panic!("{e}"));
-    let mut child = Command::new("/bin/sh")
-        .args(["-c", "read go; exec /bin/sh -c \"$1\"", "sh", script])
-        .env("HELPER", std::env::current_exe().unwrap())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    recorder.add_root(child.id()).unwrap();
+    let mut shell = Waiting::start(script);
+    recorder.add_root(shell.id()).unwrap();
     meanwhile();
-    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let exited = || child.try_wait().unwrap().map(ExitStatusExt::into_raw);
+    shell.go();
+    let exited = || shell.0.try_wait().unwrap().map(ExitStatusExt::into_raw);
     let reason = recorder.run_until(&AtomicBool::new(false), None, exited);
     recorder.finish(reason).unwrap()
 }
@@ -162,7 +168,7 @@ pub fn pages(trace: &Trace, path: &Path, kinds: &[UseKind]) -> BTreeSet<u64> {
 }
 
 /// Whether a path was looked up so.
-pub fn looked_up(trace: &Trace, path: &Path, kind: headstart_model::trace::LookupKind, found: bool) -> bool {
+pub fn looked_up(trace: &Trace, path: &Path, kind: LookupKind, found: bool) -> bool {
     trace
         .lookups
         .iter()

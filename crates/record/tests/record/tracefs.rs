@@ -1,10 +1,23 @@
-//! The tracefs back-end on a file system of its own, and beside the BPF back-end. Needs root; without, nothing is
-//! tested and a line says so.
+//! The tracefs back-end on a file system of its own, and beside the BPF back-end. Needs root.
 
-use crate::tracefs_support::{Private, Waiting, skip};
+use crate::support::{Waiting, flood, numbers, run, with_disk, write};
 use headstart_model::trace::{EndReason, Evidence, FileState, Scope, UseKind};
 use headstart_record::{BackendChoice, Options, Recorder, Trace};
+use headstart_system::testing::{can_mount, needs};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Copies a program into `bin` and its libraries into `lib`, the loader as `lib/ld`.
+fn copy_program(to: &Path, name: &str) {
+    let path = run("sh", &["-c", &format!("command -v {name}")]);
+    let script = format!(
+        "mkdir -p {at}/bin {at}/lib && cp {path} {at}/bin/ && \
+         for l in $(ldd {path} | grep -o '/[^ ]*'); do cp $l {at}/lib/; case $l in */ld-*) cp $l {at}/lib/ld;; esac; done",
+        at = to.display()
+    );
+    run("sh", &["-c", &script]);
+}
 
 fn options(backend: BackendChoice) -> Options {
     Options {
@@ -71,11 +84,14 @@ fn difference(
 
 #[test]
 fn reads_are_recorded_page_by_page_and_cut_at_the_end_of_the_file() {
-    let Some(disk) = Private::new("ext4") else { return };
-    disk.write("large", 4 << 20);
-    disk.write("small", 5000);
-    disk.make_cold();
-    let at = disk.path();
+    if !can_mount() {
+        return;
+    }
+    let (mut mounted, disk) = with_disk("ext4");
+    write(&disk, "large", 4 << 20);
+    write(&disk, "small", 5000);
+    mounted.remount_cold().unwrap();
+    let at = disk.display();
     // Twice, since of a page that a reader takes while it waits for the next one the kernel has no event.
     let script = format!(
         "dd if={at}/large of=/dev/null bs=4096 skip=100 count=3 2>/dev/null; cat {at}/small {at}/small >/dev/null"
@@ -98,7 +114,7 @@ fn reads_are_recorded_page_by_page_and_cut_at_the_end_of_the_file() {
         (file.size, file.state, file.mode & 0o170000),
         (5000, FileState::Present, 0o100000)
     );
-    assert_eq!(file.inode, disk.inode("small"));
+    assert_eq!(file.inode, std::fs::metadata(disk.join("small")).unwrap().ino());
     assert!(trace.filesystems[file.filesystem.unwrap() as usize].fstype == "ext4");
     assert!(
         trace
@@ -112,14 +128,17 @@ fn reads_are_recorded_page_by_page_and_cut_at_the_end_of_the_file() {
 
 #[test]
 fn metadata_that_had_to_be_read_is_recorded_with_its_device() {
-    let Some(disk) = Private::new("ext4") else { return };
-    for i in 0..50 {
-        disk.write(&format!("dir{i}/file"), 100);
+    if !can_mount() {
+        return;
     }
-    disk.make_cold();
-    let script = format!("cat {}/*/file >/dev/null", disk.path());
+    let (mut mounted, disk) = with_disk("ext4");
+    for i in 0..50 {
+        write(&disk, &format!("dir{i}/file"), 100);
+    }
+    mounted.remount_cold().unwrap();
+    let script = format!("cat {}/*/file >/dev/null", disk.display());
     let trace = record(&script, &[options(BackendChoice::Tracefs)]).remove(0);
-    let device = disk.device();
+    let device = numbers(&mounted);
     let blocks: u64 = trace
         .metadata
         .iter()
@@ -134,11 +153,14 @@ fn metadata_that_had_to_be_read_is_recorded_with_its_device() {
 
 #[test]
 fn what_others_do_is_not_recorded() {
-    let Some(disk) = Private::new("ext4") else { return };
-    disk.write("mine", 100_000);
-    disk.write("other", 100_000);
-    disk.make_cold();
-    let at = disk.path();
+    if !can_mount() {
+        return;
+    }
+    let (mut mounted, disk) = with_disk("ext4");
+    write(&disk, "mine", 100_000);
+    write(&disk, "other", 100_000);
+    mounted.remount_cold().unwrap();
+    let at = disk.display();
     let other = Waiting::start(&format!(
         "for i in 1 2 3 4 5 6 7 8 9; do cat {at}/other; done >/dev/null"
     ));
@@ -153,11 +175,15 @@ fn what_others_do_is_not_recorded() {
 
 #[test]
 fn in_scope_system_everybody_counts_but_the_recorder() {
-    let Some(disk) = Private::new("ext4") else { return };
-    disk.write("others", 10_000);
-    disk.write("own", 10_000);
-    disk.make_cold();
-    let at = disk.path().to_owned();
+    if !can_mount() {
+        return;
+    }
+    let _flood = flood();
+    let (mut mounted, disk) = with_disk("ext4");
+    write(&disk, "others", 10_000);
+    write(&disk, "own", 10_000);
+    mounted.remount_cold().unwrap();
+    let at = disk.display().to_string();
     let options = Options {
         backend: BackendChoice::Tracefs,
         ..Options::system()
@@ -178,10 +204,13 @@ fn in_scope_system_everybody_counts_but_the_recorder() {
 
 #[test]
 fn a_file_that_was_removed_while_open_is_told_apart() {
-    let Some(disk) = Private::new("ext4") else { return };
-    disk.write("gone", 10_000);
-    disk.make_cold();
-    let at = disk.path();
+    if !can_mount() {
+        return;
+    }
+    let (mut mounted, disk) = with_disk("ext4");
+    write(&disk, "gone", 10_000);
+    mounted.remount_cold().unwrap();
+    let at = disk.display();
     let script = format!("exec 3<{at}/gone; cat <&3 >/dev/null; rm {at}/gone; sleep 0.3");
     let trace = record(&script, &[options(BackendChoice::Tracefs)]).remove(0);
     let file = trace
@@ -194,10 +223,14 @@ fn a_file_that_was_removed_while_open_is_told_apart() {
 
 #[test]
 fn lost_events_are_counted() {
-    let Some(disk) = Private::new("ext4") else { return };
+    if !can_mount() {
+        return;
+    }
+    let _flood = flood();
+    let (_mounted, disk) = with_disk("ext4");
     // The default buffer of one processor holds them all, the smallest a sixth.
-    disk.write("file", 160_000);
-    let script = format!("dd if={}/file of=/dev/null bs=1 2>/dev/null", disk.path());
+    write(&disk, "file", 160_000);
+    let script = format!("dd if={}/file of=/dev/null bs=1 2>/dev/null", disk.display());
     let small = Options {
         buffer_bytes: 4096,
         ..options(BackendChoice::Tracefs)
@@ -223,11 +256,14 @@ fn lost_events_are_counted() {
 
 #[test]
 fn paths_are_found_on_other_file_systems_too() {
+    if !can_mount() {
+        return;
+    }
     for fstype in ["xfs", "btrfs"] {
-        let Some(disk) = Private::new(fstype) else { return };
-        disk.write("deep/er/file", 9000);
-        disk.make_cold();
-        let at = disk.path();
+        let (mut mounted, disk) = with_disk(fstype);
+        write(&disk, "deep/er/file", 9000);
+        mounted.remount_cold().unwrap();
+        let at = disk.display();
         // Twice, as above.
         let trace = record(
             &format!("cat {at}/deep/er/file {at}/deep/er/file >/dev/null"),
@@ -248,15 +284,19 @@ fn paths_are_found_on_other_file_systems_too() {
 /// by the call's arguments (src/bpf/filemap_events.h), tracefs cannot.
 #[test]
 fn both_back_ends_give_the_same_pages() {
-    let Some(disk) = Private::new("ext4") else { return };
-    disk.write("large", 8 << 20);
-    for i in 0..300 {
-        disk.write(&format!("small/{}/{i}", i % 7), i * 131 + 1);
+    if !can_mount() {
+        return;
     }
-    disk.copy_program("dd");
-    disk.copy_program("md5sum");
-    disk.make_cold();
-    let at = disk.path();
+    let _flood = flood();
+    let (mut mounted, disk) = with_disk("ext4");
+    write(&disk, "large", 8 << 20);
+    for i in 0..300 {
+        write(&disk, &format!("small/{}/{i}", i % 7), i * 131 + 1);
+    }
+    copy_program(&disk, "dd");
+    copy_program(&disk, "md5sum");
+    mounted.remount_cold().unwrap();
+    let at = disk.display();
     let script = format!(
         "{lib} {at}/bin/md5sum {at}/small/*/* >/dev/null; \
          {lib} {at}/bin/dd if={at}/large of=/dev/null bs=10000 skip=5 count=7 2>/dev/null; \
@@ -275,8 +315,8 @@ fn both_back_ends_give_the_same_pages() {
         traces
     };
     let (cold, warm) = (both(), both());
-    if cold[0].meta.evidence != cold[1].meta.evidence {
-        skip("comparing the pages of both back-ends lacks", "use events (6.12)");
+    let same = cold[0].meta.evidence == cold[1].meta.evidence;
+    if !needs("use events (Linux 6.12)", same) {
         return;
     }
     let blocks = |trace: &Trace| -> BTreeSet<(u32, u32, u64)> {

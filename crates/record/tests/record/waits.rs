@@ -1,5 +1,4 @@
-//! Whose waiting for block devices counts as time blocked. These need root and a kernel with BTF; without, they say that
-//! they were skipped.
+//! Whose waiting for block devices counts as time blocked.
 
 use crate::support::*;
 use headstart_model::trace::EndReason;
@@ -57,7 +56,8 @@ fn in_a_container_only_its_own_processes_are_blocked() {
     if !can_record() {
         return;
     }
-    let (_lab, _, device) = Lab::with_disk("ext4");
+    let (mounted, _) = with_disk("ext4");
+    let device = node(&mounted);
     let read = format!("dd if={device} of=/dev/null iflag=direct bs=4k count=2000 status=none");
     assert!(blocked(&["true"], &read) > 0, "its own");
     assert_eq!(blocked(&["sh", "-c", &read], ""), 0, "the host's");
@@ -70,7 +70,8 @@ fn kernel_threads_are_not_blocked() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, device) = Lab::with_disk("ext4");
+    let (mounted, disk) = with_disk("ext4");
+    let device = node(&mounted);
     let name = format!("jbd2/{}-8\n", device.trim_start_matches("/dev/"));
     let mut processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap());
     let is_journal = |comm: std::io::Result<String>| comm.is_ok_and(|comm| comm == name);

@@ -184,10 +184,7 @@ pub const WAYS: [(u32, bool); 3] = [(8, true), (100, true), (100, false)];
 
 /// Resident pages of a file, as ranges (start, end).
 pub fn resident(path: &Path) -> Vec<(u64, u64)> {
-    let file = std::fs::File::open(path).unwrap();
-    let length = file.metadata().unwrap().len();
-    let ranges = headstart_system::residency::resident(&file, 0, length).unwrap();
-    ranges.into_iter().map(|r| (r.start, r.end)).collect()
+    headstart_system::testing::resident(path).unwrap()
 }
 
 pub fn file(root: &Path, name: &str, pages: u64) {
