@@ -1,4 +1,4 @@
-//! What people call, and what they are told. Recording and mounting need root.
+//! The commands that people call, and what these tell. Recording and mounting need root.
 
 #![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
 
@@ -6,7 +6,5 @@ mod apps;
 mod chart;
 #[path = "../common/mod.rs"]
 mod common;
-mod compare;
 mod each;
 mod hostile;
-mod layout;

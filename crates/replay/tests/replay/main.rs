@@ -7,6 +7,5 @@ mod handles;
 mod hang;
 mod limits;
 mod neighbours;
-mod reader;
 mod reads;
 mod sample;

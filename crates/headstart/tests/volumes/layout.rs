@@ -1,26 +1,16 @@
 //! `headstart layout`, killed at any moment and asked what it did. Needs root and loop devices.
 
-use headstart_model::profile::{Entry, Policy};
-use headstart_model::{Key, Profile};
+use headstart_model::Key;
 use headstart_store::Store;
-use headstart_system::testing::{self, LoopFs, Spec, can_mount};
+use headstart_system::testing::numbered::{backwards, contents, path};
+use headstart_system::testing::{LoopFs, Spec, can_mount};
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 const FILES: u64 = 40;
 const BYTES: u64 = 200_000;
-
-fn path(at: &Path, number: u64) -> PathBuf {
-    at.join(format!("{number:03}"))
-}
-
-fn contents(number: u64) -> Vec<u8> {
-    (0..BYTES)
-        .map(|byte| (byte * 31 + number * 7 + (byte >> 9)) as u8)
-        .collect()
-}
 
 struct Disk {
     fs: LoopFs,
@@ -30,8 +20,9 @@ struct Disk {
 impl Disk {
     /// Files that a start reads from the last to the first.
     fn new() -> Disk {
-        let fill =
-            |at: &Path| (0..FILES).try_for_each(|number| fs::write(path(at, number), contents(number)));
+        let fill = |at: &Path| {
+            (0..FILES).try_for_each(|number| fs::write(path(at, number), contents(number, BYTES)))
+        };
         let spec = Spec {
             size: 128 << 20,
             ..Spec::new("ext4")
@@ -40,19 +31,11 @@ impl Disk {
             fs: LoopFs::create(&spec, fill).unwrap(),
             state: tempfile::tempdir_in("/var/tmp").unwrap(),
         };
-        let key = Key::new("test").unwrap();
-        let profile = Profile {
-            entries: (0..FILES).map(|number| disk.entry(number)).collect(),
-            ..Profile::new(key.clone(), 4096, Policy::Decay)
-        };
-        let store = Store::new(disk.state.path());
+        let (store, key) = (Store::new(disk.state.path()), Key::new("test").unwrap());
+        let profile = backwards(&key, &disk.fs.mount_point(), FILES).unwrap();
         store.make().unwrap();
         store.key(&key).lock().unwrap().save_profile(&profile).unwrap();
         disk
-    }
-
-    fn entry(&self, number: u64) -> Entry {
-        testing::whole(&path(&self.fs.mount_point(), number), FILES - number).unwrap()
     }
 
     fn layout(&self, words: &[&str]) -> Command {
@@ -88,7 +71,7 @@ impl Disk {
         self.fs.remount_cold().unwrap();
         for number in 0..FILES {
             let found = fs::read(path(&self.fs.mount_point(), number)).unwrap();
-            assert!(found == contents(number), "file {number}");
+            assert!(found == contents(number, BYTES), "file {number}");
         }
         self.fs.check().unwrap();
     }

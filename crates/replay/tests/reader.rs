@@ -1,6 +1,13 @@
-//! What is read for a user: nothing that lies where the user may not go, and nothing on the way there. Needs root.
+//! What is read for a user: nothing that lies where the user may not go, and nothing on the way there. A program of
+//! its own, one test after the other: mounts of other tests make looks into what is in memory fail, and a process
+//! that one starts holds for a moment what another is about to unmount. Needs root.
 
-use crate::common::*;
+#![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
+
+#[path = "replay/common.rs"]
+mod common;
+
+use common::*;
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::{PlanDraft, PlanFile, RequestKind::*};
@@ -43,8 +50,6 @@ fn replay(draft: &PlanDraft, io_uring: bool, reader: Option<u32>) -> ReplayRepor
     Replay::start(plan, options).unwrap().finish()
 }
 
-/// One test after the other: what one drops from memory the other may have just looked up, and a process that one starts holds for a moment what the
-/// other is about to unmount.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]

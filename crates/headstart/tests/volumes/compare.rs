@@ -1,6 +1,6 @@
 //! What `headstart compare` finds of the blocks that a device read, on real file systems. Needs root, loop devices and tracefs.
 
-use crate::common::{Case, can_record};
+use crate::common::{Case, can_record, needs};
 use headstart_system::testing::{LoopFs, Spec, can_mount};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -363,8 +363,10 @@ fn the_count_is_blktraces_own() {
     let current = std::fs::read_to_string(tracefs.path().join("current_tracer")).unwrap();
     let free = tracers.split_whitespace().any(|name| name == "blk") && current.trim() == "nop";
     let parses = Command::new("blkparse").arg("-V").output().is_ok();
-    if !(free && parses) {
-        crate::common::skip("a kernel whose tracer of block devices nobody uses, and blkparse");
+    if !needs(
+        "a kernel whose tracer of block devices nobody uses, and blkparse",
+        free && parses,
+    ) {
         return;
     }
     fs.remount_cold().unwrap();
