@@ -14,6 +14,7 @@ fn wrong_usage_is_2() {
         &["no-such-command"],
         &["run"],
         &["run", "--"],
+        &["run", "--name", "", "--", "echo", "started"],
         &["run", "--control-every", "x", "--", "true"],
         &["record", "--", "true"],
         &["record", "-o", "t", "--until", "soon", "--", "true"],

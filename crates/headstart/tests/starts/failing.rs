@@ -1,19 +1,12 @@
 //! What fails of headstart fails beside the command, which runs as if headstart were not there.
 
-use crate::common::{Case, Holding, can_record, eventually, is_root, process_state, signal, workers};
+use crate::common::{
+    Case, GIVE_UP, Holding, can_record, eventually, for_anybody, is_root, process_state, signal, workers,
+};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-
-/// Lets any user run headstart in the directory of the case, by the name `./headstart`.
-fn for_anybody(case: &Case) {
-    std::fs::set_permissions(case.path(""), std::fs::Permissions::from_mode(0o777)).unwrap();
-    std::fs::copy(crate::common::binary(), case.path("headstart")).unwrap();
-}
-
-const GIVE_UP: &str =
-    "setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all";
 
 #[test]
 fn audit_02_a_start_whose_recorder_came_late_teaches_nothing() {
@@ -228,13 +221,6 @@ fn audit_09_run_runs_the_command_whatever_headstart_lacks() {
 }
 
 #[test]
-fn audit_09_wrong_usage_is_told_and_starts_nothing() {
-    let case = Case::new();
-    let ran = case.headstart(&["run", "--name", "", "--", "sh", "-c", "echo out"]);
-    assert_eq!((ran.code(), ran.out.as_str()), (2, ""), "{}", ran.err);
-}
-
-#[test]
 fn audit_12_record_says_when_its_worker_died_and_does_not_succeed() {
     if !can_record() {
         return;
@@ -330,23 +316,4 @@ fn a_state_directory_that_cannot_be_used_is_told_of_in_one_line() {
             );
         }
     }
-}
-
-#[test]
-fn a_full_disk_is_told_of_once() {
-    if !is_root() || !can_record() {
-        return;
-    }
-    let case = Case::new();
-    // Room for the log and a trace, and not for all that is kept: in a mount namespace of its own, which goes with the shell.
-    let ran = case.script(
-        "mkdir full; export H; unshare --mount --propagation private sh -c '
-           mount -t tmpfs -o size=64k tmpfs full
-           dd if=/dev/zero of=full/fill bs=4k count=13 2>/dev/null
-           $H --state full/state run --wait -- cat /etc/passwd >/dev/null'",
-    );
-    assert_eq!(ran.code(), 0, "{}", ran.err);
-    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
-    assert!(ran.err.contains("; the old file stays"), "{}", ran.err);
-    assert_eq!(ran.err.matches("os error 28").count(), 1, "{}", ran.err);
 }

@@ -1,8 +1,6 @@
-//! headstart in containers: namespaces of every kind, one in another, and less than root has outside. These need root on a
-//! kernel with BPF; without, they say that they were skipped.
+//! headstart in containers: namespaces of every kind, one in another, and less than root has outside.
 
 use crate::common::{Case, Ran, binary, can_record, finish, is_root};
-use serde_json::Value;
 use std::process::Command;
 
 /// What makes a container: as a shell's, systemd-nspawn's, one in another, and without a /proc of its own.
@@ -27,44 +25,12 @@ fn contained(case: &Case, words: &str, headstart: &[&str]) -> Ran {
     finish(command, b"")
 }
 
-/// The pages that a trace has of a file.
-fn pages(case: &Case, trace: &str, name: &str) -> u64 {
-    let trace = case.json(&["show", "--json", trace]);
-    let files = trace["files"].as_array().unwrap();
-    let is_it = |file: &Value| file["path"].as_str().unwrap().ends_with(name);
-    let index = files
-        .iter()
-        .position(is_it)
-        .unwrap_or_else(|| panic!("no {name} in {files:?}"));
-    let uses = trace["uses"].as_array().unwrap().iter();
-    let uses = uses.filter(|one| one["file"] == index);
-    uses.map(|one| one["pages"].as_u64().unwrap()).sum()
-}
-
 /// The only profile that there is.
 fn profile(case: &Case) -> String {
     let mut keys = std::fs::read_dir(case.state().join("keys")).unwrap();
     let profile = keys.next().unwrap().unwrap().path().join("profile");
     case.json(&["show", "--json", profile.to_str().unwrap()])
         .to_string()
-}
-
-#[test]
-fn audit_01_record_sees_what_a_command_in_a_container_uses() {
-    if !is_root() || !can_record() {
-        return;
-    }
-    for words in CONTAINERS {
-        let case = Case::new();
-        case.write("data", vec![1; 3 * 4096]);
-        let ran = contained(
-            &case,
-            words,
-            &["record", "-o", "t.trace", "--", "sh", "-c", "cat data; exit 3"],
-        );
-        assert_eq!((ran.code(), ran.err.as_str()), (3, ""), "{words}");
-        assert_eq!(pages(&case, "t.trace", "/data"), 3, "{words}");
-    }
 }
 
 #[test]

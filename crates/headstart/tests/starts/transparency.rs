@@ -1,7 +1,8 @@
 //! What a command is beside headstart: as if it were not there.
 
 use crate::common::{
-    Case, Holding, can_record, children, eventually, finish, process_state, signal, start, workers,
+    Case, GIVE_UP, Holding, can_record, children, eventually, finish, for_anybody, process_state, signal,
+    start, workers,
 };
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
@@ -340,14 +341,10 @@ fn without_privilege_one_line_says_so_and_the_command_runs() {
     }
     use std::os::unix::fs::PermissionsExt;
     let case = Case::new();
-    // Where an unprivileged process finds and may use it.
-    let all = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(case.path(""), all).unwrap();
-    std::fs::copy(crate::common::binary(), case.path("headstart")).unwrap();
-    let give_up = "setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all";
+    for_anybody(&case);
     let state = case.path("nobody");
     let script = format!(
-        "unset HEADSTART_STATE; export XDG_STATE_HOME={}; {give_up} ./headstart run --wait -- sh -c 'echo out; exit 7'",
+        "unset HEADSTART_STATE; export XDG_STATE_HOME={}; {GIVE_UP} ./headstart run --wait -- sh -c 'echo out; exit 7'",
         state.display()
     );
     std::fs::create_dir(&state).unwrap();
@@ -365,12 +362,12 @@ fn without_privilege_one_line_says_so_and_the_command_runs() {
         "what is known goes to the user's own state"
     );
     let refused = case.script(&format!(
-        "{give_up} ./headstart record -o nobody/t -- sh -c 'echo started'"
+        "{GIVE_UP} ./headstart record -o nobody/t -- sh -c 'echo started'"
     ));
     refused.refused(&["CAP_"]);
     assert_eq!(refused.out, "", "record does not start what it cannot record");
     let doctor = case.script(&format!(
-        "unset HEADSTART_STATE; {give_up} ./headstart doctor --json"
+        "unset HEADSTART_STATE; {GIVE_UP} ./headstart doctor --json"
     ));
     let report: serde_json::Value = serde_json::from_str(&doctor.out).unwrap();
     assert!(
@@ -379,18 +376,5 @@ fn without_privilege_one_line_says_so_and_the_command_runs() {
             .unwrap()
             .iter()
             .any(|c| c == "CAP_BPF")
-    );
-}
-
-#[test]
-fn a_state_directory_that_cannot_be_written_is_one_line() {
-    let case = Case::new();
-    case.write("state", "a file is in the way");
-    let ran = case.run("k", &["sh", "-c", "echo out; exit 5"]);
-    assert_eq!((ran.code(), ran.out.as_str()), (5, "out\n"));
-    assert!(
-        ran.err.starts_with("headstart: ") && ran.err.lines().count() == 1,
-        "{}",
-        ran.err
     );
 }
