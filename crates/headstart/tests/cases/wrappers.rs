@@ -1,6 +1,7 @@
 //! What only starts another program has that program's key.
 
-use crate::common::{Case, can_record, is_root, skip};
+use crate::common::{Case, can_record, is_root, needs};
+use headstart_system::testing::Mounted;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -77,10 +78,14 @@ fn the_dynamic_linker_is_the_program_that_it_loads() {
         "/lib/ld-linux-aarch64.so.1",
         "/lib64/ld64.so.2",
     ];
-    let Some(loader) = loaders.into_iter().find(|path| Path::new(path).exists()) else {
-        skip("a dynamic linker of glibc where it is known to be");
+    let loader = loaders.into_iter().find(|path| Path::new(path).exists());
+    if !needs(
+        "a dynamic linker of glibc where it is known to be",
+        loader.is_some(),
+    ) {
         return;
-    };
+    }
+    let loader = loader.unwrap();
     let expected = vec![real("/bin/true")];
     for command in [
         &[loader, "/bin/true"][..],
@@ -191,9 +196,9 @@ fn a_file_of_a_registered_format_is_its_interpreter_with_that_file() {
         return;
     }
     let place = Path::new("/proc/sys/fs/binfmt_misc");
-    let _mounted = (!place.join("register").exists()).then(|| Mounted::new(place));
-    if !place.join("register").exists() {
-        skip("binfmt_misc");
+    let _mounted = (!place.join("register").exists())
+        .then(|| Mounted::new(&["-t", "binfmt_misc", "binfmt_misc"], place));
+    if !needs("binfmt_misc", place.join("register").exists()) {
         return;
     }
     let case = Case::new();
@@ -221,23 +226,6 @@ fn a_file_of_a_registered_format_is_its_interpreter_with_that_file() {
     }
     let real = |path: &Path| path.canonicalize().unwrap().display().to_string();
     assert_eq!(keys(&case), [format!("{} {}", real(&emulator), real(&foreign))]);
-}
-
-/// A file system that is mounted for a test.
-struct Mounted<'a>(&'a Path);
-
-impl Mounted<'_> {
-    fn new(place: &Path) -> Mounted<'_> {
-        let none = rustix::mount::MountFlags::empty();
-        let _ = rustix::mount::mount("binfmt_misc", place, "binfmt_misc", none, None::<&std::ffi::CStr>);
-        Mounted(place)
-    }
-}
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::empty());
-    }
 }
 
 /// Bytes of a file that are in memory; all of them also where a page in 64 is not: a machine may take some back at any time (DAMON).

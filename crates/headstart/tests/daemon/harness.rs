@@ -4,10 +4,9 @@ use crate::common::{Case, binary, can_record, eventually, signal};
 use headstart_model::outcome::Outcome;
 use headstart_model::{Key, Trace};
 use headstart_store::Store;
-use headstart_system::residency::resident_pages;
 use headstart_system::testing::{LoopFs, Spec, can_mount};
 use serde_json::{Value, json};
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -21,8 +20,7 @@ use std::time::Duration;
 /// One daemon at a time: each sees what all tests start.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// No user that anybody has files of.
-pub const NOBODY: u32 = 65534;
+pub use crate::common::NOBODY;
 
 /// A daemon that notices starts.
 pub struct Daemon {
@@ -176,11 +174,10 @@ pub fn run(mut command: Command) {
 
 /// Pages of these files that are in memory.
 pub fn resident(paths: &[PathBuf]) -> u64 {
-    let of = |path: &PathBuf| {
-        let file = File::open(path).unwrap();
-        resident_pages(&file, 0, file.metadata().unwrap().len()).unwrap()
-    };
-    paths.iter().map(of).sum()
+    let ranges = paths
+        .iter()
+        .flat_map(|path| headstart_system::testing::resident(path).unwrap());
+    ranges.map(|(start, end)| end - start).sum()
 }
 
 /// The state directory is whole: `status` complains of whatever is not.
@@ -242,8 +239,7 @@ pub fn command(fs: &LoopFs, name: &str) -> Command {
 
 pub fn evict(paths: &[PathBuf]) {
     for path in paths {
-        let file = File::open(path).unwrap();
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        headstart_system::testing::evict(path).unwrap();
     }
 }
 

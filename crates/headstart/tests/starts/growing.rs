@@ -2,11 +2,9 @@
 //! loop device and the recorder.
 
 use crate::common::{Case, can_record, is_root};
-use headstart_system::residency;
-use headstart_system::testing::{LoopFs, Spec, can_mount};
+use headstart_system::testing::{LoopFs, Spec, can_mount, resident};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::AsFd;
 use std::path::Path;
 
 const PAGE: u64 = 4096;
@@ -22,14 +20,6 @@ fn append(log: &Path, pages: u64) {
     let mut file = File::options().append(true).open(log).unwrap();
     file.write_all(&vec![b'x'; (pages * PAGE) as usize]).unwrap();
     file.sync_all().unwrap();
-}
-
-/// The pages of a file that are in memory.
-fn resident(path: &Path) -> Vec<(u64, u64)> {
-    let file = File::open(path).unwrap();
-    let size = file.metadata().unwrap().len();
-    let ranges = residency::resident(file.as_fd(), 0, size).unwrap();
-    ranges.iter().map(|range| (range.start, range.end)).collect()
 }
 
 #[test]
@@ -56,7 +46,7 @@ fn a_log_that_grows_is_read_ahead_where_it_is_read() {
     let ran = case.headstart(&["replay", "log", "--wait"]);
     assert_eq!(ran.code(), 0, "{}", ran.err);
     let end = 1000 + 5 * 30 + 700;
-    assert_eq!(resident(&log), [(0, 2), (200, 202), (end - 2, end)]);
+    assert_eq!(resident(&log).unwrap(), [(0, 2), (200, 202), (end - 2, end)]);
     let told = case.json(&["explain", name, "--name", "log", "--json"]);
     assert_eq!(
         (&told[0]["prefetched"], &told[0]["written"]),
@@ -68,7 +58,7 @@ fn a_log_that_grows_is_read_ahead_where_it_is_read() {
     fs::rename(root.join("new"), &log).unwrap();
     disk.remount_cold().unwrap();
     assert_eq!(case.headstart(&["replay", "log", "--wait"]).code(), 0);
-    assert_eq!(resident(&log), []);
+    assert_eq!(resident(&log).unwrap(), []);
     let told = case.json(&["explain", name, "--name", "log", "--json"]);
     assert_eq!(
         (&told[0]["prefetched"], &told[0]["written"]),

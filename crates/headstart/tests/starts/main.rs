@@ -1,4 +1,5 @@
-//! A start by `headstart run`: what the command is beside it, and what is read ahead. Recording and mounting need root.
+//! A start by `headstart run`: the command beside it, and what is read ahead. Recording and mounting need
+//! root.
 
 #![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
 

@@ -1,11 +1,8 @@
-//! Who waits for what: a start that waits for a device has not ended, however long that takes, and nobody waits for a server that the command would not
-//! ask. Needs root, for a file system that lets nobody write for a while and one that never answers, and the recorder.
+//! Who waits for what: a start that waits for a device has not ended, however long that takes, and nobody
+//! waits for a server that the command would not ask.
 
 use crate::common::{Case, can_record, is_root};
-use headstart_system::testing::{Frozen, LoopFs, Spec, can_mount};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use std::fs::File;
-use std::os::fd::AsRawFd;
+use headstart_system::testing::{DeadMount, Frozen, LoopFs, Spec, can_mount};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -50,17 +47,7 @@ fn a_word_that_leads_to_a_server_that_never_answers_holds_nobody() {
     }
     let case = Case::new();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-    let server = File::options().read(true).write(true).open("/dev/fuse").unwrap();
-    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
-    let options = std::ffi::CString::new(options).unwrap();
-    mount(
-        "test",
-        dir.path(),
-        "fuse",
-        MountFlags::empty(),
-        Some(options.as_c_str()),
-    )
-    .unwrap();
+    let server = DeadMount::new(dir.path()).unwrap();
     // It is gone when all is over, or when somebody has waited for long.
     let (over, is_over) = channel::<()>();
     let ends = std::thread::spawn(move || {
@@ -78,7 +65,6 @@ fn a_word_that_leads_to_a_server_that_never_answers_holds_nobody() {
     let took = begun.elapsed();
     over.send(()).unwrap();
     ends.join().unwrap();
-    unmount(dir.path(), UnmountFlags::DETACH).unwrap();
     assert_eq!(
         ran.each_ref().map(|ran| ran.code()),
         [7; 2],

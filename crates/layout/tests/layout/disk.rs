@@ -3,11 +3,11 @@
 
 use headstart_layout::{Bounds, Kept, apply, plan, status};
 use headstart_model::machine::{DeviceClass, Machine};
-use headstart_model::profile::Policy;
 use headstart_model::{Key, Profile};
 use headstart_session::machine::{Costs, Measure, snapshot};
 use headstart_store::{KeyDir, Store};
-use headstart_system::testing::{self, LoopFs, Spec};
+pub use headstart_system::testing::numbered::{backwards, contents, path};
+use headstart_system::testing::{LoopFs, Spec};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -25,14 +25,6 @@ pub const FORCE: Bounds = Bounds {
     until: None,
 };
 
-/// Contents that tell the file and the place in it.
-pub fn contents(number: u64, bytes: u64) -> Vec<u8> {
-    let words = (0..bytes.div_ceil(8)).map(|word| (number << 32 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let mut all: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-    all.truncate(bytes as usize);
-    all
-}
-
 pub fn size(number: u64) -> u64 {
     match number % 4 {
         0 => 1,
@@ -41,10 +33,6 @@ pub fn size(number: u64) -> u64 {
         2 => 100_000 + number * 37,
         _ => 300_000,
     }
-}
-
-pub fn path(at: &Path, number: u64) -> PathBuf {
-    at.join(format!("{number:03}"))
 }
 
 /// Files with room between them.
@@ -66,6 +54,16 @@ pub fn scatter(at: &Path, numbers: &[u64], gap: u64) -> std::io::Result<()> {
         fs::remove_file(at.join(format!("gap{number}")))?;
     }
     Ok(())
+}
+
+/// This machine as a plan for the profile needs it, with a disk for the loop device.
+pub fn machine(store: &Store, profile: &Profile) -> Machine {
+    let costs = Costs {
+        store,
+        class: Some(DeviceClass::Disk),
+        measure: Measure::Nothing,
+    };
+    snapshot(profile, &costs, &mut |line| panic!("{line}")).unwrap()
 }
 
 pub struct Disk {
@@ -102,21 +100,11 @@ impl Disk {
 
     /// What a start that reads all from the last to the first learned.
     pub fn profile(&self) -> Profile {
-        let entry = |number| testing::whole(&path(&self.at(), number), 1000 - number).unwrap();
-        Profile {
-            entries: (0..FILES).map(entry).collect(),
-            ..Profile::new(Key::new("test").unwrap(), PAGE as u32, Policy::Decay)
-        }
+        backwards(self.key().key(), &self.at(), FILES).unwrap()
     }
 
     pub fn machine(&self, profile: &Profile) -> Machine {
-        let store = self.store();
-        let costs = Costs {
-            store: &store,
-            class: Some(DeviceClass::Disk),
-            measure: Measure::Nothing,
-        };
-        snapshot(profile, &costs, &mut |line| panic!("{line}")).unwrap()
+        machine(&self.store(), profile)
     }
 
     pub fn apply(&self, bounds: Bounds) -> Kept {

@@ -1,33 +1,20 @@
 //! What cannot be written where it was moved to is kept. Needs root and loop devices.
 
-use headstart_layout::{Bounds, Kept, State, apply, plan};
-use headstart_model::machine::DeviceClass;
-use headstart_model::profile::Policy;
-use headstart_model::{Key, Profile};
-use headstart_session::machine::{Costs, Measure, snapshot};
+use crate::disk::{FORCE, PAGE, backwards, contents, machine, path};
+use headstart_layout::{Kept, State, apply, plan};
+use headstart_model::Key;
 use headstart_store::Store;
 use headstart_system::residency::advise_dontneed;
-use headstart_system::testing::{self, Mounted, Scratch, can_mount, run};
+use headstart_system::testing::{Mounted, Scratch, can_mount, run};
 use rustix::fs::FallocateFlags;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// More than are moved before the first are compared.
 const FILES: u64 = 280;
-const PAGE: u64 = 4096;
 const IMAGE: u64 = 120 << 20;
-
-fn contents(number: u64) -> Vec<u8> {
-    let words = (0..25 * PAGE / 8).map(|word| (number << 32 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    words.flat_map(u64::to_le_bytes).collect()
-}
-
-fn path(at: &Path, number: u64) -> PathBuf {
-    at.join(format!("{number:03}"))
-}
 
 /// An ext4 on a pool that has less room than it: what was never written cannot be written once the pool is full.
 struct Overcommitted {
@@ -100,30 +87,17 @@ fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
     let disk = Overcommitted::new();
     let at = disk.disk.path();
     for number in 0..FILES {
-        fs::write(path(at, number), contents(number)).unwrap();
-        fs::write(at.join(format!("gap{number}")), contents(number)).unwrap();
+        fs::write(path(at, number), contents(number, 25 * PAGE)).unwrap();
+        fs::write(at.join(format!("gap{number}")), contents(number, 25 * PAGE)).unwrap();
     }
     fs::write(at.join("headstart-layout-rescue"), "of an earlier time").unwrap();
     disk.complete();
-    let entry = |number| testing::whole(&path(at, number), 1000 - number).unwrap();
-    let profile = Profile {
-        entries: (0..FILES).map(entry).collect(),
-        ..Profile::new(Key::new("test").unwrap(), PAGE as u32, Policy::Decay)
-    };
     let state = tempfile::tempdir_in("/var/tmp").unwrap();
     let store = Store::new(state.path());
-    let costs = Costs {
-        store: &store,
-        class: Some(DeviceClass::Disk),
-        measure: Measure::Nothing,
-    };
-    let machine = snapshot(&profile, &costs, &mut |line| panic!("{line}")).unwrap();
-    let orders = plan(&[profile], &machine);
-    let force = Bounds {
-        force: true,
-        ..Bounds::default()
-    };
     let key = store.key(&Key::new("test").unwrap());
+    let profile = backwards(key.key(), at, FILES).unwrap();
+    let machine = machine(&store, &profile);
+    let orders = plan(&[profile], &machine);
     // Its room was written, and something takes that away from below while the first files are moved.
     let mut filled = false;
     let mut tell = |kept: &Kept| {
@@ -133,7 +107,7 @@ fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
             disk.fill(kept.to.unwrap() + kept.bytes, kept.planned_bytes - kept.bytes);
         }
     };
-    let all = apply(orders, &machine, &[key], &store, force, &mut tell).unwrap();
+    let all = apply(orders, &machine, &[key], &store, FORCE, &mut tell).unwrap();
     assert_eq!(all[0].state, State::Failed, "{all:?}");
     let why = all[0].why.as_ref().unwrap();
     let name = "headstart-layout-rescue-2";
@@ -144,10 +118,9 @@ fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
     let rescued: HashSet<&[u8]> = rescued.chunks(PAGE as usize).collect();
     let mut lost = 0;
     for number in 0..FILES {
-        let file = File::open(path(at, number)).unwrap();
-        advise_dontneed(&file, 0, 0).unwrap();
+        advise_dontneed(&File::open(path(at, number)).unwrap(), 0, 0).unwrap();
         let found = fs::read(path(at, number)).unwrap();
-        let expected = contents(number);
+        let expected = contents(number, 25 * PAGE);
         let pages = expected.chunks(PAGE as usize).zip(found.chunks(PAGE as usize));
         for (page, _) in pages.filter(|(page, found)| page != found) {
             assert!(rescued.contains(page), "a page of file {number}");

@@ -1,16 +1,14 @@
 //! Files moved on a real XFS, and what is not moved there or on Btrfs. Needs root, loop devices and Linux 6.12.
 
-use headstart_layout::{Bounds, Kept, State, apply, plan};
-use headstart_model::machine::DeviceClass;
-use headstart_model::profile::Policy;
-use headstart_model::{Key, Profile};
-use headstart_session::machine::{Costs, Measure, snapshot};
+use crate::disk::{self, FORCE, PAGE, backwards, machine, path};
+use headstart_layout::{Kept, State, apply, plan};
+use headstart_model::Key;
 use headstart_store::Store;
 use headstart_system::mounts::MountTable;
 use headstart_system::moving::movable::Movable;
 use headstart_system::moving::volume::Volume;
 use headstart_system::open::Expect;
-use headstart_system::testing::{self, LoopFs, Spec, can_mount, run};
+use headstart_system::testing::{LoopFs, Spec, can_mount, run};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -18,30 +16,19 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const FILES: u64 = 40;
-const PAGE: u64 = 4096;
-const FORCE: Bounds = Bounds {
-    force: true,
-    rate: None,
-    at_shutdown: false,
-    until: None,
-};
 
-fn contents(number: u64) -> Vec<u8> {
+fn size(number: u64) -> u64 {
     // Tails of every kind, and one of some megabytes.
-    let bytes = match number % 4 {
+    match number % 4 {
         0 => 1 + number,
         1 => 20 * PAGE + 700,
         2 => 3 * PAGE,
         _ => 400_000 + (number / 20) * 3_000_000,
-    };
-    let words = (0..bytes.div_ceil(8)).map(|word| (number << 32 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let mut all: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-    all.truncate(bytes as usize);
-    all
+    }
 }
 
-fn path(at: &Path, number: u64) -> PathBuf {
-    at.join(format!("{number:03}"))
+fn contents(number: u64) -> Vec<u8> {
+    disk::contents(number, size(number))
 }
 
 /// CRC-32C, bit by bit.
@@ -105,20 +92,11 @@ impl Disk {
 
     /// Moves all into the order from the last to the first.
     fn apply(&self) -> Kept {
-        let entry = |number| testing::whole(&path(&self.at(), number), 1000 - number).unwrap();
-        let profile = Profile {
-            entries: (0..FILES).map(entry).collect(),
-            ..Profile::new(Key::new("test").unwrap(), PAGE as u32, Policy::Decay)
-        };
         let store = Store::new(self.state.path());
-        let costs = Costs {
-            store: &store,
-            class: Some(DeviceClass::Disk),
-            measure: Measure::Nothing,
-        };
-        let machine = snapshot(&profile, &costs, &mut |line| panic!("{line}")).unwrap();
-        let orders = plan(&[profile], &machine);
         let key = store.key(&Key::new("test").unwrap());
+        let profile = backwards(key.key(), &self.at(), FILES).unwrap();
+        let machine = machine(&store, &profile);
+        let orders = plan(&[profile], &machine);
         let all = apply(orders, &machine, &[key], &store, FORCE, &mut |_| {}).unwrap();
         let [kept] = <[Kept; 1]>::try_from(all).unwrap();
         kept
