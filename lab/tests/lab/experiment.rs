@@ -1,5 +1,4 @@
-//! Experiments as a whole, by the program itself, on an image of a shell and a few files. Needs root, FUSE and loop devices; without
-//! root the tests that run machines fail, or are left out if `HEADSTART_TESTS_SKIP` is set.
+//! Experiments, on an image of a shell and a few files.
 
 use std::fs;
 use std::os::fd::OwnedFd;

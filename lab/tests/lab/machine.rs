@@ -1,5 +1,4 @@
-//! Machines that boot: needs root, FUSE, loop devices and systemd-nspawn, and Debian's packages once. Without root the tests
-//! fail, or are left out if `HEADSTART_TESTS_SKIP` is set.
+//! Machines that boot, on Debian's packages, which are fetched once.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,6 @@
 
 use crate::common::{Case, can_record, is_root, needs};
 use headstart_system::testing::Mounted;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// The keys that are known, which are programs.
@@ -58,8 +57,7 @@ fn jobs_behind_one_lock_are_different_jobs() {
     }
     let case = Case::new();
     for (name, text) in [("one", "#!/bin/sh\nexit 0\n"), ("two", "#!/bin/sh\nexit 0\n")] {
-        let path = case.write(name, text);
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        case.program(name, text);
         let ran = case.headstart(&["run", "--wait", "--", "flock", "-n", "l", &format!("./{name}")]);
         assert_eq!(ran.code(), 0, "{}", ran.err);
     }
@@ -110,8 +108,7 @@ fn the_dynamic_linker_is_the_program_that_it_loads() {
 
 /// A wrapper that nobody knows: a program, or a script, that executes what it is given behind an option of its own.
 fn wrappers(case: &Case) -> Vec<String> {
-    let script = case.write("wrap", "#!/bin/sh\nshift\nexec \"$@\"\n");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = case.program("wrap", "#!/bin/sh\nshift\nexec \"$@\"\n");
     // A copy of a wrapper under another name: setsid(1) executes it in its own place, or forks and waits.
     let program = case.path("unheard-of");
     std::fs::copy(std::fs::canonicalize("/usr/bin/setsid").unwrap(), &program).unwrap();
@@ -170,8 +167,7 @@ fn what_only_calls_helpers_is_no_wrapper() {
         return;
     }
     let case = Case::new();
-    let script = case.write("tool", "#!/bin/sh\n/bin/true\ncat \"$1\"\nexec /bin/true\n");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    case.program("tool", "#!/bin/sh\n/bin/true\ncat \"$1\"\nexec /bin/true\n");
     case.write("data", "x\n");
     for _ in 0..2 {
         let ran = case.headstart(&["run", "--wait", "--", "./tool", "data"]);
@@ -211,8 +207,7 @@ fn a_file_of_a_registered_format_is_its_interpreter_with_that_file() {
         format!(":headstart-test:E::hstest::{}:", emulator.display()),
     )
     .unwrap();
-    let foreign = case.write("tool.hstest", "no program of this machine\n");
-    std::fs::set_permissions(&foreign, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let foreign = case.program("tool.hstest", "no program of this machine\n");
     for command in [&["./tool.hstest"][..], &["./emulator", "tool.hstest"]] {
         let mut words = vec!["run", "--wait", "--"];
         words.extend(command);
@@ -329,8 +324,7 @@ fn what_a_start_names_is_read_for_it_however_it_is_named() {
         std::fs::remove_file(case.path("d/in")).unwrap();
         std::os::unix::fs::symlink("big", case.path("link")).unwrap();
         std::os::unix::fs::symlink("e", case.path("there")).unwrap();
-        let script = case.write("tool", NAMES);
-        std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        case.program("tool", NAMES);
         let run = |name: &str| {
             case.evict("big");
             let ran = case.headstart(&["run", "--wait", "--control-every", "0", "--", "./tool", name]);
@@ -350,8 +344,7 @@ fn what_most_starts_use_is_read_for_all_though_some_name_it() {
     }
     let case = with_files();
     // It reads its list whatever it is given, as a program does its configuration.
-    let script = case.write("tool", "#!/bin/sh\n[ -e skip ] || cat big >/dev/null\n");
-    std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    case.program("tool", "#!/bin/sh\n[ -e skip ] || cat big >/dev/null\n");
     let run = |name: &str| {
         case.evict("big");
         let ran = case.headstart(&["run", "--wait", "--control-every", "0", "--", "./tool", name]);

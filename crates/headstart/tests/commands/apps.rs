@@ -41,9 +41,7 @@ fn a_disabled_program_is_bypassed_until_it_is_enabled() {
 #[test]
 fn a_program_is_named_by_its_path_or_its_script() {
     let case = Case::new();
-    let script = case.write("script", "#!/bin/sh\nexit 0\n");
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = case.program("script", "#!/bin/sh\nexit 0\n");
     let script = script.canonicalize().unwrap();
     let sh = std::path::Path::new("/bin/sh").canonicalize().unwrap();
     let expected = format!("{} {}", sh.display(), script.display());

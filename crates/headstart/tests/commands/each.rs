@@ -100,9 +100,7 @@ fn program(case: &Case) -> String {
         case.write(&format!("small-{number}"), vec![b'x'; 4096]);
     }
     let script = "#!/bin/sh\ncat small-* >/dev/null\ndd if=data bs=4096 skip=8 count=4 2>/dev/null | wc -c\ntest ! -e not-there\n";
-    let path = case.write("program", script);
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = case.program("program", script);
     path.to_str().unwrap().to_string()
 }
 

@@ -49,6 +49,14 @@ impl Case {
         path
     }
 
+    /// Writes a file that may be executed.
+    pub fn program(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.write(name, bytes);
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, executable).unwrap();
+        path
+    }
+
     /// headstart with this test's state directory, in this test's directory.
     pub fn command(&self, words: &[&str]) -> Command {
         // Started behind a shell's `&` or by nohup, tests inherit ignored signals, and headstart honours what it inherits.

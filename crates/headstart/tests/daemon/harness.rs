@@ -6,13 +6,12 @@ use headstart_model::{Key, Trace};
 use headstart_store::Store;
 use headstart_system::testing::{LoopFs, Spec, can_mount};
 use serde_json::{Value, json};
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +20,7 @@ use std::time::Duration;
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub use crate::common::NOBODY;
+pub use headstart_system::testing::let_all_into;
 
 /// A daemon that notices starts.
 pub struct Daemon {
@@ -140,17 +140,6 @@ pub fn rounds(few: u64, many: u64) -> u64 {
     match std::env::var_os("HEADSTART_TESTS_LONG") {
         Some(_) => many,
         None => few,
-    }
-}
-
-/// Lets every user into a directory. What lies beside it stays as private as it is.
-pub fn let_all_into(directory: &Path) {
-    let to_root = directory.ancestors().take_while(|path| *path != Path::new("/"));
-    for path in to_root {
-        let mode = fs::metadata(path).unwrap().permissions().mode();
-        if mode & 0o001 == 0 {
-            fs::set_permissions(path, Permissions::from_mode(mode | 0o711)).unwrap();
-        }
     }
 }
 

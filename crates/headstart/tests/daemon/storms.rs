@@ -261,8 +261,7 @@ fn a_storm_beside_a_fork_bomb_and_thousands_of_keys_is_lived_through() {
     fs::remove_file(&gone).unwrap();
     let by_descriptor = format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd());
     let all: Vec<PathBuf> = programs.into_iter().chain([by_descriptor.into()]).collect();
-    let bomb = case.write("bomb", "#!/bin/sh\n$0 & $0 &\n");
-    fs::set_permissions(&bomb, Permissions::from_mode(0o755)).unwrap();
+    let bomb = case.program("bomb", "#!/bin/sh\n$0 & $0 &\n");
     let group = Bounded::new(48);
     let mut fuse = Command::new("sh");
     fuse.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$1\" 2>/dev/null"]);

@@ -187,14 +187,14 @@ fn who_is_known_by_its_number_keeps_it() {
 #[test]
 fn signals_sent_to_headstart_alone_reach_the_command() {
     let case = Case::new();
-    let script =
-        "trap 'echo term; exit 3' TERM; trap 'echo usr1' USR1; echo ready; while :; do sleep 0.02; done";
-    let (mut child, mut lines) = start(case.command(&["run", "--name", "k", "--", "sh", "-c", script]));
+    let script = "trap 'echo usr1' USR1; trap 'echo pipe' PIPE; trap 'echo term; exit 3' TERM; echo ready
+        while :; do sleep 0.02; done";
+    let (mut child, mut lines) = start(case.command(&["run", "--name", "k", "--", "bash", "-c", script]));
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
-    signal(child.id(), 10);
-    assert_eq!(lines.next().unwrap().unwrap(), "usr1");
-    signal(child.id(), 15);
-    assert_eq!(lines.next().unwrap().unwrap(), "term");
+    for (number, said) in [(10, "usr1"), (13, "pipe"), (15, "term")] {
+        signal(child.id(), number);
+        assert_eq!(lines.next().unwrap().unwrap(), said);
+    }
     assert_eq!(child.wait().unwrap().code(), Some(3));
 }
 
@@ -246,22 +246,6 @@ fn a_command_that_is_held_can_be_stopped_and_goes_on() {
     });
     signal(holding.worker, 18);
     assert_eq!(holding.headstart.wait().unwrap().code(), Some(4));
-}
-
-#[test]
-fn the_caller_does_not_wait_for_the_learning() {
-    if !crate::common::can_record() {
-        return;
-    }
-    let case = Case::new();
-    assert_eq!(case.headstart(&["run", "--name", "k", "--", "true"]).code(), 0);
-    eventually("it is learned all the same", || {
-        case.json(&["status", "--json"])
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|key| !key["profile"].is_null())
-    });
 }
 
 #[test]

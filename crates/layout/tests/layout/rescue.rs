@@ -118,7 +118,7 @@ fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
     let rescued: HashSet<&[u8]> = rescued.chunks(PAGE as usize).collect();
     let mut lost = 0;
     for number in 0..FILES {
-        advise_dontneed(&File::open(path(at, number)).unwrap(), 0, 0).unwrap();
+        advise_dontneed(File::open(path(at, number)).unwrap(), 0, 0).unwrap();
         let found = fs::read(path(at, number)).unwrap();
         let expected = contents(number, 25 * PAGE);
         let pages = expected.chunks(PAGE as usize).zip(found.chunks(PAGE as usize));

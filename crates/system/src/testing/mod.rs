@@ -17,7 +17,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,6 +40,22 @@ pub fn whole(path: &Path, first_use_ns: u64) -> io::Result<Entry> {
         page_size,
         first_use_ns,
     ))
+}
+
+/// Lets every user into a directory. What lies beside it stays as private as it is.
+///
+/// # Panics
+///
+/// If that is not allowed.
+pub fn let_all_into(directory: &Path) {
+    let to_root = directory.ancestors().take_while(|path| *path != Path::new("/"));
+    for path in to_root {
+        let mode = path.metadata().expect("a directory").mode();
+        if mode & 0o001 == 0 {
+            let open = PermissionsExt::from_mode(mode | 0o711);
+            std::fs::set_permissions(path, open).expect("it is this user's");
+        }
+    }
 }
 
 /// Puts a file out of memory, once it is on the disk.
