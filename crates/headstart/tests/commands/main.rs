@@ -6,5 +6,7 @@ mod apps;
 mod chart;
 #[path = "../common/mod.rs"]
 mod common;
-mod each;
 mod hostile;
+mod runs;
+mod steps;
+mod usage;
