@@ -1,7 +1,7 @@
 //! /etc/headstart/headstart.toml: what boots leave out and record. Everything has a default, and the file need not exist.
 
 use headstart_model::FilePath;
-use headstart_session::config;
+use headstart_start::config;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::path::Path;

@@ -6,7 +6,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use headstart_boot::units::units as all_units;
 use headstart_command::Cli;
-use headstart_watch::units::units as units_of_daemon;
+use headstart_daemon::units::units as units_of_daemon;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! The headstart command: parse, call, print. One file per subcommand under [`commands`]; a start is one thing of
-//! `headstart_session`, a boot of `headstart_boot`.
+//! `headstart_start`, a boot of `headstart_boot`.
 //!
 //! Exit status: 0 done, 1 could not, 2 wrong usage; `run` and `record` pass the status of their command on.
 
@@ -18,7 +18,7 @@ use commands::{
     apps, boot, chart, compare, daemon, diff, doctor, explain, export, floor, forget, layout, learn, mark,
     op, plan, record, replay, report_bug, run, show, status,
 };
-use headstart_session::{complain, store};
+use headstart_start::{complain, store};
 use headstart_system::launch::survive_file_limit;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -2,9 +2,9 @@
 
 use crate::files;
 use anyhow::{Result, bail};
-use headstart_session::complain;
-use headstart_session::floor::{Kept, Wanted, last};
-use headstart_session::keys::known;
+use headstart_inspect::floor::{Kept, Wanted, last};
+use headstart_start::complain;
+use headstart_start::keys::known;
 use headstart_store::{KeyDir, Store};
 use std::path::Path;
 

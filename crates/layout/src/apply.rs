@@ -5,6 +5,7 @@
 
 use crate::evict::{in_the_way, still};
 use crate::kept::{Kept, State, Turn};
+use crate::moving::volume::{Volume, unserved};
 use crate::order::{FreeRoom, Order, judge};
 use crate::pace::{Halt, Pace};
 use crate::placed::{is_in, placed};
@@ -15,11 +16,10 @@ use crate::work::Work;
 use anyhow::{Context, Result, bail};
 use headstart_model::human;
 use headstart_model::machine::{Device, DeviceClass, Machine};
-use headstart_session::now_unix_ns;
+use headstart_start::now_unix_ns;
 use headstart_store::{KeyDir, Store};
 use headstart_system::device::DeviceFacts;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::volume::{Volume, unserved};
 use headstart_system::open::{Expect, open_checked};
 use headstart_system::priority::{Priority, set_io, set_nice};
 use std::os::fd::AsFd;

@@ -8,7 +8,7 @@ use headstart_boot::install::Way;
 use headstart_boot::waiters::waiters;
 use headstart_boot::{init, install, key, next_root, run as process, state_below};
 use headstart_model::trace::Backend;
-use headstart_session::store;
+use headstart_start::store;
 use headstart_store::Store;
 use headstart_system::container;
 use serde::Serialize;

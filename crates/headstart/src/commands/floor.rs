@@ -4,9 +4,10 @@ use crate::context::Output;
 use crate::options;
 use crate::starts::find;
 use anyhow::Result;
+use headstart_inspect::floor;
 use headstart_report::floor::{Shown, text};
-use headstart_session::machine::Costs;
-use headstart_session::{complain, floor};
+use headstart_start::complain;
+use headstart_start::machine::Costs;
 use headstart_store::Store;
 use std::path::Path;
 

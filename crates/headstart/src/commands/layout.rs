@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use headstart_layout::{
     Bounds, State, apply_to, failed_text, items_text, kept_text, order_text, orders, status, underway,
 };
-use headstart_session::progress::Progress;
-use headstart_session::{complain, now_unix_ns};
+use headstart_start::progress::Progress;
+use headstart_start::{complain, now_unix_ns};
 use headstart_store::Store;
 
 /// Move what starts read together on disk, in the order they read it.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use headstart_model::trace;
 use headstart_record::{BackendChoice, Options, Until};
 use headstart_report::trace::Summary;
-use headstart_session::{Ending, Purpose};
+use headstart_run::{Ending, Purpose};
 use std::path::PathBuf;
 use std::time::Duration;
 

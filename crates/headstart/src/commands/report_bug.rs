@@ -3,7 +3,7 @@
 use super::{doctor, status};
 use crate::context::Output;
 use anyhow::Result;
-use headstart_session::privacy::{homes, leave_out};
+use headstart_inspect::privacy::{homes, leave_out};
 use headstart_store::{Store, write_whole};
 use serde_json::{Value, json};
 use std::io::{Read, Seek, SeekFrom};

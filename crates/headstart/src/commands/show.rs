@@ -4,7 +4,7 @@ use crate::context::Output;
 use crate::files::{self, Any};
 use anyhow::Result;
 use headstart_report::{Detail, outcome, plan, profile, trace};
-use headstart_session::now_unix_ns;
+use headstart_start::now_unix_ns;
 use std::path::PathBuf;
 
 /// Show a trace, profile, plan or outcome.

@@ -126,7 +126,15 @@ fn each_task_that_a_command_may_begin_it_can_begin() {
         let group = Group::of("pids", &[("pids.max", "pids.max", most)]);
         let with = "$H run --name t --";
         let filtered_with = format!("{filtered} {with}");
-        for before in ["", with, with, filtered, &filtered_with, &filtered_with] {
+        // Where nothing tells of the limit.
+        let hidden = "unshare -m sh -c 'mount -t tmpfs t /sys && exec \"$@\"' sh";
+        let hidden_with = format!("{hidden} {with}");
+        let ways = ["", with, with, filtered, &filtered_with, &filtered_with];
+        // It takes a task itself, to mount.
+        let ways_hidden = [hidden, &hidden_with, &hidden_with]
+            .into_iter()
+            .filter(|_| most > 1);
+        for before in ways.into_iter().chain(ways_hidden) {
             let command = format!("/usr/bin/python3 f.py {forks}");
             assert_eq!(
                 within(&case, &group, before, &command),

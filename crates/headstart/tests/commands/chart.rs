@@ -3,7 +3,7 @@
 use crate::common::{Case, can_record};
 use headstart_model::trace::Ahead;
 use headstart_model::{Key, Trace, testing};
-use headstart_store::{Store, Turns};
+use headstart_store::{Change, Store, Turns};
 use std::os::unix::fs::PermissionsExt;
 
 /// A start that used three times four pages, of which two had been read ahead, one too late.
@@ -99,7 +99,14 @@ fn of_a_key_the_last_trace_is_drawn() {
     assert_eq!(drawn["picture"], "mine.html");
     assert!(case.path("boot.html").is_file() && case.path("mine.html").is_file());
     let lock = store.key(&Key::new("bare").unwrap()).lock().unwrap();
-    lock.save_turns(&Turns::default()).unwrap();
+    lock.change(&Change {
+        turns: Some(Turns {
+            replays_since_control: 1,
+            ..Turns::default()
+        }),
+        ..Change::default()
+    })
+    .unwrap();
     case.headstart(&["chart", "bare"])
         .refused(&["no trace is kept", "bare"]);
 }

@@ -3,7 +3,7 @@
 use crate::common::{Case, can_record};
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::{Key, Outcome};
-use headstart_store::{Bypass, Store};
+use headstart_store::{Bypass, Change, Store};
 
 /// So many that they are nine tenths of what a start costs its disk: five looks that chance draws (`LEAST_LOOKS`) find none of them once in 100,000 starts.
 /// With 24 it was once in twelve, and such a start is bypassed, rightly.
@@ -197,7 +197,10 @@ fn where_replays_are_slower_starts_are_bypassed_but_for_one_in_so_many() {
     let bypass = kept.bypass().unwrap();
     kept.lock()
         .unwrap()
-        .save_bypass(Some(&Bypass { every: 1, ..bypass }))
+        .change(&Change {
+            bypass: Some(Some(&Bypass { every: 1, ..bypass })),
+            ..Change::default()
+        })
         .unwrap();
     assert_eq!(start(&very_seldom)["mode"], "replay");
     assert_eq!(

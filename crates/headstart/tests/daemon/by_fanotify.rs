@@ -2,8 +2,8 @@
 
 use crate::common::{Case, eventually, is_root};
 use crate::harness::*;
-use headstart_session::bypass;
-use headstart_store::{Bypass, Store};
+use headstart_start::bypass;
+use headstart_store::{Bypass, Change, Store};
 use headstart_system::testing::{LoopFs, Process};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -174,7 +174,11 @@ fn what_is_warm_or_bypassed_is_left_alone() {
         replay: true,
         why: "no gain".into(),
     };
-    kept.lock().unwrap().save_bypass(Some(&bypass)).unwrap();
+    let is_bypassed = Change {
+        bypass: Some(Some(&bypass)),
+        ..Change::default()
+    };
+    kept.lock().unwrap().change(&is_bypassed).unwrap();
     let daemon = noticing();
     for _ in 0..5 {
         evict(&files(&fs, "one"));
@@ -185,7 +189,11 @@ fn what_is_warm_or_bypassed_is_left_alone() {
     assert!(bypassed(&said) >= 1, "{said}");
     assert_eq!(resident(&files(&fs, "one")), 0);
 
-    kept.lock().unwrap().save_bypass(None).unwrap();
+    let not_bypassed = Change {
+        bypass: Some(None),
+        ..Change::default()
+    };
+    kept.lock().unwrap().change(&not_bypassed).unwrap();
     let daemon = noticing();
     for _ in 0..3 {
         is_read_ahead(&files(&fs, "one"), PAGES, || waiting(&fs, "one"));

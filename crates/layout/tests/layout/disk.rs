@@ -4,7 +4,7 @@
 use headstart_layout::{Bounds, Kept, apply, plan, status};
 use headstart_model::machine::{DeviceClass, Machine};
 use headstart_model::{Key, Profile};
-use headstart_session::machine::{Costs, Measure, snapshot};
+use headstart_start::machine::{Costs, Measure, snapshot};
 use headstart_store::{KeyDir, Store};
 pub use headstart_system::testing::numbered::{backwards, contents, path};
 use headstart_system::testing::{LoopFs, Spec};

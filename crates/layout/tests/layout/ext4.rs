@@ -1,12 +1,12 @@
 //! Files moved on real file systems, of every shape. Needs root and loop devices.
 
 use crate::disk::*;
+use headstart_layout::moving::movable::Movable;
+use headstart_layout::moving::volume::Volume;
 use headstart_layout::{Bounds, State, apply, status};
 use headstart_model::machine::Machine;
 use headstart_store::Store;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::movable::Movable;
-use headstart_system::moving::volume::Volume;
 use headstart_system::open::Expect;
 use headstart_system::testing::{can_mount, run};
 use std::fs::{self, File, Permissions};

@@ -1,10 +1,10 @@
 //! Which free room files are moved to, and what happens where there is little. Needs root and loop devices.
 
 use crate::disk::{Disk, FILES, FORCE, PAGE, size};
+use headstart_layout::moving::volume::Volume;
 use headstart_layout::{Bounds, NO_ROOM, State, plan};
 use headstart_model::Profile;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::volume::Volume;
 use headstart_system::testing::{self, can_mount};
 use rustix::fs::FallocateFlags;
 use std::fs::{self, File};

@@ -1,12 +1,12 @@
 //! Files moved on a real XFS, and what is not moved there or on Btrfs. Needs root, loop devices and Linux 6.12.
 
 use crate::disk::{self, FORCE, PAGE, backwards, machine, path};
+use headstart_layout::moving::movable::Movable;
+use headstart_layout::moving::volume::Volume;
 use headstart_layout::{Kept, State, apply, plan};
 use headstart_model::Key;
 use headstart_store::Store;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::movable::Movable;
-use headstart_system::moving::volume::Volume;
 use headstart_system::open::Expect;
 use headstart_system::testing::{LoopFs, Spec, can_mount, run};
 use std::fs::{self, File, Permissions};

@@ -2,7 +2,7 @@
 
 use crate::made::{key, outcome, plan, profile, store, trace};
 use headstart_model::Key;
-use headstart_store::{Loaded, Store, Turns};
+use headstart_store::{Change, Loaded, Store, Turns};
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
@@ -23,13 +23,17 @@ fn what_is_saved_is_found_again_by_its_key_only() {
     let (_dir, store) = store();
     let lock = store.key(&key()).lock().unwrap();
     lock.save_profile(&profile(3, 2)).unwrap();
-    lock.save_plan(&plan()).unwrap();
-    lock.save_turns(&Turns {
+    let turns = Turns {
         replays_since_control: 4,
         in_doubt: true,
         exact_due: true,
         record_in: 3,
         ..Turns::default()
+    };
+    lock.change(&Change {
+        plan: Some(&plan().to_file().unwrap()),
+        turns: Some(turns),
+        ..Change::default()
     })
     .unwrap();
     lock.add_trace(&trace(5, 0)).unwrap();
@@ -144,6 +148,13 @@ fn a_key_that_is_being_made_is_still_to_be_found() {
     assert_eq!(look(), (0, true), "there is nothing at all");
     let lock = store.key(&Key::new("/usr/bin/x").unwrap()).lock().unwrap();
     assert_eq!(look(), (0, false));
-    lock.save_turns(&Turns::default()).unwrap();
+    lock.change(&Change {
+        turns: Some(Turns {
+            replays_since_control: 1,
+            ..Turns::default()
+        }),
+        ..Change::default()
+    })
+    .unwrap();
     assert_eq!(look(), (1, true));
 }

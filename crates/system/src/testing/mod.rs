@@ -4,6 +4,7 @@
 mod guards;
 pub mod numbered;
 mod scanner;
+pub mod tree;
 
 pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Process, Scratch, run};
 pub use headstart_model::testing::needs;
