@@ -31,10 +31,10 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get
 # COMMAND:PACKAGE is installed where there is no such command: on Debian 12 rustup brings Rust's.
 BUILD_PACKAGES := clang llvm gcc libc6-dev make pkg-config libelf-dev zlib1g-dev git ca-certificates cargo:cargo rustc:rustc
 TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount util-linux attr python3 mandoc fio \
-	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium blktrace strace \
+	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium strace \
 	cargo-fmt:rustfmt cargo-clippy:rust-clippy
 PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm rpmlint python3
-KERNEL_PACKAGES := qemu-system-x86 qemu-utils ovmf mtools fdisk busybox-static cpio jq kmod xz-utils blktrace
+KERNEL_PACKAGES := qemu-system-x86 qemu-utils ovmf mtools fdisk busybox-static cpio jq kmod xz-utils
 
 ARM64_PACKAGES := qemu-system-arm qemu-efi-aarch64 qemu-user-static binfmt-support arch-test
 
@@ -240,10 +240,9 @@ DEMO ?= libreoffice
 demo: deps-test build
 	$(LAB) demo --workload $(DEMO) --headstart $(BIN)
 
-# Under five minutes, on a machine that does nothing else. The others in lab/experiments take minutes to a night: make bench BENCH=peers
-BENCH ?= container-short
+# A program cold, with headstart, and warm, on a machine that does nothing else: `headstart-lab bench --help` has what else it compares.
 bench: deps-test build
-	$(LAB) run lab/experiments/$(BENCH).toml --again --out target/bench/$(BENCH) --headstart $(BIN)
+	$(LAB) bench --headstart $(BIN)
 
 # The figures of docs/measurements.md, of the pages behind it and of the README, on a machine that does nothing else: all, which takes a day, or
 # PARTS (lab/measure). EARLIER names an earlier binary to measure in the same rounds, EARLIER_COMMIT what it was built from.

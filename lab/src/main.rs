@@ -58,27 +58,10 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Sum up the runs in a directory: print a table, write results.json and plots beside them: times.svg, distribution.svg,
-    /// and where there is something to show memory.svg and, with --against, gains.svg.
+    /// Sum up the runs in a directory: print a table, write results.json beside them.
     Report {
         /// The directory of an experiment.
         directory: PathBuf,
-        /// Print published figures beside ours, from a file such as lab/seeds.toml.
-        #[arg(long)]
-        against: Option<PathBuf>,
-        /// Print results.json instead of the table.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Say setup by setup whether a second experiment was faster or slower than a first.
-    Compare {
-        /// The directory of the first.
-        first: PathBuf,
-        /// The directory of the second.
-        second: PathBuf,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Measure programs side by side: an experiment without a file, begun anew each time.
     Bench {
@@ -91,8 +74,9 @@ enum Command {
         /// Disk models, separated by commas: built-in names or TOML files.
         #[arg(long, default_value = "flash4ms", value_delimiter = ',')]
         disk: Vec<String>,
-        /// Setups, separated by commas: none, headstart, before, warm, …, or TOML files. The others are compared with the first.
-        #[arg(long, default_value = "none,headstart,before,warm", value_delimiter = ',')]
+        /// Setups, separated by commas: none, headstart, warm, …, or TOML files. The others are compared with
+        /// the first.
+        #[arg(long, default_value = "none,headstart,warm", value_delimiter = ',')]
         setup: Vec<String>,
         /// Rounds; each has every setup once.
         #[arg(long, default_value_t = 5)]
@@ -220,37 +204,10 @@ fn run(command: Command) -> Result<()> {
             }
             make(&experiment, &options)
         }
-        Command::Report {
-            directory,
-            against,
-            json,
-        } => {
-            let figures = against.map(|path| report::Figures::load(&path)).transpose()?;
+        Command::Report { directory } => {
             let report = Report::read(&directory)?;
             report.write(&directory)?;
-            if json {
-                return print::line(serde_json::to_string_pretty(&report)?);
-            }
-            let mut text = report::table(&report);
-            if let Some(figures) = figures {
-                report.write_gains(&directory, &figures)?;
-                text += &format!("\n{}", report::against(&report, &figures)?);
-            }
-            print::line(text.trim_end())
-        }
-        Command::Compare { first, second, json } => {
-            let all = report::compare(&Report::read(&first)?, &Report::read(&second)?);
-            anyhow::ensure!(
-                !all.is_empty(),
-                "{} and {} have no case and setup in common",
-                first.display(),
-                second.display()
-            );
-            if json {
-                print::line(serde_json::to_string_pretty(&all)?)
-            } else {
-                print::line(report::compared(&all).trim_end())
-            }
+            print::line(report::table(&report).trim_end())
         }
         Command::Bench {
             workload,

@@ -158,8 +158,7 @@ impl Record {
     }
 }
 
-/// What is in memory when a start begins. The dropped ones rehearse the start and then drop as `/proc/sys/vm/drop_caches` does: for
-/// the whole machine.
+/// What is in memory when a start begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cache {
@@ -173,24 +172,9 @@ pub enum Cache {
     /// All, for the mount of the run before is still there: so runs of several setups follow one another within seconds. Only the
     /// first start on a mount is rehearsed. Not for machines that boot.
     Kept,
-    /// Dentries and inodes, no pages (`echo 1`).
-    DropPages,
-    /// Pages of files, no dentries, no inodes but those of such files (`echo 2`), none of the blocks they are made from (BLKFLSBUF).
-    DropMetadata,
-    /// What nothing can drop (`echo 3`).
+    /// What nothing can drop: the start was rehearsed, and then all was dropped that can be (`echo 3
+    /// >/proc/sys/vm/drop_caches`), on the whole machine.
     DropAll,
-}
-
-impl Cache {
-    /// What to write to `drop_caches` after the rehearsal.
-    pub fn drop_caches(self) -> Option<u8> {
-        match self {
-            Cache::Cold | Cache::Running | Cache::Warm | Cache::Kept => None,
-            Cache::DropPages => Some(1),
-            Cache::DropMetadata => Some(2),
-            Cache::DropAll => Some(3),
-        }
-    }
 }
 
 fn program() -> Vec<String> {
@@ -214,21 +198,13 @@ pub const BUILT_IN: &[(&str, &str)] = &[
         "daemon-no-pagein",
         include_str!("../setups/daemon-no-pagein.toml"),
     ),
-    ("before", include_str!("../setups/before.toml")),
     ("replay-first", include_str!("../setups/replay-first.toml")),
-    ("list", include_str!("../setups/list.toml")),
-    ("list-before", include_str!("../setups/list-before.toml")),
     ("vmtouch", include_str!("../setups/vmtouch.toml")),
     ("e4defrag", include_str!("../setups/e4defrag.toml")),
     ("no-pagein", include_str!("../setups/no-pagein.toml")),
     ("headstart-own", include_str!("../setups/headstart-own.toml")),
-    (
-        "headstart-no-pagein",
-        include_str!("../setups/headstart-no-pagein.toml"),
-    ),
     ("boot-none", include_str!("../setups/boot-none.toml")),
     ("boot-bare", include_str!("../setups/boot-bare.toml")),
-    ("boot-list", include_str!("../setups/boot-list.toml")),
     ("boot-headstart", include_str!("../setups/boot-headstart.toml")),
     (
         "boot-headstart-init",
@@ -245,23 +221,9 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("boot-layout", include_str!("../setups/boot-layout.toml")),
     ("boot-e4defrag", include_str!("../setups/boot-e4defrag.toml")),
     (
-        "boot-headstart-1",
-        include_str!("../setups/boot-headstart-1.toml"),
-    ),
-    (
-        "boot-headstart-5",
-        include_str!("../setups/boot-headstart-5.toml"),
-    ),
-    (
         "boot-headstart-20",
         include_str!("../setups/boot-headstart-20.toml"),
     ),
-    (
-        "boot-headstart-keep",
-        include_str!("../setups/boot-headstart-keep.toml"),
-    ),
-    ("record", include_str!("../setups/record.toml")),
-    ("record-chart", include_str!("../setups/record-chart.toml")),
     ("again", include_str!("../setups/again.toml")),
     ("plain", include_str!("../setups/plain.toml")),
     ("slower", include_str!("../setups/slower.toml")),
@@ -456,7 +418,7 @@ mod tests {
             "{error}"
         );
         let error = parse("cache = 'hot'").unwrap_err().to_string();
-        assert!(error.contains("drop-pages"), "{error}");
+        assert!(error.contains("drop-all"), "{error}");
     }
 
     #[test]
@@ -468,8 +430,8 @@ mod tests {
     }
 
     #[test]
-    fn before_replays_then_starts_plainly() {
-        let setup = Setup::load("before").unwrap();
+    fn replay_first_replays_then_starts_plainly() {
+        let setup = Setup::load("replay-first").unwrap();
         assert_eq!(
             names().fill(&setup.prepare[0]).unwrap().join(" "),
             "/bin/hs --state /s replay w --wait"
@@ -493,12 +455,12 @@ mod tests {
 
     #[test]
     fn a_setup_like_another_differs_where_it_says_so() {
-        let (five, three) = (
-            Setup::load("boot-headstart-5").unwrap(),
+        let (twenty, three) = (
+            Setup::load("boot-headstart-20").unwrap(),
             Setup::load("boot-headstart").unwrap(),
         );
-        assert_eq!((five.name.as_str(), five.record.len()), ("headstart-5", 5));
-        assert_eq!((three.record.len(), &three.install), (3, &five.install));
+        assert_eq!((twenty.name.as_str(), twenty.record.len()), ("headstart-20", 20));
+        assert_eq!((three.record.len(), &three.install), (3, &twenty.install));
         let directory = tempfile::tempdir().unwrap();
         let wrong = |text: &str| {
             let path = directory.path().join("x.toml");
@@ -507,13 +469,18 @@ mod tests {
         };
         assert!(wrong("like = 'warm'\nstrat = ['x']").contains("strat"));
         assert!(wrong("like = 'hot'").contains("no setup \"hot\""));
-        assert!(wrong("like = 'boot-headstart-5'").contains("like another itself"));
+        assert!(wrong("like = 'boot-headstart-20'").contains("like another itself"));
     }
 
     #[test]
     fn misspelt_placeholder_is_named() {
         let error = names().fill(&["{stat}/x".into()]).unwrap_err().to_string();
         assert!(error.contains("{stat}") && error.contains("state"), "{error}");
-        assert!(Setup::load("hot").unwrap_err().to_string().contains("before"));
+        assert!(
+            Setup::load("hot")
+                .unwrap_err()
+                .to_string()
+                .contains("replay-first")
+        );
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::barrier::Barrier;
 use crate::cmdline::Wish;
-use crate::config::Config;
 use crate::last::Last;
 use crate::lasting::Lasts;
 use crate::memory::Need;
 use crate::replays::Replays;
 use crate::spent::Spent;
 use headstart_model::Key;
+use headstart_start::config::Config;
 use headstart_start::{Notes, Start};
 use headstart_store::{Guard, KeyDir, Store, StoreError};
 use headstart_system::launch::Signals;

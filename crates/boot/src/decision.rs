@@ -1,12 +1,12 @@
 //! What is done for this boot ([`headstart_start::decide`]). That it is bypassed is found out before headstart reads itself.
 
 use crate::cmdline::{self, Wish, wish};
-use crate::config::{self, Config};
 use crate::last::Place;
 use crate::lasting::Lasts;
 use crate::program::room::Room;
 use crate::this_boot;
 use headstart_start::bypass::kernel;
+use headstart_start::config::{self, Config};
 use headstart_start::decide::{Decision, Known, decide};
 use headstart_start::machine_of;
 use headstart_store::{KeyDir, State, Store};

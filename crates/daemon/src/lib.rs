@@ -6,7 +6,6 @@
 //! whichever there is, and [`metrics`] what is told to those who watch machines.
 
 pub mod apps;
-pub mod config;
 pub mod control;
 pub mod key;
 pub mod metrics;

@@ -34,7 +34,7 @@ use by_fanotify::ByFanotify;
 use finish::Finisher;
 use first::First;
 use headstart_record::Watch;
-use headstart_start::finish::stand_back;
+use headstart_start::finish::at_low_priority;
 use headstart_start::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
@@ -199,7 +199,7 @@ pub fn run(mut options: Options) -> Result<()> {
         Err((why, executed)) => {
             let store = options.store.clone();
             let tell = move || {
-                stand_back();
+                at_low_priority();
                 std::thread::sleep(finish::QUIET);
                 Manager::of_environment().known(known::programs(&store, || false).len());
             };

@@ -79,9 +79,7 @@ impl Work<'_, '_> {
             kept?;
             // After the last there is nothing to stand back from.
             if after < items.len() {
-                if let Some(halt) = self.pace.stand_back(moved, looks) {
-                    return Err(halt);
-                }
+                self.pace.make_way(moved, looks)?;
             }
             from += items[first..after].iter().map(Item::bytes).sum::<u64>();
             first = after;

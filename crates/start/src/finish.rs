@@ -29,7 +29,7 @@ use headstart_system::fault_around;
 use headstart_system::mounts::MountTable;
 use headstart_system::open_cost;
 use headstart_system::own_program;
-use headstart_system::priority::{Priority, as_others, set_io, set_nice};
+use headstart_system::priority::{self, Priority};
 use headstart_system::secrets::Secrets;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -99,16 +99,14 @@ const NOT_ITS_TURN: &str = "it was not its turn to be recorded";
 /// Others come first: the program that may still run, and whoever waited for it.
 const NICE: i32 = 10;
 
-/// The calling thread comes after others from now on, to processors and devices. Where that is refused its work is done all the same.
-pub fn stand_back() {
-    let _ = as_others();
-    let _ = set_nice(NICE);
-    let _ = set_io(Priority::Idle);
+/// The calling thread comes after others from now on, as all does that follows a start.
+pub fn at_low_priority() {
+    priority::stand_back(Priority::Idle, NICE);
 }
 
 /// Does all of it and gives what it came to. An error is of what had to be kept; smaller losses are notes.
 pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
-    stand_back();
+    at_low_priority();
     let lock = it.store.key(it.key).lock()?;
     if let Some(why) = lock.dir().newer() {
         notes.tell(why.clone());

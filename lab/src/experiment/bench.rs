@@ -33,10 +33,8 @@ pub fn side_by_side(
                     recipe,
                     fs: *fs,
                     model,
-                    memory_mb: None,
                     processors: None,
                     cache: None,
-                    install: Vec::new(),
                 });
             }
         }
@@ -56,14 +54,10 @@ pub fn side_by_side(
         base,
         rounds,
         asked: None,
-        drop: 0,
         seed: 1,
         limit: machine::LIMIT,
         from: None,
-        until: None,
         cases,
-        changes: Vec::new(),
-        published: Vec::new(),
         goals: Vec::new(),
     })
 }

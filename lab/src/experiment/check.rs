@@ -41,12 +41,8 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
         let requires: Vec<&str> = setup.requires.iter().map(String::as_str).collect();
         tools::require(&requires).with_context(own)?;
     }
-    let changes = experiment.changes.iter().flat_map(|c| &c.install);
-    for command in experiment.cases.iter().flat_map(|c| &c.install).chain(changes) {
-        check_command(command).context("install")?;
-    }
     for case in &experiment.cases {
-        check_marks(experiment, case).with_context(|| case.title())?;
+        check_mark(experiment, case).with_context(|| case.title())?;
         check_installed(experiment, case).with_context(|| case.title())?;
         let spec = experiment.spec(case, out)?;
         for setup in &experiment.setups {
@@ -72,19 +68,18 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     )
 }
 
-/// The marks that the measured time begins and ends with can come.
-fn check_marks(experiment: &Experiment, case: &Case) -> Result<()> {
+/// The mark that the measured time begins with can come.
+fn check_mark(experiment: &Experiment, case: &Case) -> Result<()> {
     let signs = case.recipe.boot.iter().flat_map(|boot| &boot.marks);
     let mut known: Vec<&str> = signs.map(|sign| sign.mark.as_str()).collect();
     known.extend(case.machine.marks());
-    for (key, mark) in [("from", &experiment.from), ("until", &experiment.until)] {
-        if let Some(mark) = mark.as_deref().filter(|mark| !known.contains(mark)) {
-            let there = match known.join(", ") {
-                none if none.is_empty() => "it has none".to_owned(),
-                some => format!("there are {some}"),
-            };
-            bail!("{key} = {mark:?} is no mark of this machine: {there}");
-        }
+    let from = experiment.from.as_deref();
+    if let Some(mark) = from.filter(|mark| !known.contains(mark)) {
+        let there = match known.join(", ") {
+            none if none.is_empty() => "it has none".to_owned(),
+            some => format!("there are {some}"),
+        };
+        bail!("from = {mark:?} is no mark of this machine: {there}");
     }
     Ok(())
 }
@@ -98,16 +93,14 @@ fn check_installed(experiment: &Experiment, case: &Case) -> Result<()> {
         .setups
         .iter()
         .find(|s| !s.install.is_empty() || !s.learn.is_empty());
-    let who = match setup {
-        Some(setup) => format!("setup {}", setup.name),
-        None if !case.install.is_empty() => "install".to_owned(),
-        None if !experiment.changes.is_empty() => "change".to_owned(),
-        None => return Ok(()),
-    };
-    bail!(
-        "{who}: nothing can be installed into {}: it cannot be written",
-        case.fs
-    )
+    match setup {
+        Some(setup) => bail!(
+            "setup {}: nothing can be installed into {}: it cannot be written",
+            setup.name,
+            case.fs
+        ),
+        None => Ok(()),
+    }
 }
 
 /// A command's placeholders are known, and a program of the host's is installed.
@@ -135,7 +128,13 @@ fn check_memory(case: &Case) -> Result<()> {
         Some(path) => fs::metadata(&path).map_or(UNKNOWN_IMAGE_BYTES, |m| m.len()),
         None => UNKNOWN_IMAGE_BYTES,
     };
-    let needed = image + case.memory_mb.unwrap_or(0) * (1 << 20) + OWN_BYTES;
+    let own = case
+        .recipe
+        .boot
+        .as_ref()
+        .and_then(|boot| boot.memory_mb)
+        .unwrap_or(0);
+    let needed = image + (own << 20) + OWN_BYTES;
     let text = fs::read_to_string("/proc/meminfo").context("reading /proc/meminfo")?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
     let kib = line
@@ -148,7 +147,7 @@ fn check_memory(case: &Case) -> Result<()> {
             available >> 20,
             needed >> 20,
             image >> 20,
-            case.memory_mb.unwrap_or(0),
+            own,
             OWN_BYTES >> 20
         );
     }
@@ -192,18 +191,18 @@ mod tests {
 
     #[test]
     fn too_little_memory_is_said_before_anything_runs() {
-        let case = |memory_mb| Case {
+        let mut recipe = image::Recipe::load("debian13").unwrap();
+        recipe.boot.as_mut().unwrap().memory_mb = Some(1 << 30);
+        let case = Case {
             name: String::new(),
             machine: Kind::Vm,
-            recipe: image::Recipe::load("debian13").unwrap(),
+            recipe,
             fs: image::Fs::Ext4,
             model: crate::model::Model::load("none").unwrap(),
-            memory_mb: Some(memory_mb),
             processors: None,
             cache: None,
-            install: Vec::new(),
         };
-        let said = check_memory(&case(1 << 30)).unwrap_err().to_string();
+        let said = check_memory(&case).unwrap_err().to_string();
         assert!(
             said.contains("the machine has 1073741824 MB of its own"),
             "{said}"

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Case, Change, Experiment, Goal, Published};
+use super::{Case, Experiment, Goal};
 use crate::image::{Fs, Recipe};
 use crate::kind::Kind;
 use crate::model::Model;
@@ -23,27 +23,17 @@ struct File {
     workload: Option<Spanned<String>>,
     disk: Option<Spanned<String>>,
     fs: Option<Fs>,
-    memory_mb: Option<u64>,
     processors: Option<NonZeroU8>,
     setups: Spanned<Vec<Spanned<String>>>,
     base: Option<Spanned<String>>,
     rounds: Spanned<usize>,
-    #[serde(default)]
-    drop: usize,
     #[serde(default = "one")]
     seed: u64,
     #[serde(default = "minutes")]
     limit_seconds: Spanned<u64>,
     from: Option<String>,
-    until: Option<String>,
-    #[serde(default)]
-    install: Vec<Vec<String>>,
     #[serde(default)]
     case: Vec<Spanned<CaseFile>>,
-    #[serde(default)]
-    change: Vec<Spanned<Change>>,
-    #[serde(default)]
-    published: Vec<Spanned<Published>>,
     #[serde(default)]
     goal: Vec<Spanned<Goal>>,
 }
@@ -57,11 +47,8 @@ struct CaseFile {
     workload: Option<Spanned<String>>,
     disk: Option<Spanned<String>>,
     fs: Option<Fs>,
-    memory_mb: Option<u64>,
     processors: Option<NonZeroU8>,
     cache: Option<Cache>,
-    #[serde(default)]
-    install: Vec<Vec<String>>,
 }
 
 fn one() -> u64 {
@@ -146,16 +133,6 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             "0; at least 1".into(),
         ));
     }
-    let rounds = file.drop + file.rounds.get_ref();
-    for change in &file.change {
-        if !(1..=rounds).contains(&change.get_ref().before_round) {
-            let why = format!(
-                "{}; there are rounds 1 to {rounds}",
-                change.get_ref().before_round
-            );
-            return Err(refuse(change.span(), "change.before_round", why));
-        }
-    }
 
     let mut cases: Vec<Case> = Vec::new();
     let only = [Spanned::new(
@@ -166,10 +143,8 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             workload: None,
             disk: None,
             fs: None,
-            memory_mb: None,
             processors: None,
             cache: None,
-            install: Vec::new(),
         },
     )];
     for given in if file.case.is_empty() {
@@ -202,10 +177,8 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
                 .with_context(|| at(workload.span(), "workload"))?,
             fs: case.fs.or(file.fs).unwrap_or(Fs::Ext4),
             model: Model::load(&beside(path, disk.get_ref())).with_context(|| at(disk.span(), "disk"))?,
-            memory_mb: case.memory_mb.or(file.memory_mb),
             processors: case.processors.or(file.processors),
             cache: case.cache,
-            install: file.install.iter().chain(&case.install).cloned().collect(),
         };
         if !file.case.is_empty()
             && (built.name.is_empty() || cases.iter().any(|c| c.directory() == built.directory()))
@@ -217,21 +190,6 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             ));
         }
         cases.push(built);
-    }
-    for published in &file.published {
-        let (p, span) = (published.get_ref(), published.span());
-        for setup in p.setup.keys().chain([&p.base]) {
-            if !names.contains(&setup.as_str()) || !p.setup.contains_key(setup) {
-                let why = format!(
-                    "no {setup:?} among this experiment's setups {} and the pairs given here",
-                    names.join(", ")
-                );
-                return Err(refuse(span, "published.setup", why));
-            }
-        }
-        if let Some(case) = p.case.keys().find(|name| !cases.iter().any(|c| c.name == **name)) {
-            return Err(refuse(span, "published.case", format!("no case {case:?} here")));
-        }
     }
     for goal in &file.goal {
         let (g, span) = (goal.get_ref(), goal.span());
@@ -247,8 +205,6 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
             return Err(refuse(span, "goal.case", format!("no case {case:?} here")));
         }
     }
-    let mut changes: Vec<Change> = file.change.into_iter().map(Spanned::into_inner).collect();
-    changes.sort_by_key(|change| change.before_round);
     Ok(Experiment {
         name: path
             .file_stem()
@@ -259,13 +215,9 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
         base,
         rounds: *file.rounds.get_ref(),
         asked: None,
-        drop: file.drop,
         seed: file.seed,
         limit: Duration::from_secs(*file.limit_seconds.get_ref()),
         from: file.from,
-        until: file.until,
-        changes,
-        published: file.published.into_iter().map(Spanned::into_inner).collect(),
         goals: file.goal.into_iter().map(Spanned::into_inner).collect(),
         setups,
         cases,
@@ -293,16 +245,12 @@ mod tests {
     }
 
     #[test]
-    fn rounds_can_be_cut_but_not_below_a_change() {
+    fn rounds_can_be_cut_but_not_to_none() {
         let e = parse(GOOD, Path::new("e.toml")).unwrap().with_rounds(2).unwrap();
         assert_eq!((e.rounds, e.asked), (2, Some(3)));
         let e = e.with_rounds(3).unwrap();
         assert_eq!((e.rounds, e.asked), (3, None));
         assert!(e.with_rounds(0).unwrap_err().to_string().contains("--rounds 0"));
-        let text = format!("{GOOD}[[change]]\nbefore_round = 3\ninstall = []\n");
-        let e = parse(&text, Path::new("e.toml")).unwrap();
-        let error = e.with_rounds(2).unwrap_err().to_string();
-        assert!(error.contains("before round 3 would never be made"), "{error}");
     }
 
     #[test]
@@ -325,16 +273,18 @@ mod tests {
             setups.into_iter().map(|s| s.goes_on_from).collect::<Vec<_>>()
         };
         let of = |name: &str| Some(name.to_owned());
-        let all = "'boot-headstart-1', 'boot-headstart', 'boot-headstart-5'";
-        assert_eq!(goes_on(all), [None, of("headstart-1"), of("headstart")]);
-        assert_eq!(goes_on("'boot-headstart-5', 'boot-headstart-1'"), [None, None]);
+        assert_eq!(
+            goes_on("'none', 'headstart', 'layout'"),
+            [None, None, of("headstart")]
+        );
+        assert_eq!(goes_on("'layout', 'headstart'"), [None, None]);
     }
 
     #[test]
     fn an_earlier_build_gets_a_twin_of_each_setup_that_calls_headstart_and_is_not_for_this_one_only() {
         let text = GOOD.replace(
             "'none', 'headstart'",
-            "'none', 'boot-headstart-1', 'boot-headstart', 'layout', 'warm'",
+            "'none', 'headstart', 'replay-first', 'layout', 'warm'",
         );
         let e = parse(&text, Path::new("e.toml"))
             .unwrap()
@@ -343,14 +293,17 @@ mod tests {
         let setups: Vec<(&str, Option<&str>)> = e
             .setups
             .iter()
-            .map(|s| (s.name.as_str(), s.goes_on_from.as_deref()))
+            .map(|s| {
+                let other = s.goes_on_from.as_deref().or(s.state_of.as_deref());
+                (s.name.as_str(), other)
+            })
             .collect();
         let expected = [
             ("none", None),
-            ("headstart-1", None),
-            ("headstart-1-earlier", None),
-            ("headstart", Some("headstart-1")),
-            ("headstart-earlier", Some("headstart-1-earlier")),
+            ("headstart", None),
+            ("headstart-earlier", None),
+            ("replay-first", Some("headstart")),
+            ("replay-first-earlier", Some("headstart-earlier")),
             ("layout", Some("headstart")),
             ("warm", None),
         ];
@@ -381,12 +334,6 @@ mod tests {
                 "rounds = 3\nbase = 'cold'",
                 7,
                 "base: \"cold\" is none of the setups none, headstart",
-            ),
-            (
-                "rounds = 3",
-                "rounds = 3\n[[change]]\nbefore_round = 4\ninstall = []",
-                7,
-                "rounds 1 to 3",
             ),
             (
                 "rounds = 3",

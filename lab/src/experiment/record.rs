@@ -3,7 +3,6 @@
 //! A line is written whole and synced before the next run begins; a last line that a kill cut short is taken away again. So a
 //! resumed experiment has lost at most the run in flight.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Experiment, Goal, Published};
+use super::{Experiment, Goal};
 use crate::host::Host;
 use crate::machine::{Mark, Stage};
 use crate::setup::Cache;
@@ -22,7 +21,7 @@ use crate::setup::Cache;
 pub struct Run {
     /// Case name.
     pub case: String,
-    /// From 0, dropped rounds included.
+    /// From 0.
     pub round: usize,
     /// Setup name.
     pub setup: String,
@@ -66,9 +65,6 @@ pub struct Begun {
     pub setups: Vec<(String, String)>,
     /// In order: name and title.
     pub cases: Vec<(String, String)>,
-    /// Memory of the cases whose file says it, by name, MiB.
-    #[serde(default)]
-    pub memory_mb: BTreeMap<String, u64>,
     /// The setup the others are compared with.
     pub base: String,
     /// The setup that starts with everything in memory, which R and L need.
@@ -78,17 +74,9 @@ pub struct Begun {
     /// Rounds that the experiment's file asks for, where they are others (`run --rounds`).
     #[serde(default)]
     pub asked: Option<usize>,
-    /// Rounds before them.
-    pub drop: usize,
     /// The mark at which the measured time begins.
     #[serde(default)]
     pub from: Option<String>,
-    /// The mark at which the measured time ends.
-    pub until: Option<String>,
-    /// Rounds (from 0) before which something changed.
-    pub changes: Vec<usize>,
-    /// Figures of others.
-    pub published: Vec<Published>,
     /// What the figures are held against.
     #[serde(default)]
     pub goals: Vec<Goal>,
@@ -149,11 +137,6 @@ impl Begun {
                 .iter()
                 .map(|c| (c.name.clone(), c.title()))
                 .collect(),
-            memory_mb: experiment
-                .cases
-                .iter()
-                .filter_map(|c| Some((c.name.clone(), c.memory_mb?)))
-                .collect(),
             base: experiment.base.clone(),
             warm: experiment
                 .setups
@@ -162,11 +145,7 @@ impl Begun {
                 .map(|s| s.name.clone()),
             rounds: experiment.rounds,
             asked: experiment.asked,
-            drop: experiment.drop,
             from: experiment.from.clone(),
-            until: experiment.until.clone(),
-            changes: experiment.changes.iter().map(|c| c.before_round - 1).collect(),
-            published: experiment.published.clone(),
             goals: experiment.goals.clone(),
             host: Some(Host::read()),
             kernel: kernel.trim().to_owned(),

@@ -28,7 +28,6 @@ struct Learned {
     installed: bool,
     starts: usize,
     learned: bool,
-    changes: usize,
 }
 
 /// Checks, then makes every run that `options.out` does not hold yet.
@@ -47,7 +46,7 @@ pub fn run(experiment: &Experiment, options: &Options, registry: &Registry) -> R
     let (mut directory, runs) = Directory::open(&out, &begun, options.mixed)?;
     let steps = schedule(
         experiment.cases.len(),
-        experiment.all_rounds(),
+        experiment.rounds,
         experiment.setups.len(),
         experiment.seed,
     );
@@ -191,11 +190,10 @@ impl Session<'_> {
     ) -> Result<()> {
         for (number, step) in todo.iter().enumerate() {
             let setup = &case.setup(&self.experiment.setups[step.setup]);
-            self.change(machine, case, step.round)?;
             self.progress.doing(&format!(
                 "round {} of {}: {}",
                 step.round + 1,
-                self.experiment.all_rounds(),
+                self.experiment.rounds,
                 setup.name
             ));
             let begin = Instant::now();
@@ -218,13 +216,8 @@ impl Session<'_> {
                 ),
                 Some(why) => format!("aborted: {}", one_line(why)),
             };
-            let dropped = if step.round < self.experiment.drop {
-                " (dropped)"
-            } else {
-                ""
-            };
             self.progress.run(
-                &format!("round {}{dropped} {}: {said}", step.round + 1, setup.name),
+                &format!("round {} {}: {said}", step.round + 1, setup.name),
                 self.estimate.left(&rest),
             );
             let failed = &mut self.failed[step.setup];
@@ -260,15 +253,9 @@ impl Session<'_> {
             requests,
         } = measured;
         let mut part = Part::whole(&stages, &requests);
-        if aborted.is_none() {
-            match Part::between(
-                self.experiment.from.as_deref(),
-                self.experiment.until.as_deref(),
-                &marks,
-                &requests,
-            ) {
-                Ok(Some(between)) => part = between,
-                Ok(None) => {}
+        if let (None, Some(from)) = (&aborted, &self.experiment.from) {
+            match Part::behind(from, &marks, &requests) {
+                Ok(behind) => part = behind,
                 Err(error) => aborted = Some(error.to_string()),
             }
         }
@@ -329,10 +316,9 @@ impl Session<'_> {
             write(&file, &learned)?;
         }
         if !learned.installed {
-            let commands: Vec<Vec<String>> = case.install.iter().chain(&setup.install).cloned().collect();
-            if !commands.is_empty() {
+            if !setup.install.is_empty() {
                 self.progress.doing(&format!("{}: installing", setup.name));
-                machine.install(&place, &commands)?;
+                machine.install(&place, &setup.install)?;
             }
             learned.installed = true;
             write(&file, &learned)?;
@@ -353,35 +339,6 @@ impl Session<'_> {
             machine.install(&place, &setup.learn)?;
             learned.learned = true;
             write(&file, &learned)?;
-        }
-        Ok(())
-    }
-
-    /// Makes the changes due before `round` that are not made yet.
-    fn change(&self, machine: &mut dyn Machine, case: &Case, round: usize) -> Result<()> {
-        let due: Vec<_> = self
-            .experiment
-            .changes
-            .iter()
-            .filter(|c| c.before_round <= round + 1)
-            .collect();
-        if due.is_empty() {
-            return Ok(());
-        }
-        for setup in self.experiment.setups.iter().filter(|s| s.state_of.is_none()) {
-            let place = self.place(case, setup);
-            let file = place.beside("json");
-            let mut learned = read(&file)?;
-            for change in due.iter().skip(learned.changes) {
-                machine.install(&place, &change.install).with_context(|| {
-                    format!(
-                        "setup {}: the change before round {}",
-                        setup.name, change.before_round
-                    )
-                })?;
-                learned.changes += 1;
-                write(&file, &learned)?;
-            }
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::{paths, tools};
 
 /// Where the image of `recipe` on `fs` is or will be.
 fn path(recipe: &Recipe, fs: Fs) -> Result<PathBuf> {
-    let name = format!("{}-{}-{}.img", recipe.image_name(), recipe.hash(), fs.on_disk());
+    let name = format!("{}-{}-{}.img", recipe.name, recipe.hash(), fs.on_disk());
     Ok(paths::cache()?.join(name))
 }
 
@@ -61,7 +61,7 @@ fn room(recipe: &Recipe, cache: &Path) -> Result<()> {
     if free_mb < recipe.room_mb {
         bail!(
             "building {} takes {} MiB in {}, and {free_mb} MiB are free: make room, or set HEADSTART_LAB_CACHE to another directory",
-            recipe.image_name(),
+            recipe.name,
             recipe.room_mb,
             cache.display()
         );
@@ -71,7 +71,7 @@ fn room(recipe: &Recipe, cache: &Path) -> Result<()> {
 
 /// The root directory of `recipe`, built if the cache has none.
 fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) -> Result<PathBuf> {
-    let root = cache.join(format!("{}-{}-root", recipe.image_name(), recipe.hash()));
+    let root = cache.join(format!("{}-{}-root", recipe.name, recipe.hash()));
     if root.exists() {
         return Ok(root);
     }

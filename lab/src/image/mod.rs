@@ -41,12 +41,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("container", include_str!("../../images/container.toml")),
     ("debian12", include_str!("../../images/debian12.toml")),
     ("debian13", include_str!("../../images/debian13.toml")),
-    (
-        "debian13-dracut",
-        include_str!("../../images/debian13-dracut.toml"),
-    ),
     ("desktop", include_str!("../../images/desktop.toml")),
-    ("office", include_str!("../../images/office.toml")),
 ];
 
 /// A file system to put an image into.
@@ -151,9 +146,6 @@ pub struct Recipe {
     /// Debian release.
     #[serde(default = "bookworm")]
     pub suite: String,
-    /// Use the image of the recipe of this name; such a recipe says how to boot it, and nothing of what is in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_of: Option<String>,
     /// Room that building takes in the cache, in MiB: the root directory and the image of it.
     #[serde(default = "room", skip_serializing)]
     pub room_mb: u64,
@@ -209,9 +201,6 @@ pub struct Boot {
     /// How long a boot to learn from goes on after that, in seconds, before it shuts down.
     #[serde(default)]
     pub settle_seconds: f64,
-    /// Words for the kernel command line, or a container's init.
-    #[serde(default)]
-    pub kernel: Vec<String>,
     /// Memory of a virtual machine unless the experiment says otherwise, in MiB.
     pub memory_mb: Option<u64>,
     /// A virtual machine has a screen.
@@ -299,28 +288,6 @@ impl Recipe {
         let stem = std::path::Path::new(name).file_stem().unwrap_or_default();
         recipe.name = stem.to_string_lossy().into_owned();
         recipe.text = text;
-        if let Some(base) = recipe.image_of.clone() {
-            let own = !recipe.packages.is_empty() || !recipe.setup.is_empty() || !recipe.file.is_empty();
-            if own || !recipe.tree.is_empty() {
-                bail!(
-                    "the recipe {name}: with image_of = {base:?} it says how to boot, not what is in the image"
-                );
-            }
-            let base = Recipe::load(&base).with_context(|| format!("the recipe {name}, image_of"))?;
-            if base.image_of.is_some() {
-                bail!(
-                    "the recipe {name}: image_of = {:?}, which has no image of its own",
-                    base.name
-                );
-            }
-            recipe = Recipe {
-                image_of: Some(base.name.clone()),
-                name: recipe.name,
-                description: recipe.description,
-                boot: recipe.boot,
-                ..base
-            };
-        }
         match (&recipe.boot, recipe.start.command.first()) {
             (None, Some(program)) if program.starts_with('/') => {}
             (None, _) => {
@@ -342,11 +309,6 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// The name of the image: most often the recipe's own.
-    pub fn image_name(&self) -> &str {
-        self.image_of.as_ref().unwrap_or(&self.name)
-    }
-
     /// What the cache goes by: everything that makes a difference to the image, in 16 hexadecimal digits.
     pub fn hash(&self) -> String {
         let digest = Sha256::new()
@@ -364,7 +326,6 @@ impl Recipe {
         let made_of = Recipe {
             description: String::new(),
             boot: None,
-            image_of: None,
             ..self.clone()
         };
         // What was read from TOML can be written as TOML; the text would only make more images than need be.
@@ -421,15 +382,6 @@ mod tests {
         assert_eq!(recipe.hash(), before);
         recipe.packages.push("hello".into());
         assert_ne!(recipe.hash(), before);
-    }
-
-    #[test]
-    fn office_and_desktop_share_their_image() {
-        let (desktop, office) = (Recipe::load("desktop").unwrap(), Recipe::load("office").unwrap());
-        assert_eq!(office.hash(), desktop.hash());
-        assert_eq!((office.image_name(), office.name.as_str()), ("desktop", "office"));
-        assert_eq!(office.boot.unwrap().until, "office");
-        assert_eq!(desktop.boot.unwrap().until, "desktop");
     }
 
     #[test]

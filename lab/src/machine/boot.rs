@@ -33,8 +33,6 @@ pub struct Booting {
     /// The disk of the place used last, and where its delta is.
     disk: Option<(PathBuf, Attached)>,
     registry: Registry,
-    /// Where a picture of a virtual machine's screen at its last mark goes.
-    screenshot: Option<PathBuf>,
 }
 
 /// Takes its mount away when dropped.
@@ -87,13 +85,11 @@ impl Booting {
                 "record with commands",
                 setup.record.commands().iter().any(Option::is_some),
             ),
+            ("init", spec.kind != Kind::Container && setup.init.is_some()),
             (
                 "cache = anything but \"cold\" or \"warm\"",
-                spec.kind == Kind::Vm && setup.cache.drop_caches().is_some(),
+                !matches!(setup.cache, Cache::Cold | Cache::Warm),
             ),
-            ("init", spec.kind != Kind::Container && setup.init.is_some()),
-            ("cache = \"kept\"", setup.cache == Cache::Kept),
-            ("cache = \"running\"", setup.cache == Cache::Running),
             (
                 "memory_mb",
                 spec.kind == Kind::Container && spec.memory_mb.is_some(),
@@ -134,22 +130,12 @@ impl Booting {
             size,
             disk: None,
             registry: registry.clone(),
-            screenshot: None,
         })
     }
 
     /// Gives up the disk until it is needed again: there is room for one that is attached.
     pub fn detach(&mut self) {
         self.disk = None;
-    }
-
-    /// Has a picture of the screen taken at the last mark of every run (virtual machines with a display).
-    pub(super) fn take_screenshot(&mut self, file: &Path) -> Result<()> {
-        if !self.boot.display {
-            bail!("--screenshot {}: this machine has no display", file.display());
-        }
-        self.screenshot = Some(file.to_owned());
-        Ok(())
     }
 
     /// The disk with what `place` has kept and nothing else, newly attached, with the timing of `model`.
@@ -215,20 +201,10 @@ impl Booting {
     fn container(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
         let mut mounted = self.mount("rw,noatime")?;
         if setup.cache != Cache::Cold {
-            // What is dropped afterwards is read as the device would have it; else the device is not asked again.
-            let _at_once = match setup.cache {
-                Cache::Warm | Cache::Kept => Some(self.disk()?.at_once()),
-                _ => None,
-            };
+            let _at_once = self.disk()?.at_once();
             let mut rehearsal = self.start_container(&mounted, setup)?;
             rehearsal.wait_for(&self.boot.until)?;
             rehearsal.stop(Stop::Orderly)?;
-        }
-        if let Some(what) = setup.cache.drop_caches() {
-            // Dirty pages cannot be dropped.
-            rustix::fs::sync();
-            fs::write("/proc/sys/vm/drop_caches", what.to_string()).context("writing drop_caches")?;
-            self.disk()?.warm_backing()?;
         }
         self.disk()?.take_log();
         let power_on = self.disk()?.now();
@@ -269,9 +245,6 @@ impl Booting {
         vm.wait_for(&self.boot.until)?;
         let (mut stage, more) = watch.end(self.disk()?)?;
         stage.cpu_seconds = vm.cpu_seconds();
-        if let Some(file) = &self.screenshot {
-            vm.screenshot(file)?;
-        }
         let marks = vm.marks(&self.boot.until);
         stage.seconds = marks.last().context("a last mark")?.seconds - loader.seconds;
         requests.extend(more);

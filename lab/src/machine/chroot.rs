@@ -394,15 +394,10 @@ impl Chroot {
             self.stage("rehearsal", &names.program)?;
             self.check_product()?;
         }
-        if let Some(what) = setup.cache.drop_caches() {
+        if setup.cache == Cache::DropAll {
             // Dirty pages cannot be dropped.
             rustix::fs::sync();
-            fs::write("/proc/sys/vm/drop_caches", what.to_string()).context("writing drop_caches")?;
-            if setup.cache == Cache::DropMetadata {
-                // What is dropped is still in the device's own pages: without this nothing would have to be read again.
-                let device = self.disk()?.device();
-                tools::run("blockdev", ["--flushbufs".as_ref(), device.as_os_str()])?;
-            }
+            fs::write("/proc/sys/vm/drop_caches", "3").context("writing drop_caches")?;
             // The bytes behind the disk went with the rest; what they cost to read is not the model's.
             self.disk()?.warm_backing()?;
         }

@@ -32,9 +32,6 @@ pub struct BootArgs {
     /// Memory of a virtual machine, such as 768M or 2G; the image's own default when not given.
     #[arg(long, value_parser = megabytes)]
     memory: Option<u64>,
-    /// A picture (PNG) of the screen at the last mark, for a virtual machine with a display.
-    #[arg(long)]
-    screenshot: Option<PathBuf>,
     /// Boots.
     #[arg(long, default_value_t = 1)]
     times: usize,
@@ -83,9 +80,6 @@ impl BootArgs {
         renew(&place, &spec.output)?;
         setup.write_files(&place.files())?;
         let mut machine = Booting::open(&spec, registry, &|step| print::note(step))?;
-        if let Some(file) = &self.screenshot {
-            machine.take_screenshot(file)?;
-        }
         let result = boots(&mut machine, &setup, &place, self.times);
         print::note(format_args!("console: {}", spec.output.display()));
         result

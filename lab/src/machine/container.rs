@@ -102,7 +102,6 @@ impl Container {
                 Some(init) => vec!["--kill-signal=SIGRTMIN+3", init],
             })
             .args(["systemd.show_status=1", "systemd.status_unit_format=name"])
-            .args(&boot.kernel)
             .args(&setup.kernel);
         command
             .env("NOTIFY_SOCKET", &socket_path)

@@ -142,7 +142,7 @@ impl Vm {
             Bus::Scsi => "root=/dev/sda",
             Bus::Nvme => "root=/dev/nvme0n1",
         });
-        words.extend(boot.kernel.iter().chain(&setup.kernel).map(String::as_str));
+        words.extend(setup.kernel.iter().map(String::as_str));
         let file = format!(
             "driver=host_device,node-name=root,filename={},cache.direct=on,aio=threads,discard=ignore",
             disk.device().display()
@@ -219,14 +219,6 @@ impl Vm {
     /// Adds one of the lab's own.
     pub(super) fn mark(&mut self, name: &str, at: Instant) {
         self.marks.add(name, at);
-    }
-
-    /// A picture of the guest's screen, as PNG.
-    pub(super) fn screenshot(&self, file: &Path) -> Result<()> {
-        let file = std::path::absolute(file).with_context(|| format!("--screenshot {}", file.display()))?;
-        let arguments = json!({ "filename": file, "format": "png" });
-        Monitor::connect(&self.monitor)?.execute("screendump", &arguments)?;
-        Ok(())
     }
 
     /// Ends it.

@@ -98,11 +98,9 @@ pub enum ModelError {
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("none", include_str!("../../models/none.toml")),
     ("disk7200", include_str!("../../models/disk7200.toml")),
-    ("disk5400", include_str!("../../models/disk5400.toml")),
     ("disk2007", include_str!("../../models/disk2007.toml")),
     ("cdrom24x", include_str!("../../models/cdrom24x.toml")),
     ("sdcard-a1", include_str!("../../models/sdcard-a1.toml")),
-    ("emmc51", include_str!("../../models/emmc51.toml")),
     ("usb2-stick", include_str!("../../models/usb2-stick.toml")),
     ("sata-ssd", include_str!("../../models/sata-ssd.toml")),
     ("cloud", include_str!("../../models/cloud.toml")),

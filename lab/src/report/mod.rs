@@ -1,9 +1,6 @@
-//! What the runs of an experiment say: a table for people, one JSON object for programs, plots.
+//! What the runs of an experiment say: a table for people, one JSON object for programs.
 
-mod compare;
 mod judge;
-mod plot;
-mod published;
 mod table;
 
 use std::fs;
@@ -13,10 +10,7 @@ use anyhow::{Context, Result};
 use headstart_model::floor::Above;
 use serde::Serialize;
 
-pub use compare::{Comparison, compare, compared};
 pub use judge::{Judged, judge};
-pub use plot::plots;
-pub use published::{Figures, against};
 pub use table::table;
 
 use crate::experiment::{Begun, Directory, Floors, Run, floors};
@@ -76,7 +70,7 @@ impl Estimate {
 /// A run that a reader must know of.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Noted {
-    /// From 1, dropped rounds included.
+    /// From 1.
     pub round: usize,
     /// Why it was aborted, or its time.
     pub what: String,
@@ -102,8 +96,6 @@ pub struct Summary {
     pub setup: String,
     /// Runs that count.
     pub n: usize,
-    /// Runs of rounds that were dropped.
-    pub dropped: usize,
     /// Runs that failed or exceeded the limit; they are in no figure.
     pub aborted: Vec<Noted>,
     /// Runs far from the others; they are in every figure.
@@ -176,7 +168,7 @@ impl Report {
                     continue;
                 };
                 let seconds = |setup: &str| -> Vec<f64> {
-                    let runs = counted(&self.experiment, setup, &case.runs);
+                    let runs = counted(setup, &case.runs);
                     runs.iter().map(|run| run.seconds).collect()
                 };
                 let times = seconds(&own.setup);
@@ -204,7 +196,7 @@ impl Report {
                 experiment.rounds
             ));
         }
-        let all = experiment.cases.len() * experiment.setups.len() * (experiment.drop + experiment.rounds);
+        let all = experiment.cases.len() * experiment.setups.len() * experiment.rounds;
         if runs.len() < all {
             notes.push(format!("{} of {all} runs are made", runs.len()));
         }
@@ -225,35 +217,18 @@ impl Report {
         }
     }
 
-    /// Writes `results.json` and plots into `directory`: `times.svg`, `distribution.svg`, and where cases differ in memory `memory.svg`.
+    /// Writes `results.json` into `directory`.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let mut json = serde_json::to_string_pretty(self)?;
         json.push('\n');
-        write(directory, "results.json", &json)?;
-        (plots(self).iter()).try_for_each(|(name, plot)| write(directory, name, plot))
+        let path = directory.join("results.json");
+        fs::write(&path, json).with_context(|| format!("writing {}", path.display()))
     }
-
-    /// Writes `gains.svg` into `directory`, ours beside those that others published; nothing where the experiment repeats none.
-    pub fn write_gains(&self, directory: &Path, figures: &Figures) -> Result<()> {
-        match published::gains(self, figures)? {
-            gains if gains.is_empty() => Ok(()),
-            gains => write(
-                directory,
-                "gains.svg",
-                &plot::gains(self, &gains, &figures.source),
-            ),
-        }
-    }
-}
-
-fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
-    let path = directory.join(name);
-    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
 }
 
 impl CaseReport {
     fn new(experiment: &Begun, name: &str, title: &str, runs: Vec<Run>) -> CaseReport {
-        let counts = |r: &&Run| r.round >= experiment.drop && r.aborted.is_none();
+        let counts = |r: &&Run| r.aborted.is_none();
         let base: Vec<&Run> = runs
             .iter()
             .filter(counts)
@@ -264,10 +239,7 @@ impl CaseReport {
         let ideal: Option<Vec<f64>> = base.iter().map(|r| r.t_io_ideal_seconds).collect();
         let setups = experiment.setups.iter();
         let warm: Vec<f64> = experiment.warm.as_deref().map_or(Vec::new(), |warm| {
-            counted(experiment, warm, &runs)
-                .iter()
-                .map(|r| r.seconds)
-                .collect()
+            counted(warm, &runs).iter().map(|r| r.seconds).collect()
         });
         let cold = middle(base.iter().map(|r| r.seconds).collect());
         CaseReport {
@@ -290,22 +262,22 @@ impl CaseReport {
 }
 
 /// The runs of `setup` that count, by round.
-pub(crate) fn counted<'a>(experiment: &Begun, setup: &str, runs: &'a [Run]) -> Vec<&'a Run> {
-    let counts = |r: &&Run| r.setup == setup && r.round >= experiment.drop && r.aborted.is_none();
+pub(crate) fn counted<'a>(setup: &str, runs: &'a [Run]) -> Vec<&'a Run> {
+    let counts = |r: &&Run| r.setup == setup && r.aborted.is_none();
     let mut own: Vec<&Run> = runs.iter().filter(counts).collect();
     own.sort_by_key(|r| r.round);
     own
 }
 
 fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> Summary {
-    let own = counted(experiment, setup, runs);
+    let own = counted(setup, runs);
     let times: Vec<f64> = own.iter().map(|r| r.seconds).collect();
     let (base, warm) = (Some(experiment.base.as_str()), experiment.warm.as_deref());
     // Times by round of this, the base and the warm setup, in rounds where all of those asked for count.
     let together = |names: &[Option<&str>]| -> Option<Vec<Vec<f64>>> {
         let others: Vec<Vec<&Run>> = names
             .iter()
-            .map(|n| n.map(|n| counted(experiment, n, runs)))
+            .map(|n| n.map(|n| counted(n, runs)))
             .collect::<Option<_>>()?;
         let row = |run: &&Run| -> Option<Vec<f64>> {
             let of = |others: &Vec<&Run>| others.iter().find(|r| r.round == run.round).map(|r| r.seconds);
@@ -355,7 +327,7 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         }
     });
     let warm_times: Vec<f64> = warm.map_or(Vec::new(), |w| {
-        counted(experiment, w, runs).iter().map(|r| r.seconds).collect()
+        counted(w, runs).iter().map(|r| r.seconds).collect()
     });
     let above_best = match t_io {
         Some(t_io) if !warm_times.is_empty() && !own.is_empty() => {
@@ -383,10 +355,6 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
     Summary {
         setup: setup.to_owned(),
         n: own.len(),
-        dropped: runs
-            .iter()
-            .filter(|r| r.setup == setup && r.round < experiment.drop)
-            .count(),
         aborted: aborted(setup, runs),
         outlying: outliers(&times)
             .into_iter()
@@ -403,7 +371,7 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         reads: of(&|r| r.reads as f64),
         bytes: of(&|r| r.bytes as f64),
         more_read: base
-            .map(|base| counted(experiment, base, runs))
+            .map(|base| counted(base, runs))
             .filter(|base| !is_base && !base.is_empty())
             .map(|base| median(&base.iter().map(|r| r.bytes as f64).collect::<Vec<_>>()))
             .filter(|bytes| *bytes > 0.0 && !own.is_empty())

@@ -111,11 +111,11 @@ fn the_pages_of_given_runs_are_as_they_should_be() {
         ">tool</text>",
         ">warm</text>",
         ">plain</text>",
-        ">4.12</text>",
+        ">4.12 s</text>",
     ] {
         assert!(text.contains(word), "{word}: {text}");
     }
-    fs::write(&bars, text.replace(">4.12</text>", ">3.12</text>")).unwrap();
+    fs::write(&bars, text.replace(">4.12 s</text>", ">3.12 s</text>")).unwrap();
     assert!(said(&lab(&["page", "--check"], root)).contains("fixed.svg is stale"));
 }
 

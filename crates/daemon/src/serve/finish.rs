@@ -11,7 +11,7 @@ use headstart_model::Named;
 use headstart_model::outcome::Mode;
 use headstart_record::{Program, Recorded};
 use headstart_start::deadline::{self, Deadline};
-use headstart_start::finish::{Finished, Rules, stand_back, work};
+use headstart_start::finish::{Finished, Rules, at_low_priority, work};
 use headstart_start::keys::Whose;
 use headstart_start::{Arguments, Notes, Start};
 use headstart_store::{Limits, Store, kind_of};
@@ -144,7 +144,7 @@ struct Finishing {
 
 impl Finishing {
     fn serve(mut self, queue: &Receiver<Box<Ended>>) {
-        stand_back();
+        at_low_priority();
         // What this thread computes and reads is in the way of the boot, and of the first program after it: a session's nice values count within that
         // session (sched_autogroup, sched(7)), and not every disk knows of idle reads. All of it can wait.
         wait_for_boot(Path::new(BOOT), &self.shared.ending);

@@ -1,7 +1,7 @@
 //! Whose keys are whose: those of users, and of the system.
 
 use headstart_model::Key;
-use headstart_record::is_ordinary;
+use headstart_model::users::is_ordinary;
 
 /// The key of a user's starts. What root's starts read is read ahead for root alone, and what a user's read for that user: so nobody
 /// has a file read that is another's. A service of the system's is the same whoever it runs as; but an ordinary user's process may have

@@ -1,8 +1,8 @@
 //! `headstart daemon`: the service that notices every start of a program.
 
 use anyhow::{Context as _, Result};
-use headstart_daemon::{config, control, serve};
-use headstart_start::{complain, config::FILE, forget_secret_names, store};
+use headstart_daemon::{control, serve};
+use headstart_start::{complain, config, forget_secret_names, store};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ const FORGETS_WITHIN: Duration = Duration::from_secs(120);
 
 pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     let control = (!args.no_control).then(control::listen).transpose();
-    let configured = config::read(Path::new(FILE), &mut |line| complain(&line));
+    let configured = config::read(Path::new(config::FILE), &mut |line| complain(&line)).programs;
     serve::run(serve::Options {
         store: store(state)?,
         at_begin: |store| {

@@ -120,7 +120,9 @@ fn what_a_chart_needs_is_recorded_on_request_and_exported() {
             .lines()
             .any(|line| line.contains(",use,read,") && line.contains(&read))
     );
-    assert!(std::fs::metadata(case.path("perfetto")).unwrap().len() > 1000);
+    let events = std::fs::read(case.path("perfetto")).unwrap();
+    let events: serde_json::Value = serde_json::from_slice(&events).unwrap();
+    assert!(events["traceEvents"].as_array().unwrap().len() > 10);
     // A table needs no waits, stacks do.
     assert_eq!(
         case.headstart(&["export", "plain", "--to", "csv", "-o", "csv"])

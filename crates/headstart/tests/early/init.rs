@@ -4,11 +4,11 @@
 use crate::common::is_root;
 use crate::root::{process_1, root, write_bypass};
 use headstart_boot::cmdline::Wish;
-use headstart_boot::config::Config;
 use headstart_boot::decision::of_boot;
 use headstart_boot::init::OF_HEADSTART;
 use headstart_model::Key;
 use headstart_start::bypass::machine;
+use headstart_start::config::Config;
 use headstart_start::decide::Decision;
 use headstart_store::{Bypass, Change, Store};
 use headstart_system::residency;

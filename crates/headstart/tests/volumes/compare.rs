@@ -1,4 +1,5 @@
-//! What `headstart compare` finds of the blocks that a device read, on real file systems. Needs root, loop devices and tracefs.
+//! What `headstart compare` finds of the blocks that a device read, on real file systems. Needs root, loop
+//! devices and BPF.
 
 use crate::common::{Case, can_record};
 use headstart_system::testing::{LoopFs, Spec, can_mount};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A program of many files; what it imports is a third of its library.
-pub const PROGRAM: &[&str] = &[
+const PROGRAM: &[&str] = &[
     "/usr/bin/python3",
     "-S",
     "-c",
@@ -23,7 +24,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
 }
 
 /// Copies python3, its library and the shared libraries of both to a root of their own.
-pub fn python(root: &Path) -> io::Result<()> {
+fn python(root: &Path) -> io::Result<()> {
     let library = output(
         "/usr/bin/python3",
         &["-c", "import os; print(os.path.dirname(os.__file__))"],
@@ -60,8 +61,8 @@ pub fn python(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A cold start on that file system, compared with itself: the document, what the device counted itself (sectors), and the
-/// mount point.
+/// A cold start on that file system, compared with what was learned of another: the document, what the device
+/// counted itself (bytes), and the mount point.
 fn compared(case: &Case, spec: &Spec, words: &[&str]) -> (Value, u64, PathBuf) {
     let mut fs = LoopFs::create(spec, python).unwrap();
     let mount = fs.mount_point();
@@ -81,25 +82,17 @@ fn compared(case: &Case, spec: &Spec, words: &[&str]) -> (Value, u64, PathBuf) {
         assert_eq!(ran.code(), 0, "{}", ran.err);
     }
     fs.remount_cold().unwrap();
-    let stat = format!(
-        "/sys/block/{}/stat",
-        fs.node().file_name().unwrap().to_str().unwrap()
-    );
-    let script = format!("cat {stat} > before; chroot {point} \"$@\"; echo $? > status; cat {stat} > after");
-    let mut compare = vec!["compare", "t.trace", "--live", "--json"];
+    let before = fs.reads();
+    let mut cold = vec!["record", "--chart", "-o", "cold.trace", "--"];
+    cold.extend(&start);
+    assert_eq!(case.headstart(&cold).code(), 0);
+    let counted = fs.reads() - before;
+    let mut compare = vec!["compare", "cold.trace", "--json"];
     compare.extend(words);
-    compare.extend(["--", "sh", "-c", &script, "sh"]);
-    compare.extend(PROGRAM);
-    let document = case.json(&compare);
-    assert_eq!(std::fs::read_to_string(case.path("status")).unwrap(), "0\n");
-    let sectors = |name: &str| -> u64 {
-        let text = std::fs::read_to_string(case.path(name)).unwrap();
-        text.split_whitespace().nth(2).unwrap().parse().unwrap()
-    };
-    (document, sectors("after") - sectors("before"), mount)
+    (case.json(&compare), counted.bytes, mount)
 }
 
-pub fn part<'a>(document: &'a Value, mount: &Path) -> &'a Value {
+fn part<'a>(document: &'a Value, mount: &Path) -> &'a Value {
     let parts = document["parts"].as_array().unwrap();
     let is = |part: &&Value| part["mount_point"].as_str() == mount.to_str();
     parts.iter().find(is).unwrap_or_else(|| panic!("{parts:?}"))
@@ -119,20 +112,15 @@ fn explains(name: &str, spec: &Spec, least: f64) {
     );
     let share = explained as f64 / bytes as f64;
     println!(
-        "{name}: {explained} of {bytes} bytes explained, {:.3} %; the device counted {}",
-        100.0 * share,
-        counted * 512
+        "{name}: {explained} of {bytes} bytes explained, {:.3} %; the device counted {counted}",
+        100.0 * share
     );
     println!("{name}: {} unexplained {}", part, document["unexplained"]);
     println!("{name}: {}", document["kinds"]);
     assert!(bytes > 5 << 20, "{bytes} bytes are no cold start");
     assert!(share >= least, "{name}: {share}");
     // At most 0.5 % apart.
-    assert!(
-        bytes.abs_diff(counted * 512) * 200 <= bytes,
-        "{bytes} and {}",
-        counted * 512
-    );
+    assert!(bytes.abs_diff(counted) * 200 <= bytes, "{bytes} and {counted}");
     assert_eq!(document["lost"], 0);
 
     // What was learned of the start covers what it reads.
@@ -208,15 +196,10 @@ fn a_block_of_a_file_holds_its_bytes() {
         let mut fs = LoopFs::create(&Spec::new(fstype), contents).unwrap();
         let point = fs.mount_point().to_str().unwrap().to_string();
         let script = format!("cat {point}/small {point}/large {point}/directory/in* | cksum > /dev/null");
-        assert_eq!(
-            case.headstart(&["record", "-o", "t.trace", "--", "sh", "-c", &script])
-                .code(),
-            0
-        );
         fs.remount_cold().unwrap();
-        let document = case.json(&[
-            "compare", "t.trace", "--live", "--json", "--", "sh", "-c", &script,
-        ]);
+        let record = ["record", "--chart", "-o", "t.trace", "--", "sh", "-c", &script];
+        assert_eq!(case.headstart(&record).code(), 0);
+        let document = case.json(&["compare", "t.trace", "--json"]);
         let image = std::fs::read(fs.image()).unwrap();
         let mut checked = HashMap::new();
         let own = fs.node().file_name().unwrap().to_str().unwrap()[4..]
@@ -241,7 +224,7 @@ fn a_block_of_a_file_holds_its_bytes() {
         println!("{fstype}: {checked:?}");
         assert!(checked[&format!("{point}/large")] == 3 << 20, "{checked:?}");
         assert_eq!(checked.len(), 3, "{fstype}: {checked:?}");
-        let text = case.headstart(&["compare", "t.trace", "--live", "--", "sh", "-c", &script]);
+        let text = case.headstart(&["compare", "t.trace"]);
         assert!(
             text.out.lines().all(|line| line.chars().count() <= 80),
             "{}",
@@ -261,26 +244,12 @@ fn what_cannot_be_compared_is_said_with_the_way_out() {
         0
     );
     case.headstart(&["compare", "t.trace"])
-        .refused(&["record --chart", "--blktrace", "--live"]);
+        .refused(&["record --chart"]);
     case.write("text", "some text");
-    case.headstart(&["compare", "t.trace", "--blktrace", "text"])
-        .refused(&["text", "no file of blktrace"]);
-    case.headstart(&["compare", "t.trace", "--blktrace", "missing"])
-        .refused(&["missing"]);
-    case.headstart(&["compare", "t.trace", "--blktrace", "/dev/zero"])
-        .refused(&["/dev/zero", "no regular file"]);
     case.headstart(&["compare", "t.trace", "--plan", "text"])
         .refused(&["text", "no file of headstart's"]);
     case.headstart(&["compare", "t.trace", "--name", "nobody"])
         .refused(&["nobody", "headstart status"]);
-    case.headstart(&["compare", "t.trace", "--live", "--", "/no/such/program"])
-        .refused(&["/no/such/program"]);
-    assert_eq!(
-        case.headstart(&["compare", "t.trace", "--live", "--blktrace", "x"])
-            .code(),
-        2
-    );
-    assert_eq!(case.headstart(&["compare", "t.trace", "--", "true"]).code(), 2);
 }
 
 /// A trace that was recorded with what block devices did needs nothing else.

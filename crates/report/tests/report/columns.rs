@@ -8,7 +8,7 @@ use headstart_model::testing::{
 use headstart_model::trace::Mark;
 use headstart_model::{FilePath, Outcome};
 use headstart_report::table::COLUMNS;
-use headstart_report::{Detail, outcome, plan, profile as profile_text, trace as trace_text};
+use headstart_report::{outcome, plan, profile as profile_text, trace as trace_text};
 
 /// A path of 4,095 bytes without a place to break it at.
 fn long() -> String {
@@ -36,7 +36,7 @@ fn a_trace_fits() {
         time_ns: u64::MAX,
         stage: "s".repeat(255),
     }];
-    fits(&trace_text::text(&it, 1 << 20, Detail::default()).to_string());
+    fits(&trace_text::text(&it, 1 << 20, false).to_string());
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_profile_fits() {
     let mut entry = entry(&long());
     entry.ranges = vec![range(0, 1 << 30, 1.0)];
     entry.first_use_ns = u64::MAX;
-    fits(&profile_text::text(&profile(vec![entry]), Detail::default(), 1).to_string());
+    fits(&profile_text::text(&profile(vec![entry]), false, 1).to_string());
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_plan_fits() {
     draft.devices[0].request_limit = u32::MAX;
     draft.devices[0].hold = 128 << 10;
     let file = plan_file(&draft);
-    fits(&plan::text(&file.plan().unwrap(), Detail::default(), 1).to_string());
+    fits(&plan::text(&file.plan().unwrap(), false, 1).to_string());
 }
 
 #[test]

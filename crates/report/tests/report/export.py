@@ -1,11 +1,11 @@
 """Reads the exports in the directory that is named: export.rs says what is in them."""
 
 import csv
+import json
 import os
 import sys
 
 import duckdb
-from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 os.chdir(sys.argv[1])
 csv.field_size_limit(1 << 20)
@@ -34,40 +34,25 @@ assert sum(pages for _, pages in summed.values()) == sum(1 + n % 7 for n in rang
 absent = "select count(*) from 't.parquet' where major is null and what = 'use'"
 assert duckdb.sql(absent).fetchall() == [(4000,)]
 
-trace = perfetto_trace_pb2.Trace()
-with open("t.perfetto", "rb") as file:
-    trace.ParseFromString(file.read())
-
-
-def unknown(message):
-    """Fields that the schema does not have."""
-    from google.protobuf import unknown_fields
-
-    found = len(unknown_fields.UnknownFieldSet(message))
-    for field, value in message.ListFields():
-        if field.type == field.TYPE_MESSAGE:
-            repeated = hasattr(value, "__len__")
-            found += sum(unknown(one) for one in (value if repeated else [value]))
-    return found
-
-
-assert unknown(trace) == 0
-packets = trace.packet
-assert packets[0].sequence_flags == 1 and all(it.trusted_packet_sequence_id == 1 for it in packets)
-tracks = {it.track_descriptor.uuid: it.track_descriptor for it in packets if it.HasField("track_descriptor")}
-events = [it for it in packets if it.HasField("track_event")]
-assert all(it.track_event.track_uuid in tracks for it in events)
-assert all(it.parent_uuid in tracks for it in tracks.values() if it.HasField("parent_uuid"))
-(process,) = [it.process for it in tracks.values() if it.HasField("process")]
-(thread,) = [it.thread for it in tracks.values() if it.HasField("thread")]
-assert (process.pid, process.process_name, thread.tid) == (7, "true", 7)
-instants = [it for it in events if it.track_event.type == 3]
-assert len(instants) == 20005 and {it.track_event.name for it in instants} == set(paths)
-begins = [(it.track_event.name, it.timestamp) for it in events if it.track_event.type == 1]
-assert begins == [("running", 1000000), ("waiting for disk", 3000000), ("read ahead", 3000000)], begins
-ends = [it.timestamp for it in events if it.track_event.type == 2]
-assert ends == [3000000, 8000000, 8000000], ends
-values = [it.track_event for it in events if it.track_event.type == 4]
-assert [it.double_counter_value for it in values[:1]] == [0.25]
-assert [it.counter_value for it in values[1:]] == [1 << 30, 1 << 29, 4096]
+# The rules of the trace event format, by which Perfetto reads it.
+with open("t.json", encoding="utf-8") as file:
+    events = json.load(file)["traceEvents"]
+of_phase = {}
+for event in events:
+    of_phase.setdefault(event["ph"], []).append(event)
+assert set(of_phase) == set("MiXbeC"), set(of_phase)
+assert all(isinstance(it["pid"], int) and isinstance(it["name"], str) for it in events)
+assert all(it["ts"] >= 0 for it in events if it["ph"] != "M")
+names = {it["pid"]: it["args"]["name"] for it in of_phase["M"]}
+assert names == {7: "/bin/true", 8: "machine", 9: "block device sda"}, names
+assert all(it["pid"] in names for it in events)
+instants = of_phase["i"]
+assert len(instants) == 20005 and {it["name"] for it in instants} == set(paths)
+assert all(it["s"] == "p" and it["pid"] == it["tid"] == 7 for it in instants)
+slices = [(it["name"], it["tid"], it["ts"], it["dur"]) for it in of_phase["X"]]
+assert slices == [("running", 7, 1000, 2000), ("waiting for disk", 7, 3000, 5000)], slices
+(begin,), (end,) = of_phase["b"], of_phase["e"]
+assert [begin[key] for key in ("cat", "id", "name")] == [end[key] for key in ("cat", "id", "name")]
+assert (begin["name"], begin["ts"], end["ts"]) == ("read ahead", 3000, 8000)
+assert [it["args"]["value"] for it in of_phase["C"]] == [0.25, 1 << 30, 1 << 29, 4096]
 print("read")

@@ -512,6 +512,7 @@ pub(super) const ALL: &[Launcher] = &[
     read_as(
         Reading::Opaque,
         &[
+            "arch-chroot",
             "bwrap",
             "chroot",
             "dbus-launch",
@@ -525,6 +526,7 @@ pub(super) const ALL: &[Launcher] = &[
             "pkexec",
             "proot",
             "runuser",
+            "schroot",
             "sem",
             "setpriv",
             "snap-confine",
@@ -534,6 +536,7 @@ pub(super) const ALL: &[Launcher] = &[
             "sudo",
             // Process 1, and users' own managers, execute it first of all in each service's process (systemd 255 and later).
             "systemd-executor",
+            "systemd-nspawn",
             "systemd-run",
             "unshare",
             "xargs",
