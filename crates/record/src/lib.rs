@@ -35,8 +35,6 @@ mod namespace;
 mod one_shot;
 mod options;
 mod quiet;
-#[cfg(test)]
-mod testing;
 mod trace;
 
 pub use continuous::watch::{Answer, Counts, Executable, Noticed, Program, Recorded, Role, Standing, Watch};

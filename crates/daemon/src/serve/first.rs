@@ -56,6 +56,7 @@ impl First {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headstart_system::testing::needs;
 
     #[test]
     fn who_never_rests_comes_before_nobody() {
@@ -72,6 +73,8 @@ mod tests {
             Some((at_first, after, first.is))
         });
         let seen = seen.join().unwrap();
-        assert!(seen.is_none_or(|seen| seen == (true, false, true)), "{seen:?}");
+        if needs("the right to real-time priority", seen.is_some()) {
+            assert_eq!(seen, Some((true, false, true)));
+        }
     }
 }

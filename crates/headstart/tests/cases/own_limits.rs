@@ -223,5 +223,7 @@ fn a_full_disk_is_told_of_at_one_start_of_many() {
     );
     assert_eq!(ran.code(), 0, "{}", ran.err);
     assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    assert!(ran.err.contains("; the old file stays"), "{}", ran.err);
+    assert_eq!(ran.err.matches("os error 28").count(), 1, "{}", ran.err);
     assert!(!ran.err.contains(".tmp-"), "{}", ran.err);
 }

@@ -1,5 +1,5 @@
 //! That exports are whole whatever the paths are, and say what the trace says. That other programs read them, too, is what
-//! tests/export.rs tests.
+//! tests/report/export.rs tests.
 
 use super::{Waits, csv, perfetto};
 use headstart_model::activity::ThreadState;

@@ -60,29 +60,6 @@ fn what_is_saved_is_found_again_by_its_key_only() {
 }
 
 #[test]
-fn everything_is_private() {
-    let (_dir, store) = store();
-    let lock = store.key(&key()).lock().unwrap();
-    lock.save_profile(&profile(1, 1)).unwrap();
-    store.log().line("a line").unwrap();
-    let mut waiting = vec![store.root().to_owned()];
-    let mut seen = 0;
-    while let Some(path) = waiting.pop() {
-        let facts = std::fs::metadata(&path).unwrap();
-        let mode = if facts.is_dir() { 0o700 } else { 0o600 };
-        assert_eq!(facts.permissions().mode() & 0o777, mode, "{}", path.display());
-        if facts.is_dir() {
-            waiting.extend(std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
-        }
-        seen += 1;
-    }
-    assert_eq!(
-        seen, 7,
-        "root, log, keys, the key's directory with key, profile and lock"
-    );
-}
-
-#[test]
 fn audit_12_everything_kept_is_private() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::new(dir.path().join("state"));

@@ -360,13 +360,14 @@ fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headstart_model::testing::needs;
 
     /// The running kernel's BTF; `None` (and a line that says so) if it shows none.
     #[track_caller]
     fn whole() -> Option<Bytes> {
         let found = read();
         if let Err(e) = &found {
-            crate::testing::skip("reading BTF", &[&format!("{VMLINUX}: {e}")]);
+            needs(&format!("BTF ({VMLINUX}: {e})"), false);
         }
         found.ok()
     }

@@ -299,6 +299,7 @@ fn not_run(object: &Object, everybody: bool) -> Missed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headstart_model::testing::needs;
     use headstart_model::trace::UseKind;
     use std::io::Read;
 
@@ -310,9 +311,7 @@ mod tests {
         act: impl Fn(&std::path::Path),
     ) -> Option<Vec<(UseKind, u64)>> {
         let missing = missing_here();
-        if !missing.is_empty() {
-            let missing: Vec<&str> = missing.iter().map(|m| &**m).collect();
-            crate::testing::skip("recording with BPF", &missing);
+        if !needs(&format!("recording with BPF: {missing:?}"), missing.is_empty()) {
             return None;
         }
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();

@@ -243,13 +243,18 @@ fn remove_dead(instances: &OwnedFd) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headstart_model::testing::needs;
+
+    #[track_caller]
+    fn root() -> Option<OwnedFd> {
+        let root = open_root();
+        needs(&format!("tracefs: {:?}", root.as_ref().err()), root.is_ok());
+        root.ok()
+    }
 
     #[test]
     fn audit_12_an_instance_is_removed_when_dropped_and_after_its_recorders_death_by_any_other() {
-        let root = match open_root() {
-            Ok(root) => root,
-            Err(e) => return crate::testing::skip("recording with tracefs", &[&e.to_string()]),
-        };
+        let Some(root) = root() else { return };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let exists = |name: &str| openat(&root, format!("instances/{name}"), flags, Mode::empty()).is_ok();
         let instances = openat(&root, "instances", flags, Mode::empty()).unwrap();
@@ -274,10 +279,7 @@ mod tests {
 
     #[test]
     fn an_instance_that_is_in_use_for_a_moment_is_removed_after_it() {
-        let root = match open_root() {
-            Ok(root) => root,
-            Err(e) => return crate::testing::skip("recording with tracefs", &[&e.to_string()]),
-        };
+        let Some(root) = root() else { return };
         let instance = Instance::create(&root).unwrap();
         let path = format!("instances/{}", instance.name);
         let pipe = instance
