@@ -33,10 +33,10 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get
 # COMMAND:PACKAGE is installed where there is no such command: on Debian 12 rustup brings Rust's.
 BUILD_PACKAGES := clang llvm gcc libc6-dev make pkg-config libelf-dev zlib1g-dev git ca-certificates cargo:cargo rustc:rustc
 TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils mount util-linux attr python3 mandoc fio \
-	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium blktrace strace \
+	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium strace \
 	cargo-fmt:rustfmt cargo-clippy:rust-clippy
 PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm rpmlint python3
-KERNEL_PACKAGES := qemu-system-x86 qemu-utils ovmf mtools fdisk busybox-static cpio jq kmod xz-utils blktrace
+KERNEL_PACKAGES := qemu-system-x86 qemu-utils ovmf mtools fdisk busybox-static cpio jq kmod xz-utils
 
 ARM64_PACKAGES := qemu-system-arm qemu-efi-aarch64 qemu-user-static binfmt-support arch-test
 
@@ -173,18 +173,10 @@ test-arm64: deps-test deps-kernels deps-arm64
 # ---- proving --------------------------------------------------------------------------------------------------------
 # A test that cannot be made here, for want of root or of a kernel feature, fails and names what is missing;
 # HEADSTART_TESTS_SKIP=1 leaves such tests out.
-#
-# A test that fails is run once more, alone, and named at the end if it passes then: see tests/again.
-export FLAKY := $(CURDIR)/target/flaky
-AGAIN := CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER
-check test test-all: export $(AGAIN) := $(CURDIR)/tests/again
-NAME_FLAKY = @if [ -s $(FLAKY) ]; then echo "flaky, each failed and passed when it was run again, alone:"; cat $(FLAKY); fi
 
 # Before every commit: form, lints (of the fuzzers too, which are a workspace of their own), and all tests but those that need the static binary, boot kernels or fuzz.
 check: lint
-	@mkdir -p target && : >$(FLAKY)
 	$(CARGO) test -j$(JOBS) --locked --workspace --exclude headstart-acceptance
-	$(NAME_FLAKY)
 
 # The lints are those of a current clippy: Debian 13's (1.85) warns of what later ones have dropped or mended, and no more is asked of it.
 DENY = $(shell $(CARGO) --version | awk '{ split($$2, version, "."); if (version[2] > 85) print "-D warnings" }')
@@ -197,7 +189,7 @@ lint: deps-build deps-test
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
 	shellcheck -x .ci/run fuzz/run lab/measure lab/over-read packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image \
-		packaging/rpm tests/audit tests/acceptance/run tests/again tests/cases/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read \
+		packaging/rpm tests/audit tests/acceptance/run tests/cases/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read \
 		tests/packages/*
 	shellcheck -s sh packaging/debian/headstart.p*
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
@@ -205,13 +197,12 @@ lint: deps-build deps-test
 
 test: check build-static
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run
-	$(NAME_FLAKY)
 
 # What takes longer too: 200 kills, thirty starts, six minutes of each fuzzer, all kernels, another build of the packages, and the tests on Debian 13.
 test-all: export HEADSTART_TESTS_LONG = 1
 test-all: test test-kernels test-packages test-image test-reproducible
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run --ignored
-	$(CARGO) test -j$(JOBS) --locked -p headstart-report --test export -- --ignored
+	$(CARGO) test -j$(JOBS) --locked -p headstart-report --test report -- --ignored
 	HEADSTART=$(abspath $(BIN)) tests/cases/run 6.1 6.12
 	fuzz/run 360
 	tests/debian13/run
@@ -253,10 +244,9 @@ DEMO ?= libreoffice
 demo: deps-test build
 	$(LAB) demo --workload $(DEMO) --headstart $(BIN)
 
-# Under five minutes, on a machine that does nothing else. The others in lab/experiments take minutes to a night: make bench BENCH=peers
-BENCH ?= container-short
+# A program cold, with headstart, and warm, on a machine that does nothing else: `headstart-lab bench --help` has what else it compares.
 bench: deps-test build
-	$(LAB) run lab/experiments/$(BENCH).toml --again --out target/bench/$(BENCH) --headstart $(BIN)
+	$(LAB) bench --headstart $(BIN)
 
 # The figures of docs/measurements.md, of the pages behind it and of the README, on a machine that does nothing else: all, which takes a day, or
 # PARTS (lab/measure). EARLIER names an earlier binary to measure in the same rounds, EARLIER_COMMIT what it was built from.

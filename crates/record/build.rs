@@ -6,7 +6,7 @@ use std::process::Command;
 use std::{env, fs};
 
 fn main() {
-    println!("cargo:rerun-if-changed=src/bpf");
+    println!("cargo:rerun-if-changed=src/kernel/bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let mut before = Vec::new();
@@ -48,12 +48,12 @@ fn compile(object: &Path, defines: &[&str]) {
             "-fdebug-prefix-map={}=.",
             env::var("CARGO_MANIFEST_DIR").unwrap_or_default()
         ))
-        .args(["-c", "src/bpf/record.bpf.c", "-o"])
+        .args(["-c", "src/kernel/bpf/record.bpf.c", "-o"])
         .arg(object)
         .status();
     match status {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("clang could not compile src/bpf/record.bpf.c: {status}"),
+        Ok(status) => panic!("clang could not compile src/kernel/bpf/record.bpf.c: {status}"),
         Err(error) => {
             panic!(
                 "cannot run {}: {error}; install clang (make deps) or set CLANG",

@@ -11,7 +11,7 @@ use headstart_plan::{PlanOptions, plan, recorded_metadata, wanted};
 use headstart_report::diff::{Side, diff, of_plan, of_profile, of_trace};
 use headstart_report::explain::{Known, Now, explain};
 use headstart_report::export;
-use headstart_report::{Detail, outcome, plan as plans, profile as profiles, trace as traces};
+use headstart_report::{outcome, plan as plans, profile as profiles, trace as traces};
 use peak_alloc::PeakAlloc;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -46,7 +46,8 @@ impl Write for Nowhere {
     }
 }
 
-const ALL: Detail = Detail { top: 15, pages: true };
+/// Every page range and every request is listed.
+const ALL: bool = true;
 
 fn show(document: &impl Serialize, text: impl Display) {
     serde_json::to_writer(std::io::sink(), document).expect("it is a document");
@@ -55,7 +56,7 @@ fn show(document: &impl Serialize, text: impl Display) {
 
 fn compare(kind: &'static str, a: &Side, b: &Side) {
     let diff = diff(kind, a, b);
-    show(&diff, headstart_report::diff::text(&diff, ALL.top, true));
+    show(&diff, headstart_report::diff::text(&diff, ALL));
 }
 
 fn explained(path: &FilePath, profile: Option<&Profile>, file: Option<&PlanFile>) {

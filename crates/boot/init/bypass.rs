@@ -8,7 +8,7 @@ use core::mem::MaybeUninit;
 /// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is bypassed. From the directory that the
 /// program is started in: the root itself, or in an initramfs the one that follows.
 const BYPASS: &CStr = path(concat!("var/lib/headstart/keys/", name_of_boots!(), "/bypass\0"));
-/// What is needed first of boots that are read ahead (`headstart_store::Start`): where it is, none is bypassed.
+/// What is needed first of boots that are read ahead (`headstart_store::State`): where it is, none is bypassed.
 const START: &CStr = path(concat!("var/lib/headstart/starts/", name_of_boots!(), "\0"));
 const PLAN: &CStr = path(concat!("var/lib/headstart/keys/", name_of_boots!(), "/plan\0"));
 /// Where all of that is kept.

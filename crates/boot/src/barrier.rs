@@ -95,20 +95,16 @@ impl Barrier {
             return self.first.is_some() || (self.later.is_some() && !replay_is_to_come);
         }
         if let Some(first) = self.first.take() {
-            stand_back();
+            // Where the unit had headstart come first. Before process 1 nobody was there to come before.
+            if nice().is_ok_and(|nice| nice < 0) {
+                set_nice_of_all_threads(NICE);
+            }
             first.release();
         }
         if !replay_is_to_come {
             self.later = None;
         }
         false
-    }
-}
-
-/// Leaves the processors to others, where the unit had headstart come first. Before process 1 nobody was there to come before.
-fn stand_back() {
-    if nice().is_ok_and(|nice| nice < 0) {
-        set_nice_of_all_threads(NICE);
     }
 }
 

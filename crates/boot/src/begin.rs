@@ -9,11 +9,10 @@ use crate::last::Place;
 use crate::lasting::Lasts;
 use crate::replays::Replays;
 use crate::this_boot::RUN;
-use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
-use headstart_session::decide::Decision;
-use headstart_session::{First, waits_on_one_head};
-use headstart_store::{Guard, Store, StoreError};
+use headstart_start::decide::Decision;
+use headstart_start::{Start, plan_of_state, waits_on_one_head};
+use headstart_store::{Guard, State, Store, StoreError};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,29 +23,28 @@ const FROM_INITRAMFS_TO_INIT: Duration = Duration::from_secs(2);
 
 impl Boot<'_> {
     /// Decides what is done for this boot, and takes the boot-failure guard for it: before anything is read ahead or recorded.
-    pub fn begin(&mut self, mut first: First) {
-        self.exact_due = first.turns.exact_due;
-        let plan = first.plan(&mut |line| self.notes.tell(line));
-        let decision = decision::of_boot(&first, self.wish, &self.config, plan.is_some());
-        // A replay says so when it begins.
-        self.last.mode = Some(match &decision {
-            Decision::Replay => Mode::Record,
-            other => other.mode(),
-        });
-        match plan {
-            None => self.not_replayed("nothing was known of what a boot needs".into()),
+    pub fn begin(&mut self, mut state: State) {
+        let plan = plan_of_state(&mut state, &mut |line| self.notes.tell(line));
+        let decision = decision::of_boot(&state, self.wish, &self.config, plan.is_some());
+        let why_not = match &plan {
+            None => Some("nothing was known of what a boot needs".into()),
             Some(_) if self.wish == Wish::Record => {
-                self.not_replayed("the kernel command line says headstart=record".into());
+                Some("the kernel command line says headstart=record".into())
             }
-            Some(_) if decision != Decision::Replay => {
-                let why = first.bypass.map(|bypass| bypass.why);
-                self.not_replayed(why.map_or_else(
-                    || "it was a control run, to compare with".into(),
-                    |why| format!("boots are bypassed, and this one was to re-evaluate that: {why}"),
-                ));
-            }
-            Some(plan) => self.plan = Some(plan),
-        }
+            Some(_) if decision != Decision::Replay => Some(state.bypass.map_or_else(
+                || "it was a control run, to compare with".into(),
+                |bypass| {
+                    format!(
+                        "boots are bypassed, and this one was to re-evaluate that: {}",
+                        bypass.why
+                    )
+                },
+            )),
+            Some(_) => None,
+        };
+        self.start = Start::of(decision, plan, state.turns.exact_due);
+        self.last.mode = Some(self.start.mode());
+        self.last.not_replayed = why_not.or_else(|| self.last.not_replayed.take());
         let within = match self.last.from {
             Place::Initramfs => FROM_INITRAMFS_TO_INIT,
             Place::Init | Place::Generator | Place::Unit => Duration::ZERO,
@@ -73,8 +71,8 @@ impl Boot<'_> {
                     self.store.root().display()
                 ));
             }
-            if self.replays.is_none() {
-                self.begin(First::of(&self.kept));
+            if self.start.replay().is_none() {
+                self.begin(self.kept.state());
                 self.replay();
             }
         }
@@ -97,7 +95,7 @@ impl Boot<'_> {
                 return;
             }
             Err(error) if read_only(&error) => {
-                if self.plan.is_some() {
+                if self.start.is_to_begin() {
                     self.barrier.close_later(Path::new(RUN));
                     self.last.not_replayed = Some(cannot_take(&error));
                 }
@@ -112,16 +110,16 @@ impl Boot<'_> {
 
     /// Begins the replay, if there is one and the guard is taken.
     pub fn replay(&mut self) {
-        let Some(plan) = self.plan.take_if(|_| self.guard == Some(Guard::Taken)) else {
+        if self.guard != Some(Guard::Taken) {
             return;
-        };
-        match Replays::start(plan, self.origin) {
-            Ok(replays) => {
-                self.replays = Some(replays);
+        }
+        match self.start.begin_by(|plan| Replays::start(plan, self.origin)) {
+            Ok(true) => {
                 self.barrier.replay_begins(Instant::now());
-                self.last.mode = Some(Mode::Replay);
+                self.last.mode = Some(self.start.mode());
                 self.last.not_replayed = None;
             }
+            Ok(false) => {}
             Err(error) => self.not_replayed(format!("the replay could not begin: {error:#}")),
         }
     }

@@ -2,15 +2,14 @@
 
 use crate::barrier::Barrier;
 use crate::cmdline::Wish;
-use crate::config::Config;
 use crate::last::Last;
 use crate::lasting::Lasts;
 use crate::memory::Need;
 use crate::replays::Replays;
 use crate::spent::Spent;
 use headstart_model::Key;
-use headstart_model::plan::PlanFile;
-use headstart_session::Notes;
+use headstart_start::config::Config;
+use headstart_start::{Notes, Start};
 use headstart_store::{Guard, KeyDir, Store, StoreError};
 use headstart_system::launch::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -47,9 +46,8 @@ pub struct Boot<'a> {
     pub guard: Option<Guard>,
     /// What came of arming it again; `None` as long as the boot has not come to its end.
     pub armed: Option<Result<(), StoreError>>,
-    pub replays: Option<Replays>,
-    /// A plan whose replay has not begun, or waits until the boot-failure guard can be taken.
-    pub plan: Option<PlanFile>,
+    /// Its replay may wait until the boot-failure guard can be taken.
+    pub start: Start<Replays>,
     pub need: Need,
     pub barrier: Barrier,
     /// When headstart began to be read and to do something, nanoseconds of CLOCK_MONOTONIC.
@@ -58,16 +56,12 @@ pub struct Boot<'a> {
     pub free_ns: u64,
     /// What this process has taken of processors.
     pub spent: Spent,
-    /// Whether it is to be recorded while the kernel maps nothing around a fault.
-    pub exact_due: bool,
-    /// Whether it was.
-    pub exact: bool,
 }
 
 impl Boot<'_> {
     /// Nothing is read ahead, and why.
     pub fn not_replayed(&mut self, why: String) {
-        self.plan = None;
+        self.start.decline();
         self.last.not_replayed = Some(why);
     }
 
@@ -96,8 +90,8 @@ impl Boot<'_> {
         if let Some(other) = other {
             fds.push(PollFd::from_borrowed_fd(other, PollFlags::IN));
         }
-        let for_mounts = for_mounts || self.guard.is_none() || self.replays.is_none();
-        if for_mounts || self.replays.as_ref().is_some_and(|replays| !replays.are_over()) {
+        let for_mounts = for_mounts || self.guard.is_none() || self.start.replay().is_none();
+        if for_mounts || self.start.replay().is_some_and(|replays| !replays.are_over()) {
             fds.push(PollFd::new(&self.mounts, PollFlags::PRI));
         }
         // Whatever it says, the caller looks for itself.

@@ -72,6 +72,7 @@ fn is_to_be_writable(fstab: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headstart_system::testing::is_root;
     use rustix::mount::{UnmountFlags, mount, unmount};
     use std::fs;
 
@@ -115,21 +116,9 @@ mod tests {
         mounted
     }
 
-    fn can_mount() -> bool {
-        let is_root = rustix::process::geteuid().is_root();
-        if !is_root {
-            assert!(
-                std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
-                "it mounts: run it as root, or leave out what cannot be tested here with HEADSTART_TESTS_SKIP=1"
-            );
-            eprintln!("skipped: it needs root");
-        }
-        is_root
-    }
-
     #[test]
     fn audit_10_a_root_becomes_writable_only_while_process_1_waits_as_root() {
-        if !can_mount() {
+        if !is_root() {
             return;
         }
         let root = read_only_root(true, "/dev/sda / ext4 noatime 0 1\n");
@@ -144,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_root_that_was_checked_becomes_writable_and_no_other() {
-        if !can_mount() {
+        if !is_root() {
             return;
         }
         let usual = "root=/dev/sda ro quiet";

@@ -1,15 +1,15 @@
-//! What is done for this boot ([`headstart_session::decide`]). That it is bypassed is found out before headstart reads itself.
+//! What is done for this boot ([`headstart_start::decide`]). That it is bypassed is found out before headstart reads itself.
 
 use crate::cmdline::{self, Wish, wish};
-use crate::config::{self, Config};
 use crate::last::Place;
 use crate::lasting::Lasts;
 use crate::program::room::Room;
 use crate::this_boot;
-use headstart_session::First;
-use headstart_session::bypass::kernel;
-use headstart_session::decide::{Decision, Known, decide};
-use headstart_store::{KeyDir, Store};
+use headstart_start::bypass::kernel;
+use headstart_start::config::{self, Config};
+use headstart_start::decide::{Decision, Known, decide};
+use headstart_start::machine_of;
+use headstart_store::{KeyDir, State, Store};
 use rustix::fs::statfs;
 use std::path::Path;
 
@@ -33,10 +33,7 @@ pub fn is_bypassed(store: &Store, place: Place) -> bool {
     if in_vain && is_nobodys_wish(wish, &config) {
         return true;
     }
-    matches!(
-        of_boot(&First::of(&kept), wish, &config, true),
-        Decision::Bypass(_)
-    )
+    matches!(of_boot(&kept.state(), wish, &config, true), Decision::Bypass(_))
 }
 
 /// Whether this boot is bypassed because it is in vain to record it. `headstart-init` knows less of that.
@@ -77,7 +74,7 @@ pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
 }
 
 /// What is done for this boot. What somebody has decided on the kernel command line overrules what was learned.
-pub fn of_boot(first: &First, wish: Wish, config: &Config, has_plan: bool) -> Decision {
+pub fn of_boot(state: &State, wish: Wish, config: &Config, has_plan: bool) -> Decision {
     match wish {
         Wish::Record if has_plan => return Decision::Control,
         Wish::Record => return Decision::Record,
@@ -86,10 +83,10 @@ pub fn of_boot(first: &First, wish: Wish, config: &Config, has_plan: bool) -> De
     decide(&Known {
         // Boots are switched off by `boot disable`.
         enabled: true,
-        bypass: first.bypass.as_ref(),
+        bypass: state.bypass.as_ref(),
         kernel: &kernel(),
-        machine: &first.machine(),
-        turns: first.turns,
+        machine: &machine_of(state),
+        turns: state.turns,
         control_every: if wish == Wish::Usual {
             config.boot.control_every
         } else {

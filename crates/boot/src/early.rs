@@ -1,7 +1,7 @@
 //! What comes before anything of `boot run` is parsed or read.
 
 use crate::{decision, waiters};
-use headstart_session::store;
+use headstart_start::store;
 
 /// False if this boot is bypassed. headstart itself is on its way from the disk (`headstart_system::own_program`).
 pub fn begin() -> bool {

@@ -15,10 +15,11 @@ use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
 use headstart_model::trace::{EndReason, stage};
 use headstart_record::{RecordError, Recorder};
-use headstart_session::bypass::Alone;
-use headstart_session::deadline::{self, Deadline};
-use headstart_session::finish::{self, Finished, Rules};
-use headstart_session::{Over, Replayed, now_unix_ns};
+use headstart_start::bypass::Alone;
+use headstart_start::deadline::{self, Deadline};
+use headstart_start::decide::Decision;
+use headstart_start::finish::{self, Finished, Rules};
+use headstart_start::{Start, now_unix_ns};
 use headstart_store::Guard;
 use headstart_system::features::selinux;
 use std::path::Path;
@@ -33,7 +34,7 @@ impl Boot<'_> {
     /// Reviews, learns and keeps; whether it could be kept.
     pub fn finish(
         &mut self,
-        recorder: Option<Result<Recorder, RecordError>>,
+        (recorder, was_exact): (Option<Result<Recorder, RecordError>>, bool),
         why: Option<Why>,
         end: &End,
     ) -> bool {
@@ -48,14 +49,13 @@ impl Boot<'_> {
             }
             .into(),
         );
-        let replayed = self.replays.take().map(|replays| {
-            let (plan, report) = replays.finish();
-            if let Some(why) = &report.stopped {
-                self.notes
-                    .tell(format!("the replay stopped before its end: {why}"));
-            }
-            Replayed { report, plan }
-        });
+        let start = std::mem::replace(&mut self.start, Start::new(Decision::Record));
+        let over = start.end(true, was_exact);
+        let stopped = over.replayed.as_ref().and_then(|it| it.report.stopped.as_ref());
+        if let Some(why) = stopped {
+            self.notes
+                .tell(format!("the replay stopped before its end: {why}"));
+        }
         let (mut unfit, times, up_ns) = self.ask_systemd(end);
         let waited_ns = up_ns.map_or(0, |_| end.waited().as_nanos() as u64);
         self.last.waited_ns = waited_ns;
@@ -72,7 +72,7 @@ impl Boot<'_> {
             None if end.is_whole() && self.is_as_far_as_others(&times) => EndReason::Limit,
             None => EndReason::Interrupted,
         };
-        let mode = self.last.mode.unwrap_or(Mode::Record);
+        let mode = over.mode;
         let recorded =
             recorder.map(|recorder| recorder.and_then(|recorder| finish(recorder, reason, mode, &times)));
         let trace = recorded.as_ref().and_then(|recorded| recorded.as_ref().ok());
@@ -114,13 +114,7 @@ impl Boot<'_> {
             store: self.store,
             key: &self.key,
             origin_unix_ns: self.origin_unix_ns,
-            over: Over {
-                mode,
-                resident_before: None,
-                warm: false,
-                exact: self.exact,
-                replayed,
-            },
+            over,
             recorded,
             reason,
             // One that never came to an empty job queue is compared by when it had come as far as it does.

@@ -2,7 +2,7 @@
 //! rescue shell says nothing about others.
 
 use crate::manager::Manager;
-use headstart_session::now_unix_ns;
+use headstart_start::now_unix_ns;
 use headstart_system::device::DeviceFacts;
 use headstart_system::ext4::Superblock;
 use headstart_system::mounts::{Mount, MountTable};

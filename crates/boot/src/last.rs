@@ -4,7 +4,7 @@ use crate::spent::Spent;
 use crate::this_boot::{RUN, make_run};
 use headstart_model::human::duration;
 use headstart_model::outcome::Mode;
-use headstart_session::bypass::Alone;
+use headstart_start::bypass::Alone;
 use headstart_store::{KeyDir, write_whole};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

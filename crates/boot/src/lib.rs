@@ -21,7 +21,6 @@ mod boot;
 mod bus;
 mod checked;
 pub mod cmdline;
-pub mod config;
 pub mod decision;
 pub mod early;
 mod end;

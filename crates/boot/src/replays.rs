@@ -5,6 +5,7 @@ use anyhow::Result;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::{PlanDevice, PlanFile};
 use headstart_replay::{Options, Replay, ReplayError};
+use headstart_start::Reads;
 use headstart_system::mounts::{Followed, MountTable};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -106,11 +107,6 @@ impl Replays {
         mounts.waits_for()
     }
 
-    /// The plan.
-    pub fn plan(&self) -> &PlanFile {
-        &self.plan
-    }
-
     /// Whether some device's replay would be caught up with by what starts now: on one head every read amid the replay
     /// costs more than waiting (decision 2).
     pub fn is_waited_for(&self) -> bool {
@@ -131,14 +127,23 @@ impl Replays {
     pub fn are_over(&self) -> bool {
         self.waiting.is_empty() && !self.go_on()
     }
+}
 
-    /// Stops what is under way; the plan, and what all parts did together.
-    pub fn finish(self) -> (Arc<PlanFile>, ReplayReport) {
+impl Reads for Replays {
+    fn plan(&self) -> Arc<PlanFile> {
+        Arc::clone(&self.plan)
+    }
+
+    fn stop(&self) {
         for part in &self.running {
             if !part.replay.is_finished() {
                 part.replay.stop();
             }
         }
+    }
+
+    /// What all parts did together.
+    fn finish(self) -> ReplayReport {
         let mut all = ReplayReport::default();
         let never = |file: &PlanFile| part(file, &self.waiting).map_or(0, |(_, requests)| requests.len());
         all.skipped.missing = never(&self.plan) as u64;
@@ -147,7 +152,7 @@ impl Replays {
         }
         all.issued
             .sort_unstable_by_key(|one| (one.issued_ns, one.request));
-        (self.plan, all)
+        all
     }
 }
 
@@ -375,7 +380,7 @@ mod tests {
         while replays.go_on() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        let (_, report) = replays.finish();
+        let report = replays.finish();
         assert_eq!(report.skipped.missing, 1, "{report:?}");
         assert_eq!(
             report.issued.iter().map(|one| one.request).collect::<Vec<_>>(),

@@ -4,7 +4,6 @@ use crate::barrier::Barrier;
 use crate::begin::longest;
 use crate::boot::{Boot, StateId};
 use crate::cmdline::{self, Wish, wish};
-use crate::config;
 use crate::decision;
 use crate::end::{self, End, Why};
 use crate::install;
@@ -22,7 +21,9 @@ use crate::units::NAME;
 use crate::waiters::Waiters;
 use anyhow::{Context, Result};
 use headstart_record::{Options, RecordError, Recorder, Unrecorded};
-use headstart_session::{First, Notes, now_unix_ns};
+use headstart_start::config;
+use headstart_start::decide::Decision;
+use headstart_start::{Notes, Reads, Start, now_unix_ns};
 use headstart_store::{Store, Turns};
 use headstart_system::fault_around::NoFaultAround;
 use headstart_system::launch::Signals;
@@ -109,8 +110,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         was_mounted: false,
         guard: None,
         armed: None,
-        replays: None,
-        plan: None,
+        start: Start::new(Decision::Record),
         need: Need::default(),
         barrier: Barrier::new(waiters, now),
         own_begin_ns: match place {
@@ -121,18 +121,16 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         .unwrap_or_else(monotonic_ns),
         free_ns: 0,
         spent: Spent::default(),
-        exact_due: false,
-        exact: false,
     };
     let mut recording = boot.begin_and_attach();
     boot.tell_of(&recording);
     boot.free_ns = monotonic_ns();
     let mut end = End::new(now);
     let exact = boot.map_nothing_around_faults();
-    boot.exact = exact.is_some();
+    let was_exact = exact.is_some();
     let why = boot.watch(&mut recording, &mut end);
     // It is over by itself after so long.
-    boot.exact &= end.age() < end::LIMIT;
+    let was_exact = was_exact && end.age() < end::LIMIT;
     drop(exact);
     boot.spent_so_far();
     boot.tell_of_early(&recording);
@@ -144,7 +142,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         ));
         return Ok(true);
     }
-    let is_kept = boot.finish(recording.into_inner(), why, &end);
+    let is_kept = boot.finish((recording.into_inner(), was_exact), why, &end);
     boot.spent.until_now(|spent| &mut spent.finish_ns);
     boot.last.spent = Some(boot.spent);
     boot.wait_for_the_end(&mut end);
@@ -222,17 +220,17 @@ impl Boot<'_> {
     fn begin_and_attach(&mut self) -> Recording {
         let options = options(self.config.boot.chart);
         let attach = move || Recorder::start(&options);
-        let first = First::of(&self.kept);
+        let state = self.kept.state();
         let Turns {
             record_in, exact_due, ..
-        } = first.turns;
+        } = state.turns;
         let is_wished =
             self.wish == Wish::On || self.config.boot.chart || cmdline::has_trace_instance(EARLY_INSTANCE);
         let in_turn = is_wished || record_in == 0 || exact_due;
         let one_processor = has_one_processor();
-        self.begin(first);
+        self.begin(state);
         // What it would teach is gone at the next.
-        let teaches = is_wished || self.lasts == Lasts::Longer || !self.is_read_ahead();
+        let teaches = is_wished || self.lasts == Lasts::Longer || !self.start.is_read_ahead();
         let in_turn = in_turn && teaches && !self.is_left_alone();
         let beside = (in_turn && !one_processor).then(|| {
             let (tell, attached) = channel();
@@ -251,7 +249,7 @@ impl Boot<'_> {
             }
             None => {
                 self.spent.until_now(|spent| &mut spent.begin_ns);
-                (in_turn || !self.is_read_ahead() && !self.is_left_alone()).then(attach)
+                (in_turn || !self.start.is_read_ahead() && !self.is_left_alone()).then(attach)
             }
         };
         let attached = recorder.as_ref().and_then(|recorder| recorder.as_ref().ok());
@@ -264,14 +262,9 @@ impl Boot<'_> {
         Recording::new(recorder)
     }
 
-    /// Whether a replay has begun, or waits only for the boot-failure guard.
-    fn is_read_ahead(&self) -> bool {
-        self.replays.is_some() || self.plan.is_some()
-    }
-
     /// Notes what was spent until now: on a replay, should one go on.
     fn spent_so_far(&mut self) {
-        let replays = self.replays.as_ref().is_some_and(|replays| !replays.are_over());
+        let replays = self.start.replay().is_some_and(|replays| !replays.are_over());
         match replays {
             true => self.spent.until_now(|spent| &mut spent.replay_ns),
             false => self.spent.until_now(|spent| &mut spent.record_ns),
@@ -300,7 +293,7 @@ impl Boot<'_> {
 
     /// Where it is this boot's turn, for as long as a boot is recorded: before whoever waits for it goes on.
     fn map_nothing_around_faults(&self) -> Option<NoFaultAround> {
-        let is_due = self.is_read_ahead() && self.exact_due;
+        let is_due = self.start.is_to_be_exact();
         // Where it cannot be, the boot is recorded as others are.
         is_due.then(|| NoFaultAround::begin(end::LIMIT).ok()).flatten()
     }
@@ -324,15 +317,15 @@ impl Boot<'_> {
     fn watch(&mut self, recording: &mut Recording, end: &mut End) -> Option<Why> {
         let mut unrecorded = Unrecorded::begin();
         loop {
-            let would_be_caught_up_with = self.replays.as_ref().filter(|replays| replays.is_waited_for());
+            let would_be_caught_up_with = self.start.replay().filter(|replays| replays.is_waited_for());
             if let Some(replays) = would_be_caught_up_with {
                 if self.barrier.asks_how_long(Instant::now()) {
-                    self.barrier.let_wait(longest(self.store, replays.plan()));
+                    self.barrier.let_wait(longest(self.store, &replays.plan()));
                 }
             }
             let somebody_waits = self.barrier.look(
                 would_be_caught_up_with.map(Replays::arrived),
-                self.plan.is_some(),
+                self.start.is_to_begin(),
                 Instant::now(),
             );
             if somebody_waits {
@@ -343,7 +336,7 @@ impl Boot<'_> {
                 false if end.age() < end::LIMIT => LOOK_EVERY,
                 false => LOOK_LATE_EVERY,
             };
-            let looks_in = self.replays.as_ref().and_then(Replays::looks_in);
+            let looks_in = self.start.replay().and_then(Replays::looks_in);
             let looks_in = looks_in.map_or(most, |looks_in| looks_in.max(BARRIER_LOOK_EVERY));
             self.pause(looks_in.min(most), recording.waits());
             if self.told_to_end() {
@@ -366,7 +359,7 @@ impl Boot<'_> {
                     self.last.keep_in_run();
                 }
             }
-            if let Some(Err(error)) = self.replays.as_mut().map(Replays::look) {
+            if let Some(Err(error)) = self.start.replay_mut().map(Replays::look) {
                 self.notes
                     .tell(format!("what was mounted is not read ahead: {error:#}"));
             }
@@ -375,7 +368,7 @@ impl Boot<'_> {
             }
             // Once it is quiet a replay that goes on is no reason to wait: what it has left nobody needed. Where nothing tells of that, as
             // much as a session needs may be left.
-            let goes_on = recording.get().is_none() && self.replays.as_ref().is_some_and(Replays::go_on);
+            let goes_on = recording.get().is_none() && self.start.replay().is_some_and(Replays::go_on);
             let recorder = recording.get();
             let ended = end.ended(recorder.is_some(), || {
                 recorder.map_or_else(|| unrecorded.progress(), Recorder::progress)

@@ -2,9 +2,9 @@
 //! start of so many events (1,000,000), and tells time, memory and bytes; then Chromium shows the page, and tells when it
 //! had painted first and how many frames a second it paints while it moves. With a directory the pictures are kept there.
 
-#[path = "../tests/common/chromium.rs"]
+#[path = "../tests/chart/chromium.rs"]
 mod chromium;
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/chart/common.rs"]
 mod common;
 
 use headstart_chart::{html, svg};

@@ -6,13 +6,10 @@
 //!                                          └──▶ HTML: added up by slots, so many as fit, drawn by its own script
 //! ```
 //!
-//! [`figures`] draws what many starts gave in the same style; the lab uses it.
-//!
 //! Pure: no system call, no clock. Whatever a trace says, a picture is at most [`MOST_BYTES`] long: no event has an element of
 //! its own. Every text of a trace is anybody's, and is drawn as text.
 
 mod bins;
-pub mod figures;
 mod html;
 mod layout;
 mod picture;

@@ -1,7 +1,7 @@
 //! What the subcommands share: how results are printed.
 
 use anyhow::{Context as _, Result};
-use headstart_session::document::Written;
+use headstart_run::document::Written;
 use serde::Serialize;
 use std::fmt::Display;
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! The program `headstart`, which runs at starts, at boots and as the daemon: parse, call, print. One file per subcommand under
-//! [`commands`]; a start is one thing of `headstart_session`, a boot of `headstart_boot`. It is small, because a cold start reads it before
+//! [`commands`]; a start is one thing of `headstart_start`, a boot of `headstart_boot`. It is small, because a cold start reads it before
 //! anything is read ahead, and nothing that it links moves files. It executes the other programs of the package for their subcommands ([`part`]).
 //!
 //! Exit status: 0 done, 1 could not, 2 wrong usage; `run` and `record` pass the status of their command on.
@@ -15,7 +15,7 @@ use clap::Parser;
 pub use cli::Cli;
 use cli::Command;
 use commands::{boot, daemon, mark, op, record, run};
-use headstart_session::complain;
+use headstart_start::complain;
 use headstart_system::launch::survive_file_limit;
 use std::path::PathBuf;
 use std::process::ExitCode;

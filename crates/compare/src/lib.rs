@@ -1,10 +1,9 @@
 //! What block devices read during a start, joined with whose it is and with a plan: [`compare`]. The reads come from what a
-//! trace recorded itself ([`of_activity`]), from files of blktrace ([`blktrace`]), or from elsewhere.
+//! trace recorded itself ([`of_activity`]).
 //!
-//! Pure: no system call but to read what is given. Who owns a byte of a device is an argument ([`Part`]).
+//! Pure: no system call. Who owns a byte of a device is an argument ([`Part`]).
 
 mod activity;
-pub mod blktrace;
 mod join;
 mod plan;
 mod uses;

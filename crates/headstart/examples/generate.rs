@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use clap::Command;
 use clap_complete::Shell;
 use headstart_boot::units::units as all_units;
-use headstart_watch::units::units as units_of_daemon;
+use headstart_daemon::units::units as units_of_daemon;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -7,8 +7,8 @@ use headstart_command::commands::layout::{Args, What};
 use headstart_layout::{
     Bounds, State, apply_to, failed_text, items_text, kept_text, order_text, orders, status, underway,
 };
-use headstart_session::progress::Progress;
-use headstart_session::{complain, now_unix_ns, store};
+use headstart_start::progress::Progress;
+use headstart_start::{complain, now_unix_ns, store};
 use headstart_system::launch::survive_file_limit;
 use std::path::PathBuf;
 use std::process::ExitCode;

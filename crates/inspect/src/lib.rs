@@ -1,22 +1,23 @@
 //! The program `headstart-inspect`, which `headstart` executes for what people call: parse, call, print. One file per subcommand under
 //! [`commands`]. It knows the whole command line, so it also answers `--help` and wrong usage.
+//! Other modules ask for what is not kept: the floor of a start on this machine's devices ([`floor`]), and whose the bytes are that devices read
+//! ([`compare`], [`owners`]).
 //!
 //! Exit status: 0 done, 1 could not, 2 wrong usage.
 
 mod cli;
 mod commands;
+pub mod compare;
 mod files;
-mod reads;
+pub mod floor;
+pub mod owners;
+pub mod privacy;
 mod starts;
 
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
 use cli::Command;
-use commands::{
-    apps, boot_status, chart, compare, diff, doctor, explain, export, floor, forget, learn, plan, replay,
-    report_bug, show, status,
-};
-use headstart_session::store;
+use headstart_start::store;
 use headstart_system::launch::survive_file_limit;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,23 +40,25 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command, state: Option<PathBuf>) -> Result<()> {
     match command {
-        Command::Learn(args) => learn::run(args),
-        Command::Plan(args) => plan::run(args, &store(state)?),
-        Command::Replay(args) => replay::run(args, &store(state)?),
-        Command::Show(args) => show::run(args),
-        Command::Export(args) => export::run(args),
-        Command::Explain(args) => explain::run(args, &store(state)?),
-        Command::Diff(args) => diff::run(args),
-        Command::Compare(args) => compare::run(args, &store(state)?),
-        Command::Chart(args) => chart::run(args, &store(state)?),
-        Command::Status(args) => status::run(args, &store(state)?),
-        Command::Floor(args) => floor::run(args, &store(state)?),
-        Command::Forget(args) => forget::run(args, &store(state)?),
-        Command::Apps(args) => apps::run(args, state),
-        Command::Doctor(args) => doctor::run(args, &store(state)?),
-        Command::ReportBug(args) => report_bug::run(args, &store(state)?),
+        Command::Learn(args) => commands::learn::run(args),
+        Command::Plan(args) => commands::plan::run(args, &store(state)?),
+        Command::Replay(args) => commands::replay::run(args, &store(state)?),
+        Command::Show(args) => commands::show::run(args),
+        Command::Export(args) => commands::export::run(args),
+        Command::Explain(args) => commands::explain::run(args, &store(state)?),
+        Command::Diff(args) => commands::diff::run(args),
+        Command::Compare(args) => commands::compare::run(args, &store(state)?),
+        Command::Chart(args) => commands::chart::run(args, &store(state)?),
+        Command::Status(args) => commands::status::run(args, &store(state)?),
+        Command::Floor(args) => commands::floor::run(args, &store(state)?),
+        Command::Forget(args) => commands::forget::run(args, &store(state)?),
+        Command::Apps(args) => commands::apps::run(args, state),
+        Command::Doctor(args) => commands::doctor::run(args, &store(state)?),
+        Command::ReportBug(args) => commands::report_bug::run(args, &store(state)?),
         Command::Boot(args) => match args.into_status() {
-            Some(place) => boot_status::run(&place.store(state)?, place.root.as_deref(), place.output_form),
+            Some(place) => {
+                commands::boot_status::run(&place.store(state)?, place.root.as_deref(), place.output_form)
+            }
             None => not_here(),
         },
         Command::Run(_)

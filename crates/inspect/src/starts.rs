@@ -1,10 +1,10 @@
 //! Starts that the user names: the last one that is kept of a key, or a trace.
 
 use crate::files;
+use crate::floor::{Kept, Wanted, last};
 use anyhow::{Result, bail};
-use headstart_session::complain;
-use headstart_session::floor::{Kept, Wanted, last};
-use headstart_session::keys::known;
+use headstart_start::complain;
+use headstart_start::keys::known;
 use headstart_store::{KeyDir, Store};
 use std::path::Path;
 

@@ -6,7 +6,7 @@ use headstart_layout::{Bounds, State, apply, plan};
 use headstart_model::machine::DeviceClass;
 use headstart_model::profile::Policy;
 use headstart_model::{Key, Profile};
-use headstart_session::machine::{Costs, Measure, snapshot};
+use headstart_start::machine::{Costs, Measure, snapshot};
 use headstart_store::Store;
 use headstart_system::testing::{self, LoopFs, Spec, can_mount};
 use std::fs::{self, File};

@@ -5,6 +5,7 @@
 
 use crate::evict::{in_the_way, still};
 use crate::kept::{Kept, State, Turn};
+use crate::moving::volume::{Volume, unserved};
 use crate::order::{FreeRoom, Order, judge};
 use crate::pace::{Halt, Pace};
 use crate::placed::{is_in, placed};
@@ -15,13 +16,12 @@ use crate::work::Work;
 use anyhow::{Context, Result, bail};
 use headstart_model::human;
 use headstart_model::machine::{Device, DeviceClass, Machine};
-use headstart_session::now_unix_ns;
+use headstart_start::now_unix_ns;
 use headstart_store::{KeyDir, Store};
 use headstart_system::device::DeviceFacts;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::volume::{Volume, unserved};
 use headstart_system::open::{Expect, open_checked};
-use headstart_system::priority::{Priority, set_io, set_nice};
+use headstart_system::priority::{Priority, stand_back};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -79,8 +79,7 @@ pub fn apply(
     // At a shutdown all others are gone, and who waits is its user.
     if !bounds.at_shutdown {
         // Where it is refused the work is done all the same.
-        let _ = set_nice(19);
-        let _ = set_io(Priority::Idle);
+        stand_back(Priority::Idle, 19);
     }
     let mut pace = Pace::new(&STOP, bounds.rate, bounds.until);
     let all_keys = keys.len() >= store.keys()?.len();
@@ -309,7 +308,9 @@ fn one(
         let elsewhere = fits.then(|| Room::elsewhere(&volume, out.bytes(), page, &taboo));
         match elsewhere {
             Some(Ok(elsewhere)) => {
-                done = elsewhere.write(&volume, &mut |bytes| stand_back(work.pace, bytes));
+                done = elsewhere.write(&volume, &mut |bytes| {
+                    work.pace.make_way(bytes, work.pace.is_to_look())
+                });
                 let ready = done.is_ok();
                 if ready {
                     (work.order, work.asked) = (&out, 0);
@@ -370,14 +371,9 @@ fn prepare(
             kept.room_bytes += bytes;
             tell(kept);
         }
-        stand_back(pace, bytes)
+        pace.make_way(bytes, pace.is_to_look())
     })?;
     probe(volume, spare)
-}
-
-fn stand_back(pace: &mut Pace<'_>, bytes: u64) -> Result<(), Halt> {
-    let looks = pace.is_to_look();
-    pace.stand_back(bytes, looks).map_or(Ok(()), Err)
 }
 
 /// Takes room for an order, and leaves of that what would make reading take longer: the more is moved, the smaller are the pieces of room that

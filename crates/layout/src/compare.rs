@@ -1,11 +1,11 @@
 //! Whether files that were moved are what they were.
 
 use crate::moves::Move;
+use crate::moving::movable::Movable;
+use crate::moving::volume::Volume;
 use anyhow::Result;
 use headstart_model::FilePath;
 use headstart_system::extents::extents;
-use headstart_system::moving::movable::Movable;
-use headstart_system::moving::volume::Volume;
 use headstart_system::residency::{advise_dontneed, fadvise_willneed};
 use sha2::{Digest, Sha256};
 use std::fs::File;

@@ -1,12 +1,12 @@
 //! Moving out of the room of an earlier time what no start wants any more.
 
 use crate::moves::movable;
+use crate::moving::volume::{Volume, may_be_executed, runs};
 use crate::order::{Item, Order};
 use crate::placed::{Placed, PlacedFile, inside};
 use headstart_model::machine::{Extent, FileFacts, Found};
 use headstart_model::{PageRange, PageSet};
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::volume::{Volume, may_be_executed, runs};
 use headstart_system::open::{Expect, open_checked};
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -2,6 +2,7 @@
 
 use crate::apply::{Bounds, STOP, apply, rests, room};
 use crate::kept::{Kept, moved_unix_ns, status};
+use crate::moving::volume::TAINTS;
 use crate::order::{Order, plan};
 use crate::own;
 use crate::pace::over;
@@ -11,12 +12,11 @@ use anyhow::{Result, bail};
 use headstart_model::machine::Machine;
 use headstart_model::profile::Entry;
 use headstart_model::{FilePath, Profile};
-use headstart_session::keys::known;
-use headstart_session::machine::{Costs, Measure, snapshot};
-use headstart_session::{now_unix_ns, plan_again};
+use headstart_start::keys::known;
+use headstart_start::machine::{Costs, Measure, snapshot};
+use headstart_start::{now_unix_ns, plan_again};
 use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::volume::TAINTS;
 use headstart_system::own_program;
 use headstart_system::thread;
 use std::collections::BTreeMap;

@@ -11,6 +11,7 @@ mod evict;
 mod kept;
 mod keys;
 mod moves;
+pub mod moving;
 mod order;
 mod own;
 mod pace;

@@ -1,10 +1,10 @@
 //! Which data is moved, in which order, and what that brings by the cost model. No file is touched.
 
+use crate::moving::volume::unserved;
 use crate::predict::{Prediction, on_device, prediction, unless_worthwhile};
 use headstart_model::machine::{Cost, Extent, FileFacts, Found, Machine};
 use headstart_model::profile::{Entry, Version};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
-use headstart_system::moving::volume::unserved;
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -103,9 +103,9 @@ impl<'a> Pace<'a> {
         self.looked.elapsed() >= EVERY
     }
 
-    /// Stands back after so many bytes were moved: for the rate, and where it `looks`, as long as others wait: what of ours is on its way
-    /// to the device counts as theirs.
-    pub fn stand_back(&mut self, bytes: u64, looks: bool) -> Option<Halt> {
+    /// Makes way after so many bytes were moved: for the rate, and where it `looks`, as long as others wait:
+    /// what of ours is on its way to the device counts as theirs.
+    pub fn make_way(&mut self, bytes: u64, looks: bool) -> Result<(), Halt> {
         self.bytes += bytes;
         if let Some(rate) = self.rate {
             let due = Duration::from_secs_f64(self.bytes as f64 / rate.max(1) as f64);
@@ -119,15 +119,15 @@ impl<'a> Pace<'a> {
             while self.others_wait() {
                 std::thread::sleep(LOOK);
                 if began.elapsed() > PATIENCE {
-                    return Some(Halt::Pressed);
+                    return Err(Halt::Pressed);
                 }
                 if let Some(halt) = self.halt() {
-                    return Some(halt);
+                    return Err(halt);
                 }
             }
             self.looked = Instant::now();
         }
-        self.halt()
+        self.halt().map_or(Ok(()), Err)
     }
 
     /// Looks whether others wait, for a moment.
@@ -151,6 +151,6 @@ mod tests {
         stop.store(true, Ordering::Relaxed);
         // Also while it keeps to a rate: this one would take it hours.
         let mut pace = Pace::new(&stop, Some(1), None);
-        assert!(matches!(pace.stand_back(1 << 20, true), Some(Halt::Asked)));
+        assert!(matches!(pace.make_way(1 << 20, true), Err(Halt::Asked)));
     }
 }

@@ -1,10 +1,10 @@
 //! The room that files are moved to. No kind of file system lets one say where room is to be; so more is taken than is needed, the
 //! best of it is kept, and the rest given back. No knob of the file system is changed (decision 15).
 
+use crate::moving::donor::Donor;
+use crate::moving::volume::Volume;
 use crate::pace::Halt;
 use headstart_model::machine::Extent;
-use headstart_system::moving::donor::Donor;
-use headstart_system::moving::volume::Volume;
 use std::io;
 
 /// So often room is taken: as much as is needed, as much again, then twice and four times as much.

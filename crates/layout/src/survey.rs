@@ -1,6 +1,7 @@
 //! Which files of an order can be moved as they are now: each is looked at, none is opened for writing.
 
 use crate::moves::movable;
+use crate::moving::volume::{Volume, may_be_executed, runs};
 use crate::order::{Item, Order, judge};
 use crate::placed::inside;
 use crate::settle::settle;
@@ -8,7 +9,6 @@ use headstart_model::PageSet;
 use headstart_model::machine::{Extent, Machine};
 use headstart_system::executions;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::volume::{Volume, may_be_executed, runs};
 use headstart_system::open::{Expect, Opened, open_checked};
 use std::fs::File;
 use std::io;

@@ -3,7 +3,7 @@
 
 use crate::kept::{Kept, State};
 use anyhow::{Context, Result};
-use headstart_session::shutdown_unit::{self, ended, is_its, path, start};
+use headstart_start::shutdown_unit::{self, ended, is_its, path, start};
 use headstart_store::{Store, read_bounded, write_whole};
 use serde::{Deserialize, Serialize};
 use std::io::Read;

@@ -5,6 +5,9 @@
 use crate::compare::{CHANGED, Moved, ask_for_range, read, read_back, sums};
 use crate::kept::{Kept, Turn};
 use crate::moves::{Move, moves};
+use crate::moving::donor::Donor;
+use crate::moving::movable::Movable;
+use crate::moving::volume::{RUNS, Volume};
 use crate::order::{Item, NO_DATA, Order};
 use crate::pace::{Halt, Pace};
 use crate::room::Room;
@@ -12,9 +15,6 @@ use crate::survey::{LEASED, RUNS_ON, WAITS, expect, open};
 use anyhow::Result;
 use headstart_system::memory::memory;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::donor::Donor;
-use headstart_system::moving::movable::Movable;
-use headstart_system::moving::volume::{RUNS, Volume};
 use headstart_system::residency::advise_dontneed;
 use rustix::io::Errno;
 use std::fs::File;
@@ -79,9 +79,7 @@ impl Work<'_, '_> {
             kept?;
             // After the last there is nothing to stand back from.
             if after < items.len() {
-                if let Some(halt) = self.pace.stand_back(moved, looks) {
-                    return Err(halt);
-                }
+                self.pace.make_way(moved, looks)?;
             }
             from += items[first..after].iter().map(Item::bytes).sum::<u64>();
             first = after;

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+use headstart_layout::moving::movable::Movable;
+use headstart_layout::moving::volume::Volume;
 use headstart_system::mounts::MountTable;
-use headstart_system::moving::movable::Movable;
-use headstart_system::moving::volume::Volume;
 use headstart_system::open::Expect;
 use headstart_system::testing::{Frozen, LoopFs, Spec, can_mount, run};
 use std::fs;

@@ -23,6 +23,7 @@ pub mod ranges;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;
+pub mod users;
 
 pub use activity::Activity;
 pub use key::Key;

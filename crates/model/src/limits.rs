@@ -128,8 +128,6 @@ limits! {
     OUTCOME_FILE = 256 * KIB, Outcome, "bytes of an outcome's file, and of OUTC, decoded", "a key, some numbers, and stages of at most 400 bytes each";
     REASON = 4096, Outcome, "bytes of a reason", "a sentence, with a path in it";
 
-    BLKTRACE_BYTES = 1024 * MIB, Compare, "bytes of all files of blktrace", "twenty million events, of which those of reads are kept";
-    BLKTRACE_EVENTS = 512 * KIB, Compare, "events of reads", "with three for each read fifty times those of a desktop's boot";
     PIECES = 512 * KIB, Compare, "pieces of all reads", "a read of 128 KiB has at most 128, and most have one or two";
 }
 

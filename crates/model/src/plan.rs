@@ -302,6 +302,13 @@ pub struct PlanFile {
     pub(crate) checked: AtomicBool,
 }
 
+impl PlanDraft {
+    /// The plan as it is kept.
+    pub fn to_file(&self) -> Result<PlanFile, crate::format::FormatError> {
+        self.to_bytes().map(PlanFile::new)
+    }
+}
+
 impl PlanFile {
     /// Of these bytes, whatever they are.
     pub fn new(bytes: Vec<u8>) -> PlanFile {

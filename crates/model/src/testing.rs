@@ -10,6 +10,28 @@ use crate::trace::{
     Scope, Use, UseKind,
 };
 use crate::{Activity, FilePath, Key, Profile, Trace};
+use std::io::Write;
+
+/// Whether the machine has what a test needs; `what` completes "this test needs".
+///
+/// # Panics
+///
+/// If it has not: a test does not pass undone. With `HEADSTART_TESTS_SKIP` in the environment the test is left
+/// out instead, and standard error names it.
+#[track_caller]
+pub fn needs(what: &str, there: bool) -> bool {
+    assert!(
+        there || std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
+        "this test needs {what}; HEADSTART_TESTS_SKIP=1 leaves out what cannot be tested here"
+    );
+    if !there {
+        let test = std::thread::current();
+        let line = format!("left out: {} needs {what}\n", test.name().unwrap_or("a test"));
+        // Written, not printed: the harness hides what a test prints that passes.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+    there
+}
 
 /// A disk with one head: 100 MB/s, 5 ms.
 pub const DISK: Cost = Cost {

@@ -1,4 +1,5 @@
-//! What a file takes to be read: below 64 MiB besides its own bytes, whatever is in it.
+//! What a file takes to be read: below 64 MiB besides its own bytes, whatever is in it. A program of its own:
+//! its allocator counts.
 
 #![allow(clippy::unwrap_used)]
 

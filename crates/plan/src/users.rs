@@ -10,6 +10,7 @@ use crate::deadlines::Deadlines;
 use crate::request::{by_path, facts_of};
 use headstart_model::machine::{FileFacts, Found, Machine};
 use headstart_model::profile::{Entry, Policy};
+use headstart_model::users::is_ordinary;
 use headstart_model::{FilePath, Profile};
 use std::collections::{HashMap, HashSet};
 
@@ -22,8 +23,6 @@ pub const SHARE: u64 = 4;
 /// Paths: a session looks some thousands up, and on one head each may cost a jump.
 pub const PATHS: usize = 4096;
 
-/// The first user id of people (`UID_MIN` of login.defs(5)); those below are of the system and its services.
-const FIRST_OF_PEOPLE: u32 = 1000;
 /// The one key that is recorded with what all users do.
 const BOOT: &str = "boot";
 
@@ -34,7 +33,7 @@ pub(crate) fn serves_everybody(profile: &Profile) -> bool {
 
 /// Whether what is in a file, or what is below a directory, is up to an ordinary user.
 fn ordinary(facts: &FileFacts) -> bool {
-    facts.owner >= FIRST_OF_PEOPLE || facts.others_may_write
+    is_ordinary(facts.owner) || facts.others_may_write
 }
 
 /// Profile and machine without what exceeds the bounds; `None` if nothing does.

@@ -26,39 +26,24 @@
 //! # Ok(()) }
 //! ```
 
-mod backend;
-mod bpf;
-mod builder;
-mod clock;
+mod continuous;
 mod cpu;
 mod error;
-mod event;
-mod features;
-mod inode;
-mod layers;
-mod libelf;
+mod kernel;
 mod limits;
-mod mounts;
 mod namespace;
+mod one_shot;
 mod options;
-mod places;
 mod quiet;
-mod recorder;
-mod samples;
-#[cfg(test)]
-mod testing;
-mod tracefs;
-mod watch;
-mod worker;
+mod trace;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod zlib;
 
-pub use clock::monotonic_ns;
+pub use continuous::watch::{Answer, Counts, Executable, Noticed, Program, Recorded, Role, Standing, Watch};
 pub use error::RecordError;
-pub use features::{Feature, Features, features};
 pub use headstart_model::Trace;
+pub use kernel::clock::monotonic_ns;
+pub use kernel::features::{Feature, Features, features};
+pub use one_shot::recorder::Recorder;
 pub use options::{BackendChoice, Options, Until};
 pub use quiet::{Progress, Unrecorded};
-pub use recorder::Recorder;
-pub use tracefs::BlockReads;
-pub use watch::{Answer, Counts, Executable, Noticed, Program, Recorded, Role, Standing, Watch, is_ordinary};

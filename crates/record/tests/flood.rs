@@ -1,8 +1,9 @@
-//! A recording of everybody beside a user who floods it. Needs root and a kernel with BTF; without, it says that it was
-//! skipped.
+//! A recording of everybody beside a user who floods it. A program of its own: the flood would have the
+//! recorders of other tests lose events. Needs root and a kernel with BTF.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests may fail as tests do.
+#![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
 
+#[path = "record/support.rs"]
 mod support;
 
 use headstart_model::trace::EndReason;
@@ -99,7 +100,7 @@ fn audit_04_a_flood_of_long_paths_and_of_pages_takes_less_than_256_mib_and_the_t
         assert!(contained.unwrap().success());
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     std::fs::write(disk.join("needed"), "x").unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["recorder", "--exact", "--ignored"])

@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::queue::Queue;
 use crate::request::{Reason, RequestState};
 use crate::shared::Shared;
-use crate::threads::{self, end_before_others, stand_back};
+use crate::threads::{self, end_before_others, give_way};
 use crate::work::{Passes, Work};
 use crate::worker::Worker;
 use crate::{ahead, report, ring};
@@ -331,7 +331,7 @@ fn serve_passes(
     // While the start waits for it the replay gives way to nobody.
     let release = || {
         if barrier.release() {
-            stand_back();
+            give_way();
         }
     };
     // Nor does it before its first request is over where the start is under way already: on busy processors each turn that it waited for would be
@@ -341,7 +341,7 @@ fn serve_passes(
     let ahead = |over: usize| {
         if over > 0 && std::thread::current().id() == this && !behind.swap(true, Ordering::Relaxed) {
             match until {
-                0 => stand_back(),
+                0 => give_way(),
                 // What lasts for seconds is not to come before everybody.
                 _ => drop(priority::as_others()),
             }

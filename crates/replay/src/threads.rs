@@ -30,17 +30,15 @@ pub fn behind<'scope>(
         .name("headstart".into())
         .stack_size(STACK);
     thread.spawn_scoped(scope, move || {
-        stand_back();
+        give_way();
         work();
         end_before_others();
     })
 }
 
 /// The calling thread gives way to others; without permission it does not.
-pub fn stand_back() {
-    let _ = priority::set_io(priority::Priority::BestEffortLow);
-    let _ = priority::as_others();
-    let _ = priority::set_nice(NICE);
+pub fn give_way() {
+    priority::stand_back(priority::Priority::BestEffortLow, NICE);
 }
 
 /// To be called last by a thread that has stood back. What is left of it, some 20 µs, unmaps its stacks, for which the kernel locks the memory of the whole

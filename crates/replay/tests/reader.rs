@@ -1,7 +1,10 @@
-//! What is read for a user: nothing that lies where the user may not go, and nothing on the way there. Needs root.
+//! What is read for a user: nothing that lies where the user may not go, and nothing on the way there. A program of
+//! its own, one test after the other: mounts of other tests make looks into what is in memory fail, and a process
+//! that one starts holds for a moment what another is about to unmount. Needs root.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
 
+#[path = "replay/common.rs"]
 mod common;
 
 use common::*;
@@ -11,7 +14,7 @@ use headstart_model::plan::{PlanDraft, PlanFile, RequestKind::*};
 use headstart_replay::{Options, Replay};
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Skip, find_cached};
-use headstart_system::testing::can_mount;
+use headstart_system::testing::{can_mount, let_all_into};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -27,16 +30,6 @@ fn allow(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Lets everybody go there, as far as it is nobody's decision already.
-fn open_the_way(to: &Path) {
-    for directory in to.ancestors().filter(|path| *path != Path::new("/")) {
-        let mode = std::fs::metadata(directory).unwrap().permissions().mode();
-        if mode & 0o001 == 0 {
-            allow(directory, mode | 0o711);
-        }
-    }
-}
-
 fn replay(draft: &PlanDraft, io_uring: bool, reader: Option<u32>) -> ReplayReport {
     let options = Options {
         io_uring,
@@ -47,8 +40,6 @@ fn replay(draft: &PlanDraft, io_uring: bool, reader: Option<u32>) -> ReplayRepor
     Replay::start(plan, options).unwrap().finish()
 }
 
-/// One test after the other: what one drops from memory the other may have just looked up, and a process that one starts holds for a moment what the
-/// other is about to unmount.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -67,7 +58,7 @@ fn names_below_a_directory_that_is_closed_to_the_user_are_not_looked_up() {
         }
         allow(&root.join("closed"), 0o700);
     });
-    open_the_way(&disk.root());
+    let_all_into(&disk.root());
     let names = |directory: &str| -> Vec<_> {
         let inside = disk.root().join(directory).join("below");
         (0..FILES).map(|n| inside.join(n.to_string())).collect()
@@ -80,7 +71,7 @@ fn names_below_a_directory_that_is_closed_to_the_user_are_not_looked_up() {
                 add(&mut plan, Stat, entry(path), 0, 0);
             }
             disk.cool();
-            open_the_way(&disk.root());
+            let_all_into(&disk.root());
             let report = replay(&plan, io_uring, reader);
             let mounts = MountTable::read().unwrap();
             let known = |paths: &[std::path::PathBuf]| {
@@ -109,7 +100,7 @@ fn a_closed_directory_in_memory_closes_what_is_mounted_below_it() {
     }
     let _alone = ALONE.lock();
     let mut disk = Mounted::ext4(64, |root| file(root, "file", 4));
-    open_the_way(disk.beside());
+    let_all_into(disk.beside());
     let memory = disk.beside().join("memory");
     std::fs::create_dir(&memory).unwrap();
     mount(

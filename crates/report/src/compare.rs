@@ -1,25 +1,17 @@
 //! What devices read during a start, whose it is, and whether the plan had it.
 
+use crate::ROWS;
 use crate::human::{bytes, duration, percent};
 use crate::table::{COLUMNS, Table, Written, facts, section, sentences};
 use headstart_compare::{Block, Comparison, Count, FileTotal, Had, Split};
 use std::fmt;
 
-/// How much to show.
-#[derive(Clone, Copy, Debug)]
-pub struct Detail {
-    /// Files at most.
-    pub top: usize,
-    /// Whether every piece of every read is listed.
-    pub blocks: bool,
-}
-
-/// For people.
-pub fn text(it: &Comparison, detail: Detail) -> impl fmt::Display {
+/// For people; `list_blocks` is whether every piece of every read is listed.
+pub fn text(it: &Comparison, list_blocks: bool) -> impl fmt::Display {
     Written(move |f: &mut fmt::Formatter<'_>| {
         f.write_str(&head(it))?;
         f.write_str(&section("By kind", &kinds(it)))?;
-        f.write_str(&section("By file", &files(it, detail.top)))?;
+        f.write_str(&section("By file", &files(it)))?;
         if it.parts.len() > 1 {
             f.write_str(&section("By file system", &parts(it)))?;
         }
@@ -32,7 +24,7 @@ pub fn text(it: &Comparison, detail: Detail) -> impl fmt::Display {
             let pairs = sizes.iter().map(|(size, why)| (size.as_str(), why.clone()));
             write!(f, "\nNot explained\n{}", sentences(COLUMNS, pairs))?;
         }
-        match detail.blocks {
+        match list_blocks {
             true => blocks(it, f),
             false => Ok(()),
         }
@@ -104,22 +96,22 @@ fn kinds(it: &Comparison) -> Table {
     table
 }
 
-fn files(it: &Comparison, top: usize) -> Table {
+fn files(it: &Comparison) -> Table {
     let mut table = match it.had {
         Some(_) => Table::new(&[">data", ">metadata", ">found", ">late", ">missing", "file"]),
         None => Table::new(&[">data", ">metadata", "file"]),
     }
     .wrapped();
-    for file in it.files.iter().take(top) {
+    for file in it.files.iter().take(ROWS) {
         let mut row = vec![bytes(file.data), bytes(file.metadata)];
         row.extend(cells(it.had.is_some(), file.had).into_iter().take(3));
         row.push(name(file));
         table.row(row);
     }
-    let rest = it.files.len().saturating_sub(top);
+    let rest = it.files.len().saturating_sub(ROWS);
     if rest > 0 {
         let (mut data, mut metadata) = (0, 0);
-        for file in &it.files[top..] {
+        for file in &it.files[ROWS..] {
             data += file.data;
             metadata += file.metadata;
         }
@@ -130,7 +122,7 @@ fn files(it: &Comparison, top: usize) -> Table {
                 .take(3)
                 .map(|_| String::new()),
         );
-        row.push(format!("({rest} more: --top N)"));
+        row.push(format!("({rest} more: --json)"));
         table.row(row);
     }
     table
@@ -283,12 +275,9 @@ mod tests {
             &format!("/{}", "long/".repeat(100)),
             "/a\n\u{1b}[2J\"<b>",
         ] {
-            let it = comparison(path);
-            let detail = Detail {
-                top: 1,
-                blocks: false,
-            };
-            let text = text(&it, detail).to_string();
+            let mut it = comparison(path);
+            (0..ROWS).for_each(|_| it.files.extend(comparison(path).files));
+            let text = text(&it, false).to_string();
             for line in text.lines() {
                 assert!(
                     line.chars().count() <= COLUMNS,
@@ -299,7 +288,7 @@ mod tests {
             assert!(!text.contains('\u{1b}'));
             for part in [
                 "99.8 %",
-                "(1 more: --top N)",
+                "(17 more: --json)",
                 "not during it",
                 "3 events",
                 "Not explained",
@@ -312,8 +301,7 @@ mod tests {
     #[test]
     fn every_piece_is_a_line() {
         let it = comparison("/a\nb");
-        let detail = Detail { top: 9, blocks: true };
-        let text = text(&it, detail).to_string();
+        let text = text(&it, true).to_string();
         let line = text.lines().last().unwrap();
         assert_eq!(line, "-2.00 ms 8:0 2048 4.00 KiB late data /a\\nb at 8192");
     }

@@ -1,5 +1,6 @@
 //! Two traces, two profiles or two plans side by side: which pages and paths they have in common.
 
+use crate::ROWS;
 use crate::human::{bytes, pages, printable, ranges};
 use crate::table::{Table, Written, facts, section};
 use headstart_model::plan::{Plan, RequestKind};
@@ -185,8 +186,8 @@ pub fn diff(kind: &'static str, a: &Side, b: &Side) -> Diff {
     }
 }
 
-/// The comparison for people; at most `top` rows of each table.
-pub fn text(diff: &Diff, top: usize, list_pages: bool) -> impl fmt::Display {
+/// The comparison for people; at most [`ROWS`] rows of each table.
+pub fn text(diff: &Diff, list_pages: bool) -> impl fmt::Display {
     let size = |count: u64| pages(count, diff.page_size);
     let mut out = facts([
         ("A", size(diff.pages_a)),
@@ -206,7 +207,7 @@ pub fn text(diff: &Diff, top: usize, list_pages: bool) -> impl fmt::Display {
         ),
     ]);
     let mut table = Table::new(&[">only A", ">only B", ">both", "file"]).wrapped();
-    for file in diff.files.iter().take(top) {
+    for file in diff.files.iter().take(ROWS) {
         let page = u64::from(diff.page_size);
         table.row([
             bytes(count(&file.only_a).saturating_mul(page)),
@@ -223,7 +224,7 @@ pub fn text(diff: &Diff, top: usize, list_pages: bool) -> impl fmt::Display {
         let mut table = Table::new(&[""]).wrapped();
         paths
             .iter()
-            .take(top)
+            .take(ROWS)
             .for_each(|path| table.row([path.to_string()]));
         out += &section(title, &table);
     }
@@ -278,7 +279,7 @@ mod tests {
         );
         assert_eq!(diff.files[1].only_b, [PageRange::new(4, 1)]);
         assert_eq!(diff.paths_only_b, [FilePath::from("/y")]);
-        assert!(text(&diff, 10, true).to_string().contains("8.0 % of either"));
+        assert!(text(&diff, true).to_string().contains("8.0 % of either"));
     }
 
     #[test]

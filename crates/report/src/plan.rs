@@ -1,6 +1,6 @@
 //! A plan as text and as a JSON document.
 
-use crate::Detail;
+use crate::ROWS;
 use crate::human::{ago, bytes, duration, printable};
 use crate::table::{Table, Written, facts, section};
 use headstart_model::machine::{Cost, FirstTouch};
@@ -189,7 +189,7 @@ pub fn issued(plan: &Plan<'_>, of: RequestKind) -> (u64, u64, u64) {
 }
 
 /// The plan for people.
-pub fn text(plan: &Plan<'_>, detail: Detail, now_unix_ns: u64) -> impl fmt::Display {
+pub fn text(plan: &Plan<'_>, list_pages: bool, now_unix_ns: u64) -> impl fmt::Display {
     let beyond = plan.request_count() - plan.cut();
     let mut out = facts([
         ("plan for", plan.key().to_string()),
@@ -258,17 +258,17 @@ pub fn text(plan: &Plan<'_>, detail: Detail, now_unix_ns: u64) -> impl fmt::Disp
     if plan.fills().len() > 0 {
         out += &section("Filled as they are read", &fills);
     }
-    out += &section("Files by bytes", &files(plan, detail.top));
+    out += &section("Files by bytes", &files(plan));
     Written(move |f: &mut fmt::Formatter<'_>| {
         f.write_str(&out)?;
-        match detail.pages {
+        match list_pages {
             true => requests(plan, f),
             false => Ok(()),
         }
     })
 }
 
-fn files(plan: &Plan<'_>, top: usize) -> Table {
+fn files(plan: &Plan<'_>) -> Table {
     let mut sums = vec![(0u64, 0u64); plan.file_count()];
     for request in plan
         .requests()
@@ -281,7 +281,7 @@ fn files(plan: &Plan<'_>, top: usize) -> Table {
     let mut order: Vec<usize> = (0..sums.len()).filter(|i| sums[*i].0 > 0).collect();
     order.sort_unstable_by_key(|i| (std::cmp::Reverse(sums[*i].1), *i));
     let mut table = Table::new(&[">bytes", ">requests", "file"]).wrapped();
-    for index in order.into_iter().take(top) {
+    for index in order.into_iter().take(ROWS) {
         let path = plan.path(index).map(String::from_utf8_lossy).unwrap_or_default();
         table.row([bytes(sums[index].1), sums[index].0.to_string(), path.into_owned()]);
     }

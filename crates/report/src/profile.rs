@@ -1,6 +1,6 @@
 //! A profile as text. Its JSON document is [`Profile`] itself.
 
-use crate::Detail;
+use crate::ROWS;
 use crate::human::{ago, duration, pages, printable, ranges, weight};
 use crate::table::{Table, Written, facts, section};
 use headstart_model::profile::Need;
@@ -21,7 +21,7 @@ pub fn page_counts(profile: &Profile) -> (u64, u64) {
 }
 
 /// The profile for people.
-pub fn text(profile: &Profile, detail: Detail, now_unix_ns: u64) -> impl fmt::Display {
+pub fn text(profile: &Profile, list_pages: bool, now_unix_ns: u64) -> impl fmt::Display {
     let threshold = profile.policy.threshold();
     let (taken, all) = page_counts(profile);
     let mut out = facts([
@@ -71,7 +71,7 @@ pub fn text(profile: &Profile, detail: Detail, now_unix_ns: u64) -> impl fmt::Di
         .collect();
     order.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.path.cmp(&b.1.path)));
     let mut table = Table::new(&[">prefetched", ">ranges", ">weight", ">first used", "file"]).wrapped();
-    for (count, entry) in order.iter().take_while(|(count, _)| *count > 0).take(detail.top) {
+    for (count, entry) in order.iter().take_while(|(count, _)| *count > 0).take(ROWS) {
         table.row([
             pages(*count, profile.page_size),
             entry.ranges.len().to_string(),
@@ -83,7 +83,7 @@ pub fn text(profile: &Profile, detail: Detail, now_unix_ns: u64) -> impl fmt::Di
     out += &section("Files by pages prefetched", &table);
     Written(move |f: &mut fmt::Formatter<'_>| {
         f.write_str(&out)?;
-        if !detail.pages {
+        if !list_pages {
             return Ok(());
         }
         writeln!(f, "\nPages by weight")?;

@@ -1,6 +1,6 @@
 //! A trace as text. Its JSON document is [`Trace`] itself.
 
-use crate::Detail;
+use crate::ROWS;
 use crate::human::{bytes, date, duration, pages, percent, printable, ranges, status};
 use crate::table::{Table, Written, facts, section};
 use headstart_model::trace::{EndReason, UseKind};
@@ -8,7 +8,7 @@ use headstart_model::{Activity, PageSet, Trace};
 use std::fmt;
 
 /// The trace, of a file of so many bytes, for people.
-pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> impl fmt::Display {
+pub fn text(trace: &Trace, file_bytes: usize, list_pages: bool) -> impl fmt::Display {
     let page = trace.meta.page_size;
     let sets = trace.used_pages();
     let total: u64 = sets.iter().map(PageSet::pages).sum();
@@ -87,8 +87,8 @@ pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> impl fmt::Displ
         ]),
     );
     out += &section("By kind of use", &kinds(trace));
-    out += &section("Processes", &processes(trace, detail.top));
-    out += &section("Files by pages used", &files(trace, &sets, detail.top));
+    out += &section("Processes", &processes(trace));
+    out += &section("Files by pages used", &files(trace, &sets));
     let mut stages = Table::new(&[">at", "stage"]).wrapped();
     for mark in &trace.marks {
         stages.row([duration(mark.time_ns), mark.stage.clone()]);
@@ -96,7 +96,7 @@ pub fn text(trace: &Trace, file_bytes: usize, detail: Detail) -> impl fmt::Displ
     out += &section("Stages", &stages);
     Written(move |f: &mut fmt::Formatter<'_>| {
         f.write_str(&out)?;
-        if !detail.pages {
+        if !list_pages {
             return Ok(());
         }
         writeln!(f, "\nPages")?;
@@ -180,7 +180,7 @@ fn kinds(trace: &Trace) -> Table {
     table
 }
 
-fn processes(trace: &Trace, top: usize) -> Table {
+fn processes(trace: &Trace) -> Table {
     let mut sums = vec![0u64; trace.processes.len()];
     for used in &trace.uses {
         if let Some(sum) = sums.get_mut(used.process as usize) {
@@ -190,7 +190,7 @@ fn processes(trace: &Trace, top: usize) -> Table {
     let mut order: Vec<usize> = (0..sums.len()).collect();
     order.sort_unstable_by_key(|i| (std::cmp::Reverse(sums[*i]), *i));
     let mut table = Table::new(&[">pid", ">began", ">first uses", "executable"]).wrapped();
-    for index in order.into_iter().take(top) {
+    for index in order.into_iter().take(ROWS) {
         let process = &trace.processes[index];
         table.row([
             process.pid.to_string(),
@@ -202,11 +202,11 @@ fn processes(trace: &Trace, top: usize) -> Table {
     table
 }
 
-fn files(trace: &Trace, sets: &[PageSet], top: usize) -> Table {
+fn files(trace: &Trace, sets: &[PageSet]) -> Table {
     let mut order: Vec<usize> = (0..sets.len()).collect();
     order.sort_unstable_by_key(|i| (std::cmp::Reverse(sets[*i].pages()), *i));
     let mut table = Table::new(&[">used", ">of file", ">size", ">ranges", "file"]).wrapped();
-    for index in order.into_iter().take(top) {
+    for index in order.into_iter().take(ROWS) {
         let (file, set) = (&trace.files[index], &sets[index]);
         let used = set.pages().saturating_mul(u64::from(trace.meta.page_size));
         table.row([

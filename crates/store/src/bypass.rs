@@ -62,12 +62,10 @@ impl KeyDir {
 
 impl KeyLock {
     /// Has the key's starts bypassed, or with `None` not any more.
-    pub fn save_bypass(&self, bypass: Option<&Bypass>) -> Result<(), StoreError> {
+    pub(crate) fn write_bypass(&self, bypass: Option<&Bypass>) -> Result<(), StoreError> {
         match bypass {
             Some(bypass) if self.dir().bypass().as_ref() == Some(bypass) => Ok(()),
-            Some(bypass) => self
-                .drop_start()
-                .and_then(|()| self.write(FILE, bypass.to_text().as_bytes())),
+            Some(bypass) => self.write(FILE, bypass.to_text().as_bytes()),
             None => self.remove(FILE),
         }
     }
@@ -95,10 +93,10 @@ mod tests {
         let key = Store::new(dir.path()).key(&Key::new("boot").unwrap());
         assert_eq!(key.bypass(), None);
         let lock = key.lock().unwrap();
-        lock.save_bypass(Some(&bypass())).unwrap();
+        lock.write_bypass(Some(&bypass())).unwrap();
         assert_eq!(key.bypass(), Some(bypass()));
-        lock.save_bypass(None).unwrap();
-        lock.save_bypass(None).unwrap();
+        lock.write_bypass(None).unwrap();
+        lock.write_bypass(None).unwrap();
         assert_eq!(key.bypass(), None);
         std::fs::write(
             key.path().join(FILE),

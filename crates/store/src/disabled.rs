@@ -43,10 +43,10 @@ fn are_among(key: &Key) -> impl Iterator<Item = &str> {
 
 impl KeyLock {
     /// Has anything or nothing done for the key's starts.
-    pub fn set_enabled(&self, on: bool) -> Result<(), StoreError> {
+    pub(crate) fn write_enabled(&self, on: bool) -> Result<(), StoreError> {
         match on {
             true => self.remove(FILE),
-            false => self.drop_start().and_then(|()| self.write(FILE, b"")),
+            false => self.write(FILE, b""),
         }
     }
 }
@@ -65,12 +65,12 @@ mod tests {
         let (suite, part) = ("/bin/sh /usr/bin/soffice", "/bin/sh /usr/bin/soffice --writer");
         let of_user = key(&format!("{part} of user 1000"));
         for disabled in [suite, part] {
-            key(disabled).lock().unwrap().set_enabled(false).unwrap();
+            key(disabled).lock().unwrap().write_enabled(false).unwrap();
             assert!(!key(part).is_served() && !of_user.is_served(), "{disabled}");
-            key(disabled).lock().unwrap().set_enabled(true).unwrap();
+            key(disabled).lock().unwrap().write_enabled(true).unwrap();
             assert!(key(part).is_served() && of_user.is_served());
         }
-        key(part).lock().unwrap().set_enabled(false).unwrap();
+        key(part).lock().unwrap().write_enabled(false).unwrap();
         assert!(key(suite).is_served());
         assert!(!of_user.is_among(of_user.key()) && of_user.is_among(key(suite).key()));
     }
@@ -81,9 +81,9 @@ mod tests {
         let store = Store::new(dir.path());
         let key = store.key(&Key::new("/usr/bin/x").unwrap());
         assert!(key.is_enabled());
-        key.lock().unwrap().set_enabled(true).unwrap();
+        key.lock().unwrap().write_enabled(true).unwrap();
         assert!(!key.exists(), "nothing is kept of a key that is as any other");
-        key.lock().unwrap().set_enabled(false).unwrap();
+        key.lock().unwrap().write_enabled(false).unwrap();
         assert!(!key.is_enabled() && key.exists());
         // However long ago that was, and however full the directory is.
         let limits = Limits {
@@ -94,9 +94,9 @@ mod tests {
         let later = SystemTime::now() + Duration::from_secs(3 * 365 * 24 * 60 * 60);
         store.tidy(&limits, later).unwrap();
         assert!(!key.is_enabled());
-        key.lock().unwrap().set_enabled(true).unwrap();
+        key.lock().unwrap().write_enabled(true).unwrap();
         assert!(key.is_enabled());
-        key.lock().unwrap().set_enabled(false).unwrap();
+        key.lock().unwrap().write_enabled(false).unwrap();
         assert!(key.forget().unwrap() && key.is_enabled());
     }
 
@@ -107,10 +107,10 @@ mod tests {
         let key = Key::new("/usr/bin/x").unwrap();
         let (all, one) = (store.key(&key), store.key(&key.of_user(1000).unwrap()));
         assert!(all.is_served() && one.is_served());
-        one.lock().unwrap().set_enabled(false).unwrap();
+        one.lock().unwrap().write_enabled(false).unwrap();
         assert!(all.is_served() && !one.is_served());
-        one.lock().unwrap().set_enabled(true).unwrap();
-        all.lock().unwrap().set_enabled(false).unwrap();
+        one.lock().unwrap().write_enabled(true).unwrap();
+        all.lock().unwrap().write_enabled(false).unwrap();
         assert!(!all.is_served() && !one.is_served() && one.is_enabled());
     }
 }

@@ -1,13 +1,12 @@
 //! What is kept of one key.
 
-use crate::file::{self, read_bounded, write_whole};
+use crate::file::{self, write_whole};
 use crate::layout::size_of_start;
 use crate::{Limits, StoreError};
 use headstart_model::format::{Container, FormatError, Kind, MAX_FILE};
-use headstart_model::plan::{PlanDraft, PlanFile};
+use headstart_model::plan::PlanFile;
 use headstart_model::{Key, Outcome, Profile, Trace};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
-use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -49,32 +48,6 @@ impl<T> Loaded<T> {
             }
         }
     }
-}
-
-/// Where a key stands between control runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turns {
-    /// Replays since the last control run.
-    pub replays_since_control: u32,
-    /// Starts with a replay look slower than those without: every other start is a control run.
-    #[serde(default)]
-    pub in_doubt: bool,
-    /// The next start with a replay, or warm one, is to be recorded while the kernel maps nothing around a fault.
-    #[serde(default)]
-    pub exact_due: bool,
-    /// So many starts with a replay go unrecorded before one is recorded.
-    #[serde(default)]
-    pub record_in: u8,
-    /// The longest that a recorded start without a replay waited for devices, milliseconds: what its plan costs at least, whatever its
-    /// devices are guessed to cost.
-    #[serde(default)]
-    pub waited_ms: u32,
-    /// How many recorded starts in a row have used much that no plan asks for: that the plan is in memory says little then.
-    #[serde(default)]
-    pub unplanned: u8,
-    /// A hole that was bridged could not be read: no more are.
-    #[serde(default)]
-    pub bridges_nothing: bool,
 }
 
 /// So many damaged traces are kept for whoever wants to know why, and as many outcomes.
@@ -159,15 +132,6 @@ impl KeyDir {
             file.plan()?;
             Ok(file)
         })
-    }
-
-    /// Where it stands between control runs; at the beginning if that is unknown.
-    pub fn turns(&self) -> Turns {
-        read_bounded(&self.path.join("turns"), 4096)
-            .ok()
-            .flatten()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default()
     }
 
     /// Its traces, oldest first.
@@ -345,11 +309,6 @@ impl KeyLock {
         self.write("profile", &profile.to_bytes()?)
     }
 
-    /// Replaces the plan.
-    pub fn save_plan(&self, plan: &PlanDraft) -> Result<(), StoreError> {
-        self.write("plan", &plan.to_bytes()?)
-    }
-
     /// Notes that the program only executes others, and drops what was learned as if it were one.
     pub fn becomes_launcher(&self) -> Result<(), StoreError> {
         self.write(LAUNCHER, b"")?;
@@ -357,7 +316,7 @@ impl KeyLock {
         for name in ["plan", "profile", "turns"] {
             self.remove(name)?;
         }
-        self.save_bypass(None)?;
+        self.write_bypass(None)?;
         self.remove_traces();
         for outcome in self.dir.numbered("outcome") {
             // One that stays is trimmed with time.
@@ -374,13 +333,6 @@ impl KeyLock {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(StoreError::io("remove", &path, e)),
         }
-    }
-
-    /// Replaces the turns.
-    pub fn save_turns(&self, turns: &Turns) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec(turns)
-            .map_err(|e| StoreError::io("encode", &self.dir.path.join("turns"), std::io::Error::other(e)))?;
-        self.write("turns", &bytes)
     }
 
     /// Adds a trace.

@@ -14,7 +14,7 @@
 //!     users                   who has started it, and how often
 //!     lock                    held by whoever writes here
 //!     last.json               of boots: what the last one had to say
-//!   starts/<hash>-<readable>  of a key whose starts are replayed: plan and turns once more, in one piece, to be read first
+//!   starts/<hash>-<readable>  the state of a key whose starts are replayed, in one piece, to be read first
 //!   starts/<hash>-boot.guard  the boot-failure guard
 //!   devices/<uuid>.json       what reads cost, measured
 //!   log                       what background work had to say
@@ -39,7 +39,7 @@ mod log;
 mod names;
 mod place;
 mod said;
-mod start;
+mod state;
 mod store;
 mod users;
 
@@ -48,12 +48,12 @@ pub use bypass::Bypass;
 pub use device::DeviceCost;
 pub use error::StoreError;
 pub use file::{link_whole, read_bounded, write_whole, write_whole_by, write_whole_for};
-pub use keydir::{KeyDir, KeyLock, Loaded, Turns};
+pub use keydir::{KeyDir, KeyLock, Loaded};
 pub use layout::NAME_OF_BOOTS;
 pub use limits::Limits;
 pub use log::Log;
 pub use place::{ENVIRONMENT, default_root};
 pub use said::{Said, kind_of};
-pub use start::{Start, TAIL as START_TAIL};
+pub use state::{Change, State, TAIL as START_TAIL, Turns};
 pub use store::{KnownKeys, Store};
 pub use users::UserStarts;

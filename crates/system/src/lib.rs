@@ -1,7 +1,8 @@
-//! Everything headstart asks of this machine: what is mounted ([`mounts`]), how a file is opened without harm
-//! ([`open`], many at once [`path_resolver`], without its directories [`handle_opener`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie, whose the bytes of a device are ([`owners`]), how data is moved ([`moving`]),
-//! what somebody is about to execute ([`executions`]) or executes ([`executed`]), how much is mapped around a fault ([`fault_around`]), what is in memory ([`residency`]), how much memory and pressure there is ([`memory`]), how a thread begins ([`thread`]), what the kernel offers
-//! ([`features`]); and all of it for a list of paths, as a plan needs it ([`snapshot`]).
+//! This machine, as far as two crates or more ask for it: what is mounted ([`mounts`]), how a file is opened without harm ([`open`], many at once
+//! [`path_resolver`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie, what somebody is about to
+//! execute ([`executions`]), how much is mapped around a fault ([`fault_around`]), what is in memory ([`residency`]), how much memory and pressure there
+//! is ([`memory`]), how a thread begins ([`thread`]), what the kernel offers ([`features`]); and all of it for a list of paths, as a plan needs it
+//! ([`snapshot`]).
 //!
 //! Every ioctl and, but for the recorder's and `headstart-init`'s, all `unsafe` of headstart is in this crate.
 
@@ -23,12 +24,10 @@ pub mod launch;
 pub mod limits;
 pub mod memory;
 pub mod mounts;
-pub mod moving;
 pub mod open;
 pub mod open_cost;
 pub mod own_program;
 pub mod owner;
-pub mod owners;
 pub mod packages;
 pub mod path_resolver;
 pub mod peer;
@@ -41,8 +40,8 @@ pub mod resolve;
 pub mod secrets;
 mod skip;
 pub mod snapshot;
-mod sys;
+pub mod sys;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod thread;
-mod within;
+pub mod within;

@@ -64,11 +64,16 @@ pub fn lacking() -> Option<String> {
     if let Some(limit) = processes.filter(|limit| counted && *limit < LEAST_TASKS) {
         return Some(format!("its user may have {limit} processes"));
     }
-    if let Some(left) = crate::memory::tasks_left().filter(|left| *left < LEAST_TASKS) {
+    let groups = crate::memory::limits_of_groups();
+    if let Some(left) = groups.tasks.filter(|left| *left < LEAST_TASKS) {
         return Some(format!("its control group may begin {left} tasks more"));
     }
-    let memory = crate::memory::limit_of_group().filter(|left| *left < MEMORY + KERNEL_MEMORY);
-    memory.map(|left| format!("its control group may take {left} bytes of memory more"))
+    let memory = groups.memory.map(|limit| limit.available);
+    if let Some(left) = memory.filter(|left| *left < MEMORY + KERNEL_MEMORY) {
+        return Some(format!("its control group may take {left} bytes of memory more"));
+    }
+    (groups.are_hidden)
+        .then(|| "the limits of its control group cannot be read: /sys/fs/cgroup is not to be seen".into())
 }
 
 /// What the kernel keeps for a recording, bytes.

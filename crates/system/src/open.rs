@@ -134,7 +134,7 @@ pub fn find_cached(mounts: &MountTable, path: &Path) -> Result<OwnedFd, Skip> {
 }
 
 /// Opens the root of a mount, a directory, if it still is the uppermost at its mount point.
-pub(crate) fn open_root(mounts: &MountTable, mount: &Mount) -> Result<OwnedFd, Skip> {
+pub fn open_root(mounts: &MountTable, mount: &Mount) -> Result<OwnedFd, Skip> {
     let index = mounts.index_of_id(mount.id);
     let inside = mounts.inside(index.ok_or(Skip::NotLocal)?, mount.mount_point.as_bytes())?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -174,7 +174,7 @@ pub(crate) fn stat_pin(pin: BorrowedFd<'_>) -> Result<Stat, Skip> {
 }
 
 /// Opens a pinned regular file or directory for reading. O_NONBLOCK: a lease on it is not waited for.
-pub(crate) fn reopen(pin: BorrowedFd<'_>) -> Result<OwnedFd, Skip> {
+pub fn reopen(pin: BorrowedFd<'_>) -> Result<OwnedFd, Skip> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC | OFlags::NOCTTY;
     let path = format!("/proc/self/fd/{}", pin.as_raw_fd());
     let begun = Instant::now();

@@ -2,9 +2,13 @@
 //! is done with it.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod bare;
+mod command;
 mod first;
 mod note;
+mod risk;
 mod way;
+mod words;
 
 pub use note::note_way;
 use rustix::fs::MemfdFlags;

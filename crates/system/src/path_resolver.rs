@@ -206,10 +206,12 @@ mod tests {
     use super::*;
     use crate::files::Type;
     use crate::open::{Expect, open_checked, open_pinned, pin};
+    use headstart_model::testing::needs;
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    /// None where there is none to be had.
+    /// None where a kernel without it is tested.
+    #[track_caller]
     fn ring(in_flight: u32) -> Option<PathResolver> {
         let made = PathResolver::new(in_flight);
         let available = crate::features::features().io_uring;
@@ -218,6 +220,7 @@ mod tests {
             "{available:?}: {:?}",
             made.err()
         );
+        needs("io_uring", made.is_ok());
         made.ok()
     }
 

@@ -52,6 +52,14 @@ pub fn as_others() -> io::Result<()> {
     crate::sys::sched_setscheduler(libc::SCHED_OTHER, 0)
 }
 
+/// The calling thread comes after others from now on, to devices and to processors. What is refused changes
+/// nothing: the thread's work is done all the same.
+pub fn stand_back(io: Priority, nice: i32) {
+    let _ = set_io(io);
+    let _ = as_others();
+    let _ = set_nice(nice);
+}
+
 /// Sets the nice value of all threads that this process has; what cannot be set stays.
 pub fn set_nice_of_all_threads(nice: i32) {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else {

@@ -135,6 +135,7 @@ impl Drop for Nowhere {
 mod tests {
     use super::*;
     use crate::testing::{LoopFs, Spec, can_mount};
+    use headstart_model::testing::needs;
     use rustix::fs::{Advice, fadvise};
     use std::fs::File;
     use std::os::fd::AsFd;
@@ -143,7 +144,8 @@ mod tests {
     const COUNT: usize = 200;
     const PAGE: u64 = 4096;
 
-    /// None where there is no io_uring to be had.
+    /// None where a kernel without it is tested.
+    #[track_caller]
     fn ring() -> Option<ReadAhead> {
         let made = ReadAhead::new();
         let (ring, cachestat) = (features::features().io_uring, features::cachestat());
@@ -152,6 +154,7 @@ mod tests {
             "{ring:?}, {cachestat:?}: {:?}",
             made.err()
         );
+        needs("io_uring and cachestat", made.is_ok());
         made.ok()
     }
 

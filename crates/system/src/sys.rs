@@ -36,12 +36,16 @@ pub const FIEMAP_BATCH: usize = 256;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FiemapExtent {
+    /// Where it begins in the file, bytes.
     pub logical: u64,
+    /// Where it begins on the device, bytes.
     pub physical: u64,
+    /// Its length, bytes.
     pub length: u64,
-    pub reserved64: [u64; 2],
+    pub(crate) reserved64: [u64; 2],
+    /// `FIEMAP_EXTENT_*`.
     pub flags: u32,
-    pub reserved: [u32; 3],
+    pub(crate) reserved: [u32; 3],
 }
 
 /// `struct fiemap` with room for a batch.

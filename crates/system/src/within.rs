@@ -43,7 +43,7 @@ impl Drop for Asked {
 pub(crate) type Ask = Box<dyn FnOnce() -> Option<Vec<u8>> + Send>;
 
 /// What `ask` finds of a process of this user's, by a thread of its own; `None` also if that takes longer than this. Such a thread stays until it is answered, or its process ends.
-pub(crate) fn within(user: u32, most: Duration, ask: Ask) -> Option<Vec<u8>> {
+pub fn within(user: u32, most: Duration, ask: Ask) -> Option<Vec<u8>> {
     let until = Instant::now() + most;
     let asked = Asked::begin(user)?;
     // Not there yet, or all that was found.

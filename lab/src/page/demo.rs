@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result};
 
+use super::bars::{Row, svg};
 use super::kept::{Kept, KeptSetup};
 use crate::setup::EARLIER;
 
@@ -38,40 +39,15 @@ pub fn short(kept: &Kept) -> Result<String> {
 
 /// The same as bars (SVG).
 pub fn picture(kept: &Kept) -> Result<String> {
-    // The longest bar, in pixels; and from one bar to the next.
-    const LONGEST: f64 = 400.0;
-    const STEP: usize = 36;
     let case = kept.case.first().context("the demo has no case")?;
-    let longest = case
-        .setup
-        .iter()
-        .map(|s| s.median_s)
-        .fold(f64::MIN_POSITIVE, f64::max);
-    let height = 30 + STEP * case.setup.len();
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"640\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"14\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    );
-    for (number, s) in case.setup.iter().enumerate() {
-        let (y, width) = (18 + STEP * number, (LONGEST * s.median_s / longest).round());
-        let colour = if s.setup == "headstart" {
-            "#1a73e8"
-        } else {
-            "#9aa0a6"
-        };
-        let _ = writeln!(
-            text,
-            "<text x=\"150\" y=\"{}\" text-anchor=\"end\">{}</text><rect x=\"160\" y=\"{y}\" width=\"{width}\" height=\"24\" fill=\"{colour}\"/>\
-             <text x=\"{}\" y=\"{}\">{:.2} s</text>",
-            y + 17,
-            name(kept, s),
-            168.0 + width,
-            y + 17,
-            s.median_s
-        );
-    }
-    text += "</svg>\n";
-    Ok(text)
+    let row = |(number, s)| Row {
+        name: name(kept, s),
+        bars: vec![(number, s)],
+    };
+    let rows: Vec<Row<'_>> = case.setup.iter().enumerate().map(row).collect();
+    let what = kept.question.lines().next().unwrap_or_default();
+    let title = format!("{what} Seconds; medians of {} starts.", kept.rounds);
+    Ok(svg(&title, &[], &rows))
 }
 
 /// The picture's words, for whoever does not see it.

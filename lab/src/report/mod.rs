@@ -1,8 +1,7 @@
-//! What the runs of an experiment say: a table for people, one JSON object for programs, plots.
+//! What the runs of an experiment say: a table for people, one JSON object for programs.
 
 mod compare;
 mod judge;
-mod plot;
 mod published;
 mod table;
 
@@ -15,7 +14,6 @@ use serde::Serialize;
 
 pub use compare::{Comparison, compare, compared};
 pub use judge::{Judged, judge};
-pub use plot::plots;
 pub use published::{Figures, against};
 pub use table::table;
 
@@ -225,24 +223,11 @@ impl Report {
         }
     }
 
-    /// Writes `results.json` and plots into `directory`: `times.svg`, `distribution.svg`, and where cases differ in memory `memory.svg`.
+    /// Writes `results.json` into `directory`.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let mut json = serde_json::to_string_pretty(self)?;
         json.push('\n');
-        write(directory, "results.json", &json)?;
-        (plots(self).iter()).try_for_each(|(name, plot)| write(directory, name, plot))
-    }
-
-    /// Writes `gains.svg` into `directory`, ours beside those that others published; nothing where the experiment repeats none.
-    pub fn write_gains(&self, directory: &Path, figures: &Figures) -> Result<()> {
-        match published::gains(self, figures)? {
-            gains if gains.is_empty() => Ok(()),
-            gains => write(
-                directory,
-                "gains.svg",
-                &plot::gains(self, &gains, &figures.source),
-            ),
-        }
+        write(directory, "results.json", &json)
     }
 }
 

@@ -103,32 +103,6 @@ struct Pair<'a> {
     our_gain: Option<f64>,
 }
 
-/// A gain that others published, and ours: 0.1 for a tenth less time than without.
-pub struct Gain {
-    /// Test, case and setup.
-    pub name: String,
-    /// Theirs.
-    pub theirs: f64,
-    /// Ours, if it was measured.
-    pub ours: Option<f64>,
-}
-
-/// The gains of all figures but the bases.
-pub fn gains(report: &Report, figures: &Figures) -> Result<Vec<Gain>> {
-    let gain = |pair: &Pair<'_>| Gain {
-        name: format!(
-            "{} {}: {}",
-            pair.published.table,
-            pair.published.test,
-            names(pair.our_names)
-        ),
-        theirs: pair.their_gain,
-        ours: pair.our_gain,
-    };
-    let pairs = pairs(report, figures)?;
-    Ok(pairs.iter().filter(|pair| !pair.is_base).map(gain).collect())
-}
-
 /// Ours beside theirs, as text, with the ratio of the gains; cases and setups in the experiment's order. A figure that the file lacks
 /// is an error.
 pub fn against(report: &Report, figures: &Figures) -> Result<String> {

@@ -1,11 +1,10 @@
 //! What the page's script draws, as one JSON document: added up by slots of time, as many as there is room for.
 
 use super::columns::{repeats, shared, steps};
-use crate::bins::{Bins, place, sampled};
+use crate::bins::{place, sampled};
 use crate::layout::{GUTTER, LINE, Layout, ROW};
 use crate::picture::{Device, Dot, Kind, Picture, Run, SERVICES};
 use crate::text::script;
-use headstart_model::activity::ThreadState;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -230,24 +229,12 @@ fn processes(run: &Run<'_>, span: u64, room: usize) -> ProcessData {
 }
 
 fn row_data(row: &crate::picture::Row, span: u64, slots: usize) -> RowData {
-    let (mut run, mut wait) = (Bins::new(span, slots), Bins::new(span, slots));
-    let slot_ns = span as f64 / slots as f64;
-    for (from, to, state) in &row.slices {
-        let length = to.saturating_sub(*from) as f64 / slot_ns;
-        match state {
-            ThreadState::Running => run.add(*from, *to, length),
-            ThreadState::WaitingForDisk => wait.add(*from, *to, length),
-            ThreadState::Sleeping => {}
-        }
-    }
     let ninths = |share: f64| match share > 0.0 {
         true => (share * 9.0).round().clamp(1.0, 9.0) as u64,
         false => 0,
     };
-    let shares = run.sums().into_iter().zip(wait.sums()).map(|(run, wait)| {
-        let all = (run + wait).max(1.0);
-        ninths(run / all) * 10 + ninths(wait / all)
-    });
+    let shares = row.shares(span, slots).into_iter();
+    let shares = shares.map(|(run, wait)| ninths(run) * 10 + ninths(wait));
     RowData {
         label: row.label(),
         path: row.path.clone(),
@@ -352,18 +339,7 @@ impl<'a> DeviceData<'a> {
     ) -> DeviceData<'a> {
         let span = picture.span_ns;
         let rates = device.rates(span, count);
-        // Of all runs, so that they compare.
-        let (mut bytes, mut depth): (f64, f64) = (1.0, 1.0);
-        for other in picture.runs.iter().filter_map(|run| run.devices.get(index)) {
-            let rates = other.rates(span, count);
-            bytes = rates
-                .read
-                .iter()
-                .chain(&rates.written)
-                .copied()
-                .fold(bytes, f64::max);
-            depth = rates.depth.iter().copied().fold(depth, f64::max);
-        }
+        let (bytes, depth) = picture.most_rates(index, count);
         let (first, end) = picture.sectors(index);
         let mut found = DeviceData {
             name: &device.name,

@@ -4,7 +4,7 @@ mod devices;
 mod files;
 mod processes;
 
-pub use devices::{Device, Kind, Rates};
+pub use devices::{Device, Kind};
 pub use files::{Dot, Files, Pages, SERVICES, pages};
 pub use processes::{Processes, Row};
 
@@ -86,6 +86,19 @@ impl<'a> Picture<'a> {
             end = end.max(it.end);
         }
         (first.min(end), end)
+    }
+
+    /// The most bytes a second and the most requests in flight of a device in one of so many intervals, of
+    /// all starts, so that they compare; at least one.
+    pub fn most_rates(&self, device: usize, count: usize) -> (f64, f64) {
+        let (mut bytes, mut depth): (f64, f64) = (1.0, 1.0);
+        for it in self.runs.iter().filter_map(|run| run.devices.get(device)) {
+            let rates = it.rates(self.span_ns, count);
+            let moved = rates.read.iter().chain(&rates.written);
+            bytes = moved.copied().fold(bytes, f64::max);
+            depth = rates.depth.iter().copied().fold(depth, f64::max);
+        }
+        (bytes, depth)
     }
 
     /// Pages of the start that used most.

@@ -1,6 +1,7 @@
 //! Processes as a tree of rows. A boot has thousands, a picture some dozens: those that did most have a row, and what the
 //! others did is drawn in that of their nearest ancestor that has one.
 
+use crate::bins::Bins;
 use crate::text::{clean, last_component};
 use headstart_model::activity::ThreadState;
 use headstart_model::{Trace, trace};
@@ -46,6 +47,29 @@ pub struct Row {
     pub slices: Vec<(u64, u64, ThreadState)>,
     /// When pages were first used.
     pub uses: Vec<u64>,
+}
+
+impl Row {
+    /// The shares of so many intervals that its threads ran, and waited for a disk. Together they are at most
+    /// one: threads may do more than fits, and neither is to hide the other.
+    pub fn shares(&self, span_ns: u64, count: usize) -> Vec<(f64, f64)> {
+        let (mut run, mut wait) = (Bins::new(span_ns, count), Bins::new(span_ns, count));
+        let interval_ns = span_ns as f64 / count as f64;
+        for (from, to, state) in &self.slices {
+            let length = to.saturating_sub(*from) as f64 / interval_ns;
+            match state {
+                ThreadState::Running => run.add(*from, *to, length),
+                ThreadState::WaitingForDisk => wait.add(*from, *to, length),
+                ThreadState::Sleeping => {}
+            }
+        }
+        let both = run.sums().into_iter().zip(wait.sums());
+        both.map(|(run, wait)| {
+            let all = (run + wait).max(1.0);
+            (run / all, wait / all)
+        })
+        .collect()
+    }
 }
 
 /// The tree, whatever a trace says of parents: each process once, behind its parent.

@@ -4,9 +4,9 @@ use super::paper::{Paper, Path};
 use super::shapes::{Area, Cells, filled, line};
 use crate::bins::{Bins, place, sampled};
 use crate::layout::{CHARACTER, LINE, Lane, ROW, Shows};
-use crate::picture::{Device, Kind, Picture, Rates, Run, SERVICES};
+use crate::picture::{Device, Kind, Picture, Run, SERVICES};
 use crate::text::shortened;
-use headstart_model::activity::{BlockRequest, ThreadState};
+use headstart_model::activity::BlockRequest;
 use headstart_model::human::{bytes, duration};
 
 /// Commands of paths that all lanes of points, and all rows of processes, may have: eight bytes each.
@@ -176,7 +176,6 @@ impl Column<'_> {
     fn rows(&self, pixels: usize) -> Vec<[Path; 2]> {
         let count = (self.pixels() / pixels).max(1);
         let span_ns = self.picture.span_ns;
-        let interval_ns = span_ns as f64 / count as f64;
         let one = |(index, row): (usize, &crate::picture::Row)| {
             let area = Area {
                 y: self.area.y + 2.0 + (index * ROW) as f64,
@@ -190,21 +189,7 @@ impl Column<'_> {
                 }
                 return [filled(area, &uses.sums(), 1.0, false), Path::default()];
             }
-            let (mut run, mut wait) = (Bins::new(span_ns, count), Bins::new(span_ns, count));
-            for (from, to, state) in &row.slices {
-                let length = to.saturating_sub(*from) as f64 / interval_ns;
-                match state {
-                    ThreadState::Running => run.add(*from, *to, length),
-                    ThreadState::WaitingForDisk => wait.add(*from, *to, length),
-                    ThreadState::Sleeping => {}
-                }
-            }
-            let (mut run, mut wait) = (run.sums(), wait.sums());
-            for (run, wait) in run.iter_mut().zip(&mut wait) {
-                // Threads together may do more than fits; neither hides the other.
-                let all = (*run + *wait).max(1.0);
-                (*run, *wait) = (*run / all, *wait / all);
-            }
+            let (run, wait): (Vec<f64>, Vec<f64>) = row.shares(span_ns, count).into_iter().unzip();
             [filled(area, &run, 1.0, false), filled(area, &wait, 1.0, true)]
         };
         self.run.processes.rows.iter().enumerate().map(one).collect()
@@ -324,16 +309,8 @@ impl Column<'_> {
         }
     }
 
-    /// The largest value of a device's rates, of all starts.
-    fn most_of(&self, device: usize, value: impl Fn(&Rates) -> f64) -> f64 {
-        let devices = self.picture.runs.iter().filter_map(|run| run.devices.get(device));
-        let most = devices.map(|it| value(&it.rates(self.picture.span_ns, self.pixels())));
-        most.fold(0.0, f64::max).max(1e-9)
-    }
-
     fn throughput(&self, paper: &mut Paper, device: &Device<'_>, number: usize) {
-        let all = |rates: &Rates| largest(&rates.read).max(largest(&rates.written));
-        let most = self.most_of(number, all);
+        let (most, _) = self.picture.most_rates(number, self.pixels());
         let rates = device.rates(self.picture.span_ns, self.pixels());
         paper.path("read", &filled(self.area, &rates.read, most, false));
         paper.path("write", &filled(self.area, &rates.written, most, false));
@@ -341,7 +318,7 @@ impl Column<'_> {
     }
 
     fn depth(&self, paper: &mut Paper, device: &Device<'_>, number: usize) {
-        let most = self.most_of(number, |rates| largest(&rates.depth)).max(1.0);
+        let (_, most) = self.picture.most_rates(number, self.pixels());
         let rates = device.rates(self.picture.span_ns, self.pixels());
         paper.path("depth", &filled(self.area, &rates.depth, most, false));
         self.most(paper, &format!("{most:.0}"));
@@ -409,8 +386,4 @@ impl Column<'_> {
 
 fn end(request: &BlockRequest) -> u64 {
     request.sector.saturating_add(u64::from(request.sectors))
-}
-
-fn largest(values: &[f64]) -> f64 {
-    values.iter().copied().fold(0.0, f64::max)
 }

@@ -1,7 +1,7 @@
 //! A picture as SVG: added up by pixel, so that its size does not depend on how much happened.
 
 mod lanes;
-pub(crate) mod paper;
+mod paper;
 mod shapes;
 
 use crate::layout::{CHARACTER, LINE, Lane, Layout, Shows, WIDTH, ticks};

@@ -62,16 +62,6 @@ impl Paper {
         ));
     }
 
-    /// A circle.
-    pub fn circle(&mut self, class: &str, x: f64, y: f64, radius: f64) {
-        self.write(format_args!(
-            "<circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{}\"/>\n",
-            Short(x),
-            Short(y),
-            Short(radius)
-        ));
-    }
-
     /// Begins a group that a viewer names when it is pointed at.
     pub fn begin(&mut self, title: &str) {
         self.write(format_args!("<g><title>{}</title>", xml(title)));
@@ -104,11 +94,6 @@ impl Path {
     /// A line up or down.
     pub fn down(&mut self, y: f64) -> &mut Path {
         self.add(format_args!("V{}", Short(y)))
-    }
-
-    /// A line.
-    pub fn to(&mut self, x: f64, y: f64) -> &mut Path {
-        self.add(format_args!("L{} {}", Short(x), Short(y)))
     }
 
     /// How many commands it has.

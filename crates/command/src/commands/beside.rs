@@ -3,7 +3,8 @@
 use crate::context::Aside;
 use anyhow::Result;
 use headstart_record::Options;
-use headstart_session::{Ask, Ending, Job, Purpose, now_unix_ns, start};
+use headstart_run::{Ask, Ending, Job, Purpose, start};
+use headstart_start::now_unix_ns;
 use headstart_store::Store;
 use std::ffi::OsString;
 use std::time::Instant;

@@ -9,7 +9,7 @@ use headstart_boot::install::Way;
 use headstart_boot::waiters::waiters;
 use headstart_boot::{init, install, key, next_root, run as process, state_below};
 use headstart_model::trace::Backend;
-use headstart_session::{shutdown_unit, store};
+use headstart_start::{shutdown_unit, store};
 use headstart_store::Store;
 use headstart_system::container;
 use serde::Serialize;

@@ -1,8 +1,8 @@
 //! `headstart daemon`: the service that notices every start of a program.
 
 use anyhow::{Context as _, Result};
-use headstart_session::{complain, config::FILE, forget_secret_names, shutdown_unit, store};
-use headstart_watch::{config, control, daemon};
+use headstart_daemon::{control, serve};
+use headstart_start::{complain, config, forget_secret_names, shutdown_unit, store};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     control_every: Option<u32>,
     /// Learn programs whose start waits at least so long for devices, milliseconds, all its threads added up.
-    #[arg(long, value_name = "MS", default_value_t = daemon::LEAST_WAIT_MS)]
+    #[arg(long, value_name = "MS", default_value_t = serve::LEAST_WAIT_MS)]
     least_wait: u64,
     /// Keep a file of sums in this directory, for the textfile collector of Prometheus [default: as headstart.toml has it].
     #[arg(long, value_name = "DIR")]
     metrics: Option<PathBuf>,
     /// How starts are noticed: by bpf, by fanotify, or any: by fanotify where BPF cannot be used.
     #[arg(long, value_name = "HOW", default_value_t)]
-    notice: daemon::Notice,
+    notice: serve::Notice,
     /// Do not serve the socket by which `headstart apps` and `headstart op` ask.
     #[arg(long)]
     no_control: bool,
@@ -44,8 +44,8 @@ const FORGETS_WITHIN: Duration = Duration::from_secs(120);
 /// Starts cannot be noticed, or the socket cannot be served.
 pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     let control = (!args.no_control).then(control::listen).transpose();
-    let configured = config::read(Path::new(FILE), &mut |line| complain(&line));
-    daemon::run(daemon::Options {
+    let configured = config::read(Path::new(config::FILE), &mut |line| complain(&line)).programs;
+    serve::run(serve::Options {
         store: store(state)?,
         at_begin: |store| {
             shutdown_unit::go_on(store);

@@ -3,8 +3,8 @@
 use crate::context::Output;
 use anyhow::Result;
 use clap::Subcommand;
-use headstart_session::complain;
-use headstart_watch::control::{Client, ClientError};
+use headstart_daemon::control::{Client, ClientError};
+use headstart_start::complain;
 use serde_json::json;
 
 /// Mark an operation: a span of a program's or a job's own, such as opening a project, that is learned and read ahead like a start.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use headstart_model::trace::{self, End, Lost};
 use headstart_model::{PageSet, Trace};
 use headstart_record::{BackendChoice, Options, Until};
-use headstart_session::{Ending, Purpose};
+use headstart_run::{Ending, Purpose};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -5,8 +5,9 @@ use crate::options::{QUIET_SECONDS, name};
 use anyhow::Result;
 use headstart_model::Key;
 use headstart_record::{Options, Until};
-use headstart_session::keys;
-use headstart_session::{Arguments, Ending, Purpose, become_command, rehearse, store, tell_once};
+use headstart_run::{Ending, Purpose, become_command, rehearse, tell_once};
+use headstart_start::keys;
+use headstart_start::{Arguments, Asked, store};
 use headstart_store::Store;
 use headstart_system::own_program::{REHEARSED, Role, role};
 use rustix::process::geteuid;
@@ -96,13 +97,13 @@ fn begin(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
         let whose = keys::named_or_of(args.name.as_ref(), &args.beside.command, &store)?;
         // A name that was given is the caller's own word.
         let is_secret = args.name.is_none() && keys::is_secret(&whose.key, &whose.rest);
-        let purpose = Purpose::Loop {
+        let purpose = Purpose::Loop(Asked {
             store,
             key: whose.key,
             arguments: arguments(args),
             control_every: args.control_every,
             is_recorded: true,
-        };
+        });
         Ok(Wanted {
             purpose,
             rest: whose.rest,

@@ -1,7 +1,7 @@
 //! Look-ups of 32-bit programs are learned.
 #![cfg(target_arch = "x86_64")]
 
-use crate::common::{Case, can_record, skip};
+use crate::common::{Case, can_record, needs};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -26,7 +26,10 @@ fn has_compat(program: &PathBuf, case: &Case) -> bool {
     let ran = Command::new(program)
         .args([&case.path(""), &PathBuf::from("32")])
         .status();
-    ran.unwrap().success() || skip("the system calls of 32-bit programs (CONFIG_IA32_EMULATION)")
+    needs(
+        "the system calls of 32-bit programs (CONFIG_IA32_EMULATION)",
+        ran.unwrap().success(),
+    )
 }
 
 /// What was looked up below a directory: kind, whether it was found, and path.

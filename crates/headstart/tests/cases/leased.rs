@@ -1,17 +1,16 @@
 //! A user's lease on a file costs that file its new place, and nobody else anything.
 
-use crate::common::{binary, finish, start};
-use headstart_model::profile::Policy;
-use headstart_model::{Key, Profile};
+use crate::common::{NOBODY, binary, finish, start};
+use headstart_model::Key;
 use headstart_store::Store;
-use headstart_system::testing::{self, LoopFs, Spec, can_mount};
+use headstart_system::testing::numbered::{backwards, contents, path};
+use headstart_system::testing::{LoopFs, Process, Spec, can_mount};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 const FILES: u64 = 60;
 const LEASED: u64 = 10;
-const NOBODY: u32 = 65534;
 
 /// Leases files for good; with `again` gives each up and leases it anew, all the time.
 const LEASE: &str = r#"
@@ -36,18 +35,8 @@ while again:
 signal.pause()
 "#;
 
-fn path(at: &Path, number: u64) -> PathBuf {
-    at.join(format!("{number:03}"))
-}
-
-fn contents(number: u64) -> Vec<u8> {
-    (0..150_000u64)
-        .map(|byte| (byte * 31 + number * 7 + (byte >> 9)) as u8)
-        .collect()
-}
-
 struct Leased {
-    child: Child,
+    _process: Process,
     held: u64,
 }
 
@@ -57,14 +46,10 @@ impl Leased {
         command.args(["-c", LEASE, how]).args(paths).stdin(Stdio::null());
         let (child, mut lines) = start(command);
         let held = lines.next().unwrap().unwrap().parse().unwrap();
-        Leased { child, held }
-    }
-}
-
-impl Drop for Leased {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Leased {
+            _process: Process(child),
+            held,
+        }
     }
 }
 
@@ -79,7 +64,7 @@ fn a_lease_costs_its_file_alone_and_no_room_is_kept() {
     };
     let fill = |at: &Path| -> std::io::Result<()> {
         for number in 0..FILES {
-            fs::write(path(at, number), contents(number))?;
+            fs::write(path(at, number), contents(number, 150_000))?;
             if number < LEASED {
                 std::os::unix::fs::chown(path(at, number), Some(NOBODY), Some(NOBODY))?;
             }
@@ -90,12 +75,7 @@ fn a_lease_costs_its_file_alone_and_no_room_is_kept() {
     let mut fs = LoopFs::create(&spec, fill).unwrap();
     let (at, state) = (fs.mount_point(), tempfile::tempdir_in("/var/tmp").unwrap());
     let (store, key) = (Store::new(state.path()), Key::new("l").unwrap());
-    let profile = Profile {
-        entries: (0..FILES)
-            .map(|number| testing::whole(&path(&at, number), FILES - number).unwrap())
-            .collect(),
-        ..Profile::new(key.clone(), 4096, Policy::Decay)
-    };
+    let profile = backwards(&key, &at, FILES).unwrap();
     store.make().unwrap();
     store.key(&key).lock().unwrap().save_profile(&profile).unwrap();
     let free = || {
@@ -141,7 +121,7 @@ fn a_lease_costs_its_file_alone_and_no_room_is_kept() {
     fs.remount_cold().unwrap();
     for number in 0..FILES {
         assert!(
-            fs::read(path(&at, number)).unwrap() == contents(number),
+            fs::read(path(&at, number)).unwrap() == contents(number, 150_000),
             "file {number}"
         );
     }

@@ -126,7 +126,15 @@ fn each_task_that_a_command_may_begin_it_can_begin() {
         let group = Group::of("pids", &[("pids.max", "pids.max", most)]);
         let with = "$H run --name t --";
         let filtered_with = format!("{filtered} {with}");
-        for before in ["", with, with, filtered, &filtered_with, &filtered_with] {
+        // Where nothing tells of the limit.
+        let hidden = "unshare -m sh -c 'mount -t tmpfs t /sys && exec \"$@\"' sh";
+        let hidden_with = format!("{hidden} {with}");
+        let ways = ["", with, with, filtered, &filtered_with, &filtered_with];
+        // It takes a task itself, to mount.
+        let ways_hidden = [hidden, &hidden_with, &hidden_with]
+            .into_iter()
+            .filter(|_| most > 1);
+        for before in ways.into_iter().chain(ways_hidden) {
             let command = format!("/usr/bin/python3 f.py {forks}");
             assert_eq!(
                 within(&case, &group, before, &command),
@@ -215,5 +223,7 @@ fn a_full_disk_is_told_of_at_one_start_of_many() {
     );
     assert_eq!(ran.code(), 0, "{}", ran.err);
     assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    assert!(ran.err.contains("; the old file stays"), "{}", ran.err);
+    assert_eq!(ran.err.matches("os error 28").count(), 1, "{}", ran.err);
     assert!(!ran.err.contains(".tmp-"), "{}", ran.err);
 }

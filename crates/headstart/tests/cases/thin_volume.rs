@@ -1,10 +1,10 @@
 //! Layout on a volume that is thin below stops before it fills what lies below.
 
 use crate::common::{Ran, finish};
-use headstart_model::profile::Policy;
-use headstart_model::{Key, Profile};
+use headstart_model::Key;
 use headstart_store::Store;
-use headstart_system::testing::{self, Mounted, Scratch, can_mount, run};
+use headstart_system::testing::numbered::{backwards, contents, path};
+use headstart_system::testing::{Mounted, Scratch, can_mount, run};
 use rustix::fs::StatVfsMountFlags;
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,17 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FILES: u64 = 200;
-const BYTES: usize = 100 << 10;
-
-fn contents(number: u64) -> Vec<u8> {
-    let words =
-        (0..BYTES as u64 / 8).map(|word| (number << 32 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 3);
-    words.flat_map(u64::to_le_bytes).collect()
-}
-
-fn path(at: &Path, number: u64) -> PathBuf {
-    at.join(format!("{number:03}"))
-}
+const BYTES: u64 = 100 << 10;
 
 /// An ext4 in an image with holes, on a file system that has less room than it.
 struct Thin {
@@ -51,17 +41,13 @@ impl Thin {
         )
         .unwrap();
         for number in 0..FILES {
-            fs::write(path(disk.path(), number), contents(number)).unwrap();
+            fs::write(path(disk.path(), number), contents(number, BYTES)).unwrap();
         }
         rustix::fs::sync();
         let state = scratch.path().join("state");
         let (store, key) = (Store::new(&state), Key::new("l").unwrap());
         store.make().unwrap();
-        let entry = |number: u64| testing::whole(&path(disk.path(), number), FILES - number).unwrap();
-        let profile = Profile {
-            entries: (0..FILES).map(entry).collect(),
-            ..Profile::new(key.clone(), 4096, Policy::Decay)
-        };
+        let profile = backwards(&key, disk.path(), FILES).unwrap();
         store.key(&key).lock().unwrap().save_profile(&profile).unwrap();
         Thin {
             disk,
@@ -137,7 +123,7 @@ impl Thin {
         .unwrap();
         for number in 0..FILES {
             let found = fs::read(path(disk.path(), number)).unwrap();
-            assert!(found == contents(number), "{what}: file {number}");
+            assert!(found == contents(number, BYTES), "{what}: file {number}");
         }
         let others = fs::read_dir(disk.path()).unwrap().flatten();
         let kept = others.filter(|one| one.file_name().to_string_lossy().contains("headstart"));

@@ -1,7 +1,7 @@
 //! What only starts another program has that program's key.
 
-use crate::common::{Case, can_record, is_root, skip};
-use std::os::unix::fs::PermissionsExt;
+use crate::common::{Case, can_record, is_root, needs};
+use headstart_system::testing::Mounted;
 use std::path::Path;
 
 /// The keys that are known, which are programs.
@@ -57,8 +57,7 @@ fn jobs_behind_one_lock_are_different_jobs() {
     }
     let case = Case::new();
     for (name, text) in [("one", "#!/bin/sh\nexit 0\n"), ("two", "#!/bin/sh\nexit 0\n")] {
-        let path = case.write(name, text);
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        case.program(name, text);
         let ran = case.headstart(&["run", "--wait", "--", "flock", "-n", "l", &format!("./{name}")]);
         assert_eq!(ran.code(), 0, "{}", ran.err);
     }
@@ -77,10 +76,14 @@ fn the_dynamic_linker_is_the_program_that_it_loads() {
         "/lib/ld-linux-aarch64.so.1",
         "/lib64/ld64.so.2",
     ];
-    let Some(loader) = loaders.into_iter().find(|path| Path::new(path).exists()) else {
-        skip("a dynamic linker of glibc where it is known to be");
+    let loader = loaders.into_iter().find(|path| Path::new(path).exists());
+    if !needs(
+        "a dynamic linker of glibc where it is known to be",
+        loader.is_some(),
+    ) {
         return;
-    };
+    }
+    let loader = loader.unwrap();
     let expected = vec![real("/bin/true")];
     for command in [
         &[loader, "/bin/true"][..],
@@ -105,8 +108,7 @@ fn the_dynamic_linker_is_the_program_that_it_loads() {
 
 /// A wrapper that nobody knows: a program, or a script, that executes what it is given behind an option of its own.
 fn wrappers(case: &Case) -> Vec<String> {
-    let script = case.write("wrap", "#!/bin/sh\nshift\nexec \"$@\"\n");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = case.program("wrap", "#!/bin/sh\nshift\nexec \"$@\"\n");
     // A copy of a wrapper under another name: setsid(1) executes it in its own place, or forks and waits.
     let program = case.path("unheard-of");
     std::fs::copy(std::fs::canonicalize("/usr/bin/setsid").unwrap(), &program).unwrap();
@@ -165,8 +167,7 @@ fn what_only_calls_helpers_is_no_wrapper() {
         return;
     }
     let case = Case::new();
-    let script = case.write("tool", "#!/bin/sh\n/bin/true\ncat \"$1\"\nexec /bin/true\n");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    case.program("tool", "#!/bin/sh\n/bin/true\ncat \"$1\"\nexec /bin/true\n");
     case.write("data", "x\n");
     for _ in 0..2 {
         let ran = case.headstart(&["run", "--wait", "--", "./tool", "data"]);
@@ -191,9 +192,9 @@ fn a_file_of_a_registered_format_is_its_interpreter_with_that_file() {
         return;
     }
     let place = Path::new("/proc/sys/fs/binfmt_misc");
-    let _mounted = (!place.join("register").exists()).then(|| Mounted::new(place));
-    if !place.join("register").exists() {
-        skip("binfmt_misc");
+    let _mounted = (!place.join("register").exists())
+        .then(|| Mounted::new(&["-t", "binfmt_misc", "binfmt_misc"], place));
+    if !needs("binfmt_misc", place.join("register").exists()) {
         return;
     }
     let case = Case::new();
@@ -206,8 +207,7 @@ fn a_file_of_a_registered_format_is_its_interpreter_with_that_file() {
         format!(":headstart-test:E::hstest::{}:", emulator.display()),
     )
     .unwrap();
-    let foreign = case.write("tool.hstest", "no program of this machine\n");
-    std::fs::set_permissions(&foreign, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let foreign = case.program("tool.hstest", "no program of this machine\n");
     for command in [&["./tool.hstest"][..], &["./emulator", "tool.hstest"]] {
         let mut words = vec!["run", "--wait", "--"];
         words.extend(command);
@@ -221,23 +221,6 @@ fn a_file_of_a_registered_format_is_its_interpreter_with_that_file() {
     }
     let real = |path: &Path| path.canonicalize().unwrap().display().to_string();
     assert_eq!(keys(&case), [format!("{} {}", real(&emulator), real(&foreign))]);
-}
-
-/// A file system that is mounted for a test.
-struct Mounted<'a>(&'a Path);
-
-impl Mounted<'_> {
-    fn new(place: &Path) -> Mounted<'_> {
-        let none = rustix::mount::MountFlags::empty();
-        let _ = rustix::mount::mount("binfmt_misc", place, "binfmt_misc", none, None::<&std::ffi::CStr>);
-        Mounted(place)
-    }
-}
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::empty());
-    }
 }
 
 /// Bytes of a file that are in memory; all of them also where a page in 64 is not: a machine may take some back at any time (DAMON).
@@ -341,8 +324,7 @@ fn what_a_start_names_is_read_for_it_however_it_is_named() {
         std::fs::remove_file(case.path("d/in")).unwrap();
         std::os::unix::fs::symlink("big", case.path("link")).unwrap();
         std::os::unix::fs::symlink("e", case.path("there")).unwrap();
-        let script = case.write("tool", NAMES);
-        std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        case.program("tool", NAMES);
         let run = |name: &str| {
             case.evict("big");
             let ran = case.headstart(&["run", "--wait", "--control-every", "0", "--", "./tool", name]);
@@ -362,8 +344,7 @@ fn what_most_starts_use_is_read_for_all_though_some_name_it() {
     }
     let case = with_files();
     // It reads its list whatever it is given, as a program does its configuration.
-    let script = case.write("tool", "#!/bin/sh\n[ -e skip ] || cat big >/dev/null\n");
-    std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    case.program("tool", "#!/bin/sh\n[ -e skip ] || cat big >/dev/null\n");
     let run = |name: &str| {
         case.evict("big");
         let ran = case.headstart(&["run", "--wait", "--control-every", "0", "--", "./tool", name]);

@@ -1,10 +1,12 @@
 //! A directory, a state directory and the command: what every whole-program test begins with.
 
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used)] // Each test program uses its part.
 
+use headstart_system::testing::Process;
+pub use headstart_system::testing::{is_root, needs};
 use serde_json::Value;
-use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -44,6 +46,14 @@ impl Case {
     pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// Writes a file that may be executed.
+    pub fn program(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.write(name, bytes);
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, executable).unwrap();
         path
     }
 
@@ -88,10 +98,7 @@ impl Case {
 
     /// Puts a file out of memory.
     pub fn evict(&self, name: &str) {
-        let file = std::fs::File::open(self.path(name)).unwrap();
-        // What is not on the disk yet stays in memory.
-        file.sync_all().unwrap();
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        headstart_system::testing::evict(&self.path(name)).unwrap();
     }
 
     /// Runs headstart until it has ended for good: the next start finds what this one left. Also warm starts are replayed.
@@ -162,6 +169,16 @@ pub fn copy_programs(directory: &Path) {
     }
 }
 
+/// Lets any user run headstart in the directory of the case, by the name `./headstart`.
+pub fn for_anybody(case: &Case) {
+    std::fs::set_permissions(case.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    copy_programs(&case.path(""));
+}
+
+/// Runs the command behind it as a user without any right.
+pub const GIVE_UP: &str =
+    "setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all";
+
 /// Runs a command to its end with this input; kills it if it takes too long.
 pub fn finish(mut command: Command, input: &[u8]) -> Ran {
     if !input.is_empty() {
@@ -225,19 +242,13 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Starts a command whose output is read line by line.
-pub fn start(
-    mut command: Command,
-) -> (
-    Child,
-    std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
-) {
-    use std::io::BufRead;
+pub fn start(mut command: Command) -> (Child, std::io::Lines<BufReader<std::process::ChildStdout>>) {
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     (child, lines)
 }
 
@@ -245,24 +256,10 @@ pub fn start(
 #[track_caller]
 pub fn can_record() -> bool {
     let ran = Case::new().headstart(&["record", "-o", "t.trace", "--", "true"]);
-    ran.code() == 0 || skip(&format!("something that can record: {}", ran.err))
-}
-
-/// Whether this is root, which may give up and mount.
-#[track_caller]
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root() || skip("root")
-}
-
-/// A test cannot do its work without this: a failure, or with `HEADSTART_TESTS_SKIP` in the environment said.
-#[track_caller]
-pub fn skip(missing: &str) -> bool {
-    assert!(
-        std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
-        "this test needs {missing}; HEADSTART_TESTS_SKIP=1 leaves out what cannot be tested here"
-    );
-    eprintln!("skipped: it needs {missing}");
-    false
+    needs(
+        &format!("something that can record: {}", ran.err),
+        ran.code() == 0,
+    )
 }
 
 /// The children of a process that are headstart too.
@@ -334,4 +331,29 @@ impl Drop for Holding {
         let _ = self.headstart.kill();
         let _ = self.headstart.wait();
     }
+}
+
+/// No user that anybody has files of.
+pub const NOBODY: u32 = 65534;
+
+/// A process of [`NOBODY`]'s that has leased a file of that user's, and gives it up for nobody.
+pub fn lease(path: &Path) -> Process {
+    let lease = "import fcntl, signal, sys, time
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fcntl.fcntl(0, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print('leased', flush=True)
+time.sleep(1000)
+";
+    let mut python = Command::new("python3");
+    python
+        .args(["-c", lease])
+        .stdin(std::fs::File::open(path).unwrap())
+        .stdout(Stdio::piped());
+    python.uid(NOBODY).gid(NOBODY).current_dir("/");
+    let mut process = Process(python.spawn().unwrap());
+    let mut line = String::new();
+    let output = process.stdout.take().unwrap();
+    BufReader::new(output).read_line(&mut line).unwrap();
+    assert_eq!(line, "leased\n");
+    process
 }

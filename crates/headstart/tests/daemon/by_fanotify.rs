@@ -2,13 +2,13 @@
 
 use crate::common::{Case, eventually, is_root};
 use crate::harness::*;
-use headstart_session::bypass;
-use headstart_store::{Bypass, Store};
-use headstart_system::testing::LoopFs;
+use headstart_start::bypass;
+use headstart_store::{Bypass, Change, Store};
+use headstart_system::testing::{LoopFs, Process};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 fn noticing(case: &Case) -> Daemon {
     let command = Command::new(crate::common::binary());
@@ -27,21 +27,10 @@ fn learn(case: &Case, fs: &LoopFs, name: &str) {
     assert!(Store::new(case.state()).key(&key(fs, name)).exists());
 }
 
-/// A start that reads nothing by itself, as long as it lives.
-struct Waiting(Child);
-
-impl Waiting {
-    fn start(mut command: Command) -> Waiting {
-        let (input, output) = (Stdio::piped(), Stdio::null());
-        Waiting(command.stdin(input).stdout(output).spawn().unwrap())
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Begins a start that reads nothing by itself, as long as it lives.
+fn begin(mut command: Command) -> Process {
+    let (input, output) = (Stdio::piped(), Stdio::null());
+    Process(command.stdin(input).stdout(output).spawn().unwrap())
 }
 
 /// Starts this until all but what the kernel takes from memory of its own accord is read ahead of these files: amid what other tests execute
@@ -50,7 +39,7 @@ impl Drop for Waiting {
 fn is_read_ahead(files: &[PathBuf], pages: u64, command: impl Fn() -> Command) {
     eventually("what is known is read ahead", || {
         evict(files);
-        let _start = Waiting::start(command());
+        let _start = begin(command());
         (0..100).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(20));
             resident(files) >= pages - pages / 100
@@ -102,14 +91,14 @@ fn what_run_has_learned_is_read_ahead_and_nothing_else_is_kept() {
     is_read_ahead(&files(&fs, "one"), PAGES, || waiting(&fs, "one"));
     // Another instance of what runs is not read ahead for.
     evict(&files(&fs, "one"));
-    let runs = Waiting::start(waiting(&fs, "one"));
+    let runs = begin(waiting(&fs, "one"));
     eventually("it is read ahead", || {
         resident(&files(&fs, "one")) >= PAGES - PAGES / 100
     });
     // What is left of it may be under way, and would come after what is evicted.
     std::thread::sleep(std::time::Duration::from_millis(200));
     evict(&files(&fs, "one"));
-    let second = Waiting::start(waiting(&fs, "one"));
+    let second = begin(waiting(&fs, "one"));
     run(command(&fs, "two"));
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(resident(&files(&fs, "one")), 0);
@@ -164,7 +153,7 @@ fn what_is_warm_or_bypassed_is_left_alone() {
         Daemon::start_by(&case, Command::new(crate::common::binary()), &words)
     };
     let start = || {
-        let start = Waiting::start(waiting(&fs, "one"));
+        let start = begin(waiting(&fs, "one"));
         std::thread::sleep(std::time::Duration::from_millis(200));
         drop(start);
     };
@@ -185,7 +174,11 @@ fn what_is_warm_or_bypassed_is_left_alone() {
         replay: true,
         why: "no gain".into(),
     };
-    kept.lock().unwrap().save_bypass(Some(&bypass)).unwrap();
+    let is_bypassed = Change {
+        bypass: Some(Some(&bypass)),
+        ..Change::default()
+    };
+    kept.lock().unwrap().change(&is_bypassed).unwrap();
     let daemon = noticing();
     for _ in 0..5 {
         evict(&files(&fs, "one"));
@@ -196,7 +189,11 @@ fn what_is_warm_or_bypassed_is_left_alone() {
     assert!(bypassed(&said) >= 1, "{said}");
     assert_eq!(resident(&files(&fs, "one")), 0);
 
-    kept.lock().unwrap().save_bypass(None).unwrap();
+    let not_bypassed = Change {
+        bypass: Some(None),
+        ..Change::default()
+    };
+    kept.lock().unwrap().change(&not_bypassed).unwrap();
     let daemon = noticing();
     for _ in 0..3 {
         is_read_ahead(&files(&fs, "one"), PAGES, || waiting(&fs, "one"));
@@ -295,7 +292,7 @@ fn a_storm_of_executions_is_hardly_told_of_and_none_that_is_known_is_missed() {
                     }
                 });
             }
-            let _start = Waiting::start(waiting(&fs, "one"));
+            let _start = begin(waiting(&fs, "one"));
             eventually("it is read ahead amid the storm", || {
                 resident(&files(&fs, "one")) >= PAGES - PAGES / 100
             });

@@ -4,16 +4,14 @@ use crate::common::{Case, binary, can_record, eventually, signal};
 use headstart_model::outcome::Outcome;
 use headstart_model::{Key, Trace};
 use headstart_store::Store;
-use headstart_system::residency::resident_pages;
 use headstart_system::testing::{LoopFs, Spec, can_mount};
 use serde_json::{Value, json};
-use std::fs::{self, File, Permissions};
+use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,8 +19,8 @@ use std::time::Duration;
 /// One daemon at a time: each sees what all tests start.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// No user that anybody has files of.
-pub const NOBODY: u32 = 65534;
+pub use crate::common::NOBODY;
+pub use headstart_system::testing::let_all_into;
 
 /// A daemon that notices starts.
 pub struct Daemon {
@@ -145,17 +143,6 @@ pub fn rounds(few: u64, many: u64) -> u64 {
     }
 }
 
-/// Lets every user into a directory. What lies beside it stays as private as it is.
-pub fn let_all_into(directory: &Path) {
-    let to_root = directory.ancestors().take_while(|path| *path != Path::new("/"));
-    for path in to_root {
-        let mode = fs::metadata(path).unwrap().permissions().mode();
-        if mode & 0o001 == 0 {
-            fs::set_permissions(path, Permissions::from_mode(mode | 0o711)).unwrap();
-        }
-    }
-}
-
 /// The same command, by a user whom nothing belongs to.
 pub fn by_nobody(mut command: Command) -> Command {
     command.uid(NOBODY).gid(NOBODY).current_dir("/");
@@ -176,11 +163,10 @@ pub fn run(mut command: Command) {
 
 /// Pages of these files that are in memory.
 pub fn resident(paths: &[PathBuf]) -> u64 {
-    let of = |path: &PathBuf| {
-        let file = File::open(path).unwrap();
-        resident_pages(&file, 0, file.metadata().unwrap().len()).unwrap()
-    };
-    paths.iter().map(of).sum()
+    let ranges = paths
+        .iter()
+        .flat_map(|path| headstart_system::testing::resident(path).unwrap());
+    ranges.map(|(start, end)| end - start).sum()
 }
 
 /// The state directory is whole: `status` complains of whatever is not.
@@ -242,8 +228,7 @@ pub fn command(fs: &LoopFs, name: &str) -> Command {
 
 pub fn evict(paths: &[PathBuf]) {
     for path in paths {
-        let file = File::open(path).unwrap();
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        headstart_system::testing::evict(path).unwrap();
     }
 }
 

@@ -1,41 +1,8 @@
 //! Files that their owner has leased (`F_SETLEASE`): whoever opens one waits 45 s, and so does whoever would wait for that one.
 
-use crate::common::{Case, binary, eventually, is_root};
+use crate::common::{Case, NOBODY, binary, eventually, is_root, lease};
 use crate::harness::*;
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-
-/// A user's process that has leased a file of that user's, and gives it up for nobody.
-pub struct Leased(Child);
-
-impl Leased {
-    pub fn new(path: &std::path::Path) -> Leased {
-        let mut python = Command::new("python3");
-        let lease = "import fcntl, signal, sys, time
-signal.signal(signal.SIGIO, signal.SIG_IGN)
-f = open(sys.argv[1])
-fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-print('leased', flush=True)
-time.sleep(1000)
-";
-        python.args(["-c", lease]).arg(path).stdout(Stdio::piped());
-        let mut child = by_nobody(python).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let leased = Leased(child);
-        assert_eq!(line, "leased\n");
-        leased
-    }
-}
-
-impl Drop for Leased {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A process that is about to execute this, and waits for the lease. To start it at once would be to wait for that here.
 pub fn executes(program: &std::path::Path) -> Child {
@@ -64,7 +31,7 @@ fn a_leased_file_makes_no_daemon_by_fanotify_wait() {
         Command::new(binary()),
         &["--no-control", "--notice", "fanotify"],
     );
-    let leased = Leased::new(&program);
+    let leased = lease(&program);
     // It waits for the lease, as without headstart.
     let mut waits = executes(&program);
     run(Command::new("true"));

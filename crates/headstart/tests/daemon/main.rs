@@ -1,4 +1,5 @@
-//! `headstart daemon`, on private file systems that are cold when they are to be. Needs root, loop devices, and Linux 6.12 with BPF; where BPF is not, it is done without.
+//! `headstart daemon`, on private file systems that are cold when they are to be. A program of its own: a
+//! daemon sees what all tests start. Needs root, loop devices, and Linux 6.12 with BPF, but for fanotify.
 
 #![allow(clippy::unwrap_used)]
 

@@ -5,6 +5,7 @@ use crate::harness::*;
 use headstart_model::Key;
 use headstart_model::outcome::Mode;
 use headstart_store::Store;
+use headstart_system::testing::Process;
 use serde_json::json;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -109,7 +110,7 @@ fn tiny(path: &Path) {
 const CHAINED: u64 = 254 * 254;
 
 /// A process that executes itself over and over, without a fork between, 254 times 254 times: so many in a second nobody else manages.
-struct Chain(Child);
+struct Chain(Process);
 
 impl Chain {
     fn begin(program: &Path) -> Chain {
@@ -139,7 +140,7 @@ impl Chain {
         command.arg(std::ffi::OsStr::from_bytes(b"\xff\xff"));
         #[cfg(not(target_arch = "x86_64"))]
         command.arg("1");
-        Chain(command.spawn().unwrap())
+        Chain(Process(command.spawn().unwrap()))
     }
 
     /// Whether it has come to its end, which must be a good one.
@@ -147,13 +148,6 @@ impl Chain {
         let status = self.0.try_wait().unwrap();
         assert!(status.is_none_or(|status| status.success()), "{status:?}");
         status.is_some()
-    }
-}
-
-impl Drop for Chain {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -267,8 +261,7 @@ fn a_storm_beside_a_fork_bomb_and_thousands_of_keys_is_lived_through() {
     fs::remove_file(&gone).unwrap();
     let by_descriptor = format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd());
     let all: Vec<PathBuf> = programs.into_iter().chain([by_descriptor.into()]).collect();
-    let bomb = case.write("bomb", "#!/bin/sh\n$0 & $0 &\n");
-    fs::set_permissions(&bomb, Permissions::from_mode(0o755)).unwrap();
+    let bomb = case.program("bomb", "#!/bin/sh\n$0 & $0 &\n");
     let group = Bounded::new(48);
     let mut fuse = Command::new("sh");
     fuse.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$1\" 2>/dev/null"]);

@@ -5,11 +5,12 @@ use crate::harness::*;
 use headstart_model::Key;
 use headstart_model::outcome::Mode;
 use headstart_store::Store;
+use headstart_system::testing::Process;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A start of a program by nobody, from the second of its files on.
@@ -367,18 +368,6 @@ fn hostile_messages_and_thousands_of_connections_do_not_end_it() {
     daemon.stop();
 }
 
-/// Processes that end with the value.
-struct Crowd(Vec<Child>);
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 #[test]
 fn who_takes_all_there_is_keeps_no_other_user_from_anything() {
     if !can_watch() || !is_root() {
@@ -398,10 +387,10 @@ fn who_takes_all_there_is_keeps_no_other_user_from_anything() {
     let sleeping = |program: &std::path::PathBuf| {
         let mut command = Command::new(program);
         command.arg("1000");
-        by_nobody(command).spawn().unwrap()
+        Process(by_nobody(command).spawn().unwrap())
     };
     evict(&files(&fs, "one"));
-    let crowd = Crowd(programs.iter().map(sleeping).collect());
+    let crowd = programs.iter().map(sleeping).collect::<Vec<_>>();
     // `finish` bounds how long these may take.
     assert_eq!(finish(command(&fs, "one"), b"").code(), 0);
     let mut many = Command::new("sh");
@@ -422,16 +411,16 @@ fn slow(
     fs: &headstart_system::testing::LoopFs,
     count: usize,
     run_as: impl Fn(usize, Command) -> Command,
-) -> Crowd {
+) -> Vec<Process> {
     let point = fs.mount_point();
     let sleeping = |n| {
         let program = point.join(format!("slow-{n}"));
         fs::copy("/bin/sleep", &program).unwrap();
         let mut command = Command::new(program);
         command.arg("1000");
-        run_as(n, command).spawn().unwrap()
+        Process(run_as(n, command).spawn().unwrap())
     };
-    Crowd((0..count).map(sleeping).collect())
+    (0..count).map(sleeping).collect()
 }
 
 /// Another user's new programs are learned beside them.
@@ -477,8 +466,8 @@ fn ids_in_a_users_namespace_have_that_users_share_together() {
     // As newuidmap(1) does it for nobody, with ids of its own.
     let mut space = Command::new("unshare");
     space.args(["-U", "sleep", "1000"]);
-    let space = Crowd(vec![by_nobody(space).spawn().unwrap()]);
-    let pid = space.0[0].id();
+    let space = Process(by_nobody(space).spawn().unwrap());
+    let pid = space.id();
     eventually("the namespace is there", || {
         let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).unwrap();
         of(&pid.to_string()) != of("self")

@@ -4,14 +4,13 @@
 use crate::common::is_root;
 use crate::root::{process_1, root, write_bypass};
 use headstart_boot::cmdline::Wish;
-use headstart_boot::config::Config;
 use headstart_boot::decision::of_boot;
 use headstart_boot::init::OF_HEADSTART;
 use headstart_model::Key;
-use headstart_session::First;
-use headstart_session::bypass::machine;
-use headstart_session::decide::Decision;
-use headstart_store::{Bypass, Store};
+use headstart_start::bypass::machine;
+use headstart_start::config::Config;
+use headstart_start::decide::Decision;
+use headstart_store::{Bypass, Change, Store};
 use headstart_system::residency;
 use headstart_system::testing::{LoopFs, Spec, can_mount, wait_resident};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -407,8 +406,12 @@ fn headstart_init_bypasses_the_boots_that_headstart_would() {
                 replay,
                 why: "no gain".into(),
             };
-            kept.lock().unwrap().save_bypass(Some(&bypass)).unwrap();
-            let decision = of_boot(&First::of(&kept), Wish::Usual, &Config::default(), true);
+            let bypassed = Change {
+                bypass: Some(Some(&bypass)),
+                ..Change::default()
+            };
+            kept.lock().unwrap().change(&bypassed).unwrap();
+            let decision = of_boot(&kept.state(), Wish::Usual, &Config::default(), true);
             let bypassed = matches!(decision, Decision::Bypass(_));
             assert_eq!(ask(root, &[]), Some(bypassed.into()), "{bypass:?}: {decision:?}");
             both[usize::from(bypassed)] += 1;

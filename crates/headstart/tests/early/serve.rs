@@ -66,7 +66,7 @@ fn audit_07_a_boot_is_served_where_its_log_cannot_be_written() {
     let long = "x".repeat(2000);
     let (said, limits, status) = serve(&format!("[boot]\nexclude = [\"{long}\"]\n"));
     assert!(
-        said.contains(&long) && said.contains("the defaults hold"),
+        said.contains(&long) && said.contains("the default holds"),
         "{said}"
     );
     // `timeout` tells that it passed the signal on, unless headstart had ended before.

@@ -3,11 +3,11 @@
 use anyhow::Result;
 use clap::Subcommand;
 use headstart_command::context::Output;
+use headstart_daemon::programs::Programs;
+use headstart_daemon::service::{App, Pays};
 use headstart_report::human::{ago, bytes, duration};
 use headstart_report::table::{Table, facts};
-use headstart_session::now_unix_ns;
-use headstart_watch::programs::Programs;
-use headstart_watch::service::{App, Pays};
+use headstart_start::now_unix_ns;
 use serde::Serialize;
 use serde_json::json;
 use std::path::PathBuf;

@@ -1,14 +1,14 @@
 //! `headstart chart`: a start as a picture.
 
+use crate::floor::{Wanted, of_start};
 use crate::starts::{Found, find};
 use anyhow::{Context, Result, bail};
 use headstart_chart::{FloorLine, Pages, Start, html, pages, svg};
 use headstart_command::context::Output;
 use headstart_report::human::{bytes, duration};
-use headstart_session::complain;
-use headstart_session::floor::{Wanted, of_start};
-use headstart_session::machine::Costs;
-use headstart_session::progress::Progress;
+use headstart_start::complain;
+use headstart_start::machine::Costs;
+use headstart_start::progress::Progress;
 use headstart_store::{Store, write_whole};
 use serde::Serialize;
 use std::ffi::OsStr;

@@ -1,16 +1,15 @@
 //! `headstart compare`: what devices read during a start, and whether the plan had it.
 
+use crate::compare::{plan_of_trace, reads};
 use crate::files::{self, Any};
-use crate::reads::{Source, plan_of_trace, reads};
 use anyhow::{Result, bail};
 use headstart_command::context::Output;
 use headstart_command::options::name;
 use headstart_model::Key;
 use headstart_model::plan::PlanFile;
-use headstart_report::compare::{Detail, text};
-use headstart_session::complain;
+use headstart_report::compare::text;
+use headstart_start::complain;
 use headstart_store::Store;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,16 +23,9 @@ use std::time::Duration;
 /// into. Needs root. The document of --json is described in headstart-compare(5).
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The trace of the start. If it was recorded with --chart, it holds what devices read.
+    /// The trace of the start, recorded with --chart.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// What blktrace recorded during that start, a file for each processor.
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "live")]
-    blktrace: Vec<PathBuf>,
-    /// What devices read from now until CMD has ended, or until an interrupt (Ctrl-C). The output of CMD goes to standard
-    /// error. No byte counts as late then.
-    #[arg(long)]
-    live: bool,
     /// The plan [default: that of the start's key].
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
@@ -43,17 +35,11 @@ pub struct Args {
     /// Seconds after which the search for owners of blocks ends.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     limit: u64,
-    /// Files at most.
-    #[arg(long, value_name = "N", default_value_t = 15)]
-    top: usize,
     /// List every piece of every read.
     #[arg(long)]
     blocks: bool,
     #[command(flatten)]
     output_form: Output,
-    /// With --live: the command and its arguments.
-    #[arg(last = true, requires = "live", value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
@@ -72,17 +58,8 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         }
         (None, None) => plan_of_trace(store, &trace, |line| complain(&line)),
     };
-    let source = match (args.live, args.blktrace.as_slice()) {
-        (true, _) => Source::Live(&args.command),
-        (false, []) => Source::Trace,
-        (false, files) => Source::Blktrace(files),
-    };
-    let found = reads(&trace, &source, plan.as_ref(), Duration::from_secs(args.limit))?;
-    let detail = Detail {
-        top: args.top,
-        blocks: args.blocks,
-    };
-    args.output_form.print(&found, || text(&found, detail))
+    let found = reads(&trace, plan.as_ref(), Duration::from_secs(args.limit))?;
+    args.output_form.print(&found, || text(&found, args.blocks))
 }
 
 fn plan(path: &std::path::Path) -> Result<PlanFile> {

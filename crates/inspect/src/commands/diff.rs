@@ -3,7 +3,6 @@
 use crate::files::{self, Any};
 use anyhow::{Result, bail};
 use headstart_command::context::Output;
-use headstart_report::Detail;
 use headstart_report::diff::{Side, diff, of_plan, of_profile, of_trace, text};
 use std::path::{Path, PathBuf};
 
@@ -19,9 +18,6 @@ pub struct Args {
     /// List the page ranges that differ.
     #[arg(long)]
     pages: bool,
-    /// Rows of each table.
-    #[arg(long, value_name = "N", default_value_t = Detail::default().top)]
-    top: usize,
     #[command(flatten)]
     output_form: Output,
 }
@@ -57,5 +53,5 @@ pub fn run(args: Args) -> Result<()> {
         );
     }
     let it = diff(kind, &a, &b);
-    args.output_form.print(&it, || text(&it, args.top, args.pages))
+    args.output_form.print(&it, || text(&it, args.pages))
 }

@@ -2,16 +2,16 @@
 
 use anyhow::{Result, bail};
 use headstart_command::context::Output;
+use headstart_daemon::units::State;
 use headstart_model::machine::Cost;
 use headstart_model::trace::Backend;
 use headstart_report::human::{bytes, duration};
 use headstart_report::table::{Table, facts, section};
-use headstart_session::machine::{Known, of_root_and_state};
+use headstart_start::machine::{Known, of_root_and_state};
 use headstart_store::Store;
 use headstart_system::container;
 use headstart_system::features::{Available, Selinux};
 use headstart_system::mounts::notes::{MountNote, notes};
-use headstart_watch::units::State;
 use serde::Serialize;
 
 /// Report what this kernel and machine offer, what falls back, and why.
@@ -201,7 +201,7 @@ pub(super) fn look(store: &Store) -> Report {
         devices: devices(store),
         mounts: notes(),
         state: store.root().display().to_string(),
-        unknown_names: headstart_session::are_some_unknown(store),
+        unknown_names: headstart_start::are_some_unknown(store),
         daemon: State::look(),
     }
 }

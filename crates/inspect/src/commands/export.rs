@@ -24,8 +24,9 @@ use std::path::{Path, PathBuf};
 /// Texts are UTF-8: what is none in a path is replaced by U+FFFD. DuckDB makes a Parquet file of it:
 /// `duckdb -c "copy (from 'start.csv') to 'start.parquet'"`.
 ///
-/// perfetto is a file for ui.perfetto.dev: processes with first uses and look-ups as instants, stages; and, where the trace
-/// was recorded with --chart, what threads did, the requests of block devices, processors and memory.
+/// perfetto is a file for ui.perfetto.dev, JSON of the trace event format: processes with first uses and
+/// look-ups as instants, stages; and, where the trace was recorded with --chart, what threads did, the
+/// requests of block devices, processors and memory.
 ///
 /// folded is a line `package;path nanoseconds` for each file that threads waited for on block devices, as flame graphs
 /// take it, or `package;path;look-up nanoseconds` for a look-up; it needs a trace recorded with --chart. The package is

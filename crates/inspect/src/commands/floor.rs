@@ -1,12 +1,13 @@
 //! `headstart floor`: the least time any order of reads could give a start.
 
+use crate::floor;
 use crate::starts::find;
 use anyhow::Result;
 use headstart_command::context::Output;
 use headstart_command::options;
 use headstart_report::floor::{Shown, text};
-use headstart_session::machine::Costs;
-use headstart_session::{complain, floor};
+use headstart_start::complain;
+use headstart_start::machine::Costs;
 use headstart_store::Store;
 use std::path::Path;
 

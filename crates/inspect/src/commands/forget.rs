@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use headstart_command::context::Output;
-use headstart_session::keys::{known, others};
+use headstart_start::keys::{known, others};
 use headstart_store::Store;
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use headstart_model::Named;
 use headstart_model::plan::PlanFile;
 use headstart_replay::{Options, Replay};
 use headstart_report::replay::{text, view};
-use headstart_session::keys;
+use headstart_start::keys;
 use headstart_store::Store;
 use headstart_system::launch::background;
 use std::path::Path;
@@ -88,7 +88,7 @@ fn find(what: &str, store: &Store) -> Result<PlanFile> {
         if let Some(plan) = store
             .key(&key)
             .plan()
-            .or_tell(|line| headstart_session::complain(&line))
+            .or_tell(|line| headstart_start::complain(&line))
         {
             return Ok(plan);
         }

@@ -1,9 +1,9 @@
 //! `headstart report-bug`: what somebody needs to know who is to find a fault, in one file.
 
 use super::{doctor, status};
+use crate::privacy::{homes, leave_out};
 use anyhow::Result;
 use headstart_command::context::Output;
-use headstart_session::privacy::{homes, leave_out};
 use headstart_store::{Store, write_whole};
 use serde_json::{Value, json};
 use std::io::{Read, Seek, SeekFrom};

@@ -3,8 +3,8 @@
 use crate::files::{self, Any};
 use anyhow::Result;
 use headstart_command::context::Output;
-use headstart_report::{Detail, outcome, plan, profile, trace};
-use headstart_session::now_unix_ns;
+use headstart_report::{outcome, plan, profile, trace};
+use headstart_start::now_unix_ns;
 use std::path::PathBuf;
 
 /// Show a trace, profile, plan or outcome.
@@ -16,26 +16,19 @@ pub struct Args {
     /// List every page range, or every request of a plan.
     #[arg(long)]
     pages: bool,
-    /// Rows of each table that is sorted by size.
-    #[arg(long, value_name = "N", default_value_t = Detail::default().top)]
-    top: usize,
     #[command(flatten)]
     output_form: Output,
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let detail = Detail {
-        top: args.top,
-        pages: args.pages,
-    };
     let form = args.output_form;
     match files::any(&args.file)? {
-        Any::Trace(it, size) => form.print(&it, || trace::text(&it, size, detail)),
-        Any::Profile(it) => form.print(&it, || profile::text(&it, detail, now_unix_ns())),
+        Any::Trace(it, size) => form.print(&it, || trace::text(&it, size, args.pages)),
+        Any::Profile(it) => form.print(&it, || profile::text(&it, args.pages, now_unix_ns())),
         Any::Outcome(it) => form.print(&it, || outcome::text(&it)),
         Any::Plan(file) => {
             let it = file.plan()?;
-            form.print(&plan::view(&it), || plan::text(&it, detail, now_unix_ns()))
+            form.print(&plan::view(&it), || plan::text(&it, args.pages, now_unix_ns()))
         }
     }
 }

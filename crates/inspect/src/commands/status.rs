@@ -1,5 +1,6 @@
 //! `headstart status`: what is known, and whether it pays.
 
+use crate::floor::{Wanted, last, of_start};
 use anyhow::Result;
 use headstart_command::context::{Output, colours};
 use headstart_learn::verdict::compare;
@@ -7,11 +8,10 @@ use headstart_model::plan::RequestKind;
 use headstart_report::plan::issued;
 use headstart_report::profile::page_counts;
 use headstart_report::status::{Bypass, FloorStatus, KeyStatus, PlanStatus, ProfileStatus, list, text};
-use headstart_session::complain;
-use headstart_session::floor::{Wanted, last, of_start};
-use headstart_session::keys::known;
-use headstart_session::machine::{Costs, Measure};
-use headstart_session::now_unix_ns;
+use headstart_start::complain;
+use headstart_start::keys::known;
+use headstart_start::machine::{Costs, Measure};
+use headstart_start::now_unix_ns;
 use headstart_store::{KeyDir, Store};
 
 /// List what is known, and whether it pays.

@@ -1,7 +1,7 @@
 //! How many starts there may be at a time.
 
 use crate::harness::{Watched, file, program, start};
-use crate::support::{Lab, can_record};
+use crate::support::{can_record, with_disk};
 use headstart_record::{Executable, Role, Standing};
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, open_checked};
@@ -27,7 +27,7 @@ fn more_starts_than_there_are_slots_are_counted_and_all_slots_are_given_again() 
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let (one, a, mut watched) = known(&disk);
     for _ in 0..3 {
         watched.ended.clear();
@@ -51,7 +51,7 @@ fn a_known_program_that_was_never_seen_takes_no_turn() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let [known, interpreter, new, storm] =
         ["known", "interpreter", "new", "storm"].map(|name| program(&disk, name));
     let a = file(&disk, "a", 4);
@@ -97,8 +97,8 @@ fn one_user_leaves_slots_to_the_others() {
     if !can_record() {
         return;
     }
-    let (lab, disk, _) = Lab::with_disk("ext4");
-    for dir in [&lab.dir, &disk] {
+    let (mounted, disk) = with_disk("ext4");
+    for dir in [mounted.beside(), &*disk] {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let (one, a, mut watched) = known(&disk);

@@ -1,4 +1,5 @@
-//! Many starts at a time, noticed as they begin. These need root and Linux 6.12 with BTF.
+//! Many starts at a time, noticed as they begin. A program of its own: what other tests start would be
+//! noticed, and take some of the kernel's 32 slots. Needs root and Linux 6.12 with BTF.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may fail as tests do.
 
@@ -6,5 +7,5 @@ mod bounds;
 mod harness;
 mod noticing;
 mod starts;
-#[path = "../support/mod.rs"]
+#[path = "../record/support.rs"]
 mod support;

@@ -1,7 +1,7 @@
 //! What is told of a program that is executed, and of which nothing is told.
 
 use crate::harness::{Watched, file, go_on, program, start, waiting};
-use crate::support::{Lab, can_record};
+use crate::support::{can_record, with_disk};
 use headstart_record::Standing;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::fs;
@@ -16,7 +16,7 @@ fn a_program_that_is_ignored_is_told_of_again_when_it_had_much_to_read() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let (one, small, large) = (program(&disk, "one"), file(&disk, "s", 4), file(&disk, "l", 600));
     rustix::fs::sync();
     let cold = |path: &Path| {
@@ -47,7 +47,7 @@ fn a_program_is_told_of_again_when_what_it_reads_has_left_memory() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let (one, a) = (program(&disk, "one"), file(&disk, "a", 64));
     let looked_up = disk.join("looked up");
     fs::create_dir(&looked_up).unwrap();
@@ -117,8 +117,8 @@ fn what_is_ignored_of_one_user_is_told_of_another() {
     if !can_record() {
         return;
     }
-    let (lab, disk, _) = Lab::with_disk("ext4");
-    for dir in [&lab.dir, &disk] {
+    let (mounted, disk) = with_disk("ext4");
+    for dir in [mounted.beside(), &*disk] {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let (one, a) = (program(&disk, "one"), file(&disk, "a", 4));
@@ -153,7 +153,7 @@ fn an_interpreter_is_as_many_programs_as_it_is_given() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let (one, a, b) = (program(&disk, "one"), file(&disk, "a", 4), file(&disk, "b", 4));
     let mut watched = Watched::below(&disk);
     let run = |watched: &mut Watched, directory: &str, arguments: &[&str]| {
@@ -205,7 +205,7 @@ fn what_is_in_no_directory_and_what_another_namespace_runs_is_nobodys_start() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let one = program(&disk, "one");
     let mut watched = Watched::below(&disk);
     let deleted = fs::File::open(&one).unwrap();
@@ -246,7 +246,7 @@ fn arguments_are_told_up_to_a_bound() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let one = program(&disk, "one");
     let mut watched = Watched::below(&disk);
     let long = "x".repeat(100_000);

@@ -1,16 +1,16 @@
 //! What belongs to a start, and what is recorded of it.
 
 use crate::harness::{Watched, file, go_on, of_file, program, start, waiting};
-use crate::support::{Lab, can_record};
+use crate::support::{can_record, with_disk};
 use headstart_model::trace::EndReason;
-use headstart_system::testing::{ControlGroup, Frozen};
+use headstart_system::testing::{ControlGroup, Frozen, Process};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -18,7 +18,7 @@ fn a_start_is_recorded_from_its_first_instant_to_the_end_of_its_tree() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let (shell, a, b) = (disk.join("sh"), file(&disk, "a", 40), file(&disk, "b", 7));
     fs::copy("/bin/sh", &shell).unwrap();
     let mut watched = Watched::below(&disk);
@@ -49,7 +49,7 @@ fn what_is_executed_in_another_control_group_is_a_start_of_its_own() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let (shell, one, two) = (disk.join("sh"), program(&disk, "one"), program(&disk, "two"));
     fs::copy("/bin/sh", &shell).unwrap();
     let (a, b, c) = (file(&disk, "a", 40), file(&disk, "b", 20), file(&disk, "c", 7));
@@ -91,7 +91,7 @@ fn a_start_that_moves_itself_to_another_control_group_stays_one() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let (shell, one) = (disk.join("sh"), program(&disk, "one"));
     fs::copy("/bin/sh", &shell).unwrap();
     let (a, b) = (file(&disk, "a", 40), file(&disk, "b", 20));
@@ -120,7 +120,7 @@ fn what_a_start_executes_in_a_namespace_of_its_own_is_part_of_it_however_late_it
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let (shell, one) = (disk.join("sh"), program(&disk, "one"));
     fs::copy("/bin/sh", &shell).unwrap();
     let (a, b) = (file(&disk, "a", 40), file(&disk, "b", 20));
@@ -157,8 +157,8 @@ fn it_is_told_that_another_user_executed_something_in_a_start() {
     if !can_record() {
         return;
     }
-    let (lab, disk, _) = Lab::with_disk("ext4");
-    for dir in [&lab.dir, &disk] {
+    let (mounted, disk) = with_disk("ext4");
+    for dir in [mounted.beside(), &*disk] {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let (shell, one, a) = (disk.join("sh"), program(&disk, "one"), file(&disk, "a", 4));
@@ -190,7 +190,7 @@ fn look_ups_and_the_time_blocked_are_those_of_the_start() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let (shell, large) = (disk.join("sh"), file(&disk, "large", 2000));
     fs::copy("/bin/sh", &shell).unwrap();
     rustix::fs::sync();
@@ -227,7 +227,7 @@ fn a_process_that_runs_already_is_recorded_when_it_is_asked_for() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let (before, after) = (file(&disk, "before", 9), file(&disk, "after", 9));
     let mut watched = Watched::below(&disk);
     // Not from below the directory, so that nobody records it by itself.
@@ -275,7 +275,7 @@ fn programs_started_together_have_each_their_own_pages() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let programs = [program(&disk, "one"), program(&disk, "two")];
     let files = [file(&disk, "a", 300), file(&disk, "b", 300)];
     let shared = file(&disk, "shared", 20);
@@ -302,8 +302,8 @@ fn a_start_that_waits_for_a_device_goes_on() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
-    let (_other, busy, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
+    let (_other, busy) = with_disk("ext4");
     let (shell, behind) = (disk.join("sh"), file(&disk, "behind", 7));
     fs::copy("/bin/sh", &shell).unwrap();
     let mut watched = Watched::below(&disk);
@@ -333,22 +333,12 @@ fn a_start_that_waits_for_a_device_goes_on() {
     assert_eq!(of_file(&trace, &behind), 7);
 }
 
-/// A child that does not outlive its test, however that ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn who_executes_many_programs_and_hardly_waits_has_started() {
     if !can_record() {
         return;
     }
-    let (_lab, disk, _) = Lab::with_disk("ext4");
+    let (_mounted, disk) = with_disk("ext4");
     let shell = disk.join("sh");
     fs::copy("/bin/sh", &shell).unwrap();
     let mut watched = Watched::below(&disk);
@@ -359,7 +349,7 @@ fn who_executes_many_programs_and_hardly_waits_has_started() {
     let mut children = [works, computes].map(|script| {
         let mut command = Command::new(&shell);
         command.args(["-c", script]).stdout(Stdio::null());
-        Killed(command.spawn().unwrap())
+        Process(command.spawn().unwrap())
     });
     watched.until_ended(1);
     assert!(
@@ -367,7 +357,7 @@ fn who_executes_many_programs_and_hardly_waits_has_started() {
         "a start with a replay may take so long"
     );
     assert_eq!(watched.ended[0].reason, EndReason::Quiet);
-    children[0].0.kill().unwrap();
+    children[0].kill().unwrap();
     watched.until_ended(2);
     let mut reasons: Vec<String> = watched
         .ended

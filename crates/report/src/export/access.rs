@@ -2,6 +2,7 @@
 
 use headstart_model::trace::{LookupKind, UseKind};
 use headstart_model::{FilePath, Trace};
+use serde::Serialize;
 use std::borrow::Cow;
 use std::io;
 
@@ -46,7 +47,8 @@ pub(super) const COLUMNS: [&str; 13] = [
 ];
 
 /// A value of a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub(super) enum Value<'a> {
     None,
     Text(Cow<'a, str>),

@@ -5,7 +5,6 @@ mod access;
 mod csv;
 mod folded;
 mod perfetto;
-mod protobuf;
 
 pub use csv::csv;
 pub use folded::Waits;

@@ -1,5 +1,5 @@
 //! That exports are whole whatever the paths are, and say what the trace says. That other programs read them, too, is what
-//! tests/export.rs tests.
+//! tests/report/export.rs tests.
 
 use super::{Waits, csv, perfetto};
 use headstart_model::activity::ThreadState;
@@ -119,78 +119,39 @@ fn comma_separated_values_are_whole_whatever_the_paths_are() {
     assert_eq!(of("look-up")[0][12], "true");
 }
 
-/// The fields of a protobuf message: number, and what a field of bytes holds.
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
-    fn varint(bytes: &mut &[u8]) -> u64 {
-        let (mut value, mut shift) = (0, 0);
-        loop {
-            let (byte, rest) = bytes.split_first().unwrap();
-            *bytes = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                return value;
-            }
-        }
-    }
-    let mut all = Vec::new();
-    while !bytes.is_empty() {
-        let key = varint(&mut bytes);
-        let length = match key & 7 {
-            0 => {
-                varint(&mut bytes);
-                0
-            }
-            1 => 8,
-            2 => varint(&mut bytes) as usize,
-            other => panic!("wire type {other}"),
-        };
-        let (field, rest) = bytes.split_at(length);
-        all.push((key >> 3, field.to_vec()));
-        bytes = rest;
-    }
-    all
-}
-
 #[test]
-fn a_perfetto_trace_is_packets_of_one_sequence_and_names_every_path() {
+fn a_perfetto_trace_is_json_and_names_every_path() {
     let trace = trace();
     let mut out = Vec::new();
     perfetto(&trace, &mut out).unwrap();
-    let packets: Vec<_> = fields(&out)
-        .into_iter()
-        .map(|(number, packet)| {
-            assert_eq!(number, 1);
-            fields(&packet)
-        })
-        .collect();
+    let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    let events = read["traceEvents"].as_array().unwrap();
     assert!(
-        packets
+        events
             .iter()
-            .all(|packet| packet.iter().any(|(number, _)| *number == 10))
+            .all(|event| event["ph"].is_string() && event["pid"].is_u64())
     );
-    assert_eq!(
-        packets
-            .iter()
-            .flatten()
-            .filter(|(number, _)| *number == 13)
-            .count(),
-        1
-    );
-    let names: Vec<String> = packets
-        .iter()
-        .flatten()
-        .filter(|(number, _)| *number == 11)
-        .flat_map(|(_, event)| fields(event))
-        .filter(|(number, _)| *number == 23)
-        .map(|(_, name)| String::from_utf8(name).unwrap())
-        .collect();
+    let named = |name: &str| -> Vec<_> { events.iter().filter(|event| event["name"] == name).collect() };
     for path in hostile() {
-        assert_eq!(names.iter().filter(|name| **name == lossy(&path)).count(), 2);
+        let (use_of, lookup) = match named(&lossy(&path))[..] {
+            [use_of, lookup] => (use_of, lookup),
+            ref other => panic!("{path}: {other:?}"),
+        };
+        assert_eq!((&use_of["ph"], &use_of["pid"]), (&"i".into(), &7.into()));
+        assert_eq!(use_of["args"]["pages"], 2);
+        assert!(lookup["args"]["found"].is_boolean(), "{lookup}");
     }
-    for name in ["running", "waiting for disk", "read ahead", "login\n\""] {
-        assert!(names.iter().any(|other| other == name), "{name}");
-    }
+    // Two of three waits lie within the first: a thread does one thing at a time.
+    let waits = named("waiting for disk");
+    assert_eq!((&waits[0]["ts"], &waits[0]["dur"]), (&0.0.into(), &3000.0.into()));
+    assert_eq!(named("running").len(), 1);
+    let [begin, end] = named("read ahead")[..] else {
+        panic!("a request begins and ends");
+    };
+    assert_eq!((&begin["ph"], &end["ph"]), (&"b".into(), &"e".into()));
+    assert_eq!((&begin["id"], &begin["pid"]), (&end["id"], &end["pid"]));
+    assert_eq!(named("login\n\"")[0]["s"], "g");
+    assert_eq!(named("page cache, bytes")[0]["ph"], "C");
 }
 
 #[test]

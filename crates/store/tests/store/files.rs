@@ -2,7 +2,7 @@
 
 use crate::made::{key, outcome, plan, profile, store, trace};
 use headstart_model::Key;
-use headstart_store::{Loaded, Store, Turns};
+use headstart_store::{Change, Loaded, Store, Turns};
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
@@ -23,13 +23,17 @@ fn what_is_saved_is_found_again_by_its_key_only() {
     let (_dir, store) = store();
     let lock = store.key(&key()).lock().unwrap();
     lock.save_profile(&profile(3, 2)).unwrap();
-    lock.save_plan(&plan()).unwrap();
-    lock.save_turns(&Turns {
+    let turns = Turns {
         replays_since_control: 4,
         in_doubt: true,
         exact_due: true,
         record_in: 3,
         ..Turns::default()
+    };
+    lock.change(&Change {
+        plan: Some(&plan().to_file().unwrap()),
+        turns: Some(turns),
+        ..Change::default()
     })
     .unwrap();
     lock.add_trace(&trace(5, 0)).unwrap();
@@ -53,29 +57,6 @@ fn what_is_saved_is_found_again_by_its_key_only() {
     assert!(kept.forget().unwrap());
     assert_eq!(store.keys().unwrap(), []);
     assert_eq!(std::fs::read_dir(store.root().join("keys")).unwrap().count(), 0);
-}
-
-#[test]
-fn everything_is_private() {
-    let (_dir, store) = store();
-    let lock = store.key(&key()).lock().unwrap();
-    lock.save_profile(&profile(1, 1)).unwrap();
-    store.log().line("a line").unwrap();
-    let mut waiting = vec![store.root().to_owned()];
-    let mut seen = 0;
-    while let Some(path) = waiting.pop() {
-        let facts = std::fs::metadata(&path).unwrap();
-        let mode = if facts.is_dir() { 0o700 } else { 0o600 };
-        assert_eq!(facts.permissions().mode() & 0o777, mode, "{}", path.display());
-        if facts.is_dir() {
-            waiting.extend(std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
-        }
-        seen += 1;
-    }
-    assert_eq!(
-        seen, 7,
-        "root, log, keys, the key's directory with key, profile and lock"
-    );
 }
 
 #[test]
@@ -167,6 +148,13 @@ fn a_key_that_is_being_made_is_still_to_be_found() {
     assert_eq!(look(), (0, true), "there is nothing at all");
     let lock = store.key(&Key::new("/usr/bin/x").unwrap()).lock().unwrap();
     assert_eq!(look(), (0, false));
-    lock.save_turns(&Turns::default()).unwrap();
+    lock.change(&Change {
+        turns: Some(Turns {
+            replays_since_control: 1,
+            ..Turns::default()
+        }),
+        ..Change::default()
+    })
+    .unwrap();
     assert_eq!(look(), (1, true));
 }

@@ -115,11 +115,24 @@ pub fn let_go_of_inherited() {
         // SAFETY: reads flags of a number that may be closed, duplicates an open descriptor, and closes what nothing in this process owns.
         unsafe {
             match fd {
-                0 | 1 => drop(libc::dup2(nowhere.as_raw_fd(), fd)),
+                0 | 1 => lead_nowhere(nowhere.as_raw_fd(), fd),
                 2 => {}
                 _ if libc::fcntl(fd, libc::F_GETFD) == 0 => drop(libc::close(fd)),
                 _ => {}
             }
+        }
+    }
+}
+
+/// Has a standard descriptor lead to `nowhere`. Where a filter refuses to duplicate that, another is opened: who opens is given the lowest number.
+///
+/// # Safety
+/// Nothing in this process owns `standard`, and `nowhere` is open.
+unsafe fn lead_nowhere(nowhere: i32, standard: i32) {
+    // SAFETY: as the caller says; the path is a string.
+    unsafe {
+        if libc::dup2(nowhere, standard) != standard && libc::close(standard) == 0 {
+            libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
         }
     }
 }
@@ -206,7 +219,7 @@ pub fn background_of(
         // Whoever called may unmount what it was in.
         libc::chdir(c"/".as_ptr());
         for standard in 0..3 {
-            libc::dup2(nowhere.as_raw_fd(), standard);
+            lead_nowhere(nowhere.as_raw_fd(), standard);
         }
     }
     let _ = ours.into_raw_fd();

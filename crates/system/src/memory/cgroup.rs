@@ -34,22 +34,62 @@ const V2: Files = Files {
     inactive: "inactive_file",
 };
 
-/// The tightest limit on this process; `None` if there is none or it cannot be read.
-pub fn tightest() -> Option<Limit> {
-    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mounts = MountTable::read().ok()?;
-    groups(&text, &mounts, "memory")
-        .into_iter()
-        .filter_map(|(root, group, is_first)| lowest(&root, &group, if is_first { &V1 } else { &V2 }))
-        .min_by_key(|l| l.available)
+/// The limits of the cgroups that this process is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The tightest one of memory; `None` if there is none, or it cannot be read.
+    pub memory: Option<Limit>,
+    /// How many more tasks may begin; `None` if there is no limit, or it cannot be read.
+    pub tasks: Option<u64>,
+    /// Whether there may be limits that cannot be read, for the cgroup file system is not to be seen here.
+    pub are_hidden: bool,
 }
 
-/// How many more tasks may begin in the cgroups of this process; `None` if there is no limit, or it cannot be read.
-pub fn tasks_left() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mounts = MountTable::read().ok()?;
-    let of = |(root, group, _): (PathBuf, PathBuf, bool)| fewest_tasks(&root, &group);
-    groups(&text, &mounts, "pids").into_iter().filter_map(of).min()
+/// The limits on this process.
+pub fn limits() -> Limits {
+    // A kernel without cgroups has no such file.
+    let (Ok(text), Ok(mounts)) = (std::fs::read_to_string("/proc/self/cgroup"), MountTable::read()) else {
+        return Limits::default();
+    };
+    let (memory, tasks) = (groups(&text, &mounts, "memory"), groups(&text, &mounts, "pids"));
+    let may_be_limited = !is_first_namespace();
+    let mut are_hidden = memory.iter().chain(&tasks);
+    Limits {
+        are_hidden: are_hidden.any(|group| group.is_hidden(may_be_limited)),
+        memory: memory
+            .iter()
+            .filter_map(|group| lowest(&group.root, group.dir.as_ref()?, group.files))
+            .min_by_key(|l| l.available),
+        tasks: tasks
+            .iter()
+            .filter_map(|group| fewest_tasks(&group.root, group.dir.as_ref()?))
+            .min(),
+    }
+}
+
+/// Whether this is the first cgroup namespace, whose root group has no limits. include/linux/proc_ns.h: PROC_CGROUP_INIT_INO.
+fn is_first_namespace() -> bool {
+    let link = std::fs::read_link("/proc/self/ns/cgroup");
+    link.is_ok_and(|link| link.as_os_str() == "cgroup:[4026531835]")
+}
+
+/// A group of this process in one hierarchy.
+struct Group {
+    /// Where the hierarchy is mounted.
+    root: PathBuf,
+    /// The group's directory; `None` if the hierarchy is mounted nowhere.
+    dir: Option<PathBuf>,
+    /// Whether it is the root of this process's cgroup namespace.
+    is_root: bool,
+    files: &'static Files,
+}
+
+impl Group {
+    /// Whether its limits cannot be read, should it have some: the root has none unless it `may_be_limited`.
+    fn is_hidden(&self, may_be_limited: bool) -> bool {
+        let is_seen = |dir: &PathBuf| dir.join("cgroup.procs").exists();
+        (!self.is_root || may_be_limited) && !self.dir.as_ref().is_some_and(is_seen)
+    }
 }
 
 fn fewest_tasks(root: &Path, group: &Path) -> Option<u64> {
@@ -63,32 +103,39 @@ fn number(dir: &Path, name: &str) -> Option<u64> {
     std::fs::read_to_string(dir.join(name)).ok()?.trim().parse().ok()
 }
 
-/// (directory of the hierarchy, this process's directory in it, whether it is of version 1) where a controller may be, from the lines
-/// `id:controllers:path`.
-fn groups(text: &str, mounts: &MountTable, controller: &str) -> Vec<(PathBuf, PathBuf, bool)> {
-    let mut groups = Vec::new();
+/// The groups where a controller may be, from the lines `id:controllers:path`.
+fn groups(text: &str, mounts: &MountTable, controller: &str) -> Vec<Group> {
+    let (mut groups, mut has_first) = (Vec::new(), false);
     for line in text.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
             continue;
         };
+        // A controller is in one hierarchy: where version 1 has it version 2 has not.
         let is_first = match controllers {
-            "" => false,
+            "" if !has_first => false,
             list if list.split(',').any(|name| name == controller) => true,
             _ => continue,
         };
+        has_first |= is_first;
         // A version 1 hierarchy is known by its mount point's name, of which the controllers are a part.
         let fits = |m: &&Mount| match is_first {
             true => m.fstype == "cgroup" && m.mount_point.to_string().contains(controller),
             false => m.fstype == "cgroup2",
         };
-        let Some(mount) = mounts.all().iter().find(fits) else {
-            continue;
-        };
-        let root = mount.mount_point.as_path().to_path_buf();
+        let mount = mounts.all().iter().find(fits);
+        let root = mount.map_or(Path::new("/"), |mount| mount.mount_point.as_path());
         // In a container the hierarchy may be mounted from the container's own group.
-        let inside = path.strip_prefix(&mount.root.to_string()).unwrap_or(path);
-        groups.push((root.clone(), root.join(inside.trim_start_matches('/')), is_first));
+        let dir = mount.map(|mount| {
+            let inside = path.strip_prefix(&mount.root.to_string()).unwrap_or(path);
+            root.join(inside.trim_start_matches('/'))
+        });
+        groups.push(Group {
+            root: root.to_path_buf(),
+            dir,
+            is_root: path == "/",
+            files: if is_first { &V1 } else { &V2 },
+        });
     }
     groups
 }
@@ -184,16 +231,36 @@ mod tests {
               3 1 0:6 /docker/x /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n",
         );
         let text = "9:cpu,cpuacct:/c\n4:memory:/m/n\n0::/docker/x/app\n";
-        let found: Vec<_> = groups(text, &mounts, "memory")
-            .into_iter()
-            .map(|(_, group, _)| group)
+        let found = groups(text, &mounts, "memory");
+        let dirs: Vec<_> = found.iter().flat_map(|group| group.dir.clone()).collect();
+        assert_eq!(dirs, [Path::new("/sys/fs/cgroup/memory/m/n")]);
+        let dirs: Vec<_> = groups(text, &mounts, "pids")
+            .iter()
+            .flat_map(|group| group.dir.clone())
             .collect();
-        assert_eq!(
-            found,
-            [
-                Path::new("/sys/fs/cgroup/memory/m/n"),
-                Path::new("/sys/fs/cgroup/unified/app")
-            ]
-        );
+        assert_eq!(dirs, [Path::new("/sys/fs/cgroup/unified/app")]);
+    }
+
+    #[test]
+    fn limits_that_cannot_be_read_are_no_absent_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().to_str().unwrap();
+        let mounts = MountTable::parse(format!("1 1 0:5 / {at} rw - cgroup2 cgroup rw\n").as_bytes());
+        let is_hidden = |text: &str, mounts: &MountTable, may_be_limited| {
+            let groups = groups(text, mounts, "pids");
+            groups.iter().any(|group| group.is_hidden(may_be_limited))
+        };
+        let nowhere = MountTable::parse(b"1 1 8:1 / / rw - ext4 /dev/a rw\n");
+        // As under an empty /sys, whose mounts stay in the table.
+        for mounts in [&nowhere, &mounts] {
+            assert!(is_hidden("0::/system.slice/a.service\n", mounts, false));
+            assert!(is_hidden("8:pids:/a\n0::/\n", mounts, false));
+            assert!(is_hidden("0::/\n", mounts, true), "the root of a container");
+            assert!(!is_hidden("0::/\n", mounts, false), "the root of all");
+        }
+        let group = dir.path().join("system.slice/a.service");
+        std::fs::create_dir_all(&group).unwrap();
+        std::fs::write(group.join("cgroup.procs"), "").unwrap();
+        assert!(!is_hidden("0::/system.slice/a.service\n", &mounts, false));
     }
 }

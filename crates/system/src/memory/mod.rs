@@ -2,7 +2,7 @@
 
 mod cgroup;
 
-pub use cgroup::tasks_left;
+pub use cgroup::limits as limits_of_groups;
 use std::io;
 use std::path::Path;
 
@@ -52,7 +52,7 @@ pub fn memory() -> io::Result<Memory> {
         // A /proc of processes only (`subset=pid`).
         Err(_) => elsewhere(Path::new("/sys/devices/system/node")),
     };
-    if let Some(limit) = cgroup::tightest() {
+    if let Some(limit) = cgroup::limits().memory {
         if limit.bytes < memory.total {
             memory.limit = Some(limit.bytes);
         }
@@ -85,11 +85,6 @@ fn of_files(text: &str) -> u64 {
         is_file(words.next()?).then(|| words.next()?.parse::<u64>().ok())?
     });
     kilobytes.sum::<u64>().saturating_mul(1024)
-}
-
-/// What the cgroups of this process leave it, bytes; `None` if they have no limit, or it cannot be read.
-pub fn limit_of_group() -> Option<u64> {
-    cgroup::tightest().map(|limit| limit.available)
 }
 
 /// Pressure, now; `None` where the kernel keeps no PSI (not built in, or not switched on).

@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Error};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,32 @@ impl Drop for Scratch {
         } else {
             let _ = std::fs::remove_dir_all(&self.0);
         }
+    }
+}
+
+/// A child that does not outlive its test, however that ends.
+#[derive(Debug)]
+pub struct Process(pub Child);
+
+impl Deref for Process {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Process {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has ended already, unless the test failed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -2,9 +2,12 @@
 //! taken apart when dropped, also when a test fails. Needs root and the file system's tools.
 
 mod guards;
+pub mod numbered;
 mod scanner;
+pub mod tree;
 
-pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Scratch, run};
+pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Process, Scratch, run};
+pub use headstart_model::testing::needs;
 pub use scanner::Scanner;
 
 use guards::LoopDevice;
@@ -15,7 +18,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,6 +41,36 @@ pub fn whole(path: &Path, first_use_ns: u64) -> io::Result<Entry> {
         page_size,
         first_use_ns,
     ))
+}
+
+/// Lets every user into a directory. What lies beside it stays as private as it is.
+///
+/// # Panics
+///
+/// If that is not allowed.
+pub fn let_all_into(directory: &Path) {
+    let to_root = directory.ancestors().take_while(|path| *path != Path::new("/"));
+    for path in to_root {
+        let mode = path.metadata().expect("a directory").mode();
+        if mode & 0o001 == 0 {
+            let open = PermissionsExt::from_mode(mode | 0o711);
+            std::fs::set_permissions(path, open).expect("it is this user's");
+        }
+    }
+}
+
+/// Puts a file out of memory, once it is on the disk.
+pub fn evict(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    crate::residency::advise_dontneed(&file, 0, 0)
+}
+
+/// The pages of a file that are in memory, as ranges (start, end).
+pub fn resident(path: &Path) -> io::Result<Vec<(u64, u64)>> {
+    let file = File::open(path)?;
+    let ranges = crate::residency::resident(&file, 0, file.metadata()?.len())?;
+    Ok(ranges.into_iter().map(|range| (range.start, range.end)).collect())
 }
 
 /// Waits until the last page before `end` (bytes, within the file) is in memory, by reading a byte of it.
@@ -120,27 +153,24 @@ impl std::ops::Sub for Reads {
     }
 }
 
-/// Whether loop devices can be had; if not, a line on standard error says that a test did nothing.
+/// Whether this is root; see [`needs`].
 ///
 /// # Panics
 ///
-/// If they cannot be had, unless `HEADSTART_TESTS_SKIP` is in the environment: a test does not pass undone.
+/// If it is not, unless `HEADSTART_TESTS_SKIP` is in the environment.
+#[track_caller]
+pub fn is_root() -> bool {
+    needs("root", rustix::process::geteuid().is_root())
+}
+
+/// Whether loop devices can be had; see [`needs`].
+///
+/// # Panics
+///
+/// If they cannot, unless `HEADSTART_TESTS_SKIP` is in the environment.
 #[track_caller]
 pub fn can_mount() -> bool {
-    let needs = [
-        ("root", rustix::process::geteuid().is_root()),
-        ("/dev/loop-control", Path::new("/dev/loop-control").exists()),
-    ];
-    let missing: Vec<&str> = needs.iter().filter(|need| !need.1).map(|need| need.0).collect();
-    if missing.is_empty() {
-        return true;
-    }
-    assert!(
-        std::env::var_os("HEADSTART_TESTS_SKIP").is_some(),
-        "loop mounts lack {missing:?}; HEADSTART_TESTS_SKIP=1 leaves out what cannot be tested here"
-    );
-    eprintln!("skipped: loop mounts lack {missing:?}");
-    false
+    is_root() && needs("/dev/loop-control", Path::new("/dev/loop-control").exists())
 }
 
 /// A file system on a loop device.
@@ -202,9 +232,7 @@ impl LoopFs {
     pub fn remount_cold(&mut self) -> io::Result<()> {
         self.unmount();
         // Unless the device reads past the cache, the image should not be there either.
-        let image = std::fs::File::open(self.image())?;
-        image.sync_all()?;
-        crate::residency::advise_dontneed(&image, 0, 0)?;
+        evict(&self.image())?;
         self.mount()
     }
 

@@ -1,8 +1,8 @@
 //! Extents are those that e2fsprogs finds in the file system's own structures.
 
-use crate::tree;
 use headstart_model::machine::Extent;
 use headstart_system::extents::extents;
+use headstart_system::testing::tree;
 use headstart_system::testing::{LoopFs, Spec, can_mount};
 use std::fs::File;
 use std::path::Path;

@@ -5,6 +5,4 @@
 mod dead;
 mod extents;
 mod metadata;
-mod owners;
 mod paths;
-mod tree;

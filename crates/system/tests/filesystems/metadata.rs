@@ -1,11 +1,11 @@
 //! The promise of `ext4`: once the ranges it names are read through the block device, nothing that was wanted needs
 //! another metadata read.
 
-use crate::tree;
 use headstart_model::machine::{FileFacts, Found, Machine};
 use headstart_system::extents::extents;
 use headstart_system::residency::fadvise_willneed;
 use headstart_system::snapshot::{Need, Options, Wanted, snapshot};
+use headstart_system::testing::tree;
 use headstart_system::testing::{LoopFs, Spec, can_mount, wait_resident};
 use std::collections::HashMap;
 use std::fs::File;

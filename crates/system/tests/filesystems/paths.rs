@@ -1,10 +1,10 @@
 //! Snapshots on the file systems whose metadata is not read by block, and of paths that lead astray.
 
-use crate::tree;
 use headstart_model::FilePath;
 use headstart_model::machine::{FileFacts, Found, Machine};
 use headstart_system::residency::{fadvise_willneed, resident};
 use headstart_system::snapshot::{Need, Options, Wanted, snapshot};
+use headstart_system::testing::tree;
 use headstart_system::testing::{LoopFs, Mounted, Scratch, Spec, can_mount, run, wait_resident};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};

@@ -1,5 +1,5 @@
 //! A cold read whose pages come in one by one: what the reader takes while it waits for the next is used like all others,
-//! though the kernel has no event for it (`crates/record/src/bpf/asked.h`).
+//! though the kernel has no event for it (`crates/record/src/kernel/bpf/asked.h`).
 
 use anyhow::{Context, Result};
 use headstart_acceptance::Case;

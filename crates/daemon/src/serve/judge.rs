@@ -1,0 +1,505 @@
+//! What is done for a start: whose it is, and what is known of it.
+
+use super::Options;
+use super::exact::{Budget, Exact};
+use super::gains::{is_installed_by_one, is_installer, is_of_a_package};
+use super::process::{Facts, Missed, Process};
+use super::running::Running;
+use super::state::State;
+use super::users::{key_of_user, reader_of};
+use crate::key;
+use headstart_model::Key;
+use headstart_model::outcome::Mode;
+use headstart_record::{Answer, Noticed, Program, Standing, monotonic_ns};
+use headstart_replay::{Life, Sample};
+use headstart_start::decide::Decision;
+use headstart_start::keys;
+use headstart_start::notes::log;
+use headstart_start::{Arguments, Asked, Start, now_unix_ns};
+use headstart_store::Store;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A program that was not worth it is not looked at for so long, unless it has much to read before.
+pub(super) const IGNORED: Duration = Duration::from_secs(3600);
+
+/// A known program that is started again within this time after it was warm is warm: nobody looks.
+pub(super) const WARM: Duration = Duration::from_secs(5);
+
+/// Where the kernel itself can tell whether it still is, it is asked to for so long.
+pub(super) const WARM_BY_KERNEL: Duration = Duration::from_secs(3600);
+
+/// The same for a program that had ended before it was looked at.
+const GONE: Duration = Duration::from_secs(1);
+
+/// What process 1 executes for a service while that starts, or so soon after the last process of it has ended, belongs to the same start: `ExecStart=`
+/// after `ExecStartPre=`. It has to hear of the end, and to fork. A service that has failed is begun anew later, by default after 100 ms.
+const NEXT_OF_SERVICE: Duration = Duration::from_millis(50);
+
+/// So many starts are read ahead at a time, those included whose start is over and whose reads never end. Each has some threads of its own, and a
+/// device that serves more serves none well.
+const REPLAYS: usize = 8;
+
+/// And so many of one user, who is not root: the others are left to other users.
+const REPLAYS_OF_A_USER: usize = 6;
+
+/// What is known of the machine's programs, and of their starts.
+pub(super) struct Judge {
+    /// The path of this program.
+    pub(super) own: Option<Vec<u8>>,
+    pub(super) store: Store,
+    pub(super) control_every: u32,
+    /// Whether starts are recorded.
+    is_recording: bool,
+    pub(super) least_wait: Duration,
+    pub(super) state: Arc<State>,
+    /// Starts that are recorded, by number.
+    pub(super) active: HashMap<u32, Active>,
+    pub(super) running: Running,
+    /// What was found out while the watch was busy, and is to be told it.
+    pub(super) standings: Vec<(Program, Standing)>,
+    /// Programs whose start was warm, and by what the kernel can tell whether the next is.
+    pub(super) warm: Vec<(Program, Sample)>,
+    /// Replays that go on, as far as was looked, and whose starts they are for.
+    replays: Vec<(u32, Life)>,
+    /// How many starts were read ahead for without being recorded.
+    unrecorded: u32,
+    pub(super) exact: Budget,
+}
+
+/// Whose start it is.
+pub(super) struct Whose {
+    pub(super) key: Key,
+    /// The arguments that the key says nothing of.
+    pub(super) rest: Vec<OsString>,
+    pub(super) arguments: Arguments,
+    pub(super) uid: u32,
+    /// What standings about it are about, where that is known.
+    pub(super) program: Option<Program>,
+    /// The control group, of a service's.
+    pub(super) service: Option<String>,
+}
+
+/// Why a start is left alone.
+pub(super) enum Left {
+    /// All that it reads is in memory, by what that can be told of the next one, too ([`Start::in_memory`]).
+    InMemory(Sample),
+    /// The same, and what the next one reads depends on what that is given.
+    AsGiven,
+    /// For another reason.
+    Alone,
+}
+
+/// A start that is recorded.
+pub(super) struct Active {
+    pub(super) key: Key,
+    /// The arguments that the key says nothing of.
+    pub(super) rest: Vec<OsString>,
+    pub(super) arguments: Arguments,
+    pub(super) uid: u32,
+    /// What standings about it are about; `None` where that is not known, and of an operation.
+    pub(super) program: Option<Program>,
+    /// The control group of the service that it is.
+    pub(super) service: Option<String>,
+    /// The operation that it is.
+    pub(super) operation: Option<u64>,
+    pub(super) start: Start,
+    pub(super) origin_unix_ns: u64,
+    /// While it is recorded the kernel maps nothing around a fault.
+    pub(super) exact: Option<Exact>,
+}
+
+impl Judge {
+    pub(super) fn new(options: Options, state: Arc<State>, is_recording: bool) -> Judge {
+        Judge {
+            own: std::env::current_exe()
+                .ok()
+                .map(|path| path.into_os_string().into_vec()),
+            store: options.store,
+            control_every: options.control_every,
+            is_recording,
+            least_wait: options.least_wait,
+            state,
+            active: HashMap::new(),
+            running: Running::default(),
+            standings: Vec::new(),
+            warm: Vec::new(),
+            replays: Vec::new(),
+            unrecorded: 0,
+            exact: Budget::default(),
+        }
+    }
+
+    /// Nothing more is read ahead.
+    pub(super) fn end(self) -> Arc<State> {
+        for active in self.active.into_values() {
+            if let Some(replay) = active.start.replay() {
+                replay.stop();
+            }
+        }
+        self.state
+    }
+
+    pub(super) fn answer(&mut self, start: &Noticed) -> Answer {
+        if start.path.is_some() && start.path == self.own {
+            // Another headstart than this one, such as a newer one: what it starts it sees to itself.
+            return Answer::LeaveTree;
+        }
+        if start.path.as_deref().is_some_and(is_installer) {
+            return Answer::LeaveTree;
+        }
+        let Some(Whose {
+            key,
+            rest,
+            arguments,
+            uid,
+            program,
+            service,
+        }) = self.whose(start)
+        else {
+            return Answer::Leave;
+        };
+        if is_of_a_package(key.as_str()) {
+            return Answer::Leave;
+        }
+        // One that began to install before this process did.
+        if service.is_none() && !self.store.key(&key).exists() && is_installed_by_one(start.pid) {
+            return Answer::Leave;
+        }
+        let is_same = |active: &Active| active.key == key && active.service == service;
+        let mut active = self.active.iter();
+        if let Some((number, _)) = active.find(|(_, active)| service.is_some() && is_same(active)) {
+            return Answer::GoesOn(*number);
+        }
+        let began = instant_of(start.time_ns);
+        let mut active = match (self.decide((key, uid), &arguments, began), program) {
+            (Ok(active), _) => active,
+            (Err(Left::InMemory(in_memory)), Some(program)) => {
+                self.warm.push((program, in_memory));
+                return Answer::Leave;
+            }
+            // The next may be given something else.
+            (Err(Left::AsGiven), _) => return Answer::Leave,
+            (Err(_), program) => {
+                self.ignore(program, WARM);
+                return Answer::Leave;
+            }
+        };
+        active.program = program;
+        active.rest = rest;
+        active.arguments = arguments;
+        active.service = service;
+        let answer = Answer::Record {
+            command: active.command(),
+            replayed: active.start.replay().is_some(),
+            open_for: match active.service {
+                Some(_) => NEXT_OF_SERVICE,
+                None => Duration::ZERO,
+            },
+        };
+        self.active.insert(start.number, active);
+        answer
+    }
+
+    /// What is done for a start, begun; or why it is left alone.
+    pub(super) fn decide(
+        &mut self,
+        (key, uid): (Key, u32),
+        arguments: &Arguments,
+        origin: Instant,
+    ) -> Result<Active, Left> {
+        if self.is_under_way(&key) {
+            self.state.count(|counts| counts.running += 1);
+            return Err(Left::Alone);
+        }
+        let mut start = match self.store.key(&key).exists() {
+            true => self.known(&key, arguments),
+            false => Start::new(Decision::Record),
+        };
+        if start.bypass().is_some() {
+            self.state.count(|counts| counts.bypassed += 1);
+            return Err(match start.in_memory() {
+                Some(in_memory) => Left::InMemory(in_memory),
+                None if start.is_warm_as_given() => Left::AsGiven,
+                None => Left::Alone,
+            });
+        }
+        self.begin((&key, uid), &mut start, origin);
+        // Of what is declined nothing is asked.
+        let exact = (start.is_to_be_exact())
+            .then(|| self.exact.begin(Instant::now()))
+            .flatten();
+        self.count(&start);
+        Ok(Active {
+            exact,
+            ..Active::new(key, uid, start, origin)
+        })
+    }
+
+    /// Whether a start of it has begun, or it runs.
+    pub(super) fn is_under_way(&mut self, key: &Key) -> bool {
+        self.active.values().any(|active| active.key == *key) || self.running.runs(key)
+    }
+
+    fn count(&self, start: &Start) {
+        self.state.count(|counts| {
+            counts.recorded += 1;
+            counts.replayed += u64::from(start.mode() == Mode::Replay);
+            counts.declined += u64::from(start.mode() == Mode::Declined);
+        });
+    }
+
+    /// Reads ahead for a start that is not recorded, if it is cold and has a plan.
+    pub(super) fn read_ahead(&mut self, (key, uid): (Key, u32), arguments: &Arguments, origin: Instant) {
+        if self.is_under_way(&key) {
+            self.state.count(|counts| counts.running += 1);
+            return;
+        }
+        let mut start = self.known(&key, arguments);
+        if start.bypass().is_some() {
+            self.state.count(|counts| counts.bypassed += 1);
+        }
+        self.begin((&key, uid), &mut start, origin);
+        if start.replay().is_none() {
+            return;
+        }
+        self.state.count(|counts| counts.replayed += 1);
+        self.unrecorded = self.unrecorded.wrapping_add(1);
+        self.active
+            .insert(self.unrecorded, Active::new(key, uid, start, origin));
+    }
+
+    /// The key of a user's start, if something is known of it. What nobody's start has taught, only `headstart run`, serves all: whoever could
+    /// have that run is the administrator.
+    pub(super) fn known_key(&self, key: Key, uid: u32) -> Option<Key> {
+        let for_all = |key: &Key| {
+            let kept = self.store.key(key);
+            key.as_str().starts_with('/') && kept.exists() && kept.users().is_empty()
+        };
+        let theirs = key_of_user(key.clone(), uid).filter(|key| self.store.key(key).exists());
+        let known = theirs.or_else(|| Some(key).filter(for_all))?;
+        self.store.key(&known).is_served().then_some(known)
+    }
+
+    /// Whose start it is; `None` if nothing is to be done for it.
+    fn whose(&mut self, start: &Noticed) -> Option<Whose> {
+        let Some(path) = &start.path else {
+            // On a file system that this process does not see.
+            self.ignore(Some(start.program), IGNORED);
+            return None;
+        };
+        let facts = Facts {
+            parent_and_user: Some((start.parent, start.user)),
+            // Where the kernel could not read them, they are looked for.
+            arguments: Some(&*start.arguments).filter(|line| !line.is_empty()),
+        };
+        let mut process = match Process::of(start.pid, path, facts) {
+            Ok(process) => process,
+            Err(missed) => {
+                // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
+                self.ignore(Some(start.program).filter(|_| missed == Missed::Gone), GONE);
+                return None;
+            }
+        };
+        let active = &self.active;
+        process.is_service_if(|service| active.values().any(|one| one.service.as_deref() == Some(service)));
+        let found = process.whose(&self.store);
+        let plain = found.as_ref().map(|(plain, _)| plain);
+        // What a launcher is given to start the kernel does not tell apart.
+        let is_launcher = |(plain, whose): &(Key, keys::Whose)| {
+            key_of_user(plain.clone(), process.uid).is_some_and(|plain| plain != whose.key)
+        };
+        let by_executable = start.program == start.executable;
+        let is_told = !found.as_ref().is_some_and(is_launcher)
+            && match by_executable {
+                true => plain.is_some_and(|key| process.is_plain(key)),
+                false => process.is_told_apart(plain),
+            };
+        if by_executable && !is_told {
+            self.standings.push((start.executable, Standing::ByArguments));
+        }
+        // Else it is that of others, too.
+        let program = Some(start.program).filter(|_| is_told);
+        let Some((_, keys::Whose { key, rest })) = found else {
+            self.ignore(program, IGNORED);
+            return None;
+        };
+        let uid = process.uid;
+        if !self.store.key(&key).is_served() {
+            // Not for long: it may be enabled again.
+            self.ignore(program, WARM);
+            return None;
+        }
+        Some(Whose {
+            key,
+            rest,
+            arguments: process.arguments(),
+            uid,
+            program,
+            service: process.service().map(str::to_owned),
+        })
+    }
+
+    /// What is decided for a start of a known key.
+    fn known(&mut self, key: &Key, arguments: &Arguments) -> Start {
+        let asked = Asked {
+            store: self.store.clone(),
+            key: key.clone(),
+            arguments: arguments.clone(),
+            control_every: self.control_every,
+            is_recorded: self.is_recording,
+        };
+        let start = Start::decide(&asked, &mut key::mounts);
+        for line in &start.lines {
+            log(&format!("{key}: {line}"));
+        }
+        start
+    }
+
+    /// Begins the replay, if that was decided and there is room for it.
+    fn begin(&mut self, (key, uid): (&Key, u32), start: &mut Start, origin: Instant) {
+        if *start.decision() != Decision::Replay {
+            return;
+        }
+        self.replays.retain(|(_, life)| life.goes_on());
+        if !has_room(self.replays.iter().map(|(user, _)| *user), uid) {
+            return start.decline();
+        }
+        // Its threads come before others until they have begun to read.
+        let options = headstart_replay::Options {
+            reader: reader_of(key, uid),
+            beside: true,
+            ..headstart_replay::Options::new(origin)
+        };
+        if let Err(error) = start.begin(options) {
+            log(&format!("{key}: not replaying: {error}"));
+        }
+        self.replays
+            .extend(start.replay().map(|replay| (uid, replay.life())));
+    }
+
+    pub(super) fn ignore(&mut self, program: Option<Program>, how_long: Duration) {
+        let until = monotonic_ns().saturating_add(how_long.as_nanos() as u64);
+        let standing = |program| (program, Standing::IgnoredUntil(until));
+        self.standings.extend(program.map(standing));
+    }
+}
+
+impl Active {
+    fn new(key: Key, uid: u32, start: Start, origin: Instant) -> Active {
+        Active {
+            key,
+            rest: Vec::new(),
+            arguments: Arguments::default(),
+            uid,
+            program: None,
+            service: None,
+            operation: None,
+            start,
+            origin_unix_ns: now_unix_ns().saturating_sub(origin.elapsed().as_nanos() as u64),
+            exact: None,
+        }
+    }
+
+    /// What the trace calls the command: arguments may hold secrets, and the key tells what of them matters.
+    pub(super) fn command(&self) -> Vec<String> {
+        vec![self.key.to_string()]
+    }
+
+    pub(super) fn replays(&self) -> bool {
+        self.start.replay().is_some_and(|replay| !replay.is_finished())
+    }
+}
+
+/// Whether one more start of a user's is read ahead for, while it is done for these users'.
+fn has_room(users: impl Iterator<Item = u32>, uid: u32) -> bool {
+    let (all, theirs) = users.fold((0, 0), |(all, theirs), user| {
+        (all + 1, theirs + usize::from(user == uid))
+    });
+    all < REPLAYS && (uid == 0 || theirs < REPLAYS_OF_A_USER)
+}
+
+/// A time of CLOCK_MONOTONIC that has just passed.
+fn instant_of(time_ns: u64) -> Instant {
+    let ago = Duration::from_nanos(monotonic_ns().saturating_sub(time_ns));
+    let now = Instant::now();
+    now.checked_sub(ago).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::machine::{Cost, DeviceClass};
+    use headstart_model::plan::{PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind};
+    use headstart_store::Change;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    #[test]
+    fn few_starts_are_read_ahead_for_at_a_time_and_fewer_of_a_user() {
+        let beside = |users: &[u32], uid| has_room(users.iter().copied(), uid);
+        assert!(beside(&[0; 7], 0) && !beside(&[0; 8], 0));
+        assert!(beside(&[7; 5], 7) && !beside(&[7; 6], 7) && beside(&[7; 6], 8));
+    }
+
+    /// A key with a plan that reads something and cannot be replayed: its pages have another size than this machine's.
+    fn with_plan(store: &Store) -> Key {
+        let key = Key::new("/usr/bin/x").unwrap();
+        let cost = Cost {
+            class: DeviceClass::Flash,
+            bandwidth: 1e8,
+            latency: 1e-3,
+            depth: 4,
+        };
+        let draft = PlanDraft {
+            cut: 1,
+            devices: vec![PlanDevice::new("/".into(), cost)],
+            files: vec![PlanFileEntry {
+                path: "/no-such-file".into(),
+                device: 0,
+                inode: 1,
+                generation: 0,
+                size: 1 << 20,
+                mtime_ns: 0,
+            }],
+            requests: vec![Request::new(RequestKind::Data, 0, 1 << 16)],
+            ..PlanDraft::new(key.clone(), 16 * rustix::param::page_size() as u32)
+        };
+        let lock = store.key(&key).lock().unwrap();
+        lock.change(&Change {
+            plan: Some(&draft.to_file().unwrap()),
+            ..Change::default()
+        })
+        .unwrap();
+        key
+    }
+
+    #[test]
+    fn what_was_to_be_read_ahead_for_and_was_not_is_declined_and_no_control() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let key = with_plan(&store);
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let state = Arc::new(State::new(store.clone(), wake));
+        let options = Options {
+            store,
+            control_every: 10,
+            least_wait: Duration::ZERO,
+            metrics: None,
+            notice: super::super::Notice::Any,
+            control: None,
+            at_begin: |_| {},
+        };
+        let mut judge = Judge::new(options, state, true);
+        let active = judge
+            .decide((key, 0), &Arguments::default(), Instant::now())
+            .ok()
+            .unwrap();
+        assert_eq!(active.start.mode(), Mode::Declined);
+        assert!(active.start.replay().is_none());
+        let counts = judge.state.counts();
+        assert_eq!((counts.recorded, counts.replayed, counts.declined), (1, 0, 1));
+    }
+}

@@ -1,0 +1,3 @@
+//! Many starts at a time, noticed as they begin: what the daemon records.
+
+pub mod watch;

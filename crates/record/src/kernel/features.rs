@@ -1,0 +1,160 @@
+//! What this kernel offers to a recorder, for `headstart doctor`.
+
+use crate::kernel::bpf::{btf, load, missing, running_kernel};
+use headstart_model::trace::{Backend, Evidence};
+use libbpf_rs::MapType;
+
+/// One thing a recorder may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// What it is, such as `tracepoint mm_filemap_get_pages`.
+    pub name: String,
+    /// Whether this kernel offers it to this process.
+    pub present: bool,
+    /// What it is for, or what its absence means.
+    pub note: String,
+}
+
+/// What this kernel offers to a recorder, and what would record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Everything looked at.
+    pub features: Vec<Feature>,
+    /// What would record with `--backend auto`, and what its events would mean; `None` if nothing can.
+    pub chosen: Option<(Backend, Evidence)>,
+    /// Why.
+    pub because: String,
+}
+
+/// Tracepoints the recorder can use, and what for.
+const TRACEPOINTS: &[(&str, &str)] = &[
+    ("mm_filemap_get_pages", "pages asked for by read (6.12 and later)"),
+    (
+        "mm_filemap_map_pages",
+        "pages mapped around a fault (6.12 and later)",
+    ),
+    ("mm_filemap_fault", "pages faulted in (6.12 and later)"),
+    (
+        "mm_filemap_add_to_page_cache",
+        "metadata that had to be read; without use events, files too",
+    ),
+    ("sched_process_fork", "the process tree"),
+    ("sched_process_exec", "what processes run"),
+    ("sched_process_exit", "the ends of processes"),
+    ("sched_switch", "time blocked on block devices"),
+    ("page_fault_user", "the page that a fault was for (x86)"),
+    ("sys_exit", "paths looked up"),
+];
+
+/// Looks at this kernel. Changes nothing.
+pub fn features() -> Features {
+    let mut features = Vec::new();
+    let mut note = |name: &str, present: bool, note: &str| {
+        features.push(Feature {
+            name: name.into(),
+            present,
+            note: note.into(),
+        });
+        present
+    };
+    let capability = missing::capability();
+    let lockdown = missing::lockdown();
+    let allowed = note(
+        "BPF permitted",
+        capability.is_none() && lockdown.is_none(),
+        &match (&capability, &lockdown) {
+            (Some((name, what)), _) => format!("{name} is missing ({what})"),
+            (None, Some(what)) => what.clone(),
+            (None, None) => "this process may load programs".into(),
+        },
+    );
+    let kernel = running_kernel();
+    note("BPF type information", kernel.is_ok(), btf::VMLINUX);
+    let ring = allowed && MapType::RingBuf.is_supported().unwrap_or(false);
+    note(
+        "BPF ring buffer",
+        ring,
+        "events without loss of order (5.8 and later)",
+    );
+    let mut evidence = Vec::new();
+    if let Ok(kernel) = &kernel {
+        for (name, what) in TRACEPOINTS {
+            note(&format!("tracepoint {name}"), kernel.has_tracepoint(name), what);
+        }
+        evidence = load::evidence(kernel);
+        if !evidence.contains(&Evidence::Uses) {
+            let name = "functions that can be traced (fentry)";
+            note(
+                name,
+                evidence.contains(&Evidence::Fentry),
+                match load::functions_call() {
+                    true => "pages asked for, where there are no use events",
+                    false => {
+                        "kernel.ftrace_enabled is 0: they would not be called, and what enters memory is recorded instead"
+                    }
+                },
+            );
+        }
+    }
+    note(
+        "starts noticed by BPF",
+        ring && evidence.contains(&Evidence::Uses),
+        "what the daemon learns from; without: fanotify, and it reads ahead what `headstart run` has learned",
+    );
+    let tracefs = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+    let tracefs = std::fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("tracefs"))
+        || tracefs
+            .iter()
+            .any(|path| std::path::Path::new(path).join("instances").exists());
+    note("tracefs", tracefs, "what records where BPF cannot");
+    let root = rustix::process::geteuid().is_root();
+    let (chosen, because) = match evidence.first() {
+        Some(best) if ring => (
+            Some((Backend::Bpf, *best)),
+            "BPF works here, and its events are the cheapest".into(),
+        ),
+        _ if tracefs && root => {
+            let evidence = if evidence.contains(&Evidence::Uses) {
+                Evidence::Uses
+            } else {
+                Evidence::Adds
+            };
+            let why = match (kernel, capability, lockdown) {
+                (Err(error), ..) => error.to_string(),
+                (_, Some((name, _)), _) => format!("BPF needs {name}"),
+                (_, _, Some(what)) => what,
+                _ => "this kernel has no BPF ring buffer".into(),
+            };
+            (Some((Backend::Tracefs, evidence)), why)
+        }
+        _ => (
+            None,
+            "BPF needs CAP_BPF and CAP_PERFMON, tracefs needs root: run as root".into(),
+        ),
+    };
+    Features {
+        features,
+        chosen,
+        because,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_chosen_is_what_there_is() {
+        let found = features();
+        let has = |name: &str| found.features.iter().any(|f| f.name == name && f.present);
+        match found.chosen {
+            Some((Backend::Bpf, evidence)) => {
+                assert!(has("BPF permitted") && has("BPF ring buffer"));
+                assert_eq!(evidence == Evidence::Uses, has("tracepoint mm_filemap_get_pages"));
+            }
+            Some((Backend::Tracefs, _)) => assert!(has("tracefs") && !has("BPF ring buffer")),
+            None => assert!(!rustix::process::geteuid().is_root() || !has("tracefs")),
+        }
+        assert!(!found.because.is_empty());
+    }
+}

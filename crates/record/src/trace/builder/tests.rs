@@ -1,0 +1,318 @@
+//! What becomes of events without end.
+
+use super::*;
+use crate::kernel::event::{FileSeen, Location, Place};
+use crate::limits::{FILES, LOOKUP_BYTES, LOOKUPS, PROCESSES};
+use headstart_model::trace::LookupKind;
+
+fn builder(options: &Options) -> Builder {
+    Builder::new(options, Backend::Bpf, Evidence::Uses, 0).unwrap()
+}
+
+/// On a device that no machine has.
+fn place(path: Vec<u8>) -> Place {
+    Place {
+        dev: Dev {
+            major: 4095,
+            minor: 1,
+        },
+        location: Location::Within(path),
+        mount: None,
+    }
+}
+
+fn file(id: u64, path: Vec<u8>) -> Event {
+    Event::File(FileSeen {
+        id,
+        place: place(path),
+        inode: id,
+        generation: 1,
+        size: 1 << 40,
+        user: 0,
+        by_some_name: false,
+        mtime_ns: 0,
+        mode: 0o100_644,
+    })
+}
+
+fn read(file: u64, page: u64) -> Event {
+    Event::Use(UseSeen {
+        time_ns: page,
+        pid: std::process::id(),
+        file,
+        start: page,
+        last: page,
+        size: u64::MAX,
+        user: 0,
+        kind: UseKind::Read,
+        touched: None,
+        mapped: None,
+    })
+}
+
+fn miss(start: u64) -> Event {
+    Event::Metadata(crate::kernel::event::MetadataSeen {
+        time_ns: start,
+        dev: Dev {
+            major: 4095,
+            minor: 1,
+        },
+        start,
+        pages: 1,
+    })
+}
+
+fn look_up(path: String, uid: u32) -> Event {
+    Event::Lookup(LookupSeen {
+        time_ns: 1,
+        pid: std::process::id(),
+        path: path.into_bytes(),
+        base: None,
+        root: None,
+        kind: LookupKind::Stat,
+        found: false,
+        uid,
+    })
+}
+
+fn finish(builder: Builder) -> Trace {
+    builder.finish(EndReason::Exit(0), Ended::default()).unwrap()
+}
+
+/// A path of 4,000 bytes.
+fn long(number: u64) -> String {
+    format!("/{number:09}{}", "x".repeat(3990))
+}
+
+#[test]
+fn audit_04_look_ups_and_metadata_beyond_the_limit_are_left_out_and_the_trace_teaches() {
+    let mut builder = builder(&Options::tree(vec![]));
+    builder.push(file(1, b"/used".to_vec()));
+    builder.push(read(1, 0));
+    for number in 0..10_000 {
+        builder.push(look_up(long(number), 1000));
+    }
+    for number in 0..MISSES as u64 + 5 {
+        builder.push(miss(number));
+    }
+    let trace = finish(builder);
+    assert_eq!(trace.unfit(), None);
+    assert_eq!(trace.metadata.len(), MISSES);
+    assert_eq!(trace.lookups.len(), LOOKUP_BYTES / 4000);
+    assert_eq!(trace.lost.dropped, 5 + 10_000 - LOOKUP_BYTES as u64 / 4000);
+    assert_eq!(trace.uses.len(), 1);
+    trace.to_bytes().unwrap();
+}
+
+#[test]
+fn audit_04_page_uses_beyond_a_limit_are_lost_and_the_trace_can_be_written_and_teaches_nothing() {
+    for (kind, events) in [
+        (
+            "files",
+            Box::new(|n| [file(n + 1, long(n).into_bytes()), read(n + 1, 0)])
+                as Box<dyn Fn(u64) -> [Event; 2]>,
+        ),
+        (
+            "many files",
+            Box::new(|n| [file(n + 1, format!("/{n}").into_bytes()), read(n + 1, 0)]),
+        ),
+        ("pages", Box::new(|n| [file(1, b"/one".to_vec()), read(1, 2 * n)])),
+        (
+            "scattered pages",
+            Box::new(|n| [file(1, b"/one".to_vec()), read(1, 1000 * n)]),
+        ),
+    ] {
+        let mut builder = builder(&Options::tree(vec![]));
+        for number in 0..USES as u64 + 1000 {
+            for event in events(number) {
+                builder.push(event);
+            }
+        }
+        let trace = finish(builder);
+        assert!(trace.lost.events >= 1000, "{kind}");
+        assert!(trace.unfit().unwrap().contains("lost"), "{kind}");
+        assert!(trace.uses.len() <= USES && trace.files.len() <= FILES, "{kind}");
+        let bytes = trace.to_bytes().unwrap_or_else(|e| panic!("{kind}: {e}"));
+        assert_eq!(Trace::from_bytes(&bytes).unwrap().uses.len(), trace.uses.len());
+    }
+}
+
+/// The same by a user of this group.
+fn by(user: u8, event: Event) -> Event {
+    match event {
+        Event::File(seen) => Event::File(FileSeen { user, ..seen }),
+        Event::Use(seen) => Event::Use(UseSeen { user, ..seen }),
+        other => other,
+    }
+}
+
+#[test]
+fn audit_04_what_a_user_uses_without_end_is_left_out_and_the_trace_teaches_what_others_use() {
+    for (kind, events) in [
+        (
+            "long paths",
+            Box::new(|n| [file(n + 10, long(n).into_bytes()), read(n + 10, 0)])
+                as Box<dyn Fn(u64) -> [Event; 2]>,
+        ),
+        (
+            "many files",
+            Box::new(|n| [file(n + 10, format!("/{n}").into_bytes()), read(n + 10, 0)]),
+        ),
+        (
+            "many sights of one",
+            Box::new(|n| {
+                let Event::File(seen) = file(10, b"/one".to_vec()) else {
+                    unreachable!()
+                };
+                [Event::File(FileSeen { id: n + 10, ..seen }), read(n + 10, 0)]
+            }),
+        ),
+        (
+            "pages",
+            Box::new(|n| [file(10, b"/one".to_vec()), read(10, 2 * n)]),
+        ),
+        (
+            "scattered pages",
+            Box::new(|n| [file(10, b"/one".to_vec()), read(10, 1000 * n)]),
+        ),
+    ] {
+        let mut builder = builder(&Options::system());
+        // A third user finds half of all room taken.
+        for user in 1..=3 {
+            for number in 0..USES as u64 {
+                for event in events(number + u64::from(user) * USES as u64) {
+                    builder.push(by(user, event));
+                }
+            }
+        }
+        let taken = builder.uses.len();
+        assert!(taken > 0 && taken <= USES / 2, "{kind}: {taken}");
+        assert!(builder.dropped > USES as u64, "{kind}");
+        let before = builder.dropped;
+        let at = 10 * USES as u64;
+        for number in at..at + 10_000 {
+            builder.push(file(number, format!("/needed/{number}").into_bytes()));
+            builder.push(read(number, 0));
+        }
+        assert_eq!((builder.dropped, builder.lost), (before, 0), "{kind}");
+        assert_eq!(builder.uses.len(), taken + 10_000, "{kind}");
+    }
+}
+
+#[test]
+fn audit_04_a_user_leaves_room_for_another() {
+    let mut builder = builder(&Options::system());
+    builder.push(by(1, file(1, b"/one".to_vec())));
+    for number in 0..USES as u64 {
+        builder.push(by(1, read(1, 2 * number)));
+    }
+    let (before, taken) = (builder.dropped, builder.uses.len());
+    assert!(before > 0);
+    builder.push(by(2, file(2, b"/two".to_vec())));
+    for number in 0..10_000 {
+        builder.push(by(2, read(2, 2 * number)));
+    }
+    assert_eq!((builder.dropped, builder.uses.len()), (before, taken + 10_000));
+}
+
+/// Whoever asks so is told what this process took at most.
+const TELL_PEAK: &str = "HEADSTART_TELLS_PEAK";
+
+#[test]
+fn audit_04_all_limits_at_once_make_a_trace_that_can_be_written() {
+    let mut builder = builder(&Options::tree(vec![]));
+    let me = std::process::id();
+    for number in 0..PROCESSES as u32 + 10 {
+        let pid = 10_000_000 + number;
+        let fork = crate::kernel::event::Fork {
+            time_ns: 1,
+            parent: me,
+            pid,
+        };
+        builder.push(Event::Fork(fork));
+    }
+    for number in 0..2 * FILES as u64 {
+        builder.push(file(number, format!("/{number:054}").into_bytes()));
+    }
+    for number in 0..2 * USES as u64 {
+        builder.push(read(number % FILES as u64, number * 100));
+        builder.push(miss(number));
+    }
+    for number in 0..2 * LOOKUPS {
+        builder.push(look_up(format!("/{number:048}"), 0));
+    }
+    let trace = finish(builder);
+    assert_eq!((trace.processes.len(), trace.files.len()), (PROCESSES, FILES));
+    assert_eq!((trace.uses.len(), trace.lookups.len()), (USES, LOOKUPS));
+    assert_eq!(trace.lost.events, USES as u64);
+    let bytes = trace.to_bytes().unwrap();
+    if std::env::var_os(TELL_PEAK).is_some() {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let peak = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        return println!("\n{peak}");
+    }
+    Trace::from_bytes(&bytes).unwrap();
+}
+
+/// All limits, the trace made of them, and its file: what is left of 256 MiB are the kernel's buffers and a program.
+#[test]
+fn audit_04_all_limits_at_once_take_less_than_192_mib() {
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "builder::tests::audit_04_all_limits_at_once_make_a_trace_that_can_be_written",
+            "--exact",
+            "--nocapture",
+        ])
+        .env(TELL_PEAK, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(child.stdout).unwrap();
+    let peak = said.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak: u64 = peak
+        .unwrap_or_else(|| panic!("{said}"))
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    assert!(peak < 192 << 10, "{peak} KiB");
+    eprintln!("all limits at once: {peak} KiB");
+}
+
+#[test]
+fn audit_05_what_has_no_path_of_one_spelling_is_no_file_and_no_look_up() {
+    let mut builder = builder(&Options::tree(vec![]));
+    for (id, path) in [(1, "/a/../mnt/dead/x"), (2, "/a//x"), (3, "/a/./x"), (4, "/fine")] {
+        builder.push(file(id, path.into()));
+        builder.push(read(id, 0));
+    }
+    builder.push(file(5, format!("/{}", "x/".repeat(2100)).into_bytes()));
+    for path in ["/w/../mnt/dead/x", "/fine//y/./z", "/../w"] {
+        builder.push(look_up(path.into(), 0));
+    }
+    let trace = finish(builder);
+    let paths: Vec<String> = trace.files.iter().map(|file| file.path.to_string()).collect();
+    assert_eq!((paths, trace.lost.paths), (vec!["/fine".to_owned()], 4));
+    let looked_up: Vec<String> = trace.lookups.iter().map(|one| one.path.to_string()).collect();
+    assert_eq!(looked_up, ["/fine/y/z", "/w"]);
+    trace.to_bytes().unwrap();
+}
+
+#[test]
+fn a_few_uses_that_were_not_seen_leave_a_trace_that_teaches() {
+    let lost = |unseen_uses| {
+        let mut builder = builder(&Options::tree(vec![]));
+        builder.push(file(1, b"/one".to_vec()));
+        for page in 0..999 {
+            builder.push(read(1, page));
+        }
+        let ended = Ended {
+            unseen_uses,
+            ..Ended::default()
+        };
+        let trace = builder.finish(EndReason::Exit(0), ended).unwrap();
+        (trace.lost.events, trace.lost.dropped, trace.unfit().is_none())
+    };
+    assert_eq!(lost(0), (0, 0, true));
+    assert_eq!(lost(19), (0, 19, true), "of a thousand events");
+    assert_eq!(lost(20), (20, 0, false));
+}

@@ -1,0 +1,13 @@
+//! What recorders record, by BPF and by tracefs, on file systems of their own.
+//! Needs root and a kernel with BTF.
+
+#![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
+
+mod activity;
+mod bpf;
+mod early;
+mod gone;
+mod namespaces;
+mod support;
+mod tracefs;
+mod waits;

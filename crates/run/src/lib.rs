@@ -1,0 +1,65 @@
+//! `headstart run` and `headstart record`: a command beside a recording and a replay, in three processes that cannot harm one another:
+//!
+//! ```text
+//!  supervisor ──fork──▶ worker: replays, records, and when the start has ended learns
+//!      │                 ▲
+//!      ├──fork──▶ command (waits at the barrier until the worker is ready, or too slow, or gone)
+//!      └── passes signals on, stops and ends as the command does
+//! ```
+//!
+//! The supervisor has one thread and waits; whatever fails in the worker leaves the command as it is, and learning
+//! delays nobody. Where the supervisor is killed the command goes on, and the worker learns nothing from it.
+
+mod asked;
+pub mod document;
+mod fate;
+mod message;
+mod namespace;
+mod once;
+mod rehearsal;
+mod supervised;
+mod supervisor;
+mod worker;
+
+pub use asked::Ask;
+pub use once::tell as tell_once;
+pub use rehearsal::rehearse;
+pub use supervised::Ending;
+pub use supervisor::{become_command, start};
+
+use headstart_model::Trace;
+use headstart_start::Asked;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// A start that is asked for.
+pub struct Job {
+    /// The first instant of the start.
+    pub origin: Instant,
+    /// The same on the wall clock, nanoseconds since 1970.
+    pub origin_unix_ns: u64,
+    /// How to record.
+    pub record: headstart_record::Options,
+    /// What for.
+    pub purpose: Purpose,
+    /// What the command is given beside what its key says; nothing where a name was given for it.
+    pub rest: Vec<OsString>,
+    /// Why nothing is to be done, where that is known before anything is looked at.
+    pub bypass: Option<String>,
+    /// Whether the caller wants to know what was done, as a JSON document.
+    pub document: bool,
+}
+
+/// What a command is started for.
+pub enum Purpose {
+    /// The whole loop: replay if its plan is known, record, learn, plan.
+    Loop(Asked),
+    /// A trace, as a file.
+    Trace {
+        /// Its path.
+        path: PathBuf,
+        /// Makes the document of it: the trace, and the bytes of its file.
+        summarize: fn(&Trace, usize) -> anyhow::Result<String>,
+    },
+}

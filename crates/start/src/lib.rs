@@ -1,0 +1,30 @@
+//! One start, whoever asks for it: [`Start`] is what is decided, done and was found for it, [`decide`] says what is done, and [`finish`] reviews, learns,
+//! plans and keeps. The adapters (`run`, `boot`, `daemon`) bring the rest.
+
+mod again;
+mod arguments;
+pub mod bypass;
+pub mod config;
+pub mod deadline;
+pub mod decide;
+pub mod finish;
+pub mod keys;
+mod known;
+pub mod machine;
+pub mod notes;
+pub mod progress;
+mod replan;
+mod secret_names;
+pub mod shutdown_unit;
+mod start;
+mod state;
+mod unmounted;
+mod warmth;
+
+pub use again::plan_again;
+pub use arguments::Arguments;
+pub use known::{machine_of, plan_of, plan_of_state, waits_on_one_head};
+pub use notes::{Notes, complain};
+pub use secret_names::{are_some_unknown, forget_secret_names};
+pub use start::{Asked, Over, Reads, Replayed, Start};
+pub use state::{now_unix_ns, store};
