@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// Builds a root of three layers, none of which can be seen from inside, and runs the script in it as a container does.
 const CONTAINER: &str = r#"
-mkdir -p up work m low from/opt && cp "$H" up/hs && head -c 3M /dev/urandom >up/top && head -c 2M /dev/urandom >from/opt/below || exit 1
+mkdir -p up work m low from/opt && cp "$H" up/hs && cp "$H-inspect" up && head -c 3M /dev/urandom >up/top && head -c 2M /dev/urandom >from/opt/below || exit 1
 truncate -s 16M image && mkfs.ext4 -qF -d from image && mount -o loop image low || exit 1
 sync -f up/top
 mount -t overlay o -o lowerdir=$PWD/low:/,upperdir=$PWD/up,workdir=$PWD/work m && cd m && mkdir -p old || exit 1

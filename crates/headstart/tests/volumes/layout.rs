@@ -3,7 +3,7 @@
 use headstart_model::Key;
 use headstart_store::Store;
 use headstart_system::testing::numbered::{backwards, contents, path};
-use headstart_system::testing::{LoopFs, Spec, can_mount};
+use headstart_system::testing::{LoopFs, Process, Spec, can_mount};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -150,7 +150,7 @@ fn it_says_what_it_would_do_and_what_it_did() {
 
 #[test]
 fn a_program_that_runs_as_headstart_itself_is_moved_at_the_shutdown() {
-    if !can_mount() {
+    if !can_mount() || !crate::common::can_record() {
         return;
     }
     let mut disk = Disk::new();
@@ -162,7 +162,15 @@ fn a_program_that_runs_as_headstart_itself_is_moved_at_the_shutdown() {
         .arg(env!("CARGO_BIN_EXE_headstart"))
         .status();
     assert!(stripped.unwrap().success());
+    let mover = crate::common::binary().with_file_name("headstart-layout");
+    std::fs::copy(mover, at.join("headstart-layout")).unwrap();
     rustix::fs::sync();
+    let mut record = Command::new(&program);
+    record
+        .arg("record")
+        .arg("-o")
+        .arg(disk.state.path().join("trace"));
+    let runs = Process(record.args(["--", "sleep", "100"]).spawn().unwrap());
     let run = |words: &[&str]| {
         let mut command = Command::new(&program);
         command
@@ -182,6 +190,7 @@ fn a_program_that_runs_as_headstart_itself_is_moved_at_the_shutdown() {
     assert_eq!(json[0]["left"][why], 1, "{json}");
     assert_eq!(place(), before, "it is where it was");
     assert!(waiting.exists());
+    drop(runs);
     let (_, told) = run(&["--at-shutdown"]);
     assert!(told.contains("the machine is not shutting down"), "{told}");
     let (json, told) = run(&["--at-shutdown", "--force"]);

@@ -8,4 +8,3 @@ mod hang;
 mod limits;
 mod neighbours;
 mod reads;
-mod sample;

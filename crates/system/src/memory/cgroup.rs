@@ -1,6 +1,10 @@
 //! The limits of memory and tasks of the cgroups that this process is in, versions 1 and 2.
 
 use crate::mounts::{Mount, MountTable};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsmount, fsopen,
+};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// What the tightest cgroup allows.
@@ -51,11 +55,14 @@ pub fn limits() -> Limits {
     let (Ok(text), Ok(mounts)) = (std::fs::read_to_string("/proc/self/cgroup"), MountTable::read()) else {
         return Limits::default();
     };
-    let (memory, tasks) = (groups(&text, &mounts, "memory"), groups(&text, &mounts, "pids"));
+    let (mut memory, mut tasks) = (groups(&text, &mounts, "memory"), groups(&text, &mounts, "pids"));
     let may_be_limited = !is_first_namespace();
-    let mut are_hidden = memory.iter().chain(&tasks);
+    let mut are_hidden = false;
+    for group in memory.iter_mut().chain(&mut tasks) {
+        are_hidden |= group.is_hidden(may_be_limited) && group.show().is_err();
+    }
     Limits {
-        are_hidden: are_hidden.any(|group| group.is_hidden(may_be_limited)),
+        are_hidden,
         memory: memory
             .iter()
             .filter_map(|group| lowest(&group.root, group.dir.as_ref()?, group.files))
@@ -79,16 +86,41 @@ struct Group {
     root: PathBuf,
     /// The group's directory; `None` if the hierarchy is mounted nowhere.
     dir: Option<PathBuf>,
-    /// Whether it is the root of this process's cgroup namespace.
-    is_root: bool,
+    /// Its path in this process's cgroup namespace.
+    path: String,
+    /// The hierarchy's controllers, of version 1, separated by commas.
+    controllers: String,
     files: &'static Files,
+    /// The hierarchy, mounted where nobody else sees it.
+    mount: Option<OwnedFd>,
 }
 
 impl Group {
     /// Whether its limits cannot be read, should it have some: the root has none unless it `may_be_limited`.
     fn is_hidden(&self, may_be_limited: bool) -> bool {
         let is_seen = |dir: &PathBuf| dir.join("cgroup.procs").exists();
-        (!self.is_root || may_be_limited) && !self.dir.as_ref().is_some_and(is_seen)
+        (self.path != "/" || may_be_limited) && !self.dir.as_ref().is_some_and(is_seen)
+    }
+
+    /// Has its limits read from a mount of the hierarchy that is attached nowhere and ends with this; whoever may not mount cannot.
+    fn show(&mut self) -> rustix::io::Result<()> {
+        let kind = if self.controllers.is_empty() {
+            "cgroup2"
+        } else {
+            "cgroup"
+        };
+        let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+        // The hierarchy is there, for this process is in it: none is made.
+        for controller in self.controllers.split(',').filter(|name| !name.is_empty()) {
+            fsconfig_set_flag(context.as_fd(), controller)?;
+        }
+        fsconfig_create(context.as_fd())?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID;
+        let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        self.root = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
+        self.dir = Some(self.root.join(self.path.trim_start_matches('/')));
+        self.mount = Some(mount);
+        Ok(())
     }
 }
 
@@ -133,8 +165,10 @@ fn groups(text: &str, mounts: &MountTable, controller: &str) -> Vec<Group> {
         groups.push(Group {
             root: root.to_path_buf(),
             dir,
-            is_root: path == "/",
+            path: path.into(),
+            controllers: controllers.into(),
             files: if is_first { &V1 } else { &V2 },
+            mount: None,
         });
     }
     groups

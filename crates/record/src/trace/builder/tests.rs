@@ -259,7 +259,7 @@ fn audit_04_all_limits_at_once_make_a_trace_that_can_be_written() {
 fn audit_04_all_limits_at_once_take_less_than_192_mib() {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
-            "builder::tests::audit_04_all_limits_at_once_make_a_trace_that_can_be_written",
+            "trace::builder::tests::audit_04_all_limits_at_once_make_a_trace_that_can_be_written",
             "--exact",
             "--nocapture",
         ])
