@@ -172,7 +172,7 @@ unsafe fn call(number: usize, a: [usize; 5]) -> isize {
     result
 }
 
-fn tell(text: &CStr) {
+fn print_error(text: &CStr) {
     say(2, text);
 }
 
@@ -234,7 +234,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
         }
         // SAFETY: the same.
         if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--wait\0") } {
-            wait_at(BARRIER, Wait::begin);
+            wait_at(BARRIER, Wait::new);
             end(0);
         }
         // SAFETY: the same.
@@ -247,11 +247,11 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
                 && !wait_at(RUNS_ALREADY, Wait::of_generator)
                 && is_to_begin(bypass::is_said)
             {
-                begin(environment, began_ns, Wait::of_generator, join_process_1);
+                start_headstart(environment, began_ns, Wait::of_generator, join_process_1);
             }
             end(0);
         }
-        tell(
+        print_error(
             c"headstart-init: this is for process 1: put init=/usr/sbin/headstart-init on the kernel command line, or start a container by it\n",
         );
         end(1);
@@ -259,8 +259,8 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     // SAFETY: the kernel's lists.
     let is_said =
         || unsafe { bypass::is_said_to_process_1([arguments.cast_const(), environment.cast_const()]) };
-    if !wait_at(RUNS_ALREADY, Wait::begin) && is_to_begin(is_said) {
-        begin(environment, began_ns, Wait::begin, || {});
+    if !wait_at(RUNS_ALREADY, Wait::new) && is_to_begin(is_said) {
+        start_headstart(environment, began_ns, Wait::new, || {});
     }
     for init in INITS {
         // SAFETY: the lists are the kernel's; the first argument's place is there even where there is none. It is the
@@ -272,7 +272,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
             become_program(init, arguments, environment);
         }
     }
-    tell(c"headstart-init: no init can be started: /sbin/init, /etc/init, /bin/init, /bin/sh\n");
+    print_error(c"headstart-init: no init can be started: /sbin/init, /etc/init, /bin/init, /bin/sh\n");
     end(1)
 }
 
@@ -344,7 +344,12 @@ fn open_as(path: &CStr, flags: usize) -> Option<i32> {
 
 /// Starts headstart, which gets to know when this program began, and waits for its word. Where something of that cannot be, the boot goes
 /// on without.
-fn begin(environment: *const *const c_char, began_ns: Option<i64>, limit: fn(i64) -> Wait, first: fn()) {
+fn start_headstart(
+    environment: *const *const c_char,
+    began_ns: Option<i64>,
+    limit: fn(i64) -> Wait,
+    first: fn(),
+) {
     let mut pipe = [0i32; 2];
     let flags = O_NONBLOCK | O_CLOEXEC;
     // SAFETY: a place for two descriptors.

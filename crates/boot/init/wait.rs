@@ -15,7 +15,7 @@ pub struct Wait {
 
 impl Wait {
     /// One that begins now, ms of any clock that only goes forward.
-    pub fn begin(now_ms: i64) -> Wait {
+    pub fn new(now_ms: i64) -> Wait {
         Wait {
             until_ms: now_ms.saturating_add(LONGEST_MS),
         }

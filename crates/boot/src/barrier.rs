@@ -86,7 +86,7 @@ impl Barrier {
     /// Releases them, unless they would catch up with a replay of which `arrived` parts have been read and which gets on: then they are
     /// asked now and then to wait on. For one that is still to come, when the root is writable, only those wait who come after that: it is
     /// others that make it writable. Returns whether anybody goes on waiting, those not counted who wait for one to come.
-    pub fn look(&mut self, arrived: Option<u64>, replay_is_to_come: bool, now: Instant) -> bool {
+    pub fn poll(&mut self, arrived: Option<u64>, replay_is_to_come: bool, now: Instant) -> bool {
         if arrived.is_some_and(|arrived| self.patience.is_left(arrived, now)) {
             if self.patience.is_to_tell(now) {
                 self.first.iter_mut().for_each(Waiters::wait_on);
@@ -166,7 +166,7 @@ impl Later {
         }
         // Also for reading: else to open it would wait for somebody who reads.
         let pipe = File::options().read(true).write(true).open(&path)?;
-        ReadyPipe::of(pipe).map(Later)
+        ReadyPipe::new(pipe).map(Later)
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
     fn pipe() -> (File, ReadyPipe) {
         let flags = rustix::pipe::PipeFlags::NONBLOCK | rustix::pipe::PipeFlags::CLOEXEC;
         let (read, write) = rustix::pipe::pipe_with(flags).unwrap();
-        (read.into(), ReadyPipe::of(write.into()).unwrap())
+        (read.into(), ReadyPipe::new(write.into()).unwrap())
     }
 
     fn later(run: &Path) -> File {
@@ -245,14 +245,14 @@ mod tests {
             if tick == 50 {
                 barrier.let_wait(LONGEST_ON_ONE_HEAD);
             }
-            assert!(barrier.look(Some(tick), false, at(tick * 100)));
+            assert!(barrier.poll(Some(tick), false, at(tick * 100)));
         }
         for pipe in [&process_1, &later] {
             assert_eq!(said(pipe).unwrap(), vec![b'w'; 19]);
         }
         // No more comes.
-        assert!(barrier.look(Some(199), false, at(27_800)));
-        assert!(!barrier.look(Some(199), false, at(28_000)) && !barrier.is_closed());
+        assert!(barrier.poll(Some(199), false, at(27_800)));
+        assert!(!barrier.poll(Some(199), false, at(28_000)) && !barrier.is_closed());
         assert_ne!(said(&process_1), Some(Vec::new()), "it may go on");
         assert!(has_ended(&process_1));
         assert_eq!(said(&later), Some(b"w".to_vec()), "told at 27.8 s");
@@ -267,12 +267,12 @@ mod tests {
         let mut barrier = Barrier::new(Waiters::Process1(ready), now);
         barrier.close_later(run.path());
         let later = later(run.path());
-        assert!(!barrier.look(None, true, now), "others make it writable");
+        assert!(!barrier.poll(None, true, now), "others make it writable");
         assert_ne!(said(&process_1), Some(Vec::new()), "it may go on");
         assert_eq!(said(&later), Some(Vec::new()), "they wait");
         barrier.replay_begins(now);
-        assert!(barrier.look(Some(1), false, now));
-        assert!(!barrier.look(None, false, now));
+        assert!(barrier.poll(Some(1), false, now));
+        assert!(!barrier.poll(None, false, now));
         assert!(has_ended(&later), "they may go on");
     }
 
@@ -283,9 +283,9 @@ mod tests {
         let (_process_1, ready) = pipe();
         let mut barrier = Barrier::new(Waiters::Process1(ready), begun);
         barrier.replay_begins(begun);
-        assert!((0..10).all(|second| barrier.look(Some(second), false, at(second))));
+        assert!((0..10).all(|second| barrier.poll(Some(second), false, at(second))));
         assert!(
-            !barrier.look(Some(10), false, at(10)),
+            !barrier.poll(Some(10), false, at(10)),
             "it gets on, but nobody waits"
         );
     }

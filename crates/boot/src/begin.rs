@@ -23,8 +23,8 @@ const FROM_INITRAMFS_TO_INIT: Duration = Duration::from_secs(2);
 
 impl Boot<'_> {
     /// Decides what is done for this boot, and takes the boot-failure guard for it: before anything is read ahead or recorded.
-    pub fn begin(&mut self, mut state: State) {
-        let plan = plan_of_state(&mut state, &mut |line| self.notes.tell(line));
+    pub fn decide(&mut self, mut state: State) {
+        let plan = plan_of_state(&mut state, &mut |line| self.notes.add(line));
         let decision = decision::of_boot(&state, self.wish, &self.config, plan.is_some());
         let why_not = match &plan {
             None => Some("nothing was known of what a boot needs".into()),
@@ -42,7 +42,7 @@ impl Boot<'_> {
             )),
             Some(_) => None,
         };
-        self.start = Start::of(decision, plan, state.turns.exact_due);
+        self.start = Start::with_plan(decision, plan, state.turns.exact_due);
         self.last.mode = Some(self.start.mode());
         self.last.not_replayed = why_not.or_else(|| self.last.not_replayed.take());
         let within = match self.last.from {
@@ -51,7 +51,7 @@ impl Boot<'_> {
         };
         match make_root_writable(|| self.barrier.process_1_waits(within)) {
             Ok(made) => self.last.made_writable = made,
-            Err(error) => self.notes.tell(format!("{error:#}")),
+            Err(error) => self.notes.add(format!("{error:#}")),
         }
         self.take_guard();
     }
@@ -59,20 +59,20 @@ impl Boot<'_> {
     /// Begins anew where something else holds the state by now, such as a separate /var that was mounted: unless a replay has begun. Once, for at
     /// a shutdown that is gone again.
     pub fn begin_where_mounted(&mut self) {
-        let state = StateId::of(self.store);
+        let state = StateId::read(self.store);
         if self.state != state && !self.was_mounted {
             (self.state, self.was_mounted) = (state, true);
-            self.lasts = Lasts::of(self.store);
+            self.lasts = Lasts::for_store(self.store);
             self.armed = None;
             if self.guard.take().is_some() {
                 // It decides what is done from the beginning until then, and is never armed again.
-                self.notes.tell(format!(
+                self.notes.add(format!(
                     "what lies beneath the mount point of {} is a state of headstart's, too: remove it",
                     self.store.root().display()
                 ));
             }
             if self.start.replay().is_none() {
-                self.begin(self.kept.state());
+                self.decide(self.kept.state());
                 self.replay();
             }
         }

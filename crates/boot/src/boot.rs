@@ -115,7 +115,7 @@ pub struct StateId(Option<(u32, u32, u64)>);
 
 impl StateId {
     /// That of now.
-    pub fn of(store: &Store) -> StateId {
+    pub fn read(store: &Store) -> StateId {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
         let facts = store
             .root()
@@ -135,13 +135,13 @@ mod tests {
     fn audit_23_the_state_is_elsewhere_once_something_is_mounted_there_and_not_when_it_is_made() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path().join("var/lib/headstart"));
-        let before = StateId::of(&store);
+        let before = StateId::read(&store);
         std::fs::create_dir_all(store.root()).unwrap();
-        assert!(StateId::of(&store) == before);
+        assert!(StateId::read(&store) == before);
         let var = dir.path().join("var");
         mount("tmpfs", &var, "tmpfs", MountFlags::empty(), c"size=1m").unwrap();
-        let mounted = StateId::of(&store);
+        let mounted = StateId::read(&store);
         unmount(&var, UnmountFlags::DETACH).unwrap();
-        assert!(mounted != before && StateId::of(&store) == before);
+        assert!(mounted != before && StateId::read(&store) == before);
     }
 }

@@ -51,7 +51,7 @@ pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
     if kept.path().join(PLAN).exists() {
         return None;
     }
-    if let Some(why) = Lasts::of(store).why_not(store) {
+    if let Some(why) = Lasts::for_store(store).why_not(store) {
         return Some(format!(
             "nothing is known of boots, and what one would teach cannot be kept: {why}"
         ));

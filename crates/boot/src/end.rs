@@ -134,7 +134,7 @@ impl End {
     }
 
     /// What systemd told before it was shut down.
-    pub fn told(&self) -> Option<&Told> {
+    pub fn before_shutdown(&self) -> Option<&Told> {
         self.told.as_ref().map(|(_, told)| told)
     }
 
@@ -181,13 +181,13 @@ impl End {
         let due = self.asked.is_none_or(|at| at.elapsed() >= ASK_EVERY);
         if self.finished_ns.is_none() && due {
             self.asked = Some(Instant::now());
-            self.look();
+            self.poll();
         }
         self.finished_ns
     }
 
     /// Asks systemd; where it refuses to answer, looks for signs.
-    pub fn look(&mut self) {
+    pub fn poll(&mut self) {
         match self.manager() {
             Ok(mut manager) => self.ask_it(&mut manager),
             Err(error) => self.cannot_ask(&error),

@@ -38,7 +38,7 @@ impl Boot<'_> {
         why: Option<Why>,
         end: &End,
     ) -> bool {
-        let _deadline = Deadline::begin(deadline::FINISH);
+        let _deadline = Deadline::arm(deadline::FINISH);
         self.last.ended = Some(
             match why {
                 Some(Why::Quiet) if recorder.is_some() => "it was quiet",
@@ -54,7 +54,7 @@ impl Boot<'_> {
         let stopped = over.replayed.as_ref().and_then(|it| it.report.stopped.as_ref());
         if let Some(why) = stopped {
             self.notes
-                .tell(format!("the replay stopped before its end: {why}"));
+                .add(format!("the replay stopped before its end: {why}"));
         }
         let (mut unfit, times, up_ns) = self.ask_systemd(end);
         let waited_ns = up_ns.map_or(0, |_| end.waited().as_nanos() as u64);
@@ -133,7 +133,7 @@ impl Boot<'_> {
         self.last.not_learned = worked.map_or_else(
             |error| {
                 let why = format!("what was learned cannot be kept: {error}");
-                self.notes.tell(why.clone());
+                self.notes.add(why.clone());
                 Some(why)
             },
             |outcome| outcome.not_learned,
@@ -148,10 +148,12 @@ impl Boot<'_> {
         if let Some(why) = end.refused() {
             let selinux = selinux().filter(|it| it.enforces);
             let context = selinux.as_ref().map(|it| it.context.as_str());
-            self.notes.tell(refusal(why, context));
+            self.notes.add(refusal(why, context));
         }
         // At the end of a shutdown nobody answers any more.
-        let told = end.told().filter(|_| end.is_shut_down() && manager.is_err());
+        let told = end
+            .before_shutdown()
+            .filter(|_| end.is_shut_down() && manager.is_err());
         let began = match (&mut manager, told) {
             (_, Some(told)) => Ok(told.began_ns),
             (Ok(manager), _) => manager.began_ns(),
@@ -162,7 +164,7 @@ impl Boot<'_> {
             |error| {
                 if end.refused().is_none() {
                     self.notes
-                        .tell(format!("systemd does not tell when the boot began: {error}"));
+                        .add(format!("systemd does not tell when the boot began: {error}"));
                 }
                 self.own_begin_ns
             },
@@ -192,7 +194,7 @@ impl Boot<'_> {
             (Err(error), _) => Err(std::io::Error::other(error.to_string())),
         };
         let times = found.unwrap_or_else(|error| {
-            self.notes.tell(format!(
+            self.notes.add(format!(
                 "the boot's stages are not known: systemd does not tell: {error}"
             ));
             Vec::new()
@@ -212,7 +214,7 @@ impl Boot<'_> {
 
     /// Whether it has come as far as boots are known to: by one that was shut down before others are up, what comes then would be forgotten.
     fn is_as_far_as_others(&mut self, times: &[(u64, String)]) -> bool {
-        let known = self.kept.profile().or_tell(|line| self.notes.tell(line));
+        let known = self.kept.profile().or_tell(|line| self.notes.add(line));
         let Some(known) = known else { return true };
         [stage::UP, stage::SESSION]
             .into_iter()
@@ -227,7 +229,7 @@ impl Boot<'_> {
         while !end.is_shut_down() && !end.is_good() {
             match &mut manager {
                 Some(connected) => end.ask_it(connected),
-                None => end.look(),
+                None => end.poll(),
             }
             let every = match end.refused() {
                 Some(_) => LOOK_LATE_EVERY,
@@ -251,7 +253,7 @@ impl Boot<'_> {
     /// fail; one that has come to a shell for somebody to mend it may have failed for what headstart did.
     pub fn arm_at_the_end(&mut self, end: &End) {
         // What lies beneath a mount point is another state.
-        if self.armed.is_some() || !end.is_good() || StateId::of(self.store) != self.state {
+        if self.armed.is_some() || !end.is_good() || StateId::read(self.store) != self.state {
             return;
         }
         let has_failed =
@@ -269,7 +271,7 @@ impl Boot<'_> {
         let kept = serde_json::to_vec_pretty(&self.last).map_err(anyhow::Error::from);
         let kept = kept.and_then(|json| Ok(self.kept.lock()?.save_last(&json)?));
         if let Some(error) = kept.err().filter(|_| !is_told) {
-            self.notes.tell(format!("{error:#}"));
+            self.notes.add(format!("{error:#}"));
         }
     }
 }

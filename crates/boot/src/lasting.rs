@@ -35,7 +35,7 @@ pub enum Lasts {
 
 impl Lasts {
     /// How long what is kept in a state lasts that is mounted as it is now.
-    pub fn of(store: &Store) -> Lasts {
+    pub fn for_store(store: &Store) -> Lasts {
         let state = store.root();
         let there = state.ancestors().find(|path| path.exists());
         match there.map(of_path) {
@@ -67,7 +67,7 @@ pub fn of_frozen(store: &Store, kept: &KeyDir) -> Option<Option<String>> {
             store.root().display()
         )
     };
-    (Lasts::of(store) == Lasts::Frozen).then(|| (!kept.is_armed()).then(why_not))
+    (Lasts::for_store(store) == Lasts::Frozen).then(|| (!kept.is_armed()).then(why_not))
 }
 
 fn of_path(path: &Path) -> Lasts {
@@ -208,9 +208,12 @@ mod tests {
             return;
         }
         let disk = tempfile::tempdir_in("/var/tmp").unwrap();
-        assert_eq!(Lasts::of(&Store::new(disk.path().join("state"))), Lasts::Longer);
+        assert_eq!(
+            Lasts::for_store(&Store::new(disk.path().join("state"))),
+            Lasts::Longer
+        );
         let memory = mounted("tmpfs", "size=1m");
-        let state = |below: &Mounted| Lasts::of(&Store::new(below.0.path().join("lib/headstart")));
+        let state = |below: &Mounted| Lasts::for_store(&Store::new(below.0.path().join("lib/headstart")));
         assert_eq!(state(&memory), Lasts::ThisBoot, "it is not there yet, either");
         assert!(
             Lasts::ThisBoot

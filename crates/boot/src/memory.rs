@@ -21,7 +21,7 @@ pub struct Need {
 
 impl Need {
     /// Looks how much is in use now. Where `/proc/meminfo` cannot be read nothing is known.
-    pub fn look(&mut self) {
+    pub fn sample(&mut self) {
         if let Ok(now) = memory() {
             self.see(&now);
         }

@@ -31,7 +31,7 @@ impl Recording {
     }
 
     /// Tries again if tracefs has been mounted since; whether it did.
-    pub fn look(&mut self, options: &Options) -> bool {
+    pub fn retry(&mut self, options: &Options) -> bool {
         if !self.waits || !Path::new(TRACEFS).exists() {
             return false;
         }

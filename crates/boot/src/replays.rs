@@ -49,7 +49,7 @@ impl Replays {
         };
         if replays.waiting.is_empty() {
             replays.running.push(Part {
-                replay: replays.begin(plan)?,
+                replay: replays.start_replay(plan)?,
                 requests: None,
             });
         } else {
@@ -58,7 +58,7 @@ impl Replays {
         Ok(replays)
     }
 
-    fn begin(&self, plan: impl Into<Arc<PlanFile>>) -> Result<Replay, ReplayError> {
+    fn start_replay(&self, plan: impl Into<Arc<PlanFile>>) -> Result<Replay, ReplayError> {
         let options = Options {
             stop_at_reclaim: true,
             ..Options::new(self.origin)
@@ -71,7 +71,7 @@ impl Replays {
         let (part, requests) = part(&self.plan, devices)?;
         if !requests.is_empty() {
             self.running.push(Part {
-                replay: self.begin(part)?,
+                replay: self.start_replay(part)?,
                 requests: Some(requests),
             });
         }
@@ -79,7 +79,7 @@ impl Replays {
     }
 
     /// Begins with what has been mounted since.
-    pub fn look(&mut self) -> Result<()> {
+    pub fn start_mounted(&mut self) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
@@ -356,7 +356,7 @@ mod tests {
             let point = at("all").join(nth.to_string());
             std::fs::create_dir(&point).unwrap();
             mount_bind("/", &point).unwrap();
-            replays.look().unwrap();
+            replays.start_mounted().unwrap();
             read = read_so_far() - before;
         }
         let table = std::fs::read("/proc/thread-self/mountinfo").unwrap().len() as u64;
@@ -375,7 +375,7 @@ mod tests {
         let here = here.mount_point.to_string();
         let mut replays =
             Replays::start(plan([&here, "/not/mounted"], [&path, &path]), Instant::now()).unwrap();
-        replays.look().unwrap();
+        replays.start_mounted().unwrap();
         assert!(!replays.are_over(), "one is waited for");
         while replays.go_on() {
             std::thread::sleep(std::time::Duration::from_millis(5));

@@ -59,7 +59,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     let origin = now.checked_sub(since).unwrap_or(now);
     let origin_unix_ns = now_unix_ns().saturating_sub((now - origin).as_nanos() as u64);
     let mut notes = Notes::default();
-    let wish = wish(place, &mut |line| notes.tell(line));
+    let wish = wish(place, &mut |line| notes.add(line));
     if wish == Wish::Off || cmdline::is_after_crash() {
         waiters.release();
         return Ok(false);
@@ -73,7 +73,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         waiters.release();
         return Ok(false);
     }
-    let config = config::read(Path::new(config::FILE), &mut |line| notes.tell(line));
+    let config = config::read(Path::new(config::FILE), &mut |line| notes.add(line));
     let key = key()?;
     if decision::is_in_vain(store, &store.key(&key), wish, &config) {
         waiters.release();
@@ -81,7 +81,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     }
     // The unit does so too; before process 1 nobody else would.
     if let Err(error) = limits::bound_memory(limits::MEMORY) {
-        notes.tell(format!("the memory of this process is not bounded: {error}"));
+        notes.add(format!("the memory of this process is not bounded: {error}"));
     }
     // Nor would this be said, as the unit says it: others come first when memory runs out.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
@@ -105,8 +105,8 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         notes,
         last,
         wish,
-        state: StateId::of(store),
-        lasts: Lasts::of(store),
+        state: StateId::read(store),
+        lasts: Lasts::for_store(store),
         was_mounted: false,
         guard: None,
         armed: None,
@@ -134,9 +134,9 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     drop(exact);
     boot.spent_so_far();
     boot.tell_of_early(&recording);
-    if StateId::of(store) != boot.state {
+    if StateId::read(store) != boot.state {
         // It would lie beneath, and be taken for what is known at the next boot.
-        boot.notes.tell(format!(
+        boot.notes.add(format!(
             "{} is not mounted any more: nothing is kept of this boot",
             store.root().display()
         ));
@@ -228,7 +228,7 @@ impl Boot<'_> {
             self.wish == Wish::On || self.config.boot.chart || cmdline::has_trace_instance(EARLY_INSTANCE);
         let in_turn = is_wished || record_in == 0 || exact_due;
         let one_processor = has_one_processor();
-        self.begin(state);
+        self.decide(state);
         // What it would teach is gone at the next.
         let teaches = is_wished || self.lasts == Lasts::Longer || !self.start.is_read_ahead();
         let in_turn = in_turn && teaches && !self.is_left_alone();
@@ -237,7 +237,7 @@ impl Boot<'_> {
             let attach = attach.clone();
             // Who waits for it is gone only with the process.
             let attach = move || drop(tell.send(attach()));
-            thread::begin("attach", Box::new(attach)).map(|thread| (thread, attached))
+            thread::spawn("attach", Box::new(attach)).map(|thread| (thread, attached))
         });
         self.replay();
         let recorder = match beside {
@@ -279,11 +279,11 @@ impl Boot<'_> {
                 self.last.recorder = Some(format!("{backend:?}, {evidence:?}").to_lowercase());
                 if let Some(why) = recorder.no_activity() {
                     self.notes
-                        .tell(format!("recording without what a chart needs: {why}"));
+                        .add(format!("recording without what a chart needs: {why}"));
                 }
             }
             (None, Some(error)) if !recording.waits() => {
-                self.notes.tell(format!("not recording: {error}"));
+                self.notes.add(format!("not recording: {error}"));
             }
             (None, _) => {}
         }
@@ -295,7 +295,7 @@ impl Boot<'_> {
     fn map_nothing_around_faults(&self) -> Option<NoFaultAround> {
         let is_due = self.start.is_to_be_exact();
         // Where it cannot be, the boot is recorded as others are.
-        is_due.then(|| NoFaultAround::begin(end::LIMIT).ok()).flatten()
+        is_due.then(|| NoFaultAround::start(end::LIMIT).ok()).flatten()
     }
 
     /// Notes what came of a trace instance of the kernel command line.
@@ -307,7 +307,7 @@ impl Boot<'_> {
                     *recorder += &format!(", and {events} events of trace_instance={EARLY_INSTANCE}");
                 }
             }
-            Some(Err(why)) => self.notes.tell(format!(
+            Some(Err(why)) => self.notes.add(format!(
                 "trace_instance={EARLY_INSTANCE} on the kernel command line was not used: {why}"
             )),
         }
@@ -315,7 +315,7 @@ impl Boot<'_> {
 
     /// Waits for the boot's end; `None` if this process is told to end before.
     fn watch(&mut self, recording: &mut Recording, end: &mut End) -> Option<Why> {
-        let mut unrecorded = Unrecorded::begin();
+        let mut unrecorded = Unrecorded::start();
         loop {
             let would_be_caught_up_with = self.start.replay().filter(|replays| replays.is_waited_for());
             if let Some(replays) = would_be_caught_up_with {
@@ -323,7 +323,7 @@ impl Boot<'_> {
                     self.barrier.let_wait(longest(self.store, &replays.plan()));
                 }
             }
-            let somebody_waits = self.barrier.look(
+            let somebody_waits = self.barrier.poll(
                 would_be_caught_up_with.map(Replays::arrived),
                 self.start.is_to_begin(),
                 Instant::now(),
@@ -346,7 +346,7 @@ impl Boot<'_> {
                 self.arm_at_the_end(end);
                 return None;
             }
-            if recording.look(&options(self.config.boot.chart)) {
+            if recording.retry(&options(self.config.boot.chart)) {
                 self.tell_of(recording);
             }
             self.spent_so_far();
@@ -359,12 +359,12 @@ impl Boot<'_> {
                     self.last.keep_in_run();
                 }
             }
-            if let Some(Err(error)) = self.start.replay_mut().map(Replays::look) {
+            if let Some(Err(error)) = self.start.replay_mut().map(Replays::start_mounted) {
                 self.notes
-                    .tell(format!("what was mounted is not read ahead: {error:#}"));
+                    .add(format!("what was mounted is not read ahead: {error:#}"));
             }
             if !self.barrier.is_closed() {
-                self.need.look();
+                self.need.sample();
             }
             // Once it is quiet a replay that goes on is no reason to wait: what it has left nobody needed. Where nothing tells of that, as
             // much as a session needs may be left.

@@ -42,10 +42,10 @@ impl Signs {
         let slices = GROUPS.map(|root| Path::new(root).join(of_manager(&own)).join("system.slice"));
         let screen = std::fs::read_link(SCREEN).ok();
         let screen = screen.as_deref().and_then(|it| it.file_name()?.to_str());
-        Signs::of(Path::new(CLOSED), &slices, screen, sessions())
+        Signs::read(Path::new(CLOSED), &slices, screen, sessions())
     }
 
-    fn of(closed: &Path, slices: &[PathBuf], screen: Option<&str>, sessions: Sessions) -> Signs {
+    fn read(closed: &Path, slices: &[PathBuf], screen: Option<&str>, sessions: Sessions) -> Signs {
         let mut signs = Signs {
             is_closed: closed.exists(),
             session: sessions.user_ns.is_some(),
@@ -109,7 +109,7 @@ mod tests {
                 greeter_ns: None,
                 user_ns,
             };
-            Signs::of(
+            Signs::read(
                 &closed,
                 &[slice.clone(), "/nowhere".into()],
                 Some("lightdm.service"),

@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn audit_10_a_process_1_that_has_gone_on_does_not_wait() {
         let (read, write) = rustix::pipe::pipe().unwrap();
-        let mut waiters = Waiters::Process1(ReadyPipe::of(write.into()).unwrap());
+        let mut waiters = Waiters::Process1(ReadyPipe::new(write.into()).unwrap());
         // Whatever process 1 of the tests is, it is not headstart-init, though the pipe to it is open.
         assert!(!waiters.process_1_waits(Duration::ZERO));
         assert!(!Waiters::Units.process_1_waits(Duration::ZERO));

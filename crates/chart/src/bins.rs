@@ -27,7 +27,7 @@ impl Bins {
         if from_ns > self.span_ns {
             return;
         }
-        let (first, within) = self.at(from_ns);
+        let (first, within) = self.interval_at(from_ns);
         if to_ns <= from_ns {
             self.parts[first] += amount;
             return;
@@ -35,7 +35,7 @@ impl Bins {
         let rate = amount / (to_ns - from_ns) as f64;
         let width = self.width_ns();
         let end_ns = to_ns.min(self.span_ns);
-        let (last, beyond) = self.at(end_ns);
+        let (last, beyond) = self.interval_at(end_ns);
         if first == last {
             self.parts[first] += rate * (end_ns - from_ns) as f64;
             return;
@@ -67,7 +67,7 @@ impl Bins {
     }
 
     /// The interval of a time, and how far into it.
-    fn at(&self, time_ns: u64) -> (usize, f64) {
+    fn interval_at(&self, time_ns: u64) -> (usize, f64) {
         let exact = time_ns as f64 / self.width_ns();
         let index = (exact as usize).min(self.parts.len() - 1);
         (index, (exact - index as f64).clamp(0.0, 1.0))

@@ -109,7 +109,7 @@ const MAP_LEGEND: [(&str, &str); 4] = [
 
 impl Layout {
     /// Of a picture: a lane for whatever any of its runs has.
-    pub fn of(picture: &Picture<'_>) -> Layout {
+    pub fn new(picture: &Picture<'_>) -> Layout {
         let runs = &picture.runs;
         let any = |has: &dyn Fn(&Run<'_>) -> bool| runs.iter().any(has);
         let most = |count: &dyn Fn(&Run<'_>) -> usize| runs.iter().map(count).max().unwrap_or(0);

@@ -46,14 +46,14 @@ pub struct FloorLine {
 
 /// One or two starts as an SVG, side by side on one scale.
 pub fn svg(starts: &[Start<'_>]) -> String {
-    let picture = Picture::of(starts);
-    svg::draw(&picture, &Layout::of(&picture))
+    let picture = Picture::new(starts);
+    svg::draw(&picture, &Layout::new(&picture))
 }
 
 /// One or two starts as an HTML page, side by side on one scale, with zoom, search and what is under the pointer.
 pub fn html(starts: &[Start<'_>]) -> String {
-    let picture = Picture::of(starts);
-    html::page(&picture, &Layout::of(&picture))
+    let picture = Picture::new(starts);
+    html::page(&picture, &Layout::new(&picture))
 }
 
 /// Pages that a start used, by what a replay had done for them.

@@ -24,10 +24,10 @@ use std::process::ExitCode;
 pub fn main() -> ExitCode {
     // A log or a terminal's file that is full is an error to be told, not this process's end.
     survive_file_limit();
-    if std::env::args_os().skip(1).eq(["boot", "run"]) && !headstart_boot::early::begin() {
+    if std::env::args_os().skip(1).eq(["boot", "run"]) && !headstart_boot::early::serve_or_release() {
         return ExitCode::SUCCESS;
     }
-    if let Some(part) = part::of(std::env::args_os().skip(1)) {
+    if let Some(part) = part::from_arguments(std::env::args_os().skip(1)) {
         return ended(part.execute().map(|never| match never {}));
     }
     // Exits with 2 on wrong usage, with 0 after --help and --version.

@@ -23,7 +23,7 @@ pub enum Part {
 }
 
 /// Which program has the subcommand that these arguments name; `None`: this one.
-pub fn of(arguments: impl IntoIterator<Item = OsString>) -> Option<Part> {
+pub fn from_arguments(arguments: impl IntoIterator<Item = OsString>) -> Option<Part> {
     let mut arguments = arguments.into_iter();
     while let Some(word) = arguments.next() {
         if word == "--state" {
@@ -91,7 +91,7 @@ mod tests {
     use clap::CommandFactory;
 
     fn part(words: &str) -> Option<Part> {
-        of(words.split_whitespace().map(OsString::from))
+        from_arguments(words.split_whitespace().map(OsString::from))
     }
 
     #[test]

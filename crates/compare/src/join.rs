@@ -270,8 +270,8 @@ impl<'a> Join<'a> {
         });
         Join {
             input,
-            planned: input.plan.as_ref().map(Planned::of),
-            uses: Uses::of(input.trace),
+            planned: input.plan.as_ref().map(Planned::from_plan),
+            uses: Uses::from_trace(input.trace),
             result: Comparison {
                 key: input.plan.as_ref().map(|plan| plan.key().to_string()),
                 read: Count::default(),

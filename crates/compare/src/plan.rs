@@ -20,7 +20,7 @@ pub struct Planned {
 
 impl Planned {
     /// Of a plan.
-    pub fn of(plan: &Plan<'_>) -> Planned {
+    pub fn from_plan(plan: &Plan<'_>) -> Planned {
         let mut planned = Planned {
             data: vec![Ranges::new(); plan.file_count()],
             ..Planned::default()

@@ -13,7 +13,7 @@ pub struct Uses<'a> {
 
 impl<'a> Uses<'a> {
     /// Those of a trace.
-    pub fn of(trace: &'a Trace) -> Uses<'a> {
+    pub fn from_trace(trace: &'a Trace) -> Uses<'a> {
         let files = trace.files.iter().enumerate();
         let mut uses = Uses {
             by_path: files.map(|(index, file)| (&file.path, index)).collect(),

@@ -24,7 +24,7 @@ pub struct Apps {
 
 impl Apps {
     /// Those of a state directory.
-    pub fn of(store: Store) -> Apps {
+    pub fn new(store: Store) -> Apps {
         Apps {
             store,
             known: Mutex::default(),
@@ -216,7 +216,7 @@ pub(crate) mod tests {
     #[test]
     fn nobody_waits_for_long_for_who_learns_from_a_start() {
         let (_dir, store, key) = with_starts(&[(Mode::Record, 9)]);
-        let apps = Apps::of(store.clone());
+        let apps = Apps::new(store.clone());
         let lock = store.key(&key).lock().unwrap();
         for answer in [apps.set_enabled(&key, false), apps.forget(&key)] {
             assert!(
@@ -255,7 +255,7 @@ pub(crate) mod tests {
         .unwrap();
         drop(lock);
         assert!(part.is_replayed());
-        let apps = Apps::of(store.clone());
+        let apps = Apps::new(store.clone());
         apps.set_enabled(&Key::new("/usr/bin/suite").unwrap(), false)
             .unwrap();
         assert!(!part.is_replayed() && !apps.app(part.key()).unwrap().enabled);
@@ -271,7 +271,7 @@ pub(crate) mod tests {
             (Replay, 3),
             (Control, 10),
         ]);
-        let apps = Apps::of(store.clone());
+        let apps = Apps::new(store.clone());
         let it = apps.app(&key).unwrap();
         assert_eq!((it.starts, it.replays, it.last_start_unix_ns), (5, 2, Some(5)));
         assert_eq!(it.seconds_saved, None, "as `status` says: too few are known");
@@ -296,7 +296,7 @@ pub(crate) mod tests {
     #[test]
     fn a_user_is_told_of_own_starts_only() {
         let (_dir, store, _) = with_starts(&[(Mode::Record, 9), (Mode::Replay, 2)]);
-        let apps = Apps::of(store.clone());
+        let apps = Apps::new(store.clone());
         let key = Key::new("/usr/bin/x of user 1000").unwrap();
         add_start(&store.key(&key), 1, Mode::Record, 9);
         store.key(&key).lock().unwrap().add_user(1000, 7).unwrap();
@@ -319,7 +319,7 @@ pub(crate) mod tests {
             let key = store.key(&Key::new(name).unwrap());
             add_start(&key, 1, Mode::Record, 1);
         }
-        let apps = Apps::of(store);
+        let apps = Apps::new(store);
         let page = |after, most| -> Vec<String> {
             let page = apps.list(None, after, most).unwrap();
             page.into_iter().map(|app| app.key).collect()

@@ -63,7 +63,7 @@ pub struct Exec<'a> {
 ///
 /// Looks up the script of an interpreter, on local file systems only: on others a path is taken by its name, and nobody is asked who
 /// may not answer.
-pub fn of(exec: &Exec<'_>) -> Option<Key> {
+pub fn for_exec(exec: &Exec<'_>) -> Option<Key> {
     whose(exec).map(|whose| whose.key)
 }
 

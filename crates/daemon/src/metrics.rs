@@ -32,7 +32,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    fn of(kept: &KeyDir, page_size: u64) -> Sums {
+    fn read(kept: &KeyDir, page_size: u64) -> Sums {
         let outcomes = kept.outcomes(drop);
         let wasted: u64 = outcomes
             .iter()
@@ -108,7 +108,7 @@ impl Metrics {
                 continue;
             };
             let same = before.remove(&key).filter(|(at, _)| *at == changed);
-            let sums = same.map_or_else(|| Sums::of(&kept, page_size), |(_, sums)| sums);
+            let sums = same.map_or_else(|| Sums::read(&kept, page_size), |(_, sums)| sums);
             self.known.insert(key, (changed, sums));
         }
         Ok(self

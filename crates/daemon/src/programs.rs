@@ -48,7 +48,7 @@ impl Programs {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Programs::Directory(Apps::of(store(state)?)))
+        Ok(Programs::Directory(Apps::new(store(state)?)))
     }
 
     /// All that the caller may be told of.

@@ -186,7 +186,7 @@ pub fn run(mut options: Options) -> Result<()> {
         log(&format!("nothing new is kept: {error}"));
     }
     let (at_begin, store) = (options.at_begin, options.store.clone());
-    thread::begin("at-begin", Box::new(move || at_begin(&store))).context(NO_THREAD)?;
+    thread::spawn("at-begin", Box::new(move || at_begin(&store))).context(NO_THREAD)?;
     let state = Arc::new(State::new(options.store.clone(), Arc::clone(&wake)));
     let control = options.control.take();
     let control = control.map(|listener| Control::serve(listener, Arc::clone(&state) as Arc<dyn Service>));
@@ -203,7 +203,7 @@ pub fn run(mut options: Options) -> Result<()> {
                 std::thread::sleep(finish::QUIET);
                 Manager::of_environment().known(known::programs(&store, || false).len());
             };
-            thread::begin("known", Box::new(tell)).context(NO_THREAD)?;
+            thread::spawn("known", Box::new(tell)).context(NO_THREAD)?;
             let noticing = ByFanotify::start(executed, options, state)?;
             log(&format!(
                 "starts are noticed by fanotify(7), and only what `headstart run` has learned is read ahead: {why}"
@@ -211,7 +211,7 @@ pub fn run(mut options: Options) -> Result<()> {
             Box::new(noticing)
         }
     };
-    let mut first = First::begin();
+    let mut first = First::raise();
     let manager = Manager::of_environment();
     // What it took to attach.
     give_back_memory();
@@ -241,7 +241,7 @@ impl Control {
         };
         Ok(Control {
             stop: Some(stop),
-            thread: thread::begin("control", Box::new(serve)).context(NO_THREAD)?,
+            thread: thread::spawn("control", Box::new(serve)).context(NO_THREAD)?,
         })
     }
 }

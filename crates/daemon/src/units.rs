@@ -31,7 +31,7 @@ pub enum State {
 
 impl State {
     /// Looks, and asks nobody: who connected would have it started.
-    pub fn look() -> State {
+    pub fn read() -> State {
         State::look_at(Path::new("/sys/fs/cgroup"), Path::new(crate::control::SOCKET))
     }
 

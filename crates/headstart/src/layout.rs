@@ -58,9 +58,9 @@ fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             },
         ),
     };
-    let progress = Progress::begin();
+    let progress = Progress::for_terminal();
     let moved = apply_to(&of.keys, store, bounds, tell, &mut |kept| {
-        progress.tell(&underway(kept));
+        progress.show(&underway(kept));
     })?;
     drop(progress);
     let (failed, rest): (Vec<_>, Vec<_>) = moved

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Joins what devices read with whose it is and with a plan. Owners are looked for until `limit` has passed.
 pub fn reads(trace: &Trace, plan: Option<&PlanFile>, limit: Duration) -> Result<Comparison> {
-    let progress = Progress::begin();
+    let progress = Progress::for_terminal();
     let (reads, lost) = of_activity(trace)
         .context("the trace does not tell what devices read: record it with `headstart record --chart`")?;
     let deadline = Instant::now() + limit;
@@ -39,7 +39,7 @@ pub fn reads(trace: &Trace, plan: Option<&PlanFile>, limit: Duration) -> Result<
             "no file system of the trace is mounted from a block device now: mount what it was recorded on"
         );
     }
-    progress.tell("joining reads, their owners and the plan");
+    progress.show("joining reads, their owners and the plan");
     let plan = plan.map(|file| file.plan()).transpose().context("the plan")?;
     Ok(compare(&Input {
         trace,
@@ -60,7 +60,7 @@ fn search(
     progress: &Progress,
 ) -> Part {
     let point = place.part.mount_point.to_string();
-    let tell = |left: u64| progress.tell(&format!("{} of {point} without an owner yet", human::bytes(left)));
+    let tell = |left: u64| progress.show(&format!("{} of {point} without an owner yet", human::bytes(left)));
     find(mounts, place, bytes, named, deadline, &tell)
 }
 

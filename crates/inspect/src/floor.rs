@@ -81,7 +81,7 @@ struct Reckoning<'a> {
 }
 
 impl Reckoning<'_> {
-    fn of(&self, trace: &Trace, tell: &mut dyn FnMut(String)) -> Result<Reckoned> {
+    fn reckon(&self, trace: &Trace, tell: &mut dyn FnMut(String)) -> Result<Reckoned> {
         let options = LearnOptions {
             key: Key::new("floor")?,
             policy: Policy::Union,
@@ -129,7 +129,7 @@ impl Reckoning<'_> {
             if trace.meta.started_unix_ns == start.trace.meta.started_unix_ns {
                 continue;
             }
-            match self.of(&trace, tell) {
+            match self.reckon(&trace, tell) {
                 Ok(found)
                     if found.floor.bytes as f64 >= ALIKE * own.floor.bytes as f64
                         && found.floor.floor_ns < least.as_ref().unwrap_or(own).floor.floor_ns =>
@@ -161,7 +161,7 @@ pub fn of_start(
         .filter(|pace| *pace > 0.0)
         .fold(1.0, f64::min);
     let reckoning = Reckoning { costs, faster, every };
-    let own = reckoning.of(&start.trace, tell)?;
+    let own = reckoning.reckon(&start.trace, tell)?;
     let read_pages = own.profile.entries.iter().any(|entry| !entry.ranges.is_empty());
     let is_there = |found: What| matches!(found, What::File | What::NotLocal);
     ensure!(

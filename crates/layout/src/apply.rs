@@ -283,7 +283,7 @@ fn one(
     turn.keep(all)?;
     // Who moves the files of some keys alone does not know what the others want.
     let (out, mut stays) = match bounds.at_shutdown || !all_keys {
-        true => (Order::of(order.device, Vec::new()), before.stay(order)),
+        true => (Order::new(order.device, Vec::new()), before.stay(order)),
         false => in_the_way(&before, order, &volume, &mounts, page),
     };
     // Before the first is moved: also what a kill leaves half-way is known then.

@@ -26,13 +26,13 @@ pub(crate) fn in_the_way(
             stays.push(file.clone());
             continue;
         }
-        match look(file, &areas, order.device, volume, mounts, page) {
+        match check_file(file, &areas, order.device, volume, mounts, page) {
             Look::Gone => {}
             Look::Stays => stays.push(file.clone()),
             Look::Out(item) => items.push(*item),
         }
     }
-    (Order::of(order.device, items), stays)
+    (Order::new(order.device, items), stays)
 }
 
 /// Of these files those that lie in the room still.
@@ -60,7 +60,7 @@ enum Look {
     Out(Box<Item>),
 }
 
-fn look(
+fn check_file(
     file: &PlacedFile,
     areas: &PageSet,
     device: u32,

@@ -158,7 +158,7 @@ impl Planning {
             }
         };
         // Without a thread only the unit's own limit is left.
-        let _ = thread::begin("planning", Box::new(wait));
+        let _ = thread::spawn("planning", Box::new(wait));
         Planning(over)
     }
 }

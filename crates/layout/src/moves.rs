@@ -132,7 +132,13 @@ mod tests {
     }
 
     /// Start, donor, offset in the donor, and length of each move of what can be moved, KiB.
-    fn of(ranges: &[PageRange], size: u64, extents: &[Extent], room: &[Piece], from: u64) -> Vec<[u64; 4]> {
+    fn moves_of(
+        ranges: &[PageRange],
+        size: u64,
+        extents: &[Extent],
+        room: &[Piece],
+        from: u64,
+    ) -> Vec<[u64; 4]> {
         let moves = moves(&movable(ranges, size, extents, PAGE), extents, room, from);
         for one in &moves {
             let piece = room.iter().find(|piece| {
@@ -153,18 +159,18 @@ mod tests {
         let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 40 * K)];
         assert_eq!(
-            of(&[range(0, 40 * K)], 40 * K, &extents, &room, 0),
+            moves_of(&[range(0, 40 * K)], 40 * K, &extents, &room, 0),
             [[0, 0, 0, 40]]
         );
         // Behind what was moved before it.
         assert_eq!(
-            of(&[range(0, 40 * K)], 40 * K, &extents, &room, 20 * K),
+            moves_of(&[range(0, 40 * K)], 40 * K, &extents, &room, 20 * K),
             [[0, 0, 20, 40]]
         );
         // Some of it, one range behind the other.
         let two = [range(4 * K, 8 * K), range(20 * K, 32 * K)];
         assert_eq!(
-            of(&two, 40 * K, &extents, &room, 20 * K),
+            moves_of(&two, 40 * K, &extents, &room, 20 * K),
             [[4, 0, 20, 4], [20, 0, 24, 12]]
         );
     }
@@ -173,7 +179,7 @@ mod tests {
     fn a_large_piece_is_several_moves_one_behind_the_other() {
         let room = [piece([0, 0, 0, 500, 10 << 10])];
         let extents = [extent(0, 9 * K, 10 << 20)];
-        let all = of(&[range(0, 10 << 20)], 10 << 20, &extents, &room, 0);
+        let all = moves_of(&[range(0, 10 << 20)], 10 << 20, &extents, &room, 0);
         assert_eq!(
             all,
             [[0, 0, 0, 4096], [4096, 0, 4096, 4096], [8192, 0, 8192, 2048]]
@@ -185,7 +191,7 @@ mod tests {
         let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 8 * K), extent(16 * K, 60 * K, 8 * K)];
         assert_eq!(
-            of(&[range(0, 24 * K)], 24 * K, &extents, &room, 0),
+            moves_of(&[range(0, 24 * K)], 24 * K, &extents, &room, 0),
             [[0, 0, 0, 8], [16, 0, 8, 8]]
         );
     }
@@ -196,7 +202,7 @@ mod tests {
         let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 5 * K), extent(5 * K, 60 * K, 11 * K)];
         assert_eq!(
-            of(&[range(0, 16 * K)], 16 * K, &extents, &room, 0),
+            moves_of(&[range(0, 16 * K)], 16 * K, &extents, &room, 0),
             [[0, 0, 0, 4], [8, 0, 4, 8]]
         );
     }
@@ -206,11 +212,11 @@ mod tests {
         let room = [piece([0, 1, 64, 500, 8]), piece([8, 0, 12, 700, 40])];
         let extents = [extent(0, 9 * K, 16 * K)];
         assert_eq!(
-            of(&[range(0, 16 * K)], 16 * K, &extents, &room, 0),
+            moves_of(&[range(0, 16 * K)], 16 * K, &extents, &room, 0),
             [[0, 1, 64, 8], [8, 0, 12, 8]]
         );
         assert_eq!(
-            of(&[range(0, 16 * K)], 16 * K, &extents, &room, 4 * K),
+            moves_of(&[range(0, 16 * K)], 16 * K, &extents, &room, 4 * K),
             [[0, 1, 68, 4], [4, 0, 12, 12]]
         );
     }
@@ -220,7 +226,7 @@ mod tests {
         let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 5 * K)];
         assert_eq!(
-            of(&[range(0, 8 * K)], 5 * K - 100, &extents, &room, 0),
+            moves_of(&[range(0, 8 * K)], 5 * K - 100, &extents, &room, 0),
             [[0, 0, 0, 5]]
         );
     }

@@ -99,7 +99,7 @@ pub struct FreeRoom {
 
 impl Order {
     /// One that is not judged yet.
-    pub(crate) fn of(device: u32, items: Vec<Item>) -> Order {
+    pub(crate) fn new(device: u32, items: Vec<Item>) -> Order {
         Order {
             device,
             items,
@@ -234,7 +234,7 @@ pub fn plan(profiles: &[Profile], machine: &Machine) -> Vec<Order> {
             let Some(device) = facts.device else { continue };
             let order = orders
                 .entry(device)
-                .or_insert_with(|| Order::of(device, Vec::new()));
+                .or_insert_with(|| Order::new(device, Vec::new()));
             order.wanted.insert(facts.inode);
             match item(entry, threshold, facts, u64::from(machine.page_size)) {
                 Err(why) => order.leave(why),

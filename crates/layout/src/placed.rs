@@ -205,13 +205,13 @@ mod tests {
     fn what_is_not_wanted_any_more_is_known_by_its_inode() {
         let state = tempfile::tempdir().unwrap();
         let store = Store::new(state.path());
-        assert_eq!(placed(&store, "/").others(&Order::of(0, vec![])), Vec::new());
-        let first = Order::of(0, vec![item(1), item(2), item(3)]);
+        assert_eq!(placed(&store, "/").others(&Order::new(0, vec![])), Vec::new());
+        let first = Order::new(0, vec![item(1), item(2), item(3)]);
         let kept = placed(&store, "/").followed(&first, &room(1 << 30), vec![]);
         kept.clone().keep(&store).unwrap();
         assert_eq!(placed(&store, "/"), kept);
         assert_eq!(placed(&store, "/other").files, []);
-        let mut second = Order::of(0, vec![item(2)]);
+        let mut second = Order::new(0, vec![item(2)]);
         second.settled.push(item(3));
         let others = |order: &Order| -> Vec<(u64, bool)> {
             let others = kept.others(order).into_iter();
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn of_a_file_only_what_lies_in_the_room_is_in_the_way() {
-        let order = Order::of(0, vec![item(1)]);
+        let order = Order::new(0, vec![item(1)]);
         let placed = Placed::default().followed(&order, &room(100 << 20), vec![]);
         let extents = facts("/f", 1, 16384, &[(0, 7, 4096), (4096, (100 << 20) + 4096, 12288)]).extents;
         let inside = inside(&placed.areas(), &extents);

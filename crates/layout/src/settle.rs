@@ -87,7 +87,7 @@ mod tests {
             let path = format!("/{i}");
             whole(facts(&path, i as u64 + 1, M, &[(0, at * M, M)]))
         });
-        Order::of(0, items.collect())
+        Order::new(0, items.collect())
     }
 
     fn stays(at: &[u64]) -> Vec<usize> {

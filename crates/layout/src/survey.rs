@@ -70,7 +70,7 @@ pub(crate) fn survey(
         if ends() {
             break;
         }
-        match look(&item, mounts, &volume) {
+        match survey_file(&item, mounts, &volume) {
             Err(why) => order.leave(why),
             Ok(looked) if !is_for(&looked, which) => {}
             Ok(Looked { runs: true, .. }) if matches!(which, Which::Others) => order.leave(WAITS),
@@ -111,7 +111,7 @@ pub(crate) fn open(item: &Item, mounts: &MountTable) -> Result<Opened, String> {
 }
 
 /// Looks at a file; or says why it stays.
-fn look(item: &Item, mounts: &MountTable, volume: &Volume) -> Result<Looked, String> {
+fn survey_file(item: &Item, mounts: &MountTable, volume: &Volume) -> Result<Looked, String> {
     let opened = open(item, mounts)?;
     let executed = may_be_executed(item.facts.path.as_path(), opened.stat.mode);
     let file = File::from(opened.fd);

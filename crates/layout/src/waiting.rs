@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::survey::RUNS_ON;
 
-    fn of(keys: &[&str], force: bool) -> Waiting {
+    fn waiting_for(keys: &[&str], force: bool) -> Waiting {
         Waiting {
             keys: keys.iter().map(|key| key.to_string()).collect(),
             force,
@@ -141,15 +141,15 @@ mod tests {
             let waiting = waiting(&store).unwrap().unwrap();
             (waiting.keys.join(" "), waiting.force)
         };
-        assert_eq!(remember(of(&["b"], true)), ("b".into(), true));
-        assert_eq!(remember(of(&["a", "b"], false)), ("a b".into(), true));
+        assert_eq!(remember(waiting_for(&["b"], true)), ("b".into(), true));
+        assert_eq!(remember(waiting_for(&["a", "b"], false)), ("a b".into(), true));
         let many: Vec<String> = (0..MOST_KEYS).map(|number| number.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(remember(of(&many, false)), (String::new(), true), "all");
-        assert_eq!(remember(of(&["a"], false)), (String::new(), true), "all");
+        assert_eq!(remember(waiting_for(&many, false)), (String::new(), true), "all");
+        assert_eq!(remember(waiting_for(&["a"], false)), (String::new(), true), "all");
         std::fs::write(path(&store), "{").unwrap();
         assert_eq!(
-            remember(of(&["a"], false)),
+            remember(waiting_for(&["a"], false)),
             ("a".into(), false),
             "what was damaged"
         );
@@ -168,7 +168,7 @@ mod tests {
             .unwrap()
         };
         let waits = |moved: &[Kept]| {
-            remember(&store, of(&["k"], false), &mut |line| panic!("{line}")).unwrap();
+            remember(&store, waiting_for(&["k"], false), &mut |line| panic!("{line}")).unwrap();
             done(&store, moved).unwrap();
             path(&store).exists()
         };

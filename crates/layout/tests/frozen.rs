@@ -45,7 +45,7 @@ fn who_executes_what_moves_on_a_frozen_file_system_goes_on_and_the_move_is_done_
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let frozen = Frozen::begin(&at).unwrap();
+    let frozen = Frozen::freeze(&at).unwrap();
     let began = Instant::now();
     let one = before[0];
     let state = format!(

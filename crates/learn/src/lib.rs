@@ -89,7 +89,7 @@ pub fn learn(
         }
     }
     for trace in used {
-        let mut run = run::Run::of(trace, &options.exclude);
+        let mut run = run::Run::from_trace(trace, &options.exclude);
         run.named = named::named(&run.paths, trace, options);
         fold::fold(&mut profile, run, options.policy);
     }

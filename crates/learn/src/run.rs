@@ -130,7 +130,7 @@ struct Windows {
 }
 
 impl Windows {
-    fn of(trace: &Trace) -> Windows {
+    fn from_trace(trace: &Trace) -> Windows {
         let mut mappings = vec![Vec::new(); trace.files.len()];
         for mapping in &trace.mappings {
             mappings[mapping.file as usize].push(mapping.pages);
@@ -177,7 +177,7 @@ impl Windows {
 }
 
 impl Run {
-    pub fn of(trace: &Trace, exclude: &[FilePath]) -> Run {
+    pub fn from_trace(trace: &Trace, exclude: &[FilePath]) -> Run {
         let began_ns = trace.began_ns();
         // Of a boot the recording's end tells that it was up.
         let over_ns = match trace.meta.scope {
@@ -245,7 +245,7 @@ impl Run {
     }
 
     fn add_pages(&mut self, trace: &Trace, exclude: &[FilePath]) {
-        let windows = Windows::of(trace);
+        let windows = Windows::from_trace(trace);
         let began_ns = self.began_ns;
         let mut seen = vec![GrowingSet::default(); trace.files.len()];
         let learned: Vec<bool> = trace

@@ -29,7 +29,7 @@ pub struct Served {
 pub fn served(trace: &Trace) -> Vec<Served> {
     let exclude = DEFAULT_EXCLUDE.map(FilePath::from);
     let page_size = u64::from(trace.meta.page_size);
-    let asked = trace.ahead.as_ref().map(|ahead| Asked::of(trace, ahead));
+    let asked = trace.ahead.as_ref().map(|ahead| Asked::from_trace(trace, ahead));
     let mut used = vec![[GrowingSet::default(), GrowingSet::default()]; trace.files.len()];
     let learned: Vec<bool> = (trace.files.iter())
         .map(|file| has_pages(trace, file, &exclude))
@@ -77,7 +77,7 @@ pub fn served(trace: &Trace) -> Vec<Served> {
 struct Asked(Vec<Vec<(PageRange, u64)>>);
 
 impl Asked {
-    fn of(trace: &Trace, ahead: &[Ahead]) -> Asked {
+    fn from_trace(trace: &Trace, ahead: &[Ahead]) -> Asked {
         let mut order: Vec<&Ahead> = ahead.iter().collect();
         order.sort_by_key(|one| one.issued_ns);
         let mut seen = vec![GrowingSet::default(); trace.files.len()];

@@ -95,13 +95,13 @@ const QUARTERS: usize = 3;
 /// slower than control runs, never faster. Where cold starts had replays and none went without, the answer is no: what is
 /// known of others says nothing about them.
 pub fn slower(outcomes: &[Outcome]) -> Option<(u64, u64)> {
-    History::of(comparable(outcomes).0).slower()
+    History::new(comparable(outcomes).0).slower()
 }
 
 /// Whether starts with a replay look slower, though it is not shown yet: more control runs are to tell. Takes the outcomes oldest
 /// first.
 pub fn in_doubt(outcomes: &[Outcome]) -> bool {
-    History::of(comparable(outcomes).0).in_doubt()
+    History::new(comparable(outcomes).0).in_doubt()
 }
 
 /// What the replays of cold starts have saved in all, nanoseconds; below 0 where they lost. Wherever a saving is told it is this one: `None` as long as no
@@ -126,7 +126,7 @@ pub fn compare(outcomes: &[Outcome]) -> Comparison {
     let (starts, left_out) = comparable(outcomes);
     Comparison {
         left_out,
-        ..History::of(starts).compare()
+        ..History::new(starts).compare()
     }
 }
 
@@ -148,7 +148,7 @@ impl Default for History {
 
 impl History {
     /// Of starts that can be compared, oldest first.
-    fn of(starts: Vec<Start>) -> History {
+    fn new(starts: Vec<Start>) -> History {
         let mut history = History::default();
         starts.into_iter().for_each(|start| history.add(start));
         history

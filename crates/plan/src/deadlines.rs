@@ -42,7 +42,7 @@ fn at_or_below(path: &[u8], directory: &[u8]) -> bool {
 }
 
 impl<'a> Deadlines<'a> {
-    pub fn of(profile: &'a Profile) -> Deadlines<'a> {
+    pub fn new(profile: &'a Profile) -> Deadlines<'a> {
         Deadlines::of_those(profile, &|_| true)
     }
 
@@ -128,7 +128,7 @@ mod tests {
             entry("/a/bc", 3),
             through,
         ]);
-        let deadlines = Deadlines::of(&profile);
+        let deadlines = Deadlines::new(&profile);
         for (path, ms) in [
             ("/", 1),
             ("/a", 3),
@@ -143,14 +143,14 @@ mod tests {
         ] {
             assert_eq!(deadlines.get(&path.into()), ms * 1000, "{path}");
         }
-        assert_eq!(Deadlines::of(&testing::profile(Vec::new())).get(&"/".into()), 0);
+        assert_eq!(Deadlines::new(&testing::profile(Vec::new())).get(&"/".into()), 0);
     }
 
     #[test]
     fn audit_06_deep_paths_take_no_more_than_themselves() {
         let deep = |index: usize| testing::entry(&format!("{}/{index:04}", "/a".repeat(2000)));
         let profile = testing::profile((0..1700).map(deep).collect());
-        let deadlines = Deadlines::of(&profile);
+        let deadlines = Deadlines::new(&profile);
         assert_eq!(deadlines.paths.len() + deadlines.first.len(), 3 * 1700);
         assert_eq!(deadlines.get(&"/a/a/a".into()), 0);
     }

@@ -224,7 +224,7 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
             });
         }
     }
-    let deadlines = Deadlines::of(profile);
+    let deadlines = Deadlines::new(profile);
     for facts in &machine.files {
         let Some(device) = facts.device else { continue };
         let ranges = facts.metadata.iter().map(|range| {
@@ -287,7 +287,7 @@ pub(crate) struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    pub fn of(plan: &'a Plan<'a>, machine: &'a Machine) -> Places<'a> {
+    pub fn new(plan: &'a Plan<'a>, machine: &'a Machine) -> Places<'a> {
         let mounts: HashMap<&[u8], u32> = machine
             .devices
             .iter()
@@ -340,7 +340,7 @@ impl<'a> Places<'a> {
 
 /// What a plan reads, where it lies.
 fn planned(plan: &Plan<'_>, machine: &Machine) -> BTreeMap<u32, PageSet> {
-    let places = Places::of(plan, machine);
+    let places = Places::new(plan, machine);
     let requests = plan.requests().take(plan.cut());
     sets(requests.flat_map(|request| places.of_request(&request)))
 }

@@ -24,7 +24,7 @@ type Needed = Vec<(PageRange, First)>;
 /// Requests for metadata blocks. What data cannot be asked for without goes first, each device's in address order.
 pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[RecordedMetadata]) -> Vec<Ordered> {
     let page = u64::from(machine.page_size);
-    let deadlines = Deadlines::of(profile);
+    let deadlines = Deadlines::new(profile);
     let data = data_files(profile, machine);
     let threshold = profile.policy.threshold();
     let is_read = |entry: &Entry| entry.all_ranges().any(|r| r.weight >= threshold);
@@ -266,7 +266,7 @@ pub(crate) fn bridge_pages(device: &Device, page: u64) -> u64 {
 /// knows best).
 pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -> Vec<Ordered> {
     let threshold = profile.policy.threshold();
-    let deadlines = Deadlines::of(profile);
+    let deadlines = Deadlines::new(profile);
     let by_path = by_path(machine);
     let mut needs: HashMap<&FilePath, (Need, u8, bool)> = HashMap::new();
     for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {

@@ -31,7 +31,7 @@ struct Part {
 /// in the order in which it did, elsewhere in the best order. `None` where it read next to nothing from any. `machine` is where its files
 /// lie.
 pub fn pace(plan: &Plan<'_>, report: &ReplayReport, machine: &Machine) -> Option<f32> {
-    let places = Places::of(plan, machine);
+    let places = Places::new(plan, machine);
     let requests: Vec<_> = plan.requests().collect();
     let mut parts = vec![Part::default(); machine.devices.len()];
     for issued in &report.issued {

@@ -41,7 +41,7 @@ pub(crate) fn bounded(profile: &Profile, machine: &Machine, budget: u64) -> Opti
     let page = u64::from(machine.page_size).max(1);
     let threshold = profile.policy.threshold();
     let by_path = by_path(machine);
-    let deadlines = Deadlines::of(profile);
+    let deadlines = Deadlines::new(profile);
     // What of each file is planned.
     let mut data: HashMap<&FilePath, u64> = HashMap::new();
     for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
@@ -142,7 +142,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn of(owner: u32, path: &str, mib: u64) -> FileFacts {
+    fn file_of(owner: u32, path: &str, mib: u64) -> FileFacts {
         FileFacts {
             owner,
             size: mib * MIB,
@@ -191,11 +191,11 @@ mod tests {
         ];
         let shared = FileFacts {
             others_may_write: true,
-            ..of(0, "/srv/shared", 200)
+            ..file_of(0, "/srv/shared", 200)
         };
         let files = vec![
-            of(0, "/usr/lib/system", 200),
-            of(1000, "/var/tmp/mine", 200),
+            file_of(0, "/usr/lib/system", 200),
+            file_of(1000, "/var/tmp/mine", 200),
             shared,
         ];
         let machine = machine(files);
@@ -213,8 +213,8 @@ mod tests {
         let path = |n: u64| format!("/home/u/{n}");
         let mut entries: Vec<Entry> = (0..100).map(|n| whole(&path(n), 2, n)).collect();
         entries.push(whole("/usr/lib/system", 300, 500));
-        let mut files: Vec<FileFacts> = (0..100).map(|n| of(1000, &path(n), 2)).collect();
-        files.push(of(0, "/usr/lib/system", 300));
+        let mut files: Vec<FileFacts> = (0..100).map(|n| file_of(1000, &path(n), 2)).collect();
+        files.push(file_of(0, "/usr/lib/system", 300));
         let draft = make(&boot(entries), &machine(files));
         let theirs = read(&draft, "/home");
         assert!(theirs <= super::SUM && theirs > super::SUM - 3 * MIB, "{theirs}");
@@ -229,8 +229,8 @@ mod tests {
         let path = |n: u64| format!("/home/u/{n}");
         let mut entries: Vec<Entry> = (0..40).map(|n| whole(&path(n), 1, n)).collect();
         entries.push(whole("/usr/lib/system", 30, 500));
-        let mut files: Vec<FileFacts> = (0..40).map(|n| of(1000, &path(n), 1)).collect();
-        files.push(of(0, "/usr/lib/system", 30));
+        let mut files: Vec<FileFacts> = (0..40).map(|n| file_of(1000, &path(n), 1)).collect();
+        files.push(file_of(0, "/usr/lib/system", 30));
         let draft = make(&boot(entries.clone()), &machine(files.clone()));
         let (theirs, all) = (read(&draft, "/home"), read(&draft, "/"));
         assert!(theirs > 0 && theirs <= all / 4, "{theirs} of {all}");
@@ -255,14 +255,14 @@ mod tests {
                 // Of what is not there nobody is the owner, but of the directory it would be in.
                 owner: if n % 2 == 0 { 0 } else { 1000 },
                 device: (n % 2 == 1).then_some(0),
-                ..of(0, &path(n), 0)
+                ..file_of(0, &path(n), 0)
             })
             .collect();
         files.push(FileFacts {
             found: Found::Directory,
-            ..of(1000, "/home/u", 0)
+            ..file_of(1000, "/home/u", 0)
         });
-        files.push(of(0, "/usr/lib/system", 400));
+        files.push(file_of(0, "/usr/lib/system", 400));
         let mut machine = machine(files);
         machine.devices[0].metadata_by_block = false;
         let draft = make(&boot(entries), &machine);
@@ -293,11 +293,11 @@ mod tests {
                 generation: headstart_model::testing::VERSION.generation,
                 // Sparse, and larger than any device.
                 size: 1 << 60,
-                ..of(1000, &path(n), 2)
+                ..file_of(1000, &path(n), 2)
             })
             .collect();
-        files.push(of(0, "/usr/lib/system", 300));
-        files.push(of(1000, "/home/u/large", 200));
+        files.push(file_of(0, "/usr/lib/system", 300));
+        files.push(file_of(1000, "/home/u/large", 200));
         let draft = make(&boot(entries), &machine(files));
         let theirs = read(&draft, "/home");
         assert!(
@@ -317,9 +317,9 @@ mod tests {
             whole("/usr/lib/system", 100, 3),
         ];
         let files = vec![
-            of(113, "/var/lib/postgresql/base", 300),
-            of(1000, "/home/u/.cache/session", 15),
-            of(0, "/usr/lib/system", 100),
+            file_of(113, "/var/lib/postgresql/base", 300),
+            file_of(1000, "/home/u/.cache/session", 15),
+            file_of(0, "/usr/lib/system", 100),
         ];
         let draft = make(&boot(entries), &machine(files));
         assert_eq!(read(&draft, "/var/lib"), 300 * MIB);

@@ -29,7 +29,7 @@ impl Default for Cpu {
 }
 
 impl Cpu {
-    /// Of the processes that [`look`](Cpu::look) is told of.
+    /// Of the processes that [`sample`](Cpu::sample) is told of.
     pub(crate) fn of_processes() -> Cpu {
         Cpu {
             whose: Whose::Processes(Tree::default()),
@@ -57,16 +57,16 @@ impl Cpu {
     }
 
     /// Looks it up; `living` are the recorded processes that live.
-    pub(crate) fn look(&mut self, living: impl Iterator<Item = u32>) {
+    pub(crate) fn sample(&mut self, living: impl Iterator<Item = u32>) {
         let of = |excluded: &[u32]| {
             excluded
                 .iter()
-                .filter_map(|pid| Stat::of(*pid))
+                .filter_map(|pid| Stat::read(*pid))
                 .map(|stat| stat.ticks)
                 .sum()
         };
         let now = match &mut self.whose {
-            Whose::Processes(tree) => tree.look(living, Stat::of),
+            Whose::Processes(tree) => tree.sample(living, Stat::read),
             Whose::Machine(excluded) => of_machine().unwrap_or(0).saturating_sub(of(excluded)),
             Whose::Container(excluded) => of_all().unwrap_or(0).saturating_sub(of(excluded)),
         };
@@ -90,8 +90,8 @@ pub(crate) struct Stat {
 
 impl Stat {
     /// Of a process that has not been waited for.
-    pub(crate) fn of(pid: u32) -> Option<Stat> {
-        let stat = ProcessStat::of(pid)?;
+    pub(crate) fn read(pid: u32) -> Option<Stat> {
+        let stat = ProcessStat::for_process(pid)?;
         Some(Stat {
             parent: stat.parent,
             began: stat.start_ticks,
@@ -121,7 +121,7 @@ impl Tree {
     ///
     /// Parents are looked at before their children: a child that is waited for in between is then missed until the next look.
     /// The other way round it would count twice, as itself and as a part of its parent.
-    fn look(&mut self, living: impl Iterator<Item = u32>, of: impl Fn(u32) -> Option<Stat>) -> u64 {
+    fn sample(&mut self, living: impl Iterator<Item = u32>, of: impl Fn(u32) -> Option<Stat>) -> u64 {
         let mut gone: HashMap<u32, Stat> = HashMap::new();
         let mut before: Vec<(u32, Stat)> = self.seen.drain().collect();
         before.sort_unstable_by_key(|(pid, stat)| (stat.began, *pid));
@@ -162,7 +162,7 @@ fn of_all() -> Option<u64> {
         .ok()?
         .flatten()
         .filter_map(pid)
-        .filter_map(Stat::of);
+        .filter_map(Stat::read);
     Some(stats.map(|stat| stat.ticks).sum())
 }
 
@@ -199,50 +199,50 @@ mod tests {
     }
 
     /// Processes as they are seen at one look, the living ones of them.
-    fn look(tree: &mut Tree, all: &[(u32, Option<Stat>)], living: &[u32]) -> u64 {
+    fn sample(tree: &mut Tree, all: &[(u32, Option<Stat>)], living: &[u32]) -> u64 {
         let of = |pid| all.iter().find(|(p, _)| *p == pid)?.1;
-        tree.look(living.iter().copied(), of)
+        tree.sample(living.iter().copied(), of)
     }
 
     #[test]
     fn audit_12_a_child_that_was_waited_for_counts_once() {
         let mut tree = Tree::default();
         assert_eq!(
-            look(&mut tree, &[(10, stat(1, 5)), (11, stat(10, 30))], &[10, 11]),
+            sample(&mut tree, &[(10, stat(1, 5)), (11, stat(10, 30))], &[10, 11]),
             35
         );
         // Ended, and not waited for yet.
         assert_eq!(
-            look(&mut tree, &[(10, stat(1, 5)), (11, stat(10, 40))], &[10]),
+            sample(&mut tree, &[(10, stat(1, 5)), (11, stat(10, 40))], &[10]),
             45
         );
-        assert_eq!(look(&mut tree, &[(10, stat(1, 45))], &[10]), 45, "waited for");
+        assert_eq!(sample(&mut tree, &[(10, stat(1, 45))], &[10]), 45, "waited for");
     }
 
     #[test]
     fn audit_12_a_family_that_is_gone_at_once_counts_once() {
         let mut tree = Tree::default();
         let all = [(10, stat(1, 5)), (11, stat(10, 7)), (12, stat(11, 30))];
-        assert_eq!(look(&mut tree, &all, &[10, 11, 12]), 42);
-        assert_eq!(look(&mut tree, &[(10, stat(1, 42))], &[10]), 42);
+        assert_eq!(sample(&mut tree, &all, &[10, 11, 12]), 42);
+        assert_eq!(sample(&mut tree, &[(10, stat(1, 42))], &[10]), 42);
     }
 
     #[test]
     fn what_nobody_of_the_tree_waits_for_still_counts() {
         let mut tree = Tree::default();
-        look(&mut tree, &[(10, stat(1, 5)), (11, stat(1, 30))], &[10, 11]);
+        sample(&mut tree, &[(10, stat(1, 5)), (11, stat(1, 30))], &[10, 11]);
         // A daemon, whose parent is not recorded; then its number is another's.
-        assert_eq!(look(&mut tree, &[(10, stat(1, 6))], &[10]), 36);
+        assert_eq!(sample(&mut tree, &[(10, stat(1, 6))], &[10]), 36);
         let another = Stat {
             parent: 10,
             began: 2,
             ticks: 1,
         };
         assert_eq!(
-            look(&mut tree, &[(10, stat(1, 6)), (11, Some(another))], &[10, 11]),
+            sample(&mut tree, &[(10, stat(1, 6)), (11, Some(another))], &[10, 11]),
             37
         );
-        assert_eq!(look(&mut tree, &[], &[]), 37, "the root");
+        assert_eq!(sample(&mut tree, &[], &[]), 37, "the root");
     }
 
     #[test]
@@ -261,22 +261,22 @@ mod tests {
                 }
             };
             let mut tree = Tree::default();
-            assert_eq!(tree.look(10..14, of), 95);
+            assert_eq!(tree.sample(10..14, of), 95);
             left.set(Some(waited_after));
-            let amid = tree.look([10].into_iter(), of);
+            let amid = tree.sample([10].into_iter(), of);
             assert!(amid <= 95, "{amid} of 95, waited for after {waited_after} looks");
-            assert_eq!(tree.look([10].into_iter(), of), 95);
+            assert_eq!(tree.sample([10].into_iter(), of), 95);
         }
     }
 
     #[test]
     fn cpu_time_of_this_process_is_found() {
         let me = std::process::id();
-        let before = Stat::of(me).unwrap();
-        while Stat::of(me).unwrap().ticks < before.ticks + 3 {
+        let before = Stat::read(me).unwrap();
+        while Stat::read(me).unwrap().ticks < before.ticks + 3 {
             std::hint::black_box(0);
         }
-        assert_eq!(Stat::of(me).unwrap().began, before.began);
+        assert_eq!(Stat::read(me).unwrap().began, before.began);
         assert_eq!(before.parent, std::os::unix::process::parent_id());
         assert!(of_machine().unwrap() > 0 && of_all().unwrap() > 0);
     }
@@ -306,15 +306,15 @@ mod tests {
             most = most.max(
                 child
                     .iter()
-                    .filter_map(|pid| Stat::of(*pid))
+                    .filter_map(|pid| Stat::read(*pid))
                     .map(|s| s.ticks)
                     .max()
                     .unwrap_or(0),
             );
-            cpu.look([pid].into_iter().chain(child));
+            cpu.sample([pid].into_iter().chain(child));
         }
-        cpu.look([pid].into_iter());
-        let spent = Stat::of(pid).unwrap().ticks;
+        cpu.sample([pid].into_iter());
+        let spent = Stat::read(pid).unwrap().ticks;
         drop(parent.stdin.take());
         parent.wait().unwrap();
         assert!(spent >= 25, "{spent}");

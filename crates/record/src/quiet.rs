@@ -40,10 +40,10 @@ struct State {
 
 impl State {
     /// Looks up CPU time if that is due.
-    fn look(&mut self, living: impl Iterator<Item = u32>) {
+    fn sample_cpu(&mut self, living: impl Iterator<Item = u32>) {
         if self.looked.is_none_or(|at| at.elapsed() >= LOOK_AT_CPU_EVERY) {
             self.looked = Some(Instant::now());
-            self.cpu.look(living);
+            self.cpu.sample(living);
         }
     }
 }
@@ -82,7 +82,7 @@ impl Shared {
         state.pages = pages;
         if !state.cpu.is_everybodys() {
             let living: Vec<u32> = living.collect();
-            state.look(living.iter().copied());
+            state.sample_cpu(living.iter().copied());
             state.living = living;
         }
     }
@@ -98,7 +98,7 @@ impl Shared {
     pub(crate) fn progress(&self) -> Progress {
         let mut state = self.lock();
         if state.cpu.is_everybodys() {
-            state.look(std::iter::empty());
+            state.sample_cpu(std::iter::empty());
         }
         Progress {
             pages: state.pages,
@@ -117,13 +117,13 @@ pub struct Unrecorded(Cpu);
 
 impl Unrecorded {
     /// Begins to count.
-    pub fn begin() -> Unrecorded {
+    pub fn start() -> Unrecorded {
         Unrecorded(Cpu::of_everybody(vec![std::process::id()]))
     }
 
     /// As far as it can be found out.
     pub fn progress(&mut self) -> Progress {
-        self.0.look(std::iter::empty());
+        self.0.sample(std::iter::empty());
         // In a container it is what all of the machine has read: there the CPU time alone tells, which reading takes too.
         let said = match self.0.is_of_machine() {
             true => std::fs::read_to_string("/proc/vmstat").unwrap_or_default(),
@@ -192,7 +192,7 @@ mod tests {
     fn what_a_machine_has_read_is_known_without_a_recorder() {
         assert_eq!(super::read_kib("nr_free_pages 1\npgpgin 4096\npgpgout 7\n"), 4096);
         assert_eq!(super::read_kib(""), 0);
-        let mut machine = super::Unrecorded::begin();
+        let mut machine = super::Unrecorded::start();
         let before = machine.progress();
         assert!(before.cpu_seconds > 0.0, "{before:?}");
         assert!(machine.progress().pages >= before.pages);
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    fn at(pages: u64, cpu_seconds: f64) -> Progress {
+    fn progress_at(pages: u64, cpu_seconds: f64) -> Progress {
         Progress { pages, cpu_seconds }
     }
 
@@ -209,7 +209,11 @@ mod tests {
         let mut rule = QuietRule::new(Some(Duration::from_secs(2)));
         let start = Instant::now();
         let mut after = |seconds, pages, cpu| {
-            rule.is_quiet(&at(pages, cpu), start + Duration::from_secs(seconds), || false)
+            rule.is_quiet(
+                &progress_at(pages, cpu),
+                start + Duration::from_secs(seconds),
+                || false,
+            )
         };
         assert!(!after(0, 10, 0.0));
         assert!(!after(1, 10, 0.1));
@@ -223,8 +227,13 @@ mod tests {
     fn who_waits_for_a_device_is_not_quiet_however_long() {
         let mut rule = QuietRule::new(Some(Duration::from_secs(2)));
         let start = Instant::now();
-        let mut after =
-            |seconds, waits| rule.is_quiet(&at(10, 0.0), start + Duration::from_secs(seconds), || waits);
+        let mut after = |seconds, waits| {
+            rule.is_quiet(
+                &progress_at(10, 0.0),
+                start + Duration::from_secs(seconds),
+                || waits,
+            )
+        };
         assert!(!after(0, true));
         assert!(!after(2, true));
         assert!(!after(9, true));
@@ -246,7 +255,7 @@ mod tests {
     fn no_rule_is_never_satisfied() {
         let mut rule = QuietRule::new(None);
         let start = Instant::now();
-        assert!(!rule.is_quiet(&at(0, 0.0), start, || false));
-        assert!(!rule.is_quiet(&at(0, 0.0), start + Duration::from_secs(100), || false));
+        assert!(!rule.is_quiet(&progress_at(0, 0.0), start, || false));
+        assert!(!rule.is_quiet(&progress_at(0, 0.0), start + Duration::from_secs(100), || false));
     }
 }

@@ -160,7 +160,7 @@ pub struct Device {
 
 impl Device {
     /// Looks at the device. Its node is opened only if `metadata` is to be read from it.
-    pub fn look(planned: &PlanDevice, mounts: &MountTable, options: &Options, metadata: bool) -> Device {
+    pub fn open(planned: &PlanDevice, mounts: &MountTable, options: &Options, metadata: bool) -> Device {
         let mount = mounts
             .lookup(planned.mount_point.as_bytes())
             .filter(|m| m.mount_point == planned.mount_point && mounts.is_local(m));
@@ -311,7 +311,7 @@ mod tests {
                 beside,
                 ..Options::new(std::time::Instant::now())
             };
-            let device = Device::look(planned, &MountTable::default(), &options, false);
+            let device = Device::open(planned, &MountTable::default(), &options, false);
             assert_eq!(device.shape().at_once(), at_once);
         }
         for (depth, becomes) in [(None, 20), (Some(3), 3)] {
@@ -319,7 +319,7 @@ mod tests {
                 depth,
                 ..Options::new(std::time::Instant::now())
             };
-            let device = Device::look(&planned, &MountTable::default(), &options, false);
+            let device = Device::open(&planned, &MountTable::default(), &options, false);
             let asked = device.shape();
             assert_eq!(asked.at_once(), depth.unwrap_or(2));
             (0..3).for_each(|_| device.waited(4096, Duration::from_millis(33)));

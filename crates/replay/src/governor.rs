@@ -60,7 +60,7 @@ impl Governor {
     }
 
     /// The look before the first request. What may be read in all is what was available then, less the floor.
-    pub fn begin(&self) {
+    pub fn start(&self) {
         let available = memory().map_or(0, |m| m.available);
         let pressure = pressure(Resource::Memory);
         if available < self.stop_below {
@@ -133,12 +133,12 @@ impl Governor {
                 .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            self.look(now);
+            self.check(now);
         }
         self.stopped.get().is_none()
     }
 
-    fn look(&self, now: u64) {
+    fn check(&self, now: u64) {
         if let Some(memory) = memory().ok().filter(|memory| memory.available < self.stop_below) {
             self.too_little(memory.available);
         }
@@ -197,7 +197,7 @@ mod tests {
             ..Options::new(Instant::now())
         };
         let governor = Governor::new(&options);
-        governor.begin();
+        governor.start();
         governor
     }
 
@@ -250,7 +250,7 @@ mod tests {
             at: Instant::now(),
         });
         let scanned = pages_scanned().is_some_and(|pages| pages > 0);
-        governor.look(1);
+        governor.check(1);
         assert_eq!(governor.stopped().is_some(), scanned);
     }
 

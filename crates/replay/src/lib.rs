@@ -135,7 +135,7 @@ impl Replay {
             drop((followed, options, theirs, told, lives));
             threads::end_before_others();
         };
-        let thread = thread::begin("headstart", Box::new(replay)).map_err(ReplayError::Thread)?;
+        let thread = thread::spawn("headstart", Box::new(replay)).map_err(ReplayError::Thread)?;
         Ok(Replay {
             plan,
             shared,

@@ -55,7 +55,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     in_use.sort_unstable_by(|a, b| b.cmp(a));
     let in_use = in_use.iter().take(MAX_DEVICES).sum();
     let files = Files::new(plan, &mounts, &openers, in_use, options.reader);
-    shared.governor.begin();
+    shared.governor.start();
     let serve = |work: &Work| serve(work, &files, &mounts, options, shared, each);
     let devices = side_by_side(works, &serve);
     let replay_ns = options.origin.elapsed().as_nanos() as u64;
@@ -203,7 +203,7 @@ fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
     let opener = |(index, amid): (usize, bool)| {
         let planned = plan.device(index).filter(|planned| amid && is_disk(planned))?;
         let mount = mounts.lookup(planned.mount_point.as_bytes())?;
-        HandleOpener::of(mounts, mount).ok()
+        HandleOpener::new(mounts, mount).ok()
     };
     // Each has a descriptor: of more devices than a machine has, the first have to do.
     let mut left = MAX_DEVICES;
@@ -305,7 +305,7 @@ fn serve(
     let filling = fill.and_then(|fill| Filling::open(fill, &work.planned, mounts));
     std::thread::scope(|scope| {
         if let Some(filling) = &filling {
-            filling.begin(scope, &shared.governor, &shared.fetched);
+            filling.start(scope, &shared.governor, &shared.fetched);
         }
         let device = serve_passes(work, files, mounts, options, shared, (open, filling.as_ref()));
         // What was asked for is there.
@@ -358,7 +358,7 @@ fn serve_passes(
     let is_metadata = |state: &RequestState| state.request.kind == RequestKind::Metadata;
     let passes = [&work.passes.metadata, &work.passes.data];
     let metadata = passes.iter().any(|queue| queue.requests.iter().any(is_metadata));
-    let device = Device::look(&work.planned, mounts, options, metadata);
+    let device = Device::open(&work.planned, mounts, options, metadata);
     let worker = Worker {
         device: &device,
         files,

@@ -112,7 +112,7 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
         let Some(request) = costs.requests.get(place.part.request) else {
             continue;
         };
-        let Some(look) = sampler.look(request, &place) else {
+        let Some(look) = sampler.check(request, &place) else {
             break;
         };
         let cold = cold_share(look, request);
@@ -183,7 +183,7 @@ struct Sampler<'a> {
 
 impl Sampler<'_> {
     /// `None` if no more is to be looked at.
-    fn look(&mut self, request: &Request, place: &Place) -> Option<Look> {
+    fn check(&mut self, request: &Request, place: &Place) -> Option<Look> {
         let Some(entry) = self.plan.file(request.file as usize) else {
             return Some(Look::Changed);
         };

@@ -190,7 +190,7 @@ impl<'a> Worker<'a> {
         let mut open = 0;
         while open < self.device.shape().each_open(self.open) {
             let Some(part) = parts.next() else { break };
-            if let Some(one) = self.look(queue, part) {
+            if let Some(one) = self.check_part(queue, part) {
                 let kept = one.state.request.kind == RequestKind::Metadata
                     || self.files.keeps(one.state.request.file);
                 open += usize::from(!kept);
@@ -201,7 +201,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Looks at a part; `None` if it is over by that.
-    fn look<'b>(&self, queue: &'b Queue, part: Part) -> Option<InFlight<'b>>
+    fn check_part<'b>(&self, queue: &'b Queue, part: Part) -> Option<InFlight<'b>>
     where
         'a: 'b,
     {

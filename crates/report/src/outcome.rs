@@ -128,7 +128,7 @@ pub fn text(outcome: &Outcome) -> String {
             percent(sum.used_pages, needed),
             percent(sum.wasted_pages, sum.issued_pages)
         );
-        if let Some(over_read) = OverRead::of(outcome) {
+        if let Some(over_read) = OverRead::from_outcome(outcome) {
             out += &format!("Over-read: {}.\n", over_read.share());
         }
     }
@@ -150,7 +150,7 @@ pub struct OverRead {
 
 impl OverRead {
     /// That of an outcome; `None` without a replay, and where it was not told.
-    pub fn of(outcome: &Outcome) -> Option<OverRead> {
+    pub fn from_outcome(outcome: &Outcome) -> Option<OverRead> {
         let precision = outcome.precision?;
         Some(OverRead {
             started_unix_ns: outcome.started_unix_ns,

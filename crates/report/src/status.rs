@@ -284,7 +284,7 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
         .outcomes
         .iter()
         .rev()
-        .filter_map(OverRead::of)
+        .filter_map(OverRead::from_outcome)
         .find(OverRead::is_exact);
     lines.extend(exact.map(|it| {
         let when = ago(it.started_unix_ns, now_unix_ns);

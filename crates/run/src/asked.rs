@@ -37,7 +37,7 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// Looks what is known, and decides.
-    pub fn of(job: Job) -> Prepared {
+    pub fn decide(job: Job) -> Prepared {
         let mut start = match (&job.bypass, &job.purpose) {
             (Some(why), _) => Start::new(Decision::Bypass(why.clone())),
             (None, Purpose::Loop(asked)) => Start::decide(asked, &mut MountTable::read),
@@ -82,9 +82,9 @@ pub(crate) fn apart(ask: &Ask<'_>, limit: Duration) -> Result<Apart> {
         || None,
         |stream| {
             limits::without_core();
-            let last = LastLimit::begin();
+            let last = LastLimit::arm();
             let prepared = match (ask.job)() {
-                Ok(job) => Prepared::of(job),
+                Ok(job) => Prepared::decide(job),
                 Err(error) => {
                     let _ = send(&stream, Message::Refused(format!("{error:#}")));
                     return 1;

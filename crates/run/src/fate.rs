@@ -34,7 +34,7 @@ pub struct Watch {
 
 impl Watch {
     /// Begins to listen. At the command's end what was read ahead for it is let go of first: who waited for the command may unmount what it has used.
-    pub fn begin(stream: UnixStream, let_go: impl FnOnce() + Send + 'static) -> Arc<Watch> {
+    pub fn start(stream: UnixStream, let_go: impl FnOnce() + Send + 'static) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             fate: Mutex::new(Fate::Running),
             changed: Condvar::new(),
@@ -60,7 +60,7 @@ impl Watch {
                 let _ = send(&stream, Message::LetGo);
             }
         };
-        match thread::begin("listen", Box::new(listen)) {
+        match thread::spawn("listen", Box::new(listen)) {
             Ok(begun) => drop(watch.listens.set(begun)),
             Err(_) => watch.set(Fate::Unknown),
         }
@@ -86,7 +86,7 @@ impl Watch {
 
     /// Waits until it no longer runs, so long at most.
     pub fn wait(&self, limit: Duration) -> Fate {
-        self.look();
+        self.check();
         let fate = self.fate.lock().unwrap_or_else(PoisonError::into_inner);
         let running = |fate: &mut Fate| *fate == Fate::Running;
         let waited = self.changed.wait_timeout_while(fate, limit, running);
@@ -94,7 +94,7 @@ impl Watch {
     }
 
     /// Notes it if nobody is told any more.
-    pub fn look(&self) {
+    pub fn check(&self) {
         // Before the fate: what the thread has noted until its end is there then.
         let is_over = self.listens.get().is_some_and(Begun::is_finished);
         if is_over && self.fate() == Fate::Running {

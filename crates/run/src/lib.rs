@@ -22,7 +22,7 @@ mod supervisor;
 mod worker;
 
 pub use asked::Ask;
-pub use once::tell as tell_once;
+pub use once::complain_once as tell_once;
 pub use rehearsal::rehearse;
 pub use supervised::Ending;
 pub use supervisor::{become_command, start};

@@ -18,7 +18,7 @@ pub fn is_news(store: Option<&Store>, line: &str) -> bool {
 }
 
 /// Tells a line, if it is news. A process that may be killed for a system call has another look at what was told.
-pub fn tell(store: &dyn Fn() -> Option<Store>, line: &str) {
+pub fn complain_once(store: &dyn Fn() -> Option<Store>, line: &str) {
     let asked = || is_news(store().as_ref(), line);
     let is_news = match role() {
         Role::Careful => apart(asked).unwrap_or(false),

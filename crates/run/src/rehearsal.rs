@@ -46,7 +46,7 @@ pub fn rehearse() -> Result<()> {
 fn rehearse_all() -> Result<()> {
     forget_core();
     // The command waits for this process.
-    let _last = LastLimit::begin();
+    let _last = LastLimit::arm();
     let _ = (namespace::forks_elsewhere(), is_expected_as_this_process());
     let signals = Signals::take().context("cannot read signals")?;
     let stream = background(

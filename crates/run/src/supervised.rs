@@ -108,11 +108,11 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Tells a line of this process's own, if it is news.
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn complain_once(&mut self, line: &str) {
         if self.always {
             self.repeat(line);
         } else if !std::mem::replace(&mut self.told, true) {
-            once::tell(self.store, line);
+            once::complain_once(self.store, line);
         }
     }
 
@@ -133,11 +133,11 @@ impl<'a> Supervisor<'a> {
     fn worker_is_gone(&mut self) {
         self.worker = None;
         self.failed = true;
-        self.tell("the worker process ended early: nothing was learned");
+        self.complain_once("the worker process ended early: nothing was learned");
     }
 
     /// Waits until something can be read from the signals or the worker; whether it is the worker.
-    fn look(&self, worker: bool, limit: Option<Duration>) -> Result<bool> {
+    fn wait_readable(&self, worker: bool, limit: Option<Duration>) -> Result<bool> {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         if let (true, Some(stream)) = (worker, &self.worker) {
             fds.push(PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN));
@@ -166,7 +166,7 @@ impl<'a> Supervisor<'a> {
                 return Ok(());
             }
             let worker = self
-                .look(true, Some(left))
+                .wait_readable(true, Some(left))
                 .map_err(|error| format!("{error:#}"))?;
             self.pass_signals();
             let before = Instant::now();
@@ -221,7 +221,7 @@ impl<'a> Supervisor<'a> {
             if let Some(status) = self.ended {
                 return Ok(status);
             }
-            self.look(false, None)?;
+            self.wait_readable(false, None)?;
             self.pass_signals();
         }
     }
@@ -303,7 +303,7 @@ impl<'a> Supervisor<'a> {
             match receive(stream) {
                 Ok(Message::Document(text)) => {
                     if let Some(Err(error)) = written.take().map(|written| written.write(&text)) {
-                        self.tell(&format!("{error:#}"));
+                        self.complain_once(&format!("{error:#}"));
                     }
                 }
                 Ok(Message::Done(line)) => {

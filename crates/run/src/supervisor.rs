@@ -79,7 +79,7 @@ pub fn start(
         if ask.must {
             bail!("cannot record: {why}");
         }
-        once::tell(ask.store, &format!("neither replaying nor recording: {why}"));
+        once::complain_once(ask.store, &format!("neither replaying nor recording: {why}"));
         become_command(command);
     }
     let ending = match namespace::is_first() {
@@ -99,7 +99,7 @@ pub fn start(
     if decided.is_for_nothing(written.is_some()) {
         // Nobody has to be told anything, and nothing is done beside it. A signal that the line raises must not wait for the command.
         if let Some(line) = &decided.unusable {
-            once::tell(ask.store, line);
+            once::complain_once(ask.store, line);
         }
         become_command(command);
     }
@@ -116,7 +116,7 @@ pub fn start(
         Some(outcome) => {
             let written = written.map(|written| written.write(&serde_json::to_string(&outcome)?));
             if let Some(Err(error)) = written {
-                supervisor.tell(&format!("{error:#}"));
+                supervisor.complain_once(&format!("{error:#}"));
             }
         }
         None if ending == Ending::WhenDone => supervisor.wait_for_worker(written),
@@ -158,7 +158,7 @@ enum Helper {
 /// Decides what is done, here or, where a filter may end whoever looks, in a process apart.
 fn decide(command: &[OsString], ask: &Ask<'_>) -> Result<(Decided, Helper)> {
     if role() != Role::Careful || ask.must {
-        let prepared = Prepared::of((ask.job)()?);
+        let prepared = Prepared::decide((ask.job)()?);
         let decided = prepared.decided.clone();
         let helper = match decided.bypass {
             None => Helper::Prepared(Box::new(prepared)),
@@ -175,11 +175,11 @@ fn decide(command: &[OsString], ask: &Ask<'_>) -> Result<(Decided, Helper)> {
             Ok((decided, helper))
         }
         Apart::Gone => {
-            once::tell(ask.store, GONE);
+            once::complain_once(ask.store, GONE);
             become_command(command);
         }
         Apart::Late => {
-            once::tell(ask.store, LATE);
+            once::complain_once(ask.store, LATE);
             Ok((Decided::default(), Helper::Nobody))
         }
     }
@@ -206,7 +206,7 @@ fn launch<'a>(
             // Opened by the worker, for that may wait for a file system. Without a log its lines are lost, and nothing else.
             let open = move || log.and_then(|log| log.open().ok());
             Some(background(open, |stream| {
-                worker::work(stream, prepared.job, prepared.start, &LastLimit::begin())
+                worker::work(stream, prepared.job, prepared.start, &LastLimit::arm())
             }))
         }
     };
@@ -216,7 +216,7 @@ fn launch<'a>(
         supervisor.tells_all();
     }
     if let Some(line) = &decided.unusable {
-        supervisor.tell(line);
+        supervisor.complain_once(line);
     }
     match worker {
         None => {}
@@ -226,7 +226,7 @@ fn launch<'a>(
             bail!("cannot start the recorder's process: {error}");
         }
         Some(Err(error)) => {
-            supervisor.tell(&format!("neither replaying nor recording: cannot fork: {error}"));
+            supervisor.complain_once(&format!("neither replaying nor recording: cannot fork: {error}"));
         }
     }
     supervisor.say(Message::Command(supervisor.pid()));
@@ -239,7 +239,7 @@ fn launch<'a>(
         Err(why) => {
             // Before it is released: so the worker knows before anything else can be true.
             supervisor.say(Message::Ahead);
-            supervisor.tell(&why);
+            supervisor.complain_once(&why);
             child.release();
         }
     }

@@ -38,13 +38,13 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
     // Where it cannot be said memory runs out for all alike.
     let _ = limits::goes_first();
     if let Err(error) = bound_memory(limits::MEMORY) {
-        notes.tell(format!("the memory of this process is not bounded: {error}"));
+        notes.add(format!("the memory of this process is not bounded: {error}"));
     }
     for line in std::mem::take(&mut start.lines) {
-        notes.tell(line);
+        notes.add(line);
     }
-    if let Err(error) = start.begin(Options::new(job.origin)) {
-        notes.tell(format!("not replaying: {error}"));
+    if let Err(error) = start.start_replay(Options::new(job.origin)) {
+        notes.add(format!("not replaying: {error}"));
     }
     let Some((recorder, exact)) = attach(&stream, &job, &start, &mut notes) else {
         return 1;
@@ -56,7 +56,7 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
     let may_be_unmounted = start
         .replay()
         .is_some_and(|replay| reads_what_may_be_unmounted(replay.plan()));
-    let watch = Watch::begin(stream, move || match stopper {
+    let watch = Watch::start(stream, move || match stopper {
         Some(stopper) if may_be_unmounted => stopper.and_wait(LETS_GO_WITHIN),
         Some(stopper) => stopper.ask(),
         None => {}
@@ -81,7 +81,7 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
             finish(&job, asked, over, &watch, (recorded, reason), &mut notes)
         }
     };
-    tell(&answer, &job, result, notes)
+    report(&answer, &job, result, notes)
 }
 
 /// What is told of a start is told once; whoever asked for a trace is always told.
@@ -101,7 +101,7 @@ fn attach(stream: &UnixStream, job: &Job, start: &Start, notes: &mut Notes) -> O
     let mut recorder = Recorder::start(&record);
     // Where it cannot be, the start is recorded as others are.
     let exact = start.is_to_be_exact() && recorder.is_ok();
-    let exact = exact.then(|| NoFaultAround::begin(record.limit).ok()).flatten();
+    let exact = exact.then(|| NoFaultAround::start(record.limit).ok()).flatten();
     let Ok(Message::Command(pid)) = receive(stream) else {
         // The supervisor is gone, and the command with it or on its own.
         return None;
@@ -116,10 +116,10 @@ fn attach(stream: &UnixStream, job: &Job, start: &Start, notes: &mut Notes) -> O
         return None;
     }
     if let Err(error) = &recorder {
-        notes.tell(format!("not recording: {error}"));
+        notes.add(format!("not recording: {error}"));
     }
     if let Some(why) = recorder.as_ref().ok().and_then(Recorder::no_activity) {
-        notes.tell(format!("recording without what a chart needs: {why}"));
+        notes.add(format!("recording without what a chart needs: {why}"));
     }
     Some((recorder, exact))
 }
@@ -149,7 +149,7 @@ fn finish(
     };
     let turned_out = match &recorded {
         Ok(trace) => keys::turned_out(store, &whose, &keys::Here, trace).unwrap_or_else(|error| {
-            notes.tell(error.to_string());
+            notes.add(error.to_string());
             None
         }),
         Err(_) => None,
@@ -173,7 +173,7 @@ fn finish(
 }
 
 /// Tells the supervisor what was done; the status of this process. Whoever does not listen any more has not asked.
-fn tell(answer: &UnixStream, job: &Job, result: anyhow::Result<String>, mut notes: Notes) -> i32 {
+fn report(answer: &UnixStream, job: &Job, result: anyhow::Result<String>, mut notes: Notes) -> i32 {
     match result {
         Ok(text) => {
             if job.document {
@@ -184,7 +184,7 @@ fn tell(answer: &UnixStream, job: &Job, result: anyhow::Result<String>, mut note
         }
         Err(error) => {
             let why = format!("{error:#}");
-            notes.tell(why.clone());
+            notes.add(why.clone());
             let _ = send(answer, Message::Failed(news(job, why)));
             1
         }
@@ -215,7 +215,7 @@ fn record_to_the_end(
 ) -> (Result<Trace, RecordError>, EndReason, Deadline) {
     let status = || {
         if last.gets_on() {
-            watch.look();
+            watch.check();
         }
         match watch.fate() {
             Fate::Ended(ended, _) => Some(ended.status),
@@ -229,7 +229,7 @@ fn record_to_the_end(
             // The supervisor tells of the end; a pidfd would only tell without the status.
             let reason = recorder.run_until(&watch.lost, None, status);
             over();
-            let deadline = Deadline::begin(deadline::FINISH);
+            let deadline = Deadline::arm(deadline::FINISH);
             let so_far = (recorder.progress().cpu_seconds * 1e9) as u64;
             let cpu_ns = match watch.fate() {
                 Fate::Ended(ended, _) => ended.cpu_ns,
@@ -252,7 +252,7 @@ fn record_to_the_end(
                 }
             };
             over();
-            (Err(error), reason, Deadline::begin(deadline::FINISH))
+            (Err(error), reason, Deadline::arm(deadline::FINISH))
         }
     }
 }

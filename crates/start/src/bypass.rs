@@ -62,7 +62,7 @@ pub fn decide(
     if every == 0 {
         return None;
     }
-    let too_little = |alone: &Alone| too_little(alone, &Device::of(plan?, alone.rest_ns));
+    let too_little = |alone: &Alone| too_little(alone, &Device::from_plan(plan?, alone.rest_ns));
     if let Some(why) = alone.and_then(too_little) {
         return Some(here(every, false, why));
     }
@@ -163,7 +163,7 @@ struct Device {
 }
 
 impl Device {
-    fn of(plan: &Plan<'_>, until_ns: u64) -> Device {
+    fn from_plan(plan: &Plan<'_>, until_ns: u64) -> Device {
         let mut seconds = vec![(0.0, 0.0); plan.device_count()];
         let used = |one: &Request| one.length > 0 && u64::from(one.deadline_us) <= until_ns / 1000;
         for request in plan.requests().take(plan.cut()).filter(used) {
@@ -278,7 +278,7 @@ mod tests {
     fn a_start_by_itself_waits_for_each_granule_of_a_volume_that_is_filled_as_it_is_read() {
         let file = container(DeviceClass::Flash, 125e6, 7e-4, 4);
         let (before, mut draft) = (
-            Device::of(&file.plan().unwrap(), u64::MAX).alone_ns,
+            Device::from_plan(&file.plan().unwrap(), u64::MAX).alone_ns,
             file.plan().unwrap().to_draft().unwrap(),
         );
         draft.fills = vec![Fill {
@@ -297,9 +297,9 @@ mod tests {
         }];
         let file = PlanFile::new(draft.to_bytes().unwrap());
         let plan = file.plan().unwrap();
-        assert!((3_299 * MS..=3_301 * MS).contains(&(Device::of(&plan, u64::MAX).alone_ns - before)));
+        assert!((3_299 * MS..=3_301 * MS).contains(&(Device::from_plan(&plan, u64::MAX).alone_ns - before)));
         // Ten at once, of those that are needed until then: requests 0 to 50.
-        assert!((197 * MS..=199 * MS).contains(&Device::of(&plan, 50_000).replay_ns));
+        assert!((197 * MS..=199 * MS).contains(&Device::from_plan(&plan, 50_000).replay_ns));
     }
 
     /// The container of docs/notes/2026-11-boots.md: seconds from the execution of process 1 on, costs as probed.
@@ -348,8 +348,12 @@ mod tests {
     fn only_what_is_needed_by_the_end_counts_and_nonsense_is_not_believed() {
         let card = container(DeviceClass::Flash, 24.3e6, 0.68e-3, 1);
         let plan = card.plan().unwrap();
-        assert_eq!(Device::of(&plan, 0).replay_ns / MS, 3, "one request of 447");
-        assert_eq!(Device::of(&plan, 447_000).replay_ns / MS, 1473);
+        assert_eq!(
+            Device::from_plan(&plan, 0).replay_ns / MS,
+            3,
+            "one request of 447"
+        );
+        assert_eq!(Device::from_plan(&plan, 447_000).replay_ns / MS, 1473);
         assert_eq!(
             why_bypassed(alone(100, 1100, 900), &card),
             None,

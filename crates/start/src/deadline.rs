@@ -28,7 +28,7 @@ pub struct LastLimit {
 
 impl LastLimit {
     /// From now on. Where the kernel has no timer for it there is none, and that is noted; but by a scout, whose standard error is the command's.
-    pub fn begin() -> LastLimit {
+    pub fn arm() -> LastLimit {
         let switch = DeadMansSwitch::or_alarm();
         if let (Err(error), true) = (&switch, role() != Role::Scout) {
             log(&format!("this process has no last limit: {error}"));
@@ -70,7 +70,7 @@ pub struct Deadline {
 
 impl Deadline {
     /// From now on. Where no thread can be started there is none, and that is noted.
-    pub fn begin(limit: Duration) -> Deadline {
+    pub fn arm(limit: Duration) -> Deadline {
         Deadline::begin_with(limit, || {
             log(
                 "the end of a start is not over after ten minutes, most likely for a file system that does not answer: given up",
@@ -86,7 +86,7 @@ impl Deadline {
                 passed();
             }
         };
-        let started = thread::begin("deadline", Box::new(wait));
+        let started = thread::spawn("deadline", Box::new(wait));
         if let Err(error) = &started {
             log(&format!("the end of this start has no deadline: {error}"));
         }

@@ -109,12 +109,12 @@ pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     at_low_priority();
     let lock = it.store.key(it.key).lock()?;
     if let Some(why) = lock.dir().newer() {
-        notes.tell(why.clone());
+        notes.add(why.clone());
         return Ok(it.without_trace(why));
     }
     let mut state = lock.dir().state();
     let before = Before {
-        plan: state.plan().or_tell(|line| notes.tell(line)),
+        plan: state.plan().or_tell(|line| notes.add(line)),
         state,
     };
     let has_trace = matches!(it.recorded, Some(Ok(_)));
@@ -130,7 +130,7 @@ pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     // A boot is not over yet, and the daemon has looked at its beginning.
     if has_trace && it.rules.tidies && it.rules.policy != Policy::Boot {
         if let Err(error) = forget_secret_names(it.store, FORGETS_WITHIN, false) {
-            notes.tell(error.to_string());
+            notes.add(error.to_string());
         }
     }
     Ok(outcome)
@@ -189,7 +189,7 @@ impl Finished<'_> {
             ..Due::default()
         };
         lock.add_outcome(&outcome)?;
-        let outcomes = lock.dir().outcomes(|line| notes.tell(line));
+        let outcomes = lock.dir().outcomes(|line| notes.add(line));
         // It has added no trace, and the oldest may be the one that saw most metadata.
         let oldest = lock.dir().traces().into_iter().next();
         self.conclude(lock, (before, None), (oldest, due), (&outcomes, None), notes)?;
@@ -204,7 +204,7 @@ impl Finished<'_> {
         mut trace: Trace,
         notes: &mut Notes,
     ) -> Result<Outcome> {
-        let previous = lock.dir().profile().or_tell(|line| notes.tell(line));
+        let previous = lock.dir().profile().or_tell(|line| notes.add(line));
         let unfit = (self.rules.unfit.clone()).or_else(|| unfit(self.reason, previous.is_some()));
         let learned = match unfit {
             Some(why) => Err(why),
@@ -222,7 +222,7 @@ impl Finished<'_> {
         // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could not be explained.
         lock.add_trace(&trace)?;
         lock.add_outcome(&outcome)?;
-        let outcomes = lock.dir().outcomes(|line| notes.tell(line));
+        let outcomes = lock.dir().outcomes(|line| notes.add(line));
         let mut due = Due {
             bridges_nothing: self.bridges_nothing(before),
             ..Due::default()
@@ -247,7 +247,7 @@ impl Finished<'_> {
                 planned.map(|new| (true, new))
             }
             Err(why) => {
-                notes.tell(format!("{}: nothing is learned: {why}", self.key));
+                notes.add(format!("{}: nothing is learned: {why}", self.key));
                 Ok((false, None))
             }
         };
@@ -308,7 +308,7 @@ impl Finished<'_> {
                 None => Measure::Unknown,
             },
         };
-        let mut facts = machine::snapshot(profile, &costs, &mut |line| notes.tell(line))?;
+        let mut facts = machine::snapshot(profile, &costs, &mut |line| notes.add(line))?;
         unmounted::add(&mut facts, trace);
         Ok(facts)
     }
@@ -383,7 +383,7 @@ impl Finished<'_> {
         lock.trim(&limits, now, witness.as_deref());
         if rules.tidies {
             if let Err(error) = store.tidy(&limits, now) {
-                notes.tell(error.to_string());
+                notes.add(error.to_string());
             }
         }
         Ok(changed?)
@@ -425,7 +425,7 @@ fn metadata(lock: &KeyLock, trace: &Trace, notes: &mut Notes) -> (Vec<RecordedMe
     let mut most = all.len();
     let mut witness = None;
     for path in lock.dir().traces() {
-        let Some(earlier) = lock.dir().trace(&path).or_tell(|line| notes.tell(line)) else {
+        let Some(earlier) = lock.dir().trace(&path).or_tell(|line| notes.add(line)) else {
             continue;
         };
         let seen = recorded_metadata(&earlier);

@@ -43,7 +43,7 @@ pub struct Costs<'a> {
 
 impl<'a> Costs<'a> {
     /// What is known, of devices of this class if it says one; what is not known is measured.
-    pub fn of(store: &'a Store, class: Option<DeviceClass>) -> Costs<'a> {
+    pub fn new(store: &'a Store, class: Option<DeviceClass>) -> Costs<'a> {
         let measure = Measure::Unknown;
         Costs {
             store,

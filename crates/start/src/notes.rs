@@ -17,7 +17,7 @@ pub struct Notes {
 
 impl Notes {
     /// Notes a line.
-    pub fn tell(&mut self, line: String) {
+    pub fn add(&mut self, line: String) {
         log(&line);
         self.all.push(line.clone());
         self.first.get_or_insert(line);

@@ -18,7 +18,7 @@ pub struct Progress {
 
 impl Progress {
     /// None yet.
-    pub fn begin() -> Progress {
+    pub fn for_terminal() -> Progress {
         let dumb = std::env::var_os("TERM").is_none_or(|name| name == "dumb");
         Progress {
             terminal: stderr().is_terminal() && !dumb,
@@ -26,7 +26,7 @@ impl Progress {
     }
 
     /// Says what is being done now.
-    pub fn tell(&self, what: &str) {
+    pub fn show(&self, what: &str) {
         if self.terminal {
             SHOWN.store(true, Ordering::Relaxed);
             let _ = stderr().write_all(line(what).as_bytes());

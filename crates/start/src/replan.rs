@@ -18,9 +18,14 @@ pub fn replacing(
 ) -> Result<Option<PlanFile>> {
     let wanted = wanted(profile);
     let old = old.filter(|_| !wanted.is_empty());
-    let old = old.and_then(|file| Some(Data::of(&file.plan().ok()?.to_draft().ok()?, Some(&wanted))));
-    if let Some(why) = old.and_then(|old| out_of_reach(&old, &Data::of(planned, None))) {
-        notes.tell(format!("{}: {why}: the plan stays as it was", profile.key));
+    let old = old.and_then(|file| {
+        Some(Data::from_plan(
+            &file.plan().ok()?.to_draft().ok()?,
+            Some(&wanted),
+        ))
+    });
+    if let Some(why) = old.and_then(|old| out_of_reach(&old, &Data::from_plan(planned, None))) {
+        notes.add(format!("{}: {why}: the plan stays as it was", profile.key));
         return Ok(None);
     }
     Ok(Some(planned.to_file()?))
@@ -42,7 +47,7 @@ struct Data(BTreeMap<FilePath, u64>);
 
 impl Data {
     /// Of all files, or of those that are `wanted`.
-    fn of(plan: &PlanDraft, wanted: Option<&HashSet<&FilePath>>) -> Data {
+    fn from_plan(plan: &PlanDraft, wanted: Option<&HashSet<&FilePath>>) -> Data {
         let path = |request: &Request| plan.files.get(request.file as usize).map(|file| &file.path);
         let is_wanted =
             |request: &Request| wanted.is_none_or(|all| path(request).is_some_and(|path| all.contains(path)));

@@ -100,7 +100,7 @@ const DISABLED: Change<'static> = Change {
 /// Whether a secret name stands in what is kept of a key.
 fn names_one(kept: &KeyDir, is_secret: &mut dyn FnMut(&[u8]) -> bool, gone: &mut Gone) -> bool {
     let mut is_one = |path: &[u8]| {
-        gone.look(path);
+        gone.check(path);
         is_secret(path)
     };
     let text = kept.key().of_all().as_bytes();
@@ -154,7 +154,7 @@ struct Gone {
 const MOST: usize = 10_000;
 
 impl Gone {
-    fn look(&mut self, path: &[u8]) {
+    fn check(&mut self, path: &[u8]) {
         let home = OF_PEOPLE.iter().find(|home| path.starts_with(home.as_bytes()));
         let Some(home) = home.filter(|_| !self.any && self.there.len() < MOST) else {
             return;

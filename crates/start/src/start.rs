@@ -11,7 +11,7 @@ use crate::Arguments;
 use crate::bypass;
 use crate::decide::{Decision, Known, decide};
 use crate::known::{machine_of, plan_of_state};
-use crate::warmth::look;
+use crate::warmth::sample_warmth;
 use headstart_model::outcome::{Mode, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
 use headstart_model::{Key, Named};
@@ -104,11 +104,11 @@ pub struct Replayed {
 impl<R: Reads> Start<R> {
     /// One of which nothing is known but this.
     pub fn new(decision: Decision) -> Start<R> {
-        Start::of(decision, None, false)
+        Start::with_plan(decision, None, false)
     }
 
     /// One for which this was decided. A replay reads `plan`, and is recorded exactly where that is due.
-    pub fn of(decision: Decision, plan: Option<PlanFile>, exact_due: bool) -> Start<R> {
+    pub fn with_plan(decision: Decision, plan: Option<PlanFile>, exact_due: bool) -> Start<R> {
         let replays = decision == Decision::Replay;
         Start {
             mode: match replays {
@@ -231,7 +231,7 @@ impl<R: Reads> Start<R> {
 
 impl Start {
     /// Begins the replay, if that was decided. A start whose replay cannot begin stays declined.
-    pub fn begin(&mut self, options: Options) -> Result<(), ReplayError> {
+    pub fn start_replay(&mut self, options: Options) -> Result<(), ReplayError> {
         self.begin_by(|plan| Replay::start(plan, options)).map(|_| ())
     }
 
@@ -280,7 +280,7 @@ impl Start {
         let plan = plan.and_then(|plan| of_start(plan, arguments, mounts));
         let looked = plan
             .as_ref()
-            .and_then(|plan| look(store, plan, known.turns, &mounts().ok()?, known.draw));
+            .and_then(|plan| sample_warmth(store, plan, known.turns, &mounts().ok()?, known.draw));
         let (sample, resident, warmth) = match looked {
             Some((sample, resident, warmth)) => (Some(sample), Some(resident), warmth),
             None => (None, None, None),
@@ -303,7 +303,7 @@ impl Start {
             warm,
             in_memory: sample.filter(|_| is_left),
             lines,
-            ..Start::of(decision, plan, false)
+            ..Start::with_plan(decision, plan, false)
         }
     }
 }

@@ -64,7 +64,7 @@ const SURELY_COLD: f64 = 0.5;
 const LEAST_KNOWN: f64 = 0.5;
 
 /// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing where it cannot be told.
-pub(crate) fn look(
+pub(crate) fn sample_warmth(
     store: &Store,
     file: &PlanFile,
     turns: Turns,
@@ -72,7 +72,7 @@ pub(crate) fn look(
     draw: u64,
 ) -> Option<(Sample, Resident, Option<Warmth>)> {
     let plan = file.plan().ok()?;
-    let costs = Costs::of(&plan);
+    let costs = Costs::for_plan(&plan);
     let cost = PlanCost {
         reckoned_ns: costs.ns(),
         waited_ns: u64::from(turns.waited_ms) * 1_000_000,

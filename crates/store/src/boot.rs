@@ -56,7 +56,7 @@ impl Says {
     }
 
     /// Of one that is not whole nothing is known: it is not armed.
-    fn of(guard: &File) -> io::Result<Says> {
+    fn read(guard: &File) -> io::Result<Says> {
         let mut found = [DISARMED; 2];
         let is_whole = guard.read_at(&mut found, 0)? == found.len() && is_whole(guard)?;
         let failed = found[1]
@@ -83,7 +83,7 @@ impl KeyDir {
 
     /// What the guard says; `None` where there is none, or it cannot be read.
     fn says(&self) -> Option<Says> {
-        Says::of(&File::open(self.guard_path()?).ok()?).ok()
+        Says::read(&File::open(self.guard_path()?).ok()?).ok()
     }
 
     /// Whether the last start came to its end, so that the next may be served.
@@ -107,7 +107,7 @@ impl KeyDir {
             let Some(guard) = open(&path)? else {
                 return Ok(None);
             };
-            let says = Says::of(&guard)?;
+            let says = Says::read(&guard)?;
             Ok(Some(match says.is_armed {
                 _ if says.has_given_up() => Guard::GivenUp,
                 false => Guard::Failed,

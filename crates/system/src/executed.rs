@@ -137,7 +137,7 @@ mod tests {
     use std::process::Command;
 
     /// Paths of what this process's children have executed.
-    fn told(executed: &Executed) -> Vec<(u32, Opened)> {
+    fn executed_files(executed: &Executed) -> Vec<(u32, Opened)> {
         let mut all = Vec::new();
         while let Some(told) = executed.next().unwrap() {
             match told {
@@ -208,7 +208,7 @@ mod tests {
                     .unwrap()
                     .starts_with(fs.mount_point().as_os_str().as_encoded_bytes())
             };
-            told(executed)
+            executed_files(executed)
                 .into_iter()
                 .filter(|(_, opened)| below(opened))
                 .collect()

@@ -171,10 +171,10 @@ pub fn executed_with(pid: u32, user: u32, most: usize) -> Option<Vec<u8>> {
 }
 
 fn read_executed(pid: u32, most: usize) -> Option<Vec<u8>> {
-    let stat = ProcessStat::of(pid)?;
+    let stat = ProcessStat::for_process(pid)?;
     let length = usize::try_from(stat.arguments_end.checked_sub(stat.arguments)?).ok()?;
     let mut bytes = vec![0; length.min(most)];
-    Memory::of(pid)?.read_all(stat.arguments, &mut bytes)?;
+    Memory::open(pid)?.read_all(stat.arguments, &mut bytes)?;
     Some(bytes)
 }
 
@@ -186,7 +186,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn of(pid: u32) -> Option<Memory> {
+    fn open(pid: u32) -> Option<Memory> {
         Some(Memory {
             bytes: File::open(format!("/proc/{pid}/mem")).ok()?,
             present: File::open(format!("/proc/{pid}/pagemap")).ok()?,

@@ -50,7 +50,7 @@ pub struct NoFaultAround {
 impl NoFaultAround {
     /// From now on, for `at_most`. Fails where that is not possible: without root's rights, in a container, where debugfs is
     /// forbidden (lockdown), while another does it.
-    pub fn begin(at_most: Duration) -> io::Result<NoFaultAround> {
+    pub fn start(at_most: Duration) -> io::Result<NoFaultAround> {
         let knob = open_alone()?;
         let before = knob.read()?;
         if before <= knob.page {
@@ -64,8 +64,8 @@ impl NoFaultAround {
         DirBuilder::new().recursive(true).mode(0o700).create(RUN)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let kept = openat(CWD, KEPT, flags, Mode::RUSR | Mode::WUSR)?;
-        write(&kept, &Text::of(before))?;
-        let it = match keep(&knob, &Text::of(before), KEPT, at_most) {
+        write(&kept, &Text::from_number(before))?;
+        let it = match keep(&knob, &Text::from_number(before), KEPT, at_most) {
             Ok(keeper) => NoFaultAround {
                 knob,
                 before,
@@ -77,7 +77,7 @@ impl NoFaultAround {
             }
         };
         // Should it fail, `it` is dropped, and all is as before.
-        write(&it.knob.file, &Text::of(it.knob.page))?;
+        write(&it.knob.file, &Text::from_number(it.knob.page))?;
         Ok(it)
     }
 }
@@ -89,7 +89,7 @@ impl Drop for NoFaultAround {
             return;
         };
         // The keeper does the same: should this fail, it tries once more, and what is kept stays for the next start.
-        put_back(&self.knob, &Text::of(self.before), KEPT);
+        put_back(&self.knob, &Text::from_number(self.before), KEPT);
         drop(told);
         let since = Instant::now();
         while matches!(
@@ -131,7 +131,7 @@ pub fn mend() -> io::Result<Option<u64>> {
     // Whatever else is there somebody has set since; and where the number is not whole, nothing was changed yet.
     let before = number(&kept).filter(|_| knob.number() == Some(knob.page));
     if let Some(before) = before {
-        write(&knob.file, &Text::of(before))?;
+        write(&knob.file, &Text::from_number(before))?;
     }
     unlink(KEPT)?;
     Ok(before)
@@ -148,7 +148,7 @@ struct Knob {
 
 impl Knob {
     /// That of a debugfs.
-    fn of(debugfs: OwnedFd) -> rustix::io::Result<Knob> {
+    fn open(debugfs: OwnedFd) -> rustix::io::Result<Knob> {
         Ok(Knob {
             file: openat(&debugfs, NAME, KNOB_FLAGS | OFlags::RDWR, Mode::empty())?,
             debugfs,
@@ -188,13 +188,13 @@ fn open_of_machine() -> io::Result<Knob> {
 
 fn open_knob() -> io::Result<Knob> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mounted = open(MOUNTED, directory, Mode::empty()).and_then(Knob::of);
+    let mounted = open(MOUNTED, directory, Mode::empty()).and_then(Knob::open);
     let knob = match mounted {
         // Where it is not mounted, it is for this process alone, and nowhere.
         Err(Errno::NOENT) => {
             let context = fsopen(c"debugfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
             fsconfig_create(context.as_fd())?;
-            Knob::of(fsmount(
+            Knob::open(fsmount(
                 context.as_fd(),
                 FsMountFlags::FSMOUNT_CLOEXEC,
                 MountAttrFlags::empty(),
@@ -215,7 +215,7 @@ struct Text {
 }
 
 impl Text {
-    fn of(mut number: u64) -> Text {
+    fn from_number(mut number: u64) -> Text {
         let mut text = Text {
             bytes: [b'0'; 20],
             from: 19,
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn numbers_are_written_as_the_kernel_reads_them() {
         for number in [0, 7, 10, 4096, 65536, 1 << 25, u64::MAX] {
-            assert_eq!(Text::of(number).bytes(), number.to_string().as_bytes());
+            assert_eq!(Text::from_number(number).bytes(), number.to_string().as_bytes());
         }
     }
 
@@ -321,8 +321,8 @@ mod tests {
         .unwrap();
         std::fs::write(&note, "65536").unwrap();
         let note = CString::new(note.to_str().unwrap()).unwrap();
-        let knob = Knob::of(std::fs::File::open(dir).unwrap().into()).unwrap();
-        keep(&knob, &Text::of(65536), &note, at_most).unwrap()
+        let knob = Knob::open(std::fs::File::open(dir).unwrap().into()).unwrap();
+        keep(&knob, &Text::from_number(65536), &note, at_most).unwrap()
     }
 
     fn is_put_back(dir: &Path) -> bool {

@@ -74,7 +74,7 @@ impl Handle {
     }
 
     /// The handle of what a descriptor leads to, which may be one to look only (`O_PATH`), and the id of the mount it is on.
-    pub fn of(file: BorrowedFd<'_>) -> io::Result<(Handle, i32)> {
+    pub fn from_fd(file: BorrowedFd<'_>) -> io::Result<(Handle, i32)> {
         let mut handle = Handle::new(0, &[]);
         handle.bytes = MOST as u32;
         let mut mount = 0;

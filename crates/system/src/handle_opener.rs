@@ -31,7 +31,7 @@ pub struct HandleOpener {
 impl HandleOpener {
     /// The opener of a mount. Fails where the file system is none of these, a part of it is mounted, or
     /// `CAP_DAC_READ_SEARCH` is missing.
-    pub fn of(mounts: &MountTable, mount: &Mount) -> io::Result<HandleOpener> {
+    pub fn new(mounts: &MountTable, mount: &Mount) -> io::Result<HandleOpener> {
         let whole = mount.root.as_bytes() == b"/";
         if !matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4") || !whole || !mounts.is_local(mount) {
             return Err(io::ErrorKind::Unsupported.into());

@@ -105,7 +105,7 @@ fn is_listed(pin: BorrowedFd<'_>, stat: &Stat, user: u32) -> bool {
 /// PathResolver whatever is at a path of a local file system, without opening it. Symbolic links are pinned themselves, and
 /// none is followed. [`crate::path_resolver`] does the same for many paths.
 pub fn pin(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), Skip> {
-    let fd = inside_local(mounts, path)?.look(false)?;
+    let fd = inside_local(mounts, path)?.open(false)?;
     let stat = stat_pin(fd.as_fd())?;
     Ok((fd, stat))
 }
@@ -113,7 +113,7 @@ pub fn pin(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), Skip> {
 /// [`pin`], on file systems in memory as well: what has to be known of the directories on a way lies there, too.
 pub fn pin_on_the_way(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), Skip> {
     let index = index_of(mounts, path, |kind| kind != Kind::Other)?;
-    let fd = mounts.inside(index, path.as_os_str().as_bytes())?.look(false)?;
+    let fd = mounts.inside(index, path.as_os_str().as_bytes())?.open(false)?;
     let stat = stat_pin(fd.as_fd())?;
     Ok((fd, stat))
 }
@@ -123,14 +123,14 @@ pub fn pin_on_the_way(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat
 ///
 /// Fails with `Skip::Io(EINVAL)` before Linux 5.12, which cannot say (`RESOLVE_CACHED` of openat2(2)).
 pub fn pin_cached(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), Skip> {
-    let fd = inside_local(mounts, path)?.look(true)?;
+    let fd = inside_local(mounts, path)?.open(true)?;
     let stat = stat_pin(fd.as_fd())?;
     Ok((fd, stat))
 }
 
 /// [`pin_cached`], of which nothing is asked but whether the kernel remembers it.
 pub fn find_cached(mounts: &MountTable, path: &Path) -> Result<OwnedFd, Skip> {
-    inside_local(mounts, path)?.look(true)
+    inside_local(mounts, path)?.open(true)
 }
 
 /// Opens the root of a mount, a directory, if it still is the uppermost at its mount point.

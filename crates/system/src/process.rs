@@ -41,7 +41,7 @@ pub struct ProcessStat {
 
 impl ProcessStat {
     /// Of a process by its id, in this process's pid namespace; `None` if there is none any more.
-    pub fn of(pid: u32) -> Option<ProcessStat> {
+    pub fn for_process(pid: u32) -> Option<ProcessStat> {
         ProcessStat::read(&format!("/proc/{pid}/stat"))
     }
 
@@ -159,11 +159,11 @@ mod tests {
         assert_eq!(own.parent, std::os::unix::process::parent_id());
         assert!(own.start_ticks > 0);
         assert_eq!(
-            ProcessStat::of(std::process::id()).unwrap().start_ticks,
+            ProcessStat::for_process(std::process::id()).unwrap().start_ticks,
             own.start_ticks
         );
         // Above the highest pid_max.
-        assert_eq!(ProcessStat::of(1 << 23), None);
+        assert_eq!(ProcessStat::for_process(1 << 23), None);
     }
 
     #[test]

@@ -49,8 +49,8 @@ fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags, resolve: ResolveFlags)
     };
     let is_bounded = resolve.intersects(ResolveFlags::IN_ROOT | ResolveFlags::BENEATH);
     let begin = match is_bounded || !path.is_absolute() {
-        true => look(root, OsStr::new("."))?,
-        false => look(CWD, OsStr::new("/"))?,
+        true => open_name(root, OsStr::new("."))?,
+        false => open_name(CWD, OsStr::new("/"))?,
     };
     let mut walk = Walk {
         resolve,
@@ -132,7 +132,7 @@ impl Walk {
             return Ok(None);
         }
         let here = self.way.last().ok_or(Errno::NOENT)?;
-        let found = look(here.as_fd(), OsStr::from_bytes(name.as_bytes()))?;
+        let found = open_name(here.as_fd(), OsStr::from_bytes(name.as_bytes()))?;
         if self.resolve.contains(ResolveFlags::NO_XDEV) && mount_of(found.as_fd())? != self.mount {
             return Err(Errno::XDEV);
         }
@@ -181,7 +181,7 @@ fn finish(parent: BorrowedFd<'_>, found: OwnedFd, name: &CString, flags: OFlags)
     }
 }
 
-fn look(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+fn open_name(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     openat(
         directory,
         name,

@@ -91,7 +91,7 @@ impl Secrets {
         let slashes = || (0..path.len()).filter(|at| path[*at] == b'/');
         let known = slashes()
             .rev()
-            .find_map(|at| Some((at, *self.directories.get(of(path, at))?)));
+            .find_map(|at| Some((at, *self.directories.get(directory_before(path, at))?)));
         let (from, (mut below, mut device)) = match known {
             Some((at, known)) => (at + 1, known),
             None => (0, (Below::Open, (u32::MAX, 0))),
@@ -100,11 +100,11 @@ impl Secrets {
             if below == Below::Secret {
                 return true;
             }
-            let directory = of(path, at);
+            let directory = directory_before(path, at);
             let Some(found) = facts(mounts, directory) else {
                 return false;
             };
-            (below, device) = self.look(mounts, directory, &found, below, device);
+            (below, device) = self.check_directory(mounts, directory, &found, below, device);
             if self.directories.len() >= MOST {
                 // Secrets have to stay known.
                 self.directories.retain(|_, (below, _)| *below == Below::Secret);
@@ -148,7 +148,7 @@ impl Secrets {
         false
     }
 
-    fn look(
+    fn check_directory(
         &mut self,
         mounts: Mounts<'_>,
         directory: &[u8],
@@ -196,12 +196,12 @@ impl Secrets {
 
     fn own(&mut self) -> &Own {
         self.own
-            .get_or_insert_with(|| Own::of(STATE.get().map(PathBuf::as_path)))
+            .get_or_insert_with(|| Own::new(STATE.get().map(PathBuf::as_path)))
     }
 }
 
 impl Own {
-    fn of(state: Option<&Path>) -> Own {
+    fn new(state: Option<&Path>) -> Own {
         // It may have to be made yet.
         let there = state.and_then(|state| {
             state
@@ -248,7 +248,7 @@ impl Own {
 }
 
 /// The directory that ends before a slash.
-fn of(path: &[u8], slash: usize) -> &[u8] {
+fn directory_before(path: &[u8], slash: usize) -> &[u8] {
     match slash {
         0 => b"/",
         slash => &path[..slash],

@@ -25,7 +25,7 @@ pub struct Begun {
 }
 
 /// Begins a thread of this name. What begins one is made anew by the compiler for each closure, several KiB each; for a box it is there once.
-pub fn begin(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<Begun> {
+pub fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<Begun> {
     begin_as(Builder::new().name(name.into()), work)
 }
 
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_thread_that_was_ended_alone_is_not_waited_for() {
         let (told, answer) = channel::<u8>();
-        let begun = begin(
+        let begun = spawn(
             "x",
             Box::new(move || {
                 end_alone();
@@ -144,7 +144,7 @@ mod tests {
     fn one_that_goes_on_is_waited_for_so_long() {
         let (go, told) = channel::<()>();
         let (_silent, answer) = channel::<u8>();
-        let begun = begin(
+        let begun = spawn(
             "x",
             Box::new(move || {
                 let _ = told.recv();

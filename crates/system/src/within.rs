@@ -16,7 +16,7 @@ static ASKED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 struct Asked(u32);
 
 impl Asked {
-    fn begin(user: u32) -> Option<Asked> {
+    fn take(user: u32) -> Option<Asked> {
         let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
         let theirs = asked.iter().filter(|one| **one == user).count();
         let room = match user {
@@ -45,7 +45,7 @@ pub(crate) type Ask = Box<dyn FnOnce() -> Option<Vec<u8>> + Send>;
 /// What `ask` finds of a process of this user's, by a thread of its own; `None` also if that takes longer than this. Such a thread stays until it is answered, or its process ends.
 pub fn within(user: u32, most: Duration, ask: Ask) -> Option<Vec<u8>> {
     let until = Instant::now() + most;
-    let asked = Asked::begin(user)?;
+    let asked = Asked::take(user)?;
     // Not there yet, or all that was found.
     let answer = Arc::new(Mutex::new(None));
     let (told, asker) = (Arc::clone(&answer), std::thread::current());

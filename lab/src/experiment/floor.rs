@@ -121,7 +121,7 @@ pub(super) fn ask(
     [case, setup]: [&str; 2],
     model: &Model,
 ) -> Result<()> {
-    let said = machine.look(place, &[command.to_vec()])?;
+    let said = machine.inspect(place, &[command.to_vec()])?;
     let size = machine.size();
     let known = of_both(&said, &Disk { model, size }).context("what headstart says of the floor")?;
     let mut all = floors(directory)?;

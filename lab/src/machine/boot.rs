@@ -232,7 +232,7 @@ impl Booting {
         }
         self.disk()?.take_log();
         let power_on = self.disk()?.now();
-        let watch = Watch::begin(self.disk()?, true)?;
+        let watch = Watch::start(self.disk()?, true)?;
         let mut container = self.start_container(&mounted, setup)?;
         container.wait_for(&self.boot.until)?;
         let (mut stage, requests) = watch.end(self.disk()?)?;
@@ -254,7 +254,7 @@ impl Booting {
     fn vm(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
         self.disk()?.take_log();
         let (begin, power_on) = (Instant::now(), self.disk()?.now());
-        let watch = Watch::begin(self.disk()?, false)?;
+        let watch = Watch::start(self.disk()?, false)?;
         let mut mounted = self.mount("ro,noload")?;
         let loaded = vm::load(&mounted.root, &self.spec.base, &self.registry)?;
         mounted.unmount()?;
@@ -263,7 +263,7 @@ impl Booting {
         loader.name = "loader".into();
         loader.seconds = at_power_on.duration_since(begin).as_secs_f64();
 
-        let watch = Watch::begin(self.disk()?, false)?;
+        let watch = Watch::start(self.disk()?, false)?;
         let mut vm = self.start_vm(setup, &loaded, begin)?;
         vm.mark(LOADED, at_power_on);
         vm.wait_for(&self.boot.until)?;
@@ -400,7 +400,7 @@ impl Machine for Booting {
         self.start(setup, place, setup.keep)
     }
 
-    fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
+    fn inspect(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
         self.fresh(place, &self.spec.model.clone())?;
         self.on_host(place, commands)
     }
@@ -422,7 +422,7 @@ struct Watch {
 
 impl Watch {
     /// `here`: the boot's tasks are this kernel's own, so that its pressure counts.
-    fn begin(disk: &Attached, here: bool) -> Result<Watch> {
+    fn start(disk: &Attached, here: bool) -> Result<Watch> {
         Ok(Watch {
             before: disk.counters()?,
             stalled: if here { stalled() } else { None },

@@ -129,14 +129,14 @@ impl ChartArgs {
     fn program(&self, machine: &mut dyn Machine, setup: &Setup, place: &Place, picture: &Path) -> Result<()> {
         let none = "{headstart} record -o {state}/none.trace --chart -- {program}";
         let with = "{headstart} --state {state} run --chart --name {workload} -- {program}";
-        tell("without", machine.record(setup, place, Some(&words(none)))?);
+        print_measured("without", machine.record(setup, place, Some(&words(none)))?);
         for _ in 0..self.learn {
-            tell("learning", machine.record(setup, place, None)?);
+            print_measured("learning", machine.record(setup, place, None)?);
         }
-        tell("with", machine.record(setup, place, Some(&words(with)))?);
+        print_measured("with", machine.record(setup, place, Some(&words(with)))?);
         let mut draw = words("{headstart} --state {state} chart {state}/none.trace --compare {workload} -o");
         draw.push(picture.to_string_lossy().into_owned());
-        print::note(machine.look(place, &[draw])?.trim_end());
+        print::note(machine.inspect(place, &[draw])?.trim_end());
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl ChartArgs {
                 _ if boot == self.learn => "with",
                 _ => "learning",
             };
-            tell(what, machine.record(setup, place, None)?);
+            print_measured(what, machine.record(setup, place, None)?);
         }
         let directory = directory.to_string_lossy();
         let draw = shell(
@@ -169,12 +169,12 @@ impl ChartArgs {
             DRAW_BOOTS,
             &["sh", "{root}", &directory, name],
         );
-        print::note(machine.look(place, &[draw])?.trim_end());
+        print::note(machine.inspect(place, &[draw])?.trim_end());
         Ok(())
     }
 }
 
-fn tell(what: &str, measured: super::Measured) {
+fn print_measured(what: &str, measured: super::Measured) {
     print::note(format_args!("{what}: {}", super::command::line(&measured)));
 }
 

@@ -330,7 +330,7 @@ impl Chroot {
         if !setup.beside.is_empty() {
             let output = File::options().append(true).open(&self.output)?;
             let words = names.fill(&setup.beside)?;
-            let service = Service::begin(&words, &setup.ready, &output, &self.registry)?;
+            let service = Service::start(&words, &setup.ready, &output, &self.registry)?;
             self.beside = Some(service);
         }
         Ok(())
@@ -473,7 +473,7 @@ impl Machine for Chroot {
         self.start(setup, place, &setup.start, &[])
     }
 
-    fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
+    fn inspect(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
         self.with_delta(Some(place.delta()).filter(|path| path.exists()))?;
         let _mounted = self.fresh()?;
         let names = place.names(&self.root(), self.program());

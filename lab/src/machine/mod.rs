@@ -172,7 +172,7 @@ pub trait Machine {
 
     /// Runs commands as [`Machine::install`] does, and forgets what they write there: the disk stays as the last start left it.
     /// Returns what they print.
-    fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String>;
+    fn inspect(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String>;
 }
 
 /// Fails, before anything is built or run, if this kind of machine cannot be had here or cannot do what the setup asks.

@@ -29,7 +29,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Starts it, and waits until it says that it is ready: by a line that begins so.
-    pub(super) fn begin(
+    pub(super) fn start(
         words: &[String],
         ready: &str,
         output: &File,
@@ -131,7 +131,7 @@ mod tests {
         let registry = Registry::open(dir.path()).unwrap();
         let output = File::create(dir.path().join("output")).unwrap();
         let words = ["python3", "-c", script].map(String::from);
-        Service::begin(&words, "STATUS=x", &output, &registry)
+        Service::start(&words, "STATUS=x", &output, &registry)
     }
 
     const READY: &str = "

@@ -105,7 +105,7 @@ fn boot(disk: &str) -> Result<()> {
     let this = std::env::current_exe()?.to_string_lossy().into_owned();
     let command = [&this, "lies", "{root}"].map(str::to_owned).to_vec();
     let mut own: Vec<Own> = Vec::new();
-    for line in boots.machine.look(&boots.place, &[command])?.lines() {
+    for line in boots.machine.inspect(&boots.place, &[command])?.lines() {
         let mut words = line.splitn(4, ' ');
         let (start, end, logical) = (words.next(), words.next(), words.next());
         let number = |word: Option<&str>| -> Result<u64> { Ok(word.context("a number")?.parse()?) };
@@ -115,7 +115,7 @@ fn boot(disk: &str) -> Result<()> {
     let measured = boots.machine.run(&boots.setup, &boots.place)?;
     let seconds = measured.marks.last().context("a last mark")?.seconds;
     println!("headstart-init on {disk}: {seconds:.3} s");
-    tell(&measured.requests, &needed(&bare.requests), &own)?;
+    print_reads(&measured.requests, &needed(&bare.requests), &own)?;
     boots.boot()?;
     let first = boots
         .state()?
@@ -180,11 +180,11 @@ fn program(workload: String, disk: &str) -> Result<()> {
     std::thread::sleep(LEARNED);
     let log = case.machine.take_log();
     drop(mounted);
-    tell(&log, &needed, &own)
+    print_reads(&log, &needed, &own)
 }
 
 /// The reads of a log, but for those of what a bare start needs, too, once it has begun.
-fn tell(log: &[Entry], needed: &[Range<u64>], own: &[Own]) -> Result<()> {
+fn print_reads(log: &[Entry], needed: &[Range<u64>], own: &[Own]) -> Result<()> {
     let is_own = |entry: &&Entry| {
         let mut pieces = own.iter().flat_map(|(_, lies)| lies);
         pieces.any(|(range, _)| is_of(range, entry))

@@ -152,7 +152,7 @@ impl Boots {
     /// Copies a file or directory of the image, named from its root, to a place of the host that is not there yet; what it holds stays.
     pub fn copy_out(&mut self, path: &str, to: &Path) -> Result<()> {
         let copy = words(&["cp", "-a", &format!("{{root}}{path}"), &to.to_string_lossy()]);
-        self.machine.look(&self.place, &[copy])?;
+        self.machine.inspect(&self.place, &[copy])?;
         Ok(())
     }
 

@@ -41,7 +41,7 @@ pub struct Deeds {
 
 impl Deeds {
     /// Of what the user printed, amid other lines of a console.
-    pub fn of(said: &str) -> Deeds {
+    pub fn parse(said: &str) -> Deeds {
         let mut deeds = Deeds::default();
         for line in said.lines() {
             // A lab's console has the seconds before each line.
@@ -147,7 +147,7 @@ impl User {
             said.lines().any(|line| line == "done"),
             "the user ended early: {said}"
         );
-        Ok(Deeds::of(&said))
+        Ok(Deeds::parse(&said))
     }
 }
 
@@ -208,7 +208,7 @@ impl Sampler {
     }
 
     /// Of the processes that run this executable, which nobody else runs.
-    pub fn of(executable: PathBuf) -> Sampler {
+    pub fn new(executable: PathBuf) -> Sampler {
         Sampler::start(move |process| fs::read_link(process.join("exe")).is_ok_and(|exe| exe == executable))
     }
 

@@ -128,7 +128,7 @@ pub fn document(picture: &Picture<'_>, layout: &Layout, room: usize) -> String {
         runs: picture
             .runs
             .iter()
-            .map(|run| RunData::of(run, picture, &room))
+            .map(|run| RunData::new(run, picture, &room))
             .collect(),
     };
     script(&json(&document))
@@ -156,12 +156,12 @@ impl Room {
 }
 
 impl<'a> RunData<'a> {
-    fn of(run: &'a Run<'a>, picture: &Picture<'_>, room: &Room) -> RunData<'a> {
+    fn new(run: &'a Run<'a>, picture: &Picture<'_>, room: &Room) -> RunData<'a> {
         let span = picture.span_ns;
         let count = room.intervals();
         let memory = |value: fn(&headstart_model::activity::MemorySample) -> u64| {
             let samples = run.memory.iter().map(|it| (it.time_ns, value(it) as f64));
-            Series::of(&sampled(span, count, samples), picture.most_memory())
+            Series::new(&sampled(span, count, samples), picture.most_memory())
         };
         let busy = run.processors.iter().map(|it| (it.time_ns, f64::from(it.busy)));
         RunData {
@@ -180,10 +180,10 @@ impl<'a> RunData<'a> {
             devices: (run.devices.iter().enumerate())
                 .map(|(index, device)| {
                     let share = room.share(15) / run.devices.len();
-                    DeviceData::of(device, picture, index, count, share)
+                    DeviceData::new(device, picture, index, count, share)
                 })
                 .collect(),
-            cpu: Series::of(&sampled(span, count, busy), 1.0),
+            cpu: Series::new(&sampled(span, count, busy), 1.0),
             memory: [
                 memory(|it| it.page_cache),
                 memory(|it| it.dirty),
@@ -194,7 +194,7 @@ impl<'a> RunData<'a> {
 }
 
 impl Series {
-    fn of(values: &[f64], most: f64) -> Series {
+    fn new(values: &[f64], most: f64) -> Series {
         let part = |value: &f64| {
             let parts = (value / most.max(1e-9)).clamp(0.0, 1.0) * PARTS;
             // What is there is seen.
@@ -330,7 +330,7 @@ fn names<'a>(run: &'a Run<'a>, per: usize, room: usize) -> Vec<(usize, &'a str)>
 }
 
 impl<'a> DeviceData<'a> {
-    fn of(
+    fn new(
         device: &'a Device<'a>,
         picture: &Picture<'_>,
         index: usize,
@@ -345,10 +345,10 @@ impl<'a> DeviceData<'a> {
             name: &device.name,
             first,
             end,
-            read: Series::of(&rates.read, bytes),
-            written: Series::of(&rates.written, bytes),
-            busy: Series::of(&rates.busy, 1.0),
-            depth: Series::of(&rates.depth, depth),
+            read: Series::new(&rates.read, bytes),
+            written: Series::new(&rates.written, bytes),
+            busy: Series::new(&rates.busy, 1.0),
+            depth: Series::new(&rates.depth, depth),
             slots: 32_768,
             lines: 512,
             times: Vec::new(),
@@ -399,7 +399,7 @@ fn map(
             slot = now;
         }
         let line = place(request.sector - first, (end - first).max(1), lines);
-        let kind = Kind::of(request) as usize;
+        let kind = Kind::from_request(request) as usize;
         if seen.insert((line, kind)) {
             found.push((slot, line, kind));
         }

@@ -44,7 +44,7 @@ impl Kind {
     ];
 
     /// Of a request.
-    pub fn of(request: &BlockRequest) -> Kind {
+    pub fn from_request(request: &BlockRequest) -> Kind {
         match request.kind {
             RequestKind::Read if request.metadata => Kind::Metadata,
             RequestKind::Read if request.ahead => Kind::Ahead,

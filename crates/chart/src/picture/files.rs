@@ -110,7 +110,7 @@ fn sum(served: &[Served]) -> Pages {
 
 impl Files {
     /// Of a trace.
-    pub fn of(trace: &Trace) -> Files {
+    pub fn from_trace(trace: &Trace) -> Files {
         let served = served(trace);
         let pages = sum(&served);
         const NONE: u32 = u32::MAX;

@@ -60,8 +60,8 @@ const TITLE: usize = 120;
 
 impl<'a> Picture<'a> {
     /// Of the first two starts.
-    pub fn of(starts: &'a [Start<'a>]) -> Picture<'a> {
-        let mut runs: Vec<Run<'a>> = starts.iter().take(2).map(Run::of).collect();
+    pub fn new(starts: &'a [Start<'a>]) -> Picture<'a> {
+        let mut runs: Vec<Run<'a>> = starts.iter().take(2).map(Run::from_start).collect();
         if let [one, other] = &mut runs[..] {
             let share = percent(other.end_ns, one.end_ns);
             other
@@ -137,9 +137,9 @@ impl<'a> Picture<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn of(start: &'a Start<'a>) -> Run<'a> {
+    fn from_start(start: &'a Start<'a>) -> Run<'a> {
         let trace = start.trace;
-        let files = Files::of(trace);
+        let files = Files::from_trace(trace);
         let activity = trace.activity.as_ref();
         Run {
             title: clean(&start.name, TITLE),
@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
             marks: (trace.marks.iter().take(MARKS))
                 .map(|mark| (mark.time_ns, clean(&mark.stage, limits::STAGE_NAME.min(40))))
                 .collect(),
-            processes: Processes::of(trace),
+            processes: Processes::from_trace(trace),
             files,
             devices: activity.map(Device::busiest).unwrap_or_default(),
             processors: activity.map_or(&[], |it| &it.processors),

@@ -63,7 +63,7 @@ impl Paper {
     }
 
     /// Begins a group that a viewer names when it is pointed at.
-    pub fn begin(&mut self, title: &str) {
+    pub fn open_group(&mut self, title: &str) {
         self.write(format_args!("<g><title>{}</title>", xml(title)));
     }
 

@@ -22,7 +22,7 @@ impl Area {
     }
 
     /// Where a time is, of those that its width stands for.
-    pub fn at(&self, time_ns: u64, span_ns: u64) -> f64 {
+    pub fn x_at(&self, time_ns: u64, span_ns: u64) -> f64 {
         self.x + self.width * (time_ns as f64 / span_ns.max(1) as f64).min(1.0)
     }
 }

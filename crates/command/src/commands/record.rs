@@ -65,7 +65,7 @@ pub fn run(args: Args) -> Result<()> {
     let purpose = || {
         let purpose = Purpose::Trace {
             path: path.clone(),
-            summarize: |trace, bytes| Ok(serde_json::to_string(&Summary::of(trace, bytes))?),
+            summarize: |trace, bytes| Ok(serde_json::to_string(&Summary::from_trace(trace, bytes))?),
         };
         Ok(Wanted {
             purpose,
@@ -119,7 +119,7 @@ struct Summary {
 
 impl Summary {
     /// Of a trace whose file has so many bytes.
-    fn of(trace: &Trace, file_bytes: usize) -> Summary {
+    fn from_trace(trace: &Trace, file_bytes: usize) -> Summary {
         Summary {
             end: trace.end,
             lost: trace.lost,

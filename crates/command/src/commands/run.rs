@@ -66,7 +66,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         });
     }
     let kept = || store(state.clone());
-    let begun = begin(&args, &kept);
+    let begun = run_command(&args, &kept);
     // Nothing was started, and the command is to run whatever happens to headstart.
     let why = begun
         .err()
@@ -91,7 +91,7 @@ fn arguments(args: &Args) -> Arguments {
 const NOT_REHEARSED: i32 = 101;
 
 /// Ends as the command ends; returns only if nothing was started.
-fn begin(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
+fn run_command(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
     let purpose = || {
         let store = kept()?;
         let whose = keys::named_or_of(args.name.as_ref(), &args.beside.command, &store)?;

@@ -48,7 +48,7 @@ impl Asked<'_> {
         let Some((interface, method)) = full.rsplit_once('.') else {
             return Err(Fault::parameter("method"));
         };
-        let mut given = Parameters::of(&mut call);
+        let mut given = Parameters::from_call(&mut call);
         if call.upgrade {
             return Err(unknown(&full));
         }
@@ -68,7 +68,7 @@ impl Asked<'_> {
                 let name = needed("name", given.text("name")?)?;
                 let pid = given.number("pid")?;
                 given.end()?;
-                self.begin(&name, pid)
+                self.begin_operation(&name, pid)
             }
             (INTERFACE, "EndOperation") => {
                 let (id, name) = (given.number("id")?, given.text("name")?);
@@ -126,13 +126,13 @@ impl Asked<'_> {
         Ok(json!({ "apps": apps, "next": next }))
     }
 
-    fn begin(&mut self, name: &str, pid: Option<u64>) -> Answer {
+    fn begin_operation(&mut self, name: &str, pid: Option<u64>) -> Answer {
         if crate::key::of_operation(self.peer.uid, name).is_none() {
             return Err(Fault::parameter("name"));
         }
         let other = match pid {
             None => None,
-            Some(pid) => Some(process::of(self.peer, pid).ok_or_else(|| {
+            Some(pid) => Some(process::open(self.peer, pid).ok_or_else(|| {
                 let message = format!("there is no process {pid} of yours: name one of your own that runs");
                 Fault::own("NotYourProcess", json!({ "pid": pid }), &message)
             })?),

@@ -52,7 +52,7 @@ impl Fault {
 pub struct Parameters(Map<String, Value>);
 
 impl Parameters {
-    pub fn of(call: &mut Call) -> Parameters {
+    pub fn from_call(call: &mut Call) -> Parameters {
         Parameters(call.parameters.take().unwrap_or_default())
     }
 

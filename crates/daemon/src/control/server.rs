@@ -199,7 +199,7 @@ impl Server {
         }
         let process = u32::try_from(who.pid).unwrap_or(0);
         // Whose ids these are nobody can say any more of a process that has ended. Of one that cannot be seen from here that is so as well.
-        if who.uid != 0 && process != 0 && ProcessStat::of(process).is_none() {
+        if who.uid != 0 && process != 0 && ProcessStat::for_process(process).is_none() {
             return;
         }
         let uid = owner(process, who.uid);

@@ -170,8 +170,8 @@ fn a_key_is_what_a_person_means() {
 
 #[test]
 fn ten_scripts_are_ten_keys() {
-    let of = |number: u32| key("/usr/bin/python3.11", &["python3", &format!("/srv/{number}.py")]);
-    let keys: std::collections::BTreeSet<_> = (0..10).filter_map(of).collect();
+    let script_key = |number: u32| key("/usr/bin/python3.11", &["python3", &format!("/srv/{number}.py")]);
+    let keys: std::collections::BTreeSet<_> = (0..10).filter_map(script_key).collect();
     assert_eq!(keys.len(), 10);
 }
 
@@ -185,8 +185,8 @@ fn a_service_is_its_unit_whatever_it_runs() {
         cwd: None,
         user: 0,
     };
-    assert_eq!(of(&exec).unwrap().as_str(), "postgresql@.service");
-    assert_eq!(of(&Exec { cgroup: None, ..exec }), None);
+    assert_eq!(for_exec(&exec).unwrap().as_str(), "postgresql@.service");
+    assert_eq!(for_exec(&Exec { cgroup: None, ..exec }), None);
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn what_run_is_given_and_what_the_kernel_starts_have_the_same_key() {
             cwd: None,
             user: 0,
         };
-        let started = of(&exec).unwrap();
+        let started = for_exec(&exec).unwrap();
         for command in [
             words(&[path]),
             words(&["sh", path]),

@@ -78,7 +78,7 @@ impl Answering {
             }
         };
         // The number may be another's by now.
-        let lives = ProcessStat::of(pid).is_some_and(|stat| stat.start_ticks == began);
+        let lives = ProcessStat::for_process(pid).is_some_and(|stat| stat.start_ticks == began);
         let decided = lives.then(|| {
             self.judge
                 .decide((key, uid), &Arguments::default(), Instant::now())
@@ -90,7 +90,7 @@ impl Answering {
         active.operation = Some(operation);
         let replayed = active.start.replay().is_some();
         let processes = tree_of(pid, uid);
-        match self.watch.begin(&processes, active.command(), replayed) {
+        match self.watch.start_recording(&processes, active.command(), replayed) {
             Ok(Some(number)) => drop(self.judge.active.insert(number, active)),
             result => {
                 self.judge.state.operation_is_over(operation);

@@ -94,7 +94,7 @@ enum Look {
 }
 
 impl Beginning {
-    fn look(&self) -> Look {
+    fn check(&self) -> Look {
         let (place, stack) = match program_of(self.pid, &self.files) {
             None => return Look::Gone,
             Some((None, _) | (_, 0)) => return Look::Executes,
@@ -120,7 +120,7 @@ impl Beginning {
 /// The kernel makes it the program first, then its stack, and tells where its arguments are last: what it reads of the program in between comes from a cold disk.
 /// Until then it has no stack here, for what it starts cannot be told. Where another thread than the first has executed it, it is no program for a moment.
 fn program_of(pid: u32, files: &[Inode]) -> Option<Runs> {
-    let stat = ProcessStat::of(pid)?;
+    let stat = ProcessStat::for_process(pid)?;
     let stack = if stat.arguments_end <= stat.arguments {
         0
     } else {
@@ -171,7 +171,7 @@ impl Known {
     }
 
     /// Whether they are others than before.
-    fn look(&mut self, judge: &Judge, now: Instant) -> bool {
+    fn refresh(&mut self, judge: &Judge, now: Instant) -> bool {
         if self.looked.is_some_and(|at| now.duration_since(at) < LOOK_EVERY) {
             return false;
         }
@@ -294,7 +294,7 @@ impl ByFanotify {
     }
 
     /// Reads ahead for those that have become what they execute.
-    fn begin(&mut self) {
+    fn replay_executed(&mut self) {
         let judge = &mut self.judge;
         let now = Instant::now();
         self.beginning.retain_mut(|one| {
@@ -303,7 +303,7 @@ impl ByFanotify {
             }
             let age = now.duration_since(one.since);
             one.next = now + (age / 4).max(BECOMES_EVERY);
-            match one.look() {
+            match one.check() {
                 Look::Gone => false,
                 Look::Executes => age < BECOMES_WITHIN,
                 Look::Became(place, surely) => match begun(judge, one, surely) {
@@ -343,9 +343,9 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
         return true;
     };
     let path = told_by_proc(path).0.into_os_string().into_vec();
-    let Ok(mut process) = Process::of(one.pid, &path, Facts::default()) else {
+    let Ok(mut process) = Process::read(one.pid, &path, Facts::default()) else {
         // What it was executed with could not be read now, or it executes something else by now.
-        return ProcessStat::of(one.pid).is_none();
+        return ProcessStat::for_process(one.pid).is_none();
     };
     process.is_service_if(|_| false);
     let Some(key) = process.key() else { return surely };
@@ -394,13 +394,13 @@ impl Noticing for ByFanotify {
                 log(&format!("{error:#}"));
             }
         }
-        if self.known.look(&self.judge, Instant::now()) {
+        if self.known.refresh(&self.judge, Instant::now()) {
             self.leave_none();
         }
         // Those that are over have nobody wait for anything.
         self.judge.active.retain(|_, active| active.replays());
         self.take()?;
-        self.begin();
+        self.replay_executed();
         self.do_as_asked();
         Ok(())
     }
@@ -444,19 +444,19 @@ mod tests {
         while program_of(one.pid, &one.files).is_some_and(|(_, stack)| stack == 0) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(matches!(one.look(), Look::Became(0, true)));
+        assert!(matches!(one.check(), Look::Became(0, true)));
         // As if it had been so when it was looked at first.
         one.before = program_of(one.pid, &one.files).unwrap();
         one.since = Instant::now();
-        let soon = one.look();
+        let soon = one.check();
         assert!(matches!(soon, Look::Became(0, false)) || one.since.elapsed() >= SURELY);
         // What was opened behind it is executed next, and nothing else.
         one.files.push((0, 0));
         assert!(one.executes_more(0) && one.files == [(0, 0)]);
-        assert!(matches!(one.look(), Look::Executes));
+        assert!(matches!(one.check(), Look::Executes));
         assert!(!one.executes_more(0));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(matches!(one.look(), Look::Gone));
+        assert!(matches!(one.check(), Look::Gone));
     }
 }

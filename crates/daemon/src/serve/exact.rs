@@ -18,12 +18,12 @@ pub(super) struct Budget(Option<Instant>);
 
 impl Budget {
     /// Begins one, unless others were lately.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<Exact> {
+    pub(super) fn start(&mut self, now: Instant) -> Option<Exact> {
         if self.0.is_some_and(|next| now < next) {
             return None;
         }
         self.0 = Some(now + MOST * PART);
-        Exact::begin()
+        Exact::start()
     }
 
     /// One that took so long has ended.
@@ -37,8 +37,8 @@ pub(super) struct Exact(JoinHandle<Option<NoFaultAround>>);
 
 impl Exact {
     /// Begins within a moment; `None` where there is no thread to be had.
-    fn begin() -> Option<Exact> {
-        let begin = || NoFaultAround::begin(MOST).ok();
+    fn start() -> Option<Exact> {
+        let begin = || NoFaultAround::start(MOST).ok();
         Some(Exact(thread().spawn(begin).ok()?))
     }
 
@@ -77,7 +77,7 @@ mod tests {
         assert!(may(&budget, 0));
         budget.0 = Some(now + MOST * PART);
         assert!(
-            budget.begin(now + Duration::from_secs(60)).is_none(),
+            budget.start(now + Duration::from_secs(60)).is_none(),
             "while it is under way"
         );
         budget.ended(now, Duration::from_secs(3));

@@ -97,7 +97,7 @@ impl Finisher {
             shared: Arc::clone(&shared),
         };
         let serve = move || finishing.serve(&ended);
-        let thread = thread::begin("finish", Box::new(serve)).context(super::NO_THREAD)?;
+        let thread = thread::spawn("finish", Box::new(serve)).context(super::NO_THREAD)?;
         Ok(Finisher {
             queue,
             thread,
@@ -174,7 +174,7 @@ impl Finishing {
                 // Not while the machine begins: each of them may have to be read from a disk.
                 Err(RecvTimeoutError::Timeout) if !has_told => {
                     has_told = true;
-                    let deadline = Deadline::begin(deadline::FINISH);
+                    let deadline = Deadline::arm(deadline::FINISH);
                     let known = known::programs(&self.store, || self.shared.ending.load(Ordering::Relaxed));
                     Manager::of_environment().known(known.len());
                     self.shared.state.know(known);
@@ -194,7 +194,7 @@ impl Finishing {
     fn finish(&mut self, ended: Ended) {
         let key = ended.whose.key.clone();
         // A file system that never answers: the service manager starts this process anew.
-        let deadline = Deadline::begin(deadline::FINISH);
+        let deadline = Deadline::arm(deadline::FINISH);
         let mut notes = Notes::default();
         let program = ended.program;
         match finish(&self.store, self.control_every, ended, &mut notes) {
@@ -209,7 +209,7 @@ impl Finishing {
                 // A full disk is said once, and not at each start, whosever file it is.
                 let kind = kind_of(&why);
                 if self.failed.as_ref() != Some(&kind) {
-                    notes.tell(format!("{key}: {why}"));
+                    notes.add(format!("{key}: {why}"));
                 }
                 self.failed = Some(kind);
             }
@@ -224,12 +224,12 @@ impl Finishing {
         let within = retain::within(&self.store, retain::MOST_BYTES);
         for done in [tidied, within] {
             if let Err(error) = done {
-                notes.tell(error.to_string());
+                notes.add(error.to_string());
             }
         }
         if let Some(directory) = &self.metrics {
             if let Err(error) = self.sums.write(&self.store, directory) {
-                notes.tell(error.to_string());
+                notes.add(error.to_string());
             }
         }
         // Not after each start: it locks the memory of all threads, and on busy processors this one may wait for its turn while the next start is to be

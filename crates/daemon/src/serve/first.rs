@@ -27,7 +27,7 @@ pub(super) struct First {
 }
 
 impl First {
-    pub(super) fn begin() -> First {
+    pub(super) fn raise() -> First {
         if let Err(error) = set_nice(NICE) {
             log(&format!("starts are answered no sooner than others run: {error}"));
         }
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn who_never_rests_comes_before_nobody() {
         let seen = std::thread::spawn(|| {
-            let mut first = First::begin();
+            let mut first = First::raise();
             if !first.may {
                 return None;
             }

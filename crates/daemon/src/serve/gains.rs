@@ -49,12 +49,12 @@ pub(super) fn is_of_a_package(key: &str) -> bool {
 
 /// Whether a process has an installer among its ancestors, as far as those live. By its name as well: one that is a script is its interpreter's executable.
 pub(super) fn is_installed_by_one(pid: u32) -> bool {
-    let mut next = ProcessStat::of(pid).map(|stat| stat.parent);
+    let mut next = ProcessStat::for_process(pid).map(|stat| stat.parent);
     for _ in 0..MOST_ANCESTORS {
         let Some(pid) = next.filter(|pid| *pid > 1) else {
             return false;
         };
-        let Some(stat) = ProcessStat::of(pid) else {
+        let Some(stat) = ProcessStat::for_process(pid) else {
             return false;
         };
         let executable = std::fs::read_link(format!("/proc/{pid}/exe"));

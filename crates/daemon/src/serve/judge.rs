@@ -227,10 +227,10 @@ impl Judge {
                 None => Left::Alone,
             });
         }
-        self.begin((&key, uid), &mut start, origin);
+        self.start_replay((&key, uid), &mut start, origin);
         // Of what is declined nothing is asked.
         let exact = (start.is_to_be_exact())
-            .then(|| self.exact.begin(Instant::now()))
+            .then(|| self.exact.start(Instant::now()))
             .flatten();
         self.count(&start);
         Ok(Active {
@@ -262,7 +262,7 @@ impl Judge {
         if start.bypass().is_some() {
             self.state.count(|counts| counts.bypassed += 1);
         }
-        self.begin((&key, uid), &mut start, origin);
+        self.start_replay((&key, uid), &mut start, origin);
         if start.replay().is_none() {
             return;
         }
@@ -296,7 +296,7 @@ impl Judge {
             // Where the kernel could not read them, they are looked for.
             arguments: Some(&*start.arguments).filter(|line| !line.is_empty()),
         };
-        let mut process = match Process::of(start.pid, path, facts) {
+        let mut process = match Process::read(start.pid, path, facts) {
             Ok(process) => process,
             Err(missed) => {
                 // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
@@ -360,7 +360,7 @@ impl Judge {
     }
 
     /// Begins the replay, if that was decided and there is room for it.
-    fn begin(&mut self, (key, uid): (&Key, u32), start: &mut Start, origin: Instant) {
+    fn start_replay(&mut self, (key, uid): (&Key, u32), start: &mut Start, origin: Instant) {
         if *start.decision() != Decision::Replay {
             return;
         }
@@ -374,7 +374,7 @@ impl Judge {
             beside: true,
             ..headstart_replay::Options::new(origin)
         };
-        if let Err(error) = start.begin(options) {
+        if let Err(error) = start.start_replay(options) {
             log(&format!("{key}: not replaying: {error}"));
         }
         self.replays

@@ -77,7 +77,9 @@ pub(super) fn programs(store: &Store, ending: impl Fn() -> bool) -> Vec<(Executa
             let (true, Some(role)) = (known.len() < MOST || known.contains_key(&inode), role) else {
                 continue;
             };
-            let (_, found) = known.entry(inode).or_insert((Executable::of(&file), role));
+            let (_, found) = known
+                .entry(inode)
+                .or_insert((Executable::from_opened(&file), role));
             // What is a program by itself and an interpreter, too: of what it is given not all is known.
             if role == Role::Interpreter {
                 *found = role;
@@ -92,7 +94,7 @@ pub(super) fn programs(store: &Store, ending: impl Fn() -> bool) -> Vec<(Executa
 fn read_as_executed(file: &Opened) {
     let mut beginning = [0; HEADERS];
     let length = rustix::io::pread(&file.fd, &mut beginning, 0).unwrap_or(0);
-    if let Some(program) = Program::of(&beginning[..length]) {
+    if let Some(program) = Program::parse(&beginning[..length]) {
         let _ = rustix::io::pread(&file.fd, &mut [0; 1], program.data_end.saturating_sub(1));
     }
 }
@@ -328,8 +330,9 @@ mod tests {
             "nothing is read ahead for these"
         );
         let mounts = MountTable::read().unwrap();
-        let of =
-            |path: &str| Executable::of(&open_checked(&mounts, Path::new(path), &Expect::default()).unwrap());
+        let of = |path: &str| {
+            Executable::from_opened(&open_checked(&mounts, Path::new(path), &Expect::default()).unwrap())
+        };
         let mut expected = [
             (of(&program), Role::Program),
             (of(&interpreter), Role::Interpreter),

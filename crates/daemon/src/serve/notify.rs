@@ -32,19 +32,19 @@ impl Manager {
 
     /// Starts are noticed from now on.
     pub(super) fn ready(&self) {
-        self.tell("READY=1\nSTATUS=Notices every start");
+        self.notify("READY=1\nSTATUS=Notices every start");
     }
 
     /// The machine has come to rest, and so many programs are known.
     pub(super) fn known(&self, programs: usize) {
-        self.tell(&format!(
+        self.notify(&format!(
             "STATUS=Notices every start; programs known when it began: {programs}"
         ));
     }
 
     /// It ends.
     pub(super) fn stopping(&self) {
-        self.tell("STOPPING=1");
+        self.notify("STOPPING=1");
     }
 
     /// How often it wants to hear that this process is [alive](Manager::alive).
@@ -57,11 +57,11 @@ impl Manager {
         let due = |every: Duration| self.last.get().elapsed() * 2 >= every;
         if self.every.is_some_and(due) {
             self.last.set(Instant::now());
-            self.tell("WATCHDOG=1");
+            self.notify("WATCHDOG=1");
         }
     }
 
-    fn tell(&self, what: &str) {
+    fn notify(&self, what: &str) {
         if let Some(socket) = &self.socket {
             // A manager that does not listen any more needs no word.
             let _ = socket.send(what.as_bytes());

@@ -77,11 +77,11 @@ pub(super) struct Process {
 
 impl Process {
     /// The process with this number, which executes this; what of it is told already /proc is not asked for.
-    pub(super) fn of(pid: u32, executable: &[u8], facts: Facts<'_>) -> Result<Process, Missed> {
+    pub(super) fn read(pid: u32, executable: &[u8], facts: Facts<'_>) -> Result<Process, Missed> {
         let (parent, uid) = match facts.parent_and_user {
             Some(both) => both,
             None => {
-                let stat = ProcessStat::of(pid).ok_or(Missed::Gone)?;
+                let stat = ProcessStat::for_process(pid).ok_or(Missed::Gone)?;
                 (stat.parent, user_of(pid).ok_or(Missed::Gone)?)
             }
         };
@@ -168,7 +168,7 @@ impl Process {
         if self.cgroup.is_none() && self.argv.len() <= known {
             return true;
         }
-        let by_itself = key::of(&Exec {
+        let by_itself = key::for_exec(&Exec {
             executable: &self.executable,
             argv: &self.argv[..known.min(self.argv.len())],
             cgroup: None,
@@ -190,7 +190,7 @@ impl Process {
     }
 
     fn key_with(&self, argv: &[Vec<u8>]) -> Option<Key> {
-        key::of(&self.exec(argv))
+        key::for_exec(&self.exec(argv))
     }
 
     fn exec<'a>(&'a self, argv: &'a [Vec<u8>]) -> Exec<'a> {
@@ -237,7 +237,7 @@ pub(super) fn shares_mounts(pid: u32) -> bool {
 /// Whether a process has this program among its ancestors, as far as those live.
 pub(super) fn is_started_by(pid: u32, program: &[u8]) -> bool {
     let parent = |pid: &u32| {
-        ProcessStat::of(*pid)
+        ProcessStat::for_process(*pid)
             .map(|stat| stat.parent)
             .filter(|pid| *pid > 1)
     };
@@ -312,7 +312,7 @@ fn is_first_in(root: &Path, cgroup: &str, pid: u32) -> bool {
     let mut others = text
         .split_ascii_whitespace()
         .filter_map(|word| word.parse::<u32>().ok());
-    others.all(|other| other == pid || ProcessStat::of(other).is_none_or(|stat| stat.parent == pid))
+    others.all(|other| other == pid || ProcessStat::for_process(other).is_none_or(|stat| stat.parent == pid))
 }
 
 fn read(path: impl AsRef<Path>, most: u64) -> Option<Vec<u8>> {
@@ -388,7 +388,7 @@ mod tests {
         // It is not answered in time where the machine is busy.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let answered = |path: &[u8], facts: Facts<'_>| loop {
-            match Process::of(pid, path, facts) {
+            match Process::read(pid, path, facts) {
                 Err(Missed::Gone) if std::time::Instant::now() < until => std::thread::yield_now(),
                 found => break found,
             }
@@ -401,11 +401,11 @@ mod tests {
             parent_and_user: Some((7, 4711)),
             arguments: Some(b"x\0"),
         };
-        let found = Process::of(pid, &own, facts).unwrap();
+        let found = Process::read(pid, &own, facts).unwrap();
         assert_eq!((found.argv, found.uid), (vec![b"x".to_vec()], 4711));
         for facts in [nothing, facts] {
             assert_eq!(answered(b"/bin/sh", facts).err(), Some(Missed::Another));
-            assert_eq!(Process::of(u32::MAX / 2, &own, facts).err(), Some(Missed::Gone));
+            assert_eq!(Process::read(u32::MAX / 2, &own, facts).err(), Some(Missed::Gone));
         }
     }
 
@@ -454,7 +454,7 @@ mod tests {
                     arguments: Some(b"sleep\x0060\0"),
                     ..Facts::default()
                 };
-                let process = Process::of(child.id(), &path, facts).ok()?;
+                let process = Process::read(child.id(), &path, facts).ok()?;
                 assert_eq!(process.cwd, None, "{name}");
                 Some(process.key()?.to_string())
             })

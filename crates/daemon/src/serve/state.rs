@@ -86,7 +86,7 @@ struct Operation {
 
 impl Operation {
     fn lives(&self) -> bool {
-        ProcessStat::of(self.pid).is_some_and(|stat| stat.start_ticks == self.began)
+        ProcessStat::for_process(self.pid).is_some_and(|stat| stat.start_ticks == self.began)
     }
 }
 
@@ -148,7 +148,7 @@ impl Inner {
 impl State {
     pub(super) fn new(store: Store, wake: Arc<OwnedFd>) -> State {
         State {
-            apps: Apps::of(store.clone()),
+            apps: Apps::new(store.clone()),
             store,
             wake,
             inner: Mutex::default(),
@@ -263,7 +263,7 @@ impl Service for State {
             .ok_or_else(|| failed(format_args!("{name:?} is no name for an operation")))?;
         let pid = u32::try_from(peer.pid).map_err(failed)?;
         let gone = || failed(format_args!("process {pid} has ended"));
-        let began = ProcessStat::of(pid).ok_or_else(gone)?.start_ticks;
+        let began = ProcessStat::for_process(pid).ok_or_else(gone)?.start_ticks;
         // Had it ended before that was looked at, another may have been looked at.
         if peer.pidfd.as_ref().is_some_and(has_ended) {
             return Err(gone());

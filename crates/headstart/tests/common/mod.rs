@@ -291,7 +291,7 @@ pub struct Holding {
 
 impl Holding {
     /// Starts headstart with these words, and stops its worker before it is ready.
-    pub fn begin(case: &Case, words: &[&str]) -> Holding {
+    pub fn start(case: &Case, words: &[&str]) -> Holding {
         // Whoever is on time only once in a while still comes to it.
         for _ in 0..200 {
             let (mut headstart, _) = start(case.command(words));

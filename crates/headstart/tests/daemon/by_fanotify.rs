@@ -28,7 +28,7 @@ fn learn(case: &Case, fs: &LoopFs, name: &str) {
 }
 
 /// Begins a start that reads nothing by itself, as long as it lives.
-fn begin(mut command: Command) -> Process {
+fn start(mut command: Command) -> Process {
     let (input, output) = (Stdio::piped(), Stdio::null());
     Process(command.stdin(input).stdout(output).spawn().unwrap())
 }
@@ -39,7 +39,7 @@ fn begin(mut command: Command) -> Process {
 fn is_read_ahead(files: &[PathBuf], pages: u64, command: impl Fn() -> Command) {
     eventually("what is known is read ahead", || {
         evict(files);
-        let _start = begin(command());
+        let _start = start(command());
         (0..100).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(20));
             resident(files) >= pages - pages / 100
@@ -91,14 +91,14 @@ fn what_run_has_learned_is_read_ahead_and_nothing_else_is_kept() {
     is_read_ahead(&files(&fs, "one"), PAGES, || waiting(&fs, "one"));
     // Another instance of what runs is not read ahead for.
     evict(&files(&fs, "one"));
-    let runs = begin(waiting(&fs, "one"));
+    let runs = start(waiting(&fs, "one"));
     eventually("it is read ahead", || {
         resident(&files(&fs, "one")) >= PAGES - PAGES / 100
     });
     // What is left of it may be under way, and would come after what is evicted.
     std::thread::sleep(std::time::Duration::from_millis(200));
     evict(&files(&fs, "one"));
-    let second = begin(waiting(&fs, "one"));
+    let second = start(waiting(&fs, "one"));
     run(command(&fs, "two"));
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(resident(&files(&fs, "one")), 0);
@@ -153,7 +153,7 @@ fn what_is_warm_or_bypassed_is_left_alone() {
         Daemon::start_by(&case, Command::new(crate::common::binary()), &words)
     };
     let start = || {
-        let start = begin(waiting(&fs, "one"));
+        let start = start(waiting(&fs, "one"));
         std::thread::sleep(std::time::Duration::from_millis(200));
         drop(start);
     };
@@ -292,7 +292,7 @@ fn a_storm_of_executions_is_hardly_told_of_and_none_that_is_known_is_missed() {
                     }
                 });
             }
-            let _start = begin(waiting(&fs, "one"));
+            let _start = start(waiting(&fs, "one"));
             eventually("it is read ahead amid the storm", || {
                 resident(&files(&fs, "one")) >= PAGES - PAGES / 100
             });

@@ -68,7 +68,7 @@ fn serve(case: &Case, fs: &LoopFs, group: &Path) {
         Waiting::new(case, fs, name, group)
     });
     for one in &all {
-        let parent = ProcessStat::of(one.pid).unwrap().parent;
+        let parent = ProcessStat::for_process(one.pid).unwrap().parent;
         assert_eq!(parent, 1, "this test needs orphans to be process 1's children");
     }
     all.into_iter().for_each(Waiting::go_on);
@@ -139,7 +139,7 @@ fn what_a_service_leaves_to_process_1_is_a_program_of_its_own() {
     eventually("it is there", || there().trim() == service.id().to_string());
     evict(&files(&fs, "job"));
     let job = Waiting::new(&case, &fs, "job", group.path());
-    assert_eq!(ProcessStat::of(job.pid).unwrap().parent, 1);
+    assert_eq!(ProcessStat::for_process(job.pid).unwrap().parent, 1);
     job.go_on();
     let program = Key::new(fs.mount_point().join("job").display().to_string()).unwrap();
     eventually("it is kept", || finished(&case, &program) > 0);

@@ -113,7 +113,7 @@ const CHAINED: u64 = 254 * 254;
 struct Chain(Process);
 
 impl Chain {
-    fn begin(program: &Path) -> Chain {
+    fn start(program: &Path) -> Chain {
         #[cfg(target_arch = "x86_64")]
         assembled(
             program,
@@ -158,7 +158,7 @@ struct Storm {
 }
 
 impl Storm {
-    fn begin(programs: &[PathBuf], pause: Duration) -> Storm {
+    fn start(programs: &[PathBuf], pause: Duration) -> Storm {
         let done = Arc::new(AtomicBool::new(false));
         let thread = |turn: usize| {
             let (done, programs) = (Arc::clone(&done), programs.to_vec());
@@ -266,7 +266,7 @@ fn a_storm_beside_a_fork_bomb_and_thousands_of_keys_is_lived_through() {
     let mut fuse = Command::new("sh");
     fuse.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$1\" 2>/dev/null"]);
     fuse.arg(&group.0).arg(&bomb);
-    let storm = Storm::begin(&all, Duration::ZERO);
+    let storm = Storm::start(&all, Duration::ZERO);
     run(fuse);
     let begun = Instant::now();
     let seconds = rounds(2, 10);
@@ -289,7 +289,7 @@ fn a_storm_beside_a_fork_bomb_and_thousands_of_keys_is_lived_through() {
     // Without forks there are more.
     let begun = Instant::now();
     for _ in 0..rounds(1, 6) {
-        let mut chains = [0, 1].map(|n| Chain::begin(&case.path(&format!("chain-{n}"))));
+        let mut chains = [0, 1].map(|n| Chain::start(&case.path(&format!("chain-{n}"))));
         beside(begun, &mut most, &mut || !chains.iter_mut().all(Chain::is_over));
     }
     assert!(most < 64 << 10, "{most} KiB");
@@ -324,7 +324,7 @@ fn no_start_of_a_known_program_is_missed_in_a_storm() {
         tiny(program);
     }
     // Some thousand executions a second. Without a pause those who finish starts, after everybody else, would hardly have a turn.
-    let storm = Storm::begin(&programs, Duration::from_millis(2));
+    let storm = Storm::start(&programs, Duration::from_millis(2));
     for turn in 1..=rounds(5, 100) as usize {
         evict(&files(&fs, "one"));
         run(command(&fs, "one"));

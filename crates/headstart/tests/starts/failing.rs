@@ -30,7 +30,7 @@ fn audit_02_a_start_whose_recorder_came_late_teaches_nothing() {
         "-c",
         &script,
     ];
-    let mut holding = Holding::begin(&case, &words);
+    let mut holding = Holding::start(&case, &words);
     // It is released without the worker, twelve seconds later.
     assert_eq!(holding.headstart.wait().unwrap().into_raw(), 0);
     signal(holding.worker, 18);
@@ -49,7 +49,7 @@ fn audit_02_a_start_whose_recorder_came_late_teaches_nothing() {
 #[test]
 fn audit_02_a_trace_whose_recorder_came_late_is_not_written() {
     let case = Case::new();
-    let mut holding = Holding::begin(
+    let mut holding = Holding::start(
         &case,
         &["record", "-o", "t.trace", "--", "sh", "-c", "touch done"],
     );

@@ -226,7 +226,7 @@ fn a_stopped_command_stops_headstart_and_both_go_on() {
 #[test]
 fn a_command_that_is_held_can_be_interrupted() {
     let case = Case::new();
-    let mut holding = Holding::begin(&case, &["run", "--name", "k", "--", "sh", "-c", "exit 4"]);
+    let mut holding = Holding::start(&case, &["run", "--name", "k", "--", "sh", "-c", "exit 4"]);
     signal(holding.headstart.id(), 2);
     // When the wait is over the command runs, and its status is passed on.
     assert_eq!(holding.headstart.wait().unwrap().signal(), Some(2));
@@ -235,7 +235,7 @@ fn a_command_that_is_held_can_be_interrupted() {
 #[test]
 fn a_command_that_is_held_can_be_stopped_and_goes_on() {
     let case = Case::new();
-    let mut holding = Holding::begin(&case, &["run", "--name", "k", "--", "sh", "-c", "exit 4"]);
+    let mut holding = Holding::start(&case, &["run", "--name", "k", "--", "sh", "-c", "exit 4"]);
     signal(holding.command, 19);
     eventually("headstart stops", || {
         process_state(holding.headstart.id()) == Some('T')

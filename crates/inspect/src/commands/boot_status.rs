@@ -43,7 +43,7 @@ struct BootStatus {
 
 pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
     let kept = store.key(&key()?);
-    let known = status::of(&kept);
+    let known = status::read_status(&kept);
     let (enabled, last) = (install::is_enabled(root), Last::read(&kept));
     let next = if enabled {
         why_not_next(store, &kept, &known, last.as_ref())

@@ -75,8 +75,8 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     };
     let form = form(&output)?;
     refuse_all_but_files(&output)?;
-    let progress = Progress::begin();
-    progress.tell("reading what was recorded");
+    let progress = Progress::for_terminal();
+    progress.show("reading what was recorded");
     let mut found = vec![find(&args.start, Wanted::Any, store)?];
     if let Some(other) = &args.compare {
         found.push(find(other, Wanted::Any, store)?);
@@ -84,7 +84,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     let starts: Vec<Start<'_>> = (found.iter())
         .map(|it| {
             let floor = (!args.no_floor).then(|| {
-                progress.tell(&format!(
+                progress.show(&format!(
                     "looking up {} files of {}",
                     it.start.trace.files.len(),
                     it.name
@@ -99,7 +99,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         })
         .collect();
     let uses: usize = starts.iter().map(|it| it.trace.uses.len()).sum();
-    progress.tell(&format!("drawing {uses} uses"));
+    progress.show(&format!("drawing {uses} uses"));
     let picture = match form {
         Form::Svg => svg(&starts),
         Form::Html => html(&starts),
@@ -108,14 +108,14 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     drop(progress);
     let drawn = Drawn {
         bytes: picture.len(),
-        starts: starts.iter().map(DrawnStart::of).collect(),
+        starts: starts.iter().map(DrawnStart::from_start).collect(),
         picture: output,
     };
     args.output_form.print(&drawn, || text(&drawn))
 }
 
 impl DrawnStart {
-    fn of(start: &Start<'_>) -> DrawnStart {
+    fn from_start(start: &Start<'_>) -> DrawnStart {
         let activity = start.trace.activity.as_ref();
         DrawnStart {
             name: start.name.clone(),
@@ -143,7 +143,7 @@ fn text(drawn: &Drawn) -> String {
 
 /// The floor of a start, and what lies above it. A picture without is better than none.
 fn floor(found: &Found, store: &Store) -> Option<FloorLine> {
-    let costs = Costs::of(store, None);
+    let costs = Costs::new(store, None);
     let of = found.of.as_ref();
     match of_start(&found.start, of, &costs, None, &mut |line| complain(&line)) {
         Ok(it) => Some(FloorLine {

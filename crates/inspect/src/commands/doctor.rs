@@ -98,7 +98,7 @@ const CAPABILITIES: [(&str, &str); 4] = [
 const UNKNOWN_NAMES: &str = "some are below directories of people that are not there now: if those are encrypted, `headstart forget KEY` removes them";
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
-    let report = look(store);
+    let report = examine(store);
     let (can_record, can_replay) = (report.backend.is_some(), !report.devices.is_empty());
     args.output_form.print(&report, || text(&report))?;
     if !can_record && !can_replay {
@@ -108,7 +108,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
 }
 
 /// What is to be told, as a document.
-pub(super) fn look(store: &Store) -> Report {
+pub(super) fn examine(store: &Store) -> Report {
     let (recorder, system) = (
         headstart_record::features(),
         headstart_system::features::features(),
@@ -202,7 +202,7 @@ pub(super) fn look(store: &Store) -> Report {
         mounts: notes(),
         state: store.root().display().to_string(),
         unknown_names: headstart_start::are_some_unknown(store),
-        daemon: State::look(),
+        daemon: State::read(),
     }
 }
 

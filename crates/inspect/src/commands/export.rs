@@ -59,7 +59,7 @@ pub fn run(args: Args) -> Result<()> {
         Form::Csv => write(&|out| export::csv(&trace, out)),
         Form::Perfetto => write(&|out| export::perfetto(&trace, out)),
         Form::Folded => {
-            let Some(waits) = Waits::of(&trace) else {
+            let Some(waits) = Waits::from_trace(&trace) else {
                 bail!(
                     "{} does not say when threads waited: record it with `headstart record --chart`",
                     args.trace.display()

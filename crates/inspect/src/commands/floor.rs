@@ -46,7 +46,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         options::Disk::Class(class) => (Some(class), None),
         options::Disk::Cost(cost) => (Some(cost.class), Some(cost)),
     };
-    let costs = Costs::of(store, class);
+    let costs = Costs::new(store, class);
     let tell = &mut |line: String| complain(&line);
     let found = floor::of_start(&found.start, found.of.as_ref(), &costs, every, tell)?;
     let shown = Shown {

@@ -75,7 +75,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         Device::Flash => Some(DeviceClass::Flash),
         Device::Network => Some(DeviceClass::Network),
     };
-    let costs = Costs::of(store, class);
+    let costs = Costs::new(store, class);
     let machine = machine::snapshot(&profile, &costs, &mut |line| complain(&line))?;
     let options = PlanOptions {
         budget: args.memory,

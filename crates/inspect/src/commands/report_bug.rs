@@ -46,7 +46,7 @@ fn gather(store: &Store) -> Result<Value> {
     let keys = store.keys().unwrap_or_default();
     let mut known = Vec::new();
     for key in keys.iter().take(MOST_KEYS) {
-        let mut status = status::of(&store.key(key));
+        let mut status = status::read_status(&store.key(key));
         let excess = status.outcomes.len().saturating_sub(MOST_OUTCOMES);
         status.outcomes.drain(..excess);
         known.push(serde_json::to_value(status)?);
@@ -54,7 +54,7 @@ fn gather(store: &Store) -> Result<Value> {
     let log = end_of(store.log().path());
     Ok(json!({
         "headstart": env!("CARGO_PKG_VERSION"),
-        "doctor": doctor::look(store),
+        "doctor": doctor::examine(store),
         "keys": keys.len(),
         "status": known,
         "log": log.lines().collect::<Vec<_>>(),

@@ -31,7 +31,11 @@ pub struct Args {
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let Some(name) = &args.key else {
-        let all: Vec<KeyStatus> = store.keys()?.iter().map(|key| of(&store.key(key))).collect();
+        let all: Vec<KeyStatus> = store
+            .keys()?
+            .iter()
+            .map(|key| read_status(&store.key(key)))
+            .collect();
         return args
             .output_form
             .print(&all, || list(&all, now_unix_ns(), colours()));
@@ -39,7 +43,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     let kept = known(name, store)?;
     let it = KeyStatus {
         floor: floor(&kept, store),
-        ..of(&kept)
+        ..read_status(&kept)
     };
     args.output_form
         .print(&it, || text(&it, now_unix_ns(), colours()))
@@ -73,7 +77,7 @@ fn floor(kept: &KeyDir, store: &Store) -> Option<FloorStatus> {
 }
 
 /// What is known of a key, but for its floor.
-pub(super) fn of(kept: &KeyDir) -> KeyStatus {
+pub(super) fn read_status(kept: &KeyDir) -> KeyStatus {
     let tell = |line: String| complain(&line);
     let profile = kept.profile().or_tell(tell).map(|profile| ProfileStatus {
         runs: profile.runs,

@@ -167,7 +167,7 @@ pub fn claim_metadata(geometry: &Geometry, raw: &mut Raw, claims: &mut Claims) -
             let bytes = raw.read(at, length as usize)?.to_vec();
             let whole = bytes.len() as u64 / geometry.block * geometry.block;
             for index in 0..(whole / geometry.block) as usize {
-                look(geometry, raw, claims, &bytes, index, at)?;
+                claim_block(geometry, raw, claims, &bytes, index, at)?;
             }
             if whole == 0 {
                 break;
@@ -179,7 +179,7 @@ pub fn claim_metadata(geometry: &Geometry, raw: &mut Raw, claims: &mut Claims) -
 }
 
 /// Looks at one block of `bytes`, which begin at `start` of the device.
-fn look(
+fn claim_block(
     geometry: &Geometry,
     raw: &mut Raw,
     claims: &mut Claims,

@@ -70,13 +70,15 @@ impl Ext4 {
         if superblock.features[2] & BIGALLOC != 0 {
             return Err("its file system has the feature bigalloc".to_owned());
         }
-        if superblock.features[0] & FAST_COMMIT != 0 && !told(mount, "fc_info").contains(FAST_COMMIT_KNOWS) {
+        if superblock.features[0] & FAST_COMMIT != 0
+            && !read_proc(mount, "fc_info").contains(FAST_COMMIT_KNOWS)
+        {
             return Err(
                 "its file system has the feature fast_commit, and this kernel forgets moves in a fast commit"
                     .to_owned(),
             );
         }
-        let options = told(mount, "options");
+        let options = read_proc(mount, "options");
         let is_mounted_with = |wanted: &str| options.lines().any(|option| option == wanted);
         // The journal is what has a file's new places known no sooner than its data is there.
         if superblock.features[0] & HAS_JOURNAL == 0 || is_mounted_with("norecovery") {
@@ -165,7 +167,7 @@ impl Mover for Ext4 {
 }
 
 /// What the kernel tells of a mounted ext4 in a file of `/proc/fs/ext4`; nothing where it tells nothing.
-fn told(mount: &Mount, file: &str) -> String {
+fn read_proc(mount: &Mount, file: &str) -> String {
     let device = std::fs::read_link(format!("/sys/dev/block/{}:{}", mount.major, mount.minor));
     let name = device.as_deref().ok().and_then(Path::file_name);
     let read = |name| std::fs::read_to_string(Path::new("/proc/fs/ext4").join(name).join(file));

@@ -36,7 +36,7 @@ fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<Kept>, Result<u64>)
     let mut work = Work {
         turn: &turn,
         all: &mut all,
-        order: &Order::of(0, Vec::new()),
+        order: &Order::new(0, Vec::new()),
         mounts: &mounts,
         volume: &volume,
         room: &room,

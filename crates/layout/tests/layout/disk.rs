@@ -86,7 +86,7 @@ impl Disk {
         }
     }
 
-    pub fn at(&self) -> PathBuf {
+    pub fn mount_point(&self) -> PathBuf {
         self.fs.mount_point()
     }
 
@@ -100,7 +100,7 @@ impl Disk {
 
     /// What a start that reads all from the last to the first learned.
     pub fn profile(&self) -> Profile {
-        backwards(self.key().key(), &self.at(), FILES).unwrap()
+        backwards(self.key().key(), &self.mount_point(), FILES).unwrap()
     }
 
     pub fn machine(&self, profile: &Profile) -> Machine {
@@ -134,7 +134,7 @@ impl Disk {
     /// Where the first byte of each file lies, in the order of their use.
     pub fn places(&self) -> Vec<u64> {
         let place = |number| {
-            let file = File::open(path(&self.at(), number)).unwrap();
+            let file = File::open(path(&self.mount_point(), number)).unwrap();
             headstart_system::extents::extents(&file).unwrap()[0].physical
         };
         (0..FILES).rev().map(place).collect()
@@ -142,13 +142,13 @@ impl Disk {
 
     /// Bytes that others than root may still take, and bytes of all of it.
     pub fn free(&self) -> (u64, u64) {
-        let found = rustix::fs::statvfs(self.at()).unwrap();
+        let found = rustix::fs::statvfs(self.mount_point()).unwrap();
         (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
     }
 
     /// A file that takes so many of them.
     pub fn fill(&self, bytes: u64) -> File {
-        let filler = File::create(self.at().join("filler")).unwrap();
+        let filler = File::create(self.mount_point().join("filler")).unwrap();
         rustix::fs::fallocate(&filler, FallocateFlags::empty(), 0, bytes).unwrap();
         filler
     }
@@ -157,7 +157,7 @@ impl Disk {
     pub fn check(&mut self) {
         self.fs.remount_cold().unwrap();
         for number in 0..FILES {
-            let found = fs::read(path(&self.at(), number)).unwrap();
+            let found = fs::read(path(&self.mount_point(), number)).unwrap();
             assert!(found == contents(number, size(number)), "file {number}");
         }
         self.fs.check().unwrap();

@@ -18,7 +18,7 @@ fn of_room_in_pieces_the_best_is_taken_and_the_rest_given_back() {
     }
     // All is full but for every second one of many small files, and a few that are larger.
     let mut disk = Disk::new(&[], 256 << 20);
-    let at = disk.at();
+    let at = disk.mount_point();
     let mut fillers = Vec::new();
     for number in 0.. {
         let bytes = if number % 60 == 59 { 2 << 20 } else { 64 << 10 };
@@ -33,7 +33,7 @@ fn of_room_in_pieces_the_best_is_taken_and_the_rest_given_back() {
         fs::remove_file(filler).unwrap();
     }
     rustix::fs::sync();
-    let free = |disk: &Disk| rustix::fs::statvfs(disk.at()).unwrap().f_bfree;
+    let free = |disk: &Disk| rustix::fs::statvfs(disk.mount_point()).unwrap().f_bfree;
     let before = free(&disk);
     let kept = disk.apply(FORCE);
     assert_eq!((kept.state, kept.files), (State::Complete, FILES), "{kept:?}");
@@ -116,8 +116,8 @@ fn one_file_goes_to_room_in_pieces() {
         return;
     }
     let mut disk = Disk::new(&[], 256 << 20);
-    let large = disk.at().join("large");
-    let piece = |number: u64| disk.at().join(format!("piece{number}"));
+    let large = disk.mount_point().join("large");
+    let piece = |number: u64| disk.mount_point().join(format!("piece{number}"));
     // Pieces of 1 MiB as far as there is room, of which each fourth is the file's, then every second of the others is free.
     let file = File::create(&large).unwrap();
     let mut pieces = Vec::new();
@@ -168,12 +168,12 @@ fn room_that_is_kept_is_a_file_for_root_alone() {
     }
     let mut disk = Disk::new(&[], 768 << 20);
     let mounts = MountTable::read().unwrap();
-    let volume = Volume::open(&mounts, &disk.at(), &disk.fs.node(), "ext4").unwrap();
+    let volume = Volume::open(&mounts, &disk.mount_point(), &disk.fs.node(), "ext4").unwrap();
     let donor = volume.donor(1 << 20).unwrap();
     donor.keep(&volume, "rescue").unwrap();
     assert!(donor.keep(&volume, "rescue").is_err(), "nothing is written over");
     drop((donor, volume));
-    let kept = fs::metadata(disk.at().join("rescue")).unwrap();
+    let kept = fs::metadata(disk.mount_point().join("rescue")).unwrap();
     assert_eq!((kept.len(), kept.mode() & 0o777, kept.uid()), (1 << 20, 0o600, 0));
     disk.check();
 }

@@ -86,7 +86,7 @@ impl Disk {
         Disk { fs, state }
     }
 
-    fn at(&self) -> PathBuf {
+    fn mount_point(&self) -> PathBuf {
         self.fs.mount_point()
     }
 
@@ -94,7 +94,7 @@ impl Disk {
     fn apply(&self) -> Kept {
         let store = Store::new(self.state.path());
         let key = store.key(&Key::new("test").unwrap());
-        let profile = backwards(key.key(), &self.at(), FILES).unwrap();
+        let profile = backwards(key.key(), &self.mount_point(), FILES).unwrap();
         let machine = machine(&store, &profile);
         let orders = plan(&[profile], &machine);
         let all = apply(orders, &machine, &[key], &store, FORCE, &mut |_| {}).unwrap();
@@ -104,7 +104,7 @@ impl Disk {
 
     fn places(&self) -> Vec<u64> {
         let place = |number| {
-            let file = File::open(path(&self.at(), number)).unwrap();
+            let file = File::open(path(&self.mount_point(), number)).unwrap();
             // A file that is in its inode has no place.
             let extents = headstart_system::extents::extents(&file).unwrap();
             extents.first().map_or(0, |extent| extent.physical)
@@ -115,7 +115,7 @@ impl Disk {
     /// Times and mode of all files.
     fn facts(&self) -> Vec<([i64; 4], u32)> {
         let facts = |number| {
-            let facts = fs::metadata(path(&self.at(), number)).unwrap();
+            let facts = fs::metadata(path(&self.mount_point(), number)).unwrap();
             let times = [
                 facts.mtime(),
                 facts.mtime_nsec(),
@@ -134,7 +134,7 @@ impl Disk {
         set_exchange_range(&self.fs.image(), true);
         self.fs.remount_cold().unwrap();
         for number in 0..FILES {
-            let found = fs::read(path(&self.at(), number)).unwrap();
+            let found = fs::read(path(&self.mount_point(), number)).unwrap();
             assert!(found == contents(number), "file {number}");
         }
     }
@@ -170,7 +170,7 @@ fn what_cannot_be_moved_on_an_xfs_stays_and_says_why() {
     let why = without.why.unwrap();
     assert!(why.contains("without exchange-range"), "{why}");
     let mut disk = Disk::new("xfs", true);
-    let at = disk.at();
+    let at = disk.mount_point();
     fs::set_permissions(path(&at, 1), Permissions::from_mode(0o4755)).unwrap();
     run(Command::new("setcap").arg("cap_net_raw+ep").arg(path(&at, 3))).unwrap();
     run(Command::new("cp")
@@ -230,7 +230,7 @@ fn what_is_written_while_a_file_of_an_xfs_moves_is_not_lost() {
         return;
     }
     let mut disk = Disk::new("xfs", true);
-    let at = disk.at();
+    let at = disk.mount_point();
     let (written, mapped) = (path(&at, 3), path(&at, 23));
     let mut child = Command::new("python3")
         .args(["-c", MAPPER])

@@ -246,7 +246,7 @@ impl<'a> Container<'a> {
             what: what.into(),
         };
         if !bytes.starts_with(kind.magic()) {
-            let found = Kind::of(bytes)
+            let found = Kind::detect(bytes)
                 .map(|k| format!(", but with that of a {}", k.name()))
                 .unwrap_or_default();
             return Err(FormatError::Magic {
@@ -377,6 +377,6 @@ impl<'a> Container<'a> {
         read: impl FnOnce(&mut Values<'_>) -> Result<T, String>,
     ) -> Result<T, FormatError> {
         let bytes = self.section(tag, most)?;
-        read(&mut Values::of(&bytes)).map_err(|what| self.damaged(format!("section {}: {what}", name(tag))))
+        read(&mut Values::new(&bytes)).map_err(|what| self.damaged(format!("section {}: {what}", name(tag))))
     }
 }

@@ -97,7 +97,7 @@ impl Kind {
     }
 
     /// The kind of a file that begins with `bytes`; `None` if it is none of headstart's.
-    pub fn of(bytes: &[u8]) -> Option<Kind> {
+    pub fn detect(bytes: &[u8]) -> Option<Kind> {
         [Kind::Trace, Kind::Profile, Kind::Plan, Kind::Outcome]
             .into_iter()
             .find(|k| bytes.starts_with(k.magic()))

@@ -45,7 +45,7 @@ pub(super) fn place<T: PartialEq>(all: &[T], value: &T) -> u64 {
 }
 
 /// The value at a place.
-pub(super) fn at<T: Copy>(all: &[T], place: u64) -> Result<T, String> {
+pub(super) fn value_at<T: Copy>(all: &[T], place: u64) -> Result<T, String> {
     let found = usize::try_from(place).ok().and_then(|at| all.get(at));
     found.copied().ok_or_else(|| format!("{place} is no choice"))
 }
@@ -196,7 +196,7 @@ pub(super) fn read_files(columns: [Cursor<'_>; FILES], paths: &mut Paths) -> Res
                 .ok_or("a time of modification is out of range")?,
             mode: u32::try_from(mode.take(&mut modes_ago, &mut modes)?)
                 .map_err(|_| "a mode is out of range")?,
-            state: at(&STATES, state.number()?)?,
+            state: value_at(&STATES, state.number()?)?,
         });
     }
     Ok(files)
@@ -268,7 +268,7 @@ pub(super) fn read_uses(
         }
         let number = number as u32;
         let place = kind.number()?;
-        let kind = at(&KINDS, place)?;
+        let kind = value_at(&KINDS, place)?;
         let start = start.step(ends.get(number))?;
         let length = pages[place as usize].small::<u32>()?;
         let end = start.checked_add(u64::from(length)).filter(|_| length > 0);
@@ -316,7 +316,7 @@ pub(super) fn read_lookups(columns: [Cursor<'_>; LOOKUPS], paths: &mut Paths) ->
             time_ns,
             process: u32::try_from(of).map_err(|_| "a process is out of range")?,
             path: paths.get(reference.take(&mut path)?)?,
-            kind: at(&LOOKED_UP, what / 2)?,
+            kind: value_at(&LOOKED_UP, what / 2)?,
             found: what % 2 == 1,
         });
     }

@@ -32,7 +32,7 @@ struct Named<'a> {
 
 impl<'a> Named<'a> {
     /// Lists the paths as they were met, so that those of one directory stand together.
-    fn of(trace: &'a Trace) -> Named<'a> {
+    fn from_trace(trace: &'a Trace) -> Named<'a> {
         let mut first = vec![u64::MAX; trace.files.len()];
         for used in &trace.uses {
             if let Some(first) = first.get_mut(used.file as usize) {
@@ -109,7 +109,7 @@ impl Trace {
     /// The file, unchecked.
     pub(crate) fn written(&self) -> Result<Vec<u8>, FormatError> {
         let mut file = Writer::new(Kind::Trace);
-        let named = Named::of(self);
+        let named = Named::from_trace(self);
         let processes: Vec<Ran> = (self.processes.iter().zip(&named.processes))
             .map(|(process, executable)| Ran {
                 pid: process.pid,

@@ -7,7 +7,7 @@ pub(super) struct Values<'a>(&'a [u8]);
 
 impl<'a> Values<'a> {
     /// All of a section.
-    pub fn of(section: &'a [u8]) -> Values<'a> {
+    pub fn new(section: &'a [u8]) -> Values<'a> {
         Values(section)
     }
 
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn values_and_lists_come_back_in_order() {
         let bytes = postcard::to_allocvec(&(7u64, vec!["a", "b"], 9u16)).unwrap();
-        let mut values = Values::of(&bytes);
+        let mut values = Values::new(&bytes);
         assert_eq!(values.one(), Ok(7u64));
         assert_eq!(values.list("texts", 2), Ok(vec!["a".to_string(), "b".into()]));
         assert_eq!(values.one(), Ok(9u16));
@@ -58,13 +58,13 @@ mod tests {
     fn audit_06_a_count_is_judged_before_memory_is_taken() {
         let bytes = postcard::to_allocvec(&(3u64, [0u8; 3])).unwrap();
         assert!(
-            Values::of(&bytes)
+            Values::new(&bytes)
                 .list::<u8>("things", 2)
                 .is_err_and(|e| e == "it has more than 2 things")
         );
         let bytes = postcard::to_allocvec(&(u64::MAX, [0u8; 3])).unwrap();
         assert!(
-            Values::of(&bytes)
+            Values::new(&bytes)
                 .list::<u64>("things", usize::MAX)
                 .is_err_and(|e| e.contains("cut"))
         );

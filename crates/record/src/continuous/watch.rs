@@ -70,7 +70,7 @@ pub struct Executable(u64);
 
 impl Executable {
     /// Of an open file: `file_hash` of watch.h.
-    pub fn of(file: &Opened) -> Executable {
+    pub fn from_opened(file: &Opened) -> Executable {
         // MKDEV, include/linux/kdev_t.h.
         let device = u64::from(file.stat.major) << 20 | u64::from(file.stat.minor);
         let generation = u64::from(generation(file.fd.as_fd()));
@@ -284,7 +284,7 @@ impl Watch {
 
     /// Records these processes, and what they fork, from now on, as a start of the first; gives its number. `None` if as many
     /// starts as there is room for are recorded. Numbers are those of this process's pid namespace.
-    pub fn begin(
+    pub fn start_recording(
         &mut self,
         processes: &[u32],
         command: Vec<String>,
@@ -322,7 +322,7 @@ impl Watch {
         };
         let before = self.missed()?;
         let pid = self.programs.list_as_of(*first, number)?;
-        let mut recording = Recording::begin(number, pid, monotonic_ns(), &options, before)?;
+        let mut recording = Recording::start(number, pid, monotonic_ns(), &options, before)?;
         for other in others {
             // Who has ended meanwhile reads nothing more.
             if let Ok(pid) = self.programs.list_as_of(*other, number) {

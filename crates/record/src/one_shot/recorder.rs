@@ -88,7 +88,7 @@ impl Recorder {
                 }
             }
         };
-        let thread = thread::begin("record", Box::new(record))
+        let thread = thread::spawn("record", Box::new(record))
             .map_err(|source| RecordError::io("start the recording thread", source))?;
         let ((backend, evidence, no_activity), attach_cpu_ns) = heard(&thread, &is_ready, ATTACHES_WITHIN)??;
         Ok(Recorder {

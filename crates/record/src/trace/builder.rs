@@ -133,7 +133,7 @@ impl Builder {
 
     /// A process belongs to the start, which began with it.
     pub(crate) fn add_process(&mut self, pid: u32, time_ns: u64) {
-        self.processes.begin(pid, time_ns);
+        self.processes.start(pid, time_ns);
     }
 
     /// Pages used for the first time so far.

@@ -158,7 +158,7 @@ impl Mounts {
     }
 
     /// The mount of a file system that a path leads to, or led to.
-    pub(crate) fn at(&self, dev: Dev, path: &[u8]) -> Option<&Mount> {
+    pub(crate) fn find(&self, dev: Dev, path: &[u8]) -> Option<&Mount> {
         let now = self.now.lookup(path).filter(|mount| dev_of(mount) == dev);
         let through = |mount: &&Mount| below(path, mount.mount_point.as_bytes()).is_some();
         let longest = |mount: &&Mount| mount.mount_point.as_bytes().len();

@@ -34,7 +34,7 @@ fn candidates<'a>(mounts: &'a Mounts, place: &Place, most: usize) -> Vec<Resolve
             showing.into_iter().filter_map(resolved).collect()
         }
         Location::Absolute(path) => {
-            let mount = mounts.at(place.dev, path);
+            let mount = mounts.find(place.dev, path);
             vec![Resolved {
                 path: path.clone(),
                 mount,

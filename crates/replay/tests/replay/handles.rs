@@ -184,7 +184,7 @@ fn a_crafted_plan_gets_regular_files_of_that_mount_and_nothing_else() {
     let mounts = MountTable::read().unwrap();
     let at = |name: &str| disk.root().join(name);
     let mount = |path: &Path| mounts.lookup(path.as_os_str().as_encoded_bytes()).unwrap();
-    let opener = HandleOpener::of(&mounts, mount(&disk.root())).unwrap();
+    let opener = HandleOpener::new(&mounts, mount(&disk.root())).unwrap();
     let (file, asis) = (at("file"), |_: &mut Expect| ());
 
     assert!(through(&opener, &file, &file, asis).is_ok());
@@ -216,8 +216,8 @@ fn a_crafted_plan_gets_regular_files_of_that_mount_and_nothing_else() {
     assert!(through(&opener, &file, &file, |e| e.inode = Some(u64::MAX)).is_err());
 
     without_capability(|| {
-        assert!(HandleOpener::of(&mounts, mount(&disk.root())).is_err());
+        assert!(HandleOpener::new(&mounts, mount(&disk.root())).is_err());
         assert!(through(&opener, &file, &file, asis).is_err());
     });
-    assert!(HandleOpener::of(&mounts, mount(Path::new("/proc"))).is_err());
+    assert!(HandleOpener::new(&mounts, mount(Path::new("/proc"))).is_err());
 }

@@ -39,11 +39,11 @@ fn plan(disk: &Mounted) -> PlanDraft {
 fn look_by(plan: &PlanDraft, looks: usize, draw: u64) -> Resident {
     let plan = PlanFile::new(plan.to_bytes().unwrap());
     let plan = plan.plan().unwrap();
-    let costs = Costs::of(&plan);
+    let costs = Costs::for_plan(&plan);
     sample(&plan, &costs, &MountTable::read().unwrap(), looks, draw).resident
 }
 
-fn look(plan: &PlanDraft) -> Resident {
+fn sample_plan(plan: &PlanDraft) -> Resident {
     look_by(plan, 40, 0)
 }
 
@@ -68,7 +68,7 @@ fn a_warm_plan_is_resident_and_a_cold_one_is_not_and_no_disk_is_read() {
     for n in 0..FILES {
         std::fs::read(path(&disk.root(), n)).unwrap();
     }
-    let warm = look(&plan);
+    let warm = sample_plan(&plan);
     assert_eq!((warm.cold, warm.unknown), (0.0, 0.0), "{warm:?}");
     assert!((40..=41).contains(&warm.looks), "{warm:?}");
     assert!(
@@ -81,7 +81,7 @@ fn a_warm_plan_is_resident_and_a_cold_one_is_not_and_no_disk_is_read() {
 
     disk.cool();
     let before = disk.reads();
-    let cold = look(&plan);
+    let cold = sample_plan(&plan);
     assert_eq!(disk.reads(), before);
     assert_eq!(cold.cold, 1.0);
     assert!(cold.cut_short && cold.cold_paths == 10, "{cold:?}");
@@ -166,7 +166,7 @@ fn data_in_memory_below_forgotten_names_is_cold_by_its_paths() {
     disk.cool();
     let mounts = MountTable::read().unwrap();
     let mount = mounts.lookup(disk.root().to_str().unwrap().as_bytes()).unwrap();
-    let opener = HandleOpener::of(&mounts, mount).unwrap();
+    let opener = HandleOpener::new(&mounts, mount).unwrap();
     // By their numbers, past all directories.
     let open: Vec<_> = entries
         .iter()
@@ -180,7 +180,7 @@ fn data_in_memory_below_forgotten_names_is_cold_by_its_paths() {
             opened
         })
         .collect();
-    let found = look(&plan);
+    let found = sample_plan(&plan);
     drop(open);
     assert_eq!(
         (found.cold_paths, found.resident_pages, found.cold),
@@ -212,7 +212,7 @@ fn audit_11_names_of_what_no_replay_reads_do_not_make_a_warm_start_cold() {
             0,
         );
     }
-    let warm = look(&plan);
+    let warm = sample_plan(&plan);
     assert_eq!(
         (warm.cold_paths, warm.changed, warm.cold),
         (0, 0, 0.0),
@@ -233,7 +233,7 @@ fn another_file_in_the_place_of_one_is_as_cold() {
     for file in &mut plan.files {
         file.mtime_ns += 1;
     }
-    let found = look(&plan);
+    let found = sample_plan(&plan);
     assert!(found.changed >= 10 && found.cold > 0.9, "{found:?}");
 }
 
@@ -284,7 +284,7 @@ fn audit_05_a_sample_asks_no_dead_server() {
     }
     let _dead = DeadMount::new(&point).unwrap();
     let (done, waiting) = std::sync::mpsc::channel();
-    std::thread::spawn(move || done.send(look(&plan)));
+    std::thread::spawn(move || done.send(sample_plan(&plan)));
     let found = waiting
         .recv_timeout(std::time::Duration::from_secs(30))
         .expect("it hangs");

@@ -18,7 +18,7 @@ pub struct Waits<'a> {
 impl<'a> Waits<'a> {
     /// For each wait the use or look-up of the same process that is nearest in time: an event comes right before the wait that
     /// it stands for, or right after it. `None` if the trace does not say when threads waited.
-    pub fn of(trace: &'a Trace) -> Option<Waits<'a>> {
+    pub fn from_trace(trace: &'a Trace) -> Option<Waits<'a>> {
         let activity = trace.activity.as_ref()?;
         let events = events(trace);
         let mut ns = BTreeMap::new();

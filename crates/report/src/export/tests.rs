@@ -157,7 +157,7 @@ fn a_perfetto_trace_is_json_and_names_every_path() {
 #[test]
 fn a_wait_counts_for_the_nearest_use_or_look_up() {
     let trace = trace();
-    let waits = Waits::of(&trace).unwrap();
+    let waits = Waits::from_trace(&trace).unwrap();
     let owners = BTreeMap::from([(hostile()[0].as_bytes().to_vec(), "pack;age".to_string())]);
     let mut out = Vec::new();
     waits.folded(&owners, &mut out).unwrap();
@@ -173,7 +173,7 @@ fn a_wait_counts_for_the_nearest_use_or_look_up() {
         ]
     );
     assert!(waits.paths().eq([&hostile()[1], &hostile()[0]]));
-    assert!(Waits::of(&testing::trace()).is_none());
+    assert!(Waits::from_trace(&testing::trace()).is_none());
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn stacks_have_one_number_and_no_stray_semicolon_whatever_the_paths_are() {
         })
         .collect();
     let mut out = Vec::new();
-    let waits = Waits::of(&trace).unwrap();
+    let waits = Waits::from_trace(&trace).unwrap();
     waits.folded(&BTreeMap::new(), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert_eq!(text.lines().count(), 8);

@@ -54,7 +54,7 @@ enum Shows {
 
 /// Looks at a device of `size` bytes for `time`, and for [`LONGER`] where it finds something. `read` reads a page and tells
 /// how many seconds that took; `place` gives one number after the other.
-pub(super) fn look(
+pub(super) fn probe(
     mut read: impl FnMut(u64) -> io::Result<f64>,
     place: impl Fn(u64) -> u64,
     size: u64,
@@ -69,7 +69,7 @@ pub(super) fn look(
         if blocks < 2 || begun.elapsed() > left {
             break;
         }
-        match at(&mut read, place(number) % (blocks - 1) * LARGEST)? {
+        match probe_block(&mut read, place(number) % (blocks - 1) * LARGEST)? {
             Shows::Nothing => {}
             Shows::Granule(granule, seconds) => granules.push((granule, seconds)),
             Shows::Otherwise => others += 1,
@@ -86,7 +86,7 @@ pub(super) fn look(
 }
 
 /// What the block at `start` shows.
-fn at(read: &mut impl FnMut(u64) -> io::Result<f64>, start: u64) -> io::Result<Shows> {
+fn probe_block(read: &mut impl FnMut(u64) -> io::Result<f64>, start: u64) -> io::Result<Shows> {
     let end = start + LARGEST;
     let first = read(end - PAGE)?;
     if first < SLOW {
@@ -146,7 +146,7 @@ mod tests {
         // Places far apart, as a probe takes them.
         let place = |number: u64| number * 389 + 7;
         let timed = |offset| Ok(read(offset) * 1e-3);
-        look(timed, place, SIZE, Duration::from_secs(60)).unwrap()
+        probe(timed, place, SIZE, Duration::from_secs(60)).unwrap()
     }
 
     /// A volume in granules of so many bytes, of which those are there that `filled` says.
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_small_device_says_nothing() {
-        let looked = look(|_| Ok(1.0), |n| n, 5 * MIB, Duration::from_secs(1));
+        let looked = probe(|_| Ok(1.0), |n| n, 5 * MIB, Duration::from_secs(1));
         assert_eq!(looked.unwrap(), None);
     }
 }

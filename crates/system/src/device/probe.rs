@@ -128,7 +128,7 @@ pub fn probe_node(node: &Path, options: &ProbeOptions) -> Result<Measured, Probe
         size,
         left: AtomicU64::new(options.bytes),
     };
-    let _first = ComesFirst::begin();
+    let _first = ComesFirst::start();
     probe.run(options).map_err(|source| ProbeError::Read {
         node: node.into(),
         source,
@@ -145,7 +145,7 @@ struct ComesFirst {
 }
 
 impl ComesFirst {
-    fn begin() -> ComesFirst {
+    fn start() -> ComesFirst {
         let (before, reads) = (nice().ok(), io_priority().ok());
         ComesFirst {
             before: before.filter(|_| set_nice(NICE).is_ok()),
@@ -184,7 +184,7 @@ impl Probe {
             Ok(before.elapsed().as_secs_f64())
         };
         let place = |n| mix(options.seed ^ 0xf1, n);
-        let found = first_touch::look(timed, place, self.size, options.time * 15 / 100)?;
+        let found = first_touch::probe(timed, place, self.size, options.time * 15 / 100)?;
         match found {
             None => self.measure(options),
             Some(found) => self.measure_filling(options, found),

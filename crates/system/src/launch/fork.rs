@@ -263,7 +263,7 @@ pub(crate) fn fork_for_system_calls<const N: usize>(
 ) -> io::Result<rustix::process::Pid> {
     keep.sort_unstable();
     // Before the fork: there is no moment in which the new process hears one.
-    let deaf = signals::Deaf::begin()?;
+    let deaf = signals::Deaf::start()?;
     // SAFETY: the child calls only what may be called after a fork in a process of several threads (signal-safety(7)).
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),

@@ -19,11 +19,11 @@ impl ReadyPipe {
             ));
         }
         // SAFETY: it is open, and as nothing else was opened yet, nobody's in this process.
-        ReadyPipe::of(unsafe { File::from_raw_fd(number) })
+        ReadyPipe::new(unsafe { File::from_raw_fd(number) })
     }
 
     /// A pipe that this process has opened itself.
-    pub fn of(pipe: File) -> io::Result<ReadyPipe> {
+    pub fn new(pipe: File) -> io::Result<ReadyPipe> {
         if !pipe.metadata()?.file_type().is_fifo() {
             let what = format!("{pipe:?} is no pipe");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));

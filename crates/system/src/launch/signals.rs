@@ -185,7 +185,7 @@ pub(super) fn unblock_all() {
 pub(super) struct Deaf(libc::sigset_t);
 
 impl Deaf {
-    pub(super) fn begin() -> io::Result<Deaf> {
+    pub(super) fn start() -> io::Result<Deaf> {
         set_mask(libc::SIG_BLOCK, &all()).map(Deaf)
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct ByDevice {
 }
 
 impl ByDevice {
-    fn of(mounts: &[Mount]) -> ByDevice {
+    fn new(mounts: &[Mount]) -> ByDevice {
         let mut all = ByDevice::default();
         for (index, mount) in mounts.iter().enumerate() {
             let roots = all.devices.entry((mount.major, mount.minor)).or_default();
@@ -55,7 +55,7 @@ impl ByDevice {
 
 impl MountTable {
     fn shown(&self) -> &ByDevice {
-        self.by_device.get_or_init(|| ByDevice::of(&self.mounts))
+        self.by_device.get_or_init(|| ByDevice::new(&self.mounts))
     }
 
     /// A mount of that device, one that shows the whole file system if there is one.

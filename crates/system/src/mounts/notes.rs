@@ -46,11 +46,11 @@ const OF_XZ: &str =
 pub fn notes() -> Vec<MountNote> {
     MountTable::read().map_or_else(
         |_| Vec::new(),
-        |mounts| of(&mounts, |mount| is_xz(&mounts, mount)),
+        |mounts| notes_of(&mounts, |mount| is_xz(&mounts, mount)),
     )
 }
 
-fn of(mounts: &MountTable, is_xz: impl Fn(&Mount) -> bool) -> Vec<MountNote> {
+fn notes_of(mounts: &MountTable, is_xz: impl Fn(&Mount) -> bool) -> Vec<MountNote> {
     let note = |mount: &Mount| {
         let point = mount.mount_point.to_string();
         let note = match mount.fstype.as_str() {
@@ -107,7 +107,7 @@ mod tests {
             4 1 7:1 / /snap/core/1 ro - squashfs /dev/loop1 ro\n\
             5 1 7:2 / /snap/firefox/2 ro - squashfs /dev/loop2 ro\n\
             6 1 0:52 / /home/anna/cloud rw - fuse.rclone cloud rw\n";
-        let found = of(&MountTable::parse(table), |mount| mount.minor == 1);
+        let found = notes_of(&MountTable::parse(table), |mount| mount.minor == 1);
         let told: Vec<(&str, &str)> = found
             .iter()
             .map(|one| (one.mount_point.as_str(), one.note))

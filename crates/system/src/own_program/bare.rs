@@ -128,7 +128,7 @@ pub(super) fn without_core() {
 /// # Safety
 /// Both end with a null character.
 #[inline(always)]
-pub(super) unsafe fn is(string: *const u8, text: *const u8) -> bool {
+pub(super) unsafe fn equals(string: *const u8, text: *const u8) -> bool {
     // SAFETY: as the caller says.
     unsafe { value_of(string, text).is_some_and(|rest| *rest == 0) }
 }

@@ -11,7 +11,7 @@
 //! sweep.
 
 use super::bare::{
-    AT_FDCWD, KILLED, O_CLOEXEC, O_PATH, call, close, exit, fork, is, number, open, value_of, wait,
+    AT_FDCWD, KILLED, O_CLOEXEC, O_PATH, call, close, equals, exit, fork, number, open, value_of, wait,
     without_core,
 };
 use super::command::execute;
@@ -52,7 +52,7 @@ global_asm!(
     "2:",
     words!(),
     ".popsection",
-    begin = sym begin,
+    begin = sym run_first,
     role = sym ROLE,
 );
 #[cfg(target_arch = "aarch64")]
@@ -75,7 +75,7 @@ global_asm!(
     words!(),
     ".balign 4",
     ".popsection",
-    begin = sym begin,
+    begin = sym run_first,
     role = sym ROLE,
 );
 
@@ -96,7 +96,7 @@ const HEADER_COUNT: usize = libc::AT_PHNUM as usize;
 /// # Safety
 /// `stack` is the stack pointer at the entry of a process, `words` are those above, `role` is [`ROLE`].
 #[unsafe(link_section = ".text.headstart_first")]
-unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const AtomicU8) {
+unsafe extern "C" fn run_first(stack: *mut usize, words: *const u8, role: *const AtomicU8) {
     // SAFETY: their number, the arguments, a null pointer, the environment, a null pointer, pairs of words that end with a zero: the
     // layout of every process.
     unsafe {
@@ -118,17 +118,17 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
         while number < count && command == count {
             let word = *arguments.add(number);
             number += 1;
-            if is(word, words.add(END_OF_OPTIONS)) {
+            if equals(word, words.add(END_OF_OPTIONS)) {
                 command = number;
                 break;
-            } else if !waited_for && is(word, words.add(RUN)) {
+            } else if !waited_for && equals(word, words.add(RUN)) {
                 waited_for = true;
-            } else if is(word, words.add(OPTION)) && number < count {
+            } else if equals(word, words.add(OPTION)) && number < count {
                 state = *arguments.add(number);
                 number += 1;
             } else if let Some(value) = value_of(word, words.add(OPTION_WITH_VALUE)) {
                 state = value;
-            } else if is(word, words.add(NAME)) || is(word, words.add(CONTROL)) {
+            } else if equals(word, words.add(NAME)) || equals(word, words.add(CONTROL)) {
                 number += 1;
             } else if *word != b'-' {
                 match waited_for {
@@ -210,10 +210,10 @@ const USAGE: i32 = 2;
 unsafe fn ahead(pairs: *const usize, state: *const u8, words: *const u8) {
     // SAFETY: as the caller says.
     unsafe {
-        let page = told(pairs, PAGE_SIZE);
+        let page = auxiliary_value(pairs, PAGE_SIZE);
         // Each by itself: to tell one of three the compiler would make a table, which is a read of another page.
-        let headers = told(pairs, HEADERS) as *const libc::Elf64_Phdr;
-        let needed = needed(headers, told(pairs, HEADER_COUNT));
+        let headers = auxiliary_value(pairs, HEADERS) as *const libc::Elf64_Phdr;
+        let needed = needed(headers, auxiliary_value(pairs, HEADER_COUNT));
         let Some(program) = open(AT_FDCWD, words.add(SELF), O_CLOEXEC) else {
             return;
         };
@@ -238,7 +238,7 @@ unsafe fn ahead(pairs: *const usize, state: *const u8, words: *const u8) {
 /// # Safety
 /// Pairs of words that end with a zero.
 #[inline(always)]
-unsafe fn told(mut pairs: *const usize, number: usize) -> usize {
+unsafe fn auxiliary_value(mut pairs: *const usize, number: usize) -> usize {
     // SAFETY: as the caller says.
     unsafe {
         while *pairs != 0 {

@@ -62,7 +62,7 @@ impl<'a> DeviceTable<'a> {
         }
         let index = self.devices.len() as u32;
         self.devices
-            .push(self.look(self.mounts.by_device(number.0, number.1).unwrap_or(mount)));
+            .push(self.read_device(self.mounts.by_device(number.0, number.1).unwrap_or(mount)));
         self.by_number.insert(number, index);
         index
     }
@@ -82,7 +82,7 @@ impl<'a> DeviceTable<'a> {
         ext4.metadata_of(node.inode, &want).unwrap_or_default()
     }
 
-    fn look(&self, mount: &Mount) -> (Device, Option<Ext4>) {
+    fn read_device(&self, mount: &Mount) -> (Device, Option<Ext4>) {
         let facts = DeviceFacts::of_mount(mount);
         let node = facts.as_ref().and_then(|facts| facts.node.as_deref());
         let ext4 = node

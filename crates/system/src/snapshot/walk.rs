@@ -94,7 +94,7 @@ impl<'a> Walk<'a> {
             left_to_walk: WALKED,
             opened: (!opens_all).then_some(0),
         };
-        walk.look(b"/".to_vec(), mounts.index_of(b"/"), &[]);
+        walk.visit(b"/".to_vec(), mounts.index_of(b"/"), &[]);
         walk
     }
 
@@ -200,7 +200,7 @@ impl<'a> Walk<'a> {
             Vec::new()
         };
         let layers = self.in_layers(&layers, name);
-        self.look(path, mount, &layers)
+        self.visit(path, mount, &layers)
     }
 
     /// Where a name of an overlay's directory is in the layers. Files hide what is below them, directories are merged.
@@ -229,7 +229,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Looks at a path that has no node yet.
-    fn look(&mut self, path: Vec<u8>, mount: Option<usize>, layers: &[usize]) -> usize {
+    fn visit(&mut self, path: Vec<u8>, mount: Option<usize>, layers: &[usize]) -> usize {
         let index = self.nodes.len();
         self.keep(NODE + COPIES * path.len());
         self.by_path.insert(path.clone(), index);
@@ -300,7 +300,7 @@ impl<'a> Walk<'a> {
     fn see(&self, index: usize) -> Result<(OwnedFd, Stat), Skip> {
         let node = &self.nodes[index];
         let mount = node.mount.ok_or(Skip::NotLocal)?;
-        let fd = self.mounts.inside(mount, node.path.as_bytes())?.look(false)?;
+        let fd = self.mounts.inside(mount, node.path.as_bytes())?.open(false)?;
         let stat = stat_pin(fd.as_fd())?;
         Ok((fd, stat))
     }

@@ -142,7 +142,7 @@ pub struct Frozen(PathBuf);
 
 impl Frozen {
     /// Freezes what is mounted there. Needs root.
-    pub fn begin(point: &Path) -> io::Result<Frozen> {
+    pub fn freeze(point: &Path) -> io::Result<Frozen> {
         run(Command::new("fsfreeze").arg("-f").arg(point))?;
         Ok(Frozen(point.into()))
     }

@@ -70,7 +70,7 @@ pub fn run(long: Duration, seed: u64) -> Result<String> {
         seed,
     };
     let mut image = Image::new(&case)?;
-    let at = image.at();
+    let at = image.mount_point();
     let programs = programs(&at)?;
     let mut stress = (0..WRITERS)
         .map(|number| Stress::new(&at.join(format!("writer{number}")), seed + number))
@@ -213,7 +213,13 @@ impl Mapper {
             .files
             .iter()
             .step_by(4)
-            .map(|file| image.at().join(&file.name).to_string_lossy().into_owned())
+            .map(|file| {
+                image
+                    .mount_point()
+                    .join(&file.name)
+                    .to_string_lossy()
+                    .into_owned()
+            })
             .collect();
         let child = Command::new("python3")
             .args(["-c", MAPPER, &names.join(":")])

@@ -174,7 +174,7 @@ impl Image {
     }
 
     /// Where it is mounted.
-    pub fn at(&self) -> PathBuf {
+    pub fn mount_point(&self) -> PathBuf {
         self.fs.mount_point()
     }
 
@@ -186,7 +186,7 @@ impl Image {
     /// Free bytes and inodes.
     fn room(&self) -> Result<(u64, u64)> {
         rustix::fs::sync();
-        let found = rustix::fs::statvfs(self.at())?;
+        let found = rustix::fs::statvfs(self.mount_point())?;
         Ok((found.f_bfree * found.f_frsize, found.f_ffree))
     }
 
@@ -199,7 +199,10 @@ impl Image {
 
     /// The files that may be moved.
     pub fn paths(&self) -> Vec<PathBuf> {
-        self.files.iter().map(|file| self.at().join(&file.name)).collect()
+        self.files
+            .iter()
+            .map(|file| self.mount_point().join(&file.name))
+            .collect()
     }
 
     /// One `headstart layout apply`.
@@ -212,7 +215,7 @@ impl Image {
     pub fn check(&mut self) -> Result<()> {
         self.fs.check().context("e2fsck -fn")?;
         for file in &self.files {
-            file.check(&self.at())?;
+            file.check(&self.mount_point())?;
         }
         let (free, inodes) = self.room()?;
         ensure!(

@@ -31,7 +31,7 @@ fn image(seed: u64) -> Result<Image> {
 
 fn volume(image: &Image) -> Result<(MountTable, Volume)> {
     let mounts = MountTable::read()?;
-    let volume = Volume::open(&mounts, &image.at(), &image.fs.node(), "ext4");
+    let volume = Volume::open(&mounts, &image.mount_point(), &image.fs.node(), "ext4");
     let volume = volume.map_err(anyhow::Error::msg)?;
     Ok((mounts, volume))
 }
@@ -41,7 +41,7 @@ pub fn twice(seed: u64) -> Result<String> {
     let mut image = image(seed)?;
     let (mounts, volume) = volume(&image)?;
     let mut moved = 0;
-    let at = image.at();
+    let at = image.mount_point();
     for known in &image.files {
         let path = at.join(&known.name);
         // What is executed by none.
@@ -95,7 +95,7 @@ fn in_both(extent: &Extent, room: &[Extent]) -> Vec<(u64, u64)> {
 /// Movers that share one donor, of files that are written meanwhile. Returns what was done.
 pub fn one_donor(long: Duration, seed: u64) -> Result<String> {
     let mut image = image(seed)?;
-    let at = image.at();
+    let at = image.mount_point();
     let mut stress = (0..EACH)
         .map(|number| Stress::new(&at.join(format!("writer{number}")), seed + number))
         .collect::<Result<Vec<_>>>()?;

@@ -116,7 +116,7 @@ fn a_recording_beside_a_hostile_user_stays_within_its_memory_and_ends_by_its_dea
     let own = Own::new()?;
     own.start()?;
     own.start()?;
-    let sampler = Sampler::of(own.program.clone());
+    let sampler = Sampler::new(own.program.clone());
     let (trace, begun) = (own.path("t.trace"), own.path("begun"));
     let until = (seconds + 2).to_string();
     let mut recording = own
@@ -202,7 +202,7 @@ fn boot(boots: &mut Boots) -> Result<String> {
     let booted = boots.boot();
     let peak = sampler.finish()?;
     let (said, _) = booted?;
-    let deeds = Deeds::of(&said);
+    let deeds = Deeds::parse(&said);
     println!("the user {:?}, refused {:?}", deeds.did, deeds.refused);
     println!("memory: {peak:?} KiB");
     deeds.check()?;

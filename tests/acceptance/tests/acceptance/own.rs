@@ -20,7 +20,7 @@ const TOO_MUCH: u64 = 640 << 10;
 struct Lies(Vec<(Range<u64>, u64)>);
 
 impl Lies {
-    fn of(path: &Path) -> Result<Lies> {
+    fn read(path: &Path) -> Result<Lies> {
         let file = File::open(path).with_context(|| path.display().to_string())?;
         let all = extents(&file)?;
         let one = |it: &headstart_model::machine::Extent| (it.physical..it.physical + it.length, it.logical);
@@ -97,8 +97,8 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         .next()
         .context("no start was kept")??
         .path();
-    let (own, needed) = (Lies::of(&program)?, Lies::of(&start)?);
-    let laid = Program::of(&fs::read(&program)?).context("headstart is no program")?;
+    let (own, needed) = (Lies::read(&program)?, Lies::read(&start)?);
+    let laid = Program::parse(&fs::read(&program)?).context("headstart is no program")?;
     let end = laid.data_end;
     let by_init = OF_HEADSTART as u64;
     assert!(
@@ -110,7 +110,7 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         .context("the program is not there")?;
     let size = fs::metadata(&program)?.len();
     let library = fs::canonicalize(root.join("usr/lib/x86_64-linux-gnu/libc.so.6"))?;
-    let library = Lies::of(&library)?;
+    let library = Lies::read(&library)?;
     drop(mounted);
 
     let _mounted = case.machine.fresh()?;

@@ -123,7 +123,7 @@ impl Recorded {
 }
 
 impl Recording {
-    pub(super) fn begin(
+    pub(super) fn start(
         number: u32,
         pid: u32,
         began_ns: u64,
@@ -218,7 +218,7 @@ impl Recording {
         let waits = || ProcessStat::any_is_blocked(self.builder.living());
         if now.duration_since(self.looked) >= LOOK_AT_CPU_EVERY {
             self.looked = now;
-            self.cpu.look(self.builder.living());
+            self.cpu.sample(self.builder.living());
             if self.executions > EXECUTIONS {
                 let blocked_ns = blocked_ns(self);
                 if self.works.for_long(now, blocked_ns) && !waits() {

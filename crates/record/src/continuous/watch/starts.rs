@@ -28,7 +28,7 @@ pub(super) struct Starts {
 impl Starts {
     pub(super) fn take(&mut self, seen: Watched, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
         match seen {
-            Watched::Start(seen) => self.begin(seen, before, judge),
+            Watched::Start(seen) => self.add(seen, before, judge),
             Watched::Exit {
                 slot,
                 time_ns,
@@ -53,7 +53,7 @@ impl Starts {
         self.slots[owner].as_deref_mut()
     }
 
-    fn begin(&mut self, seen: StartSeen, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
+    fn add(&mut self, seen: StartSeen, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
         let exec = seen.exec;
         let slot = slot_of(seen.number);
         // What a recorded start executed while nobody had answered yet is part of it, though the kernel did not know; unless it is apart.
@@ -97,7 +97,7 @@ impl Starts {
                     patience: Options::PATIENCE,
                     ..Options::tree(command)
                 };
-                let begun = Recording::begin(noticed.number, noticed.pid, noticed.time_ns, &options, before);
+                let begun = Recording::start(noticed.number, noticed.pid, noticed.time_ns, &options, before);
                 begun.ok().map(|mut recording| {
                     recording.open_for = open_for;
                     recording

@@ -110,7 +110,7 @@ impl Inodes {
     }
 
     /// A batch begins: what was mounted, open or mapped before may not be so any more.
-    pub fn begin(&mut self) {
+    pub fn start_batch(&mut self) {
         self.mounts.refresh();
         self.batch = Batch {
             number: self.batch.number + 1,
@@ -296,7 +296,7 @@ mod tests {
         let mut inodes = Inodes::new(0).unwrap();
         let mut seen = Vec::new();
         let mut see = |inodes: &mut Inodes| {
-            inodes.begin();
+            inodes.start_batch();
             inodes
                 .see(dev, inode, std::process::id(), &mut |event| seen.push(event))
                 .unwrap()
@@ -325,11 +325,11 @@ mod tests {
         };
         let inode = std::fs::metadata("/proc/version").unwrap().ino();
         let mut inodes = Inodes::new(0).unwrap();
-        inodes.begin();
+        inodes.start_batch();
         let mut seen = None;
         assert_eq!(inodes.see(dev, inode, u32::MAX, &mut |_| panic!()), None);
         inodes.executed(b"/proc/version");
-        inodes.begin();
+        inodes.start_batch();
         inodes.see(dev, inode, u32::MAX, &mut |event| seen = Some(event));
         let Some(Event::File(seen)) = seen else {
             panic!("not found")

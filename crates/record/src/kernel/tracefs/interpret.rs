@@ -17,7 +17,7 @@ pub(super) struct Interpreter {
 impl Interpreter {
     /// Reads a batch of records, in order of time.
     pub fn batch(&mut self, records: Vec<Record>, sink: &mut dyn FnMut(Event)) {
-        self.inodes.begin();
+        self.inodes.start_batch();
         for record in records {
             self.take(record, sink);
         }
@@ -81,7 +81,7 @@ impl Interpreter {
                 }
             }
             What::NewTask { tid: new, thread } => {
-                if let Some((parent, pid)) = self.tasks.begin(tid, new, thread) {
+                if let Some((parent, pid)) = self.tasks.fork(tid, new, thread) {
                     sink(Event::Fork(Fork { time_ns, parent, pid }));
                 }
             }

@@ -27,7 +27,7 @@ impl ProcessFiles {
         mut mounts: impl Iterator<Item = u32>,
     ) -> Option<&[u8]> {
         if self.looked.insert(pid) {
-            self.look(pid);
+            self.scan(pid);
         }
         let mapped = self.mapped.get(&(dev, inode));
         mapped
@@ -35,7 +35,7 @@ impl ProcessFiles {
             .map(Vec::as_slice)
     }
 
-    fn look(&mut self, pid: u32) {
+    fn scan(&mut self, pid: u32) {
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         for (dev, inode, path) in maps.split(|b| *b == b'\n').filter_map(mapping) {
             self.mapped.entry((dev, inode)).or_insert(path);

@@ -59,7 +59,7 @@ impl Tasks {
     }
 
     /// `parent` began `tid`; the processes of both if it is a new process.
-    pub fn begin(&mut self, parent: u32, tid: u32, thread: bool) -> Option<(u32, u32)> {
+    pub fn fork(&mut self, parent: u32, tid: u32, thread: bool) -> Option<(u32, u32)> {
         let parent = self
             .process_of
             .get(&parent)
@@ -118,9 +118,9 @@ mod tests {
     fn threads_belong_to_the_process_that_began_them() {
         let mut tasks = Tasks::new(Scope::Tree, []);
         tasks.add_root(NOBODY);
-        assert_eq!(tasks.begin(NOBODY, NOBODY + 1, true), None);
+        assert_eq!(tasks.fork(NOBODY, NOBODY + 1, true), None);
         assert_eq!(
-            tasks.begin(NOBODY + 1, NOBODY + 2, false),
+            tasks.fork(NOBODY + 1, NOBODY + 2, false),
             Some((NOBODY, NOBODY + 2))
         );
         assert_eq!(tasks.process(NOBODY + 1), Some(NOBODY));
@@ -141,7 +141,7 @@ mod tests {
         );
         let late = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get() as u32);
         assert_eq!(tasks.process(late.join().unwrap()), None);
-        assert_eq!(tasks.begin(own, NOBODY, false), None);
+        assert_eq!(tasks.fork(own, NOBODY, false), None);
         assert_eq!(
             tasks.process(NOBODY),
             Some(NOBODY),

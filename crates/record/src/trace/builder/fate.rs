@@ -22,7 +22,7 @@ pub(super) struct Fate {
 impl Fate {
     /// `through` is its path through an overlay of which the layers are not seen, and that mount. What was written while all was recorded, between
     /// these two times in nanoseconds since 1970, was perhaps made then.
-    pub(super) fn of(
+    pub(super) fn from_seen(
         seen: &FileSeen,
         through: Option<&(Vec<u8>, u32)>,
         mounts: &Mounts,

@@ -260,11 +260,11 @@ impl Files {
                 named.index.push(None);
                 continue;
             }
-            let mut fate = Fate::of(&seen, through.as_ref(), mounts, &recorded);
+            let mut fate = Fate::from_seen(&seen, through.as_ref(), mounts, &recorded);
             if fate.state != FileState::Present {
                 // It may have been unmounted just now.
                 mounts.refresh();
-                fate = Fate::of(&seen, through.as_ref(), mounts, &recorded);
+                fate = Fate::from_seen(&seen, through.as_ref(), mounts, &recorded);
             }
             // It may have been renamed to there.
             if secrets.is_secret(Some(&|| mounts.table()), &fate.path) {

@@ -40,7 +40,7 @@ impl Images {
 /// The files that a device lies in, itself or by way of others.
 fn backing(dev: Dev) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
-    look(
+    scan(
         &format!("/sys/dev/block/{}:{}", dev.major, dev.minor),
         DEPTH,
         &mut found,
@@ -48,7 +48,7 @@ fn backing(dev: Dev) -> Vec<Vec<u8>> {
     found
 }
 
-fn look(device: &str, depth: u32, found: &mut Vec<Vec<u8>>) {
+fn scan(device: &str, depth: u32, found: &mut Vec<Vec<u8>>) {
     // A partition's is its disk's.
     for device in [device.to_owned(), format!("{device}/..")] {
         if let Ok(mut file) = std::fs::read(format!("{device}/loop/backing_file")) {
@@ -61,7 +61,7 @@ fn look(device: &str, depth: u32, found: &mut Vec<Vec<u8>>) {
         .flatten();
     for slave in below.flatten().take(MOST) {
         if let (Some(left), Ok(path)) = (depth.checked_sub(1), slave.path().into_os_string().into_string()) {
-            look(&path, left, found);
+            scan(&path, left, found);
         }
     }
 }

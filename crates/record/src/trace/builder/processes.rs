@@ -33,7 +33,7 @@ impl Processes {
     }
 
     /// A process belongs to those that live, also if it was seen before and was another's in between.
-    pub(super) fn begin(&mut self, pid: u32, time_ns: u64) {
+    pub(super) fn start(&mut self, pid: u32, time_ns: u64) {
         let index = self.index(pid, time_ns) as usize;
         if self.list[index].pid == pid {
             self.living.insert(pid);
@@ -149,7 +149,7 @@ fn executable_of(pid: u32) -> FilePath {
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    Some(crate::cpu::Stat::of(pid)?.parent)
+    Some(crate::cpu::Stat::read(pid)?.parent)
 }
 
 #[cfg(test)]
