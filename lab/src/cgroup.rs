@@ -78,7 +78,7 @@ impl Cgroup {
 
 /// This process's own groups in the unified hierarchy and in systemd's named one, as directories.
 fn parents(own: &str, mounts: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut groups = Vec::new();
     for line in own.lines() {
         let mut parts = line.splitn(3, ':');
         let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
@@ -101,13 +101,13 @@ fn parents(own: &str, mounts: &str) -> Vec<PathBuf> {
             let mut before = before.split(' ').skip(3);
             if let (true, Some(root), Some(target)) = (fits, before.next(), before.next()) {
                 if let Ok(below) = Path::new(path).strip_prefix(root) {
-                    found.push(Path::new(target).join(below));
+                    groups.push(Path::new(target).join(below));
                     break;
                 }
             }
         }
     }
-    found
+    groups
 }
 
 #[cfg(test)]

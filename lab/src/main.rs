@@ -237,17 +237,17 @@ fn run(command: Command) -> Result<()> {
             print::line(text.trim_end())
         }
         Command::Compare { first, second, json } => {
-            let all = report::compare(&Report::read(&first)?, &Report::read(&second)?);
+            let comparisons = report::compare(&Report::read(&first)?, &Report::read(&second)?);
             anyhow::ensure!(
-                !all.is_empty(),
+                !comparisons.is_empty(),
                 "{} and {} have no case and setup in common",
                 first.display(),
                 second.display()
             );
             if json {
-                print::line(serde_json::to_string_pretty(&all)?)
+                print::line(serde_json::to_string_pretty(&comparisons)?)
             } else {
-                print::line(report::compared(&all).trim_end())
+                print::line(report::compared(&comparisons).trim_end())
             }
         }
         Command::Bench {

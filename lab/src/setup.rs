@@ -293,14 +293,14 @@ impl Setup {
         if let Some(like) = setup.like.take() {
             let own = toml::from_str::<toml::Table>(&text).with_context(parsed)?;
             let other = self::text(&like).with_context(|| format!("the setup {name}: like"))?;
-            let mut both: toml::Table =
+            let mut merged: toml::Table =
                 toml::from_str(&other).with_context(|| format!("the setup {like}"))?;
-            if both.contains_key("like") {
+            if merged.contains_key("like") {
                 bail!("the setup {name}: like names {like:?}, which is like another itself: name that");
             }
-            both.extend(own);
-            both.remove("like");
-            setup = both.try_into().with_context(parsed)?;
+            merged.extend(own);
+            merged.remove("like");
+            setup = merged.try_into().with_context(parsed)?;
         }
         if setup.name.is_empty() {
             let stem = Path::new(name).file_stem().unwrap_or_default();

@@ -222,7 +222,7 @@ mod tests {
     fn a_planted_three_percent_is_found_with_twenty_rounds() {
         // Runs of 1 s with a noise of 2 % each, and a third of the pairs' shared mood.
         let mut random = Random(7);
-        let found = (0..100).filter(|_| {
+        let covered = (0..100).filter(|_| {
             let ratios: Vec<f64> = (0..20)
                 .map(|_| {
                     let mood = 1.0 + 0.3 * normal(&mut random).abs();
@@ -232,7 +232,7 @@ mod tests {
                 .collect();
             resampled(1000, 20, 20, |draw, _| centre(&pick(&ratios, draw))).unwrap()[0] > 0.0
         });
-        assert!(found.count() >= 95);
+        assert!(covered.count() >= 95);
     }
 
     #[test]

@@ -154,8 +154,8 @@ fn a_volume_that_is_filled_as_it_is_read_is_told_from_all_others() {
     let registry = Registry::open(scratch.path()).unwrap();
     let measured = |model: &str| {
         let disk = Attached::new(&options(scratch.path(), &image, model), &registry).unwrap();
-        let found = probe_node(disk.device(), &ProbeOptions::default()).unwrap();
-        (found.first_touch, found.cost)
+        let cost = probe_node(disk.device(), &ProbeOptions::default()).unwrap();
+        (cost.first_touch, cost.cost)
     };
     let (lazy, cost) = measured("lazy");
     let first_touch = lazy.expect("it has granules");

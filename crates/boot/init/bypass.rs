@@ -61,13 +61,13 @@ pub fn is_bypassed(is_said: impl FnOnce() -> bool) -> bool {
 /// Whether there is no plan, and no room for what this boot would teach.
 fn is_in_vain() -> bool {
     // A `struct statfs` of 64 bits each, of which nine are here and the rest a few more.
-    let mut found = [0u64; 15];
-    let arguments = [STATE.as_ptr() as usize, found.as_mut_ptr() as usize, 0, 0, 0];
+    let mut facts = [0u64; 15];
+    let arguments = [STATE.as_ptr() as usize, facts.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: a string, and room for a `struct statfs`.
     if open(PLAN).map(close).is_some() || unsafe { call(number::STATFS, arguments) } < 0 {
         return false;
     }
-    let [kind, block, _, free_blocks, _, inodes, free_inodes, ..] = found;
+    let [kind, block, _, free_blocks, _, inodes, free_inodes, ..] = facts;
     let room = room::Room {
         kind,
         block,

@@ -159,17 +159,17 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
 }
 
 fn number(bytes: &[u8], big: bool) -> io::Result<u64> {
-    let mut all = [0; 8];
+    let mut word = [0; 8];
     let (read, zero) = (bytes.len(), 8 - bytes.len().min(8));
     if read > 8 {
         return Err(io::ErrorKind::InvalidData.into());
     }
     if big {
-        all[zero..].copy_from_slice(bytes);
-        Ok(u64::from_be_bytes(all))
+        word[zero..].copy_from_slice(bytes);
+        Ok(u64::from_be_bytes(word))
     } else {
-        all[..read].copy_from_slice(bytes);
-        Ok(u64::from_le_bytes(all))
+        word[..read].copy_from_slice(bytes);
+        Ok(u64::from_le_bytes(word))
     }
 }
 

@@ -57,13 +57,13 @@ pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
         ));
     }
     // Where it is not there yet, it may be on a file system that is not mounted yet.
-    let found = statfs(store.root()).ok()?;
+    let facts = statfs(store.root()).ok()?;
     let room = Room {
-        kind: found.f_type as u64,
-        block: u64::try_from(found.f_bsize).unwrap_or(0),
-        free_blocks: found.f_bfree,
-        inodes: found.f_files,
-        free_inodes: found.f_ffree,
+        kind: facts.f_type as u64,
+        block: u64::try_from(facts.f_bsize).unwrap_or(0),
+        free_blocks: facts.f_bfree,
+        inodes: facts.f_files,
+        free_inodes: facts.f_ffree,
     };
     (!room.is_enough()).then(|| {
         format!(

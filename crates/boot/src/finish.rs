@@ -110,7 +110,7 @@ impl Boot<'_> {
             record_every,
             tidies: true,
         };
-        let it = Finished {
+        let finished = Finished {
             store: self.store,
             key: &self.key,
             origin_unix_ns: self.origin_unix_ns,
@@ -124,11 +124,11 @@ impl Boot<'_> {
             rules,
         };
         if self.lasts == Lasts::Frozen {
-            self.last.not_learned = it.rules.unfit.or_else(|| self.lasts.why_not(self.store));
+            self.last.not_learned = finished.rules.unfit.or_else(|| self.lasts.why_not(self.store));
             self.last.notes = self.notes.all().to_vec();
             return false;
         }
-        let worked = finish::work(it, &mut self.notes);
+        let worked = finish::work(finished, &mut self.notes);
         let is_kept = worked.is_ok();
         self.last.not_learned = worked.map_or_else(
             |error| {
@@ -178,7 +178,7 @@ impl Boot<'_> {
         );
         let is_mended = end.refused().is_some() && end.has_failed();
         let unfit = unfit.or_else(|| is_mended.then(|| "it went to a shell for somebody to mend it".into()));
-        let found = match (&mut manager, told) {
+        let stages = match (&mut manager, told) {
             (_, Some(told)) => Ok(told.stages.clone()),
             _ if end.refused().is_some() => Ok(stages::without_systemd(
                 end.finished_ns(),
@@ -193,7 +193,7 @@ impl Boot<'_> {
             ),
             (Err(error), _) => Err(std::io::Error::other(error.to_string())),
         };
-        let times = found.unwrap_or_else(|error| {
+        let times = stages.unwrap_or_else(|error| {
             self.notes.add(format!(
                 "the boot's stages are not known: systemd does not tell: {error}"
             ));

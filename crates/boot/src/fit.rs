@@ -111,8 +111,8 @@ mod tests {
                 1 + 2 * (nth % 2)
             );
         }
-        let found = MountTable::parse(text.as_bytes());
-        let minors: Vec<u32> = of_ext(&found).iter().map(|mount| mount.minor).collect();
+        let mounts = MountTable::parse(text.as_bytes());
+        let minors: Vec<u32> = of_ext(&mounts).iter().map(|mount| mount.minor).collect();
         assert_eq!(minors, [1, 3]);
     }
 

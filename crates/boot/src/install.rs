@@ -404,17 +404,17 @@ mod tests {
 
     /// Every file, link and directory below one, and what it says.
     fn all_below(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-        let mut all = Vec::new();
+        let mut files = Vec::new();
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let says = fs::read(&path).unwrap_or_default();
             if path.is_dir() {
-                all.extend(all_below(&path));
+                files.extend(all_below(&path));
             }
-            all.push((path, says));
+            files.push((path, says));
         }
-        all.sort();
-        all
+        files.sort();
+        files
     }
 
     #[test]

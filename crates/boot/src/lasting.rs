@@ -196,10 +196,17 @@ mod tests {
     }
 
     fn mounted(kind: &str, options: &str) -> Mounted {
-        let it = Mounted(tempfile::tempdir_in("/var/tmp").unwrap());
+        let mounted = Mounted(tempfile::tempdir_in("/var/tmp").unwrap());
         let options = std::ffi::CString::new(options).unwrap();
-        mount(kind, it.0.path(), kind, MountFlags::empty(), options.as_c_str()).unwrap();
-        it
+        mount(
+            kind,
+            mounted.0.path(),
+            kind,
+            MountFlags::empty(),
+            options.as_c_str(),
+        )
+        .unwrap();
+        mounted
     }
 
     #[test]

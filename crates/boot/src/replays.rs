@@ -144,15 +144,16 @@ impl Reads for Replays {
 
     /// What all parts did together.
     fn finish(self) -> ReplayReport {
-        let mut all = ReplayReport::default();
+        let mut report = ReplayReport::default();
         let never = |file: &PlanFile| part(file, &self.waiting).map_or(0, |(_, requests)| requests.len());
-        all.skipped.missing = never(&self.plan) as u64;
+        report.skipped.missing = never(&self.plan) as u64;
         for Part { replay, requests } in self.running {
-            add(&mut all, replay.finish(), requests.as_deref());
+            add(&mut report, replay.finish(), requests.as_deref());
         }
-        all.issued
+        report
+            .issued
             .sort_unstable_by_key(|one| (one.issued_ns, one.request));
-        all
+        report
     }
 }
 

@@ -85,15 +85,15 @@ fn services(slice: &Path) -> Vec<String> {
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect()
     };
-    let mut found = names(slice);
-    let inner: Vec<String> = found
+    let mut services = names(slice);
+    let inner: Vec<String> = services
         .iter()
         .filter(|name| name.ends_with("getty.slice"))
         .cloned()
         .collect();
-    found.extend(inner.iter().flat_map(|name| names(&slice.join(name))));
-    found.retain(|name| name.ends_with(".service"));
-    found
+    services.extend(inner.iter().flat_map(|name| names(&slice.join(name))));
+    services.retain(|name| name.ends_with(".service"));
+    services
 }
 
 #[cfg(test)]

@@ -75,12 +75,12 @@ fn browse(path: &std::path::Path) {
         }
         return [(v.view.frames - first) / (performance.now() - begun) * 1000, cost / frames]; })";
     for share in [0.9, 0.25, 0.02] {
-        let found = browser.value(&format!("{script}({share})"));
+        let value = browser.value(&format!("{script}({share})"));
         println!(
             "  {:.0} % of it shown: {:.1} frames/s, {:.1} ms a frame in the script",
             share * 100.0,
-            found[0].as_f64().unwrap_or(0.0),
-            found[1].as_f64().unwrap_or(0.0)
+            value[0].as_f64().unwrap_or(0.0),
+            value[1].as_f64().unwrap_or(0.0)
         );
     }
     println!("  first paint after {:.0} ms", painted.unwrap_or(0.0));

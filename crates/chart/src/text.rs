@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn no_character_that_xml_forbids_is_left() {
-        let all: String = (0..0x2_ffff).filter_map(char::from_u32).collect();
-        let cleaned = clean(&all, usize::MAX / 2);
+        let characters: String = (0..0x2_ffff).filter_map(char::from_u32).collect();
+        let cleaned = clean(&characters, usize::MAX / 2);
         for c in cleaned.chars() {
             let legal = c >= ' ' && !matches!(c, '\u{fffe}' | '\u{ffff}' | '\u{7f}'..='\u{9f}');
             assert!(legal, "{c:?}");

@@ -45,8 +45,8 @@ impl<'a> Uses<'a> {
             .range(..first)
             .next_back()
             .filter(|(_, (until, _))| *until > first);
-        let all = before.into_iter().chain(pages.range(first..end));
-        all.map(|(_, (_, time))| *time).min()
+        let uses = before.into_iter().chain(pages.range(first..end));
+        uses.map(|(_, (_, time))| *time).min()
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
         insert(&mut pages, 4, 8, 10);
         insert(&mut pages, 0, 12, 20);
         insert(&mut pages, 2, 6, 30);
-        let all: Vec<_> = pages.into_iter().collect();
-        assert_eq!(all, [(0, (4, 20)), (4, (8, 10)), (8, (12, 20))]);
+        let uses: Vec<_> = pages.into_iter().collect();
+        assert_eq!(uses, [(0, (4, 20)), (4, (8, 10)), (8, (12, 20))]);
     }
 }

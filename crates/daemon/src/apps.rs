@@ -83,8 +83,8 @@ impl Apps {
             }
             None => Ok(None),
         })?;
-        let all = self.store.keys().map_err(failed)?;
-        let among = all.iter().map(|other| self.store.key(other));
+        let keys = self.store.keys().map_err(failed)?;
+        let among = keys.iter().map(|other| self.store.key(other));
         // What is learned from now does so itself.
         for other in among.filter(|other| other.is_among(key)) {
             if let Some(lock) = other.try_lock().map_err(failed)? {
@@ -272,18 +272,18 @@ pub(crate) mod tests {
             (Control, 10),
         ]);
         let apps = Apps::new(store.clone());
-        let it = apps.app(&key).unwrap();
-        assert_eq!((it.starts, it.replays, it.last_start_unix_ns), (5, 2, Some(5)));
-        assert_eq!(it.seconds_saved, None, "as `status` says: too few are known");
-        assert_eq!((it.enabled, it.verdict), (true, Some(Pays::TooFew)));
-        assert_eq!(apps.list(None, None, 9).unwrap(), [it]);
+        let app = apps.app(&key).unwrap();
+        assert_eq!((app.starts, app.replays, app.last_start_unix_ns), (5, 2, Some(5)));
+        assert_eq!(app.seconds_saved, None, "as `status` says: too few are known");
+        assert_eq!((app.enabled, app.verdict), (true, Some(Pays::TooFew)));
+        assert_eq!(apps.list(None, None, 9).unwrap(), [app]);
         for turn in 0..12 {
             let (mode, seconds) = if turn % 2 == 0 { (Replay, 3) } else { (Control, 10) };
             add_start(&store.key(&key), 6 + turn, mode, seconds);
         }
-        let it = apps.app(&key).unwrap();
-        assert_eq!(it.verdict, Some(Pays::Faster));
-        assert_eq!(it.seconds_saved, Some(8.0 + 7.0 * 7.0));
+        let app = apps.app(&key).unwrap();
+        assert_eq!(app.verdict, Some(Pays::Faster));
+        assert_eq!(app.seconds_saved, Some(8.0 + 7.0 * 7.0));
         apps.set_enabled(&key, false).unwrap();
         assert!(!apps.app(&key).unwrap().enabled);
         apps.forget(&key).unwrap();

@@ -133,7 +133,7 @@ mod tests {
     /// Reads the text format: each metric has its help and its type before its value, and each is there once.
     fn parse(text: &str) -> BTreeMap<String, f64> {
         assert!(text.ends_with('\n'));
-        let mut found = BTreeMap::new();
+        let mut values = BTreeMap::new();
         let mut lines = text.lines();
         while let Some(help) = lines.next() {
             let (name, words) = help.strip_prefix("# HELP ").unwrap().split_once(' ').unwrap();
@@ -143,12 +143,12 @@ mod tests {
             let (of, value) = lines.next().unwrap().split_once(' ').unwrap();
             assert_eq!(of, name);
             assert_eq!(
-                found.insert(name.to_string(), value.parse().unwrap()),
+                values.insert(name.to_string(), value.parse().unwrap()),
                 None,
                 "{name} twice"
             );
         }
-        found
+        values
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
             parse(&std::fs::read_to_string(file).unwrap())
         };
         let page = rustix::param::page_size() as f64;
-        let found = read(&mut metrics);
+        let values = read(&mut metrics);
         let expected = [
             ("headstart_hits", 8.0),
             ("headstart_programs", 2.0),
@@ -194,7 +194,7 @@ mod tests {
             ("headstart_wasted_bytes", 17.0 * 3.0 * page),
         ];
         assert_eq!(
-            found,
+            values,
             expected.map(|(name, value)| (name.to_string(), value)).into()
         );
         // What is new is seen, and what is forgotten goes.

@@ -74,7 +74,7 @@ impl Programs {
     /// What is known of a program by any of the keys that the user may mean, whoever's starts they are of.
     fn find(&mut self, candidates: &[Key]) -> Result<Option<App>> {
         for key in candidates {
-            let found = match self {
+            let app = match self {
                 Programs::Directory(apps) => match apps.app(key) {
                     Err(ServiceError::UnknownKey(_)) => None,
                     app => Some(app?),
@@ -91,8 +91,8 @@ impl Programs {
                     Err(error) => return Err(error.into()),
                 },
             };
-            if found.is_some() {
-                return Ok(found);
+            if app.is_some() {
+                return Ok(app);
             }
         }
         Ok(None)
@@ -122,14 +122,14 @@ impl Programs {
     /// The key that is to be "enabled", "disabled" or "forgotten" where the user names a program so, and what is to be said of it besides. By its path it
     /// is disabled for all users, and may be before its first start.
     pub fn meant(&mut self, name: &str, done: &str) -> Result<(Key, &'static str)> {
-        let found = match done {
+        let app = match done {
             "disabled" => self.find(&keys::candidates(name))?,
             _ => match self.known(name) {
                 Err(error) if done == "enabled" && error.is::<NotKnown>() => None,
                 found => Some(found?),
             },
         };
-        match found {
+        match app {
             Some(app) => Ok((Key::new(app.key)?, "")),
             None => meant(name),
         }

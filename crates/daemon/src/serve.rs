@@ -115,9 +115,10 @@ impl FromStr for Notice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Notice, String> {
-        let all = [Notice::Any, Notice::Bpf, Notice::Fanotify];
+        let notices = [Notice::Any, Notice::Bpf, Notice::Fanotify];
         let is_it = |one: &Notice| one.to_string() == text;
-        all.into_iter()
+        notices
+            .into_iter()
             .find(is_it)
             .ok_or_else(|| "it is any, bpf or fanotify".into())
     }

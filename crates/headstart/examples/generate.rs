@@ -36,8 +36,8 @@ fn main() -> Result<()> {
         |path: PathBuf, text: &[u8]| fs::write(&path, text).with_context(|| path.display().to_string());
     let rewrite = |name: &str, smaller: &dyn Fn(&str) -> String| -> Result<()> {
         let path = completions.join(name);
-        let all = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        write(path, smaller(&all).as_bytes())
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        write(path, smaller(&text).as_bytes())
     };
     rewrite("headstart.fish", &one_help)?;
     rewrite("headstart.bash", &without_indentation)?;

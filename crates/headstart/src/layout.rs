@@ -32,8 +32,8 @@ fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     let tell = &mut |line: String| complain(&line);
     let (of, bounds) = match args.what {
         What::Status(output_form) => {
-            let all = status(store)?;
-            return output_form.print(&all, || kept_text(&all, now_unix_ns()));
+            let results = status(store)?;
+            return output_form.print(&results, || kept_text(&results, now_unix_ns()));
         }
         What::Show(of) => {
             let (machine, orders) = orders(&of.keys, store, tell)?;

@@ -223,7 +223,7 @@ fn what_runs_at_a_boot_moves_no_file() {
 
 /// The source files below a directory, tests left out, by module path.
 fn modules(source: &Path) -> BTreeMap<Vec<String>, String> {
-    let mut found = BTreeMap::new();
+    let mut modules = BTreeMap::new();
     let mut directories = vec![source.to_owned()];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(&directory).unwrap() {
@@ -252,10 +252,10 @@ fn modules(source: &Path) -> BTreeMap<Vec<String>, String> {
                 .lines()
                 .map(|line| line.split("//").next().unwrap())
                 .collect();
-            found.insert(module, code.join("\n"));
+            modules.insert(module, code.join("\n"));
         }
     }
-    found
+    modules
 }
 
 /// The paths of `use crate::…`, `use super::…` and the like, and of names written in full; braces are taken apart.

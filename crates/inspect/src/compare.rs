@@ -76,7 +76,7 @@ pub fn plan_of_trace(store: &Store, trace: &Trace, mut tell: impl FnMut(String))
 
 /// All places of the whole devices that file systems of the trace are on.
 fn of_trace(trace: &Trace, mounts: &MountTable) -> Vec<Place> {
-    let all = places(mounts);
+    let places = places(mounts);
     let mut points: HashSet<&FilePath> = HashSet::new();
     for filesystem in trace.filesystems.iter().filter(|it| it.local) {
         // Where it is mounted several times, the place is known by another.
@@ -87,12 +87,13 @@ fn of_trace(trace: &Trace, mounts: &MountTable) -> Vec<Place> {
         points.extend(now.map(|mount| &mount.mount_point));
         points.extend(place.map(|mount| &mount.mount_point));
     }
-    let devices: HashSet<(u32, u32)> = all
+    let devices: HashSet<(u32, u32)> = places
         .iter()
         .filter(|place| points.contains(&place.part.mount_point))
         .map(|place| (place.part.major, place.part.minor))
         .collect();
-    all.into_iter()
+    places
+        .into_iter()
         .filter(|place| devices.contains(&(place.part.major, place.part.minor)))
         .collect()
 }

@@ -46,7 +46,7 @@ pub enum Wanted {
 /// The start of a key that is wanted. What is damaged goes to `tell`.
 pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Option<Kept> {
     let outcomes = kept.outcomes(&mut *tell);
-    let mut found = None;
+    let mut last = None;
     for path in kept.traces().into_iter().rev() {
         let Some(trace) = kept.trace(&path).or_tell(&mut *tell) else {
             continue;
@@ -60,9 +60,9 @@ pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Opti
         if wanted == Wanted::Any || replayed {
             return Some(Kept { trace, outcome });
         }
-        found.get_or_insert(Kept { trace, outcome });
+        last.get_or_insert(Kept { trace, outcome });
     }
-    found
+    last
 }
 
 /// Of starts that used less than this share of the bytes none is the same as another.

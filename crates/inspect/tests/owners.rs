@@ -203,8 +203,11 @@ fn files_and_metadata_of_xfs_and_btrfs_are_told_apart() {
         let fs = LoopFs::create(&Spec::new(fstype).mkfs(arguments), tree::fill).unwrap();
         let part = owners(&fs.mount_point());
         let what = format!("{fstype} {arguments:?}");
-        let found: BTreeSet<Kind> = part.owned.iter().map(|owned| owned.kind).collect();
-        assert!(kinds.iter().all(|kind| found.contains(kind)), "{what}: {found:?}");
+        let found_kinds: BTreeSet<Kind> = part.owned.iter().map(|owned| owned.kind).collect();
+        assert!(
+            kinds.iter().all(|kind| found_kinds.contains(kind)),
+            "{what}: {found_kinds:?}"
+        );
         let path = fs.mount_point().join("large");
         let index = part
             .files

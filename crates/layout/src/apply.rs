@@ -83,13 +83,13 @@ pub fn apply(
     }
     let mut pace = Pace::new(&STOP, bounds.rate, bounds.until);
     let all_keys = keys.len() >= store.keys()?.len();
-    let mut all = Vec::new();
+    let mut results = Vec::new();
     for mut order in orders {
         let Some(device) = machine.devices.get(order.device as usize) else {
             continue;
         };
         let mount_point = device.mount_point.to_string();
-        all.push(Kept {
+        results.push(Kept {
             keys: names.clone(),
             at_shutdown: bounds.at_shutdown,
             state: State::Underway,
@@ -121,7 +121,7 @@ pub fn apply(
             all_keys,
             bounds,
         };
-        let ended = one(&mut order, task, &mut all, &mut pace, tell);
+        let ended = one(&mut order, task, &mut results, &mut pace, tell);
         let (state, why) = match ended {
             Ok(None) => (State::Complete, None),
             Ok(Some(why)) => (State::Declined, Some(why)),
@@ -134,11 +134,11 @@ pub fn apply(
             Err(Halt::NoTime) => (State::Stopped, Some("a shutdown waits no longer".into())),
             Err(Halt::Failed(error)) => (State::Failed, Some(format!("{error:#}"))),
         };
-        if let Some(kept) = all.last_mut() {
+        if let Some(kept) = results.last_mut() {
             (kept.state, kept.why, kept.ended_unix_ns) = (state, why, now_unix_ns());
         }
-        if let Err(error) = turn.keep(&all) {
-            let failed = all.iter().filter(|kept| kept.state == State::Failed);
+        if let Err(error) = turn.keep(&results) {
+            let failed = results.iter().filter(|kept| kept.state == State::Failed);
             let why: Vec<&str> = failed.filter_map(|kept| kept.why.as_deref()).collect();
             return Err(match why.is_empty() {
                 true => error,
@@ -146,7 +146,7 @@ pub fn apply(
             });
         }
     }
-    Ok(all)
+    Ok(results)
 }
 
 /// What stays the same while the files of one file system move.

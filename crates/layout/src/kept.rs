@@ -153,13 +153,16 @@ pub(crate) fn moved_unix_ns(all: &[Kept], mount_point: &str) -> u64 {
 
 /// What was done the last time, one for each file system; empty if nothing ever was.
 pub fn status(store: &Store) -> Result<Vec<Kept>> {
-    let mut all = read(&path(store))?;
+    let mut results = read(&path(store))?;
     let runs = lock(store)
         .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK));
-    for one in all.iter_mut().filter(|one| one.state == State::Underway && !runs) {
+    for one in results
+        .iter_mut()
+        .filter(|one| one.state == State::Underway && !runs)
+    {
         one.state = State::Interrupted;
     }
-    Ok(all)
+    Ok(results)
 }
 
 fn read(path: &Path) -> Result<Vec<Kept>> {

@@ -100,10 +100,10 @@ pub fn apply_to(
                 bail!("no program waits to be moved");
             };
             // A key that is gone meanwhile has nothing to be moved.
-            let all = waiting.keys.is_empty();
+            let is_every_key = waiting.keys.is_empty();
             names = waiting.keys;
             names.retain(|name| known(name, store).is_ok());
-            if names.is_empty() && !all {
+            if names.is_empty() && !is_every_key {
                 waiting::done(store, &[])?;
                 bail!("no program waits to be moved");
             }
@@ -183,13 +183,13 @@ fn planned(
             .any(|entry| entry.path == *path)
     };
     profiles.splice(0..0, own.clone());
-    let all = together(&profiles)?;
+    let profile = together(&profiles)?;
     let costs = Costs {
         store,
         class: None,
         measure,
     };
-    let machine = snapshot(&all, &costs, tell)?;
+    let machine = snapshot(&profile, &costs, tell)?;
     let mut orders = plan(&profiles, &machine);
     // Where there is nothing but headstart's own files, nothing is read ahead.
     for item in orders.iter_mut().flat_map(|order| &mut order.items) {

@@ -25,12 +25,12 @@ pub(crate) struct Move {
 impl Move {
     /// So many bytes of it, from its start on, lie where it takes them, by the extents of the file.
     pub fn done(&self, extents: &[Extent]) -> u64 {
-        let found = extents.iter().find(|extent| {
+        let extent = extents.iter().find(|extent| {
             extent.logical <= self.start
                 && self.start < extent.logical + extent.length
                 && extent.physical + (self.start - extent.logical) == self.physical
         });
-        found.map_or(0, |extent| {
+        extent.map_or(0, |extent| {
             (extent.logical + extent.length - self.start).min(self.length)
         })
     }
@@ -179,9 +179,9 @@ mod tests {
     fn a_large_piece_is_several_moves_one_behind_the_other() {
         let room = [piece([0, 0, 0, 500, 10 << 10])];
         let extents = [extent(0, 9 * K, 10 << 20)];
-        let all = moves_of(&[range(0, 10 << 20)], 10 << 20, &extents, &room, 0);
+        let moves = moves_of(&[range(0, 10 << 20)], 10 << 20, &extents, &room, 0);
         assert_eq!(
-            all,
+            moves,
             [[0, 0, 0, 4096], [4096, 0, 4096, 4096], [8192, 0, 8192, 2048]]
         );
     }

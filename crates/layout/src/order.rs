@@ -181,8 +181,8 @@ impl Order {
             .enumerate()
             .map(|(index, item)| (Some(index), item));
         let others = self.settled.iter().chain(&self.stay);
-        let all = items.chain(others.map(|item| (None, item)));
-        let mut parts: Vec<(PageRange, Option<usize>)> = all
+        let items = items.chain(others.map(|item| (None, item)));
+        let mut parts: Vec<(PageRange, Option<usize>)> = items
             .flat_map(|(index, item)| item.lies().into_iter().map(move |part| (part, index)))
             .collect();
         parts.sort_unstable_by_key(|(part, _)| part.start);
@@ -353,8 +353,8 @@ fn ranges(needed: &PageSet, size: u64, page: u64) -> Vec<PageRange> {
 /// A second profile needs of a file what it may; it is in its place already.
 fn merge(item: &mut Item, other: &Item) {
     item.needed = item.needed.union(&other.needed);
-    let both: PageSet = item.ranges.iter().chain(&other.ranges).copied().collect();
-    item.ranges = both.ranges().to_vec();
+    let pages: PageSet = item.ranges.iter().chain(&other.ranges).copied().collect();
+    item.ranges = pages.ranges().to_vec();
 }
 
 #[cfg(test)]

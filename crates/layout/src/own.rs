@@ -79,13 +79,13 @@ mod tests {
         std::fs::write(&paths[3], "").unwrap();
         std::fs::remove_file(&paths[4]).unwrap();
         let profile = of_files(&paths, 4096).unwrap();
-        let found: Vec<_> = profile
+        let names: Vec<_> = profile
             .entries
             .iter()
             .map(|entry| entry.path.as_path().file_name().unwrap())
             .collect();
         let start = key.path().file_name().unwrap().to_str().unwrap();
-        assert_eq!(found, ["init", "headstart", start, "profile", "plan"]);
+        assert_eq!(names, ["init", "headstart", start, "profile", "plan"]);
         assert!(
             profile
                 .entries

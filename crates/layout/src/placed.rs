@@ -50,9 +50,11 @@ impl From<&Item> for PlacedFile {
 
 /// What was placed on the file system mounted there; nothing where nothing is known.
 pub(crate) fn placed(store: &Store, mount_point: &str) -> Placed {
-    let all = read(store);
-    let found = all.into_iter().find(|placed| placed.mount_point == mount_point);
-    found.unwrap_or_else(|| Placed {
+    let volumes = read(store);
+    let placed = volumes
+        .into_iter()
+        .find(|placed| placed.mount_point == mount_point);
+    placed.unwrap_or_else(|| Placed {
         mount_point: mount_point.to_owned(),
         ..Placed::default()
     })
@@ -95,16 +97,16 @@ impl Placed {
             end: piece.physical + piece.length,
         });
         let new: PageSet = new.collect();
-        let both = if stays {
+        let areas = if stays {
             new.union(&self.areas())
         } else {
             new.clone()
         };
         // Where it is more than is kept, what lies in the room of an earlier time is not known to be in the way.
-        let areas = if both.ranges().len() > MOST_AREAS {
+        let areas = if areas.ranges().len() > MOST_AREAS {
             new
         } else {
-            both
+            areas
         };
         let areas = areas.ranges().iter().take(MOST_AREAS);
         let files = placed_by(order).map(PlacedFile::from);
@@ -122,11 +124,11 @@ impl Placed {
 
     /// Keeps it.
     pub fn keep(self, store: &Store) -> Result<()> {
-        let mut all = read(store);
-        all.retain(|placed| placed.mount_point != self.mount_point);
-        all.insert(0, self);
-        all.truncate(MOST_VOLUMES);
-        Ok(write_whole(&path(store), &serde_json::to_vec(&all)?)?)
+        let mut volumes = read(store);
+        volumes.retain(|placed| placed.mount_point != self.mount_point);
+        volumes.insert(0, self);
+        volumes.truncate(MOST_VOLUMES);
+        Ok(write_whole(&path(store), &serde_json::to_vec(&volumes)?)?)
     }
 }
 

@@ -139,14 +139,14 @@ impl Room {
         // Beside what may be of no use, there is to be enough.
         let donor = volume.donor(need * 2)?;
         let mut free = pieces(&donor, 0, page);
-        let all = free.clone();
+        let pieces = free.clone();
         free.retain(|piece| !taboo(piece.physical, piece.length));
         free.sort_unstable_by_key(|piece| piece.physical);
         let room = Room {
             donors: vec![donor],
             pieces: fewest(&free, need).ok_or(io::ErrorKind::StorageFull)?,
         };
-        room.done(volume, &all)
+        room.done(volume, &pieces)
     }
 
     /// What was chosen of all that is `free`, to be filled as the volume wants it.

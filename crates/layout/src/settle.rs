@@ -15,7 +15,7 @@ const MOST_LONGER: f64 = 1.1;
 /// Takes from the items of an order those that may stay. It is judged then.
 pub(crate) fn settle(order: &mut Order, machine: &Machine) {
     judge(order, machine);
-    let all = order.clone();
+    let unsettled = order.clone();
     let settled = settled(&order.items);
     if !settled.contains(&true) {
         return;
@@ -26,8 +26,8 @@ pub(crate) fn settle(order: &mut Order, machine: &Machine) {
         .partition(|_| stays.next() == Some(true));
     (order.settled, order.items) = (stay, items);
     judge(order, machine);
-    if order.after.time_ns as f64 > MOST_LONGER * all.after.time_ns as f64 {
-        *order = all;
+    if order.after.time_ns as f64 > MOST_LONGER * unsettled.after.time_ns as f64 {
+        *order = unsettled;
     }
 }
 

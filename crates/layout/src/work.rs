@@ -227,11 +227,11 @@ impl Work<'_, '_> {
     fn compare(&mut self, moved: Vec<Moved>) -> Result<u64> {
         // The donors still have the old places. Whatever keeps it from being known that the new ones have the same, they stay as files.
         let compared = read_back(self.volume, &moved).map_err(|error| self.rescue(error, &moved))?;
-        let mut all = 0;
+        let mut moved_bytes = 0;
         for (one, compared) in moved.into_iter().zip(compared) {
             match compared {
                 Ok(bytes) => {
-                    all += bytes;
+                    moved_bytes += bytes;
                     let evicts = self.evicts;
                     self.note(|kept| match evicts {
                         true => kept.evicted += u64::from(one.stays.is_none()),
@@ -257,7 +257,7 @@ impl Work<'_, '_> {
         if let Some(kept) = self.all.last() {
             (self.tell)(kept);
         }
-        Ok(all)
+        Ok(moved_bytes)
     }
 
     /// Keeps what was moved of a file, as it was, in another; its name.

@@ -39,17 +39,17 @@ pub(crate) fn touches(known: Option<Touches>, used: &PathUse, tells: bool) -> Op
     if known.is_none() && !tells {
         return None;
     }
-    let mut it = known.unwrap_or_default();
-    it.touched = it.touched.union(&used.touched.pages());
+    let mut touches = known.unwrap_or_default();
+    touches.touched = touches.touched.union(&used.touched.pages());
     if tells {
         let hidden = used.perhaps.pages();
         let now = used.window_pages().difference(&hidden);
-        it.unused = it.unused.union(&it.once.intersection(&now));
-        it.once = it.once.union(&now).difference(&it.unused);
+        touches.unused = touches.unused.union(&touches.once.intersection(&now));
+        touches.once = touches.once.union(&now).difference(&touches.unused);
     }
-    it.once = it.once.difference(&it.touched);
-    it.unused = it.unused.difference(&it.touched);
-    Some(it)
+    touches.once = touches.once.difference(&touches.touched);
+    touches.unused = touches.unused.difference(&touches.touched);
+    Some(touches)
 }
 
 /// Whether the next start is to be recorded while the kernel maps nothing around a fault; `last` is the trace of the last one.

@@ -334,7 +334,7 @@ fn merge(
 
 /// Which of these pages are among the last [`TAIL_PAGES`] of a file of `end` pages, counted from its end, ascending.
 fn pages_from_end(pages: impl Iterator<Item = (PageRange, u64)>, end: u64) -> Vec<(PageRange, u64)> {
-    let mut found: Vec<(PageRange, u64)> = pages
+    let mut reversed: Vec<(PageRange, u64)> = pages
         .map(|(range, time)| (from_end(range, end), time))
         .map(|(range, time)| {
             let end = range.end.min(TAIL_PAGES);
@@ -342,22 +342,22 @@ fn pages_from_end(pages: impl Iterator<Item = (PageRange, u64)>, end: u64) -> Ve
         })
         .filter(|(range, _)| range.start < range.end)
         .collect();
-    found.sort_unstable();
-    found
+    reversed.sort_unstable();
+    reversed
 }
 
 /// The ranges among the last [`TAIL_PAGES`] of a file of `end` pages, counted from its end.
 fn mirrored(ranges: &[WeightedRange], end: u64) -> Vec<WeightedRange> {
-    let mut found: Vec<WeightedRange> = Vec::new();
+    let mut reversed: Vec<WeightedRange> = Vec::new();
     for range in ranges.iter().rev() {
         let pages = pages_from_end([(range.range(), 0)].into_iter(), end);
-        found.extend(pages.into_iter().map(|(pages, _)| WeightedRange {
+        reversed.extend(pages.into_iter().map(|(pages, _)| WeightedRange {
             start: pages.start,
             pages: pages.pages() as u32,
             ..*range
         }));
     }
-    found
+    reversed
 }
 
 /// Old ranges and this run's pages, both ascending and disjoint, as ranges with new weights. A page that this run

@@ -224,14 +224,14 @@ fn count(
                     stage.late_pages += pages.pages();
                 }
             }
-            let all: PageSet = [asked.pages].into_iter().collect();
+            let pages: PageSet = [asked.pages].into_iter().collect();
             let holes = match wanted {
-                Some(wanted) if !asked.from_end => all.difference(&clipped(wanted, asked.pages)),
+                Some(wanted) if !asked.from_end => pages.difference(&clipped(wanted, asked.pages)),
                 // Of the few pages at the end none is taken for a hole.
                 _ => PageSet::new(),
             };
             stage.bridged_pages += holes.pages();
-            let unused = all.difference(&clipped(&used, asked.pages));
+            let unused = pages.difference(&clipped(&used, asked.pages));
             stage.wasted_pages += unused.difference(&holes).difference(&asked.resident).pages();
         }
     }

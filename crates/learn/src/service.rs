@@ -136,7 +136,7 @@ pub fn ahead(
         let ns = i64::try_from(ns).unwrap_or(i64::MAX);
         ns.saturating_sub(trace_began_ns).max(0) as u64
     };
-    let mut found: Vec<Ahead> = (report.issued.iter())
+    let mut reads: Vec<Ahead> = (report.issued.iter())
         .filter_map(|issued| {
             let request = requests.get(issued.request as usize)?;
             if request.kind != RequestKind::Data {
@@ -155,6 +155,6 @@ pub fn ahead(
             })
         })
         .collect();
-    found.sort_by_key(|one| one.issued_ns);
-    (found.len() <= limits::AHEAD).then_some(found)
+    reads.sort_by_key(|one| one.issued_ns);
+    (reads.len() <= limits::AHEAD).then_some(reads)
 }

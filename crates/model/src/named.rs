@@ -232,8 +232,8 @@ mod tests {
     fn of_start(names: &[&str]) -> Option<PlanDraft> {
         let file = PlanFile::new(draft().to_bytes().unwrap());
         let named = Named::new(names.iter().map(|name| FilePath::from(*name)));
-        let found = file.of_start(&named).unwrap()?;
-        Some(found.plan().unwrap().to_draft().unwrap())
+        let plan = file.of_start(&named).unwrap()?;
+        Some(plan.plan().unwrap().to_draft().unwrap())
     }
 
     #[test]

@@ -66,8 +66,8 @@ pub(crate) fn requests(
         let Some(file) = files.index(facts, device) else {
             continue;
         };
-        let all = pieces.into_iter().map(|piece| (piece, false));
-        for (piece, from_end) in all.chain(last.into_iter().map(|piece| (piece, true))) {
+        let parts = pieces.into_iter().map(|piece| (piece, false));
+        for (piece, from_end) in parts.chain(last.into_iter().map(|piece| (piece, true))) {
             let pages = PageRange {
                 start: piece.start / page,
                 end: piece.end.div_ceil(page),

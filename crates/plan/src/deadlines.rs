@@ -48,26 +48,26 @@ impl<'a> Deadlines<'a> {
 
     /// Of those entries only.
     pub fn of_those(profile: &'a Profile, is_one: &dyn Fn(&Entry) -> bool) -> Deadlines<'a> {
-        let mut all: Vec<(&[u8], First)> = Vec::with_capacity(profile.entries.len());
+        let mut firsts: Vec<(&[u8], First)> = Vec::with_capacity(profile.entries.len());
         for entry in profile.entries.iter().filter(|entry| is_one(entry)) {
             let deadline = (deadline_us(entry.first_use_ns), plan_stage(entry.stage));
             let names = [Some(&entry.path), entry.overlay.as_ref()];
-            all.extend(
+            firsts.extend(
                 names
                     .into_iter()
                     .flatten()
                     .map(|path| (path.as_bytes(), deadline)),
             );
         }
-        all.sort_unstable_by(|a, b| order(a.0, b.0));
-        let count = all.len();
+        firsts.sort_unstable_by(|a, b| order(a.0, b.0));
+        let count = firsts.len();
         let mut first = vec![NEVER; count];
-        first.extend(all.iter().map(|(_, deadline)| *deadline));
+        first.extend(firsts.iter().map(|(_, deadline)| *deadline));
         for node in (1..count).rev() {
             first[node] = first[2 * node].min(first[2 * node + 1]);
         }
         Deadlines {
-            paths: all.into_iter().map(|(path, _)| path).collect(),
+            paths: firsts.into_iter().map(|(path, _)| path).collect(),
             first,
         }
     }

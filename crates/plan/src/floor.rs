@@ -113,7 +113,7 @@ pub fn above(
     let used = by_device(&needed(trace, profile, machine));
     let nothing = PageSet::new();
     let devices = used.keys().chain(planned.keys());
-    let both = devices
+    let rates = devices
         .map(|device| {
             let of = |sets: &BTreeMap<u32, PageSet>| sets.get(device).unwrap_or(&nothing).clone();
             (*device, of(&used).union(&of(&planned)))
@@ -143,7 +143,7 @@ pub fn above(
                 .saturating_sub(own_ns)
                 .saturating_sub(planned_ns),
         ),
-        take(best_time(&both, machine).saturating_sub(best_time(&used, machine))),
+        take(best_time(&rates, machine).saturating_sub(best_time(&used, machine))),
         take((left * 1e9) as u64),
     );
     Some(Above {

@@ -65,9 +65,9 @@ fn cut(of: Ordered, own: &PageSet, page: u64) -> Vec<Ordered> {
         start: of.request.offset / page,
         end: (of.request.offset + of.request.length) / page,
     };
-    let all: PageSet = [whole].into_iter().collect();
-    let others = all.difference(own);
-    let own = all.difference(&others);
+    let pages: PageSet = [whole].into_iter().collect();
+    let others = pages.difference(own);
+    let own = pages.difference(&others);
     if others.is_empty() {
         return vec![Ordered { is_named: true, ..of }];
     }
@@ -77,9 +77,9 @@ fn cut(of: Ordered, own: &PageSet, page: u64) -> Vec<Ordered> {
     let pieces = |set: &PageSet, is_named| -> Vec<(PageRange, bool)> {
         set.ranges().iter().map(|range| (*range, is_named)).collect()
     };
-    let mut all = pieces(&own, true);
-    all.extend(pieces(&others, false));
-    all.sort_unstable();
+    let mut parts = pieces(&own, true);
+    parts.extend(pieces(&others, false));
+    parts.sort_unstable();
     // Holes are nobody's.
     let mut bridged = of.request.bridged;
     let piece = |(range, is_named): (PageRange, bool)| {
@@ -98,7 +98,7 @@ fn cut(of: Ordered, own: &PageSet, page: u64) -> Vec<Ordered> {
             ..of
         }
     };
-    all.into_iter().map(piece).collect()
+    parts.into_iter().map(piece).collect()
 }
 
 #[cfg(test)]

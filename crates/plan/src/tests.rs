@@ -353,9 +353,9 @@ fn on_one_head_directories_are_read_amid_the_data() {
     let mut shown = facts("/o/d/f", &[(0, 6000, 4)], &[]);
     shown.inode = 77;
     files.push(shown);
-    let mut both = profile.clone();
-    both.entries.push(entry("/o/d/f", &[(0, 4, 9)]));
-    let overlay = make(&both, &machine(DeviceClass::Disk, 50e-6, 1, files));
+    let mut merged = profile.clone();
+    merged.entries.push(entry("/o/d/f", &[(0, 4, 9)]));
+    let overlay = make(&merged, &machine(DeviceClass::Disk, 50e-6, 1, files));
     assert_eq!(issued(&overlay)[..4], issued(&flash)[..4]);
 }
 
@@ -498,10 +498,10 @@ fn elsewhere_paths_are_looked_up_from_the_root_down() {
     let expected = expected.map(|(k, p)| (k, p.to_string()));
     assert_eq!(rows(&machine), expected);
     machine.devices[0].cost.class = DeviceClass::Disk;
-    let mut found = rows(&machine);
-    found[..2].sort_by(|a, b| a.1.cmp(&b.1));
+    let mut rows = rows(&machine);
+    rows[..2].sort_by(|a, b| a.1.cmp(&b.1));
     let [d, e, f, gone] = expected;
-    assert_eq!(found, [d, gone, e, f]);
+    assert_eq!(rows, [d, gone, e, f]);
 }
 
 #[test]

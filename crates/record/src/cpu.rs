@@ -169,7 +169,7 @@ fn of_all() -> Option<u64> {
 /// Time the machine's processors were busy.
 fn of_machine() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
-    let all: Vec<u64> = stat
+    let fields: Vec<u64> = stat
         .lines()
         .next()?
         .split_ascii_whitespace()
@@ -178,7 +178,8 @@ fn of_machine() -> Option<u64> {
         .collect();
     // user nice system idle iowait irq softirq steal …: all but idle, iowait and steal.
     Some(
-        all.iter()
+        fields
+            .iter()
             .enumerate()
             .filter(|(i, _)| matches!(i, 0 | 1 | 2 | 5 | 6))
             .map(|(_, t)| t)
@@ -222,8 +223,8 @@ mod tests {
     #[test]
     fn audit_12_a_family_that_is_gone_at_once_counts_once() {
         let mut tree = Tree::default();
-        let all = [(10, stat(1, 5)), (11, stat(10, 7)), (12, stat(11, 30))];
-        assert_eq!(sample(&mut tree, &all, &[10, 11, 12]), 42);
+        let stats = [(10, stat(1, 5)), (11, stat(10, 7)), (12, stat(11, 30))];
+        assert_eq!(sample(&mut tree, &stats, &[10, 11, 12]), 42);
         assert_eq!(sample(&mut tree, &[(10, stat(1, 42))], &[10]), 42);
     }
 
@@ -295,9 +296,9 @@ mod tests {
         let pid = parent.id();
         let mut cpu = Cpu::of_processes();
         let children = || {
-            let all = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-            let all: Vec<u32> = all.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
-            all
+            let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+            let children: Vec<u32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+            children
         };
         // Without its child it is waited for.
         let mut most = 0;

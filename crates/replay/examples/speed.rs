@@ -165,7 +165,7 @@ fn run(
         )?;
         let started = origin.elapsed();
         let report = replay.finish();
-        let all = origin.elapsed();
+        let elapsed = origin.elapsed();
         let cpu = cpu_time() - cpu;
         let how = if io_uring { "ring" } else { "calls" };
         let reads = mounted.reads() - before;
@@ -185,7 +185,7 @@ fn run(
             took.as_secs_f64() / ideal.as_secs_f64(),
             Duration::from_nanos(report.issued.first().map_or(0, |i| i.issued_ns)),
             Duration::from_nanos(metadata),
-            all - took,
+            elapsed - took,
             report.skipped
         );
     }

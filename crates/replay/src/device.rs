@@ -234,18 +234,18 @@ fn block(mount: &Mount, facts: &DeviceFacts, uuid: &[u8; 16]) -> Result<Block, R
         Errno::NOENT => Reason::Missing,
         _ => Reason::Failed,
     })?;
-    let found = stat(&fd).map_err(|_| Reason::Failed)?;
-    if found.kind != Type::Special || found.rdev != (mount.major, mount.minor) {
+    let node = stat(&fd).map_err(|_| Reason::Failed)?;
+    if node.kind != Type::Special || node.rdev != (mount.major, mount.minor) {
         return Err(Reason::Changed);
     }
     let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
     // That of a mounted file system is in memory.
-    let found = Superblock::read(&fd).map_err(|_| Reason::Failed)?;
-    let found = found.filter(|s| s.uuid == *uuid).ok_or(Reason::Changed)?;
+    let superblock = Superblock::read(&fd).map_err(|_| Reason::Failed)?;
+    let superblock = superblock.filter(|s| s.uuid == *uuid).ok_or(Reason::Changed)?;
     Ok(Block {
         fd,
         size: facts.size,
-        partial_pages: found.block_size < rustix::param::page_size() as u64,
+        partial_pages: superblock.block_size < rustix::param::page_size() as u64,
     })
 }
 

@@ -87,14 +87,14 @@ impl PlannedFile {
 /// where cachestat(2) answers (`counted`), mincore(2) counts only those that have arrived.
 fn resident(fd: BorrowedFd<'_>, counted: bool, offset: u64, length: u64) -> std::io::Result<Vec<PageRange>> {
     let page = rustix::param::page_size() as u64;
-    let all = PageRange {
+    let range = PageRange {
         start: offset / page,
         end: (offset + length).div_ceil(page),
     };
     if counted && length > 0 {
         match residency::cachestat(fd, offset, length).map(|c| c.cache) {
             Ok(0) => return Ok(Vec::new()),
-            Ok(pages) if pages >= all.pages() => return Ok(vec![all]),
+            Ok(pages) if pages >= range.pages() => return Ok(vec![range]),
             _ => {}
         }
     }

@@ -58,8 +58,8 @@ impl<'a> Filling<'a> {
             .filter(|m| m.mount_point == planned.mount_point && mounts.is_local(m))?;
         let facts = DeviceFacts::of_mount(mount)?;
         let volume = Direct::open(facts.node.as_ref()?).ok()?;
-        let found = stat(volume.fd()).ok()?;
-        let same = found.kind == Type::Special && found.rdev == (facts.major, facts.minor);
+        let node = stat(volume.fd()).ok()?;
+        let same = node.kind == Type::Special && node.rdev == (facts.major, facts.minor);
         same.then(|| Filling::new(fill, volume, facts.size))
     }
 

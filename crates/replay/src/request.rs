@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_counter() {
-        let all = [
+        let reasons = [
             Reason::Missing,
             Reason::Changed,
             Reason::Special,
@@ -223,7 +223,7 @@ mod tests {
             Reason::Failed,
         ];
         let mut skipped = Skipped::default();
-        for (n, reason) in all.into_iter().enumerate() {
+        for (n, reason) in reasons.into_iter().enumerate() {
             reason.count(&mut skipped);
             assert_eq!(skipped.total(), n as u64 + 1);
         }

@@ -30,9 +30,9 @@ pub fn look_up(resolver: &mut PathResolver, queue: &Queue, worker: &Worker<'_>, 
     };
     // A ring that fails leaves the rest to the queue's threads.
     let _ = resolver.each(mounts, next, |(state, at_ns), pinned| {
-        let found = looked_up(pinned).map(|()| Prepared::nothing(at_ns));
-        worker.looked_up(state, found.is_ok());
-        let _ = state.prepared.set(found);
+        let prepared = looked_up(pinned).map(|()| Prepared::nothing(at_ns));
+        worker.looked_up(state, prepared.is_ok());
+        let _ = state.prepared.set(prepared);
     });
 }
 

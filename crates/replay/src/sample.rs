@@ -87,7 +87,7 @@ struct Seconds {
 /// Looks at about so many places of what a plan would read; `draw`, a number by chance, says where ([`Costs::places`]). Takes well under
 /// a millisecond and reads nothing from any device; only before Linux 5.12 a few paths may have to be read.
 pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize, draw: u64) -> Sample {
-    let mut found = Resident::default();
+    let mut resident = Resident::default();
     let mut sampler = Sampler {
         plan,
         overlays: mounts.all().iter().any(|mount| mount.overlay.is_some()),
@@ -101,11 +101,11 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
     let begun = Instant::now();
     for place in costs.places(looks, draw) {
         if cold_places >= ENOUGH {
-            found.cut_short = true;
+            resident.cut_short = true;
             break;
         }
         if begun.elapsed() > LONG {
-            found.cut_short = true;
+            resident.cut_short = true;
             seconds.unknown += place.weight;
             continue;
         }
@@ -120,27 +120,27 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
             seconds.unknown += place.weight;
             continue;
         }
-        found.looks += 1;
+        resident.looks += 1;
         cold_places += u32::from(cold >= 0.5);
         seconds.known += place.weight;
         seconds.cold += place.weight * cold;
-        let (resident, pages) = match look {
-            Look::Pages(resident, pages) => (resident.min(pages), pages),
+        let (in_memory, pages) = match look {
+            Look::Pages(in_memory, pages) => (in_memory.min(pages), pages),
             Look::Path => (1, 1),
             Look::ColdPath(pages) => (0, pages.max(1)),
             Look::Changed | Look::Unknown => (0, 0),
         };
-        found.sampled_pages += pages;
-        found.resident_pages += resident;
-        found.cold_paths += u32::from(matches!(look, Look::ColdPath(_)));
-        found.changed += u32::from(look == Look::Changed);
+        resident.sampled_pages += pages;
+        resident.resident_pages += in_memory;
+        resident.cold_paths += u32::from(matches!(look, Look::ColdPath(_)));
+        resident.changed += u32::from(look == Look::Changed);
     }
     let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
-    found.cold = share(seconds.cold, seconds.known);
-    found.unknown = share(seconds.unknown, seconds.known + seconds.unknown);
+    resident.cold = share(seconds.cold, seconds.known);
+    resident.unknown = share(seconds.unknown, seconds.known + seconds.unknown);
     sampler.open.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     Sample {
-        resident: found,
+        resident,
         files: sampler.open.into_iter().map(|open| open.file.into()).collect(),
         names: sampler.names,
     }

@@ -107,8 +107,8 @@ impl<'a> Worker<'a> {
                 if let Some(own) = fronts.get(own) {
                     own.store(front, Ordering::Relaxed);
                 }
-                let all = fronts.iter().map(|front| front.load(Ordering::Relaxed)).min();
-                over(all.unwrap_or(0));
+                let least = fronts.iter().map(|front| front.load(Ordering::Relaxed)).min();
+                over(least.unwrap_or(0));
             });
         });
     }

@@ -275,9 +275,9 @@ mod tests {
             &format!("/{}", "long/".repeat(100)),
             "/a\n\u{1b}[2J\"<b>",
         ] {
-            let mut it = comparison(path);
-            (0..ROWS).for_each(|_| it.files.extend(comparison(path).files));
-            let text = text(&it, false).to_string();
+            let mut first = comparison(path);
+            (0..ROWS).for_each(|_| first.files.extend(comparison(path).files));
+            let text = text(&first, false).to_string();
             for line in text.lines() {
                 assert!(
                     line.chars().count() <= COLUMNS,
@@ -300,8 +300,8 @@ mod tests {
 
     #[test]
     fn every_piece_is_a_line() {
-        let it = comparison("/a\nb");
-        let text = text(&it, true).to_string();
+        let comparison = comparison("/a\nb");
+        let text = text(&comparison, true).to_string();
         let line = text.lines().last().unwrap();
         assert_eq!(line, "-2.00 ms 8:0 2048 4.00 KiB late data /a\\nb at 8192");
     }

@@ -354,11 +354,14 @@ mod tests {
             now,
             excluded,
         };
-        let it = explain(&"/f".into(), known);
+        let explanation = explain(&"/f".into(), known);
         // Whatever line it is on.
-        let words: Vec<String> = text(&it).split_whitespace().map(str::to_string).collect();
-        assert!(words.join(" ").contains(&it.because));
-        (it.prefetched, it.because)
+        let words: Vec<String> = text(&explanation)
+            .split_whitespace()
+            .map(str::to_string)
+            .collect();
+        assert!(words.join(" ").contains(&explanation.because));
+        (explanation.prefetched, explanation.because)
     }
 
     #[test]

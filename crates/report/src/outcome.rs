@@ -96,8 +96,8 @@ pub fn text(outcome: &Outcome) -> String {
         let mut asked = Table::new(&heads).wrapped();
         let mut used = Table::new(&[">used", ">late", ">wasted", ">missed", "stage"]).wrapped();
         let sum = total(outcome);
-        let all = (outcome.stages.len() > 1).then_some(&sum);
-        for stage in outcome.stages.iter().chain(all) {
+        let total = (outcome.stages.len() > 1).then_some(&sum);
+        for stage in outcome.stages.iter().chain(total) {
             let numbers = [
                 stage.metadata_requests,
                 stage.opens,

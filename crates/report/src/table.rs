@@ -88,17 +88,17 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let heads: Vec<String> = self.heads.iter().map(|head| head.to_string()).collect();
-        let all = || {
+        let rows = || {
             std::iter::once(&heads)
                 .filter(|h| h.iter().any(|c| !c.is_empty()))
                 .chain(&self.rows)
         };
         let widths: Vec<usize> = (0..heads.len())
-            .map(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0))
+            .map(|column| rows().map(|row| row[column].chars().count()).max().unwrap_or(0))
             .collect();
         let last = heads.len().saturating_sub(1);
         let has_heads = heads.iter().any(|head| !head.is_empty());
-        for (number, row) in all().enumerate() {
+        for (number, row) in rows().enumerate() {
             let index = number.checked_sub(usize::from(has_heads));
             let tint = self
                 .tints

@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn messages_arrive_as_sent() {
         let (a, b) = UnixStream::pair().unwrap();
-        let all = [
+        let messages = [
             Message::Command(7),
             Message::Ahead,
             Message::Ended(Ended {
@@ -134,11 +134,11 @@ mod tests {
             Message::Document("z".repeat(MAX_LINE + 1)),
             Message::Failed("x".into()),
         ];
-        for message in &all {
+        for message in &messages {
             send(&a, message.clone()).unwrap();
         }
         send(&a, Message::Done("y".repeat(MAX_LINE + 1))).unwrap();
-        for message in &all {
+        for message in &messages {
             assert_eq!(receive(&b).unwrap(), *message);
         }
         assert_eq!(receive(&b).unwrap(), Message::Done("y".repeat(MAX_LINE)));

@@ -371,17 +371,17 @@ mod tests {
         let mut times = vec![(Mode::Record, 1970)];
         times.extend((0..9).map(|i| (Mode::Replay, 2190 + 10 * i)));
         times.push((Mode::Control, 1980));
-        let all: Vec<Outcome> = times.into_iter().map(outcome).collect();
-        let bypass = decide(None, None, &all, 10).unwrap();
+        let outcomes: Vec<Outcome> = times.into_iter().map(outcome).collect();
+        let bypass = decide(None, None, &outcomes, 10).unwrap();
         assert!(bypass.replay, "only a replay can tell");
         assert!(
             bypass.why.contains("2.23 s") && bypass.why.contains("1.98 s"),
             "{}",
             bypass.why
         );
-        assert_eq!(decide(None, None, &all[..10], 10), None);
+        assert_eq!(decide(None, None, &outcomes[..10], 10), None);
         assert_eq!(
-            decide(None, None, &all, 0),
+            decide(None, None, &outcomes, 0),
             None,
             "all starts are to be read ahead"
         );
@@ -397,8 +397,8 @@ mod tests {
             let outcomes: Vec<Outcome> = whys.iter().map(|why| outcome(why)).collect();
             untaught(&outcomes, 10)
         };
-        let found = after(&["", "first", "second", "events were lost"]).unwrap();
-        assert!(found.why.ends_with("events were lost") && !found.replay && found.every == 10);
+        let bypass = after(&["", "first", "second", "events were lost"]).unwrap();
+        assert!(bypass.why.ends_with("events were lost") && !bypass.replay && bypass.every == 10);
         assert_eq!(after(&["one", "two"]), None);
         assert_eq!(
             after(&["one", "two", "three", ""]),
@@ -416,12 +416,12 @@ mod tests {
 
     #[test]
     fn starts_whose_files_are_scanned_as_they_are_opened_are_bypassed() {
-        let found = dear_opens(Some(Duration::from_micros(1250)), 10).unwrap();
-        assert!(!found.replay && found.every == 10);
+        let bypass = dear_opens(Some(Duration::from_micros(1250)), 10).unwrap();
+        assert!(!bypass.replay && bypass.every == 10);
         assert!(
-            found.why.contains("1.25 ms") && found.why.contains("scanner"),
+            bypass.why.contains("1.25 ms") && bypass.why.contains("scanner"),
             "{}",
-            found.why
+            bypass.why
         );
         assert_eq!(dear_opens(None, 10), None);
         assert_eq!(

@@ -70,9 +70,9 @@ impl Default for Programs {
 impl Boot {
     /// The excluded paths, with headstart's own state among them: at boot only headstart reads that.
     pub fn excluded(&self, state: &Path) -> Vec<FilePath> {
-        let mut all: Vec<FilePath> = self.exclude.iter().map(|path| path.as_str().into()).collect();
-        all.push(state.into());
-        all
+        let mut paths: Vec<FilePath> = self.exclude.iter().map(|path| path.as_str().into()).collect();
+        paths.push(state.into());
+        paths
     }
 }
 

@@ -339,12 +339,12 @@ mod tests {
             ..known()
         };
         assert_eq!(decide(&elsewhere), Decision::Replay, "another machine");
-        let all = Known {
+        let known = Known {
             bypass: Some(&record),
             control_every: 0,
             ..known()
         };
-        assert_eq!(decide(&all), Decision::Replay, "all starts are to be replayed");
+        assert_eq!(decide(&known), Decision::Replay, "all starts are to be replayed");
     }
 
     #[test]
@@ -439,7 +439,7 @@ mod tests {
                     ..known()
                 })
             });
-            let all: Vec<Decision> = decisions
+            let recorded: Vec<Decision> = decisions
                 .filter(|it| !matches!(it, Decision::Bypass(_)))
                 .collect();
             let kind = if control_every == 0 {
@@ -447,8 +447,8 @@ mod tests {
             } else {
                 Decision::Control
             };
-            assert!(all.iter().all(|it| *it == kind));
-            all.len()
+            assert!(recorded.iter().all(|it| *it == kind));
+            recorded.len()
         };
         assert_eq!(taken(0, 10, true), 6400);
         assert_eq!(taken(1, 10, true), 64_000, "the next is recorded");

@@ -346,14 +346,14 @@ impl Finished<'_> {
         let plan = new.or(before.plan.as_ref()).and_then(|file| file.plan().ok());
         // A boot is read ahead before a scanner runs.
         let dear = open_cost::dear().filter(|_| rules.policy != Policy::Boot);
-        let found = bypass::dear_opens(dear, rules.control_every)
+        let bypass = bypass::dear_opens(dear, rules.control_every)
             .or_else(|| bypass::decide(rules.alone.as_ref(), plan.as_ref(), outcomes, rules.control_every));
-        let found = found.or_else(|| match (rules.policy, &plan) {
+        let bypass = bypass.or_else(|| match (rules.policy, &plan) {
             (Policy::Boot, None) => bypass::untaught(outcomes, rules.control_every),
             _ => None,
         });
-        let found =
-            found.map(|found| bypass::again(found, before.state.bypass.as_ref(), rules.control_every));
+        let bypass =
+            bypass.map(|found| bypass::again(found, before.state.bypass.as_ref(), rules.control_every));
         let turns = before.state.turns;
         let next = Turns {
             in_doubt: verdict::in_doubt(outcomes),
@@ -375,7 +375,7 @@ impl Finished<'_> {
         let changed = lock.change(&Change {
             plan: new,
             turns: Some(next),
-            bypass: Some(found.as_ref()),
+            bypass: Some(bypass.as_ref()),
             enabled: None,
         });
         note_way(store, lock.dir());
@@ -421,8 +421,8 @@ fn learn_from(key: &Key, previous: Option<Profile>, trace: &Trace, rules: &Rules
 /// The metadata that this and earlier starts saw read, and the earlier trace that saw most: a start with a replay sees
 /// none, so that one must outlive the last few.
 fn metadata(lock: &KeyLock, trace: &Trace, notes: &mut Notes) -> (Vec<RecordedMetadata>, Option<PathBuf>) {
-    let mut all = recorded_metadata(trace);
-    let mut most = all.len();
+    let mut misses = recorded_metadata(trace);
+    let mut most = misses.len();
     let mut witness = None;
     for path in lock.dir().traces() {
         let Some(earlier) = lock.dir().trace(&path).or_tell(|line| notes.add(line)) else {
@@ -433,11 +433,11 @@ fn metadata(lock: &KeyLock, trace: &Trace, notes: &mut Notes) -> (Vec<RecordedMe
             most = seen.len();
             witness = Some(path);
         }
-        all.extend(seen);
+        misses.extend(seen);
     }
-    all.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
-    all.dedup();
-    (all, witness)
+    misses.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    misses.dedup();
+    (misses, witness)
 }
 
 /// What is known of a start that was not recorded.

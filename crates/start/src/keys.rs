@@ -147,8 +147,8 @@ pub fn known(text: &str, store: &Store) -> Result<KeyDir> {
 /// What is said of the keys of other users' starts of the same when one is forgotten: a line each.
 pub fn others(kept: &KeyDir, store: &Store) -> Result<String> {
     let own = kept.key();
-    let all = store.keys()?.into_iter();
-    let others = all.filter(|key| key != own && key.of_all() == own.of_all());
+    let keys = store.keys()?.into_iter();
+    let others = keys.filter(|key| key != own && key.of_all() == own.of_all());
     Ok(others
         .map(|key| format!("{key} is kept: name it to have it forgotten, too\n"))
         .collect())

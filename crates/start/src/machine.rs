@@ -69,9 +69,9 @@ fn wanted(profile: &Profile) -> Vec<Wanted> {
         path: want.path.clone(),
         need: need(want),
     };
-    let mut all: Vec<Wanted> = wanted.iter().filter(|want| !is_deep(want)).map(of).collect();
-    all.extend(wanted.iter().filter(is_deep).map(of));
-    all
+    let mut ordered: Vec<Wanted> = wanted.iter().filter(|want| !is_deep(want)).map(of).collect();
+    ordered.extend(wanted.iter().filter(is_deep).map(of));
+    ordered
 }
 
 /// Takes a snapshot of what the profile names. What cannot be measured or kept is told to `tell`, and then guessed.
@@ -211,7 +211,7 @@ pub struct Known {
 /// The devices of the root directory and of the state directory, or of what is to hold it; each once.
 pub fn of_root_and_state(store: &Store) -> Vec<Known> {
     let state = store.root().ancestors().find(|path| path.exists());
-    let mut found: Vec<Known> = Vec::new();
+    let mut devices: Vec<Known> = Vec::new();
     for path in [Some(FilePath::from("/")), state.map(FilePath::from)]
         .into_iter()
         .flatten()
@@ -219,11 +219,11 @@ pub fn of_root_and_state(store: &Store) -> Vec<Known> {
         let Ok(Some((device, measured, reason))) = device_of(&path, store) else {
             continue;
         };
-        if found
+        if devices
             .iter()
             .all(|known| known.device.mount_point != device.mount_point)
         {
-            found.push(Known {
+            devices.push(Known {
                 path,
                 device,
                 measured,
@@ -231,7 +231,7 @@ pub fn of_root_and_state(store: &Store) -> Vec<Known> {
             });
         }
     }
-    found
+    devices
 }
 
 /// The device that a path is on, and whether its cost was measured.

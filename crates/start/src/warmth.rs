@@ -117,11 +117,11 @@ fn looked(cost: &PlanCost<'_>, sample: &mut dyn FnMut(usize) -> Sample) -> (Samp
     }
     let slow_ns = alone_ns.saturating_mul(GUESS_IS_OFF_BY);
     let more = looks.max(LOOKS_AT_A_GUESS);
-    let found = match more > looks && found.resident.looks < more as u32 {
+    let sampled = match more > looks && found.resident.looks < more as u32 {
         true => sample(more),
         false => found,
     };
-    in_few_looks(slow_ns, more, found, sample)
+    in_few_looks(slow_ns, more, sampled, sample)
 }
 
 /// What was found by few looks, or if that leaves it in doubt, what is found by more.
@@ -136,9 +136,9 @@ fn in_few_looks(
     if !in_doubt || found.resident.looks >= MOST_LOOKS as u32 || few >= MOST_LOOKS {
         return (found, warmth);
     }
-    let found = sample(MOST_LOOKS);
-    let warmth = warmth_of(&found.resident, alone_ns);
-    (found, warmth)
+    let sampled = sample(MOST_LOOKS);
+    let warmth = warmth_of(&sampled.resident, alone_ns);
+    (sampled, warmth)
 }
 
 /// What a sample means; nothing of one that found nothing.
@@ -257,12 +257,12 @@ mod tests {
     #[test]
     fn of_what_may_not_be_looked_at_nothing_is_said() {
         let of = |looks, unknown| {
-            let found = headstart_replay::Resident {
+            let resident = headstart_replay::Resident {
                 looks,
                 unknown,
                 ..Default::default()
             };
-            warmth_of(&found, 1).map(|warmth| warmth.cold)
+            warmth_of(&resident, 1).map(|warmth| warmth.cold)
         };
         assert_eq!(of(0, 0.0), None);
         assert_eq!(of(5, 0.4), Some(0.0));

@@ -57,13 +57,13 @@ impl Says {
 
     /// Of one that is not whole nothing is known: it is not armed.
     fn read(guard: &File) -> io::Result<Says> {
-        let mut found = [DISARMED; 2];
-        let is_whole = guard.read_at(&mut found, 0)? == found.len() && is_whole(guard)?;
-        let failed = found[1]
+        let mut block = [DISARMED; 2];
+        let is_whole = guard.read_at(&mut block, 0)? == block.len() && is_whole(guard)?;
+        let failed = block[1]
             .checked_sub(NONE_FAILED)
             .filter(|failed| *failed <= MOST_FAILED);
         Ok(Says {
-            is_armed: is_whole && found[0] == ARMED,
+            is_armed: is_whole && block[0] == ARMED,
             failed: failed.unwrap_or(0),
         })
     }

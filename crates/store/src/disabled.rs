@@ -35,9 +35,9 @@ impl KeyDir {
 
 /// The texts of other keys that starts of this one are among.
 fn are_among(key: &Key) -> impl Iterator<Item = &str> {
-    let all = key.of_all();
-    let suite = all.rsplit_once(' ').filter(|(_, part)| part.starts_with("--"));
-    let whole = [Some(all), suite.map(|(suite, _)| suite)];
+    let name = key.of_all();
+    let suite = name.rsplit_once(' ').filter(|(_, part)| part.starts_with("--"));
+    let whole = [Some(name), suite.map(|(suite, _)| suite)];
     whole.into_iter().flatten().filter(|text| *text != key.as_str())
 }
 

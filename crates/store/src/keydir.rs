@@ -161,7 +161,7 @@ impl KeyDir {
         let Ok(entries) = std::fs::read_dir(&self.path) else {
             return Vec::new();
         };
-        let mut found: Vec<PathBuf> = entries
+        let mut files: Vec<PathBuf> = entries
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| {
@@ -171,8 +171,8 @@ impl KeyDir {
             })
             .collect();
         // Twenty digits each, so that the order of names is that of numbers.
-        found.sort_unstable();
-        found
+        files.sort_unstable();
+        files
     }
 
     /// The name of one more file: no file that is there comes behind it, whatever the clock says.

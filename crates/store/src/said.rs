@@ -69,9 +69,9 @@ impl Store {
     fn forget_said(&self) {
         let entries = std::fs::read_dir(self.root()).into_iter().flatten().flatten();
         let said = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAME));
-        let all: Vec<_> = said.map(|entry| entry.path()).collect();
-        if all.len() >= MOST {
-            for path in all {
+        let files: Vec<_> = said.map(|entry| entry.path()).collect();
+        if files.len() >= MOST {
+            for path in files {
                 let _ = std::fs::remove_file(path);
             }
         }

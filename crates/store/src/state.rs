@@ -304,8 +304,8 @@ mod tests {
             assert!(key.is_replayed());
             let mut state = key.state();
             assert!(state.is_served && state.bypass.is_none() && state.turns == turns);
-            let found = state.plan().or_tell(|line| panic!("{line}")).unwrap();
-            assert_eq!(found.bytes(), plan.bytes());
+            let start_plan = state.plan().or_tell(|line| panic!("{line}")).unwrap();
+            assert_eq!(start_plan.bytes(), plan.bytes());
             let kept = key.plan().or_tell(|line| panic!("{line}")).unwrap();
             assert_eq!((kept.bytes(), key.turns()), (plan.bytes(), turns));
         };

@@ -135,19 +135,19 @@ impl Store {
     /// Removes what exceeds the limits on all keys together: keys not started for long, then, oldest key first,
     /// traces, then whole keys, until the rest fits. Keys that somebody has locked stay.
     pub fn tidy(&self, limits: &Limits, now: SystemTime) -> Result<(), StoreError> {
-        let mut all: Vec<(SystemTime, u64, KeyDir)> = Vec::new();
+        let mut keys: Vec<(SystemTime, u64, KeyDir)> = Vec::new();
         for key in self.keys()? {
             let dir = self.key(&key);
             let (used, size) = dir.last_used_and_size();
-            all.push((used, size, dir));
+            keys.push((used, size, dir));
         }
         // What was last used in the future, by a clock that was wrong, would otherwise outlast all others until then.
-        all.sort_unstable_by_key(|(used, _, _)| (*used <= now, *used));
-        let may_age = all.len().saturating_sub(limits.ageless_keys);
+        keys.sort_unstable_by_key(|(used, _, _)| (*used <= now, *used));
+        let may_age = keys.len().saturating_sub(limits.ageless_keys);
         // One that cannot be removed does not keep the others.
         let mut failed = None;
         let mut kept = Vec::new();
-        for (index, (used, size, dir)) in all.into_iter().enumerate() {
+        for (index, (used, size, dir)) in keys.into_iter().enumerate() {
             let age = now.duration_since(used).unwrap_or(Duration::ZERO);
             if index < may_age && age > limits.key_age && dir.is_enabled() {
                 if let Err(error) = dir.forget_unless_locked() {
@@ -157,10 +157,10 @@ impl Store {
                 kept.push((used, size, dir));
             }
         }
-        let mut all = kept;
+        let mut keys = kept;
         self.remove_strays(now);
-        let mut total: u64 = all.iter().map(|(_, size, _)| size).sum();
-        for (_, size, dir) in &mut all {
+        let mut total: u64 = keys.iter().map(|(_, size, _)| size).sum();
+        for (_, size, dir) in &mut keys {
             if total <= limits.total_bytes {
                 break;
             }
@@ -174,7 +174,7 @@ impl Store {
                 Err(error) => failed = Some(error),
             }
         }
-        for (_, size, dir) in &all {
+        for (_, size, dir) in &keys {
             if total <= limits.total_bytes {
                 break;
             }

@@ -193,7 +193,7 @@ fn pin(path: &CString) -> Option<OwnedFd> {
 
 fn stat(pin: RawFd) -> bool {
     // SAFETY: all-zero bytes are a valid statx.
-    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let mut facts: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: an empty path, and the kernel writes a struct statx.
     unsafe {
         libc::statx(
@@ -201,7 +201,7 @@ fn stat(pin: RawFd) -> bool {
             c"".as_ptr(),
             libc::AT_EMPTY_PATH,
             libc::STATX_BASIC_STATS,
-            &raw mut found,
+            &raw mut facts,
         ) == 0
     }
 }

@@ -59,11 +59,11 @@ mod traced {
             let address = u64::from_str_radix(words.next()?, 16).ok()?;
             matches!(words.next()?, "t" | "T" | "w" | "W" | "i").then_some(address)
         };
-        let all: HashSet<u64> = lines.lines().filter_map(function).collect();
-        if all.is_empty() {
+        let addresses: HashSet<u64> = lines.lines().filter_map(function).collect();
+        if addresses.is_empty() {
             return Err(format!("{} has no symbols", program.display()).into());
         }
-        Ok(all)
+        Ok(addresses)
     }
 
     /// The functions that are used of a program, in the order of their first use, by a command with this root, for so many seconds at most.

@@ -138,14 +138,14 @@ mod tests {
 
     /// Paths of what this process's children have executed.
     fn executed_files(executed: &Executed) -> Vec<(u32, Opened)> {
-        let mut all = Vec::new();
+        let mut executed_files = Vec::new();
         while let Some(told) = executed.next().unwrap() {
             match told {
-                Told::Opened(opened) => all.push((opened.pid, opened)),
+                Told::Opened(opened) => executed_files.push((opened.pid, opened)),
                 Told::Missed => panic!("one was missed"),
             }
         }
-        all
+        executed_files
     }
 
     /// Has no descriptor left while something is executed.
@@ -221,21 +221,21 @@ mod tests {
         // One that is read is not executed.
         std::fs::read(path("two")).unwrap();
         let pid = start("one");
-        let all = told(&executed);
-        assert_eq!(all.len(), 1);
-        let (by, opened) = &all[0];
+        let files = told(&executed);
+        assert_eq!(files.len(), 1);
+        let (by, opened) = &files[0];
         assert_eq!(*by, pid);
         assert_eq!(opened.path().unwrap(), path("one").as_os_str().as_encoded_bytes());
         executed.leave(opened).unwrap();
         start("one");
         start("two");
-        let all = told(&executed);
-        assert_eq!(all.len(), 1);
+        let files = told(&executed);
+        assert_eq!(files.len(), 1);
         assert_eq!(
-            all[0].1.path().unwrap(),
+            files[0].1.path().unwrap(),
             path("two").as_os_str().as_encoded_bytes()
         );
-        drop(all);
+        drop(files);
         executed.leave_none().unwrap();
         start("one");
         assert_eq!(told(&executed).len(), 1);

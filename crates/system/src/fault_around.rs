@@ -65,7 +65,7 @@ impl NoFaultAround {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let kept = openat(CWD, KEPT, flags, Mode::RUSR | Mode::WUSR)?;
         write(&kept, &Text::from_number(before))?;
-        let it = match keep(&knob, &Text::from_number(before), KEPT, at_most) {
+        let restricted = match keep(&knob, &Text::from_number(before), KEPT, at_most) {
             Ok(keeper) => NoFaultAround {
                 knob,
                 before,
@@ -77,8 +77,8 @@ impl NoFaultAround {
             }
         };
         // Should it fail, `it` is dropped, and all is as before.
-        write(&it.knob.file, &Text::from_number(it.knob.page))?;
-        Ok(it)
+        write(&restricted.knob.file, &Text::from_number(restricted.knob.page))?;
+        Ok(restricted)
     }
 }
 

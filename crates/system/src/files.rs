@@ -97,8 +97,8 @@ pub fn stat(fd: impl AsFd) -> io::Result<Stat> {
         | StatxFlags::MTIME
         | StatxFlags::UID
         | StatxFlags::GID;
-    let found = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, flags)?;
-    Ok(Stat::from(found))
+    let facts = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, flags)?;
+    Ok(Stat::from(facts))
 }
 
 impl From<Statx> for Stat {

@@ -38,13 +38,13 @@ impl HandleOpener {
         }
         // Something else may have been mounted over it since.
         let root = open_root(mounts, mount).map_err(io::Error::other)?;
-        let found = files::stat(&root)?;
+        let facts = files::stat(&root)?;
         let device = (mount.major, mount.minor);
-        if (found.major, found.minor) != device {
+        if (facts.major, facts.minor) != device {
             return Err(io::ErrorKind::Unsupported.into());
         }
         // Its own inode is in memory. If this one may be opened others may be.
-        handle(&mount.fstype, found.inode, 0)?.open(root.as_fd())?;
+        handle(&mount.fstype, facts.inode, 0)?.open(root.as_fd())?;
         Ok(HandleOpener {
             root,
             mount: mount.id,

@@ -226,13 +226,13 @@ mod tests {
 
     fn each(paths: &[PathBuf], mut resolver: PathResolver) -> Vec<Result<Stat, Skip>> {
         let mounts = MountTable::read().unwrap();
-        let mut found = vec![None; paths.len()];
+        let mut results = vec![None; paths.len()];
         let mut next = paths.iter().cloned().enumerate();
         let done = |n: usize, pinned: Result<(BorrowedFd<'_>, Stat), Skip>| {
-            found[n] = Some(pinned.map(|(_, stat)| stat));
+            results[n] = Some(pinned.map(|(_, stat)| stat));
         };
         resolver.each(&mounts, || next.next(), done).unwrap();
-        found.into_iter().map(Option::unwrap).collect()
+        results.into_iter().map(Option::unwrap).collect()
     }
 
     fn hostile(dir: &Path) -> Vec<PathBuf> {

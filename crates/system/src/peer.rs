@@ -20,16 +20,16 @@ const SO_PEERPIDFD: libc::c_int = 77;
 
 /// Whose socket it is that this one is connected to.
 pub fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
-    let mut found = libc::ucred {
+    let mut credentials = libc::ucred {
         pid: 0,
         uid: u32::MAX,
         gid: u32::MAX,
     };
-    option(socket, libc::SO_PEERCRED, &mut found)?;
+    option(socket, libc::SO_PEERCRED, &mut credentials)?;
     Ok(Credentials {
-        pid: found.pid,
-        uid: found.uid,
-        gid: found.gid,
+        pid: credentials.pid,
+        uid: credentials.uid,
+        gid: credentials.gid,
     })
 }
 
@@ -89,10 +89,10 @@ mod tests {
     #[test]
     fn a_peer_is_known_by_the_kernels_word() {
         let (here, _there) = UnixStream::pair().unwrap();
-        let found = credentials(here.as_fd()).unwrap();
-        assert_eq!(found.pid, std::process::id() as i32);
-        assert_eq!(found.uid, rustix::process::geteuid().as_raw());
-        assert_eq!(found.gid, rustix::process::getegid().as_raw());
+        let peer = credentials(here.as_fd()).unwrap();
+        assert_eq!(peer.pid, std::process::id() as i32);
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(peer.gid, rustix::process::getegid().as_raw());
         if let Some(fd) = pidfd(here.as_fd()) {
             let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap();
             let own = format!("Pid:\t{}\n", std::process::id());

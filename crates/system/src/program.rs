@@ -64,12 +64,12 @@ mod tests {
     #[test]
     fn a_program_is_told_by_its_beginning() {
         let own = std::fs::read("/proc/self/exe").unwrap();
-        let found = Program::parse(&own[..HEADERS]).unwrap();
-        assert_eq!(Program::parse(&own), Some(found));
+        let program = Program::parse(&own[..HEADERS]).unwrap();
+        assert_eq!(Program::parse(&own), Some(program));
         let size = own.len() as u64;
         assert!(
-            found.first_instruction < size && found.data_end <= size,
-            "{found:?}"
+            program.first_instruction < size && program.data_end <= size,
+            "{program:?}"
         );
     }
 

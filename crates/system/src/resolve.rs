@@ -132,20 +132,20 @@ impl Walk {
             return Ok(None);
         }
         let here = self.way.last().ok_or(Errno::NOENT)?;
-        let found = open_name(here.as_fd(), OsStr::from_bytes(name.as_bytes()))?;
-        if self.resolve.contains(ResolveFlags::NO_XDEV) && mount_of(found.as_fd())? != self.mount {
+        let next = open_name(here.as_fd(), OsStr::from_bytes(name.as_bytes()))?;
+        if self.resolve.contains(ResolveFlags::NO_XDEV) && mount_of(next.as_fd())? != self.mount {
             return Err(Errno::XDEV);
         }
-        match FileType::from_raw_mode(fstat(&found)?.st_mode) {
+        match FileType::from_raw_mode(fstat(&next)?.st_mode) {
             FileType::Directory => {
-                self.way.push(found);
+                self.way.push(next);
                 Ok(None)
             }
             FileType::Symlink if is_last && flags.contains(OFlags::NOFOLLOW) => {
-                Ok(Some((found, name.clone())))
+                Ok(Some((next, name.clone())))
             }
-            FileType::Symlink => self.follow(&found).map(|()| None),
-            _ if is_last => Ok(Some((found, name.clone()))),
+            FileType::Symlink => self.follow(&next).map(|()| None),
+            _ if is_last => Ok(Some((next, name.clone()))),
             _ => Err(Errno::NOTDIR),
         }
     }

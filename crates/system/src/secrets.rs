@@ -239,9 +239,9 @@ impl Own {
             let mut ways: Vec<&Path> = self.at.iter().flat_map(|at| at.ancestors()).collect();
             ways.reverse();
             ways.into_iter().find_map(|way| {
-                let found = facts(None, way.as_os_str().as_bytes())?;
-                let device = (found.stx_dev_major, found.stx_dev_minor);
-                (found.stx_attributes.contains(StatxAttributes::ENCRYPTED)).then_some((device, found.stx_ino))
+                let facts = facts(None, way.as_os_str().as_bytes())?;
+                let device = (facts.stx_dev_major, facts.stx_dev_minor);
+                (facts.stx_attributes.contains(StatxAttributes::ENCRYPTED)).then_some((device, facts.stx_ino))
             })
         })
     }

@@ -50,10 +50,10 @@ pub fn within(user: u32, most: Duration, ask: Ask) -> Option<Vec<u8>> {
     let answer = Arc::new(Mutex::new(None));
     let (told, asker) = (Arc::clone(&answer), std::thread::current());
     let ask = move || {
-        let found = ask();
+        let bytes = ask();
         drop(asked);
         if let Ok(mut answer) = told.lock() {
-            *answer = Some(found);
+            *answer = Some(bytes);
         }
         asker.unpark();
     };

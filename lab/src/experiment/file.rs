@@ -325,8 +325,8 @@ mod tests {
             setups.into_iter().map(|s| s.goes_on_from).collect::<Vec<_>>()
         };
         let of = |name: &str| Some(name.to_owned());
-        let all = "'boot-headstart-1', 'boot-headstart', 'boot-headstart-5'";
-        assert_eq!(goes_on(all), [None, of("headstart-1"), of("headstart")]);
+        let setups = "'boot-headstart-1', 'boot-headstart', 'boot-headstart-5'";
+        assert_eq!(goes_on(setups), [None, of("headstart-1"), of("headstart")]);
         assert_eq!(goes_on("'boot-headstart-5', 'boot-headstart-1'"), [None, None]);
     }
 

@@ -124,21 +124,21 @@ pub(super) fn ask(
     let said = machine.inspect(place, &[command.to_vec()])?;
     let size = machine.size();
     let known = of_both(&said, &Disk { model, size }).context("what headstart says of the floor")?;
-    let mut all = floors(directory)?;
-    let of_case = all.entry(case.to_owned()).or_default();
+    let mut floors = floors(directory)?;
+    let of_case = floors.entry(case.to_owned()).or_default();
     of_case.insert(setup.to_owned(), known);
     let (path, temporary) = (directory.join(FILE), directory.join("floors.tmp"));
-    fs::write(&temporary, serde_json::to_vec_pretty(&all)?)
+    fs::write(&temporary, serde_json::to_vec_pretty(&floors)?)
         .and_then(|()| fs::rename(&temporary, &path))
         .with_context(|| format!("writing {}", path.display()))
 }
 
 /// What is known by what the command printed.
 fn of_both(said: &str, disk: &Disk<'_>) -> Result<Known> {
-    let mut all = serde_json::Deserializer::from_str(said).into_iter::<Said>();
-    let measured = all.next().context("nothing")??;
-    let learned = all.next().context("nothing by the disk's model")??;
-    let warm = all.try_fold(None, |least: Option<u64>, said| {
+    let mut documents = serde_json::Deserializer::from_str(said).into_iter::<Said>();
+    let measured = documents.next().context("nothing")??;
+    let learned = documents.next().context("nothing by the disk's model")??;
+    let warm = documents.try_fold(None, |least: Option<u64>, said| {
         said.map(|said| Some(disk.floor(&said).min(least.unwrap_or(u64::MAX))))
     })?;
     let floor_ns = disk.floor(&learned).max(warm.unwrap_or(0));

@@ -183,10 +183,14 @@ impl Experiment {
         ensure!(rounds > 0, "--rounds 0: at least 1");
         let asked = self.asked.unwrap_or(self.rounds);
         (self.rounds, self.asked) = (rounds, Some(asked).filter(|asked| *asked != rounds));
-        let all = self.all_rounds();
-        if let Some(change) = self.changes.iter().find(|change| change.before_round > all) {
+        let rounds_in_all = self.all_rounds();
+        if let Some(change) = self
+            .changes
+            .iter()
+            .find(|change| change.before_round > rounds_in_all)
+        {
             bail!(
-                "--rounds {rounds}: the change before round {} would never be made; there would be {all} rounds",
+                "--rounds {rounds}: the change before round {} would never be made; there would be {rounds_in_all} rounds",
                 change.before_round
             );
         }

@@ -149,8 +149,8 @@ impl ChartArgs {
         name: &str,
     ) -> Result<()> {
         let shell = |prefix: &[&str], script: &str, rest: &[&str]| -> Vec<String> {
-            let all = [prefix, &["sh", "-c", script], rest].concat();
-            all.into_iter().map(str::to_owned).collect()
+            let words = [prefix, &["sh", "-c", script], rest].concat();
+            words.into_iter().map(str::to_owned).collect()
         };
         let mut install = setup.install.clone();
         install.push(shell(&[], CONFIG, &["{root}"]));

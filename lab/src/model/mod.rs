@@ -232,11 +232,11 @@ impl Device {
 
 /// Runs a device until it is idle; returns what it finished, in order.
 pub fn drain(device: &mut Device) -> Vec<Done> {
-    let mut all = Vec::new();
+    let mut done = Vec::new();
     while let Some(at) = device.next_event() {
-        all.extend(device.advance(at));
+        done.extend(device.advance(at));
     }
-    all
+    done
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ impl Fill {
     /// When all of a read's chunks are there, each that is asked for the first time being fetched from `now` on.
     fn ready(&mut self, now: Nanos, request: &Request) -> Nanos {
         let last = request.offset + request.length.max(1) - 1;
-        let mut all = now;
+        let mut latest = now;
         for chunk in request.offset / self.chunk..=last / self.chunk {
             let ready = *self.ready.entry(chunk).or_insert_with(|| {
                 let Reverse(free) = self.channels.pop().unwrap_or(Reverse(0));
@@ -73,9 +73,9 @@ impl Fill {
                 self.channels.push(Reverse(there));
                 there
             });
-            all = all.max(ready);
+            latest = latest.max(ready);
         }
-        all
+        latest
     }
 }
 

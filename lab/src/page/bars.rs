@@ -60,12 +60,13 @@ pub fn words(kept: &Kept, with: &str) -> String {
 
 /// What is shown of each case, and what it is called.
 fn shown<'a>(kept: &'a Kept, with: &'a str) -> Vec<(&'a str, &'a str)> {
-    let all = [
+    let labels = [
         (Some(kept.base.as_str()), "cold"),
         (Some(with), with),
         (kept.warm.as_deref(), "warm"),
     ];
-    all.into_iter()
+    labels
+        .into_iter()
         .filter_map(|(setup, name)| Some((setup?, name)))
         .collect()
 }

@@ -47,11 +47,11 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
     let docs = root.join("docs");
     let results = docs.join("results");
     let templates = template::templates(&docs)?;
-    let all = template::kept(&templates, &results)?;
+    let kept = template::kept(&templates, &results)?;
     let mut pages = Vec::new();
     let mut pictures = Vec::new();
     for template in &templates {
-        let filled = template.filled(&all);
+        let filled = template.filled(&kept);
         let filled = filled.with_context(|| format!("the template of {}", template.page.display()))?;
         pages.push(Page {
             path: template.page.clone(),
@@ -65,7 +65,7 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
     linked(&pages)?;
     let first = templates
         .first()
-        .and_then(|page| template::first(&page.text, &all));
+        .and_then(|page| template::first(&page.text, &kept));
     let commit = &first.context("docs/measurements.in.md has no table")?.commit;
     let demo = Kept::load(&results, DEMO)?.without_earlier();
     ensure!(

@@ -37,8 +37,8 @@ pub fn brief(kept: &Kept, with: &str) -> String {
 
 /// Three cells of a row: the first figure of `with` in a case for which there is a goal, the goal, and the build.
 pub fn judged(kept: &Kept, with: &str, case: &str) -> Result<String> {
-    let found = kept.case.iter().find(|other| other.shown() == case);
-    let goal = found.and_then(|case| case.goal.iter().find(|goal| goal.setup == with));
+    let same_case = kept.case.iter().find(|other| other.shown() == case);
+    let goal = same_case.and_then(|case| case.goal.iter().find(|goal| goal.setup == with));
     let goal = goal.with_context(|| format!("{}: no goal for {with} in a case {case:?}", kept.experiment))?;
     let [shown, bound] = beside(goal, &goal.value);
     Ok(format!("{shown} | {bound} | {}", kept.commit))

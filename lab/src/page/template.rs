@@ -45,10 +45,10 @@ pub struct Filled {
 pub fn templates(docs: &Path) -> Result<Vec<Template>> {
     let behind = docs.join("measurements");
     let files = files(&behind)?;
-    let mut all = vec![Template::read(docs, "measurements", "results")?];
+    let mut templates = vec![Template::read(docs, "measurements", "results")?];
     for file in &files {
         if let Some(name) = file.strip_suffix(IN) {
-            all.push(Template::read(&behind, name, "../results")?);
+            templates.push(Template::read(&behind, name, "../results")?);
         } else if let Some(name) = file.strip_suffix(".md") {
             ensure!(
                 files.contains(&format!("{name}{IN}")),
@@ -57,7 +57,7 @@ pub fn templates(docs: &Path) -> Result<Vec<Template>> {
             );
         }
     }
-    Ok(all)
+    Ok(templates)
 }
 
 /// The names of the files in `directory`, sorted; none where there is no directory.
@@ -77,14 +77,14 @@ fn files(directory: &Path) -> Result<Vec<String>> {
 
 /// What is kept in `results` of the experiments that the templates name, in their order. All were measured on one machine.
 pub fn kept(templates: &[Template], results: &Path) -> Result<Vec<Kept>> {
-    let mut all: Vec<Kept> = Vec::new();
+    let mut kept: Vec<Kept> = Vec::new();
     for name in templates.iter().flat_map(|template| named(&template.text)) {
         let there = results.join(format!("{name}.toml")).exists();
-        if there && find(&all, name).is_none() {
-            all.push(Kept::load(results, name)?);
+        if there && find(&kept, name).is_none() {
+            kept.push(Kept::load(results, name)?);
         }
     }
-    if let Some((first, others)) = all.split_first() {
+    if let Some((first, others)) = kept.split_first() {
         for other in others {
             ensure!(
                 other.host == first.host,
@@ -94,7 +94,7 @@ pub fn kept(templates: &[Template], results: &Path) -> Result<Vec<Kept>> {
             );
         }
     }
-    Ok(all)
+    Ok(kept)
 }
 
 /// The first experiment that `template` names and of which something is kept: the page is of its build, where a table says nothing else.

@@ -157,15 +157,15 @@ fn mounted_by(process: &Path, target: &Path) -> Result<Option<String>> {
     let table = process.join("mountinfo");
     let text = fs::read_to_string(&table).with_context(|| format!("reading {}", table.display()))?;
     let wanted = target.to_string_lossy().replace(' ', "\\040");
-    let mut found = None;
+    let mut mounted = None;
     for line in text.lines() {
         let mut fields = line.split(' ');
         let device = fields.nth(2);
         if fields.nth(1) == Some(wanted.as_str()) {
-            found = device.map(str::to_owned);
+            mounted = device.map(str::to_owned);
         }
     }
-    Ok(found)
+    Ok(mounted)
 }
 
 /// A mount point at or below `path`.
@@ -253,12 +253,12 @@ fn losetup(device: &Path, column: &str) -> Option<String> {
 }
 
 fn detach(device: &Path, backing: &Path, inode: u64, queue: &[(String, String)]) -> Result<()> {
-    let found = backing_of(device);
-    let named = found.as_ref().is_some_and(|file| Path::new(file) == backing);
-    if found.is_none() || !(named || inode_of(device) == Some(inode)) {
+    let file = backing_of(device);
+    let named = file.as_ref().is_some_and(|file| Path::new(file) == backing);
+    if file.is_none() || !(named || inode_of(device) == Some(inode)) {
         return Ok(());
     }
-    let ours = || backing_of(device) == found;
+    let ours = || backing_of(device) == file;
     let asked = || -> Result<()> {
         for (name, value) in queue {
             let path = sysfs(device)?.join("queue").join(name);

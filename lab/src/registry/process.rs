@@ -167,7 +167,7 @@ pub(super) fn holders(device: &str) -> Vec<String> {
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();
     };
-    let mut found = Vec::new();
+    let mut holding = Vec::new();
     for process in processes.flatten() {
         let name = process.file_name().to_string_lossy().into_owned();
         if !name.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -189,9 +189,9 @@ pub(super) fn holders(device: &str) -> Vec<String> {
             false => continue,
         };
         let command = fs::read_to_string(path.join("comm")).unwrap_or_default();
-        found.push(format!("{} ({name}) has {why}", command.trim_end()));
+        holding.push(format!("{} ({name}) has {why}", command.trim_end()));
     }
-    found
+    holding
 }
 
 /// Whether a file lies on the device, or is its device node.

@@ -202,9 +202,10 @@ impl Report {
                 experiment.rounds
             ));
         }
-        let all = experiment.cases.len() * experiment.setups.len() * (experiment.drop + experiment.rounds);
-        if runs.len() < all {
-            notes.push(format!("{} of {all} runs are made", runs.len()));
+        let expected =
+            experiment.cases.len() * experiment.setups.len() * (experiment.drop + experiment.rounds);
+        if runs.len() < expected {
+            notes.push(format!("{} of {expected} runs are made", runs.len()));
         }
         if let Some(other) = runs.iter().find(|r| r.programs != experiment.programs) {
             notes.push(format!(
@@ -329,13 +330,13 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         together(&[base, warm]).filter(|rows| !rows.is_empty() && slower(rows))
     };
     let recovered = triples.map(|rows| {
-        let all: Vec<usize> = (0..rows.len()).collect();
+        let indices: Vec<usize> = (0..rows.len()).collect();
         let share = |draw: &[usize]| {
             let at = |place: usize| median(&draw.iter().map(|r| rows[*r][place]).collect::<Vec<_>>());
             (at(1) - at(0)) / (at(1) - at(2))
         };
         Estimate {
-            value: share(&all),
+            value: share(&indices),
             interval: bootstrap(rows.len(), share),
         }
     });

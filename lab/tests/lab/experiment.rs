@@ -166,8 +166,8 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
     fs::write(lab.runs(), format!("{kept}{{\"case\":\"\",\"round\":")).unwrap();
     let resumed = lab.lab(&arguments);
     assert!(resumed.status.success(), "{resumed:?}");
-    let all = fs::read_to_string(lab.runs()).unwrap();
-    assert!(all.starts_with(&kept), "a run that was made is made again");
+    let text = fs::read_to_string(lab.runs()).unwrap();
+    assert!(text.starts_with(&kept), "a run that was made is made again");
     let runs = Directory::runs(&lab.path("out")).unwrap();
     let order: Vec<(usize, String)> = runs.iter().map(|r| (r.round, r.setup.clone())).collect();
     let expected: Vec<(usize, String)> = experiment::schedule(1, 6, 2, 5)

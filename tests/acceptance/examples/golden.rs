@@ -79,11 +79,11 @@ fn main() -> Result<()> {
         first.shell("echo 676f6c64656e0000000000000000beef >$R/etc/machine-id")?;
         first.change_disk(disk, &registry)?;
         first.setup.bus = Bus::Nvme;
-        let mut found: [Vec<f64>; 4] = Default::default();
+        let mut shares: [Vec<f64>; 4] = Default::default();
         for round in 0..rounds {
             for turn in 0..4 {
                 let which = (round + turn) % 4;
-                found[which].push(match which {
+                shares[which].push(match which {
                     0 => boot(&mut third, Cache::Cold, &[OFF])?,
                     1 => boot(&mut third, Cache::Warm, &[OFF])?,
                     2 => boot(&mut third, Cache::Cold, &[])?,
@@ -91,12 +91,12 @@ fn main() -> Result<()> {
                 });
             }
         }
-        for (name, times) in ["cold", "warm", "third", "first"].iter().zip(&found) {
+        for (name, times) in ["cold", "warm", "third", "first"].iter().zip(&shares) {
             let least = times.iter().copied().fold(f64::INFINITY, f64::min);
             let most = times.iter().copied().fold(0.0, f64::max);
             println!("  {name:6} {:.2} s ({least:.2} to {most:.2})", median(times));
         }
-        let [cold, warm, third, first] = found.map(|times| median(&times));
+        let [cold, warm, third, first] = shares.map(|times| median(&times));
         let gain = |with: f64| (cold - with) / (cold - warm);
         let share = gain(first) / gain(third);
         println!(

@@ -264,18 +264,18 @@ fn run(case: &Case, image: &str, recorder: &str, registry: &Registry) -> Result<
         let lines = console.lines().filter_map(|line| line.split_once("status: "));
         status = lines.map(|(_, said)| words(said)).collect();
     }
-    let all = status.join("\n");
+    let text = status.join("\n");
     for wanted in case.says {
         let wanted = wanted.replace("RECORDER", recorder);
         ensure!(
-            all.contains(&wanted),
-            "the status does not say {wanted:?}:\n{all}"
+            text.contains(&wanted),
+            "the status does not say {wanted:?}:\n{text}"
         );
     }
     if !case.check.is_empty() {
         boots
             .shell(case.check)
-            .with_context(|| format!("afterwards `{}` fails; status:\n{all}", case.check))?;
+            .with_context(|| format!("afterwards `{}` fails; status:\n{text}", case.check))?;
     }
     // Whatever happened, what is kept is whole.
     if case.on_root {

@@ -59,8 +59,8 @@ fn by_program(tracer: &str, disk: &str) -> Result<Vec<u64>> {
     for _ in 0..LEARNED {
         case.run_cold(&options)?;
     }
-    let found = tempfile::NamedTempFile::new()?;
-    let mut line = vec![tracer.to_owned(), found.path().to_string_lossy().into_owned()];
+    let file = tempfile::NamedTempFile::new()?;
+    let mut line = vec![tracer.to_owned(), file.path().to_string_lossy().into_owned()];
     // As a user calls it, who does not wait until all is learned.
     line.extend(
         case.run_line(&options)?
@@ -68,7 +68,7 @@ fn by_program(tracer: &str, disk: &str) -> Result<Vec<u64>> {
             .filter(|word| word != "--wait"),
     );
     let _mounted = case.cold(&line)?;
-    addresses(found.path())
+    addresses(file.path())
 }
 
 /// The same of a boot's beginning: in the root of a container that has booted twice, not in the place of process 1.
@@ -79,14 +79,14 @@ fn by_boot(tracer: &str) -> Result<Vec<u64>> {
     for _ in 0..2 {
         boots.boot()?;
     }
-    let found = tempfile::NamedTempFile::new()?;
-    let file = found.path().display();
+    let addresses_file = tempfile::NamedTempFile::new()?;
+    let file = addresses_file.path().display();
     boots.shell(&format!(
         "cat >$0.sh <<'END'\nmount -t tmpfs run $1/run; mkfifo $1/run/word; exec 3<>$1/run/word\n\
          exec {tracer} --root $1 --seconds {BEGINNING} {file} /usr/sbin/headstart boot run --init 3 --began 1\nEND\n\
          unshare --mount sh -e $0.sh $R"
     ))?;
-    addresses(found.path())
+    addresses(addresses_file.path())
 }
 
 fn addresses(file: &Path) -> Result<Vec<u64>> {
@@ -109,7 +109,7 @@ struct Section {
 /// The pieces of the text, by address. A line of a map has a name, an address, a size and a file; a long name has a line of its own.
 fn sections(map: &str) -> Vec<Section> {
     let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-    let mut found = Vec::new();
+    let mut sections = Vec::new();
     let mut name = "";
     for line in map.lines() {
         let mut words = line.split_whitespace();
@@ -119,7 +119,7 @@ fn sections(map: &str) -> Vec<Section> {
         let mut place = || words.next().and_then(number).filter(|number| *number > 0);
         if let (false, Some(address), Some(size)) = (["", FIRST].contains(&name), place(), place()) {
             let pattern = pattern(name, words.next().unwrap_or_default());
-            found.push(Section {
+            sections.push(Section {
                 address,
                 size,
                 pattern,
@@ -129,8 +129,8 @@ fn sections(map: &str) -> Vec<Section> {
             name = "";
         }
     }
-    found.sort_by_key(|section| section.address);
-    found
+    sections.sort_by_key(|section| section.address);
+    sections
 }
 
 /// How a linker script names a piece: one of Rust by the name of its function, one of C by its file in its archive, too.

@@ -41,8 +41,8 @@ fn is_of(range: &Range<u64>, entry: &Entry) -> bool {
 
 /// Adds what is at a path, and below it.
 fn add(path: &Path, name: &str, all: &mut Vec<Own>) -> Result<()> {
-    let found = extents(&File::open(path)?).unwrap_or_default();
-    let lies = found
+    let extents = extents(&File::open(path)?).unwrap_or_default();
+    let lies = extents
         .iter()
         .map(|it| (it.physical..it.physical + it.length, it.logical));
     all.push((name.into(), lies.collect()));

@@ -190,14 +190,14 @@ impl Sampler {
             move || {
                 let (mut peak, mut seen) = (Peak::default(), BTreeSet::new());
                 while !stop.load(Ordering::Relaxed) {
-                    let mut all = 0;
+                    let mut sum = 0;
                     for process in processes().filter(|process| is_one(process)) {
                         let Some(memory) = memory(&process) else { continue };
                         peak.one = peak.one.max(memory);
-                        all += memory;
+                        sum += memory;
                         seen.insert(process);
                     }
-                    peak.all = peak.all.max(all);
+                    peak.all = peak.all.max(sum);
                     peak.processes = seen.len();
                     std::thread::sleep(Duration::from_millis(20));
                 }

@@ -94,8 +94,8 @@ impl Case {
     /// Where headstart keeps what it knows of the program.
     pub fn key_dir(&self) -> Result<PathBuf> {
         let keys = self.state.path().join("keys");
-        let mut found = fs::read_dir(&keys).with_context(|| format!("reading {}", keys.display()))?;
-        match (found.next(), found.next()) {
+        let mut entries = fs::read_dir(&keys).with_context(|| format!("reading {}", keys.display()))?;
+        match (entries.next(), entries.next()) {
             (Some(one), None) => Ok(one?.path()),
             _ => bail!("{} should hold one key", keys.display()),
         }

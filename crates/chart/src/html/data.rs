@@ -210,7 +210,7 @@ impl Series {
 fn processes(run: &Run<'_>, span: u64, room: usize) -> ProcessData {
     let mut slots = 16_384;
     loop {
-        let found = ProcessData {
+        let data = ProcessData {
             slots,
             slices: run.processes.has_slices,
             folded: run.processes.folded,
@@ -221,8 +221,8 @@ fn processes(run: &Run<'_>, span: u64, room: usize) -> ProcessData {
                 .map(|row| row_data(row, span, slots))
                 .collect(),
         };
-        if slots <= 64 || script(&json(&found)).len() <= room {
-            return found;
+        if slots <= 64 || script(&json(&data)).len() <= room {
+            return data;
         }
         slots /= 2;
     }
@@ -254,10 +254,10 @@ struct Cell {
 }
 
 fn cells(run: &Run<'_>, span: u64, slots: usize, per: usize) -> Vec<Cell> {
-    let mut found: BTreeMap<(usize, usize, usize), Cell> = BTreeMap::new();
+    let mut cells: BTreeMap<(usize, usize, usize), Cell> = BTreeMap::new();
     for dot in &run.files.dots {
         let (slot, row) = (place(dot.time_ns, span, slots), dot.row as usize / per);
-        let cell = found.entry((slot, row, dot.service as usize)).or_insert(Cell {
+        let cell = cells.entry((slot, row, dot.service as usize)).or_insert(Cell {
             slot,
             row,
             dot: *dot,
@@ -265,21 +265,21 @@ fn cells(run: &Run<'_>, span: u64, slots: usize, per: usize) -> Vec<Cell> {
         });
         cell.pages += dot.pages;
     }
-    found.into_values().collect()
+    cells.into_values().collect()
 }
 
 fn files<'a>(run: &'a Run<'a>, span: u64, room: &Room) -> FileData<'a> {
     /// More rows than any screen has lines.
     const ROWS: usize = 16_384;
-    let all = &run.files.rows;
-    let mut per = all.len().div_ceil(ROWS).max(1);
+    let rows = &run.files.rows;
+    let mut per = rows.len().div_ceil(ROWS).max(1);
     let mut slots = 65_536;
     let row_of = |process: u32| run.processes.row_of.get(process as usize).copied();
     loop {
         let cells = cells(run, span, slots, per);
-        let mut found = FileData {
+        let mut data = FileData {
             slots,
-            count: all.len(),
+            count: rows.len(),
             per,
             names: Vec::new(),
             times: steps(cells.iter().map(|cell| cell.slot as i64)),
@@ -293,16 +293,16 @@ fn files<'a>(run: &'a Run<'a>, span: u64, room: &Room) -> FileData<'a> {
             ),
             pages: cells.iter().map(|cell| cell.pages).collect(),
         };
-        if json(&found).len() > room.share(40) && slots.max(per) > 64 && cells.len() > 64 {
+        if json(&data).len() > room.share(40) && slots.max(per) > 64 && cells.len() > 64 {
             // Both ways alike, until slots are as wide as a pixel; a lane has less lines than a column has pixels.
-            match slots > 2048 || slots > 3 * all.len() / per {
+            match slots > 2048 || slots > 3 * rows.len() / per {
                 true => slots = slots * 3 / 4,
                 false => per += per.div_ceil(3),
             }
             continue;
         }
-        found.names = names(run, per, room.share(16));
-        return found;
+        data.names = names(run, per, room.share(16));
+        return data;
     }
 }
 
@@ -341,7 +341,7 @@ impl<'a> DeviceData<'a> {
         let rates = device.rates(span, count);
         let (bytes, depth) = picture.most_rates(index, count);
         let (first, end) = picture.sectors(index);
-        let mut found = DeviceData {
+        let mut data = DeviceData {
             name: &device.name,
             first,
             end,
@@ -356,28 +356,28 @@ impl<'a> DeviceData<'a> {
             kinds: Vec::new(),
             grid: String::new(),
         };
-        while found.slots >= 2048 {
-            let cells = map(device, span, found.slots, (first, end), found.lines);
-            found.times = steps(cells.iter().map(|cell| cell.0 as i64));
-            found.places = cells.iter().map(|cell| cell.1 as i64).collect();
-            found.kinds = repeats(cells.iter().map(|cell| cell.2 as u64));
-            if json(&found.times).len() + json(&found.places).len() + json(&found.kinds).len() <= room {
-                return found;
+        while data.slots >= 2048 {
+            let cells = map(device, span, data.slots, (first, end), data.lines);
+            data.times = steps(cells.iter().map(|cell| cell.0 as i64));
+            data.places = cells.iter().map(|cell| cell.1 as i64).collect();
+            data.kinds = repeats(cells.iter().map(|cell| cell.2 as u64));
+            if json(&data.times).len() + json(&data.places).len() + json(&data.kinds).len() <= room {
+                return data;
             }
-            found.slots /= 2;
+            data.slots /= 2;
         }
         // More than can be told one by one.
-        (found.lines, found.slots) = (96, (room / 96).clamp(16, 1024));
-        let mut grid = vec![0u8; found.slots * found.lines];
-        for (slot, line, kind) in map(device, span, found.slots, (first, end), found.lines) {
-            grid[slot * found.lines + line] |= 1 << kind;
+        (data.lines, data.slots) = (96, (room / 96).clamp(16, 1024));
+        let mut grid = vec![0u8; data.slots * data.lines];
+        for (slot, line, kind) in map(device, span, data.slots, (first, end), data.lines) {
+            grid[slot * data.lines + line] |= 1 << kind;
         }
         let digits = grid
             .into_iter()
             .filter_map(|mask| char::from_digit(mask.into(), 16));
-        found.grid = digits.collect();
-        (found.times, found.places, found.kinds) = (Vec::new(), Vec::new(), Vec::new());
-        found
+        data.grid = digits.collect();
+        (data.times, data.places, data.kinds) = (Vec::new(), Vec::new(), Vec::new());
+        data
     }
 }
 
@@ -390,7 +390,7 @@ fn map(
     (first, end): (u64, u64),
     lines: usize,
 ) -> Vec<(usize, usize, usize)> {
-    let mut found = Vec::new();
+    let mut marks = Vec::new();
     let (mut slot, mut seen) = (usize::MAX, std::collections::BTreeSet::new());
     for request in device.placed() {
         let now = place(request.issued_ns, span, slots);
@@ -401,8 +401,8 @@ fn map(
         let line = place(request.sector - first, (end - first).max(1), lines);
         let kind = Kind::from_request(request) as usize;
         if seen.insert((line, kind)) {
-            found.push((slot, line, kind));
+            marks.push((slot, line, kind));
         }
     }
-    found
+    marks
 }

@@ -38,8 +38,8 @@ fn around(picture: &Picture<'_>, data: &str) -> String {
     let lines: Vec<String> = (picture.runs.iter())
         .map(|run| {
             let lines = run.facts.iter().chain(&run.notes);
-            let all: Vec<&str> = lines.map(String::as_str).collect();
-            format!("{}: {}.", run.title, all.join("; "))
+            let lines: Vec<&str> = lines.map(String::as_str).collect();
+            format!("{}: {}.", run.title, lines.join("; "))
         })
         .collect();
     let said = xml(&lines.join(" "));

@@ -75,9 +75,9 @@ impl<'a> Device<'a> {
                 of_device.push(request);
             }
         }
-        let all: usize = requests.iter().map(Vec::len).sum();
+        let count: usize = requests.iter().map(Vec::len).sum();
         let mut devices: Vec<Device<'a>> = (activity.devices.iter().zip(requests))
-            .filter(|(_, requests)| !requests.is_empty() && requests.len() * LEAST_SHARE >= all)
+            .filter(|(_, requests)| !requests.is_empty() && requests.len() * LEAST_SHARE >= count)
             .map(|(device, mut requests)| {
                 requests.sort_by_key(|request| request.issued_ns);
                 let placed = requests.iter().filter(|request| is_placed(request));
@@ -108,8 +108,8 @@ impl<'a> Device<'a> {
         for devices in &mut starts {
             let mut own = std::mem::take(*devices);
             let in_order = names.iter().map(|name| {
-                let found = own.iter().position(|device| device.name == *name);
-                found.map_or_else(
+                let position = own.iter().position(|device| device.name == *name);
+                position.map_or_else(
                     || Device {
                         name: name.clone(),
                         requests: Vec::new(),
@@ -231,7 +231,7 @@ mod tests {
         let (one, other) = (of(&[("sda", 9), ("sdb", 5)]), of(&[("sdc", 5), ("sda", 3)]));
         let (mut one, mut other) = (Device::busiest(&one), Device::busiest(&other));
         Device::align(vec![&mut one, &mut other]);
-        let found = |devices: &[Device<'_>]| -> Vec<(String, usize)> {
+        let summary = |devices: &[Device<'_>]| -> Vec<(String, usize)> {
             let each = devices.iter();
             each.map(|it| (it.name.clone(), it.requests.len())).collect()
         };
@@ -242,8 +242,8 @@ mod tests {
                 .zip(counts)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(found(&one), named([9, 5, 0]));
-        assert_eq!(found(&other), named([3, 0, 5]));
+        assert_eq!(summary(&one), named([9, 5, 0]));
+        assert_eq!(summary(&other), named([3, 0, 5]));
     }
 
     #[test]

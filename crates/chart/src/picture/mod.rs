@@ -103,8 +103,8 @@ impl<'a> Picture<'a> {
 
     /// Pages of the start that used most.
     pub fn most_pages(&self) -> u64 {
-        let all = |run: &Run<'_>| run.files.pages.all();
-        self.runs.iter().map(all).max().unwrap_or(0).max(1)
+        let pages = |run: &Run<'_>| run.files.pages.all();
+        self.runs.iter().map(pages).max().unwrap_or(0).max(1)
     }
 
     /// Files of the start that used most.
@@ -185,7 +185,7 @@ fn facts(trace: &Trace, files: &Files) -> Vec<String> {
         missed,
         ..
     } = files.pages;
-    let all = files.pages.all();
+    let pages = files.pages.all();
     let ended = match trace.end.reason {
         EndReason::Exit(_) => "until it ended",
         EndReason::Quiet => "until it fell quiet",
@@ -203,14 +203,14 @@ fn facts(trace: &Trace, files: &Files) -> Vec<String> {
     let mut facts = vec![
         command,
         format!("{} {ended}{blocked}", duration(trace.end.elapsed_ns)),
-        format!("{} of {} files used first", size(all), files.rows.len()),
+        format!("{} of {} files used first", size(pages), files.rows.len()),
     ];
     if trace.ahead.is_some() {
         facts.push(format!(
             "read ahead in time: {} of it, late {}, missed {}",
-            percent(in_time, all),
-            percent(late, all),
-            percent(missed, all),
+            percent(in_time, pages),
+            percent(late, pages),
+            percent(missed, pages),
         ));
     }
     facts

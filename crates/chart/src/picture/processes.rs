@@ -63,10 +63,10 @@ impl Row {
                 ThreadState::Sleeping => {}
             }
         }
-        let both = run.sums().into_iter().zip(wait.sums());
-        both.map(|(run, wait)| {
-            let all = (run + wait).max(1.0);
-            (run / all, wait / all)
+        let sums = run.sums().into_iter().zip(wait.sums());
+        sums.map(|(run, wait)| {
+            let total = (run + wait).max(1.0);
+            (run / total, wait / total)
         })
         .collect()
     }
@@ -303,9 +303,9 @@ mod tests {
             process(4, Some(0), 5),
         ];
         let rows = Processes::from_trace(&trace).rows;
-        let found: Vec<_> = rows.iter().map(|row| (row.pid, row.depth, row.parent)).collect();
+        let shape: Vec<_> = rows.iter().map(|row| (row.pid, row.depth, row.parent)).collect();
         assert_eq!(
-            found,
+            shape,
             [(1, 0, None), (4, 1, Some(0)), (2, 1, Some(0)), (3, 2, Some(2))]
         );
     }

@@ -22,18 +22,18 @@ pub fn draw(picture: &Picture<'_>, layout: &Layout) -> String {
     }
     for (run, x) in picture.runs.iter().zip(&layout.columns) {
         head(&mut paper, run, layout, *x);
-        let all = Area {
+        let area = Area {
             x: *x as f64,
             y: layout.top as f64,
             width: layout.width as f64,
             height: (layout.bottom - layout.top) as f64,
         };
-        ground(&mut paper, run, picture, layout, all);
+        ground(&mut paper, run, picture, layout, area);
         for lane in &layout.lanes {
             let area = Area {
                 y: lane.y as f64,
                 height: lane.height as f64,
-                ..all
+                ..area
             };
             Column {
                 picture,
@@ -43,7 +43,7 @@ pub fn draw(picture: &Picture<'_>, layout: &Layout) -> String {
             }
             .draw(&mut paper, lane);
         }
-        lines(&mut paper, run, picture, all);
+        lines(&mut paper, run, picture, area);
     }
     paper.finish()
 }

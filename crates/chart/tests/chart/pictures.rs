@@ -22,15 +22,15 @@ fn texts(svg: &str) -> Vec<String> {
         }
     }
     let is_text = |node: &roxmltree::Node| ["text", "title"].contains(&node.tag_name().name());
-    let found = document.descendants().filter(is_text);
-    found.filter_map(|node| node.text().map(str::to_owned)).collect()
+    let texts = document.descendants().filter(is_text);
+    texts.filter_map(|node| node.text().map(str::to_owned)).collect()
 }
 
 fn attribute_of<'a>(document: &'a roxmltree::Document, class: &str, name: &str) -> Vec<&'a str> {
-    let found = document
+    let element = document
         .descendants()
         .filter(|node| node.attribute("class") == Some(class));
-    found
+    element
         .filter_map(|node| {
             node.attributes()
                 .find(|it| it.name() == name)

@@ -109,9 +109,9 @@ impl Asked<'_> {
     fn list(&self, after: Option<&str>) -> Answer {
         let user = (!self.peer.is_root()).then_some(self.peer.uid);
         // One more than is told, to know whether there are more.
-        let found = self.service.apps(user, after, MOST_APPS + 1).map_err(fault)?;
+        let listed = self.service.apps(user, after, MOST_APPS + 1).map_err(fault)?;
         let (mut apps, mut bytes) = (Vec::new(), 0);
-        for app in found.iter().take(MOST_APPS) {
+        for app in listed.iter().take(MOST_APPS) {
             let app = json!(app);
             bytes += app.to_string().len();
             if !apps.is_empty() && bytes > MOST_BYTES {
@@ -119,7 +119,7 @@ impl Asked<'_> {
             }
             apps.push(app);
         }
-        let next = match apps.len() < found.len() {
+        let next = match apps.len() < listed.len() {
             true => apps.last().map(|app| app["key"].clone()),
             false => None,
         };
@@ -175,8 +175,8 @@ fn info() -> Value {
 }
 
 fn description(interface: &str) -> Answer {
-    let found = DESCRIPTIONS.iter().find(|(name, _)| *name == interface);
-    match found {
+    let description = DESCRIPTIONS.iter().find(|(name, _)| *name == interface);
+    match description {
         Some((_, text)) => Ok(json!({ "description": text })),
         None => Err(Fault::standard(
             "InterfaceNotFound",

@@ -162,8 +162,8 @@ fn a_key_is_what_a_person_means() {
             panic!("{case}");
         };
         let words: Vec<&str> = argv.split(' ').filter(|word| !word.is_empty()).collect();
-        let found = key(executable, &words);
-        assert_eq!(found.as_deref().unwrap_or(""), expected, "{executable}: {argv}");
+        let derived = key(executable, &words);
+        assert_eq!(derived.as_deref().unwrap_or(""), expected, "{executable}: {argv}");
     }
     assert_eq!(cases.count(), 84);
 }

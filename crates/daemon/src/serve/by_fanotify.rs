@@ -164,8 +164,8 @@ impl Known {
             .filter(|program| directory(program) == directory(path));
         let is_it = |program: &Vec<u8>| {
             // What is mounted there by now may never answer.
-            let found = pin(mounts, Path::new(OsStr::from_bytes(program)));
-            found.is_ok_and(|(_, stat)| (makedev(stat.major, stat.minor), stat.inode) == inode)
+            let pinned = pin(mounts, Path::new(OsStr::from_bytes(program)));
+            pinned.is_ok_and(|(_, stat)| (makedev(stat.major, stat.minor), stat.inode) == inode)
         };
         beside.take(NAMES).any(is_it)
     }
@@ -183,9 +183,9 @@ impl Known {
         // One that came a moment ago may not be whole, and another of the same moment would not be seen.
         let age = |at: SystemTime| at.elapsed().unwrap_or_else(|ahead| ahead.duration());
         let is_settled = |at| age(at) > LOOK_EVERY;
-        let found = judge.store.look_for_keys(&mut self.keys);
+        let listed = judge.store.look_for_keys(&mut self.keys);
         self.changed = (self.keys.is_whole() && changed.is_none_or(is_settled)).then_some(changed);
-        if let Err(error) = found {
+        if let Err(error) = listed {
             log(&error.to_string());
             return false;
         }
@@ -356,10 +356,10 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
         return surely;
     };
     // What it starts, of a program that turned out to be a launcher.
-    let found = process
+    let launched = process
         .whose(&judge.store)
         .filter(|_| judge.store.key(&key).is_launcher());
-    let key = found.map_or(key, |(_, whose)| whose.key);
+    let key = launched.map_or(key, |(_, whose)| whose.key);
     // What `headstart run` has started it reads ahead for itself.
     if !shares_mounts(one.pid) || judge.own.as_ref().is_some_and(|own| is_started_by(one.pid, own)) {
         return true;
@@ -418,8 +418,9 @@ mod tests {
     #[test]
     fn the_file_that_is_executed_is_among_the_first_words_of_a_key() {
         let of = |text: &str| -> Vec<String> {
-            let all = programs_of(&Key::new(text).unwrap());
-            all.into_iter()
+            let programs = programs_of(&Key::new(text).unwrap());
+            programs
+                .into_iter()
                 .map(|path| String::from_utf8(path).unwrap())
                 .collect()
         };

@@ -306,14 +306,14 @@ impl Judge {
         };
         let active = &self.active;
         process.is_service_if(|service| active.values().any(|one| one.service.as_deref() == Some(service)));
-        let found = process.whose(&self.store);
-        let plain = found.as_ref().map(|(plain, _)| plain);
+        let keys = process.whose(&self.store);
+        let plain = keys.as_ref().map(|(plain, _)| plain);
         // What a launcher is given to start the kernel does not tell apart.
         let is_launcher = |(plain, whose): &(Key, keys::Whose)| {
             key_of_user(plain.clone(), process.uid).is_some_and(|plain| plain != whose.key)
         };
         let by_executable = start.program == start.executable;
-        let is_told = !found.as_ref().is_some_and(is_launcher)
+        let is_told = !keys.as_ref().is_some_and(is_launcher)
             && match by_executable {
                 true => plain.is_some_and(|key| process.is_plain(key)),
                 false => process.is_told_apart(plain),
@@ -323,7 +323,7 @@ impl Judge {
         }
         // Else it is that of others, too.
         let program = Some(start.program).filter(|_| is_told);
-        let Some((_, keys::Whose { key, rest })) = found else {
+        let Some((_, keys::Whose { key, rest })) = keys else {
             self.ignore(program, IGNORED);
             return None;
         };

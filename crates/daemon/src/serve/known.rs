@@ -201,8 +201,8 @@ mod tests {
             })
             .to_vec();
         let of = |key: String, trace: &Trace, before: &[FilePath]| -> Vec<String> {
-            let found = names_of(&Key::new(key).unwrap(), trace, before.to_vec());
-            found.iter().map(ToString::to_string).collect()
+            let names = names_of(&Key::new(key).unwrap(), trace, before.to_vec());
+            names.iter().map(ToString::to_string).collect()
         };
         let scripted = format!("{} {}", at("program"), at("script"));
         assert_eq!(of(at("program"), &trace, &[]), [at("called")]);
@@ -212,8 +212,11 @@ mod tests {
         assert_eq!(of(inside, &trace, &[]), [at("called"), at("started")]);
         // What was known before comes behind, and there are eight at most.
         let before: Vec<FilePath> = (0..20).map(|n| format!("/{n}").as_str().into()).collect();
-        let all = of(at("program"), &trace, &before);
-        assert_eq!((all.len(), &*all[0], &*all[7]), (NAMES, &*at("called"), "/6"));
+        let names = of(at("program"), &trace, &before);
+        assert_eq!(
+            (names.len(), &*names[0], &*names[7]),
+            (NAMES, &*at("called"), "/6")
+        );
         assert_eq!(
             of(at("program"), &trace, &[at("called").as_str().into()]).len(),
             1
@@ -228,13 +231,16 @@ mod tests {
         let script = dir.path().join("script");
         std::fs::write(&script, "").unwrap();
         let key = Key::new(format!("/bin/sh {}", script.display())).unwrap();
-        let found = |key: &Key| {
+        let readable = |key: &Key| {
             let files = files_of(key, &MountTable::read().unwrap());
             files.iter().filter(|(_, role)| role.is_none()).count()
         };
         for (mode, others) in [(0o600, 0), (0o644, 1)] {
             std::fs::set_permissions(&script, Permissions::from_mode(mode)).unwrap();
-            assert_eq!((found(&key), found(&key.of_user(1000).unwrap())), (1, others));
+            assert_eq!(
+                (readable(&key), readable(&key.of_user(1000).unwrap())),
+                (1, others)
+            );
         }
     }
 
@@ -295,22 +301,22 @@ mod tests {
                 std::fs::remove_file(lock.dir().start_path().unwrap()).unwrap();
             }
         }
-        let all = [&program, &interpreter, &script, &other, &bypassed];
+        let files = [&program, &interpreter, &script, &other, &bypassed];
         let pages = |path: &str| resident_pages(File::open(path).unwrap(), 0, u64::MAX).unwrap() as usize;
         let starts: Vec<String> = std::fs::read_dir(dir.path().join("state/starts"))
             .unwrap()
             .map(|entry| entry.unwrap().path().to_str().unwrap().to_owned())
             .collect();
         assert_eq!(starts.len(), replayed.len());
-        for path in all.into_iter().chain(&starts) {
+        for path in files.into_iter().chain(&starts) {
             let file = File::open(path).unwrap();
             file.sync_all().unwrap();
             advise_dontneed(&file, 0, 0).unwrap();
             assert_eq!(pages(path), 0, "{path}");
         }
         assert!(programs(&store, || true).is_empty());
-        assert!(all.into_iter().all(|path| pages(path) == 0), "it is ending");
-        let mut found = programs(&store, || false);
+        assert!(files.into_iter().all(|path| pages(path) == 0), "it is ending");
+        let mut opened = programs(&store, || false);
         for path in [&program, &interpreter, &script] {
             assert!(
                 (1..PAGES / 4).contains(&pages(path)),
@@ -338,8 +344,8 @@ mod tests {
             (of(&interpreter), Role::Interpreter),
             (of(&bypassed), Role::Program),
         ];
-        found.sort_by_key(|(program, _)| format!("{program:?}"));
+        opened.sort_by_key(|(program, _)| format!("{program:?}"));
         expected.sort_by_key(|(program, _)| format!("{program:?}"));
-        assert_eq!(found, expected);
+        assert_eq!(opened, expected);
     }
 }

@@ -266,11 +266,11 @@ pub(super) fn tree_of(pid: u32, uid: u32) -> Vec<u32> {
             threads_left -= 1;
             let children = read(thread.path().join("children"), CHILDREN).unwrap_or_default();
             let text = String::from_utf8_lossy(&children);
-            let found = text
+            let children = text
                 .split_ascii_whitespace()
                 .filter_map(|pid| pid.parse::<u32>().ok());
             tree.extend(
-                found
+                children
                     .filter(is_theirs)
                     .take(MOST_OF_TREE - tree.len().min(MOST_OF_TREE)),
             );
@@ -393,16 +393,16 @@ mod tests {
                 found => break found,
             }
         };
-        let found = answered(&own, nothing).unwrap();
-        assert_eq!(found.uid, rustix::process::getuid().as_raw());
+        let process = answered(&own, nothing).unwrap();
+        assert_eq!(process.uid, rustix::process::getuid().as_raw());
         let arguments: Vec<Vec<u8>> = std::env::args().map(String::into_bytes).collect();
-        assert_eq!(found.argv, arguments);
+        assert_eq!(process.argv, arguments);
         let facts = Facts {
             parent_and_user: Some((7, 4711)),
             arguments: Some(b"x\0"),
         };
-        let found = Process::read(pid, &own, facts).unwrap();
-        assert_eq!((found.argv, found.uid), (vec![b"x".to_vec()], 4711));
+        let process = Process::read(pid, &own, facts).unwrap();
+        assert_eq!((process.argv, process.uid), (vec![b"x".to_vec()], 4711));
         for facts in [nothing, facts] {
             assert_eq!(answered(b"/bin/sh", facts).err(), Some(Missed::Another));
             assert_eq!(Process::read(u32::MAX / 2, &own, facts).err(), Some(Missed::Gone));
@@ -444,7 +444,7 @@ mod tests {
         std::fs::remove_dir(at("gone")).unwrap();
         std::fs::copy("/bin/sleep", at("new")).unwrap();
         std::fs::rename(at("new"), at("replaced")).unwrap();
-        let found: Vec<Option<String>> = ["kept", "kept (deleted)", "replaced"]
+        let names: Vec<Option<String>> = ["kept", "kept (deleted)", "replaced"]
             .iter()
             .zip(&children)
             .map(|(name, child)| {
@@ -466,7 +466,7 @@ mod tests {
         }
         let expected =
             ["kept", "kept (deleted)", "replaced"].map(|name| Some(at(name).display().to_string()));
-        assert_eq!(found, expected);
+        assert_eq!(names, expected);
         assert_eq!(process(std::str::from_utf8(&gone).unwrap(), &["x"]).key(), None);
         // A script of a directory that is gone has no key.
         let script = Process {
@@ -487,7 +487,7 @@ mod tests {
             std::fs::write(dir.path().join("system.slice/x.service/cgroup.procs"), text).unwrap();
             is_first_in(dir.path(), "/system.slice/x.service", of)
         };
-        let found = [
+        let firsts = [
             is_first(own, &[own]),
             is_first(own, &[own, child.id()]),
             is_first(own, &[own, u32::MAX / 2]),
@@ -495,7 +495,7 @@ mod tests {
         ];
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(found, [true, true, true, false]);
+        assert_eq!(firsts, [true, true, true, false]);
         assert!(is_first_in(dir.path(), "/none", own), "nobody can tell");
         let of = |is_first, begins: bool| {
             let mut service = process("/usr/bin/job", &["job"]);

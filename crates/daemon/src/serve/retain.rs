@@ -56,25 +56,25 @@ impl Sizes {
 /// `most` bytes: of the programs of those who have more than their share, so that nobody drives out what others have. What somebody writes just now stays.
 pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
     let mut sizes = Sizes::default();
-    let mut all = Vec::new();
+    let mut programs = Vec::new();
     for key in store.keys()? {
         if key.as_str() != BOOT {
             let dir = store.key(&key);
             let (used, size) = dir.last_used_and_size();
             let kept = Kept { dir, used, size };
             sizes.add(&kept);
-            all.push(kept);
+            programs.push(kept);
         }
     }
     if sizes.total <= most {
         return Ok(());
     }
-    all.sort_by_cached_key(|kept| (gained_ns(&kept.dir), kept.used));
+    programs.sort_by_cached_key(|kept| (gained_ns(&kept.dir), kept.used));
     // One that cannot be removed does not keep the others.
     let mut failed = None;
     for of_all in [false, true] {
         let is_one = |sizes: &Sizes, kept: &Kept| of_all || sizes.is_of_one_with_more(kept, most);
-        for kept in &mut all {
+        for kept in &mut programs {
             if sizes.total <= most {
                 return Ok(());
             }
@@ -86,7 +86,7 @@ pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
                 }
             }
         }
-        for kept in &mut all {
+        for kept in &mut programs {
             if sizes.total <= most {
                 return Ok(());
             }

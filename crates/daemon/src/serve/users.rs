@@ -35,12 +35,12 @@ mod tests {
             // A job that cron has started, and left behind.
             ("cron.service", 1000, "cron.service of user 1000", Some(1000)),
         ] {
-            let found = of(text, uid);
-            assert_eq!((found.as_str(), reader_of(&found, uid)), (key, reader));
+            let user_key = of(text, uid);
+            assert_eq!((user_key.as_str(), reader_of(&user_key, uid)), (key, reader));
         }
         // What an administrator has learned for all.
-        let found = Key::new("/usr/bin/x").unwrap();
-        assert_eq!(reader_of(&found, 1000), Some(1000));
+        let system_key = Key::new("/usr/bin/x").unwrap();
+        assert_eq!(reader_of(&system_key, 1000), Some(1000));
         let operation = crate::key::of_operation(1000, "load").unwrap();
         assert_eq!(reader_of(&operation, 1000), Some(1000));
     }

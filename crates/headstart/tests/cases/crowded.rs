@@ -75,12 +75,12 @@ fn is_as_without(with: &Read, without: &Read) {
 
 /// What starts read may depend on what others have in memory: the best of several.
 fn best(case: &Case, directory: &Path, tag: &str, program: &str) -> Read {
-    let all: Vec<Read> = (0..2)
+    let reads: Vec<Read> = (0..2)
         .map(|turn| starts(case, directory, &format!("{tag}{turn}"), program))
         .collect();
     Read {
-        bytes: all.iter().map(|read| read.bytes).min().unwrap(),
-        calls: all.iter().map(|read| read.calls).min().unwrap(),
+        bytes: reads.iter().map(|read| read.bytes).min().unwrap(),
+        calls: reads.iter().map(|read| read.calls).min().unwrap(),
     }
 }
 

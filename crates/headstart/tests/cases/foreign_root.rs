@@ -72,9 +72,9 @@ fn all(root: &Path, below: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) {
 }
 
 fn everything(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
-    all(root, root, &mut found);
-    found
+    let mut files = Vec::new();
+    all(root, root, &mut files);
+    files
 }
 
 #[test]

@@ -88,9 +88,9 @@ const COMMAND: [&str; 3] = ["sh", "-c", "echo out; exit 7"];
 
 fn with_headstart<'a>(words: &[&'a str]) -> Vec<&'a str> {
     let own = crate::common::binary().to_str().unwrap();
-    let mut all = vec![own, "run", "--wait", "--control-every", "0", "--name", "k", "--"];
-    all.extend(words);
-    all
+    let mut command = vec![own, "run", "--wait", "--control-every", "0", "--name", "k", "--"];
+    command.extend(words);
+    command
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn pages(case: &Case, backend: &str, below: &Path, command: &str) -> BTreeMap<St
 
 fn pages_of(trace: &Value, below: &Path) -> BTreeMap<String, Vec<u64>> {
     assert_eq!(trace["lost"]["events"], 0);
-    let mut found = BTreeMap::new();
+    let mut by_name = BTreeMap::new();
     let files = trace["files"].as_array().unwrap();
     for one in trace["uses"].as_array().unwrap() {
         let file = &files[one["file"].as_u64().unwrap() as usize];
@@ -56,14 +56,14 @@ fn pages_of(trace: &Value, below: &Path) -> BTreeMap<String, Vec<u64>> {
             continue;
         };
         let start = one["start"].as_u64().unwrap();
-        let pages: &mut Vec<u64> = found.entry(name.to_str().unwrap().to_owned()).or_default();
+        let pages: &mut Vec<u64> = by_name.entry(name.to_str().unwrap().to_owned()).or_default();
         pages.extend(start..start + one["pages"].as_u64().unwrap());
     }
-    for pages in found.values_mut() {
+    for pages in by_name.values_mut() {
         pages.sort_unstable();
         pages.dedup();
     }
-    found
+    by_name
 }
 
 /// All pages of each of these files.

@@ -63,9 +63,9 @@ impl Thin {
 
     /// Fills the pool, but for so many bytes.
     fn fill(&self, but: u64) {
-        let found = rustix::fs::statvfs(self.pool.path()).unwrap();
+        let facts = rustix::fs::statvfs(self.pool.path()).unwrap();
         let ballast = File::create(self.pool.path().join("ballast")).unwrap();
-        let bytes = (found.f_bavail * found.f_frsize).saturating_sub(but);
+        let bytes = (facts.f_bavail * facts.f_frsize).saturating_sub(but);
         if bytes > 0 {
             rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, bytes).unwrap();
         }
@@ -122,8 +122,8 @@ impl Thin {
             .arg(disk.path()))
         .unwrap();
         for number in 0..FILES {
-            let found = fs::read(path(disk.path(), number)).unwrap();
-            assert!(found == contents(number, BYTES), "{what}: file {number}");
+            let bytes = fs::read(path(disk.path(), number)).unwrap();
+            assert!(bytes == contents(number, BYTES), "{what}: file {number}");
         }
         let others = fs::read_dir(disk.path()).unwrap().flatten();
         let kept = others.filter(|one| one.file_name().to_string_lossy().contains("headstart"));

@@ -61,9 +61,11 @@ fn jobs_behind_one_lock_are_different_jobs() {
         let ran = case.headstart(&["run", "--wait", "--", "flock", "-n", "l", &format!("./{name}")]);
         assert_eq!(ran.code(), 0, "{}", ran.err);
     }
-    let found = keys(&case);
-    assert_eq!(found.len(), 2, "{found:?}");
-    assert!(found.iter().any(|key| key.ends_with("/one")) && found.iter().any(|key| key.ends_with("/two")));
+    let learned = keys(&case);
+    assert_eq!(learned.len(), 2, "{learned:?}");
+    assert!(
+        learned.iter().any(|key| key.ends_with("/one")) && learned.iter().any(|key| key.ends_with("/two"))
+    );
 }
 
 #[test]
@@ -142,22 +144,22 @@ fn a_wrapper_that_nobody_knows_is_recognised_by_what_it_did() {
             headstart_system::residency::resident_pages(&big, 0, 8 << 20).unwrap(),
             0
         );
-        let found: Vec<String> = keys(&case)
+        let learned: Vec<String> = keys(&case)
             .into_iter()
             .filter(|key| key.contains(&wrapper))
             .collect();
         let of = |file: &str| {
-            found
+            learned
                 .iter()
                 .filter(|key| key.ends_with(&format!(" --wait cat {file}")))
                 .count()
         };
-        assert_eq!((of("big"), of("small")), (1, 1), "{found:?}");
+        assert_eq!((of("big"), of("small")), (1, 1), "{learned:?}");
         // Of the wrapper itself nothing is replayed.
-        let all = case.json(&["status", "--json"]);
-        let own = all.as_array().unwrap().iter();
+        let statuses = case.json(&["status", "--json"]);
+        let own = statuses.as_array().unwrap().iter();
         let mut own = own.filter(|one| one["key"].as_str().unwrap().ends_with(&wrapper));
-        assert!(own.all(|one| one["plan"].is_null()), "{all}");
+        assert!(own.all(|one| one["plan"].is_null()), "{statuses}");
     }
 }
 
@@ -173,8 +175,8 @@ fn what_only_calls_helpers_is_no_wrapper() {
         let ran = case.headstart(&["run", "--wait", "--", "./tool", "data"]);
         assert_eq!(ran.code(), 0, "{}", ran.err);
     }
-    let found = keys(&case);
-    assert!(found.len() == 1 && found[0].ends_with("/tool"), "{found:?}");
+    let learned = keys(&case);
+    assert!(learned.len() == 1 && learned[0].ends_with("/tool"), "{learned:?}");
 }
 
 /// binfmt_misc is the machine's: what a test registers there is removed, also when it fails.

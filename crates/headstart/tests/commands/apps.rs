@@ -31,8 +31,8 @@ fn a_disabled_program_is_bypassed_until_it_is_enabled() {
     let app = case.json(&["apps", "show", "build", "--json"]);
     assert_eq!((&app["enabled"], &app["starts"]), (&json!(true), &json!(1)));
     assert_eq!(app["verdict"], "too-few");
-    let all = case.json(&["apps", "list", "--json"]);
-    assert_eq!(all, json!([app]));
+    let apps = case.json(&["apps", "list", "--json"]);
+    assert_eq!(apps, json!([app]));
     assert!(case.headstart(&["apps", "list"]).out.contains("build"));
     case.json(&["apps", "forget", "build", "--json"]);
     assert_eq!(case.json(&["apps", "list", "--json"]), json!([]));

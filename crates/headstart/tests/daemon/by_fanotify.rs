@@ -254,9 +254,9 @@ fn what_is_closed_to_a_user_is_not_read_ahead_for_that_user() {
     }
     let case = Case::new();
     let mut fs = disk(&["one"]);
-    let all = files(&fs, "one");
+    let paths = files(&fs, "one");
     learn(&case, &fs, "one");
-    let (closed, open) = all.split_at(10);
+    let (closed, open) = paths.split_at(10);
     for file in closed {
         fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
     }

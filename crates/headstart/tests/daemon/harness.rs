@@ -254,9 +254,9 @@ pub fn kept(case: &Case, key: &Key, count: usize) -> Vec<Outcome> {
     eventually(&format!("{count} starts of {key} are finished"), || {
         finished(case, key) >= count as u64
     });
-    let all = outcomes(case, key);
-    assert_eq!(all.len(), count);
-    all
+    let kept = outcomes(case, key);
+    assert_eq!(kept.len(), count);
+    kept
 }
 
 pub fn last_trace(case: &Case, key: &Key) -> Trace {

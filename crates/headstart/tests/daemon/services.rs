@@ -63,15 +63,15 @@ impl Waiting {
 
 /// Starts a service, as process 1 does one with `ExecStartPre=` and `ExecStart=`: the second when the first has ended.
 fn serve(case: &Case, fs: &LoopFs, group: &Path) {
-    let all = ["pre", "main"].map(|name| {
+    let waiting = ["pre", "main"].map(|name| {
         evict(&files(fs, name));
         Waiting::new(case, fs, name, group)
     });
-    for one in &all {
+    for one in &waiting {
         let parent = ProcessStat::for_process(one.pid).unwrap().parent;
         assert_eq!(parent, 1, "this test needs orphans to be process 1's children");
     }
-    all.into_iter().for_each(Waiting::go_on);
+    waiting.into_iter().for_each(Waiting::go_on);
 }
 
 /// What is executed for a service so soon after the end of what was before is of the same start (`NEXT_OF_SERVICE` of the daemon).
@@ -97,8 +97,8 @@ fn what_a_service_executes_one_after_the_other_is_one_start() {
         let took = begun.elapsed();
         eventually("it is kept", || finished(&case, &unit) > before);
         std::thread::sleep(Duration::from_millis(500));
-        let all = outcomes(&case, &unit);
-        if let [.., first, second] = &all[kept..] {
+        let served = outcomes(&case, &unit);
+        if let [.., first, second] = &served[kept..] {
             let apart = second.started_unix_ns.saturating_sub(end_of(first));
             assert!(
                 apart >= NEXT_OF_SERVICE.as_nanos() as u64,
@@ -106,7 +106,7 @@ fn what_a_service_executes_one_after_the_other_is_one_start() {
             );
             return false;
         }
-        let last = all.last().unwrap();
+        let last = served.last().unwrap();
         // Not with what was waited for another that did not follow.
         assert!(Duration::from_nanos(last.elapsed_ns) <= took, "{last:?}");
         let read = last_trace(&case, &unit).files;

@@ -260,13 +260,13 @@ fn a_storm_beside_a_fork_bomb_and_thousands_of_keys_is_lived_through() {
     let held = File::open(&gone).unwrap();
     fs::remove_file(&gone).unwrap();
     let by_descriptor = format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd());
-    let all: Vec<PathBuf> = programs.into_iter().chain([by_descriptor.into()]).collect();
+    let paths: Vec<PathBuf> = programs.into_iter().chain([by_descriptor.into()]).collect();
     let bomb = case.program("bomb", "#!/bin/sh\n$0 & $0 &\n");
     let group = Bounded::new(48);
     let mut fuse = Command::new("sh");
     fuse.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$1\" 2>/dev/null"]);
     fuse.arg(&group.0).arg(&bomb);
-    let storm = Storm::start(&all, Duration::ZERO);
+    let storm = Storm::start(&paths, Duration::ZERO);
     run(fuse);
     let begun = Instant::now();
     let seconds = rounds(2, 10);
@@ -283,7 +283,7 @@ fn a_storm_beside_a_fork_bomb_and_thousands_of_keys_is_lived_through() {
     let executions = storm.end();
     // Beside the bomb, too, each program was executed again and again.
     assert!(
-        executions > 5 * all.len() as u64,
+        executions > 5 * paths.len() as u64,
         "{executions} in {took:.1} s are no storm"
     );
     // Without forks there are more.

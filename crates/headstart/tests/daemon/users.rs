@@ -61,15 +61,15 @@ fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
     let mut fs = disk(&["one"]);
     let_all_into(&fs.mount_point());
     let daemon = Daemon::start(&case);
-    let all = files(&fs, "one");
+    let paths = files(&fs, "one");
     let owned = |by: u32| {
-        fs::set_permissions(&all[0], PermissionsExt::from_mode(0o600)).unwrap();
-        chown(&all[0], Some(by), None).unwrap();
+        fs::set_permissions(&paths[0], PermissionsExt::from_mode(0o600)).unwrap();
+        chown(&paths[0], Some(by), None).unwrap();
     };
     let of_nobody = key_of_nobody(&fs, "one");
     for turn in 1..=2 {
         fs.remount_cold().unwrap();
-        run(theirs_with(&fs, "one", &all[0]));
+        run(theirs_with(&fs, "one", &paths[0]));
         kept(&case, &of_nobody, turn);
     }
     // What is the user's own is read, whoever else may.
@@ -77,13 +77,13 @@ fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
     fs.remount_cold().unwrap();
     run(theirs(&fs, "one"));
     assert_eq!(kept(&case, &of_nobody, 3)[2].mode, Mode::Replay);
-    assert_eq!(resident(&all[..1]), 256);
+    assert_eq!(resident(&paths[..1]), 256);
     // The same file, which is another's by now.
     owned(0);
     fs.remount_cold().unwrap();
     run(theirs(&fs, "one"));
     assert_eq!(kept(&case, &of_nobody, 4)[3].mode, Mode::Replay);
-    assert_eq!(resident(&all[..1]), 0);
+    assert_eq!(resident(&paths[..1]), 0);
     daemon.stop();
 }
 
@@ -160,7 +160,7 @@ fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
     fs::copy("/usr/bin/setpriv", fs.mount_point().join("one")).unwrap();
     let_all_into(&fs.mount_point());
     let daemon = Daemon::start(&case);
-    let all = files(&fs, "one");
+    let paths = files(&fs, "one");
     let one = key(&fs, "one");
     let mut start_as = |user: &str, files: &[std::path::PathBuf]| {
         fs.remount_cold().unwrap();
@@ -171,7 +171,7 @@ fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         run(command);
     };
-    start_as("1000", &all[..10]);
+    start_as("1000", &paths[..10]);
     // It only executes what its arguments name, so its starts are told apart by all that it is given, once that is known.
     let kept = || -> Vec<Key> {
         let keys = Store::new(case.state()).keys().unwrap();
@@ -182,7 +182,7 @@ fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
     };
     // Finished in their turn: so the first is over when the second is. Too much that is new elsewhere on the machine, and one is not noticed.
     eventually("a start of root's alone is kept", || {
-        start_as("0", &all[10..]);
+        start_as("0", &paths[10..]);
         (0..1000).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             !kept().is_empty()
@@ -192,7 +192,7 @@ fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
     assert_eq!(kept.len(), 1, "{kept:?}");
     let trace = last_trace(&case, &kept[0]);
     let has = |path: &Path| trace.files.iter().any(|file| file.path.as_path() == path);
-    assert!(has(&all[10]) && !has(&all[0]));
+    assert!(has(&paths[10]) && !has(&paths[0]));
     daemon.stop();
 }
 
@@ -553,8 +553,8 @@ fn what_grew_since_is_read_ahead_no_further_than_it_was_used() {
     let case = Case::new();
     let mut fs = disk(&["one"]);
     fs::copy("/usr/bin/head", fs.mount_point().join("one")).unwrap();
-    let all = files(&fs, "one");
-    for file in &all {
+    let paths = files(&fs, "one");
+    for file in &paths {
         chown(file, Some(NOBODY), None).unwrap();
     }
     let_all_into(&fs.mount_point());
@@ -563,20 +563,22 @@ fn what_grew_since_is_read_ahead_no_further_than_it_was_used() {
     for turn in 1..=4 {
         fs.remount_cold().unwrap();
         if turn == 2 {
-            for file in &all {
+            for file in &paths {
                 let mut more = File::options().append(true).open(file).unwrap();
                 std::io::Write::write_all(&mut more, &vec![9; 9 << 20]).unwrap();
             }
             fs.remount_cold().unwrap();
         }
         let mut part = Command::new(fs.mount_point().join("one"));
-        part.args(["-q", "-c", "65536"]).args(&all).stdout(Stdio::null());
+        part.args(["-q", "-c", "65536"])
+            .args(&paths)
+            .stdout(Stdio::null());
         run(by_nobody(part));
         kept(&case, &of_nobody, turn);
     }
     assert_eq!(outcomes(&case, &of_nobody)[3].mode, Mode::Replay);
     // 200 MiB are there. A start without a replay has the kernel read some more than it uses, too.
-    let pages = resident(&all);
+    let pages = resident(&paths);
     assert!((20 * 16..20 * 256).contains(&pages), "{pages}");
     daemon.stop();
 }

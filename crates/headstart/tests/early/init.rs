@@ -391,7 +391,7 @@ fn headstart_init_bypasses_the_boots_that_headstart_would() {
     let running = running.release().to_str().unwrap();
     fs::create_dir_all(root.join("etc")).unwrap();
     fs::write(root.join("etc/machine-id"), machine()).unwrap();
-    let mut both = [0; 2];
+    let mut counts = [0; 2];
     for every in [0, 1, 2, 3, 4, 5, 7, 10, 40, u32::MAX] {
         for (kernel, machine, replay) in [
             (running, machine(), false),
@@ -414,8 +414,8 @@ fn headstart_init_bypasses_the_boots_that_headstart_would() {
             let decision = of_boot(&kept.state(), Wish::Usual, &Config::default(), true);
             let bypassed = matches!(decision, Decision::Bypass(_));
             assert_eq!(ask(root, &[]), Some(bypassed.into()), "{bypass:?}: {decision:?}");
-            both[usize::from(bypassed)] += 1;
+            counts[usize::from(bypassed)] += 1;
         }
     }
-    assert!(both[0] > 0 && both[1] > 0, "{both:?}");
+    assert!(counts[0] > 0 && counts[1] > 0, "{counts:?}");
 }

@@ -63,16 +63,16 @@ fn audit_02_a_trace_whose_recorder_came_late_is_not_written() {
 
 /// Every file below a directory, but for locks and logs.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
+    let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(contents(&path));
+            files.extend(contents(&path));
         } else if !path.ends_with("lock") && !path.ends_with("log") && !is_said(&path) {
-            found.insert(path.clone(), std::fs::read(path).unwrap());
+            files.insert(path.clone(), std::fs::read(path).unwrap());
         }
     }
-    found
+    files
 }
 
 /// Whether a file only notes what was told.

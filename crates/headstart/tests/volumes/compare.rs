@@ -126,8 +126,8 @@ fn explains(name: &str, spec: &Spec, least: f64) {
     // What was learned of the start covers what it reads.
     let kinds = document["kinds"].as_array().unwrap();
     let data = kinds.iter().find(|kind| kind["kind"] == "data").unwrap();
-    let found = data["found"].as_u64().unwrap() as f64 / data["bytes"].as_u64().unwrap() as f64;
-    assert!(found > 0.5, "{name}: of the data the plan has {found}");
+    let share = data["found"].as_u64().unwrap() as f64 / data["bytes"].as_u64().unwrap() as f64;
+    assert!(share > 0.5, "{name}: of the data the plan has {share}");
     let files = document["files"].as_array().unwrap();
     let python = mount.join("usr/bin/python3");
     assert!(

@@ -70,8 +70,8 @@ impl Disk {
     fn check(&mut self) {
         self.fs.remount_cold().unwrap();
         for number in 0..FILES {
-            let found = fs::read(path(&self.fs.mount_point(), number)).unwrap();
-            assert!(found == contents(number, BYTES), "file {number}");
+            let bytes = fs::read(path(&self.fs.mount_point(), number)).unwrap();
+            assert!(bytes == contents(number, BYTES), "file {number}");
         }
         self.fs.check().unwrap();
     }

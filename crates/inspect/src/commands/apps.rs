@@ -100,8 +100,8 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     let mut programs = Programs::new(state)?;
     let (named, done) = match args.what {
         What::List { output_form } => {
-            let all: Vec<Document> = programs.list()?.into_iter().map(Document::from).collect();
-            return output_form.print(&all, || list(&all));
+            let listed: Vec<Document> = programs.list()?.into_iter().map(Document::from).collect();
+            return output_form.print(&listed, || list(&listed));
         }
         What::Show(named) => {
             let app = Document::from(programs.known(&named.key)?);

@@ -201,21 +201,21 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
 }
 
 fn of_replay(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)> {
-    let all = total(outcome);
+    let sum = total(outcome);
     let size = |count| pages(count, page_size);
     let left_out = match outcome.skipped.total() {
         0 => String::new(),
         _ => format!(" It skipped {}.", skipped(&outcome.skipped)),
     };
-    let metadata = bytes(all.metadata_pages.saturating_mul(u64::from(page_size)));
+    let metadata = bytes(sum.metadata_pages.saturating_mul(u64::from(page_size)));
     vec![
         (
             "prefetched",
             format!(
                 "The last replay read {} in {} requests and {metadata} of metadata in {}, within {}.{left_out}",
-                size(all.issued_pages.saturating_sub(all.resident_pages)),
-                all.data_requests,
-                all.metadata_requests,
+                size(sum.issued_pages.saturating_sub(sum.resident_pages)),
+                sum.data_requests,
+                sum.metadata_requests,
                 duration(outcome.replay_ns)
             ),
         ),
@@ -223,19 +223,19 @@ fn of_replay(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)> {
             "used",
             format!(
                 "The boot used {} that were read in time, and {} that came late.",
-                size(all.used_pages),
-                size(all.late_pages)
+                size(sum.used_pages),
+                size(sum.late_pages)
             ),
         ),
         (
             "wasted",
             format!(
                 "It did not use {} ({} of what was read), and {} between two uses.",
-                size(all.wasted_pages),
-                percent(all.wasted_pages, all.issued_pages),
-                size(all.bridged_pages)
+                size(sum.wasted_pages),
+                percent(sum.wasted_pages, sum.issued_pages),
+                size(sum.bridged_pages)
             ),
         ),
-        ("missed", format!("It read {} by itself.", size(all.missed_pages))),
+        ("missed", format!("It read {} by itself.", size(sum.missed_pages))),
     ]
 }

@@ -77,11 +77,11 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     refuse_all_but_files(&output)?;
     let progress = Progress::for_terminal();
     progress.show("reading what was recorded");
-    let mut found = vec![find(&args.start, Wanted::Any, store)?];
+    let mut recorded = vec![find(&args.start, Wanted::Any, store)?];
     if let Some(other) = &args.compare {
-        found.push(find(other, Wanted::Any, store)?);
+        recorded.push(find(other, Wanted::Any, store)?);
     }
-    let starts: Vec<Start<'_>> = (found.iter())
+    let starts: Vec<Start<'_>> = (recorded.iter())
         .map(|it| {
             let floor = (!args.no_floor).then(|| {
                 progress.show(&format!(

@@ -58,8 +58,9 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         }
         (None, None) => plan_of_trace(store, &trace, |line| complain(&line)),
     };
-    let found = reads(&trace, plan.as_ref(), Duration::from_secs(args.limit))?;
-    args.output_form.print(&found, || text(&found, args.blocks))
+    let comparison = reads(&trace, plan.as_ref(), Duration::from_secs(args.limit))?;
+    args.output_form
+        .print(&comparison, || text(&comparison, args.blocks))
 }
 
 fn plan(path: &std::path::Path) -> Result<PlanFile> {

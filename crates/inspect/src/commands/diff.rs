@@ -52,6 +52,7 @@ pub fn run(args: Args) -> Result<()> {
             b.page_size
         );
     }
-    let it = diff(kind, &a, &b);
-    args.output_form.print(&it, || text(&it, args.pages))
+    let difference = diff(kind, &a, &b);
+    args.output_form
+        .print(&difference, || text(&difference, args.pages))
 }

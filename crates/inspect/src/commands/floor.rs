@@ -40,7 +40,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
-    let found = find(Path::new(&args.start), floor::Wanted::Replay, store)?;
+    let recorded = find(Path::new(&args.start), floor::Wanted::Replay, store)?;
     let (class, every) = match args.disk {
         options::Disk::Auto => (None, None),
         options::Disk::Class(class) => (Some(class), None),
@@ -48,13 +48,13 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     };
     let costs = Costs::new(store, class);
     let tell = &mut |line: String| complain(&line);
-    let found = floor::of_start(&found.start, found.of.as_ref(), &costs, every, tell)?;
+    let floor = floor::of_start(&recorded.start, recorded.of.as_ref(), &costs, every, tell)?;
     let shown = Shown {
         start: args.start,
-        floor: found.floor,
-        above: found.above,
-        devices: found.devices.iter().map(Into::into).collect(),
-        needs: args.needs.then_some(found.needs),
+        floor: floor.floor,
+        above: floor.above,
+        devices: floor.devices.iter().map(Into::into).collect(),
+        needs: args.needs.then_some(floor.needs),
     };
     args.output_form.print(&shown, || text(&shown))
 }

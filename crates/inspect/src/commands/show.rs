@@ -27,8 +27,10 @@ pub fn run(args: Args) -> Result<()> {
         Any::Profile(it) => form.print(&it, || profile::text(&it, args.pages, now_unix_ns())),
         Any::Outcome(it) => form.print(&it, || outcome::text(&it)),
         Any::Plan(file) => {
-            let it = file.plan()?;
-            form.print(&plan::view(&it), || plan::text(&it, args.pages, now_unix_ns()))
+            let shown = file.plan()?;
+            form.print(&plan::view(&shown), || {
+                plan::text(&shown, args.pages, now_unix_ns())
+            })
         }
     }
 }

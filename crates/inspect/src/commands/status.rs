@@ -31,22 +31,22 @@ pub struct Args {
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let Some(name) = &args.key else {
-        let all: Vec<KeyStatus> = store
+        let statuses: Vec<KeyStatus> = store
             .keys()?
             .iter()
             .map(|key| read_status(&store.key(key)))
             .collect();
         return args
             .output_form
-            .print(&all, || list(&all, now_unix_ns(), colours()));
+            .print(&statuses, || list(&statuses, now_unix_ns(), colours()));
     };
     let kept = known(name, store)?;
-    let it = KeyStatus {
+    let status = KeyStatus {
         floor: floor(&kept, store),
         ..read_status(&kept)
     };
     args.output_form
-        .print(&it, || text(&it, now_unix_ns(), colours()))
+        .print(&status, || text(&status, now_unix_ns(), colours()))
 }
 
 /// The floor of the last start with a replay. For it every file of the start is looked up: some milliseconds for one key, too much

@@ -126,8 +126,8 @@ pub fn claim(
     claims: &mut Claims,
     named: &Named,
 ) -> io::Result<()> {
-    let found = SuperBlock::parse(raw.read(SUPER_BLOCKS[0], SUPER_BLOCK as usize)?);
-    let sb = found.ok_or_else(|| io::Error::other("it has no super block of btrfs"))?;
+    let super_block = SuperBlock::parse(raw.read(SUPER_BLOCKS[0], SUPER_BLOCK as usize)?);
+    let sb = super_block.ok_or_else(|| io::Error::other("it has no super block of btrfs"))?;
     for start in SUPER_BLOCKS {
         let length = SUPER_BLOCK;
         claims.claim(ByteRange { start, length }, Kind::SuperBlock);

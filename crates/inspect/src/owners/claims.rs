@@ -172,14 +172,14 @@ impl<'a> Claims<'a> {
     /// The files that have claimed and have no path, each with its tree and inode number.
     pub fn nameless(&self) -> Vec<(u64, u64)> {
         let without = |index: u32| self.files.get(index as usize).is_some_and(|f| f.path.is_none());
-        let mut found: Vec<(u64, u64)> = self
+        let mut inodes: Vec<(u64, u64)> = self
             .known
             .iter()
             .filter(|(_, index)| without(**index))
             .map(|(id, _)| *id)
             .collect();
-        found.sort_unstable();
-        found
+        inodes.sort_unstable();
+        inodes
     }
 
     /// Tells a file's path.

@@ -54,7 +54,7 @@ pub struct Place {
 /// The parts of block devices that local file systems are on, each once, and those that such devices are made of, which are
 /// not looked into.
 pub fn places(mounts: &MountTable) -> Vec<Place> {
-    let mut found: Vec<Place> = Vec::new();
+    let mut places: Vec<Place> = Vec::new();
     let mut seen = HashSet::new();
     let mut asked = HashSet::new();
     for (index, mount) in mounts.all().iter().enumerate() {
@@ -77,14 +77,14 @@ pub fn places(mounts: &MountTable) -> Vec<Place> {
         let Some(part) = part_of(&facts, mount) else {
             continue;
         };
-        below(&facts, &part, MAX_FLOORS, &mut seen, &mut found);
-        found.push(Place {
+        below(&facts, &part, MAX_FLOORS, &mut seen, &mut places);
+        places.push(Place {
             part,
             mount: Some(index),
             node: facts.node,
         });
     }
-    found
+    places
 }
 
 fn part_of(facts: &DeviceFacts, mount: &Mount) -> Option<Part> {

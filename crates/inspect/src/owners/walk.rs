@@ -115,8 +115,8 @@ pub fn name(
         }
         if let Some(trees) = nameless.get_mut(&entry.inode) {
             // This brings the entry to memory, so that the file is known by it.
-            let found = pin(mounts, entry.path.as_path());
-            if found.is_ok_and(|(_, stat)| stat.inode == entry.inode) {
+            let pinned = pin(mounts, entry.path.as_path());
+            if pinned.is_ok_and(|(_, stat)| stat.inode == entry.inode) {
                 trees.retain(|tree| match name(*tree, entry.inode, entry.path) {
                     None => true,
                     Some(path) => {

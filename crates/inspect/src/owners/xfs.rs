@@ -213,11 +213,11 @@ fn claim_block(
         let Some(before) = at.checked_sub((back * size) as u64) else {
             break;
         };
-        let found = match index.checked_sub(back) {
+        let recognised = match index.checked_sub(back) {
             Some(index) => geometry.recognise(block_at(index), before),
             None => geometry.recognise(raw.read(before, size)?, before),
         };
-        if let Some((Kind::Directory, owner)) = found {
+        if let Some((Kind::Directory, owner)) = recognised {
             take(claims, Kind::Directory, owner, at, geometry.block);
             break;
         }

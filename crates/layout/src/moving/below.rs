@@ -51,12 +51,12 @@ fn least(device: &Path, depth: usize) -> Option<u64> {
 
 /// The devices that one lies on (`slaves`), or that lie on it (`holders`).
 fn beside(device: &Path, which: &str) -> Vec<PathBuf> {
-    let all = std::fs::read_dir(device.join(which))
+    let entries = std::fs::read_dir(device.join(which))
         .into_iter()
         .flatten()
         .flatten();
-    let all = all.take(MOST_BESIDE);
-    all.filter_map(|one| one.path().canonicalize().ok()).collect()
+    let entries = entries.take(MOST_BESIDE);
+    entries.filter_map(|one| one.path().canonicalize().ok()).collect()
 }
 
 /// What a volume of device mapper says of itself, and where it has snapshots, what those say: what is written to it is first copied to them.
@@ -66,33 +66,34 @@ fn of_mapped(device: &Path, slaves: &[PathBuf]) -> Option<u64> {
         let (major, minor) = text.trim_end().split_once(':')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     };
-    let mut all = vec![numbers(device)?];
+    let mut devices = vec![numbers(device)?];
     let snapshots = slaves.iter().flat_map(|one| beside(one, "holders"));
     let snapshots: Vec<_> = snapshots
         .filter_map(|one| numbers(&one))
         .take(MOST_BESIDE)
         .collect();
     let ask = move || {
-        if !snapshots.is_empty() && mapper::is_origin(all[0]) {
-            all.extend(snapshots);
+        if !snapshots.is_empty() && mapper::is_origin(devices[0]) {
+            devices.extend(snapshots);
         }
-        all.into_iter()
+        devices
+            .into_iter()
             .filter_map(mapper::free)
             .min()
             .map(|free| free.to_ne_bytes().to_vec())
     };
-    let found = within(0, ANSWERS_WITHIN, Box::new(ask))?;
-    Some(u64::from_ne_bytes(found.try_into().ok()?))
+    let answer = within(0, ANSWERS_WITHIN, Box::new(ask))?;
+    Some(u64::from_ne_bytes(answer.try_into().ok()?))
 }
 
 /// What the file system of an image may still give it, and what that lies on.
 fn of_file(path: &[u8], depth: usize) -> Option<u64> {
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
     // Who owns the image may have mounted something over it that does not answer.
-    let found = within(0, ANSWERS_WITHIN, Box::new(move || ask(&path)))?;
+    let answer = within(0, ANSWERS_WITHIN, Box::new(move || ask(&path)))?;
     let number = |at: usize| {
         Some(u64::from_ne_bytes(
-            found.get(at * 8..at * 8 + 8)?.try_into().ok()?,
+            answer.get(at * 8..at * 8 + 8)?.try_into().ok()?,
         ))
     };
     let (device, free) = (number(0)?, number(1)?);
@@ -105,12 +106,12 @@ fn of_file(path: &[u8], depth: usize) -> Option<u64> {
 fn ask(path: &Path) -> Option<Vec<u8>> {
     let facts = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
     let holes = facts.len().saturating_sub(facts.blocks() * 512);
-    let found = rustix::fs::statvfs(path).ok()?;
-    let stays = found.f_blocks / STAYS_FREE;
-    let free = found
+    let volume = rustix::fs::statvfs(path).ok()?;
+    let stays = volume.f_blocks / STAYS_FREE;
+    let free = volume
         .f_bavail
         .saturating_sub(stays)
-        .saturating_mul(found.f_frsize);
+        .saturating_mul(volume.f_frsize);
     // It takes what its holes are, at most; one without holes takes nothing more.
     let free = if free >= holes { u64::MAX } else { free };
     Some(

@@ -19,24 +19,24 @@ const STAYS_FREE: u64 = 20;
 pub(super) fn free(device: (u32, u32)) -> Option<u64> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let control = rustix::fs::open("/dev/mapper/control", flags, Mode::empty()).ok()?;
-    let all = targets(control.as_fd(), device, false).ok()?;
+    let targets = targets(control.as_fd(), device, false).ok()?;
     let of = |one: &Target| match one.kind.as_str() {
         "thin" => of_thin(&control, device, one),
         "snapshot" => of_snapshot(&one.text),
         "vdo" => of_vdo(&one.text),
         _ => None,
     };
-    all.iter().take(MOST_TARGETS).filter_map(of).min()
+    targets.iter().take(MOST_TARGETS).filter_map(of).min()
 }
 
 /// Whether what is written to a volume is copied first, for snapshots of it.
 pub(super) fn is_origin(device: (u32, u32)) -> bool {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let control = rustix::fs::open("/dev/mapper/control", flags, Mode::empty());
-    let all = control
+    let targets = control
         .ok()
         .and_then(|control| targets(control.as_fd(), device, false).ok());
-    all.is_some_and(|all| all.iter().any(|one| one.kind == "snapshot-origin"))
+    targets.is_some_and(|all| all.iter().any(|one| one.kind == "snapshot-origin"))
 }
 
 fn of_thin(control: &OwnedFd, device: (u32, u32), one: &Target) -> Option<u64> {

@@ -141,14 +141,14 @@ impl Volume {
 
     /// Bytes that ordinary users may still fill: what is kept for root is not taken, or they could write nothing meanwhile.
     pub fn free(&self) -> io::Result<u64> {
-        let found = rustix::fs::fstatvfs(&self.root)?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        let facts = rustix::fs::fstatvfs(&self.root)?;
+        Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
 
     /// All bytes of it.
     pub fn size(&self) -> io::Result<u64> {
-        let found = rustix::fs::fstatvfs(&self.root)?;
-        Ok(found.f_blocks.saturating_mul(found.f_frsize))
+        let facts = rustix::fs::fstatvfs(&self.root)?;
+        Ok(facts.f_blocks.saturating_mul(facts.f_frsize))
     }
 
     /// How many bytes may be taken of what it lies on, where that is known: an image with holes may have less room than its file system.

@@ -32,10 +32,10 @@ fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<Kept>, Result<u64>)
         &room.pieces,
         0,
     );
-    let mut all = vec![serde_json::from_str(KEPT).unwrap()];
+    let mut results = vec![serde_json::from_str(KEPT).unwrap()];
     let mut work = Work {
         turn: &turn,
-        all: &mut all,
+        all: &mut results,
         order: &Order::new(0, Vec::new()),
         mounts: &mounts,
         volume: &volume,
@@ -48,7 +48,7 @@ fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<Kept>, Result<u64>)
     let (mut moved, _) = work.file(&item, file, &moves).unwrap();
     moved.before[0] = [0; 32];
     let ended = work.compare(vec![moved]);
-    (all, ended)
+    (results, ended)
 }
 
 /// Memory that a device writes to when it answers is changed without a new time of the file: else every user could keep all from being moved.

@@ -117,7 +117,7 @@ impl Disk {
     }
 
     pub fn apply_on(&self, machine: &Machine, profile: Profile, bounds: Bounds) -> Kept {
-        let all = apply(
+        let results = apply(
             plan(&[profile], machine),
             machine,
             &[self.key()],
@@ -126,8 +126,8 @@ impl Disk {
             &mut |_| {},
         )
         .unwrap();
-        assert_eq!(status(&self.store()).unwrap()[..1], all);
-        let [kept] = <[Kept; 1]>::try_from(all).unwrap();
+        assert_eq!(status(&self.store()).unwrap()[..1], results);
+        let [kept] = <[Kept; 1]>::try_from(results).unwrap();
         kept
     }
 
@@ -142,8 +142,8 @@ impl Disk {
 
     /// Bytes that others than root may still take, and bytes of all of it.
     pub fn free(&self) -> (u64, u64) {
-        let found = rustix::fs::statvfs(self.mount_point()).unwrap();
-        (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+        let facts = rustix::fs::statvfs(self.mount_point()).unwrap();
+        (facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize)
     }
 
     /// A file that takes so many of them.
@@ -157,8 +157,8 @@ impl Disk {
     pub fn check(&mut self) {
         self.fs.remount_cold().unwrap();
         for number in 0..FILES {
-            let found = fs::read(path(&self.mount_point(), number)).unwrap();
-            assert!(found == contents(number, size(number)), "file {number}");
+            let bytes = fs::read(path(&self.mount_point(), number)).unwrap();
+            assert!(bytes == contents(number, size(number)), "file {number}");
         }
         self.fs.check().unwrap();
     }

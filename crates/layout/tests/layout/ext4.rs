@@ -211,13 +211,13 @@ fn the_data_of_a_file_with_holes_is_moved_and_the_holes_stay() {
     );
     let before_it = disk.places()[(FILES - 1 - 7) as usize];
     assert_eq!(extents[0].physical, before_it + size(7).next_multiple_of(PAGE));
-    let found = fs::read(path(&at, 6)).unwrap();
+    let bytes = fs::read(path(&at, 6)).unwrap();
     let mut expected = vec![0; 1 << 22];
     for chunk in [0, 5, 17] {
         let from = (chunk * 20 * PAGE) as usize;
         expected[from..from + data.len()].copy_from_slice(&data);
     }
-    assert!(found == expected);
+    assert!(bytes == expected);
     let blocks = fs::metadata(path(&at, 6)).unwrap().blocks();
     assert!(blocks * 512 < 1 << 20, "the holes are holes still: {blocks}");
 }
@@ -322,8 +322,8 @@ fn nobody_who_uses_the_files_meanwhile_notices() {
             let mut rounds = 0;
             while !done.load(Ordering::Relaxed) {
                 for number in 0..FILES {
-                    let found = fs::read(path(&at, number)).unwrap();
-                    assert!(found == expected[number as usize], "file {number}");
+                    let bytes = fs::read(path(&at, number)).unwrap();
+                    assert!(bytes == expected[number as usize], "file {number}");
                 }
                 rounds += 1;
             }

@@ -107,9 +107,9 @@ fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
             disk.fill(kept.to.unwrap() + kept.bytes, kept.planned_bytes - kept.bytes);
         }
     };
-    let all = apply(orders, &machine, &[key], &store, FORCE, &mut tell).unwrap();
-    assert_eq!(all[0].state, State::Failed, "{all:?}");
-    let why = all[0].why.as_ref().unwrap();
+    let results = apply(orders, &machine, &[key], &store, FORCE, &mut tell).unwrap();
+    assert_eq!(results[0].state, State::Failed, "{results:?}");
+    let why = results[0].why.as_ref().unwrap();
     let name = "headstart-layout-rescue-2";
     assert!(why.contains(name), "{why}");
     let first = fs::read_to_string(at.join("headstart-layout-rescue")).unwrap();
@@ -119,9 +119,9 @@ fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
     let mut lost = 0;
     for number in 0..FILES {
         advise_dontneed(File::open(path(at, number)).unwrap(), 0, 0).unwrap();
-        let found = fs::read(path(at, number)).unwrap();
+        let bytes = fs::read(path(at, number)).unwrap();
         let expected = contents(number, 25 * PAGE);
-        let pages = expected.chunks(PAGE as usize).zip(found.chunks(PAGE as usize));
+        let pages = expected.chunks(PAGE as usize).zip(bytes.chunks(PAGE as usize));
         for (page, _) in pages.filter(|(page, found)| page != found) {
             assert!(rescued.contains(page), "a page of file {number}");
             lost += 1;

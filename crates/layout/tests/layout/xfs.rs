@@ -97,8 +97,8 @@ impl Disk {
         let profile = backwards(key.key(), &self.mount_point(), FILES).unwrap();
         let machine = machine(&store, &profile);
         let orders = plan(&[profile], &machine);
-        let all = apply(orders, &machine, &[key], &store, FORCE, &mut |_| {}).unwrap();
-        let [kept] = <[Kept; 1]>::try_from(all).unwrap();
+        let results = apply(orders, &machine, &[key], &store, FORCE, &mut |_| {}).unwrap();
+        let [kept] = <[Kept; 1]>::try_from(results).unwrap();
         kept
     }
 
@@ -134,8 +134,8 @@ impl Disk {
         set_exchange_range(&self.fs.image(), true);
         self.fs.remount_cold().unwrap();
         for number in 0..FILES {
-            let found = fs::read(path(&self.mount_point(), number)).unwrap();
-            assert!(found == contents(number), "file {number}");
+            let bytes = fs::read(path(&self.mount_point(), number)).unwrap();
+            assert!(bytes == contents(number), "file {number}");
         }
     }
 }

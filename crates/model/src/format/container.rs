@@ -246,12 +246,12 @@ impl<'a> Container<'a> {
             what: what.into(),
         };
         if !bytes.starts_with(kind.magic()) {
-            let found = Kind::detect(bytes)
+            let other_kind = Kind::detect(bytes)
                 .map(|k| format!(", but with that of a {}", k.name()))
                 .unwrap_or_default();
             return Err(FormatError::Magic {
                 expected: kind.name(),
-                found,
+                found: other_kind,
             });
         }
         let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| damaged("the header is cut"))?;

@@ -46,8 +46,8 @@ pub(super) fn place<T: PartialEq>(all: &[T], value: &T) -> u64 {
 
 /// The value at a place.
 pub(super) fn value_at<T: Copy>(all: &[T], place: u64) -> Result<T, String> {
-    let found = usize::try_from(place).ok().and_then(|at| all.get(at));
-    found.copied().ok_or_else(|| format!("{place} is no choice"))
+    let value = usize::try_from(place).ok().and_then(|at| all.get(at));
+    value.copied().ok_or_else(|| format!("{place} is no choice"))
 }
 
 /// Times that grow.

@@ -423,7 +423,7 @@ impl Watch {
 
     /// The starts that have come to their end.
     fn ended(&mut self, now: Instant) -> Result<Vec<Recorded>, RecordError> {
-        let mut all: usize = self
+        let mut total_bytes: usize = self
             .starts
             .slots
             .iter()
@@ -447,7 +447,7 @@ impl Watch {
             };
             let reason = match recording.has_ended(now, blocked_ns) {
                 Some(reason) => reason,
-                None if bytes > BYTES || all > ALL_BYTES && largest == Some(slot) => {
+                None if bytes > BYTES || total_bytes > ALL_BYTES && largest == Some(slot) => {
                     // Who floods the recorder is not to begin anew at once.
                     self.given = now + Duration::from_secs(1);
                     self.control.take_turns();
@@ -455,7 +455,7 @@ impl Watch {
                 }
                 None => continue,
             };
-            all -= bytes;
+            total_bytes -= bytes;
             ended.extend(self.finish(slot, reason)?);
         }
         Ok(ended)

@@ -58,9 +58,9 @@ fn ticks(text: &str) -> Option<(u64, u64)> {
         .take(8)
         .map_while(|word| word.parse().ok())
         .collect();
-    let all: u64 = numbers.iter().fold(0, |sum, ticks| sum.saturating_add(*ticks));
+    let total: u64 = numbers.iter().fold(0, |sum, ticks| sum.saturating_add(*ticks));
     let idle = numbers.get(3)?.saturating_add(*numbers.get(4)?);
-    Some((all.saturating_sub(idle), all))
+    Some((total.saturating_sub(idle), total))
 }
 
 fn share(used: u64, all: u64) -> Option<f32> {

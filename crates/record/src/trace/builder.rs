@@ -235,7 +235,7 @@ impl Builder {
             kind: UseKind::Fault,
             ..*seen
         });
-        let all = match touched {
+        let around = match touched {
             Some(_) => UseSeen {
                 kind: UseKind::Around,
                 ..*seen
@@ -243,7 +243,7 @@ impl Builder {
             None => *seen,
         };
         let mut whole = true;
-        for seen in [Some(all), touched].into_iter().flatten() {
+        for seen in [Some(around), touched].into_iter().flatten() {
             let uses = &mut self.uses;
             let mut has_room = true;
             whole &= self.files.use_pages(&seen, |file, start, pages| {
@@ -266,8 +266,8 @@ impl Builder {
 
     fn look_up(&mut self, seen: &LookupSeen) {
         // A path on a file system that the recorder does not see names nothing here, nor does one that is too long.
-        let found = absolute(&self.mounts, &seen.path, seen.base.as_ref(), seen.root.as_ref());
-        let Some((path, real)) = found else { return };
+        let paths = absolute(&self.mounts, &seen.path, seen.base.as_ref(), seen.root.as_ref());
+        let Some((path, real)) = paths else { return };
         if self.secrets.is_secret(Some(&|| self.mounts.table()), &path) {
             return;
         }
@@ -410,17 +410,17 @@ impl Builder {
 
 /// The directories that the files are in. Their names came from the kernel, component by component: none is a symbolic link.
 fn directories(named: &Named) -> HashSet<&[u8]> {
-    let mut all = HashSet::new();
+    let mut paths = HashSet::new();
     for file in &named.files {
         let mut path = file.path.as_bytes();
         while let Some(slash) = path.iter().rposition(|byte| *byte == b'/') {
             path = &path[..slash];
-            if !all.insert(path) {
+            if !paths.insert(path) {
                 break;
             }
         }
     }
-    all
+    paths
 }
 
 #[cfg(test)]

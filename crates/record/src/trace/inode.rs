@@ -24,9 +24,11 @@ pub(crate) struct Identity {
 /// since, to a server that never answers, is not followed.
 pub(crate) fn identify(path: &Path, fstype: &str) -> io::Result<Identity> {
     let pin = pin(path)?;
-    let found = Handle::from_fd(pin.as_fd()).ok();
-    let mount = found.as_ref().and_then(|(_, mount)| u32::try_from(*mount).ok());
-    let decoded = found.and_then(|(handle, _)| handle.decode(fstype));
+    let handle_and_mount = Handle::from_fd(pin.as_fd()).ok();
+    let mount = handle_and_mount
+        .as_ref()
+        .and_then(|(_, mount)| u32::try_from(*mount).ok());
+    let decoded = handle_and_mount.and_then(|(handle, _)| handle.decode(fstype));
     if let (Some(_), Some((inode, generation))) = (mount, decoded) {
         return Ok(Identity {
             inode,

@@ -42,10 +42,10 @@ impl Layers {
         let cuts = || (0..within.len()).filter(|at| within[*at] == b'/');
         for at in cuts() {
             if let Some(id) = self.known.get(&(dev, within[..at].to_vec())).copied() {
-                let found = mounts
+                let path = mounts
                     .by_id(id)
                     .and_then(|mount| at_path(seen, mount, &within[at..], mounts));
-                if let Some(path) = found {
+                if let Some(path) = path {
                     return Some((path, id));
                 }
             }

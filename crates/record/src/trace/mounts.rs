@@ -93,19 +93,19 @@ impl Mounts {
     /// Mounts of a file system through which a path from its root can be seen, the best first: the one with this id if it is one, whole file
     /// systems before parts, those reachable before those hidden below another mount, the present before those gone.
     pub(crate) fn showing(&self, dev: Dev, within: &[u8], first: Option<u32>, most: usize) -> Vec<&Mount> {
-        let mut found: Vec<&Mount> = Vec::new();
+        let mut mounts: Vec<&Mount> = Vec::new();
         let shows = |mount: &Mount| dev_of(mount) == dev && below(within, mount.root.as_bytes()).is_some();
         let first = first.and_then(|id| self.now.index_of_id(id));
-        found.extend(
+        mounts.extend(
             first
                 .map(|index| &self.now.all()[index])
                 .filter(|mount| shows(mount)),
         );
         let ways = self.now.ways_to(dev.major, dev.minor, within, most);
         let ways = ways.into_iter().filter(|(index, _)| Some(*index) != first);
-        found.extend(ways.map(|(index, _)| &self.now.all()[index]));
-        found.extend(self.gone(dev).filter(|mount| shows(mount)));
-        found
+        mounts.extend(ways.map(|(index, _)| &self.now.all()[index]));
+        mounts.extend(self.gone(dev).filter(|mount| shows(mount)));
+        mounts
     }
 
     /// Whether some mount shows or showed a path of a file system.
@@ -141,8 +141,8 @@ impl Mounts {
             .index_of(b"/")
             .filter(|index| self.now.all()[*index].overlay.is_some());
         let others = self.now.overlays().filter(move |index| Some(*index) != root);
-        let all = root.into_iter().chain(others).take(most);
-        all.map(|index| &self.now.all()[index])
+        let indices = root.into_iter().chain(others).take(most);
+        indices.map(|index| &self.now.all()[index])
     }
 
     /// Whether a file system is mounted now, and may be unmounted by somebody: the root's is not.

@@ -14,9 +14,9 @@ pub(crate) struct Resolved<'a> {
 /// recorder sees. A path that is longer than any that can be asked for is none: directories can be nested deeper, one
 /// chdir(2) after the other, and a trace that held such a path could not be written.
 pub(crate) fn resolve<'a>(mounts: &'a Mounts, place: &Place, most: usize) -> Vec<Resolved<'a>> {
-    let mut found = candidates(mounts, place, most);
-    found.retain(|one| one.path.len() <= PATH);
-    found
+    let mut paths = candidates(mounts, place, most);
+    paths.retain(|one| one.path.len() <= PATH);
+    paths
 }
 
 fn candidates<'a>(mounts: &'a Mounts, place: &Place, most: usize) -> Vec<Resolved<'a>> {

@@ -411,11 +411,11 @@ fn audit_05_lookups_are_seen_though_nothing_is_read_under_names_of_one_spelling(
             .iter()
             .any(|l| l.path.to_string().ends_with("missed"))
     );
-    let mut all: Vec<_> = trace.lookups.iter().map(|l| (&l.path, l.kind, l.found)).collect();
-    all.sort();
-    let before = all.len();
-    all.dedup();
-    assert_eq!(all.len(), before, "each once");
+    let mut lookups: Vec<_> = trace.lookups.iter().map(|l| (&l.path, l.kind, l.found)).collect();
+    lookups.sort();
+    let before = lookups.len();
+    lookups.dedup();
+    assert_eq!(lookups.len(), before, "each once");
     assert!(trace.lookups.is_sorted_by_key(|l| l.time_ns));
 }
 

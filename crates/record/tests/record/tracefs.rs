@@ -98,9 +98,9 @@ fn reads_are_recorded_page_by_page_and_cut_at_the_end_of_the_file() {
     );
     let trace = record(&script, &[options(BackendChoice::Tracefs)]).remove(0);
     assert_eq!((trace.lost.events, trace.lost.paths), (0, 0));
-    let found = pages(&trace, &ALL);
-    let large = &found[&format!("{at}/large")];
-    assert_eq!(found[&format!("{at}/small")], BTreeSet::from([0, 1]));
+    let seen = pages(&trace, &ALL);
+    let large = &seen[&format!("{at}/large")];
+    assert_eq!(seen[&format!("{at}/small")], BTreeSet::from([0, 1]));
     match trace.meta.evidence {
         Evidence::Uses => assert_eq!(*large, BTreeSet::from([100, 101, 102])),
         _ => assert!(large.is_superset(&BTreeSet::from([100, 101, 102]))),
@@ -168,9 +168,9 @@ fn what_others_do_is_not_recorded() {
     let other = std::thread::spawn(|| other.run());
     let trace = record(&script, &[options(BackendChoice::Tracefs)]).remove(0);
     other.join().unwrap();
-    let found = pages(&trace, &ALL);
-    assert_eq!(found[&format!("{at}/mine")].len(), 25);
-    assert!(!found.contains_key(&format!("{at}/other")));
+    let seen = pages(&trace, &ALL);
+    assert_eq!(seen[&format!("{at}/mine")].len(), 25);
+    assert!(!seen.contains_key(&format!("{at}/other")));
 }
 
 #[test]
@@ -197,9 +197,9 @@ fn in_scope_system_everybody_counts_but_the_recorder() {
     let status = Waiting::start(&format!("cat {at}/others >/dev/null")).run();
     let trace = recorder.finish(EndReason::Exit(status)).unwrap();
     assert_eq!(trace.meta.scope, Scope::System);
-    let found = pages(&trace, &ALL);
-    assert_eq!(found.get(&format!("{at}/others")).map(BTreeSet::len), Some(3));
-    assert!(!found.contains_key(&format!("{at}/own")));
+    let seen = pages(&trace, &ALL);
+    assert_eq!(seen.get(&format!("{at}/others")).map(BTreeSet::len), Some(3));
+    assert!(!seen.contains_key(&format!("{at}/own")));
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn both_back_ends_give_the_same_pages() {
          prot=mmap.PROT_READ); m[99999]; m[5555555]' 2>/dev/null; true",
         lib = format_args!("{at}/lib/ld --library-path {at}/lib"),
     );
-    let both = || {
+    let record_both = || {
         let traces = record(
             &script,
             &[options(BackendChoice::Bpf), options(BackendChoice::Tracefs)],
@@ -314,7 +314,7 @@ fn both_back_ends_give_the_same_pages() {
         assert_eq!(lost, [0, 0]);
         traces
     };
-    let (cold, warm) = (both(), both());
+    let (cold, warm) = (record_both(), record_both());
     let same = cold[0].meta.evidence == cold[1].meta.evidence;
     if !needs("use events (Linux 6.12)", same) {
         return;
@@ -333,9 +333,9 @@ fn both_back_ends_give_the_same_pages() {
         assert_eq!(tracefs, Vec::<u64>::new(), "only tracefs: {path}");
         only_bpf += bpf.len();
     }
-    let all = of(&cold[0]).values().map(BTreeSet::len).sum::<usize>();
-    eprintln!("cold: {only_bpf} of {all} pages were taken while others were waited for");
-    assert!(all > 3000 && only_bpf * 50 <= all, "{only_bpf} of {all}");
+    let count = of(&cold[0]).values().map(BTreeSet::len).sum::<usize>();
+    eprintln!("cold: {only_bpf} of {count} pages were taken while others were waited for");
+    assert!(count > 3000 && only_bpf * 50 <= count, "{only_bpf} of {count}");
 
     let (bpf, tracefs) = (&warm[0], &warm[1]);
     assert!(of(bpf).values().map(BTreeSet::len).sum::<usize>() > 3000);

@@ -211,8 +211,8 @@ fn look_ups_and_the_time_blocked_are_those_of_the_start() {
     let looks = format!("sleep 0.5; [ -e {} ]", missing.display());
     let (trace, _) = run(&mut watched, looks);
     let is_it = |path: &headstart_model::FilePath| path.as_bytes() == missing.as_os_str().as_bytes();
-    let found = trace.lookups.iter().find(|lookup| is_it(&lookup.path));
-    assert_eq!(found.map(|lookup| lookup.found), Some(false));
+    let lookup = trace.lookups.iter().find(|lookup| is_it(&lookup.path));
+    assert_eq!(lookup.map(|lookup| lookup.found), Some(false));
     let cold = fs::File::open(&large).unwrap();
     rustix::fs::fadvise(&cold, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let (trace, waited) = run(&mut watched, format!("/bin/cat {}", large.display()));

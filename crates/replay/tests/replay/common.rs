@@ -109,14 +109,14 @@ pub fn draft(devices: Vec<PlanDevice>) -> PlanDraft {
 
 /// What the plan says of a file that is there.
 pub fn entry(path: &Path) -> PlanFileEntry {
-    let found = std::fs::symlink_metadata(path).unwrap();
+    let facts = std::fs::symlink_metadata(path).unwrap();
     PlanFileEntry {
         path: path.into(),
         device: 0,
-        inode: found.ino(),
+        inode: facts.ino(),
         generation: 0,
-        size: found.len(),
-        mtime_ns: found.mtime() * 1_000_000_000 + found.mtime_nsec(),
+        size: facts.len(),
+        mtime_ns: facts.mtime() * 1_000_000_000 + facts.mtime_nsec(),
     }
 }
 

@@ -82,8 +82,8 @@ fn replay(disk: &mut Mounted, plan: &PlanDraft) -> (ReplayReport, u64) {
     let report = start(plan).finish();
     let reads = disk.reads() - before;
     for n in 0..FILES {
-        let found = resident(&disk.root().join(format!("a{n}/b/f")));
-        assert_eq!(found, [(0, 4)], "file {n}");
+        let pages = resident(&disk.root().join(format!("a{n}/b/f")));
+        assert_eq!(pages, [(0, 4)], "file {n}");
     }
     (report, reads)
 }
@@ -133,8 +133,8 @@ fn what_is_not_as_planned_is_not_opened_by_handle_either() {
     };
     assert_eq!(report.skipped, expected);
     for n in [0, 3, 4] {
-        let found = resident(&disk.root().join(format!("a{n}/b/f")));
-        assert_eq!(found, [], "file {n}");
+        let pages = resident(&disk.root().join(format!("a{n}/b/f")));
+        assert_eq!(pages, [], "file {n}");
     }
     for n in [1, 2] {
         assert_eq!(resident(&disk.root().join(format!("a{n}/b/f"))), [(0, 4)]);
@@ -149,16 +149,16 @@ fn through(
     meant: &Path,
     change: impl Fn(&mut Expect),
 ) -> Result<Opened, Skip> {
-    let found = std::fs::symlink_metadata(meant).unwrap();
-    let generation = match found.is_file() || found.is_dir() {
+    let facts = std::fs::symlink_metadata(meant).unwrap();
+    let generation = match facts.is_file() || facts.is_dir() {
         true => headstart_system::files::generation(File::open(meant).unwrap().as_fd()),
         // Any: these have one that only a handle tells.
         false => 0,
     };
     let mut expect = Expect {
-        inode: Some(found.ino()),
-        size: Some(found.len()),
-        mtime_ns: Some(found.mtime() * 1_000_000_000 + found.mtime_nsec()),
+        inode: Some(facts.ino()),
+        size: Some(facts.len()),
+        mtime_ns: Some(facts.mtime() * 1_000_000_000 + facts.mtime_nsec()),
         generation: Some(generation),
         reader: None,
     };

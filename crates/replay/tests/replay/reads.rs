@@ -297,8 +297,8 @@ fn the_start_is_released_when_the_first_requests_are_in() {
         let report = replay.finish();
         assert_eq!(report.issued.len(), 6);
         let done = |request| {
-            let found = report.issued.iter().find(|i| i.request == request);
-            found.unwrap().done_ns
+            let issued = report.issued.iter().find(|i| i.request == request);
+            issued.unwrap().done_ns
         };
         let held = (0..5).map(done).max().unwrap();
         assert!(
@@ -352,7 +352,7 @@ fn what_is_in_memory_does_not_hold_the_start() {
             let blocks = headstart_system::residency::resident_pages(&node, 0, 400 << 20).unwrap();
             (blocks, (0..FILES).map(pages).sum::<u64>())
         };
-        let all: u64 = (0..FILES).map(|n| 1 + n % 3).sum();
+        let pages: u64 = (0..FILES).map(|n| 1 + n % 3).sum();
         let was_judged = (0..20).any(|_| {
             start(&plan).finish();
             let (had, before) = (in_memory(), reads_when_quiet(&disk));
@@ -360,7 +360,7 @@ fn what_is_in_memory_does_not_hold_the_start() {
             replay.wait_released();
             replay.finish();
             let after = reads_when_quiet(&disk);
-            let is_judged = had.1 == all && in_memory() == had;
+            let is_judged = had.1 == pages && in_memory() == had;
             assert!(
                 !is_judged || after == before,
                 "{fstype}: {before:?}, then {after:?}"

@@ -131,8 +131,8 @@ fn one_large_cold_file_among_many_warm_ones_is_never_missed() {
     }
     std::fs::metadata(disk.root().join("own")).unwrap();
     for draw in 0..50 {
-        let found = look_by(&plan, 5, draw << 13);
-        assert!(found.cold > 0.4, "{found:?}");
+        let resident = look_by(&plan, 5, draw << 13);
+        assert!(resident.cold > 0.4, "{resident:?}");
     }
     // A fifth of it is cold, in its middle.
     let own = File::open(disk.root().join("own")).unwrap();
@@ -180,12 +180,12 @@ fn data_in_memory_below_forgotten_names_is_cold_by_its_paths() {
             opened
         })
         .collect();
-    let found = sample_plan(&plan);
+    let resident = sample_plan(&plan);
     drop(open);
     assert_eq!(
-        (found.cold_paths, found.resident_pages, found.cold),
+        (resident.cold_paths, resident.resident_pages, resident.cold),
         (10, 0, 1.0),
-        "{found:?}"
+        "{resident:?}"
     );
 }
 
@@ -233,8 +233,8 @@ fn another_file_in_the_place_of_one_is_as_cold() {
     for file in &mut plan.files {
         file.mtime_ns += 1;
     }
-    let found = sample_plan(&plan);
-    assert!(found.changed >= 10 && found.cold > 0.9, "{found:?}");
+    let resident = sample_plan(&plan);
+    assert!(resident.changed >= 10 && resident.cold > 0.9, "{resident:?}");
 }
 
 #[test]
@@ -266,8 +266,8 @@ fn a_file_that_is_gone_weighs_with_what_it_cost() {
     assert_eq!(look_by(&plan, 5, 1).cold, 0.0);
     std::fs::remove_file(disk.root().join("large")).unwrap();
     for draw in 0..50 {
-        let found = look_by(&plan, 5, draw << 13);
-        assert!(found.cold > 0.5 && found.changed > 0, "{found:?}");
+        let resident = look_by(&plan, 5, draw << 13);
+        assert!(resident.cold > 0.5 && resident.changed > 0, "{resident:?}");
     }
 }
 

@@ -20,10 +20,10 @@ pub(super) fn bounded(trace: &Trace) -> io::Result<()> {
     let uses = uses.map(|it| of(&files, it.file) + of(&runs, it.process));
     let lookups = trace.lookups.iter();
     let lookups = lookups.map(|it| length(&it.path) + of(&runs, it.process));
-    let all: usize = uses.chain(lookups).sum();
-    match all > MOST_TEXT {
+    let rows: usize = uses.chain(lookups).sum();
+    match rows > MOST_TEXT {
         true => Err(io::Error::other(format!(
-            "its rows would name {all} bytes of paths, {MOST_TEXT} are allowed"
+            "its rows would name {rows} bytes of paths, {MOST_TEXT} are allowed"
         ))),
         false => Ok(()),
     }

@@ -89,9 +89,10 @@ fn nearest<'a>(events: &[Seen<'a>], from_ns: u64, to_ns: u64) -> Option<(&'a Fil
         false => time.saturating_sub(to_ns),
     };
     let after = events.partition_point(|(time, ..)| *time < to_ns);
-    let both = [after.checked_sub(1), Some(after)];
-    let both = both.into_iter().flatten().filter_map(|at| events.get(at));
-    both.map(|(time, path, lookup)| (distance(*time), (*path, *lookup)))
+    let neighbours = [after.checked_sub(1), Some(after)];
+    let neighbours = neighbours.into_iter().flatten().filter_map(|at| events.get(at));
+    neighbours
+        .map(|(time, path, lookup)| (distance(*time), (*path, *lookup)))
         .filter(|(distance, _)| *distance <= NEAR_NS)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, what)| what)

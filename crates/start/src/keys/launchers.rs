@@ -155,11 +155,14 @@ fn behind_env(arguments: &[OsString]) -> Option<Vec<OsString>> {
                 [] => (after.first()?.clone(), after.get(1..)?),
                 _ => (OsString::from_vec(split.to_vec()), after),
             };
-            let all: Vec<OsString> = words(&text)?.into_iter().chain(after.iter().cloned()).collect();
+            let words: Vec<OsString> = words(&text)?.into_iter().chain(after.iter().cloned()).collect();
             // Once: what was split has no -S again.
-            return match all.first().is_some_and(|word| word.as_bytes().starts_with(b"-S")) {
+            return match words
+                .first()
+                .is_some_and(|word| word.as_bytes().starts_with(b"-S"))
+            {
                 true => None,
-                false => behind_env(&all),
+                false => behind_env(&words),
             };
         }
         let text = first.to_string_lossy();

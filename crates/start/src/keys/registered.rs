@@ -50,10 +50,10 @@ pub fn interpreter(executable: &Path, start: &[u8]) -> Option<OsString> {
     if is_own(start) {
         return None;
     }
-    let found = formats()
+    let format = formats()
         .into_iter()
         .find(|format| format.is_of(executable, start))?;
-    Some(found.interpreter.into_os_string())
+    Some(format.interpreter.into_os_string())
 }
 
 /// Whether the kernel starts this executable, which is a real path, for files of some format.
@@ -62,10 +62,11 @@ pub fn is_registered(executable: &Path) -> bool {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let is_old = |(since, _): &(Instant, Vec<PathBuf>)| since.elapsed() > KNOWN_FOR;
     if known.as_ref().is_none_or(is_old) {
-        let all = formats().into_iter();
+        let formats = formats().into_iter();
         *known = Some((
             Instant::now(),
-            all.map(|one| one.interpreter.canonicalize().unwrap_or(one.interpreter))
+            formats
+                .map(|one| one.interpreter.canonicalize().unwrap_or(one.interpreter))
                 .collect(),
         ));
     }
@@ -117,15 +118,15 @@ fn all() -> Option<Vec<Format>> {
     let list = list.ok()?;
     let mut space = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(&list, &mut space);
-    let mut found = Vec::new();
+    let mut formats = Vec::new();
     while let Some(Ok(entry)) = entries.next() {
-        if found.len() >= MOST {
+        if formats.len() >= MOST {
             break;
         }
         let is_one = !entry.file_name().to_bytes().starts_with(b".");
-        found.extend(is_one.then(|| parse(&read(entry.file_name())?)).flatten());
+        formats.extend(is_one.then(|| parse(&read(entry.file_name())?)).flatten());
     }
-    Some(found)
+    Some(formats)
 }
 
 fn read(place: &OwnedFd, name: &CStr) -> Option<String> {
@@ -179,11 +180,11 @@ impl Format {
                 at.and_then(|at| name.get(at + 1..)) == Some(extension)
             }
             ToldBy::Bytes { offset, bytes, mask } => {
-                let found = offset
+                let bytes_there = offset
                     .checked_add(bytes.len())
                     .and_then(|end| start.get(*offset..end));
                 let alike = |((one, other), mask): ((&u8, &u8), &u8)| (one ^ other) & mask == 0;
-                found.is_some_and(|found| found.iter().zip(bytes).zip(mask).all(alike))
+                bytes_there.is_some_and(|found| found.iter().zip(bytes).zip(mask).all(alike))
             }
         }
     }

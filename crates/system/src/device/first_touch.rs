@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn a_volume_that_is_filled_as_it_is_read_is_told_with_its_granule() {
         for granule in [64 << 10, 128 << 10, 512 << 10, MIB] {
-            let found = found(lazy(granule, |_| false)).unwrap();
-            assert_eq!((found.granule, found.latency), (granule, 33.7e-3));
+            let touch = found(lazy(granule, |_| false)).unwrap();
+            assert_eq!((touch.granule, touch.latency), (granule, 33.7e-3));
         }
         // Half of it is filled, in no order.
         let half = |granule| drawn(granule) % 2 == 0;

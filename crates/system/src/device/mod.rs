@@ -69,11 +69,14 @@ impl DeviceFacts {
         if let Some(facts) = Self::read(mount.major, mount.minor) {
             return Some(facts);
         }
-        let found = std::fs::metadata(mount.source.as_path()).ok()?;
-        if !mount.source.is_absolute() || !found.file_type().is_block_device() {
+        let metadata = std::fs::metadata(mount.source.as_path()).ok()?;
+        if !mount.source.is_absolute() || !metadata.file_type().is_block_device() {
             return None;
         }
-        Self::read(rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()))
+        Self::read(
+            rustix::fs::major(metadata.rdev()),
+            rustix::fs::minor(metadata.rdev()),
+        )
     }
 
     fn read_in(sys: &Path, dev: &Path, major: u32, minor: u32) -> Option<DeviceFacts> {
@@ -204,8 +207,8 @@ fn devname(sysfs: &Path) -> Option<String> {
 }
 
 fn node(path: &Path, major: u32, minor: u32) -> Option<PathBuf> {
-    let found = std::fs::metadata(path).ok()?;
-    let same = found.file_type().is_block_device() && found.rdev() == rustix::fs::makedev(major, minor);
+    let metadata = std::fs::metadata(path).ok()?;
+    let same = metadata.file_type().is_block_device() && metadata.rdev() == rustix::fs::makedev(major, minor);
     same.then(|| path.to_path_buf())
 }
 

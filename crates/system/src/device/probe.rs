@@ -184,8 +184,8 @@ impl Probe {
             Ok(before.elapsed().as_secs_f64())
         };
         let place = |n| mix(options.seed ^ 0xf1, n);
-        let found = first_touch::probe(timed, place, self.size, options.time * 15 / 100)?;
-        match found {
+        let lazy = first_touch::probe(timed, place, self.size, options.time * 15 / 100)?;
+        match lazy {
             None => self.measure(options),
             Some(found) => self.measure_filling(options, found),
         }

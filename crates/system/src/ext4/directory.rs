@@ -82,9 +82,9 @@ fn follow(node: &[u8], at: usize, wanted: u32) -> Result<Vec<u64>, Ext4Error> {
             high = middle;
         }
     }
-    let mut found = vec![block_of(low)];
+    let mut blocks = vec![block_of(low)];
     if low + 1 < count && hash_of(low + 1) == wanted | 1 {
-        found.push(block_of(low + 1));
+        blocks.push(block_of(low + 1));
     }
-    Ok(found)
+    Ok(blocks)
 }

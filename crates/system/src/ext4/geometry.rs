@@ -172,10 +172,10 @@ impl Geometry {
     /// The blocks of a group that hold group descriptors or are kept for them: the first, and how many.
     pub fn descriptor_blocks(&self, group: u64) -> Option<(u64, u64)> {
         let per_block = self.block_size / self.descriptor_size;
-        let all = self.groups().div_ceil(per_block);
+        let blocks = self.groups().div_ceil(per_block);
         let (old, meta) = match self.meta_bg_from {
-            Some(from) => (all.min(from), true),
-            None => (all.saturating_add(self.reserved_descriptor_blocks), false),
+            Some(from) => (blocks.min(from), true),
+            None => (blocks.saturating_add(self.reserved_descriptor_blocks), false),
         };
         let behind_super = self
             .group_start(group)

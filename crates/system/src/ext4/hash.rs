@@ -186,9 +186,9 @@ mod tests {
 
     #[test]
     fn unsigned_kinds_differ_beyond_ascii_only() {
-        let both = |name: &[u8]| [false, true].map(|u| hash(Kind::HalfMd4, u, DEFAULT_SEED, name));
-        assert_eq!(both(b"plain")[0], both(b"plain")[1]);
-        assert_ne!(both(b"caf\xe9")[0], both(b"caf\xe9")[1]);
+        let hashes = |name: &[u8]| [false, true].map(|u| hash(Kind::HalfMd4, u, DEFAULT_SEED, name));
+        assert_eq!(hashes(b"plain")[0], hashes(b"plain")[1]);
+        assert_ne!(hashes(b"caf\xe9")[0], hashes(b"caf\xe9")[1]);
         assert_eq!(Kind::parse(4), Some((Kind::HalfMd4, true)));
         assert_eq!(Kind::parse(6), None);
     }

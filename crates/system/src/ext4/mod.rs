@@ -202,10 +202,10 @@ impl<S: ReadAt> Ext4<S> {
     fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), Ext4Error> {
         let block = self.block(at / self.geometry.block_size)?;
         let start = (at % self.geometry.block_size) as usize;
-        let found = block
+        let slice = block
             .get(start..start + bytes.len())
             .ok_or(Ext4Error::Damaged { what: "alignment" })?;
-        bytes.copy_from_slice(found);
+        bytes.copy_from_slice(slice);
         Ok(())
     }
 

@@ -34,10 +34,10 @@ impl Above {
     /// Index of the mount that is mounted at `path` on the mount with the id `below`.
     pub(super) fn get(&self, mounts: &[Mount], below: u32, path: &[u8]) -> Option<usize> {
         let hash = self.hashes.hash_one((below, path));
-        let found = self
+        let index = self
             .table
             .find(hash, |index| key(&mounts[*index]) == (below, path));
-        found.copied()
+        index.copied()
     }
 }
 

@@ -30,26 +30,29 @@ pub(super) struct ByDevice {
 
 impl ByDevice {
     fn new(mounts: &[Mount]) -> ByDevice {
-        let mut all = ByDevice::default();
+        let mut by_device = ByDevice::default();
         for (index, mount) in mounts.iter().enumerate() {
-            let roots = all.devices.entry((mount.major, mount.minor)).or_default();
+            let roots = by_device.devices.entry((mount.major, mount.minor)).or_default();
             let root = plain(mount.root.as_bytes());
             match roots.get_mut(root) {
                 Some(same) => same.push(index),
                 None => drop(roots.insert(root.to_vec(), vec![index])),
             }
             if mount.overlay.is_some() {
-                all.overlays.push(index);
+                by_device.overlays.push(index);
             }
             for layer in mount.overlay.iter().flat_map(|overlay| overlay.layers()) {
-                let overlays = all.layers.entry(plain(layer.as_bytes()).to_vec()).or_default();
+                let overlays = by_device
+                    .layers
+                    .entry(plain(layer.as_bytes()).to_vec())
+                    .or_default();
                 overlays.push(index);
             }
         }
-        for same in all.devices.values_mut().flat_map(HashMap::values_mut) {
+        for same in by_device.devices.values_mut().flat_map(HashMap::values_mut) {
             same.sort_by_key(|index| mounts[*index].mount_point.as_bytes().len());
         }
-        all
+        by_device
     }
 }
 

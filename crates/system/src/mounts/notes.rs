@@ -107,8 +107,8 @@ mod tests {
             4 1 7:1 / /snap/core/1 ro - squashfs /dev/loop1 ro\n\
             5 1 7:2 / /snap/firefox/2 ro - squashfs /dev/loop2 ro\n\
             6 1 0:52 / /home/anna/cloud rw - fuse.rclone cloud rw\n";
-        let found = notes_of(&MountTable::parse(table), |mount| mount.minor == 1);
-        let told: Vec<(&str, &str)> = found
+        let notes = notes_of(&MountTable::parse(table), |mount| mount.minor == 1);
+        let told: Vec<(&str, &str)> = notes
             .iter()
             .map(|one| (one.mount_point.as_str(), one.note))
             .collect();

@@ -64,8 +64,8 @@ impl MountTable {
         let root = resolve::open(CWD, point, LOOK, how).map_err(skip)?;
         // DONT_SYNC: should it be a server's by now, it is not asked.
         let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        let found = rustix::fs::statx(&root, c"", flags, StatxFlags::MNT_ID).map_err(skip)?;
-        match found.stx_mask & StatxFlags::MNT_ID.bits() != 0 && found.stx_mnt_id == u64::from(mount.id) {
+        let facts = rustix::fs::statx(&root, c"", flags, StatxFlags::MNT_ID).map_err(skip)?;
+        match facts.stx_mask & StatxFlags::MNT_ID.bits() != 0 && facts.stx_mnt_id == u64::from(mount.id) {
             true => Ok(root),
             false => Err(Skip::NotLocal),
         }

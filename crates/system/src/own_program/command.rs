@@ -15,7 +15,7 @@ const PATH: usize = libc::PATH_MAX as usize;
 pub(super) unsafe fn execute(command: *mut *const u8, environment: *const *const u8, words: *const u8) {
     let mut room = MaybeUninit::<[u8; PATH]>::uninit();
     let file = room.as_mut_ptr().cast::<u8>();
-    let mut found = false;
+    let mut is_searched = false;
     // SAFETY: strings that end with a null character; no more is written than there is room for, and of the arguments none before the command's.
     unsafe {
         let name = *command;
@@ -73,7 +73,7 @@ pub(super) unsafe fn execute(command: *mut *const u8, environment: *const *const
                     call(number::EXECVE, words_of);
                 }
                 // As the session says it: a directory of the search that is none is no answer, a file in the place of the command's directory is one.
-                found |= error != libc::ENOENT && (is_path || error != libc::ENOTDIR);
+                is_searched |= error != libc::ENOENT && (is_path || error != libc::ENOTDIR);
             }
             if last {
                 break;
@@ -82,5 +82,5 @@ pub(super) unsafe fn execute(command: *mut *const u8, environment: *const *const
         let said = [2, words.add(NOT_RUN) as usize, NOT_RUN_END - NOT_RUN, 0, 0, 0];
         call(number::WRITE, said);
     }
-    exit(if found { 126 } else { 127 });
+    exit(if is_searched { 126 } else { 127 });
 }

@@ -240,10 +240,10 @@ mod tests {
         let own = of(&[&state]);
         let mut paths = vec![state.as_path()];
         paths.extend(others.iter().map(|path| path.as_path()));
-        let all = of(&paths);
-        assert!(own.len() < all.len() && all.len() <= MOST && all.len() > MOST - 4);
-        let all = pages(&all);
-        assert!(pages(&own).iter().all(|page| all.contains(page)));
+        let whole = of(&paths);
+        assert!(own.len() < whole.len() && whole.len() <= MOST && whole.len() > MOST - 4);
+        let whole_pages = pages(&whole);
+        assert!(pages(&own).iter().all(|page| whole_pages.contains(page)));
         // And it fits into the inode, where it costs no read.
         note(&program, &paths, &|_| None).unwrap();
         assert_eq!(

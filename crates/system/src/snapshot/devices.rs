@@ -172,9 +172,9 @@ fn uuid_on_device(fstype: &str, node: &Path) -> Option<[u8; 16]> {
         "f2fs" => (&[0x10, 0x20, 0xF5, 0xF2], 1024, 1024 + 108),
         _ => return None,
     };
-    let mut found = vec![0; magic.len()];
-    device.read_exact_at(&mut found, at).ok()?;
+    let mut bytes = vec![0; magic.len()];
+    device.read_exact_at(&mut bytes, at).ok()?;
     let mut uuid = [0; 16];
     device.read_exact_at(&mut uuid, uuid_at).ok()?;
-    (found == magic).then_some(uuid)
+    (bytes == magic).then_some(uuid)
 }

@@ -205,27 +205,27 @@ impl<'a> Walk<'a> {
 
     /// Where a name of an overlay's directory is in the layers. Files hide what is below them, directories are merged.
     fn in_layers(&mut self, layers: &[usize], name: &[u8]) -> Vec<usize> {
-        let mut found = Vec::new();
+        let mut nodes = Vec::new();
         for layer in layers {
             if self.nodes[*layer].step != Step::Into {
                 continue;
             }
             let index = self.child(*layer, name);
             match self.nodes[index].step {
-                Step::Into => found.push(index),
+                Step::Into => nodes.push(index),
                 Step::Whiteout => break,
                 Step::Follow => {
-                    found.push(index);
+                    nodes.push(index);
                     break;
                 }
                 Step::Stop if self.nodes[index].found == Found::Missing => {}
                 Step::Stop => {
-                    found.push(index);
+                    nodes.push(index);
                     break;
                 }
             }
         }
-        found
+        nodes
     }
 
     /// Looks at a path that has no node yet.

@@ -122,10 +122,10 @@ mod tests {
     #[test]
     fn each_target_is_told_with_its_words() {
         let bytes = kernel_answer(&[("thin", 8, "4 7"), ("linear", 16, "253:0 2048")]);
-        let found = parse(&bytes).unwrap();
+        let targets = parse(&bytes).unwrap();
         let of = |one: &Target| (one.kind.clone(), one.length, one.text.clone());
-        assert_eq!(of(&found[0]), ("thin".into(), 4096, "4 7".into()));
-        assert_eq!(of(&found[1]), ("linear".into(), 8192, "253:0 2048".into()));
+        assert_eq!(of(&targets[0]), ("thin".into(), 4096, "4 7".into()));
+        assert_eq!(of(&targets[1]), ("linear".into(), 8192, "253:0 2048".into()));
     }
 
     #[test]

@@ -365,8 +365,8 @@ impl Drop for LoopFs {
 /// The mounted Btrfs that is on a device, in sysfs.
 fn btrfs_of(device: &OsStr) -> io::Result<PathBuf> {
     let entries = std::fs::read_dir("/sys/fs/btrfs")?.flatten();
-    let mut found = entries.map(|entry| entry.path());
-    found
+    let mut paths = entries.map(|entry| entry.path());
+    paths
         .find(|path| path.join("devices").join(device).exists())
         .ok_or_else(|| {
             io::Error::other(format!(

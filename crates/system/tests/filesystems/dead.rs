@@ -63,8 +63,8 @@ fn audit_05_what_was_mounted_since_the_table_was_read_is_not_asked() {
     assert_eq!(looks(&mounts, &file), [Ok(()); 3]);
     let _dead = DeadMount::new(&directory).unwrap();
     for path in [&file, &directory, &directory.join("none")] {
-        let found = looks(&mounts, path);
-        assert_eq!(found, [Err(Skip::NotLocal); 3], "{}", path.display());
+        let skipped = looks(&mounts, path);
+        assert_eq!(skipped, [Err(Skip::NotLocal); 3], "{}", path.display());
     }
     let now = MountTable::read().unwrap();
     assert_eq!(looks(&now, &file), [Err(Skip::NotLocal); 3]);

@@ -33,12 +33,12 @@ fn look_up(wanted: &[Wanted]) {
     for want in wanted {
         let path = want.path.as_path();
         let _ = std::fs::symlink_metadata(path);
-        let found = std::fs::metadata(path);
+        let metadata = std::fs::metadata(path);
         match want.need {
             Need::List => assert!(std::fs::read_dir(path).unwrap().count() > 0),
             // Reads the whole map of the file's blocks, and no data.
             Need::Data => drop(extents(File::open(path).unwrap()).unwrap()),
-            Need::Stat => drop(found),
+            Need::Stat => drop(metadata),
         }
     }
 }

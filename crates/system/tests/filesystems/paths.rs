@@ -23,11 +23,11 @@ fn take(paths: &[(&Path, Need)]) -> Machine {
 }
 
 fn facts<'a>(machine: &'a Machine, path: &Path) -> &'a FileFacts {
-    let mut found = machine.files.iter().filter(|f| f.path.as_path() == path);
-    let first = found
+    let mut files = machine.files.iter().filter(|f| f.path.as_path() == path);
+    let first = files
         .next()
         .unwrap_or_else(|| panic!("no entry for {}", path.display()));
-    assert!(found.next().is_none(), "two entries for {}", path.display());
+    assert!(files.next().is_none(), "two entries for {}", path.display());
     first
 }
 
@@ -273,7 +273,7 @@ fn paths_that_lead_astray_end_in_facts() {
     ];
     let wanted: Vec<(&Path, Need)> = paths.iter().map(|p| (p.as_path(), Need::Data)).collect();
     let machine = take(&wanted);
-    let found: Vec<Found> = paths
+    let results: Vec<Found> = paths
         .iter()
         .map(|path| {
             machine
@@ -289,7 +289,7 @@ fn paths_that_lead_astray_end_in_facts() {
         File, File, Symlink, Missing, Symlink, NotLocal, Special, Missing, Missing, Missing, NotLocal,
         NotLocal, File, Directory,
     ];
-    for ((path, found), expected) in paths.iter().zip(found).zip(expected) {
+    for ((path, found), expected) in paths.iter().zip(results).zip(expected) {
         assert_eq!(found, expected, "{}", path.display());
     }
 }

@@ -178,7 +178,7 @@ fn moves(at: &Path, state: &Path, long: Duration, seed: u64) -> Result<(u64, u64
 
 /// Copies of a program.
 fn programs(at: &Path) -> Result<Vec<PathBuf>> {
-    let mut all = Vec::new();
+    let mut programs = Vec::new();
     for number in 0..PROGRAMS {
         let path = at.join(format!("program{number}"));
         match number % 3 {
@@ -187,10 +187,10 @@ fn programs(at: &Path) -> Result<Vec<PathBuf>> {
             _ => drop(fs::copy("/bin/echo", &path)?),
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-        all.push(path);
+        programs.push(path);
     }
     rustix::fs::sync();
-    Ok(all)
+    Ok(programs)
 }
 
 fn execute(path: &Path) -> Result<()> {

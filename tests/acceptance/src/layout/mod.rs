@@ -186,8 +186,8 @@ impl Image {
     /// Free bytes and inodes.
     fn room(&self) -> Result<(u64, u64)> {
         rustix::fs::sync();
-        let found = rustix::fs::statvfs(self.mount_point())?;
-        Ok((found.f_bfree * found.f_frsize, found.f_ffree))
+        let facts = rustix::fs::statvfs(self.mount_point())?;
+        Ok((facts.f_bfree * facts.f_frsize, facts.f_ffree))
     }
 
     /// Has headstart know that the files are used in this order.
@@ -315,17 +315,17 @@ pub fn status(state: &Path) -> Result<Option<Said>> {
         "layout status: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let all: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    match all.as_array().is_some_and(|all| all.is_empty()) {
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    match document.as_array().is_some_and(|all| all.is_empty()) {
         true => Ok(None),
         false => said(&output.stdout).map(Some),
     }
 }
 
 fn said(json: &[u8]) -> Result<Said> {
-    let all: serde_json::Value = serde_json::from_slice(json).context("what layout apply prints")?;
-    let [one] = all.as_array().context("a list of file systems")?.as_slice() else {
-        bail!("one file system, not {all}");
+    let document: serde_json::Value = serde_json::from_slice(json).context("what layout apply prints")?;
+    let [one] = document.as_array().context("a list of file systems")?.as_slice() else {
+        bail!("one file system, not {document}");
     };
     let number = |value: &serde_json::Value| value.as_u64().context("a number");
     let mut left = BTreeMap::new();

@@ -50,8 +50,8 @@ impl Stress {
     /// Every file is what it should be.
     pub fn check(&self) -> Result<()> {
         for (name, expected) in &self.files {
-            let found = fs::read(self.at.join(name))?;
-            same(&found, expected).with_context(|| format!("{}/{name}", self.at.display()))?;
+            let bytes = fs::read(self.at.join(name))?;
+            same(&bytes, expected).with_context(|| format!("{}/{name}", self.at.display()))?;
         }
         let names = fs::read_dir(&self.at)?.count();
         ensure!(

@@ -22,15 +22,15 @@ struct Kept(PathBuf);
 
 impl Kept {
     fn files(&self, extension: &str) -> Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
+        let mut paths = Vec::new();
         for entry in fs::read_dir(&self.0)? {
             let path = entry?.path();
             if path.extension().is_some_and(|e| e == extension) {
-                found.push(path);
+                paths.push(path);
             }
         }
-        found.sort();
-        Ok(found)
+        paths.sort();
+        Ok(paths)
     }
 
     fn last_outcome(&self) -> Result<Outcome> {

@@ -75,7 +75,7 @@ fn kill_headstart(group: u32) -> Result<()> {
         let _ = rustix::process::kill_process(pid, signal);
     };
     // First all are found: the helper, in a session of its own, is known by its parent, which is the first to be killed.
-    let mut found = Vec::new();
+    let mut processes = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else {
@@ -85,18 +85,19 @@ fn kill_headstart(group: u32) -> Result<()> {
             continue;
         };
         if is_own(&entry.path()) && (of == group || parent == group || pid as u32 == group) {
-            found.extend(rustix::process::Pid::from_raw(pid).map(|pid| (pid, entry.path())));
+            processes.extend(rustix::process::Pid::from_raw(pid).map(|pid| (pid, entry.path())));
         }
     }
     // A held process may become the command at any moment, and that is not to be killed: all stand still first.
-    for (pid, process) in &found {
+    for (pid, process) in &processes {
         send(*pid, Signal::STOP);
         let limit = Instant::now() + Duration::from_secs(1);
         while running(process) && Instant::now() < limit {
             std::thread::yield_now();
         }
     }
-    let (mut own, commands): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, process)| is_own(process));
+    let (mut own, commands): (Vec<_>, Vec<_>) =
+        processes.into_iter().partition(|(_, process)| is_own(process));
     // It also continues it, and where SIGHUP is ignored (nohup) one that is held would become the command before it is killed:
     // the parent is the last.
     own.sort_by_key(|(pid, _)| pid.as_raw_pid() as u32 == group);

@@ -30,11 +30,12 @@ fn wrongly_left_out(first: &Profile, second: &Profile) -> u64 {
         let entry = profile.entries.iter().find(|entry| entry.path == *path)?;
         entry.touches.clone()
     };
-    let both = first
+    let pairs = first
         .entries
         .iter()
         .filter_map(|entry| Some((entry.touches.as_ref()?, touches(second, &entry.path)?)));
-    both.map(|(first, second)| first.unused.intersection(&second.touched).pages())
+    pairs
+        .map(|(first, second)| first.unused.intersection(&second.touched).pages())
         .sum()
 }
 
@@ -63,11 +64,11 @@ fn alternating_runs_teach_what_cold_runs_teach() -> Result<()> {
     );
     let wrong = [(&cold_runs, &alternating_runs), (&alternating_runs, &cold_runs)]
         .map(|(first, second)| wrongly_left_out(first, second));
-    let all: u64 = cold.iter().map(|(_, pages)| pages.pages()).sum();
-    println!("left out, though other runs touched them: {wrong:?} of {all} pages");
+    let pages: u64 = cold.iter().map(|(_, pages)| pages.pages()).sum();
+    println!("left out, though other runs touched them: {wrong:?} of {pages} pages");
     assert!(
-        wrong.iter().all(|wrong| wrong * 1000 <= all),
-        "{wrong:?} of {all}"
+        wrong.iter().all(|wrong| wrong * 1000 <= pages),
+        "{wrong:?} of {pages}"
     );
     Ok(())
 }

@@ -22,9 +22,9 @@ struct Lies(Vec<(Range<u64>, u64)>);
 impl Lies {
     fn read(path: &Path) -> Result<Lies> {
         let file = File::open(path).with_context(|| path.display().to_string())?;
-        let all = extents(&file)?;
+        let extents = extents(&file)?;
         let one = |it: &headstart_model::machine::Extent| (it.physical..it.physical + it.length, it.logical);
-        Ok(Lies(all.iter().map(one).collect()))
+        Ok(Lies(extents.iter().map(one).collect()))
     }
 
     /// Whether a read has a byte of it.

@@ -365,11 +365,11 @@ mod tests {
     /// The running kernel's BTF; `None` (and a line that says so) if it shows none.
     #[track_caller]
     fn whole() -> Option<Bytes> {
-        let found = read();
-        if let Err(e) = &found {
+        let bytes = read();
+        if let Err(e) = &bytes {
             needs(&format!("BTF ({VMLINUX}: {e})"), false);
         }
-        found.ok()
+        bytes.ok()
     }
 
     #[test]

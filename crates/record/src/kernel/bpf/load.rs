@@ -113,19 +113,19 @@ pub(crate) fn evidence(kernel: &Kernel) -> Vec<Evidence> {
     let uses = ["mm_filemap_get_pages", "mm_filemap_map_pages", "mm_filemap_fault"];
     let reads = ["filemap_read", "generic_file_buffered_read"];
     let faults = ["filemap_map_pages", "filemap_fault"];
-    let mut found = Vec::new();
+    let mut evidence = Vec::new();
     if uses.iter().all(|name| kernel.has_tracepoint(name)) {
-        found.push(Evidence::Uses);
+        evidence.push(Evidence::Uses);
     } else if functions_call()
         && reads.iter().any(|f| kernel.has_function(f))
         && faults.iter().all(|f| kernel.has_function(f))
     {
-        found.push(Evidence::Fentry);
+        evidence.push(Evidence::Fentry);
     }
     if kernel.has_tracepoint("mm_filemap_add_to_page_cache") {
-        found.push(Evidence::Adds);
+        evidence.push(Evidence::Adds);
     }
-    found
+    evidence
 }
 
 /// The programs to load for a plan on this kernel.

@@ -394,12 +394,12 @@ mod tests {
         let Some(mut filtered) = used(40, Evidence::Uses, true, twice) else {
             return;
         };
-        let mut all = used(40, Evidence::Uses, false, twice).unwrap();
-        assert_eq!((filtered.len(), all.len()), (20, 40));
+        let mut names = used(40, Evidence::Uses, false, twice).unwrap();
+        assert_eq!((filtered.len(), names.len()), (20, 40));
         filtered.sort_unstable();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(filtered, all);
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(filtered, names);
     }
 
     /// The pages of a mapping that the kernel has mapped, by pagemap(5).
@@ -411,8 +411,9 @@ mod tests {
             .read_exact_at(&mut entries, (start / rustix::param::page_size() * 8) as u64)
             .unwrap();
         let is_there = |entry: &[u8]| u64::from_ne_bytes(entry.try_into().unwrap()) >> 63 == 1;
-        let all = (0..).zip(entries.chunks(8));
-        all.filter(|(_, entry)| is_there(entry))
+        let chunks = (0..).zip(entries.chunks(8));
+        chunks
+            .filter(|(_, entry)| is_there(entry))
             .map(|(page, _)| page)
             .collect()
     }

@@ -161,9 +161,9 @@ impl Inodes {
         // Nothing is learned from memory and network file systems, so a path that cannot be found there is no loss.
         let matters = dev.major != 0 || self.mounts.of_device(dev).any(is_local);
         let mounted = matters || self.mounts.of_device(dev).next().is_some();
-        let found = if mounted { self.find(dev, inode, pid) } else { None };
-        let born = found.as_ref().map(|f| f.born);
-        let file = match (before, &found) {
+        let identified = if mounted { self.find(dev, inode, pid) } else { None };
+        let born = identified.as_ref().map(|f| f.born);
+        let file = match (before, &identified) {
             (
                 Some(Known {
                     file: Some(file),
@@ -178,7 +178,7 @@ impl Inodes {
             // Gone by now, but used while it lived.
             (Some(known), None) => known.file,
             (None, None) if !matters => None,
-            _ => Some(self.introduce(dev, inode, found, sink)),
+            _ => Some(self.introduce(dev, inode, identified, sink)),
         };
         let born = born.or(before.and_then(|known| known.born));
         self.known.insert(
@@ -223,22 +223,22 @@ impl Inodes {
     ) -> Sight {
         let id = self.next;
         self.next += 1;
-        let found = found.unwrap_or_else(Found::unknown);
-        let size = found.size;
+        let identified = found.unwrap_or_else(Found::unknown);
+        let size = identified.size;
         sink(Event::File(FileSeen {
             id,
             place: Place {
                 dev,
-                location: found.location,
+                location: identified.location,
                 mount: None,
             },
             inode,
-            generation: found.generation,
+            generation: identified.generation,
             size: if size == u64::MAX { 0 } else { size },
             user: 0,
-            by_some_name: found.by_some_name,
-            mtime_ns: found.mtime_ns,
-            mode: found.mode,
+            by_some_name: identified.by_some_name,
+            mtime_ns: identified.mtime_ns,
+            mode: identified.mode,
         }));
         Sight { id, size }
     }

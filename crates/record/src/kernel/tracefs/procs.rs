@@ -153,10 +153,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_file().as_raw_fd())).unwrap();
         let inode = file.as_file().metadata().unwrap().ino();
-        let found = files.path(pid, dev, inode, mount_id(&info).into_iter());
-        assert_eq!(found, None, "looked at before the file was opened");
+        let path = files.path(pid, dev, inode, mount_id(&info).into_iter());
+        assert_eq!(path, None, "looked at before the file was opened");
         let mut files = ProcessFiles::default();
-        let found = files.path(pid, dev, inode, mount_id(&info).into_iter());
-        assert_eq!(found, Some(file.path().as_os_str().as_bytes()));
+        let path = files.path(pid, dev, inode, mount_id(&info).into_iter());
+        assert_eq!(path, Some(file.path().as_os_str().as_bytes()));
     }
 }

@@ -78,8 +78,8 @@ impl Tasks {
 
     /// Threads of the excluded processes that the kernel has not been told of.
     pub fn newly_excluded(&self, told: &mut HashSet<u32>) -> Vec<u32> {
-        let all = self.excluded.iter().flat_map(|pid| threads(*pid));
-        all.filter(|tid| told.insert(*tid)).collect()
+        let threads = self.excluded.iter().flat_map(|pid| threads(*pid));
+        threads.filter(|tid| told.insert(*tid)).collect()
     }
 }
 

@@ -197,11 +197,14 @@ mod tests {
         ] {
             let table = format!("36 35 98:0 / / rw - {fstype} /dev/sda rw\n");
             let table = headstart_system::mounts::MountTable::parse(table.as_bytes());
-            let found = inode::identify(path.as_path(), fstype).unwrap();
-            let found = Identity { mount: None, ..found };
+            let identity = inode::identify(path.as_path(), fstype).unwrap();
+            let identity = Identity {
+                mount: None,
+                ..identity
+            };
             let seen = FileSeen { size, ..seen.clone() };
             assert_eq!(
-                is_same(&seen, table.all().first(), &found, &path),
+                is_same(&seen, table.all().first(), &identity, &path),
                 same,
                 "{fstype}"
             );

@@ -39,13 +39,13 @@ impl Images {
 
 /// The files that a device lies in, itself or by way of others.
 fn backing(dev: Dev) -> Vec<Vec<u8>> {
-    let mut found = Vec::new();
+    let mut images = Vec::new();
     scan(
         &format!("/sys/dev/block/{}:{}", dev.major, dev.minor),
         DEPTH,
-        &mut found,
+        &mut images,
     );
-    found
+    images
 }
 
 fn scan(device: &str, depth: u32, found: &mut Vec<Vec<u8>>) {

@@ -170,9 +170,9 @@ mod tests {
         let mut living: Vec<u32> = processes.living().collect();
         living.sort_unstable();
         assert_eq!(living, {
-            let mut all = vec![me, 4_000_001, 4_000_002];
-            all.sort_unstable();
-            all
+            let mut pids = vec![me, 4_000_001, 4_000_002];
+            pids.sort_unstable();
+            pids
         });
         let list = processes.into_list();
         let myself: FilePath = std::env::current_exe().unwrap().as_path().into();
