@@ -136,7 +136,7 @@ fn write(dir: &Path) -> Result<()> {
         ("plan", a_plan()?),
         ("outcome", an_outcome()?),
     ] {
-        let kind = Kind::of(&bytes).ok_or("a seed has no magic")?;
+        let kind = Kind::detect(&bytes).ok_or("a seed has no magic")?;
         for (at, file) in [
             (dir.join(name), "seed".to_string()),
             (dir.join("structured"), name.to_string()),

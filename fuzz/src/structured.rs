@@ -19,7 +19,7 @@ const MOST: usize = 20 << 20;
 
 /// The file, changed; `None` where nothing came of it.
 pub fn changed(bytes: &[u8], random: &mut Random, change: Change<'_>) -> Option<Vec<u8>> {
-    let kind = Kind::of(bytes)?;
+    let kind = Kind::detect(bytes)?;
     if random.one_in(2) {
         let value = match kind {
             Kind::Trace => Trace::from_bytes(bytes).ok().and_then(|it| trace(it, random)),

@@ -84,7 +84,7 @@ fn options() -> LearnOptions {
 
 /// What learning and showing make of a file that can be read, each use by itself.
 pub fn all(bytes: &[u8], memory: &PeakAlloc) {
-    match Kind::of(bytes) {
+    match Kind::detect(bytes) {
         Some(Kind::Trace) => trace(bytes, memory),
         Some(Kind::Profile) => profile(bytes, memory),
         Some(Kind::Plan) => a_plan(bytes, memory),
@@ -117,7 +117,7 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
         drop(export::perfetto(&it, &mut std::io::sink()));
     });
     with("exporting stacks of a trace", &|it| {
-        if let Some(waits) = export::Waits::of(&it) {
+        if let Some(waits) = export::Waits::from_trace(&it) {
             let owners = std::collections::BTreeMap::new();
             waits
                 .folded(&owners, &mut std::io::sink())

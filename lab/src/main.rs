@@ -270,7 +270,7 @@ fn run(command: Command) -> Result<()> {
         } => {
             let experiment = builds.measured(experiment::demo(&workload, rounds)?)?;
             let report = made(&experiment, &builds.options(&out, false, true)?)?;
-            print::line(page::short(&page::Kept::new(&report, "", None))?.trim_end())
+            print::line(page::short(&page::PublishedResult::new(&report, "", None))?.trim_end())
         }
         Command::Keep {
             directory,
@@ -278,7 +278,7 @@ fn run(command: Command) -> Result<()> {
             earlier,
             results,
         } => {
-            let kept = page::Kept::new(&Report::read(&directory)?, &commit, earlier.as_deref());
+            let kept = page::PublishedResult::new(&Report::read(&directory)?, &commit, earlier.as_deref());
             print::line(kept.write(&results)?.display())
         }
         Command::Page { root, check } => {

@@ -5,8 +5,8 @@ use crate::boot::{Boot, StateId};
 use crate::checked::make_root_writable;
 use crate::cmdline::Wish;
 use crate::decision;
-use crate::last::Place;
-use crate::lasting::Lasts;
+use crate::last::WayIn;
+use crate::lasting::Persistence;
 use crate::replays::Replays;
 use crate::this_boot::RUN;
 use headstart_model::plan::PlanFile;
@@ -46,8 +46,8 @@ impl Boot<'_> {
         self.last.mode = Some(self.start.mode());
         self.last.not_replayed = why_not.or_else(|| self.last.not_replayed.take());
         let within = match self.last.from {
-            Place::Initramfs => FROM_INITRAMFS_TO_INIT,
-            Place::Init | Place::Generator | Place::Unit => Duration::ZERO,
+            WayIn::Initramfs => FROM_INITRAMFS_TO_INIT,
+            WayIn::Init | WayIn::Generator | WayIn::Unit => Duration::ZERO,
         };
         match make_root_writable(|| self.barrier.process_1_waits(within)) {
             Ok(made) => self.last.made_writable = made,
@@ -62,7 +62,7 @@ impl Boot<'_> {
         let state = StateId::read(self.store);
         if self.state != state && !self.was_mounted {
             (self.state, self.was_mounted) = (state, true);
-            self.lasts = Lasts::for_store(self.store);
+            self.lasts = Persistence::for_store(self.store);
             self.armed = None;
             if self.guard.take().is_some() {
                 // It decides what is done from the beginning until then, and is never armed again.
@@ -90,7 +90,7 @@ impl Boot<'_> {
             Ok(Some(Guard::Failed)) => LAST_FAILED.into(),
             Ok(Some(Guard::GivenUp)) => GIVEN_UP.into(),
             // Nothing ever changes there: the boot after which it was frozen was read ahead, or recorded, and came to its end.
-            Err(error) if read_only(&error) && self.lasts == Lasts::Frozen && self.kept.is_armed() => {
+            Err(error) if read_only(&error) && self.lasts == Persistence::Frozen && self.kept.is_armed() => {
                 self.guard = Some(Guard::Taken);
                 return;
             }

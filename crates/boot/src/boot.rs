@@ -2,11 +2,11 @@
 
 use crate::barrier::Barrier;
 use crate::cmdline::Wish;
-use crate::last::Last;
-use crate::lasting::Lasts;
+use crate::last::BootReport;
+use crate::lasting::Persistence;
 use crate::memory::Need;
 use crate::replays::Replays;
-use crate::spent::Spent;
+use crate::spent::OwnCpuTime;
 use headstart_model::Key;
 use headstart_start::config::Config;
 use headstart_start::{Notes, Start};
@@ -34,12 +34,12 @@ pub struct Boot<'a> {
     /// Its poll tells of mounts.
     pub mounts: File,
     pub notes: Notes,
-    pub last: Last,
+    pub last: BootReport,
     pub wish: Wish,
     /// What the path of the state leads to: what holds it may not be mounted yet.
     pub state: StateId,
     /// How long what is kept there lasts.
-    pub lasts: Lasts,
+    pub lasts: Persistence,
     /// Whether that was mounted since this began.
     pub was_mounted: bool,
     /// What was found of the boot-failure guard; `None` where it cannot be taken yet, on a root that is still read-only.
@@ -55,7 +55,7 @@ pub struct Boot<'a> {
     /// When nobody had to wait for anything but the replay any more, nanoseconds of CLOCK_MONOTONIC.
     pub free_ns: u64,
     /// What this process has taken of processors.
-    pub spent: Spent,
+    pub spent: OwnCpuTime,
 }
 
 impl Boot<'_> {

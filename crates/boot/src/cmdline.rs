@@ -1,6 +1,6 @@
 //! `headstart=off|record|on` on the kernel command line decides for one boot.
 
-use crate::last::Place;
+use crate::last::WayIn;
 use std::path::Path;
 
 /// What a boot's command line asks for.
@@ -19,10 +19,10 @@ pub enum Wish {
 
 /// This boot's. In a container there is no kernel command line of its own: there, as for systemd, the arguments of
 /// process 1 stand for it. Another value than the three is told and ignored.
-pub fn wish(place: Place, tell: &mut dyn FnMut(String)) -> Wish {
+pub fn wish(place: WayIn, tell: &mut dyn FnMut(String)) -> Wish {
     // The first is systemd's word, the second that of the container's manager to process 1.
     let container = match place {
-        Place::Init => std::env::var_os("container").is_some(),
+        WayIn::Init => std::env::var_os("container").is_some(),
         _ => Path::new("/run/systemd/container").exists(),
     };
     let file = if container {

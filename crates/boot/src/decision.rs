@@ -1,13 +1,13 @@
 //! What is done for this boot ([`headstart_start::decide`]). That it is bypassed is found out before headstart reads itself.
 
 use crate::cmdline::{self, Wish, wish};
-use crate::last::Place;
-use crate::lasting::Lasts;
+use crate::last::WayIn;
+use crate::lasting::Persistence;
 use crate::program::room::Room;
 use crate::this_boot;
 use headstart_start::bypass::kernel;
 use headstart_start::config::{self, Config};
-use headstart_start::decide::{Decision, Known, decide};
+use headstart_start::decide::{Decision, PriorState, decide};
 use headstart_start::machine_of;
 use headstart_store::{KeyDir, State, Store};
 use rustix::fs::statfs;
@@ -17,7 +17,7 @@ use std::path::Path;
 const PLAN: &str = "plan";
 
 /// Whether this boot is bypassed. Reads a file that is there only while boots are, and what may overrule it if it is.
-pub fn is_bypassed(store: &Store, place: Place) -> bool {
+pub fn is_bypassed(store: &Store, place: WayIn) -> bool {
     if cmdline::is_after_crash() {
         return true;
     }
@@ -51,7 +51,7 @@ pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
     if kept.path().join(PLAN).exists() {
         return None;
     }
-    if let Some(why) = Lasts::for_store(store).why_not(store) {
+    if let Some(why) = Persistence::for_store(store).why_not(store) {
         return Some(format!(
             "nothing is known of boots, and what one would teach cannot be kept: {why}"
         ));
@@ -80,7 +80,7 @@ pub fn of_boot(state: &State, wish: Wish, config: &Config, has_plan: bool) -> De
         Wish::Record => return Decision::Record,
         _ => {}
     }
-    decide(&Known {
+    decide(&PriorState {
         // Boots are switched off by `boot disable`.
         enabled: true,
         bypass: state.bypass.as_ref(),

@@ -11,7 +11,7 @@
 use crate::fit;
 use crate::manager::Manager;
 use crate::sessions::sessions;
-use crate::signs::Signs;
+use crate::signs::BootSigns;
 use crate::this_boot::RUN;
 use crate::{marks, stages};
 use headstart_record::Progress;
@@ -47,7 +47,7 @@ pub enum Why {
 
 /// What systemd has told of a boot.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct SystemdReport {
     /// When process 1 began, nanoseconds of CLOCK_MONOTONIC.
     pub began_ns: u64,
     /// When each stage began ([`stages::stages`]).
@@ -66,7 +66,7 @@ pub struct End {
     /// Whether services could begin, as `basic.target` says.
     has_basics: bool,
     /// What systemd told lately, for when it is gone, and when.
-    told: Option<(Instant, Told)>,
+    told: Option<(Instant, SystemdReport)>,
     /// Whether it went to a shell for somebody to mend it.
     has_failed: bool,
     /// Whether it is being shut down, or this process was told to end.
@@ -76,7 +76,7 @@ pub struct End {
     /// Why systemd answers nothing, if it refuses to.
     refused: Option<String>,
     /// The signs of the last look, where it does.
-    signs: Option<Signs>,
+    signs: Option<BootSigns>,
     /// How long nothing was read or computed, as far as that is known.
     waited: Duration,
     /// The same by the time that systemd had finished or, if later, a session had begun.
@@ -134,7 +134,7 @@ impl End {
     }
 
     /// What systemd told before it was shut down.
-    pub fn before_shutdown(&self) -> Option<&Told> {
+    pub fn before_shutdown(&self) -> Option<&SystemdReport> {
         self.told.as_ref().map(|(_, told)| told)
     }
 
@@ -193,7 +193,7 @@ impl End {
             Err(error) => self.cannot_ask(&error),
         }
         if self.refused.is_some() {
-            self.see(Signs::of_now(), marks::monotonic_ns());
+            self.see(BootSigns::of_now(), marks::monotonic_ns());
         }
     }
 
@@ -225,7 +225,7 @@ impl End {
         if self.has_basics && self.finished_ns.is_none() && is_due {
             let stages = stages::stages(manager, None, sessions(), marks::read(Path::new(RUN)))?;
             let began_ns = manager.began_ns()?;
-            self.told = Some((Instant::now(), Told { began_ns, stages }));
+            self.told = Some((Instant::now(), SystemdReport { began_ns, stages }));
         }
         if self.finished_ns.is_some() {
             self.waited_till_up = Some(self.waited);
@@ -235,7 +235,7 @@ impl End {
     }
 
     /// What signs of now tell. That users may not log in again once they could is a shutdown.
-    fn see(&mut self, signs: Signs, now_ns: u64) {
+    fn see(&mut self, signs: BootSigns, now_ns: u64) {
         let was_closed = self.signs.is_some_and(|before| before.is_closed);
         self.has_failed |= signs.mending;
         if signs.is_open() || (was_closed && !signs.is_closed) {
@@ -255,7 +255,7 @@ impl End {
             self.is_stopped_alone = !self.is_shut_down;
         }
         if self.refused.is_some() {
-            let signs = Signs::of_now();
+            let signs = BootSigns::of_now();
             self.see(signs, marks::monotonic_ns());
             self.is_stopped_alone = !signs.is_closed;
         }
@@ -455,18 +455,18 @@ mod tests {
         let kind = end.manager().err().map(|error| error.kind());
         assert_eq!(kind, Some(io::ErrorKind::PermissionDenied), "without a question");
 
-        let closed = Signs {
+        let closed = BootSigns {
             is_closed: true,
-            ..Signs::default()
+            ..BootSigns::default()
         };
-        end.see(Signs::default(), 1);
+        end.see(BootSigns::default(), 1);
         end.see(closed, 2);
         assert!(
             !end.is_good() && !end.has_basics && !end.is_shut_down(),
             "users may not log in yet"
         );
-        end.see(Signs::default(), 3);
-        end.see(Signs::default(), 4);
+        end.see(BootSigns::default(), 3);
+        end.see(BootSigns::default(), 4);
         assert_eq!(end.finished_ns(), Some(3), "they may, whatever they log in at");
         assert!(end.is_good() && !end.is_shut_down() && !end.has_failed());
         end.see(closed, 5);
@@ -480,19 +480,19 @@ mod tests {
             end.see(signs, 7);
             end
         };
-        let none = Signs::default();
-        let prompt = of(Signs { prompt: true, ..none });
+        let none = BootSigns::default();
+        let prompt = of(BootSigns { prompt: true, ..none });
         assert!(prompt.finished_ns() == Some(7) && prompt.is_good() && !prompt.screen);
-        let screen = of(Signs { screen: true, ..none });
+        let screen = of(BootSigns { screen: true, ..none });
         assert!(screen.finished_ns() == Some(7) && screen.screen);
         assert!(!of(none).is_good());
-        let early = of(Signs {
+        let early = of(BootSigns {
             prompt: true,
             is_closed: true,
             ..none
         });
         assert!(early.finished_ns().is_none() && !early.is_shut_down());
-        let mending = of(Signs {
+        let mending = of(BootSigns {
             mending: true,
             is_closed: true,
             ..none

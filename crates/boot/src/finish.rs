@@ -2,8 +2,8 @@
 
 use crate::boot::{Boot, StateId};
 use crate::end::{End, Why};
-use crate::last::Last;
-use crate::lasting::Lasts;
+use crate::last::BootReport;
+use crate::lasting::Persistence;
 use crate::manager::Manager;
 use crate::marks::{self, monotonic_ns};
 use crate::run::has_one_processor;
@@ -85,7 +85,7 @@ impl Boot<'_> {
         let spared_ns = attach_ns - attach_ns / u64::from(record_every);
         // A boot that did not come to its end is not compared with those that did.
         let told = why.is_none().then(|| rustix::process::Signal::TERM.as_raw());
-        let earlier = Last::kept(&self.kept).unwrap_or_default();
+        let earlier = BootReport::kept(&self.kept).unwrap_or_default();
         self.last.memory_needed = self.need.with_earlier(earlier.memory_needed);
         let like_others = why.is_some() && unfit.is_none() && mode != Mode::Replay;
         self.last.alone = match (like_others, up_ns) {
@@ -123,7 +123,7 @@ impl Boot<'_> {
                 .map(|ns| (told, Duration::from_nanos(ns))),
             rules,
         };
-        if self.lasts == Lasts::Frozen {
+        if self.lasts == Persistence::Frozen {
             self.last.not_learned = finished.rules.unfit.or_else(|| self.lasts.why_not(self.store));
             self.last.notes = self.notes.all().to_vec();
             return false;
@@ -260,10 +260,12 @@ impl Boot<'_> {
             end.has_failed() || (end.manager()).is_ok_and(|mut it| fit::has_failed(&mut it).unwrap_or(false));
         let had_taken = self.guard == Some(Guard::Taken);
         // One that is frozen is as it was.
-        self.armed = Some(match has_failed || (had_taken && self.lasts == Lasts::Frozen) {
-            true => Ok(()),
-            false => self.kept.lock().and_then(|lock| lock.arm(had_taken)),
-        });
+        self.armed = Some(
+            match has_failed || (had_taken && self.lasts == Persistence::Frozen) {
+                true => Ok(()),
+                false => self.kept.lock().and_then(|lock| lock.arm(had_taken)),
+            },
+        );
     }
 
     /// Keeps what the boot had to say; that it cannot be kept is told unless it was for what was learned, whose place is the same.

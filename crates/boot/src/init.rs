@@ -1,7 +1,7 @@
 //! A boot served from before process 1 on: what a machine has not got yet that early. The program that stands in the place of process 1
 //! is in `crates/boot/init`.
 
-use crate::last::Place;
+use crate::last::WayIn;
 use crate::marks;
 pub use crate::program::ahead::OF_HEADSTART;
 use crate::waiters::{Waiters, is_process_1_waiting};
@@ -36,8 +36,8 @@ pub fn run(store: &Store, pipe: i32, began: Option<&str>) -> Result<bool> {
     }
     away_from_console();
     let place = match is_process_1_waiting() {
-        true => Place::Init,
-        false => Place::Generator,
+        true => WayIn::Init,
+        false => WayIn::Generator,
     };
     let began_ns = began.and_then(|said| marks::handed_over(said, marks::monotonic_ns()));
     crate::run::run(store, place, Waiters::Process1(ready), began_ns)

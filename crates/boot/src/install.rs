@@ -153,7 +153,7 @@ fn has_init(image: &Image) -> bool {
 }
 
 /// Where headstart begins.
-pub enum Way {
+pub enum InstalledWay {
     /// In the initramfs, once this command has made it anew; until then as a generator, where that is.
     Initramfs(&'static str),
     /// As a generator of systemd, before it reads its units.
@@ -163,11 +163,11 @@ pub enum Way {
 }
 
 /// The earliest of those that there are.
-pub fn way(other: Option<&Path>) -> Way {
+pub fn way(other: Option<&Path>) -> InstalledWay {
     match remake_initramfs(other) {
-        Some(command) => Way::Initramfs(command),
-        None if can_be_init(other) => Way::Generator,
-        None => Way::Unit,
+        Some(command) => InstalledWay::Initramfs(command),
+        None if can_be_init(other) => InstalledWay::Generator,
+        None => InstalledWay::Unit,
     }
 }
 

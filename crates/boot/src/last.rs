@@ -1,6 +1,6 @@
 //! What a boot had to say: kept in /run while it lasts, and beside the profile for the next.
 
-use crate::spent::Spent;
+use crate::spent::OwnCpuTime;
 use crate::this_boot::{RUN, make_run};
 use headstart_model::human::duration;
 use headstart_model::outcome::Mode;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Where a boot begins to be served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum WayIn {
     /// In the initramfs, when the root is mounted.
     Initramfs,
     /// In place of process 1, before the real init ([`crate::init`]).
@@ -27,13 +27,13 @@ pub enum Place {
 /// What a boot had to say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Last {
+pub struct BootReport {
     /// Which boot, as the kernel names it (`/proc/sys/kernel/random/boot_id`).
     pub boot_id: String,
     /// When this began to serve it, nanoseconds since 1970.
     pub began_unix_ns: u64,
     /// From where on.
-    pub from: Place,
+    pub from: WayIn,
     /// Whether the root was made writable for the boot-failure guard, before systemd would have.
     pub made_writable: bool,
     /// What was done for it.
@@ -56,7 +56,7 @@ pub struct Last {
     #[serde(default)]
     pub memory_needed: Option<u64>,
     /// What headstart itself took of processors; `None` while it lasts.
-    pub spent: Option<Spent>,
+    pub spent: Option<OwnCpuTime>,
     /// How the last boot went that was recorded without a replay; `None` while there was none.
     pub alone: Option<Alone>,
     /// Whether the boot-failure guard was armed again, so that the next boot may be read ahead.
@@ -69,10 +69,10 @@ fn in_run() -> PathBuf {
     Path::new(RUN).join("last.json")
 }
 
-impl Last {
+impl BootReport {
     /// What headstart itself took of processors, for people.
     pub fn spent(&self) -> Option<String> {
-        self.spent.as_ref().map(Spent::text)
+        self.spent.as_ref().map(OwnCpuTime::text)
     }
 
     /// How long it took, for people.
@@ -97,12 +97,12 @@ impl Last {
     }
 
     /// That of the last boot that could keep it.
-    pub fn kept(kept: &KeyDir) -> Option<Last> {
+    pub fn kept(kept: &KeyDir) -> Option<BootReport> {
         serde_json::from_slice(&kept.last().ok().flatten()?).ok()
     }
 
     /// That of this boot, or else of the last that could keep it.
-    pub fn read(kept: &KeyDir) -> Option<Last> {
+    pub fn read(kept: &KeyDir) -> Option<BootReport> {
         let of_run = headstart_store::read_bounded(&in_run(), 1 << 20).ok().flatten();
         let bytes = of_run.or_else(|| kept.last().ok().flatten())?;
         serde_json::from_slice(&bytes).ok()

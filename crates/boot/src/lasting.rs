@@ -24,7 +24,7 @@ const UNITS: [&str; 3] = [
 
 /// How long what is kept now lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lasts {
+pub enum Persistence {
     /// Beyond this boot, as far as can be told.
     Longer,
     /// It can be kept, and is gone at the next boot.
@@ -33,15 +33,15 @@ pub enum Lasts {
     Frozen,
 }
 
-impl Lasts {
+impl Persistence {
     /// How long what is kept in a state lasts that is mounted as it is now.
-    pub fn for_store(store: &Store) -> Lasts {
+    pub fn for_store(store: &Store) -> Persistence {
         let state = store.root();
         let there = state.ancestors().find(|path| path.exists());
         match there.map(of_path) {
-            None | Some(Lasts::Longer) => Lasts::Longer,
+            None | Some(Persistence::Longer) => Persistence::Longer,
             // Read only where it decides: a boot waits.
-            Some(_) if is_mounted_later(state) => Lasts::Longer,
+            Some(_) if is_mounted_later(state) => Persistence::Longer,
             Some(it) => it,
         }
     }
@@ -50,11 +50,11 @@ impl Lasts {
     pub fn why_not(self, store: &Store) -> Option<String> {
         let state = store.root().display();
         match self {
-            Lasts::Longer => None,
-            Lasts::ThisBoot => Some(format!(
+            Persistence::Longer => None,
+            Persistence::ThisBoot => Some(format!(
                 "{state} is on a file system in memory, which ends with this boot"
             )),
-            Lasts::Frozen => Some(format!("{state} is on a file system that is never written to")),
+            Persistence::Frozen => Some(format!("{state} is on a file system that is never written to")),
         }
     }
 }
@@ -67,43 +67,43 @@ pub fn of_frozen(store: &Store, kept: &KeyDir) -> Option<Option<String>> {
             store.root().display()
         )
     };
-    (Lasts::for_store(store) == Lasts::Frozen).then(|| (!kept.is_armed()).then(why_not))
+    (Persistence::for_store(store) == Persistence::Frozen).then(|| (!kept.is_armed()).then(why_not))
 }
 
-fn of_path(path: &Path) -> Lasts {
+fn of_path(path: &Path) -> Persistence {
     let (Ok(found), Ok(flags)) = (statfs(path), statvfs(path)) else {
-        return Lasts::Longer;
+        return Persistence::Longer;
     };
     let (magic, is_read_only) = (
         found.f_type as u64,
         flags.f_flag.contains(StatVfsMountFlags::RDONLY),
     );
     if IN_MEMORY.contains(&magic) {
-        return Lasts::ThisBoot;
+        return Persistence::ThisBoot;
     }
     if READ_ONLY.contains(&magic) {
-        return Lasts::Frozen;
+        return Persistence::Frozen;
     }
     if magic != OVERLAY && !is_read_only {
-        return Lasts::Longer;
+        return Persistence::Longer;
     }
     let mounts = MountTable::read().unwrap_or_default();
     let real = path.canonicalize().unwrap_or_default();
     let Some(mount) = mounts.lookup(real.as_os_str().as_encoded_bytes()) else {
-        return Lasts::Longer;
+        return Persistence::Longer;
     };
     match &mount.overlay {
         Some(overlay) => match &overlay.upper {
-            None => Lasts::Frozen,
+            None => Persistence::Frozen,
             Some(upper) => of_upper(upper.as_path(), &mounts),
         },
-        None if is_read_only && stays_read_only(mount) => Lasts::Frozen,
-        None => Lasts::Longer,
+        None if is_read_only && stays_read_only(mount) => Persistence::Frozen,
+        None => Persistence::Longer,
     }
 }
 
 /// What is written to an overlay is in its upper layer, at a path of whoever mounted it; who did so in an initramfs may have moved that since.
-fn of_upper(upper: &Path, mounts: &MountTable) -> Lasts {
+fn of_upper(upper: &Path, mounts: &MountTable) -> Persistence {
     let kind = |path: &Path| statfs(path).ok().map(|found| found.f_type as u64);
     let moved = || {
         let below = |above: &Path| {
@@ -121,9 +121,9 @@ fn of_upper(upper: &Path, mounts: &MountTable) -> Lasts {
         None => OF_ONE_BOOT.iter().any(|place| upper.starts_with(place)),
     };
     if is_in_memory {
-        Lasts::ThisBoot
+        Persistence::ThisBoot
     } else {
-        Lasts::Longer
+        Persistence::Longer
     }
 }
 
@@ -216,14 +216,19 @@ mod tests {
         }
         let disk = tempfile::tempdir_in("/var/tmp").unwrap();
         assert_eq!(
-            Lasts::for_store(&Store::new(disk.path().join("state"))),
-            Lasts::Longer
+            Persistence::for_store(&Store::new(disk.path().join("state"))),
+            Persistence::Longer
         );
         let memory = mounted("tmpfs", "size=1m");
-        let state = |below: &Mounted| Lasts::for_store(&Store::new(below.0.path().join("lib/headstart")));
-        assert_eq!(state(&memory), Lasts::ThisBoot, "it is not there yet, either");
+        let state =
+            |below: &Mounted| Persistence::for_store(&Store::new(below.0.path().join("lib/headstart")));
+        assert_eq!(
+            state(&memory),
+            Persistence::ThisBoot,
+            "it is not there yet, either"
+        );
         assert!(
-            Lasts::ThisBoot
+            Persistence::ThisBoot
                 .why_not(&Store::new("/s"))
                 .unwrap()
                 .contains("in memory")
@@ -244,25 +249,29 @@ mod tests {
                 ),
             )
         };
-        assert_eq!(state(&overlay(memory.0.path())), Lasts::ThisBoot);
-        assert_eq!(state(&overlay(disk.path())), Lasts::Longer);
+        assert_eq!(state(&overlay(memory.0.path())), Persistence::ThisBoot);
+        assert_eq!(state(&overlay(disk.path())), Persistence::Longer);
         let lower = format!(
             "lowerdir={}:{}",
             disk.path().join("low").display(),
             memory.0.path().join("low").display()
         );
-        assert_eq!(state(&mounted("overlay", &lower)), Lasts::Frozen);
+        assert_eq!(state(&mounted("overlay", &lower)), Persistence::Frozen);
         let mounts = MountTable::read().unwrap();
         let upper = |path: &str| of_upper(Path::new(path), &mounts);
         assert_eq!(
             upper("/tmp/nspawn-volatile-x/upper"),
-            Lasts::ThisBoot,
+            Persistence::ThisBoot,
             "of another's mounts"
         );
-        assert_eq!(upper("/var/lib/docker/overlay2/x/diff"), Lasts::Longer);
+        assert_eq!(upper("/var/lib/docker/overlay2/x/diff"), Persistence::Longer);
         let name = memory.0.path().file_name().unwrap().to_str().unwrap();
-        assert_eq!(upper(&format!("/{name}/up")), Lasts::ThisBoot, "moved since");
-        assert_eq!(upper(&format!("/{name}/none")), Lasts::Longer);
+        assert_eq!(
+            upper(&format!("/{name}/up")),
+            Persistence::ThisBoot,
+            "moved since"
+        );
+        assert_eq!(upper(&format!("/{name}/none")), Persistence::Longer);
     }
 
     #[test]

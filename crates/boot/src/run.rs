@@ -7,15 +7,15 @@ use crate::cmdline::{self, Wish, wish};
 use crate::decision;
 use crate::end::{self, End, Why};
 use crate::install;
-use crate::last::{Last, Place};
-use crate::lasting::Lasts;
+use crate::last::{BootReport, WayIn};
+use crate::lasting::Persistence;
 use crate::manager::Manager;
 use crate::marks::{monotonic_ns, own_begin_ns};
 use crate::memory::Need;
 use crate::recording::Recording;
 use crate::replays::Replays;
-use crate::signs::Signs;
-use crate::spent::Spent;
+use crate::signs::BootSigns;
+use crate::spent::OwnCpuTime;
 use crate::this_boot::{RUN, boot_id, key, make_run};
 use crate::units::NAME;
 use crate::waiters::Waiters;
@@ -52,7 +52,7 @@ const EARLY_INSTANCE: &str = "headstart";
 /// Serves this boot, from `place` on. Returns when all is learned, or at once, with `false`, if nothing is to be done or another process
 /// serves it already. `began_ns` is when
 /// whoever waits began to wait, nanoseconds of CLOCK_MONOTONIC, where that is known: the replay's times count from there.
-pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>) -> Result<bool> {
+pub fn run(store: &Store, place: WayIn, waiters: Waiters, began_ns: Option<u64>) -> Result<bool> {
     let now = Instant::now();
     let since = began_ns.map(|began_ns| Duration::from_nanos(monotonic_ns().saturating_sub(began_ns)));
     let since = since.unwrap_or_default();
@@ -87,11 +87,11 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     // Before any thread begins.
     let signals = Signals::take().context("cannot read signals")?;
-    let last = Last {
+    let last = BootReport {
         boot_id: boot_id(),
         began_unix_ns: origin_unix_ns,
         from: place,
-        ..Last::default()
+        ..BootReport::default()
     };
     let mut boot = Boot {
         store,
@@ -106,7 +106,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         last,
         wish,
         state: StateId::read(store),
-        lasts: Lasts::for_store(store),
+        lasts: Persistence::for_store(store),
         was_mounted: false,
         guard: None,
         armed: None,
@@ -115,12 +115,12 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         barrier: Barrier::new(waiters, now),
         own_begin_ns: match place {
             // It has read itself while it waited there.
-            Place::Initramfs => None,
-            Place::Init | Place::Generator | Place::Unit => began_ns.or_else(own_begin_ns),
+            WayIn::Initramfs => None,
+            WayIn::Init | WayIn::Generator | WayIn::Unit => began_ns.or_else(own_begin_ns),
         }
         .unwrap_or_else(monotonic_ns),
         free_ns: 0,
-        spent: Spent::default(),
+        spent: OwnCpuTime::default(),
     };
     let mut recording = boot.begin_and_attach();
     boot.tell_of(&recording);
@@ -162,7 +162,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         ));
     }
     boot.last.keep_in_run();
-    if boot.lasts != Lasts::Frozen {
+    if boot.lasts != Persistence::Frozen {
         boot.keep_last(!is_kept);
     }
     Ok(true)
@@ -177,7 +177,7 @@ fn is_unit() -> bool {
 fn is_over() -> bool {
     match Manager::connect().and_then(|mut manager| manager.finished_ns()) {
         Ok(at) => at.is_some(),
-        Err(error) => error.kind() == io::ErrorKind::PermissionDenied && Signs::of_now().is_open(),
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied && BootSigns::of_now().is_open(),
     }
 }
 
@@ -230,7 +230,7 @@ impl Boot<'_> {
         let one_processor = has_one_processor();
         self.decide(state);
         // What it would teach is gone at the next.
-        let teaches = is_wished || self.lasts == Lasts::Longer || !self.start.is_read_ahead();
+        let teaches = is_wished || self.lasts == Persistence::Longer || !self.start.is_read_ahead();
         let in_turn = in_turn && teaches && !self.is_left_alone();
         let beside = (in_turn && !one_processor).then(|| {
             let (tell, attached) = channel();

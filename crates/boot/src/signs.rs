@@ -22,7 +22,7 @@ const MOST: usize = 4096;
 
 /// The signs of now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Signs {
+pub struct BootSigns {
     /// Whether users may not log in.
     pub is_closed: bool,
     /// Whether something asks at a terminal who logs in.
@@ -35,21 +35,21 @@ pub struct Signs {
     pub mending: bool,
 }
 
-impl Signs {
+impl BootSigns {
     /// Looks.
-    pub fn of_now() -> Signs {
+    pub fn of_now() -> BootSigns {
         let own = std::fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
         let slices = GROUPS.map(|root| Path::new(root).join(of_manager(&own)).join("system.slice"));
         let screen = std::fs::read_link(SCREEN).ok();
         let screen = screen.as_deref().and_then(|it| it.file_name()?.to_str());
-        Signs::read(Path::new(CLOSED), &slices, screen, sessions())
+        BootSigns::read(Path::new(CLOSED), &slices, screen, sessions())
     }
 
-    fn read(closed: &Path, slices: &[PathBuf], screen: Option<&str>, sessions: Sessions) -> Signs {
-        let mut signs = Signs {
+    fn read(closed: &Path, slices: &[PathBuf], screen: Option<&str>, sessions: Sessions) -> BootSigns {
+        let mut signs = BootSigns {
             is_closed: closed.exists(),
             session: sessions.user_ns.is_some(),
-            ..Signs::default()
+            ..BootSigns::default()
         };
         for service in slices.iter().flat_map(|slice| services(slice)) {
             signs.prompt |= PROMPTS.iter().any(|prompt| service.starts_with(prompt));
@@ -109,7 +109,7 @@ mod tests {
                 greeter_ns: None,
                 user_ns,
             };
-            Signs::read(
+            BootSigns::read(
                 &closed,
                 &[slice.clone(), "/nowhere".into()],
                 Some("lightdm.service"),
@@ -117,7 +117,7 @@ mod tests {
             )
         };
         let begin = |service: &str| std::fs::create_dir_all(slice.join(service)).unwrap();
-        assert_eq!(of(None), Signs::default());
+        assert_eq!(of(None), BootSigns::default());
         assert!(!of(None).is_open(), "nothing is known");
         begin("cron.service");
         begin("getty.slice");

@@ -14,7 +14,7 @@ const MOST_SELDOM: u32 = 10;
 /// Processors' time by part, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Spent {
+pub struct OwnCpuTime {
     /// From its first instruction until the replay has begun: reading itself and what it needs first, deciding.
     pub begin_ns: u64,
     /// Attaching the recorder.
@@ -32,7 +32,7 @@ fn of_process() -> u64 {
     clock_ns(ClockId::ProcessCPUTime)
 }
 
-impl Spent {
+impl OwnCpuTime {
     /// All until the boot's end.
     fn before_end_ns(&self) -> u64 {
         [self.begin_ns, self.attach_ns, self.replay_ns, self.record_ns]
@@ -55,7 +55,7 @@ impl Spent {
     }
 
     /// Gives what has been spent by now, and is in no part yet, to one.
-    pub fn until_now(&mut self, part: fn(&mut Spent) -> &mut u64) {
+    pub fn until_now(&mut self, part: fn(&mut OwnCpuTime) -> &mut u64) {
         let known = self.before_end_ns().saturating_add(self.finish_ns);
         let part = part(self);
         *part = part.saturating_add(of_process().saturating_sub(known));
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn what_others_waited_for_and_what_comes_after_the_end_is_not_spent_beside_them() {
-        let spent = Spent {
+        let spent = OwnCpuTime {
             begin_ns: 100,
             attach_ns: 20,
             replay_ns: 3,
@@ -94,11 +94,11 @@ mod tests {
 
     #[test]
     fn recording_takes_a_hundredth_of_the_processors_over_all_boots() {
-        let spent = |attach_ns, record_ns| Spent {
+        let spent = |attach_ns, record_ns| OwnCpuTime {
             begin_ns: 1 << 40,
             attach_ns,
             record_ns,
-            ..Spent::default()
+            ..OwnCpuTime::default()
         };
         assert_eq!(spent(60, 40).record_every(Some(10_000)), 1);
         assert_eq!(spent(60, 41).record_every(Some(10_000)), 2);
@@ -106,14 +106,14 @@ mod tests {
         assert_eq!(spent(780, 460).record_every(Some(100)), 10);
         assert_eq!(spent(780, 460).record_every(Some(0)), 10);
         assert_eq!(spent(780, 460).record_every(None), 1, "nobody knows");
-        assert_eq!(Spent::default().record_every(Some(0)), 1);
+        assert_eq!(OwnCpuTime::default().record_every(Some(0)), 1);
     }
 
     #[test]
     fn the_parts_are_all_that_was_spent() {
-        let mut spent = Spent {
+        let mut spent = OwnCpuTime {
             attach_ns: of_process() / 2,
-            ..Spent::default()
+            ..OwnCpuTime::default()
         };
         spent.until_now(|spent| &mut spent.begin_ns);
         let begun = spent.begin_ns;

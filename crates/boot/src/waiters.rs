@@ -1,6 +1,6 @@
 //! Who waits for headstart before going on, and the words by which they are told.
 
-use crate::last::Place;
+use crate::last::WayIn;
 use headstart_system::launch::ReadyPipe;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -26,15 +26,15 @@ pub enum Waiters {
 }
 
 /// Where this process was started, if not by process 1 itself.
-pub fn place() -> Place {
+pub fn place() -> WayIn {
     match std::env::var_os(FROM_INITRAMFS) {
-        Some(_) => Place::Initramfs,
-        None => Place::Unit,
+        Some(_) => WayIn::Initramfs,
+        None => WayIn::Unit,
     }
 }
 
 /// The same, and who waits for it. To be asked once.
-pub fn waiters() -> (Place, Waiters) {
+pub fn waiters() -> (WayIn, Waiters) {
     let process_1 = |number: &String| ReadyPipe::inherited(number.parse().ok()?).ok();
     let waiters = match std::env::var(FROM_INITRAMFS) {
         Ok(number) => process_1(&number).map_or(Waiters::Nobody, Waiters::Process1),

@@ -8,7 +8,7 @@ mod tests;
 mod unit;
 
 use headstart_model::{Key, Trace};
-use headstart_start::keys::{self, Whose};
+use headstart_start::keys::{self, StartKey};
 use headstart_store::{Store, StoreError};
 use headstart_system::mounts::MountTable;
 use headstart_system::open::pin;
@@ -68,7 +68,7 @@ pub fn for_exec(exec: &Exec<'_>) -> Option<Key> {
 }
 
 /// The same, with the arguments that the key says nothing of.
-pub fn whose(exec: &Exec<'_>) -> Option<Whose> {
+pub fn whose(exec: &Exec<'_>) -> Option<StartKey> {
     let names = keys::local::Local {
         cwd: exec.cwd,
         user: exec.user,
@@ -77,13 +77,18 @@ pub fn whose(exec: &Exec<'_>) -> Option<Whose> {
 }
 
 /// Whose start it was, if its program turned out to be a launcher ([`keys::turned_out`]).
-pub fn turned_out(store: &Store, whose: &Whose, user: u32, trace: &Trace) -> Result<Option<Key>, StoreError> {
+pub fn turned_out(
+    store: &Store,
+    whose: &StartKey,
+    user: u32,
+    trace: &Trace,
+) -> Result<Option<Key>, StoreError> {
     keys::turned_out(store, whose, &keys::local::Local { cwd: None, user }, trace)
 }
 
-fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<Whose> {
+fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<StartKey> {
     if let Some(key) = exec.cgroup.and_then(unit) {
-        return Some(Whose {
+        return Some(StartKey {
             key,
             rest: Vec::new(),
         });

@@ -32,13 +32,13 @@ use answer::Answering;
 use anyhow::{Context as _, Result};
 use by_fanotify::ByFanotify;
 use finish::Finisher;
-use first::First;
+use first::RealtimePriority;
 use headstart_record::Watch;
 use headstart_start::finish::at_low_priority;
 use headstart_start::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use notify::Manager;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -212,7 +212,7 @@ pub fn run(mut options: Options) -> Result<()> {
             Box::new(noticing)
         }
     };
-    let mut first = First::raise();
+    let mut first = RealtimePriority::raise();
     let manager = Manager::of_environment();
     // What it took to attach.
     give_back_memory();
@@ -227,7 +227,7 @@ pub fn run(mut options: Options) -> Result<()> {
 /// The thread that answers those who ask by the socket, as long as this lives.
 struct Control {
     stop: Option<OwnedFd>,
-    thread: Begun,
+    thread: StartedThread,
 }
 
 impl Control {
@@ -262,7 +262,7 @@ fn rouse(wake: &OwnedFd) {
 
 fn answer_until(
     noticing: &mut dyn Noticing,
-    first: &mut First,
+    first: &mut RealtimePriority,
     stop: &AtomicBool,
     wake: &OwnedFd,
     manager: &Manager,

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use headstart_learn::verdict::start::{WARM, resident};
 use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, learn};
 use headstart_model::floor::{Above, Floor, Need};
-use headstart_model::machine::{Cost, Device, Found as What, Machine};
+use headstart_model::machine::{Cost, Device, Machine, PathKind as What};
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Key, Outcome, Profile, Trace};
@@ -14,7 +14,7 @@ use headstart_start::machine::{self, Costs};
 use headstart_store::KeyDir;
 
 /// The floor of a start, and what it rests on.
-pub struct Found {
+pub struct StartFloor {
     /// The floor.
     pub floor: Floor,
     /// Where the start's time above it went; `None` where the start had no replay, found most of what it needs in memory, or is not
@@ -27,7 +27,7 @@ pub struct Found {
 }
 
 /// A start that is kept: its trace and what came of it.
-pub struct Kept {
+pub struct KeptStart {
     /// The trace.
     pub trace: Trace,
     /// Its outcome, if that is kept too.
@@ -44,7 +44,7 @@ pub enum Wanted {
 }
 
 /// The start of a key that is wanted. What is damaged goes to `tell`.
-pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Option<Kept> {
+pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Option<KeptStart> {
     let outcomes = kept.outcomes(&mut *tell);
     let mut last = None;
     for path in kept.traces().into_iter().rev() {
@@ -58,9 +58,9 @@ pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Opti
         let outcome = outcomes.iter().find(|it| it.started_unix_ns == started).cloned();
         let replayed = outcome.as_ref().is_some_and(|it| it.mode == Mode::Replay);
         if wanted == Wanted::Any || replayed {
-            return Some(Kept { trace, outcome });
+            return Some(KeptStart { trace, outcome });
         }
-        last.get_or_insert(Kept { trace, outcome });
+        last.get_or_insert(KeptStart { trace, outcome });
     }
     last
 }
@@ -109,7 +109,7 @@ impl Reckoning<'_> {
     /// The other start of the key with the least floor, if that is less than the start's `own`.
     fn least_beside(
         &self,
-        start: &Kept,
+        start: &KeptStart,
         own: &Reckoned,
         kept: &KeyDir,
         tell: &mut dyn FnMut(String),
@@ -147,12 +147,12 @@ impl Reckoning<'_> {
 /// start's key is kept: its plan tells what a replay of it read, and the least floor of the starts whose traces are kept there is that
 /// of each of them, because they differ in what else the machine had to do.
 pub fn of_start(
-    start: &Kept,
+    start: &KeptStart,
     of: Option<&KeyDir>,
     costs: &Costs<'_>,
     every: Option<Cost>,
     tell: &mut dyn FnMut(String),
-) -> Result<Found> {
+) -> Result<StartFloor> {
     let outcomes = of.map_or_else(Vec::new, |kept| kept.outcomes(&mut *tell));
     let paces = outcomes.iter().filter_map(|outcome| outcome.pace);
     // Where a replay was faster than by what its device is known to cost, so is the device.
@@ -183,7 +183,7 @@ pub fn of_start(
         .zip(plan)
         .and_then(|(outcome, plan)| above(&of_own, &start.trace, &own.profile, &own.machine, &plan, outcome));
     let of_least = least.unwrap_or(own);
-    Ok(Found {
+    Ok(StartFloor {
         floor,
         needs: of_least.needs,
         above,

@@ -41,13 +41,13 @@ fn blocks(part: &Part, size: u64, mut of: impl FnMut(Kind) -> bool) -> BTreeSet<
 }
 
 /// What dumpe2fs tells of the groups: the block size, the first block, the blocks in use, and the fields that name blocks.
-struct Told {
+struct ExpectedOwners {
     size: u64,
     used: BTreeSet<u64>,
     fields: Vec<(String, BTreeSet<u64>)>,
 }
 
-fn told(image: &Path) -> Told {
+fn told(image: &Path) -> ExpectedOwners {
     let output = Command::new("dumpe2fs").arg(image).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let fact = |name: &str| -> u64 {
@@ -79,7 +79,7 @@ fn told(image: &Path) -> Told {
             }
         }
     }
-    Told {
+    ExpectedOwners {
         size: fact("Block size:"),
         used,
         fields,

@@ -4,7 +4,7 @@
 //! Then the files move into it ([`crate::work`]).
 
 use crate::evict::{in_the_way, still};
-use crate::kept::{Kept, State, Turn};
+use crate::kept::{LayoutResult, State, Turn};
 use crate::moving::volume::{Volume, unserved};
 use crate::order::{FreeRoom, Order, judge};
 use crate::pace::{Halt, Pace};
@@ -64,8 +64,8 @@ pub fn apply(
     keys: &[KeyDir],
     store: &Store,
     bounds: Bounds,
-    tell: &mut dyn FnMut(&Kept),
-) -> Result<Vec<Kept>> {
+    tell: &mut dyn FnMut(&LayoutResult),
+) -> Result<Vec<LayoutResult>> {
     match ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed)) {
         // It is ours: a process moves files one time after the other.
         Ok(()) | Err(ctrlc::Error::MultipleHandlers) => {}
@@ -89,7 +89,7 @@ pub fn apply(
             continue;
         };
         let mount_point = device.mount_point.to_string();
-        results.push(Kept {
+        results.push(LayoutResult {
             keys: names.clone(),
             at_shutdown: bounds.at_shutdown,
             state: State::Underway,
@@ -165,9 +165,9 @@ struct Task<'a> {
 fn one(
     order: &mut Order,
     task: Task<'_>,
-    all: &mut [Kept],
+    all: &mut [LayoutResult],
     pace: &mut Pace<'_>,
-    tell: &mut dyn FnMut(&Kept),
+    tell: &mut dyn FnMut(&LayoutResult),
 ) -> Result<Option<String>, Halt> {
     let Task {
         machine,
@@ -360,9 +360,9 @@ fn prepare(
     room: &Room,
     spare: u64,
     volume: &Volume,
-    all: &mut [Kept],
+    all: &mut [LayoutResult],
     pace: &mut Pace<'_>,
-    tell: &mut dyn FnMut(&Kept),
+    tell: &mut dyn FnMut(&LayoutResult),
 ) -> Result<(), Halt> {
     // That it was taken, it does not note while there is no more room.
     volume.settle()?;
@@ -426,7 +426,7 @@ fn room_for(
 }
 
 /// Notes what an order is about to move.
-fn note(all: &mut [Kept], order: &Order) {
+fn note(all: &mut [LayoutResult], order: &Order) {
     if let Some(kept) = all.last_mut() {
         kept.left = order.left.clone();
         (kept.before, kept.after) = (order.before, order.before);

@@ -37,7 +37,7 @@ pub enum State {
 
 /// What was done on one file system, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct LayoutResult {
     /// Whose starts it was for.
     pub keys: Vec<String>,
     /// Where the file system is mounted.
@@ -99,7 +99,7 @@ pub(crate) struct Turn {
     lock: OwnedFd,
     path: PathBuf,
     /// What is kept of file systems, the last time of each.
-    others: Vec<Kept>,
+    others: Vec<LayoutResult>,
 }
 
 impl Drop for Turn {
@@ -132,18 +132,18 @@ impl Turn {
     }
 
     /// Keeps what is known by now; of other file systems what was known of them.
-    pub fn keep(&self, all: &[Kept]) -> Result<()> {
-        let of = |one: &Kept| (one.mount_point.clone(), one.at_shutdown);
-        let is_new = |one: &&Kept| all.iter().any(|new| of(new) == of(one));
+    pub fn keep(&self, all: &[LayoutResult]) -> Result<()> {
+        let of = |one: &LayoutResult| (one.mount_point.clone(), one.at_shutdown);
+        let is_new = |one: &&LayoutResult| all.iter().any(|new| of(new) == of(one));
         let others = self.others.iter().filter(|one| !is_new(one));
-        let most_recent: Vec<&Kept> = all.iter().chain(others).take(MOST_KEPT).collect();
+        let most_recent: Vec<&LayoutResult> = all.iter().chain(others).take(MOST_KEPT).collect();
         Ok(write_whole(&self.path, &serde_json::to_vec(&most_recent)?)?)
     }
 }
 
 /// As [`Turn::moved_unix_ns`].
-pub(crate) fn moved_unix_ns(all: &[Kept], mount_point: &str) -> u64 {
-    let is_whole = |one: &&Kept| matches!(one.state, State::Complete | State::Declined);
+pub(crate) fn moved_unix_ns(all: &[LayoutResult], mount_point: &str) -> u64 {
+    let is_whole = |one: &&LayoutResult| matches!(one.state, State::Complete | State::Declined);
     let mut there = all.iter();
     there
         .find(|one| one.mount_point == mount_point && !one.at_shutdown)
@@ -152,7 +152,7 @@ pub(crate) fn moved_unix_ns(all: &[Kept], mount_point: &str) -> u64 {
 }
 
 /// What was done the last time, one for each file system; empty if nothing ever was.
-pub fn status(store: &Store) -> Result<Vec<Kept>> {
+pub fn status(store: &Store) -> Result<Vec<LayoutResult>> {
     let mut results = read(&path(store))?;
     let runs = lock(store)
         .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK));
@@ -165,7 +165,7 @@ pub fn status(store: &Store) -> Result<Vec<Kept>> {
     Ok(results)
 }
 
-fn read(path: &Path) -> Result<Vec<Kept>> {
+fn read(path: &Path) -> Result<Vec<LayoutResult>> {
     let Some(bytes) = read_bounded(path, MOST)? else {
         return Ok(Vec::new());
     };
@@ -191,7 +191,7 @@ mod tests {
     fn a_time_that_was_not_whole_is_no_reason_to_rest() {
         let state = tempfile::tempdir().unwrap();
         let store = Store::new(state.path());
-        let kept = |state, left: &[&str]| Kept {
+        let kept = |state, left: &[&str]| LayoutResult {
             keys: vec!["k".into()],
             mount_point: "/".into(),
             at_shutdown: false,
@@ -215,7 +215,7 @@ mod tests {
             after: Prediction::default(),
             left: left.iter().map(|why| (why.to_string(), 1)).collect(),
         };
-        let moved = |one: Kept| {
+        let moved = |one: LayoutResult| {
             Turn::take(&store).unwrap().keep(&[one]).unwrap();
             Turn::take(&store).unwrap().moved_unix_ns("/")
         };
@@ -224,7 +224,7 @@ mod tests {
         for state in [State::Underway, State::Stopped, State::Failed] {
             assert_eq!(moved(kept(state, &[])), 0, "{state:?}");
         }
-        let at_shutdown = Kept {
+        let at_shutdown = LayoutResult {
             at_shutdown: true,
             ..kept(State::Complete, &[])
         };

@@ -1,7 +1,7 @@
 //! What is done for some keys: their orders, and moving their files.
 
 use crate::apply::{Bounds, STOP, apply, rests, room};
-use crate::kept::{Kept, moved_unix_ns, status};
+use crate::kept::{LayoutResult, moved_unix_ns, status};
 use crate::moving::volume::TAINTS;
 use crate::order::{Order, plan};
 use crate::own;
@@ -76,8 +76,8 @@ pub fn apply_to(
     store: &Store,
     mut bounds: Bounds,
     tell: &mut dyn FnMut(String),
-    progress: &mut dyn FnMut(&Kept),
-) -> Result<Vec<Kept>> {
+    progress: &mut dyn FnMut(&LayoutResult),
+) -> Result<Vec<LayoutResult>> {
     let began = Instant::now();
     let mut names = names.to_vec();
     let system = waiting::system();

@@ -27,7 +27,7 @@ pub mod waiting;
 mod work;
 
 pub use apply::{Bounds, apply};
-pub use kept::{Kept, State, status};
+pub use kept::{LayoutResult, State, status};
 pub use keys::{apply_to, orders};
 pub use order::{FreeRoom, Item, NO_ROOM, Order, plan};
 pub use predict::Prediction;

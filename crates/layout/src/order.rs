@@ -2,7 +2,7 @@
 
 use crate::moving::volume::unserved;
 use crate::predict::{Prediction, on_device, prediction, unless_worthwhile};
-use headstart_model::machine::{Cost, Extent, FileFacts, Found, Machine};
+use headstart_model::machine::{Cost, Extent, FileFacts, Machine, PathKind};
 use headstart_model::profile::{Entry, Version};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use serde::{Serialize, Serializer};
@@ -276,7 +276,7 @@ pub(crate) fn judge(order: &mut Order, machine: &Machine) {
 }
 
 fn facts_of<'a>(by_path: &HashMap<&FilePath, &'a FileFacts>, entry: &Entry) -> Option<&'a FileFacts> {
-    let of = |path: &FilePath| by_path.get(path).filter(|facts| facts.found == Found::File);
+    let of = |path: &FilePath| by_path.get(path).filter(|facts| facts.found == PathKind::File);
     of(&entry.path).or_else(|| of(entry.overlay.as_ref()?)).copied()
 }
 

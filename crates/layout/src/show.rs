@@ -1,6 +1,6 @@
 //! What is told of an order and of what was done, as text.
 
-use crate::kept::{Kept, State};
+use crate::kept::{LayoutResult, State};
 use crate::order::Order;
 use crate::predict::{Prediction, on_device, price};
 use headstart_model::human::{ago, bytes, duration, printable};
@@ -88,7 +88,7 @@ pub fn items_text(orders: &[Order], machine: &Machine) -> String {
 }
 
 /// How far it is, in a line; before the first byte is written, how much that will be and how long it takes.
-pub fn underway(kept: &Kept) -> String {
+pub fn underway(kept: &LayoutResult) -> String {
     if kept.bytes == 0 && kept.room_bytes == 0 && kept.files == 0 {
         return format!(
             "{}: {} to be moved: {} are written, about {}",
@@ -116,7 +116,7 @@ pub fn underway(kept: &Kept) -> String {
 }
 
 /// What was done.
-pub fn kept_text(all: &[Kept], now_unix_ns: u64) -> String {
+pub fn kept_text(all: &[LayoutResult], now_unix_ns: u64) -> String {
     let mut text = String::new();
     for one in all {
         let state = match one.state {
@@ -192,7 +192,7 @@ pub fn kept_text(all: &[Kept], now_unix_ns: u64) -> String {
 }
 
 /// What failed, in a line.
-pub fn failed_text(kept: &Kept) -> String {
+pub fn failed_text(kept: &LayoutResult) -> String {
     let moved = match kept.files {
         0 => "nothing was moved".to_owned(),
         files => format!("{files} files were moved before"),

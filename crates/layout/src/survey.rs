@@ -73,8 +73,8 @@ pub(crate) fn survey(
         match survey_file(&item, mounts, &volume) {
             Err(why) => order.leave(why),
             Ok(looked) if !is_for(&looked, which) => {}
-            Ok(Looked { runs: true, .. }) if matches!(which, Which::Others) => order.leave(WAITS),
-            Ok(Looked { extents, .. }) => {
+            Ok(Surveyed { runs: true, .. }) if matches!(which, Which::Others) => order.leave(WAITS),
+            Ok(Surveyed { extents, .. }) => {
                 item.ranges = movable(&item.ranges, item.facts.size, &extents, page);
                 item.facts.extents = extents;
                 match item.ranges.is_empty() {
@@ -92,13 +92,13 @@ pub(crate) fn survey(
 }
 
 /// What was seen of a file.
-struct Looked {
+struct Surveyed {
     extents: Vec<Extent>,
     executed: bool,
     runs: bool,
 }
 
-fn is_for(looked: &Looked, which: Which<'_>) -> bool {
+fn is_for(looked: &Surveyed, which: Which<'_>) -> bool {
     match which {
         Which::Others => true,
         Which::Programs(areas) => looked.executed && inside(areas, &looked.extents).is_empty(),
@@ -111,14 +111,14 @@ pub(crate) fn open(item: &Item, mounts: &MountTable) -> Result<Opened, String> {
 }
 
 /// Looks at a file; or says why it stays.
-fn survey_file(item: &Item, mounts: &MountTable, volume: &Volume) -> Result<Looked, String> {
+fn survey_file(item: &Item, mounts: &MountTable, volume: &Volume) -> Result<Surveyed, String> {
     let opened = open(item, mounts)?;
     let executed = may_be_executed(item.facts.path.as_path(), opened.stat.mode);
     let file = File::from(opened.fd);
     let look = || -> io::Result<_> {
         Ok(match volume.stays(item.facts.path.as_path(), &file)? {
             Some(why) => Err(why.to_owned()),
-            None => Ok(Looked {
+            None => Ok(Surveyed {
                 extents: headstart_system::extents::extents(&file)?,
                 executed,
                 runs: executed && runs(&file)?,

@@ -1,7 +1,7 @@
 //! What waits for a shutdown: programs that run. So they are moved when services have stopped and before file systems are unmounted, by a
 //! unit that is started when something waits, and again after a boot that no shutdown has ended, and does its work when it is stopped.
 
-use crate::kept::{Kept, State};
+use crate::kept::{LayoutResult, State};
 use anyhow::{Context, Result};
 use headstart_start::shutdown_unit::{self, ended, is_its, path, start};
 use headstart_store::{Store, read_bounded, write_whole};
@@ -78,7 +78,7 @@ pub(crate) fn remember(store: &Store, new: Waiting, tell: &mut dyn FnMut(String)
 }
 
 /// Nothing waits any more, unless something was left.
-pub(crate) fn done(store: &Store, moved: &[Kept]) -> Result<()> {
+pub(crate) fn done(store: &Store, moved: &[LayoutResult]) -> Result<()> {
     if !moved.iter().all(is_done) {
         return Ok(());
     }
@@ -91,7 +91,7 @@ pub(crate) fn done(store: &Store, moved: &[Kept]) -> Result<()> {
 }
 
 /// Whether no program waits on this file system any more.
-fn is_done(kept: &Kept) -> bool {
+fn is_done(kept: &LayoutResult) -> bool {
     match kept.state {
         // What runs then, as process 1 does, runs at every shutdown.
         State::Complete => true,
@@ -159,7 +159,7 @@ mod tests {
     fn they_wait_until_all_of_them_were_moved() {
         let state = tempfile::tempdir().unwrap();
         let store = Store::new(state.path());
-        let kept = |state, from: Option<[u64; 2]>, left: &str| -> Kept {
+        let kept = |state, from: Option<[u64; 2]>, left: &str| -> LayoutResult {
             serde_json::from_value(serde_json::json!({
                 "keys": ["k"], "mount_point": "/", "state": state, "why": null, "began_unix_ns": 1,
                 "ended_unix_ns": 2, "files": 0, "bytes": 0, "planned_bytes": 0, "from": from, "to": null,
@@ -167,7 +167,7 @@ mod tests {
             }))
             .unwrap()
         };
-        let waits = |moved: &[Kept]| {
+        let waits = |moved: &[LayoutResult]| {
             remember(&store, waiting_for(&["k"], false), &mut |line| panic!("{line}")).unwrap();
             done(&store, moved).unwrap();
             path(&store).exists()

@@ -3,7 +3,7 @@
 //! its old or its new place.
 
 use crate::compare::{CHANGED, Moved, ask_for_range, read, read_back, sums};
-use crate::kept::{Kept, Turn};
+use crate::kept::{LayoutResult, Turn};
 use crate::moves::{Move, moves};
 use crate::moving::donor::Donor;
 use crate::moving::movable::Movable;
@@ -43,13 +43,13 @@ const ATTEMPTS: u32 = 5;
 pub(crate) struct Work<'a, 'b> {
     pub turn: &'a Turn,
     /// The last is of this file system.
-    pub all: &'a mut [Kept],
+    pub all: &'a mut [LayoutResult],
     pub order: &'a Order,
     pub mounts: &'a MountTable,
     pub volume: &'a Volume,
     pub room: &'a Room,
     pub pace: &'a mut Pace<'b>,
-    pub tell: &'a mut dyn FnMut(&Kept),
+    pub tell: &'a mut dyn FnMut(&LayoutResult),
     /// What is moved is moved out of the way: it counts as that.
     pub evicts: bool,
     /// So many of the order's files were asked for.
@@ -312,7 +312,7 @@ impl Work<'_, '_> {
         error.context(failed.join("; "))
     }
 
-    fn note(&mut self, change: impl FnOnce(&mut Kept)) {
+    fn note(&mut self, change: impl FnOnce(&mut LayoutResult)) {
         if let Some(kept) = self.all.last_mut() {
             change(kept);
         }

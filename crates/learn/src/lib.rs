@@ -20,7 +20,7 @@ pub use unplanned::much_is_unplanned;
 pub use used::used;
 
 use headstart_model::profile::Policy;
-use headstart_model::{FilePath, Key, Named, Profile, Trace};
+use headstart_model::{FilePath, Key, NamedFiles, Profile, Trace};
 
 /// How to learn.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct LearnOptions {
     /// Nothing at or below these paths is learned.
     pub exclude: Vec<FilePath>,
     /// What the arguments of the starts name.
-    pub named: Named,
+    pub named: NamedFiles,
 }
 
 /// Where nothing worth reading ahead lives: file systems made by the kernel, and what is made anew at every boot.

@@ -2,7 +2,7 @@
 
 use crate::LearnOptions;
 use crate::run::PathUse;
-use headstart_model::named::{Named, Naming};
+use headstart_model::named::{NamedFiles, Naming};
 use headstart_model::{FilePath, Trace};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -33,7 +33,7 @@ pub(crate) fn named(
     };
     let is_named = |(path, used): &(&FilePath, &PathUse)| {
         let names = [Some(*path), used.overlay.as_ref()];
-        let how = |named: &Named, wanted| {
+        let how = |named: &NamedFiles, wanted| {
             let mut names = names.iter().flatten();
             names.any(|name| named.names(name.as_bytes()) == wanted)
         };
@@ -53,7 +53,7 @@ mod tests {
     use crate::tests::options;
     use headstart_model::profile::Policy;
     use headstart_model::trace::{Lookup, LookupKind, Mapping, Process};
-    use headstart_model::{FilePath, Key, Named, PageRange, Profile, Trace, testing};
+    use headstart_model::{FilePath, Key, NamedFiles, PageRange, Profile, Trace, testing};
 
     /// A start of a program that looks these up and maps the last one, which is a file.
     fn trace(looked_up: &[&str], mapped: &str) -> Trace {
@@ -89,7 +89,7 @@ mod tests {
         for (looked_up, arguments) in starts {
             let mut options = options(Policy::Decay);
             options.key = Key::new("/usr/bin/cat /srv/script").unwrap();
-            options.named = Named::new(arguments.iter().map(|path| FilePath::from(*path)));
+            options.named = NamedFiles::new(arguments.iter().map(|path| FilePath::from(*path)));
             let trace = trace(looked_up, "/usr/lib/libc.so");
             profile = Some(learn(profile, &[trace], &options).unwrap());
         }

@@ -31,7 +31,7 @@ pub struct Reviewed<'a> {
 }
 
 /// A request for pages of a file, as it was issued.
-struct Asked {
+struct IssuedRequest {
     pages: PageRange,
     /// Index of the stage.
     stage: usize,
@@ -45,7 +45,7 @@ struct Asked {
 /// A file's pages in one run: what was asked for and what was used.
 #[derive(Default)]
 struct FileJoin {
-    asked: Vec<Asked>,
+    asked: Vec<IssuedRequest>,
     /// Each used page once, ascending, with the time of its first use by the replay's clock.
     first_uses: Vec<(PageRange, u64)>,
     used: GrowingSet,
@@ -126,13 +126,17 @@ fn issued(
                 stage.issued_pages += asked.pages();
                 stage.resident_pages += clipped(&resident, asked).pages();
                 stage.arrived_pages += issued.arrived_pages;
-                files.entry(FilePath::from(path)).or_default().asked.push(Asked {
-                    pages: asked,
-                    stage: index,
-                    issued_ns: issued.issued_ns,
-                    from_end: request.from_end,
-                    resident,
-                });
+                files
+                    .entry(FilePath::from(path))
+                    .or_default()
+                    .asked
+                    .push(IssuedRequest {
+                        pages: asked,
+                        stage: index,
+                        issued_ns: issued.issued_ns,
+                        from_end: request.from_end,
+                        resident,
+                    });
             }
         }
     }

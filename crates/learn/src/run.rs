@@ -107,7 +107,7 @@ pub(crate) fn pages_of(used: &Use, file: &File, page_size: u64) -> PageRange {
 }
 
 /// What a use says of pages of its file; may be of none.
-enum Said {
+enum PageEvidence {
     /// They are needed.
     Needed(PageRange),
     /// They may have been touched, or not.
@@ -146,12 +146,12 @@ impl Windows {
         }
     }
 
-    fn said(&self, used: &Use, file: &File) -> Said {
+    fn said(&self, used: &Use, file: &File) -> PageEvidence {
         let pages = pages_of(used, file, self.page_size);
         match used.kind {
-            UseKind::Read | UseKind::Map | UseKind::Add => Said::Needed(pages),
-            UseKind::Fault => Said::Needed(self.around(used.file, pages, file)),
-            UseKind::Around => Said::Perhaps(pages),
+            UseKind::Read | UseKind::Map | UseKind::Add => PageEvidence::Needed(pages),
+            UseKind::Fault => PageEvidence::Needed(self.around(used.file, pages, file)),
+            UseKind::Around => PageEvidence::Perhaps(pages),
         }
     }
 
@@ -261,9 +261,11 @@ impl Run {
             let file = &trace.files[index];
             let (fresh, perhaps) = match windows.said(used, file) {
                 // Nobody knows which of these was touched.
-                Said::Needed(pages) if used.kind == UseKind::Map => (seen[index].insert(pages), Some(pages)),
-                Said::Needed(pages) => (seen[index].insert(pages), None),
-                Said::Perhaps(pages) => (Vec::new(), Some(pages)),
+                PageEvidence::Needed(pages) if used.kind == UseKind::Map => {
+                    (seen[index].insert(pages), Some(pages))
+                }
+                PageEvidence::Needed(pages) => (seen[index].insert(pages), None),
+                PageEvidence::Perhaps(pages) => (Vec::new(), Some(pages)),
             };
             let pages = pages_of(used, file, windows.page_size);
             let touched = matches!(used.kind, UseKind::Read | UseKind::Fault).then_some(pages);

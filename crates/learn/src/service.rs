@@ -29,7 +29,10 @@ pub struct Served {
 pub fn served(trace: &Trace) -> Vec<Served> {
     let exclude = DEFAULT_EXCLUDE.map(FilePath::from);
     let page_size = u64::from(trace.meta.page_size);
-    let asked = trace.ahead.as_ref().map(|ahead| Asked::from_trace(trace, ahead));
+    let asked = trace
+        .ahead
+        .as_ref()
+        .map(|ahead| FirstRequests::from_trace(trace, ahead));
     let mut used = vec![[GrowingSet::default(), GrowingSet::default()]; trace.files.len()];
     let learned: Vec<bool> = (trace.files.iter())
         .map(|file| has_pages(trace, file, &exclude))
@@ -74,10 +77,10 @@ pub fn served(trace: &Trace) -> Vec<Served> {
 }
 
 /// By file, ascending and disjoint: pages that were asked for, and when that was first.
-struct Asked(Vec<Vec<(PageRange, u64)>>);
+struct FirstRequests(Vec<Vec<(PageRange, u64)>>);
 
-impl Asked {
-    fn from_trace(trace: &Trace, ahead: &[Ahead]) -> Asked {
+impl FirstRequests {
+    fn from_trace(trace: &Trace, ahead: &[Ahead]) -> FirstRequests {
         let mut order: Vec<&Ahead> = ahead.iter().collect();
         order.sort_by_key(|one| one.issued_ns);
         let mut seen = vec![GrowingSet::default(); trace.files.len()];
@@ -92,7 +95,7 @@ impl Asked {
         for file in &mut files {
             file.sort_unstable();
         }
-        Asked(files)
+        FirstRequests(files)
     }
 
     /// What was asked for of these pages.

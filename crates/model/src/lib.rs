@@ -27,7 +27,7 @@ pub mod users;
 
 pub use activity::Activity;
 pub use key::Key;
-pub use named::Named;
+pub use named::NamedFiles;
 pub use outcome::Outcome;
 
 pub use path::FilePath;

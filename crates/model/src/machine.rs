@@ -138,7 +138,7 @@ pub struct FileFacts {
     /// The path, absolute.
     pub path: FilePath,
     /// What is there.
-    pub found: Found,
+    pub found: PathKind,
     /// Index into [`Machine::devices`]; `None` when nothing is there or it is not on a local file system.
     pub device: Option<u32>,
     /// Inode number.
@@ -162,7 +162,7 @@ pub struct FileFacts {
 
 /// What was found at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum PathKind {
     /// A regular file.
     File,
     /// A directory.

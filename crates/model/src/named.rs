@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 /// The paths that a start's arguments name.
 #[derive(Clone, Debug, Default)]
-pub struct Named(HashSet<Box<[u8]>>);
+pub struct NamedFiles(HashSet<Box<[u8]>>);
 
 /// How arguments name a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,11 +20,11 @@ pub enum Naming {
     Itself,
 }
 
-impl Named {
+impl NamedFiles {
     /// These paths; what no profile may have is left out.
-    pub fn new(paths: impl IntoIterator<Item = FilePath>) -> Named {
+    pub fn new(paths: impl IntoIterator<Item = FilePath>) -> NamedFiles {
         let paths = paths.into_iter().filter(|path| path.check().is_ok());
-        Named(paths.map(|path| path.as_bytes().into()).collect())
+        NamedFiles(paths.map(|path| path.as_bytes().into()).collect())
     }
 
     /// Whether nothing is named.
@@ -56,7 +56,7 @@ impl Plan<'_> {
     }
 
     /// Which of its requests are not for a start whose arguments name these.
-    fn left_out(&self, named: &Named) -> Vec<bool> {
+    fn left_out(&self, named: &NamedFiles) -> Vec<bool> {
         let mut left_out = vec![false; self.request_count()];
         let requests: Vec<Request> = self.requests().collect();
         let mut metadata = Vec::new();
@@ -84,7 +84,7 @@ impl Plan<'_> {
 
 impl PlanFile {
     /// The plan of a start whose arguments name these; `None` if it is this one as it is.
-    pub fn of_start(&self, named: &Named) -> Result<Option<PlanFile>, FormatError> {
+    pub fn of_start(&self, named: &NamedFiles) -> Result<Option<PlanFile>, FormatError> {
         let plan = self.plan()?;
         if !plan.has_named() {
             return Ok(None);
@@ -171,15 +171,15 @@ mod tests {
 
     #[test]
     fn a_path_is_named_by_itself_or_by_a_directory_above_it() {
-        let named = Named::new(["/a/b".into(), "/c".into(), "relative".into(), "/x/../y".into()]);
+        let named = NamedFiles::new(["/a/b".into(), "/c".into(), "relative".into(), "/x/../y".into()]);
         let how = |path: &str| named.names(path.as_bytes());
         assert_eq!(how("/a/b"), Naming::Itself);
         assert_eq!(how("/a/b/c/d"), Naming::Above);
         for other in ["/a", "/a/bc", "/", "/y", "relative", ""] {
             assert_eq!(how(other), Naming::Not, "{other}");
         }
-        assert_eq!(Named::new(["/".into()]).names(b"/a"), Naming::Above);
-        assert_eq!(Named::default().names(b"/a"), Naming::Not);
+        assert_eq!(NamedFiles::new(["/".into()]).names(b"/a"), Naming::Above);
+        assert_eq!(NamedFiles::default().names(b"/a"), Naming::Not);
     }
 
     fn draft() -> PlanDraft {
@@ -231,7 +231,7 @@ mod tests {
 
     fn of_start(names: &[&str]) -> Option<PlanDraft> {
         let file = PlanFile::new(draft().to_bytes().unwrap());
-        let named = Named::new(names.iter().map(|name| FilePath::from(*name)));
+        let named = NamedFiles::new(names.iter().map(|name| FilePath::from(*name)));
         let plan = file.of_start(&named).unwrap()?;
         Some(plan.plan().unwrap().to_draft().unwrap())
     }

@@ -5,7 +5,7 @@ use crate::parts::parts;
 use crate::request::{
     Files, Ordered, Piece, Turn, by_path, deadline_us, facts_of, first_use, level, plan_stage,
 };
-use headstart_model::machine::{DeviceClass, Extent, FileFacts, Found, Machine};
+use headstart_model::machine::{DeviceClass, Extent, FileFacts, Machine, PathKind};
 use headstart_model::plan::{Request, RequestKind};
 use headstart_model::profile::{Entry, TAIL_PAGES, Version};
 use headstart_model::{PageRange, PageSet, Profile, limits};
@@ -29,7 +29,7 @@ pub(crate) fn requests(
         if result.len() >= limits::REQUESTS {
             break;
         }
-        let Some(facts) = facts_of(&by_path, entry).filter(|f| f.found == Found::File) else {
+        let Some(facts) = facts_of(&by_path, entry).filter(|f| f.found == PathKind::File) else {
             continue;
         };
         let Some(device) = facts.device else { continue };

@@ -20,7 +20,7 @@ use crate::data::pieces;
 use crate::deadlines::Deadlines;
 use crate::request::Piece;
 use headstart_model::floor::{Above, Floor, Need};
-use headstart_model::machine::{Cost, DeviceClass, FileFacts, Found, Machine};
+use headstart_model::machine::{Cost, DeviceClass, FileFacts, Machine, PathKind};
 use headstart_model::plan::{Plan, Request, RequestKind};
 use headstart_model::trace::{Scope, UseKind, stage};
 use headstart_model::{FilePath, Outcome, PageRange, PageSet, Profile, Trace};
@@ -203,7 +203,7 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
         let Some(file) = trace.files.get(used.file as usize) else {
             continue;
         };
-        let Some(facts) = facts.get(&file.path).filter(|f| f.found == Found::File) else {
+        let Some(facts) = facts.get(&file.path).filter(|f| f.found == PathKind::File) else {
             continue;
         };
         let Some(device) = facts.device else { continue };
@@ -229,13 +229,13 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
         let Some(device) = facts.device else { continue };
         let ranges = facts.metadata.iter().map(|range| {
             let length = match facts.found {
-                Found::Directory => range.length.min(page),
+                PathKind::Directory => range.length.min(page),
                 _ => range.length,
             };
             (range.start, range.start.saturating_add(length))
         });
         // Of a directory the inode and one block.
-        let most = if facts.found == Found::Directory {
+        let most = if facts.found == PathKind::Directory {
             2
         } else {
             usize::MAX

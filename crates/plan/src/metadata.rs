@@ -12,7 +12,7 @@
 use crate::deadlines::{Deadlines, First, NEVER};
 use crate::parts::{AT_ONCE_US, part};
 use crate::request::{Files, Ordered, RecordedMetadata, Turn, by_path, facts_of, level, plan_stage};
-use headstart_model::machine::{Device, DeviceClass, FileFacts, Found, Machine};
+use headstart_model::machine::{Device, DeviceClass, FileFacts, Machine, PathKind};
 use headstart_model::plan::{NO_FILE, Request, RequestKind};
 use headstart_model::profile::{Entry, Need};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
@@ -34,7 +34,7 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
     let is_missing = |entry: &Entry| {
         by_path
             .get(&entry.path)
-            .is_some_and(|f| f.found == Found::Missing)
+            .is_some_and(|f| f.found == PathKind::Missing)
     };
     let missing = Deadlines::of_those(profile, &is_missing);
     let is_walked = profile.key.user().is_some_and(|user| user != 0);
@@ -249,7 +249,7 @@ fn data_files<'a>(profile: &Profile, machine: &'a Machine) -> HashSet<&'a FilePa
         if entry.ranges.iter().any(|r| r.weight >= threshold) {
             data.extend(
                 facts_of(&by_path, entry)
-                    .filter(|f| f.found == Found::File)
+                    .filter(|f| f.found == PathKind::File)
                     .map(|f| &f.path),
             );
         }
@@ -271,7 +271,7 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
     let mut needs: HashMap<&FilePath, (Need, u8, bool)> = HashMap::new();
     for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
         if let Some(facts) = facts_of(&by_path, entry) {
-            let data = facts.found == Found::File && entry.ranges.iter().any(|r| r.weight >= threshold);
+            let data = facts.found == PathKind::File && entry.ranges.iter().any(|r| r.weight >= threshold);
             needs.insert(&facts.path, (entry.need, plan_stage(entry.stage), data));
         }
     }
@@ -295,11 +295,11 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
             continue;
         };
         let ask = match facts.found {
-            Found::Missing => true,
-            Found::Directory | Found::Symlink => !device.metadata_by_block,
+            PathKind::Missing => true,
+            PathKind::Directory | PathKind::Symlink => !device.metadata_by_block,
             // A data file is opened anyway.
-            Found::File => !device.metadata_by_block && !data,
-            Found::Special | Found::NotLocal => false,
+            PathKind::File => !device.metadata_by_block && !data,
+            PathKind::Special | PathKind::NotLocal => false,
         };
         if !ask {
             continue;
@@ -307,7 +307,7 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
         let Some(file) = files.index(facts, index) else {
             continue;
         };
-        let list = facts.found == Found::Directory && need == Need::List;
+        let list = facts.found == PathKind::Directory && need == Need::List;
         result.push(Ordered {
             request: Request {
                 kind: if list {

@@ -1,7 +1,7 @@
 //! A request in the making, the files of a plan, and what is known of an entry.
 
 use headstart_model::limits;
-use headstart_model::machine::{FileFacts, Found, Machine};
+use headstart_model::machine::{FileFacts, Machine, PathKind};
 use headstart_model::plan::{PlanFileEntry, Request, RequestKind};
 use headstart_model::profile::Entry;
 use headstart_model::{FilePath, PageRange};
@@ -112,7 +112,7 @@ pub(crate) fn facts_of<'a>(
     by_path: &HashMap<&FilePath, &'a FileFacts>,
     entry: &Entry,
 ) -> Option<&'a FileFacts> {
-    let is_there = |f: &&&FileFacts| !matches!(f.found, Found::Missing | Found::NotLocal);
+    let is_there = |f: &&&FileFacts| !matches!(f.found, PathKind::Missing | PathKind::NotLocal);
     let direct = by_path.get(&entry.path);
     let through = entry.overlay.as_ref().and_then(|o| by_path.get(o));
     direct

@@ -39,7 +39,7 @@ pub(crate) fn profile(entries: Vec<Entry>) -> Profile {
 pub(crate) fn facts(path: &str, extents: &[(u64, u64, u64)], metadata: &[u64]) -> FileFacts {
     FileFacts {
         path: path.into(),
-        found: Found::File,
+        found: PathKind::File,
         device: Some(0),
         inode: 1,
         generation: 1,
@@ -281,12 +281,12 @@ fn with_directories() -> (Profile, Vec<FileFacts>) {
     file.first_use_ns = 9_000_000;
     let profile = profile(vec![file, missing]);
     let directory = FileFacts {
-        found: Found::Directory,
+        found: PathKind::Directory,
         inode: 2,
         ..facts("/m/d", &[], &[101, 5000])
     };
     let none = FileFacts {
-        found: Found::Missing,
+        found: PathKind::Missing,
         device: None,
         inode: 0,
         ..facts("/m/d/none", &[], &[])
@@ -374,7 +374,7 @@ fn where_many_are_served_at_once_what_the_start_alone_looks_at_comes_when_it_is_
         entry("/m/late", &[(0, 1, 60)]),
     ]);
     let directory = |path: &str, block: u64| FileFacts {
-        found: Found::Directory,
+        found: PathKind::Directory,
         ..facts(path, &[], &[block])
     };
     let files = vec![
@@ -459,17 +459,17 @@ fn elsewhere_paths_are_looked_up_from_the_root_down() {
         ..facts(path, &[], &[])
     };
     let mut machine = flash(vec![
-        kind("/m/d/e", Found::Directory),
+        kind("/m/d/e", PathKind::Directory),
         facts("/m/d/e/f", &[], &[]),
-        kind("/m/d", Found::Directory),
+        kind("/m/d", PathKind::Directory),
         FileFacts {
             device: None,
-            ..kind("/m/gone", Found::Missing)
+            ..kind("/m/gone", PathKind::Missing)
         },
-        kind("/m/tty", Found::Special),
+        kind("/m/tty", PathKind::Special),
         FileFacts {
             device: None,
-            ..kind("/net/x", Found::NotLocal)
+            ..kind("/net/x", PathKind::NotLocal)
         },
     ]);
     let rows = |machine: &Machine| -> Vec<(RequestKind, String)> {
@@ -546,7 +546,7 @@ fn what_lies_under_an_overlay_is_found_either_way() {
         ["/lower/a", "/m/a"]
     );
     let gone = FileFacts {
-        found: Found::Missing,
+        found: PathKind::Missing,
         device: None,
         ..facts("/lower/a", &[], &[])
     };
@@ -625,7 +625,7 @@ fn the_last_stage_of_a_plan_stands_for_those_beyond_it() {
     profile.entries[0].ranges[2].stage = 299;
     profile.entries[1].stage = 256;
     let gone = FileFacts {
-        found: Found::Missing,
+        found: PathKind::Missing,
         device: None,
         ..facts("/m/gone", &[], &[])
     };

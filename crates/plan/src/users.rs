@@ -8,7 +8,7 @@
 
 use crate::deadlines::Deadlines;
 use crate::request::{by_path, facts_of};
-use headstart_model::machine::{FileFacts, Found, Machine};
+use headstart_model::machine::{FileFacts, Machine, PathKind};
 use headstart_model::profile::{Entry, Policy};
 use headstart_model::users::is_ordinary;
 use headstart_model::{FilePath, Profile};
@@ -45,7 +45,7 @@ pub(crate) fn bounded(profile: &Profile, machine: &Machine, budget: u64) -> Opti
     // What of each file is planned.
     let mut data: HashMap<&FilePath, u64> = HashMap::new();
     for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
-        if let Some(facts) = facts_of(&by_path, entry).filter(|f| f.found == Found::File) {
+        if let Some(facts) = facts_of(&by_path, entry).filter(|f| f.found == PathKind::File) {
             let known = data.entry(&facts.path).or_default();
             *known = known.saturating_add(bytes(entry, threshold, page));
         }
@@ -101,7 +101,7 @@ pub(crate) fn bounded(profile: &Profile, machine: &Machine, budget: u64) -> Opti
 /// The facts that say whose a path is: its own, or where nothing is there those of the directory it would be in.
 fn of_whom<'a>(facts: &'a FileFacts, by_path: &HashMap<&FilePath, &'a FileFacts>) -> &'a FileFacts {
     let mut nearest = facts;
-    while nearest.found == Found::Missing {
+    while nearest.found == PathKind::Missing {
         let above = nearest.path.parent();
         match above.and_then(|path| by_path.get(&path).copied()) {
             Some(above) => nearest = above,
@@ -135,7 +135,7 @@ fn cut(entry: &mut Entry, page: u64) {
 #[cfg(test)]
 mod tests {
     use crate::tests::{PAGE, entry, facts, flash, make, profile};
-    use headstart_model::machine::{FileFacts, Found, Machine};
+    use headstart_model::machine::{FileFacts, Machine, PathKind};
     use headstart_model::plan::{PlanDraft, RequestKind};
     use headstart_model::profile::{Entry, Policy};
     use headstart_model::{Key, Profile};
@@ -251,7 +251,11 @@ mod tests {
         entries.push(whole("/usr/lib/system", 400, 500));
         let mut files: Vec<FileFacts> = (0..count)
             .map(|n| FileFacts {
-                found: if n % 2 == 0 { Found::Missing } else { Found::File },
+                found: if n % 2 == 0 {
+                    PathKind::Missing
+                } else {
+                    PathKind::File
+                },
                 // Of what is not there nobody is the owner, but of the directory it would be in.
                 owner: if n % 2 == 0 { 0 } else { 1000 },
                 device: (n % 2 == 1).then_some(0),
@@ -259,7 +263,7 @@ mod tests {
             })
             .collect();
         files.push(FileFacts {
-            found: Found::Directory,
+            found: PathKind::Directory,
             ..file_of(1000, "/home/u", 0)
         });
         files.push(file_of(0, "/usr/lib/system", 400));

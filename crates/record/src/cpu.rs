@@ -10,11 +10,11 @@ const TICKS: f64 = 100.0;
 
 /// CPU time spent so far. It never goes back.
 pub(crate) struct Cpu {
-    whose: Whose,
+    whose: CpuScope,
     ticks: u64,
 }
 
-enum Whose {
+enum CpuScope {
     Processes(Tree),
     /// Everybody's but these processes'.
     Machine(Vec<u32>),
@@ -32,7 +32,7 @@ impl Cpu {
     /// Of the processes that [`sample`](Cpu::sample) is told of.
     pub(crate) fn of_processes() -> Cpu {
         Cpu {
-            whose: Whose::Processes(Tree::default()),
+            whose: CpuScope::Processes(Tree::default()),
             ticks: 0,
         }
     }
@@ -40,20 +40,20 @@ impl Cpu {
     /// Of all processes that /proc shows but the `excluded`.
     pub(crate) fn of_everybody(excluded: Vec<u32>) -> Cpu {
         let whose = match namespace::is_initial() {
-            Ok(false) => Whose::Container(excluded),
-            _ => Whose::Machine(excluded),
+            Ok(false) => CpuScope::Container(excluded),
+            _ => CpuScope::Machine(excluded),
         };
         Cpu { whose, ticks: 0 }
     }
 
     /// Whether it is everybody's: then it can be looked up at any time, and nobody's is lost meanwhile.
     pub(crate) fn is_everybodys(&self) -> bool {
-        !matches!(self.whose, Whose::Processes(_))
+        !matches!(self.whose, CpuScope::Processes(_))
     }
 
     /// Whether it is all of the machine's, and not that of a container.
     pub(crate) fn is_of_machine(&self) -> bool {
-        matches!(self.whose, Whose::Machine(_))
+        matches!(self.whose, CpuScope::Machine(_))
     }
 
     /// Looks it up; `living` are the recorded processes that live.
@@ -66,9 +66,9 @@ impl Cpu {
                 .sum()
         };
         let now = match &mut self.whose {
-            Whose::Processes(tree) => tree.sample(living, Stat::read),
-            Whose::Machine(excluded) => of_machine().unwrap_or(0).saturating_sub(of(excluded)),
-            Whose::Container(excluded) => of_all().unwrap_or(0).saturating_sub(of(excluded)),
+            CpuScope::Processes(tree) => tree.sample(living, Stat::read),
+            CpuScope::Machine(excluded) => of_machine().unwrap_or(0).saturating_sub(of(excluded)),
+            CpuScope::Container(excluded) => of_all().unwrap_or(0).saturating_sub(of(excluded)),
         };
         self.ticks = self.ticks.max(now);
     }

@@ -13,7 +13,7 @@
 //! The ideal is (reads the device served) × (time of a read) / depth; "plain reads" is what the same number of direct
 //! reads took on the same device right after, so what the machine allowed. Needs root.
 
-use headstart_model::machine::{ByteRange, Cost, DeviceClass, Found};
+use headstart_model::machine::{ByteRange, Cost, DeviceClass, PathKind};
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
 use headstart_model::{FilePath, Key};
 use headstart_replay::{Options, Replay};
@@ -284,7 +284,7 @@ fn plan(mounted: &Mounted, cost: Cost) -> Result<PlanDraft, Failure> {
             .into_iter()
             .map(|r| request(RequestKind::Metadata, NO_FILE, r)),
     );
-    let mut files: Vec<_> = here.into_iter().filter(|f| f.found == Found::File).collect();
+    let mut files: Vec<_> = here.into_iter().filter(|f| f.found == PathKind::File).collect();
     files.sort_by_key(|f| f.extents.first().map(|e| e.physical));
     for file in files {
         let whole = ByteRange {

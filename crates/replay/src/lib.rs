@@ -34,7 +34,7 @@ pub use sample::{Costs, Resident, Sample, sample};
 use headstart_model::format::FormatError;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::PlanFile;
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use shared::Shared;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -69,7 +69,7 @@ pub struct Replay {
     barrier_limit: Duration,
     finish_limit: Duration,
     report: Receiver<ReplayReport>,
-    thread: Begun,
+    thread: StartedThread,
     life: Life,
 }
 

@@ -63,7 +63,7 @@ pub struct Sample {
 
 /// What was found in one place.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Look {
+enum Sampled {
     /// Its path is remembered.
     Path,
     /// Its path is remembered, and so many of so many pages are in memory.
@@ -116,7 +116,7 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
             break;
         };
         let cold = cold_share(look, request);
-        if look == Look::Unknown {
+        if look == Sampled::Unknown {
             seconds.unknown += place.weight;
             continue;
         }
@@ -125,15 +125,15 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
         seconds.known += place.weight;
         seconds.cold += place.weight * cold;
         let (in_memory, pages) = match look {
-            Look::Pages(in_memory, pages) => (in_memory.min(pages), pages),
-            Look::Path => (1, 1),
-            Look::ColdPath(pages) => (0, pages.max(1)),
-            Look::Changed | Look::Unknown => (0, 0),
+            Sampled::Pages(in_memory, pages) => (in_memory.min(pages), pages),
+            Sampled::Path => (1, 1),
+            Sampled::ColdPath(pages) => (0, pages.max(1)),
+            Sampled::Changed | Sampled::Unknown => (0, 0),
         };
         resident.sampled_pages += pages;
         resident.resident_pages += in_memory;
-        resident.cold_paths += u32::from(matches!(look, Look::ColdPath(_)));
-        resident.changed += u32::from(look == Look::Changed);
+        resident.cold_paths += u32::from(matches!(look, Sampled::ColdPath(_)));
+        resident.changed += u32::from(look == Sampled::Changed);
     }
     let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
     resident.cold = share(seconds.cold, seconds.known);
@@ -147,11 +147,11 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
 }
 
 /// Which part of what was looked at is cold. Of the pages that are missing those may be that nobody asks for, read to bridge a hole.
-fn cold_share(look: Look, request: &Request) -> f64 {
+fn cold_share(look: Sampled, request: &Request) -> f64 {
     match look {
-        Look::Path | Look::Unknown => 0.0,
-        Look::ColdPath(_) | Look::Changed => 1.0,
-        Look::Pages(resident, pages) => {
+        Sampled::Path | Sampled::Unknown => 0.0,
+        Sampled::ColdPath(_) | Sampled::Changed => 1.0,
+        Sampled::Pages(resident, pages) => {
             let cold = pages.saturating_sub(resident) as f64 / pages.max(1) as f64;
             let bridged = request.bridged.min(request.length) as f64 / request.length.max(1) as f64;
             match bridged < 1.0 {
@@ -183,9 +183,9 @@ struct Sampler<'a> {
 
 impl Sampler<'_> {
     /// `None` if no more is to be looked at.
-    fn check(&mut self, request: &Request, place: &Place) -> Option<Look> {
+    fn check(&mut self, request: &Request, place: &Place) -> Option<Sampled> {
         let Some(entry) = self.plan.file(request.file as usize) else {
-            return Some(Look::Changed);
+            return Some(Sampled::Changed);
         };
         if request.kind != RequestKind::Data {
             return self.look_up(&entry);
@@ -213,36 +213,36 @@ impl Sampler<'_> {
                     self.open.len() - 1
                 }
                 Err(Skip::Cold) => {
-                    return Some(Look::ColdPath(
+                    return Some(Sampled::ColdPath(
                         pages_now(entry.size).map_or(0, |(_, pages)| pages),
                     ));
                 }
-                Err(skip) if Reason::from(skip) == Reason::Denied => return Some(Look::Unknown),
-                Err(_) => return Some(Look::Changed),
+                Err(skip) if Reason::from(skip) == Reason::Denied => return Some(Sampled::Unknown),
+                Err(_) => return Some(Sampled::Changed),
             },
         };
         let open = &mut self.open[at];
         open.seconds = open.seconds.max(place.part.data);
         if place.at < place.part.path {
-            return Some(Look::Path);
+            return Some(Sampled::Path);
         }
         let Some((first, pages)) = pages_now(open.file.size) else {
-            return Some(Look::Changed);
+            return Some(Sampled::Changed);
         };
         let resident = open.file.resident_pages(first * page, pages * page);
-        Some(Look::Pages(resident, pages))
+        Some(Sampled::Pages(resident, pages))
     }
 
     /// Of what is no file of a local file system (/proc, a socket) a replay reads nothing, and that nothing is there the kernel remembers, too.
-    fn look_up(&mut self, entry: &PlanFileEntry) -> Option<Look> {
+    fn look_up(&mut self, entry: &PlanFileEntry) -> Option<Sampled> {
         let path = entry.path.as_path();
         match self.as_remembered(find_cached(self.mounts, path), |mounts| {
             pin(mounts, path).map(|(pin, _)| pin)
         })? {
-            Err(Skip::Cold) => return Some(Look::ColdPath(0)),
+            Err(Skip::Cold) => return Some(Sampled::ColdPath(0)),
             found => self.names.extend(found.ok()),
         }
-        Some(Look::Path)
+        Some(Sampled::Path)
     }
 
     /// The file, as planned.

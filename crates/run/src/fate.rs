@@ -1,7 +1,7 @@
 //! What the worker knows of the command: told by the supervisor, on a thread that waits for it.
 
 use crate::message::{Ended, Message, receive, send};
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -29,7 +29,7 @@ pub struct Watch {
     /// Whether the command was released before the worker was ready.
     ahead: AtomicBool,
     /// The thread that is told.
-    listens: OnceLock<Begun>,
+    listens: OnceLock<StartedThread>,
 }
 
 impl Watch {
@@ -96,7 +96,7 @@ impl Watch {
     /// Notes it if nobody is told any more.
     pub fn check(&self) {
         // Before the fate: what the thread has noted until its end is there then.
-        let is_over = self.listens.get().is_some_and(Begun::is_finished);
+        let is_over = self.listens.get().is_some_and(StartedThread::is_finished);
         if is_over && self.fate() == Fate::Running {
             self.set(Fate::Unknown);
         }

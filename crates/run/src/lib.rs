@@ -28,7 +28,7 @@ pub use supervised::Ending;
 pub use supervisor::{become_command, start};
 
 use headstart_model::Trace;
-use headstart_start::Asked;
+use headstart_start::StartRequest;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -54,7 +54,7 @@ pub struct Job {
 /// What a command is started for.
 pub enum Purpose {
     /// The whole loop: replay if its plan is known, record, learn, plan.
-    Loop(Asked),
+    Loop(StartRequest),
     /// A trace, as a file.
     Trace {
         /// Its path.

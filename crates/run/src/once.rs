@@ -1,7 +1,7 @@
 //! What users are told of starts is told once: whoever has a hundred of them does not read it a hundred times.
 
 use headstart_start::notes::complain;
-use headstart_store::{Said, Store};
+use headstart_store::{Announced, Store};
 use headstart_system::launch::apart;
 use headstart_system::own_program::{Role, role};
 
@@ -10,10 +10,10 @@ const OF_SERVICES: &str = "INVOCATION_ID";
 
 /// Whether a line is to be told: it was not yet, or nobody can tell and it is not a service that would say it at each start.
 pub fn is_news(store: Option<&Store>, line: &str) -> bool {
-    match store.map_or(Said::Unknown, |store| store.said(line)) {
-        Said::Never => true,
-        Said::Before => false,
-        Said::Unknown => std::env::var_os(OF_SERVICES).is_none(),
+    match store.map_or(Announced::Unknown, |store| store.said(line)) {
+        Announced::Never => true,
+        Announced::Before => false,
+        Announced::Unknown => std::env::var_os(OF_SERVICES).is_none(),
     }
 }
 

@@ -7,14 +7,14 @@ use crate::{Job, Purpose};
 use anyhow::Context;
 use headstart_model::plan::PlanFile;
 use headstart_model::trace::EndReason;
-use headstart_model::{Named, Trace};
+use headstart_model::{NamedFiles, Trace};
 use headstart_record::{RecordError, Recorder};
 use headstart_replay::{Options, Replay};
 use headstart_start::deadline::{self, Deadline, LastLimit};
 use headstart_start::finish::{self, Finished, Rules};
-use headstart_start::keys::{self, Whose};
+use headstart_start::keys::{self, StartKey};
 use headstart_start::notes::Notes;
-use headstart_start::{Asked, Over, Start};
+use headstart_start::{Over, Start, StartRequest};
 use headstart_system::fault_around::NoFaultAround;
 use headstart_system::limits::{self, bound_memory};
 use headstart_system::mounts::MountTable;
@@ -130,25 +130,25 @@ type Attached = (Result<Recorder, RecordError>, Option<NoFaultAround>);
 /// Reviews the start, learns from it and plans the next; the document of what was done.
 fn finish(
     job: &Job,
-    asked: &Asked,
+    asked: &StartRequest,
     over: Over,
     watch: &Watch,
     (recorded, reason): (Result<Trace, RecordError>, EndReason),
     notes: &mut Notes,
 ) -> anyhow::Result<String> {
-    let Asked {
+    let StartRequest {
         store,
         key,
         control_every,
         arguments,
         ..
     } = asked;
-    let whose = Whose {
+    let whose = StartKey {
         key: key.clone(),
         rest: job.rest.clone(),
     };
     let turned_out = match &recorded {
-        Ok(trace) => keys::turned_out(store, &whose, &keys::Here, trace).unwrap_or_else(|error| {
+        Ok(trace) => keys::turned_out(store, &whose, &keys::LocalNames, trace).unwrap_or_else(|error| {
             notes.add(error.to_string());
             None
         }),
@@ -164,7 +164,8 @@ fn finish(
         ended: ended(watch.fate(), job.origin),
         rules: Rules {
             unfit: watch.went_ahead().then(|| AHEAD.into()),
-            named: MountTable::read().map_or_else(|_| Named::default(), |mounts| arguments.named(&mounts)),
+            named: MountTable::read()
+                .map_or_else(|_| NamedFiles::default(), |mounts| arguments.named(&mounts)),
             ..Rules::of_programs(*control_every)
         },
     };

@@ -1,7 +1,7 @@
 //! What a start is given: the paths that its arguments name.
 
 use crate::keys::local::resolve;
-use headstart_model::{FilePath, Named};
+use headstart_model::{FilePath, NamedFiles};
 use headstart_system::mounts::MountTable;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -45,7 +45,7 @@ impl Arguments {
 
     /// What they name, by the paths that they have and by those that these lead to, on local file systems. Where not all of them are known,
     /// what lies beside what is named is named, too: they are mostly many files of few directories.
-    pub fn named(&self, mounts: &MountTable) -> Named {
+    pub fn named(&self, mounts: &MountTable) -> NamedFiles {
         let mut named: Vec<PathBuf> = Vec::new();
         for word in &self.words {
             for path in paths_in(word).into_iter().take(MOST_IN_ONE) {
@@ -63,7 +63,7 @@ impl Arguments {
             let beside: Vec<PathBuf> = beside.filter(|path| path != Path::new("/")).collect();
             named.extend(beside);
         }
-        Named::new(
+        NamedFiles::new(
             named
                 .iter()
                 .map(|path| FilePath::from(path.as_os_str().as_bytes())),
@@ -176,7 +176,7 @@ mod tests {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
             Arguments::new(&words, Some(root.clone()), 0, has_more).named(&mounts)
         };
-        let how = |named: &Named, name: &str| named.names(at(name).as_os_str().as_bytes());
+        let how = |named: &NamedFiles, name: &str| named.names(at(name).as_os_str().as_bytes());
         for word in [
             "d/file",
             "./link/../d/file",

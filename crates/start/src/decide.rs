@@ -33,7 +33,7 @@ impl Decision {
 
 /// What is known of a start before it.
 #[derive(Clone, Debug)]
-pub struct Known<'a> {
+pub struct PriorState<'a> {
     /// Whether anything is done for starts of the key: a user may have said otherwise.
     pub enabled: bool,
     /// Why starts of the key are bypassed, where they are.
@@ -57,7 +57,7 @@ pub struct Known<'a> {
 }
 
 /// Decides about a start.
-pub fn decide(known: &Known<'_>) -> Decision {
+pub fn decide(known: &PriorState<'_>) -> Decision {
     let without_plan = || {
         if known.has_plan {
             Decision::Replay
@@ -65,7 +65,7 @@ pub fn decide(known: &Known<'_>) -> Decision {
             Decision::Record
         }
     };
-    let Known {
+    let PriorState {
         control_every,
         is_recorded,
         draw,
@@ -170,8 +170,8 @@ mod tests {
     use headstart_model::Key;
     use headstart_model::outcome::Skipped;
 
-    fn known() -> Known<'static> {
-        Known {
+    fn known() -> PriorState<'static> {
+        PriorState {
             enabled: true,
             bypass: None,
             kernel: "6.18",
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn an_unknown_start_is_recorded_and_a_known_one_replayed() {
-        let unknown = Known {
+        let unknown = PriorState {
             has_plan: false,
             ..known()
         };
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn one_start_in_so_many_is_a_control_run() {
         let after = |replays, control_every| {
-            decide(&Known {
+            decide(&PriorState {
                 turns: turns(replays),
                 control_every,
                 ..known()
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn nothing_is_done_for_a_disabled_key() {
         for control_every in [0, 1, 10] {
-            let disabled = Known {
+            let disabled = PriorState {
                 enabled: false,
                 control_every,
                 ..known()
@@ -286,7 +286,7 @@ mod tests {
             ..Turns::default()
         };
         let after = |replays, control_every| {
-            decide(&Known {
+            decide(&PriorState {
                 turns: doubtful(replays),
                 control_every,
                 ..known()
@@ -310,7 +310,7 @@ mod tests {
         };
         let (record, replay) = (bypass(false), bypass(true));
         let of = |bypass, kernel, draw| {
-            decide(&Known {
+            decide(&PriorState {
                 bypass: Some(bypass),
                 kernel,
                 draw,
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(of(&record, "6.18", 7), Decision::Bypass("no gain".into()));
         assert_eq!(of(&record, "6.18", 20), Decision::Control);
         assert_eq!(of(&replay, "6.18", 20), Decision::Replay);
-        let unknown = Known {
+        let unknown = PriorState {
             bypass: Some(&record),
             draw: 20,
             has_plan: false,
@@ -332,14 +332,14 @@ mod tests {
             "there is nothing to compare with"
         );
         assert_eq!(of(&record, "7.2", 7), Decision::Replay, "another kernel");
-        let elsewhere = Known {
+        let elsewhere = PriorState {
             bypass: Some(&record),
             machine: "",
             draw: 7,
             ..known()
         };
         assert_eq!(decide(&elsewhere), Decision::Replay, "another machine");
-        let known = Known {
+        let known = PriorState {
             bypass: Some(&record),
             control_every: 0,
             ..known()
@@ -357,7 +357,7 @@ mod tests {
             why: "no gain".into(),
         };
         let of = |bypass, cold, draw| {
-            decide(&Known {
+            decide(&PriorState {
                 bypass,
                 turns: turns(20),
                 is_recorded: false,
@@ -384,7 +384,7 @@ mod tests {
                 cold,
                 alone_ns: device_ms * 1_000_000,
             });
-            decide(&Known {
+            decide(&PriorState {
                 warmth,
                 draw,
                 ..known()
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn a_warm_start_is_bypassed_where_all_starts_are_replayed_too() {
         let of = |cold| {
-            decide(&Known {
+            decide(&PriorState {
                 control_every: 0,
                 warmth: Some(Warmth {
                     cold,
@@ -424,7 +424,7 @@ mod tests {
     fn what_was_used_and_not_planned_has_warm_starts_recorded_ever_more_seldom() {
         let taken = |unplanned, control_every, is_recorded| {
             let decisions = (0..64_000u64).map(|draw| {
-                decide(&Known {
+                decide(&PriorState {
                     turns: Turns {
                         unplanned,
                         ..Turns::default()

@@ -21,7 +21,7 @@ use headstart_model::outcome::{Mode, Outcome};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
-use headstart_model::{FilePath, Key, Named, Profile, Trace};
+use headstart_model::{FilePath, Key, NamedFiles, Profile, Trace};
 use headstart_plan::{PlanOptions, RecordedMetadata, pace, plan, recorded_metadata};
 use headstart_record::RecordError;
 use headstart_store::{Change, KeyDir, KeyLock, Limits, State, Store, Turns};
@@ -61,7 +61,7 @@ pub struct Rules {
     /// Nothing at or below these paths is learned.
     pub exclude: Vec<FilePath>,
     /// What its arguments name.
-    pub named: Named,
+    pub named: NamedFiles,
     /// Why the start teaches nothing, where something else than its trace tells.
     pub unfit: Option<String>,
     /// Memory that the next replay may fill, bytes; `None` for a share of what is available now.
@@ -82,7 +82,7 @@ impl Rules {
         Rules {
             policy: Policy::Decay,
             exclude: DEFAULT_EXCLUDE.iter().map(|path| (*path).into()).collect(),
-            named: Named::default(),
+            named: NamedFiles::default(),
             unfit: None,
             budget: None,
             alone: None,
@@ -113,7 +113,7 @@ pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         return Ok(it.without_trace(why));
     }
     let mut state = lock.dir().state();
-    let before = Before {
+    let before = KeyStateBefore {
         plan: state.plan().or_tell(|line| notes.add(line)),
         state,
     };
@@ -137,7 +137,7 @@ pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
 }
 
 /// The state of its key before a start is finished.
-struct Before {
+struct KeyStateBefore {
     state: State,
     plan: Option<PlanFile>,
 }
@@ -166,7 +166,7 @@ impl Finished<'_> {
     }
 
     /// Whether plans are to bridge nothing, for what was bridged could not be read once.
-    fn bridges_nothing(&self, before: &Before) -> bool {
+    fn bridges_nothing(&self, before: &KeyStateBefore) -> bool {
         let replayed = self.over.replayed.as_ref();
         replayed.is_some_and(|it| it.report.broken_bridges > 0) || before.state.turns.bridges_nothing
     }
@@ -175,7 +175,7 @@ impl Finished<'_> {
     fn not_recorded(
         &self,
         lock: &KeyLock,
-        before: &Before,
+        before: &KeyStateBefore,
         (why, unrecorded): (String, bool),
         notes: &mut Notes,
     ) -> Result<Outcome> {
@@ -183,10 +183,10 @@ impl Finished<'_> {
             unrecorded,
             ..self.without_trace(self.rules.unfit.clone().unwrap_or(why))
         };
-        let due = Due {
+        let due = NextRecording {
             record_in: next_record_in(before.state.turns, &outcome, self.requests(), 0, 1),
             bridges_nothing: self.bridges_nothing(before),
-            ..Due::default()
+            ..NextRecording::default()
         };
         lock.add_outcome(&outcome)?;
         let outcomes = lock.dir().outcomes(|line| notes.add(line));
@@ -200,7 +200,7 @@ impl Finished<'_> {
     fn recorded(
         &self,
         lock: &KeyLock,
-        before: &Before,
+        before: &KeyStateBefore,
         mut trace: Trace,
         notes: &mut Notes,
     ) -> Result<Outcome> {
@@ -223,9 +223,9 @@ impl Finished<'_> {
         lock.add_trace(&trace)?;
         lock.add_outcome(&outcome)?;
         let outcomes = lock.dir().outcomes(|line| notes.add(line));
-        let mut due = Due {
+        let mut due = NextRecording {
             bridges_nothing: self.bridges_nothing(before),
-            ..Due::default()
+            ..NextRecording::default()
         };
         let planned = match learned {
             Ok((mut profile, facts)) => {
@@ -290,7 +290,7 @@ impl Finished<'_> {
     /// What the profile's paths are on this machine, without names that are encrypted.
     fn facts(
         &self,
-        before: &Before,
+        before: &KeyStateBefore,
         profile: &mut Profile,
         trace: &Trace,
         notes: &mut Notes,
@@ -316,7 +316,7 @@ impl Finished<'_> {
     /// The plan that the profile makes, as it is kept; `None` where the one before stays.
     fn plan(
         &self,
-        before: &Before,
+        before: &KeyStateBefore,
         profile: &Profile,
         facts: Result<Machine>,
         (metadata, outcomes): (&[RecordedMetadata], &[Outcome]),
@@ -337,8 +337,8 @@ impl Finished<'_> {
     fn conclude(
         &self,
         lock: &KeyLock,
-        (before, new): (&Before, Option<&PlanFile>),
-        (witness, due): (Option<PathBuf>, Due),
+        (before, new): (&KeyStateBefore, Option<&PlanFile>),
+        (witness, due): (Option<PathBuf>, NextRecording),
         (outcomes, taught): (&[Outcome], Option<&Trace>),
         notes: &mut Notes,
     ) -> Result<()> {
@@ -464,7 +464,7 @@ pub fn without_trace(
 
 /// When a start is recorded next.
 #[derive(Clone, Copy, Default)]
-struct Due {
+struct NextRecording {
     /// Whether the next one is to be recorded while the kernel maps nothing around a fault; `None` if that stays as it is.
     exact: Option<bool>,
     /// See [`Turns::record_in`].

@@ -15,7 +15,7 @@ mod registered;
 mod tests;
 mod unknown;
 
-pub use names::{Here, Names};
+pub use names::{LocalNames, Names};
 pub use registered::is_registered;
 pub use unknown::{of_what_it_starts, turned_out};
 
@@ -26,7 +26,7 @@ use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
 use headstart_system::secrets::Secrets;
 use interpreters::{Interpreter, Meaning};
-use launchers::{Found, Launcher};
+use launchers::{Launched, Launcher};
 use names::Inside;
 use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
@@ -47,15 +47,15 @@ const MOST_REST: usize = 4096;
 
 /// Whose start a command line is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Whose {
+pub struct StartKey {
     /// Its key.
     pub key: Key,
     /// The arguments that the key says nothing of. Should the program turn out to start what they name, they tell which start it is ([`of_what_it_starts`]).
     pub rest: Vec<OsString>,
 }
 
-impl Whose {
-    fn new(key: String, mut rest: Vec<OsString>, names: &dyn Names) -> Result<Whose, KeyError> {
+impl StartKey {
+    fn new(key: String, mut rest: Vec<OsString>, names: &dyn Names) -> Result<StartKey, KeyError> {
         let bytes: usize = rest.iter().map(|argument| argument.len() + 1).sum();
         if bytes > MOST_REST {
             rest.clear();
@@ -69,7 +69,7 @@ impl Whose {
                 *word = whole.into();
             }
         }
-        Ok(Whose {
+        Ok(StartKey {
             key: Key::new(key)?,
             rest,
         })
@@ -95,9 +95,9 @@ pub fn of_command(command: &[OsString]) -> Result<Key> {
 }
 
 /// Whose start a command is by the name that was given for it, or else by what it starts.
-pub fn named_or_of(name: Option<&Key>, command: &[OsString], store: &Store) -> Result<Whose> {
+pub fn named_or_of(name: Option<&Key>, command: &[OsString], store: &Store) -> Result<StartKey> {
     match name {
-        Some(key) => Ok(Whose {
+        Some(key) => Ok(StartKey {
             key: key.clone(),
             rest: Vec::new(),
         }),
@@ -106,15 +106,15 @@ pub fn named_or_of(name: Option<&Key>, command: &[OsString], store: &Store) -> R
 }
 
 /// Whose start a command is that is about to be started.
-fn whose_command(command: &[OsString]) -> Result<Whose> {
+fn whose_command(command: &[OsString]) -> Result<StartKey> {
     let (key, rest) = derive_whole(command);
-    Whose::new(key, rest, &Here).context("cannot make a key of the command; give one with --name")
+    StartKey::new(key, rest, &LocalNames).context("cannot make a key of the command; give one with --name")
 }
 
 /// Whose start it is what the kernel has started: the file that was executed, by its real path, of a script its interpreter's; and the
 /// arguments, the name it was called by first. `None` where that is no start of a program: a one-liner, a launcher, whose command
 /// has a key of its own when it is started in turn, or one of a browser's own processes.
-pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Option<Whose> {
+pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Option<StartKey> {
     let (called, arguments) = match argv.split_first() {
         Some((called, arguments)) => (base_name(called), arguments),
         None => (base_name(executable.as_os_str()), argv),
@@ -123,7 +123,7 @@ pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Optio
         return None;
     }
     match meant(executable, &called, arguments, names)? {
-        Meant::Program(key, rest) => Whose::new(key, rest, names).ok(),
+        Meant::Program(key, rest) => StartKey::new(key, rest, names).ok(),
         Meant::Code(_) | Meant::Launched(_) | Meant::Launcher => None,
     }
 }
@@ -188,7 +188,7 @@ fn derive_whole(command: &[OsString]) -> (String, Vec<OsString>) {
                 continue;
             }
         }
-        let rest = match meant(&executable, &base_name(program), arguments, &Here) {
+        let rest = match meant(&executable, &base_name(program), arguments, &LocalNames) {
             Some(Meant::Program(key, rest)) => return (key, rest),
             Some(Meant::Code(key)) => return (key, Vec::new()),
             Some(Meant::Launched(rest)) => rest,
@@ -237,19 +237,19 @@ fn meant(executable: &Path, called: &str, arguments: &[OsString], names: &dyn Na
             return meant_plain(executable, called, arguments, names);
         };
         match launcher.found(called, arguments) {
-            Found::Command(rest) => return Some(Meant::Launched(rest)),
-            Found::Hidden => return Some(Meant::Launcher),
-            Found::Nothing if launcher.is_called(called) => {
+            Launched::Command(rest) => return Some(Meant::Launched(rest)),
+            Launched::Hidden => return Some(Meant::Launcher),
+            Launched::Nothing if launcher.is_called(called) => {
                 return Some(Meant::Program(shown, Vec::new()));
             }
-            Found::Nothing => {
+            Launched::Nothing => {
                 return Some(Meant::Program(
                     format!("{shown} {}", text(OsStr::new(called))),
                     Vec::new(),
                 ));
             }
-            Found::Inside(rest) => return Some(Meant::Program(inside(shown, &rest), Vec::new())),
-            Found::Loaded(rest) => {
+            Launched::Inside(rest) => return Some(Meant::Program(inside(shown, &rest), Vec::new())),
+            Launched::Loaded(rest) => {
                 let (program, rest) = rest.split_first()?;
                 at = (names.real(Path::new(program))?, base_name(program), rest.to_vec());
             }
@@ -320,13 +320,13 @@ fn join(
             // A launcher that is a script.
             if let Some(launcher) = Launcher::named(&base) {
                 match launcher.found(&base_name(path), rest) {
-                    Found::Command(rest) => return Some(Meant::Launched(rest)),
-                    Found::Hidden => return Some(Meant::Launcher),
-                    Found::Inside(rest) => {
+                    Launched::Command(rest) => return Some(Meant::Launched(rest)),
+                    Launched::Hidden => return Some(Meant::Launcher),
+                    Launched::Inside(rest) => {
                         let client = format!("{program} {}", text(script.as_os_str()));
                         return Some(Meant::Program(inside(client, &rest), Vec::new()));
                     }
-                    Found::Nothing | Found::Loaded(_) => {}
+                    Launched::Nothing | Launched::Loaded(_) => {}
                 }
             }
             let part = interpreters::part_of(&base, rest);

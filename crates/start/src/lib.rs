@@ -26,5 +26,5 @@ pub use arguments::Arguments;
 pub use known::{machine_of, plan_of, plan_of_state, waits_on_one_head};
 pub use notes::{Notes, complain};
 pub use secret_names::{are_some_unknown, forget_secret_names};
-pub use start::{Asked, Over, Reads, Replayed, Start};
+pub use start::{Over, Reads, Replayed, Start, StartRequest};
 pub use state::{now_unix_ns, store};

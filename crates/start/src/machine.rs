@@ -197,7 +197,7 @@ fn measure(unknown: &[DeviceIdentity], store: &Store, tell: &mut dyn FnMut(Strin
 }
 
 /// A device that somebody asks for.
-pub struct Known {
+pub struct KnownDevice {
     /// The path that leads to it.
     pub path: FilePath,
     /// The device.
@@ -209,9 +209,9 @@ pub struct Known {
 }
 
 /// The devices of the root directory and of the state directory, or of what is to hold it; each once.
-pub fn of_root_and_state(store: &Store) -> Vec<Known> {
+pub fn of_root_and_state(store: &Store) -> Vec<KnownDevice> {
     let state = store.root().ancestors().find(|path| path.exists());
-    let mut devices: Vec<Known> = Vec::new();
+    let mut devices: Vec<KnownDevice> = Vec::new();
     for path in [Some(FilePath::from("/")), state.map(FilePath::from)]
         .into_iter()
         .flatten()
@@ -223,7 +223,7 @@ pub fn of_root_and_state(store: &Store) -> Vec<Known> {
             .iter()
             .all(|known| known.device.mount_point != device.mount_point)
         {
-            devices.push(Known {
+            devices.push(KnownDevice {
                 path,
                 device,
                 measured,

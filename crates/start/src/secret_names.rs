@@ -58,9 +58,9 @@ fn forget(
         return Ok(());
     }
     let keys = store.keys()?;
-    let mut gone = Gone {
+    let mut gone = GoneVolumes {
         any: known.first() == Some(&BEHIND_UNKNOWN),
-        ..Gone::default()
+        ..GoneVolumes::default()
     };
     // Some are looked at in any case, or where each takes long it would never end.
     for (looked, key) in keys
@@ -98,7 +98,7 @@ const DISABLED: Change<'static> = Change {
 };
 
 /// Whether a secret name stands in what is kept of a key.
-fn names_one(kept: &KeyDir, is_secret: &mut dyn FnMut(&[u8]) -> bool, gone: &mut Gone) -> bool {
+fn names_one(kept: &KeyDir, is_secret: &mut dyn FnMut(&[u8]) -> bool, gone: &mut GoneVolumes) -> bool {
     let mut is_one = |path: &[u8]| {
         gone.check(path);
         is_secret(path)
@@ -145,7 +145,7 @@ fn names_one(kept: &KeyDir, is_secret: &mut dyn FnMut(&[u8]) -> bool, gone: &mut
 
 /// Whether names lay where people's volumes are, and nothing is there now.
 #[derive(Default)]
-struct Gone {
+struct GoneVolumes {
     there: HashSet<PathBuf>,
     any: bool,
 }
@@ -153,7 +153,7 @@ struct Gone {
 /// So many directories are remembered to be there.
 const MOST: usize = 10_000;
 
-impl Gone {
+impl GoneVolumes {
     fn check(&mut self, path: &[u8]) {
         let home = OF_PEOPLE.iter().find(|home| path.starts_with(home.as_bytes()));
         let Some(home) = home.filter(|_| !self.any && self.there.len() < MOST) else {

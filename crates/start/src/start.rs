@@ -9,12 +9,12 @@
 
 use crate::Arguments;
 use crate::bypass;
-use crate::decide::{Decision, Known, decide};
+use crate::decide::{Decision, PriorState, decide};
 use crate::known::{machine_of, plan_of_state};
 use crate::warmth::sample_warmth;
 use headstart_model::outcome::{Mode, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
-use headstart_model::{Key, Named};
+use headstart_model::{Key, NamedFiles};
 use headstart_replay::{Options, Replay, ReplayError, Sample};
 use headstart_store::Store;
 use headstart_system::fault_around;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// A start that somebody asks for.
 #[derive(Clone)]
-pub struct Asked {
+pub struct StartRequest {
     /// Where everything is kept.
     pub store: Store,
     /// Whose start it is.
@@ -236,8 +236,8 @@ impl Start {
     }
 
     /// Looks what is known of the start and decides. `mounts` tells what is mounted now, if it comes to that.
-    pub fn decide(asked: &Asked, mounts: &mut dyn FnMut() -> io::Result<MountTable>) -> Start {
-        let Asked {
+    pub fn decide(asked: &StartRequest, mounts: &mut dyn FnMut() -> io::Result<MountTable>) -> Start {
+        let StartRequest {
             store,
             key,
             arguments,
@@ -246,7 +246,7 @@ impl Start {
         } = asked;
         let mut state = store.key(key).state();
         let (machine, bypass) = (machine_of(&state), state.bypass.take());
-        let known = Known {
+        let known = PriorState {
             enabled: state.is_served,
             bypass: bypass.as_ref(),
             kernel: &bypass::kernel(),
@@ -286,7 +286,7 @@ impl Start {
             None => (None, None, None),
         };
         let exact_due = known.turns.exact_due;
-        let decision = decide(&Known {
+        let decision = decide(&PriorState {
             has_plan: plan.is_some(),
             warmth: warmth.filter(|_| *control_every != 0 || std::env::var_os(EVEN_WARM).is_none()),
             ..known
@@ -325,7 +325,7 @@ fn of_start(
     if !depends_on_arguments(&file) {
         return Some(file);
     }
-    let named = mounts().map_or_else(|_| Named::default(), |mounts| arguments.named(&mounts));
+    let named = mounts().map_or_else(|_| NamedFiles::default(), |mounts| arguments.named(&mounts));
     let file = file.of_start(&named).ok()?.unwrap_or(file);
     let reads = file.plan().is_ok_and(|plan| plan.cut() > 0);
     reads.then_some(file)

@@ -1,7 +1,7 @@
 //! Files of a file system that was unmounted before its facts could be asked: what the recording saw of them is enough for a plan, but for where
 //! they lie.
 
-use headstart_model::machine::{Device, DeviceClass, FileFacts, Found, Machine};
+use headstart_model::machine::{Device, DeviceClass, FileFacts, Machine, PathKind};
 use headstart_model::trace::{File, FileState};
 use headstart_model::{FilePath, Trace};
 use headstart_system::device::default_cost;
@@ -72,7 +72,7 @@ fn device(trace: &Trace, number: u32) -> Device {
 fn facts(file: &File, device: u32) -> FileFacts {
     FileFacts {
         path: file.path.clone(),
-        found: Found::File,
+        found: PathKind::File,
         device: Some(device),
         inode: file.inode,
         generation: file.generation,

@@ -41,13 +41,13 @@ pub enum Guard {
 
 /// What a guard says.
 #[derive(Clone, Copy)]
-struct Says {
+struct GuardState {
     is_armed: bool,
     /// How many served boots have failed, one after another.
     failed: u8,
 }
 
-impl Says {
+impl GuardState {
     fn block(self) -> [u8; GUARD_BYTES] {
         let state = if self.is_armed { ARMED } else { DISARMED };
         let mut block = [state; GUARD_BYTES];
@@ -56,13 +56,13 @@ impl Says {
     }
 
     /// Of one that is not whole nothing is known: it is not armed.
-    fn read(guard: &File) -> io::Result<Says> {
+    fn read(guard: &File) -> io::Result<GuardState> {
         let mut block = [DISARMED; 2];
         let is_whole = guard.read_at(&mut block, 0)? == block.len() && is_whole(guard)?;
         let failed = block[1]
             .checked_sub(NONE_FAILED)
             .filter(|failed| *failed <= MOST_FAILED);
-        Ok(Says {
+        Ok(GuardState {
             is_armed: is_whole && block[0] == ARMED,
             failed: failed.unwrap_or(0),
         })
@@ -82,8 +82,8 @@ impl KeyDir {
     }
 
     /// What the guard says; `None` where there is none, or it cannot be read.
-    fn says(&self) -> Option<Says> {
-        Says::read(&File::open(self.guard_path()?).ok()?).ok()
+    fn says(&self) -> Option<GuardState> {
+        GuardState::read(&File::open(self.guard_path()?).ok()?).ok()
     }
 
     /// Whether the last start came to its end, so that the next may be served.
@@ -94,7 +94,7 @@ impl KeyDir {
 
     /// Whether so many failed one after another that none is served any more.
     pub fn has_given_up(&self) -> bool {
-        self.says().is_some_and(Says::has_given_up)
+        self.says().is_some_and(GuardState::has_given_up)
     }
 
     /// Takes the guard for good, and waits until that will survive a power cut. The first start makes it; `None` where there is no directory for all that
@@ -107,14 +107,14 @@ impl KeyDir {
             let Some(guard) = open(&path)? else {
                 return Ok(None);
             };
-            let says = Says::read(&guard)?;
+            let says = GuardState::read(&guard)?;
             Ok(Some(match says.is_armed {
                 _ if says.has_given_up() => Guard::GivenUp,
                 false => Guard::Failed,
                 true => {
                     write_over(
                         &guard,
-                        Says {
+                        GuardState {
                             is_armed: false,
                             ..says
                         },
@@ -127,7 +127,7 @@ impl KeyDir {
             Some(found) => Ok(Some(found)),
             None if !self.path().ancestors().nth(2).is_some_and(Path::exists) => Ok(None),
             None => {
-                let says = Says {
+                let says = GuardState {
                     is_armed: false,
                     failed: 0,
                 };
@@ -153,7 +153,7 @@ impl KeyLock {
         };
         let before = self.dir().says();
         let failed = before.filter(|_| !had_taken);
-        let says = Says {
+        let says = GuardState {
             is_armed: true,
             failed: failed.map_or(0, |says| says.failed + u8::from(!says.is_armed)),
         };
@@ -169,7 +169,7 @@ impl KeyLock {
         }
     }
 
-    fn make_guard(&self, path: &Path, says: Says) -> Result<(), StoreError> {
+    fn make_guard(&self, path: &Path, says: GuardState) -> Result<(), StoreError> {
         self.name()?;
         path.parent().map_or(Ok(()), file::make_directory)?;
         file::write_whole(path, &says.block())
@@ -192,7 +192,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Writes a guard where it is, and waits until that will survive a power cut.
-fn write_over(guard: &File, says: Says) -> io::Result<()> {
+fn write_over(guard: &File, says: GuardState) -> io::Result<()> {
     guard.write_all_at(&says.block(), 0)?;
     guard.sync_data()
 }

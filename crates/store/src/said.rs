@@ -14,7 +14,7 @@ const NAME: &str = "said-";
 
 /// Whether something was said before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Announced {
     /// It was.
     Before,
     /// It was not, and will have been from now on.
@@ -40,7 +40,7 @@ fn number_of(text: &str) -> u64 {
 
 impl Store {
     /// Whether a line of this kind was said before, and notes that it is said.
-    pub fn said(&self, line: &str) -> Said {
+    pub fn said(&self, line: &str) -> Announced {
         let path = self
             .root()
             .join(format!("{NAME}{:016x}", number_of(&kind_of(line))));
@@ -50,18 +50,18 @@ impl Store {
                 .duration_since(since)
                 .is_ok_and(|age| age > FORGOTTEN);
             if !is_late {
-                return Said::Before;
+                return Announced::Before;
             }
             let _ = std::fs::remove_file(&path);
         }
         if self.make().is_err() {
-            return Said::Unknown;
+            return Announced::Unknown;
         }
         self.forget_said();
         match File::options().write(true).create_new(true).open(&path) {
-            Ok(_) => Said::Never,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Said::Before,
-            Err(_) => Said::Unknown,
+            Ok(_) => Announced::Never,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Announced::Before,
+            Err(_) => Announced::Unknown,
         }
     }
 
@@ -91,11 +91,11 @@ mod tests {
         };
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path().join("state"));
-        assert_eq!(store.said(&full("/a/.tmp-12-0-345")), Said::Never);
-        assert_eq!(store.said(&full("/a/.tmp-13-0-678")), Said::Before);
+        assert_eq!(store.said(&full("/a/.tmp-12-0-345")), Announced::Never);
+        assert_eq!(store.said(&full("/a/.tmp-13-0-678")), Announced::Before);
         assert_eq!(
             store.said(&full("/a/b").replace("No space left", "No quota left")),
-            Said::Never
+            Announced::Never
         );
         let known = || std::fs::read_dir(dir.path().join("state")).unwrap().count();
         assert_eq!(known(), 2);
@@ -104,12 +104,12 @@ mod tests {
             store.said(&format!("{}{}", word(n / 26), word(n % 26)));
         }
         assert!(known() <= MOST);
-        assert_eq!(store.said(&full("/a/c")), Said::Never, "forgotten");
+        assert_eq!(store.said(&full("/a/c")), Announced::Never, "forgotten");
     }
 
     #[test]
     fn what_cannot_be_remembered_is_not_said_to_be_new() {
         let store = Store::new("/dev/null/state");
-        assert_eq!(store.said("no"), Said::Unknown);
+        assert_eq!(store.said("no"), Announced::Unknown);
     }
 }

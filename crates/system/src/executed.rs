@@ -42,7 +42,7 @@ impl Opened {
 }
 
 /// What is told of next.
-pub enum Told {
+pub enum ExecEvent {
     /// This.
     Opened(Opened),
     /// More was executed than is kept, or a file could not be opened for this process: some was not told of.
@@ -102,16 +102,16 @@ impl Executed {
     }
 
     /// What is told of next; `None` if there is nothing now.
-    pub fn next(&self) -> io::Result<Option<Told>> {
+    pub fn next(&self) -> io::Result<Option<ExecEvent>> {
         let event = match self.0.next() {
             // The kernel could not open that one file here, and has taken it off its list: a security module's rule, no descriptor left, a device
             // that has gone.
-            Err(error) if !is_of_group(&error) => return Ok(Some(Told::Missed)),
+            Err(error) if !is_of_group(&error) => return Ok(Some(ExecEvent::Missed)),
             event => event?,
         };
         Ok(event.map(|event| match event.file {
-            Some(file) => Told::Opened(Opened { pid: event.pid, file }),
-            None => Told::Missed,
+            Some(file) => ExecEvent::Opened(Opened { pid: event.pid, file }),
+            None => ExecEvent::Missed,
         }))
     }
 }
@@ -141,8 +141,8 @@ mod tests {
         let mut executed_files = Vec::new();
         while let Some(told) = executed.next().unwrap() {
             match told {
-                Told::Opened(opened) => executed_files.push((opened.pid, opened)),
-                Told::Missed => panic!("one was missed"),
+                ExecEvent::Opened(opened) => executed_files.push((opened.pid, opened)),
+                ExecEvent::Missed => panic!("one was missed"),
             }
         }
         executed_files
@@ -165,10 +165,14 @@ mod tests {
         setrlimit(Resource::Nofile, none).unwrap();
         let told = executed.next();
         setrlimit(Resource::Nofile, before).unwrap();
-        assert!(matches!(told, Ok(Some(Told::Missed))), "{:?}", told.map(drop));
+        assert!(
+            matches!(told, Ok(Some(ExecEvent::Missed))),
+            "{:?}",
+            told.map(drop)
+        );
         while executed.next().unwrap().is_some() {}
         start();
-        assert!(matches!(executed.next(), Ok(Some(Told::Opened(_)))));
+        assert!(matches!(executed.next(), Ok(Some(ExecEvent::Opened(_)))));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub type Mounts<'a> = Option<&'a dyn Fn() -> MountTable>;
 
 /// What is known of a directory: what is below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Below {
+enum Secrecy {
     Open,
     /// Encrypted, and so is what the state directory keeps, by the same key.
     Own,
@@ -49,14 +49,14 @@ enum Below {
 /// Which names are secrets, with what was seen of directories: those that are locked or unmounted later are secrets still.
 #[derive(Default)]
 pub struct Secrets {
-    own: Option<Own>,
-    directories: HashMap<Vec<u8>, (Below, (u32, u32))>,
+    own: Option<StateEncryption>,
+    directories: HashMap<Vec<u8>, (Secrecy, (u32, u32))>,
     volumes: HashMap<(u32, u32), bool>,
     seen: bool,
 }
 
 /// What the state directory is encrypted by; found out where it is asked for, which it is at few starts.
-struct Own {
+struct StateEncryption {
     /// The directory, or what is there of the way to it.
     at: Option<PathBuf>,
     device: (u32, u32),
@@ -94,10 +94,10 @@ impl Secrets {
             .find_map(|at| Some((at, *self.directories.get(directory_before(path, at))?)));
         let (from, (mut below, mut device)) = match known {
             Some((at, known)) => (at + 1, known),
-            None => (0, (Below::Open, (u32::MAX, 0))),
+            None => (0, (Secrecy::Open, (u32::MAX, 0))),
         };
         for at in slashes().filter(|at| *at >= from) {
-            if below == Below::Secret {
+            if below == Secrecy::Secret {
                 return true;
             }
             let directory = directory_before(path, at);
@@ -107,11 +107,11 @@ impl Secrets {
             (below, device) = self.check_directory(mounts, directory, &found, below, device);
             if self.directories.len() >= MOST {
                 // Secrets have to stay known.
-                self.directories.retain(|_, (below, _)| *below == Below::Secret);
+                self.directories.retain(|_, (below, _)| *below == Secrecy::Secret);
             }
             self.directories.insert(directory.to_vec(), (below, device));
         }
-        below == Below::Secret
+        below == Secrecy::Secret
     }
 
     /// Whether a text names one: a path that begins in it, or one from this directory on.
@@ -153,20 +153,20 @@ impl Secrets {
         mounts: Mounts<'_>,
         directory: &[u8],
         found: &Statx,
-        above: Below,
+        above: Secrecy,
         device_above: (u32, u32),
-    ) -> (Below, (u32, u32)) {
+    ) -> (Secrecy, (u32, u32)) {
         let device = (found.stx_dev_major, found.stx_dev_minor);
         if device != device_above && self.is_volume_secret(mounts, directory, device) {
-            return (Below::Secret, device);
+            return (Secrecy::Secret, device);
         }
         let encrypted = found.stx_attributes.contains(StatxAttributes::ENCRYPTED);
         let below = match (encrypted, above) {
-            (false, _) => Below::Open,
+            (false, _) => Secrecy::Open,
             // What is below a directory has its policy.
-            (true, Below::Own) if device == device_above => Below::Own,
-            (true, _) if self.own().directory() == Some((device, found.stx_ino)) => Below::Own,
-            (true, _) => Below::Secret,
+            (true, Secrecy::Own) if device == device_above => Secrecy::Own,
+            (true, _) if self.own().directory() == Some((device, found.stx_ino)) => Secrecy::Own,
+            (true, _) => Secrecy::Secret,
         };
         (below, device)
     }
@@ -194,14 +194,14 @@ impl Secrets {
         secret
     }
 
-    fn own(&mut self) -> &Own {
+    fn own(&mut self) -> &StateEncryption {
         self.own
-            .get_or_insert_with(|| Own::new(STATE.get().map(PathBuf::as_path)))
+            .get_or_insert_with(|| StateEncryption::new(STATE.get().map(PathBuf::as_path)))
     }
 }
 
-impl Own {
-    fn new(state: Option<&Path>) -> Own {
+impl StateEncryption {
+    fn new(state: Option<&Path>) -> StateEncryption {
         // It may have to be made yet.
         let there = state.and_then(|state| {
             state
@@ -211,7 +211,7 @@ impl Own {
         let (at, device) = there.map_or((None, (u32::MAX, u32::MAX)), |(at, found)| {
             (Some(at), (found.stx_dev_major, found.stx_dev_minor))
         });
-        Own {
+        StateEncryption {
             at,
             device,
             volumes: OnceCell::new(),
@@ -325,7 +325,7 @@ mod tests {
         }
         secrets
             .directories
-            .insert(path("/locked"), (Below::Secret, (0, 0)));
+            .insert(path("/locked"), (Secrecy::Secret, (0, 0)));
         for mounts in [Some(read), None] {
             assert!(
                 secrets.is_secret(mounts, &path("/locked/x"))

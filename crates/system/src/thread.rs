@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A thread that was begun.
 #[derive(Debug)]
-pub struct Begun {
+pub struct StartedThread {
     handle: JoinHandle<()>,
     /// Its number; 0 until it has come to its work.
     number: Arc<AtomicI32>,
@@ -25,16 +25,16 @@ pub struct Begun {
 }
 
 /// Begins a thread of this name. What begins one is made anew by the compiler for each closure, several KiB each; for a box it is there once.
-pub fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<Begun> {
+pub fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
     begin_as(Builder::new().name(name.into()), work)
 }
 
 /// The same with a small stack.
-pub fn begin_small(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<Begun> {
+pub fn begin_small(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
     begin_as(Builder::new().name(name.into()).stack_size(SMALL_STACK), work)
 }
 
-fn begin_as(builder: Builder, work: Box<dyn FnOnce() + Send>) -> io::Result<Begun> {
+fn begin_as(builder: Builder, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
     let number = Arc::new(AtomicI32::new(0));
     let own = Arc::clone(&number);
     let handle = builder.spawn(move || {
@@ -42,14 +42,14 @@ fn begin_as(builder: Builder, work: Box<dyn FnOnce() + Send>) -> io::Result<Begu
         drop(own);
         work();
     })?;
-    Ok(Begun {
+    Ok(StartedThread {
         handle,
         number,
         since: Instant::now(),
     })
 }
 
-impl Begun {
+impl StartedThread {
     /// Whether it has ended, also if it was ended amid its work.
     pub fn is_finished(&self) -> bool {
         self.handle.is_finished() || self.is_gone()

@@ -13,10 +13,10 @@ const MOST_OF_A_USER: usize = 4;
 static ASKED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// One who is asked.
-struct Asked(u32);
+struct QuestionSlot(u32);
 
-impl Asked {
-    fn take(user: u32) -> Option<Asked> {
+impl QuestionSlot {
+    fn take(user: u32) -> Option<QuestionSlot> {
         let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
         let theirs = asked.iter().filter(|one| **one == user).count();
         let room = match user {
@@ -25,12 +25,12 @@ impl Asked {
         };
         (theirs < MOST_OF_A_USER && asked.len() < room).then(|| {
             asked.push(user);
-            Asked(user)
+            QuestionSlot(user)
         })
     }
 }
 
-impl Drop for Asked {
+impl Drop for QuestionSlot {
     fn drop(&mut self) {
         let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = asked.iter().position(|one| *one == self.0) {
@@ -45,7 +45,7 @@ pub(crate) type Ask = Box<dyn FnOnce() -> Option<Vec<u8>> + Send>;
 /// What `ask` finds of a process of this user's, by a thread of its own; `None` also if that takes longer than this. Such a thread stays until it is answered, or its process ends.
 pub fn within(user: u32, most: Duration, ask: Ask) -> Option<Vec<u8>> {
     let until = Instant::now() + most;
-    let asked = Asked::take(user)?;
+    let asked = QuestionSlot::take(user)?;
     // Not there yet, or all that was found.
     let answer = Arc::new(Mutex::new(None));
     let (told, asker) = (Arc::clone(&answer), std::thread::current());

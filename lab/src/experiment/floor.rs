@@ -20,11 +20,11 @@ use crate::machine::{Machine, Place};
 use crate::model::{Extent, Kind, Model, t_io};
 
 /// By case and setup.
-pub type Floors = BTreeMap<String, BTreeMap<String, Known>>;
+pub type Floors = BTreeMap<String, BTreeMap<String, KnownFloor>>;
 
 /// What is known of a setup's starts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Known {
+pub struct KnownFloor {
     /// Seconds.
     pub floor_seconds: f64,
     /// Where the time of its last start with a replay went above the floor of that one.
@@ -36,7 +36,7 @@ pub(super) const FILE: &str = "floors.json";
 
 /// What is read of each `headstart floor --json`.
 #[derive(Deserialize)]
-struct Said {
+struct FloorOutput {
     floor: Floor,
     above: Option<Above>,
     /// An earlier build does not tell.
@@ -55,7 +55,7 @@ const MOMENTS: usize = 128;
 
 impl Disk<'_> {
     /// The floor of a start, nanoseconds.
-    fn floor(&self, said: &Said) -> u64 {
+    fn floor(&self, said: &FloorOutput) -> u64 {
         match (&self.model.kind, &said.needs) {
             (Kind::OneHead(_), Some(needs)) => self.by_model(said, needs),
             _ => said.floor.floor_ns,
@@ -64,7 +64,7 @@ impl Disk<'_> {
 
     /// The floor of a start, each moment's needs being read as fast as the model says. A start may need some bytes of other disks, but
     /// most of this one; the others' are left out.
-    fn by_model(&self, said: &Said, needs: &[Need]) -> u64 {
+    fn by_model(&self, said: &FloorOutput, needs: &[Need]) -> u64 {
         let mut bytes = BTreeMap::<u32, u64>::new();
         for need in needs {
             *bytes.entry(need.device).or_default() += need.end.saturating_sub(need.start);
@@ -134,15 +134,15 @@ pub(super) fn ask(
 }
 
 /// What is known by what the command printed.
-fn of_both(said: &str, disk: &Disk<'_>) -> Result<Known> {
-    let mut documents = serde_json::Deserializer::from_str(said).into_iter::<Said>();
+fn of_both(said: &str, disk: &Disk<'_>) -> Result<KnownFloor> {
+    let mut documents = serde_json::Deserializer::from_str(said).into_iter::<FloorOutput>();
     let measured = documents.next().context("nothing")??;
     let learned = documents.next().context("nothing by the disk's model")??;
     let warm = documents.try_fold(None, |least: Option<u64>, said| {
         said.map(|said| Some(disk.floor(&said).min(least.unwrap_or(u64::MAX))))
     })?;
     let floor_ns = disk.floor(&learned).max(warm.unwrap_or(0));
-    Ok(Known {
+    Ok(KnownFloor {
         floor_seconds: floor_ns as f64 / 1e9,
         above: measured.above,
     })
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn on_one_head_the_model_itself_is_asked() {
         let size = 1 << 30;
-        let said = |needs| Said {
+        let said = |needs| FloorOutput {
             floor: Floor {
                 floor_ns: 7,
                 warm_ns: 100_000_000,

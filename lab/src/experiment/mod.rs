@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use bench::{demo, side_by_side};
 pub use check::check;
 pub use file::load;
-pub use floor::{Floors, Known, floors};
+pub use floor::{Floors, KnownFloor, floors};
 pub use goal::{Figure, Goal};
 pub use options::Options;
 pub use order::schedule;

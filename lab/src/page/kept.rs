@@ -18,7 +18,7 @@ const FORMAT: u32 = 1;
 /// An experiment's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
+pub struct PublishedResult {
     /// Version of this format.
     pub format: u32,
     /// The experiment's name, which is the file's, too.
@@ -150,9 +150,9 @@ pub struct KeptGoal {
     pub met: Option<bool>,
 }
 
-impl Kept {
+impl PublishedResult {
     /// Of `report`, measured with the build of `commit` and, beside it, of `earlier`.
-    pub fn new(report: &Report, commit: &str, earlier: Option<&str>) -> Kept {
+    pub fn new(report: &Report, commit: &str, earlier: Option<&str>) -> PublishedResult {
         let e = &report.experiment;
         let runs = report.cases.iter().flat_map(|case| &case.runs);
         let last = runs.map(|run| run.began).max().unwrap_or(0);
@@ -163,7 +163,7 @@ impl Kept {
             setup: case.setups.iter().filter(|s| s.n > 0).map(setup).collect(),
             goal: judge(&e.goals, case).iter().map(goal).collect(),
         });
-        Kept {
+        PublishedResult {
             format: FORMAT,
             experiment: e.name.clone(),
             question: e.question.trim().to_owned(),
@@ -180,7 +180,7 @@ impl Kept {
     }
 
     /// Reads what was kept as `name` in `directory`.
-    pub fn load(directory: &Path, name: &str) -> Result<Kept> {
+    pub fn load(directory: &Path, name: &str) -> Result<PublishedResult> {
         let path = directory.join(format!("{name}.toml"));
         let text = fs::read_to_string(&path).with_context(|| {
             format!(
@@ -188,7 +188,7 @@ impl Kept {
                 path.display()
             )
         })?;
-        let kept: Kept = toml::from_str(&text).with_context(|| path.display().to_string())?;
+        let kept: PublishedResult = toml::from_str(&text).with_context(|| path.display().to_string())?;
         ensure!(
             kept.format == FORMAT,
             "{}: format {}, this program knows {FORMAT}",
@@ -199,7 +199,7 @@ impl Kept {
     }
 
     /// The same without the setups of the earlier build: what `headstart-lab demo` prints where there is none.
-    pub fn without_earlier(mut self) -> Kept {
+    pub fn without_earlier(mut self) -> PublishedResult {
         for case in &mut self.case {
             case.setup.retain(|s| !s.setup.ends_with(EARLIER));
         }

@@ -1,6 +1,6 @@
 //! Goals that are missed: one by one, and in short.
 
-use super::kept::{Kept, KeptCase, KeptGoal};
+use super::kept::{KeptCase, KeptGoal, PublishedResult};
 use super::tables::{bound, value};
 
 /// A figure that has a goal, and whose it is.
@@ -25,7 +25,7 @@ impl Judged<'_> {
 }
 
 /// Every figure that has a goal and was measured.
-fn judged(all: &[Kept]) -> Vec<Judged<'_>> {
+fn judged(all: &[PublishedResult]) -> Vec<Judged<'_>> {
     let cases = all
         .iter()
         .flat_map(|kept| kept.case.iter().map(|case| (kept.experiment.as_str(), case)));
@@ -42,7 +42,7 @@ fn judged(all: &[Kept]) -> Vec<Judged<'_>> {
 }
 
 /// Those that miss it, the furthest first.
-fn furthest_first(all: &[Kept]) -> Vec<Judged<'_>> {
+fn furthest_first(all: &[PublishedResult]) -> Vec<Judged<'_>> {
     let mut missed = judged(all);
     missed.retain(|judged| judged.goal.missed());
     missed.sort_by(|a, b| b.distance().total_cmp(&a.distance()));
@@ -58,7 +58,7 @@ fn table(head: &str, rows: &[String]) -> String {
 }
 
 /// Every goal that is missed, the figure that is furthest from its goal first.
-pub fn missed(all: &[Kept]) -> String {
+pub fn missed(all: &[PublishedResult]) -> String {
     let row = |missed: &Judged<'_>| {
         format!(
             "| {} ({}: {}) | {} | {} | {} |\n",
@@ -78,7 +78,7 @@ pub fn missed(all: &[Kept]) -> String {
 }
 
 /// The same in short: one row for all cases of an experiment that miss one goal, with the case that is furthest from it.
-pub fn furthest(all: &[Kept]) -> String {
+pub fn furthest(all: &[PublishedResult]) -> String {
     let (every, missed) = (judged(all), furthest_first(all));
     let mut rows = Vec::new();
     for (number, furthest) in missed.iter().enumerate() {

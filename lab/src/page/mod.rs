@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 pub use demo::short;
-pub use kept::Kept;
+pub use kept::PublishedResult;
 
 /// The kept demo, which the README shows.
 const DEMO: &str = "demo";
@@ -67,7 +67,7 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
         .first()
         .and_then(|page| template::first(&page.text, &kept));
     let commit = &first.context("docs/measurements.in.md has no table")?.commit;
-    let demo = Kept::load(&results, DEMO)?.without_earlier();
+    let demo = PublishedResult::load(&results, DEMO)?.without_earlier();
     ensure!(
         demo.commit == *commit,
         "the demo was measured of {}, the programs of {commit}: measure both again (make measure)",
@@ -83,7 +83,7 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
 }
 
 /// The README, with the demo's picture and output.
-fn readme(path: PathBuf, demo: &Kept) -> Result<Page> {
+fn readme(path: PathBuf, demo: &PublishedResult) -> Result<Page> {
     let picture = format!("![{}](docs/demo.svg)\n", demo::words(demo)?);
     let output = format!("```\n{}```\n", short(demo)?);
     let mut text = read(&path)?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::kept::Kept;
+use super::kept::PublishedResult;
 use super::{bars, missed, read, tables};
 
 /// The end of a template's name. The page has the rest of it, and lies beside it.
@@ -76,12 +76,12 @@ fn files(directory: &Path) -> Result<Vec<String>> {
 }
 
 /// What is kept in `results` of the experiments that the templates name, in their order. All were measured on one machine.
-pub fn kept(templates: &[Template], results: &Path) -> Result<Vec<Kept>> {
-    let mut kept: Vec<Kept> = Vec::new();
+pub fn kept(templates: &[Template], results: &Path) -> Result<Vec<PublishedResult>> {
+    let mut kept: Vec<PublishedResult> = Vec::new();
     for name in templates.iter().flat_map(|template| named(&template.text)) {
         let there = results.join(format!("{name}.toml")).exists();
         if there && find(&kept, name).is_none() {
-            kept.push(Kept::load(results, name)?);
+            kept.push(PublishedResult::load(results, name)?);
         }
     }
     if let Some((first, others)) = kept.split_first() {
@@ -98,11 +98,11 @@ pub fn kept(templates: &[Template], results: &Path) -> Result<Vec<Kept>> {
 }
 
 /// The first experiment that `template` names and of which something is kept: the page is of its build, where a table says nothing else.
-pub fn first<'a>(template: &str, all: &'a [Kept]) -> Option<&'a Kept> {
+pub fn first<'a>(template: &str, all: &'a [PublishedResult]) -> Option<&'a PublishedResult> {
     named(template).into_iter().find_map(|name| find(all, name))
 }
 
-fn find<'a>(all: &'a [Kept], name: &str) -> Option<&'a Kept> {
+fn find<'a>(all: &'a [PublishedResult], name: &str) -> Option<&'a PublishedResult> {
     all.iter().find(|kept| kept.experiment == name)
 }
 
@@ -133,7 +133,7 @@ fn named(template: &str) -> Vec<&str> {
 }
 
 /// Which build was measured, on which day, and which build beside it.
-fn build(kept: &Kept) -> String {
+fn build(kept: &PublishedResult) -> String {
     let earlier = kept.earlier.as_ref();
     let earlier = earlier.map_or_else(String::new, |earlier| format!("; the earlier build is {earlier}"));
     format!("Measured with build {} on {}{earlier}.", kept.commit, kept.date)
@@ -150,15 +150,15 @@ impl Template {
     }
 
     /// The page, from `all` that is kept.
-    pub fn filled(&self, all: &[Kept]) -> Result<Filled> {
+    pub fn filled(&self, all: &[PublishedResult]) -> Result<Filled> {
         let first =
             || first(&self.text, all).context("the template shows no experiment of which something is kept");
         // Above a table: its build, where the page's is another.
-        let of_build = |kept: &Kept| match first() {
+        let of_build = |kept: &PublishedResult| match first() {
             Ok(page) if (&page.commit, &page.earlier) == (&kept.commit, &kept.earlier) => String::new(),
             _ => format!("{}\n\n", build(kept)),
         };
-        let table = |name: &str, of: &dyn Fn(&Kept) -> String| {
+        let table = |name: &str, of: &dyn Fn(&PublishedResult) -> String| {
             let kept = find(all, name);
             kept.map_or_else(|| NOT_MEASURED.to_owned(), |kept| of_build(kept) + &of(kept))
         };

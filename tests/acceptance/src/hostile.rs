@@ -30,7 +30,7 @@ pub const MOST_KIB: u64 = 256 << 10;
 
 /// What the user did.
 #[derive(Debug, Default)]
-pub struct Deeds {
+pub struct HostileReport {
     /// How often, by kind of work.
     pub did: BTreeMap<String, u64>,
     /// What the machine does not let the user do, and why.
@@ -39,10 +39,10 @@ pub struct Deeds {
     pub broke: Vec<String>,
 }
 
-impl Deeds {
+impl HostileReport {
     /// Of what the user printed, amid other lines of a console.
-    pub fn parse(said: &str) -> Deeds {
-        let mut deeds = Deeds::default();
+    pub fn parse(said: &str) -> HostileReport {
+        let mut deeds = HostileReport::default();
         for line in said.lines() {
             // A lab's console has the seconds before each line.
             let line = line.trim();
@@ -138,7 +138,7 @@ impl User {
     }
 
     /// Waits until the user is done, at most `limit`, and tells what was done.
-    pub fn finish(self, limit: Duration) -> Result<Deeds> {
+    pub fn finish(self, limit: Duration) -> Result<HostileReport> {
         let said = self
             .said
             .recv_timeout(limit)
@@ -147,7 +147,7 @@ impl User {
             said.lines().any(|line| line == "done"),
             "the user ended early: {said}"
         );
-        Ok(Deeds::parse(&said))
+        Ok(HostileReport::parse(&said))
     }
 }
 

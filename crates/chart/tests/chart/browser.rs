@@ -485,8 +485,8 @@ fn a_picture_of_the_page_is_a_picture_of_the_canvas() {
          for (let i = 0; i < a.length; i += 4) if (Math.abs(a[i] - b[i]) + Math.abs(a[i + 1] - b[i + 1]) + Math.abs(a[i + 2] - b[i + 2]) > 12) differ++;
          return [differ, a.length / 4]; }})()"
     );
-    let found = browser.value(&script);
-    let (differ, all) = (found[0].as_f64().unwrap(), found[1].as_f64().unwrap());
-    assert!(all > 500_000.0, "{found}");
+    let value = browser.value(&script);
+    let (differ, all) = (value[0].as_f64().unwrap(), value[1].as_f64().unwrap());
+    assert!(all > 500_000.0, "{value}");
     assert!(differ / all < 0.001, "{differ} of {all} pixels differ");
 }

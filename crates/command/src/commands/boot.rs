@@ -5,7 +5,7 @@ use crate::context::Output;
 use crate::part::Part;
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use headstart_boot::install::Way;
+use headstart_boot::install::InstalledWay;
 use headstart_boot::waiters::waiters;
 use headstart_boot::{init, install, key, next_root, run as process, state_below};
 use headstart_model::trace::Backend;
@@ -107,14 +107,14 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             let mut sentence =
                 "Enabled: the next boot is recorded, those after it are read ahead.".to_owned();
             sentence += &match install::way(place.root.as_deref()) {
-                Way::Initramfs(command) => {
+                InstalledWay::Initramfs(command) => {
                     format!("\nThat begins when the root is mounted, once the initramfs is made anew: {command}")
                 }
-                Way::Generator => "\nThat begins as a generator of systemd, before it reads its units; still earlier, before \
+                InstalledWay::Generator => "\nThat begins as a generator of systemd, before it reads its units; still earlier, before \
                                    systemd itself,\nwith init=/usr/sbin/headstart-init on the kernel command line, or with it \
                                    as a container's command."
                     .into(),
-                Way::Unit => "\nThat begins with the first unit of systemd.".into(),
+                InstalledWay::Unit => "\nThat begins with the first unit of systemd.".into(),
             };
             let recorder = || headstart_record::features().chosen.map(|(backend, _)| backend);
             let here = container::manager().filter(|_| place.root.is_none());

@@ -7,7 +7,7 @@ use headstart_model::Key;
 use headstart_record::{Options, Until};
 use headstart_run::{Ending, Purpose, become_command, rehearse, tell_once};
 use headstart_start::keys;
-use headstart_start::{Arguments, Asked, store};
+use headstart_start::{Arguments, StartRequest, store};
 use headstart_store::Store;
 use headstart_system::own_program::{REHEARSED, Role, role};
 use rustix::process::geteuid;
@@ -97,7 +97,7 @@ fn run_command(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
         let whose = keys::named_or_of(args.name.as_ref(), &args.beside.command, &store)?;
         // A name that was given is the caller's own word.
         let is_secret = args.name.is_none() && keys::is_secret(&whose.key, &whose.rest);
-        let purpose = Purpose::Loop(Asked {
+        let purpose = Purpose::Loop(StartRequest {
             store,
             key: whose.key,
             arguments: arguments(args),

@@ -34,13 +34,13 @@ pub fn only_tells(method: &str) -> bool {
 type Answer = Result<Value, Fault>;
 
 /// One call of one peer.
-pub struct Asked<'a> {
+pub struct Dispatch<'a> {
     pub service: &'a dyn Service,
     pub peer: &'a Peer,
     pub operations: &'a mut Operations,
 }
 
-impl Asked<'_> {
+impl Dispatch<'_> {
     /// The reply to a call.
     pub fn answer(&mut self, mut call: Call) -> Answer {
         let unknown = |method: &str| Fault::standard("MethodNotFound", json!({ "method": method }));

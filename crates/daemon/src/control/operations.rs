@@ -5,9 +5,9 @@ const MOST: usize = 256;
 
 /// Which operations were begun, oldest first.
 #[derive(Default)]
-pub struct Operations(Vec<Begun>);
+pub struct Operations(Vec<Operation>);
 
-struct Begun {
+struct Operation {
     uid: u32,
     name: String,
     id: u64,
@@ -19,7 +19,7 @@ impl Operations {
             self.0.remove(0);
         }
         let name = name.to_string();
-        self.0.push(Begun { uid, name, id });
+        self.0.push(Operation { uid, name, id });
     }
 
     /// The last one that a user began by this name.

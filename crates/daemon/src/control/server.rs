@@ -1,7 +1,7 @@
 //! One thread that serves all connections.
 
 use super::allowance::Allowances;
-use super::dispatch::{Asked, only_tells};
+use super::dispatch::{Dispatch, only_tells};
 use super::message::{Call, Fault, reply};
 use super::operations::Operations;
 use super::{MOST_MESSAGE, SOCKET};
@@ -296,7 +296,7 @@ impl Connection {
         let answer = match call {
             // What only tells something does nothing for who does not listen.
             Ok(call) if oneway && only_tells(&call.method) => Ok(json!({})),
-            Ok(call) => Asked {
+            Ok(call) => Dispatch {
                 service,
                 peer: &self.peer,
                 operations,

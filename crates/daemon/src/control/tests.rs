@@ -169,7 +169,7 @@ fn call_as(uid: u32, service: &Noting, method: &str, parameters: Value) -> Resul
         pidfd: None,
     };
     let call = json!({ "method": method, "parameters": parameters });
-    let answer = dispatch::Asked {
+    let answer = dispatch::Dispatch {
         service,
         peer: &peer,
         operations: &mut operations::Operations::default(),

@@ -5,7 +5,7 @@ use super::judge::{Active, IGNORED, Judge, WARM, WARM_BY_KERNEL};
 use super::known::{MOST as KNOWN, MOST_OF_A_USER as KNOWN_OF_A_USER};
 use super::process::tree_of;
 use super::shares::Shares;
-use super::state::{Asked, State};
+use super::state::{State, Task};
 use super::users::reader_of;
 use super::{Noticing, Options};
 use anyhow::Result;
@@ -15,7 +15,7 @@ use headstart_model::users::is_ordinary;
 use headstart_record::{Executable, Recorded, Standing, Watch};
 use headstart_replay::Sample;
 use headstart_start::Arguments;
-use headstart_start::keys::Whose;
+use headstart_start::keys::StartKey;
 use headstart_start::notes::log;
 use headstart_system::process::ProcessStat;
 use rustix::fd::BorrowedFd;
@@ -58,16 +58,16 @@ impl Answering {
     }
 
     /// Begins or ends an operation.
-    fn do_as_asked(&mut self, asked: Asked) -> Result<()> {
+    fn do_as_asked(&mut self, asked: Task) -> Result<()> {
         let (operation, key, uid, pid, began) = match asked {
-            Asked::Begin {
+            Task::Begin {
                 operation,
                 key,
                 uid,
                 pid,
                 began,
             } => (operation, key, uid, pid, began),
-            Asked::End(operation) => {
+            Task::End(operation) => {
                 let is_it = |(_, active): &(&u32, &Active)| active.operation == Some(operation);
                 let number = self.judge.active.iter().find(is_it).map(|(number, _)| *number);
                 let recorded = number.map(|number| self.watch.end(number, EndReason::Exit(0)));
@@ -134,7 +134,7 @@ impl Answering {
         };
         self.finisher.finish(Ended {
             exact,
-            whose: Whose {
+            whose: StartKey {
                 key: active.key,
                 rest: active.rest,
             },

@@ -6,7 +6,7 @@
 
 use super::judge::Judge;
 use super::process::{Facts, Process, is_started_by, shares_mounts};
-use super::state::{Asked, State};
+use super::state::{State, Task};
 use super::{Noticing, Options};
 use crate::key::told_by_proc;
 use anyhow::{Context as _, Result};
@@ -14,7 +14,7 @@ use headstart_model::Key;
 use headstart_start::Arguments;
 use headstart_start::notes::log;
 use headstart_store::KnownKeys;
-use headstart_system::executed::{Executed, Opened, Told};
+use headstart_system::executed::{ExecEvent, Executed, Opened};
 use headstart_system::mounts::{Followed, MountTable};
 use headstart_system::open::pin;
 use headstart_system::process::ProcessStat;
@@ -61,7 +61,7 @@ pub(super) struct ByFanotify {
     /// Tells when that is to be looked at: the kernel tells each descriptor of a change once.
     mounted: File,
     judge: Judge,
-    known: Known,
+    known: KnownPrograms,
     beginning: Vec<Beginning>,
     left: usize,
     /// Whether there may be more to take.
@@ -76,17 +76,17 @@ struct Beginning {
     next: Instant,
     /// What it executes, in the order in which it was opened: the program, or a script and its interpreter.
     files: Vec<Inode>,
-    before: Runs,
+    before: Executing,
 }
 
 /// A file: its file system's number, as stat(2) has it, and its own.
 type Inode = (u64, u64);
 
 /// What a process was when it was looked at: at which place of these files, if it was one, and where its stack began.
-type Runs = (Option<usize>, u64);
+type Executing = (Option<usize>, u64);
 
 /// How far a process has got.
-enum Look {
+enum ExecProgress {
     Gone,
     Executes,
     /// It is the file at this place; surely so, or maybe it was before.
@@ -94,14 +94,14 @@ enum Look {
 }
 
 impl Beginning {
-    fn check(&self) -> Look {
+    fn check(&self) -> ExecProgress {
         let (place, stack) = match program_of(self.pid, &self.files) {
-            None => return Look::Gone,
-            Some((None, _) | (_, 0)) => return Look::Executes,
+            None => return ExecProgress::Gone,
+            Some((None, _) | (_, 0)) => return ExecProgress::Executes,
             Some((Some(place), stack)) => (place, stack),
         };
         let (was, before) = self.before;
-        Look::Became(
+        ExecProgress::Became(
             place,
             was.is_none() || stack != before || self.since.elapsed() >= SURELY,
         )
@@ -119,7 +119,7 @@ impl Beginning {
 ///
 /// The kernel makes it the program first, then its stack, and tells where its arguments are last: what it reads of the program in between comes from a cold disk.
 /// Until then it has no stack here, for what it starts cannot be told. Where another thread than the first has executed it, it is no program for a moment.
-fn program_of(pid: u32, files: &[Inode]) -> Option<Runs> {
+fn program_of(pid: u32, files: &[Inode]) -> Option<Executing> {
     let stat = ProcessStat::for_process(pid)?;
     let stack = if stat.arguments_end <= stat.arguments {
         0
@@ -138,7 +138,7 @@ fn program_of(pid: u32, files: &[Inode]) -> Option<Runs> {
 
 /// Programs of which something is kept.
 #[derive(Default)]
-struct Known {
+struct KnownPrograms {
     keys: KnownKeys,
     /// The files that are executed when they start, and some that are not.
     programs: HashSet<Vec<u8>>,
@@ -147,7 +147,7 @@ struct Known {
     looked: Option<Instant>,
 }
 
-impl Known {
+impl KnownPrograms {
     /// Whether a file is a known program by another name, one of some in the same directory.
     fn knows_as_another(&self, mounts: &MountTable, opened: &Opened, path: &[u8]) -> bool {
         let directory = |path: &[u8]| {
@@ -217,7 +217,7 @@ impl ByFanotify {
             mounted: File::open("/proc/self/mountinfo").context(unread)?,
             mounts: Followed::read().context(unread)?,
             judge: Judge::new(options, state, false),
-            known: Known::default(),
+            known: KnownPrograms::default(),
             beginning: Vec::new(),
             left: 0,
             more: false,
@@ -237,9 +237,9 @@ impl ByFanotify {
         self.more = true;
         for _ in 0..AT_A_TIME {
             match self.executed.next().context("fanotify(7)")? {
-                Some(Told::Opened(opened)) => self.opened(&opened),
+                Some(ExecEvent::Opened(opened)) => self.opened(&opened),
                 // Those that were not told of go on as if nobody were here.
-                Some(Told::Missed) => {}
+                Some(ExecEvent::Missed) => {}
                 None => {
                     self.more = false;
                     break;
@@ -304,9 +304,9 @@ impl ByFanotify {
             let age = now.duration_since(one.since);
             one.next = now + (age / 4).max(BECOMES_EVERY);
             match one.check() {
-                Look::Gone => false,
-                Look::Executes => age < BECOMES_WITHIN,
-                Look::Became(place, surely) => match begun(judge, one, surely) {
+                ExecProgress::Gone => false,
+                ExecProgress::Executes => age < BECOMES_WITHIN,
+                ExecProgress::Became(place, surely) => match begun(judge, one, surely) {
                     true => one.executes_more(place),
                     false => age < BECOMES_WITHIN,
                 },
@@ -324,7 +324,7 @@ impl ByFanotify {
 
     fn do_as_asked(&mut self) {
         for asked in self.judge.state.asked() {
-            if let Asked::Begin {
+            if let Task::Begin {
                 operation, key, uid, ..
             } = asked
             {
@@ -445,19 +445,19 @@ mod tests {
         while program_of(one.pid, &one.files).is_some_and(|(_, stack)| stack == 0) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(matches!(one.check(), Look::Became(0, true)));
+        assert!(matches!(one.check(), ExecProgress::Became(0, true)));
         // As if it had been so when it was looked at first.
         one.before = program_of(one.pid, &one.files).unwrap();
         one.since = Instant::now();
         let soon = one.check();
-        assert!(matches!(soon, Look::Became(0, false)) || one.since.elapsed() >= SURELY);
+        assert!(matches!(soon, ExecProgress::Became(0, false)) || one.since.elapsed() >= SURELY);
         // What was opened behind it is executed next, and nothing else.
         one.files.push((0, 0));
         assert!(one.executes_more(0) && one.files == [(0, 0)]);
-        assert!(matches!(one.check(), Look::Executes));
+        assert!(matches!(one.check(), ExecProgress::Executes));
         assert!(!one.executes_more(0));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(matches!(one.check(), Look::Gone));
+        assert!(matches!(one.check(), ExecProgress::Gone));
     }
 }

@@ -7,17 +7,17 @@ use super::{Options, known, retain};
 use crate::key::{mounts, turned_out};
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
-use headstart_model::Named;
+use headstart_model::NamedFiles;
 use headstart_model::outcome::Mode;
 use headstart_record::{Program, Recorded};
 use headstart_start::deadline::{self, Deadline};
 use headstart_start::finish::{Finished, Rules, at_low_priority, work};
-use headstart_start::keys::Whose;
+use headstart_start::keys::StartKey;
 use headstart_start::{Arguments, Notes, Start};
 use headstart_store::{Limits, Store, kind_of};
 use headstart_system::files::is_locked;
 use headstart_system::limits::give_back_memory;
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ const GROWN: u64 = (64 << 20) - retain::MOST_BYTES;
 
 /// A start that has ended.
 pub(super) struct Ended {
-    pub(super) whose: Whose,
+    pub(super) whose: StartKey,
     /// What it was given.
     pub(super) arguments: Arguments,
     /// Whose start it was.
@@ -68,7 +68,7 @@ pub(super) struct Ended {
 /// The thread, and the way to it.
 pub(super) struct Finisher {
     queue: SyncSender<Box<Ended>>,
-    thread: Begun,
+    thread: StartedThread,
     shared: Arc<Shared>,
 }
 
@@ -274,7 +274,7 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         ended: ended.ended,
         rules: Rules {
             tidies: false,
-            named: mounts().map_or_else(|_| Named::default(), |mounts| ended.arguments.named(&mounts)),
+            named: mounts().map_or_else(|_| NamedFiles::default(), |mounts| ended.arguments.named(&mounts)),
             ..Rules::of_programs(control_every)
         },
     };

@@ -18,7 +18,7 @@ const MOST: Duration = Duration::from_millis(20);
 const STUCK: Duration = Duration::from_secs(2);
 
 /// How the calling thread stands to others.
-pub(super) struct First {
+pub(super) struct RealtimePriority {
     /// Whether it may come before them.
     may: bool,
     /// Whether it does.
@@ -26,14 +26,14 @@ pub(super) struct First {
     rested: Instant,
 }
 
-impl First {
-    pub(super) fn raise() -> First {
+impl RealtimePriority {
+    pub(super) fn raise() -> RealtimePriority {
         if let Err(error) = set_nice(NICE) {
             log(&format!("starts are answered no sooner than others run: {error}"));
         }
         // In a control group without a share of such time, and in a container, it is not allowed: then its nice value has to do.
         let may = bound_time_before_others(STUCK).is_ok() && before_others().is_ok();
-        First {
+        RealtimePriority {
             may,
             is: may,
             rested: Instant::now(),
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn who_never_rests_comes_before_nobody() {
         let seen = std::thread::spawn(|| {
-            let mut first = First::raise();
+            let mut first = RealtimePriority::raise();
             if !first.may {
                 return None;
             }

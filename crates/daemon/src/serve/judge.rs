@@ -3,7 +3,7 @@
 use super::Options;
 use super::exact::{Budget, Exact};
 use super::gains::{is_installed_by_one, is_installer, is_of_a_package};
-use super::process::{Facts, Missed, Process};
+use super::process::{Facts, Process, ProcessChanged};
 use super::running::Running;
 use super::state::State;
 use super::users::{key_of_user, reader_of};
@@ -15,7 +15,7 @@ use headstart_replay::{Life, Sample};
 use headstart_start::decide::Decision;
 use headstart_start::keys;
 use headstart_start::notes::log;
-use headstart_start::{Arguments, Asked, Start, now_unix_ns};
+use headstart_start::{Arguments, Start, StartRequest, now_unix_ns};
 use headstart_store::Store;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -71,7 +71,7 @@ pub(super) struct Judge {
 }
 
 /// Whose start it is.
-pub(super) struct Whose {
+pub(super) struct StartOwner {
     pub(super) key: Key,
     /// The arguments that the key says nothing of.
     pub(super) rest: Vec<OsString>,
@@ -84,7 +84,7 @@ pub(super) struct Whose {
 }
 
 /// Why a start is left alone.
-pub(super) enum Left {
+pub(super) enum IgnoreReason {
     /// All that it reads is in memory, by what that can be told of the next one, too ([`Start::in_memory`]).
     InMemory(Sample),
     /// The same, and what the next one reads depends on what that is given.
@@ -151,7 +151,7 @@ impl Judge {
         if start.path.as_deref().is_some_and(is_installer) {
             return Answer::LeaveTree;
         }
-        let Some(Whose {
+        let Some(StartOwner {
             key,
             rest,
             arguments,
@@ -177,12 +177,12 @@ impl Judge {
         let began = instant_of(start.time_ns);
         let mut active = match (self.decide((key, uid), &arguments, began), program) {
             (Ok(active), _) => active,
-            (Err(Left::InMemory(in_memory)), Some(program)) => {
+            (Err(IgnoreReason::InMemory(in_memory)), Some(program)) => {
                 self.warm.push((program, in_memory));
                 return Answer::Leave;
             }
             // The next may be given something else.
-            (Err(Left::AsGiven), _) => return Answer::Leave,
+            (Err(IgnoreReason::AsGiven), _) => return Answer::Leave,
             (Err(_), program) => {
                 self.ignore(program, WARM);
                 return Answer::Leave;
@@ -210,10 +210,10 @@ impl Judge {
         (key, uid): (Key, u32),
         arguments: &Arguments,
         origin: Instant,
-    ) -> Result<Active, Left> {
+    ) -> Result<Active, IgnoreReason> {
         if self.is_under_way(&key) {
             self.state.count(|counts| counts.running += 1);
-            return Err(Left::Alone);
+            return Err(IgnoreReason::Alone);
         }
         let mut start = match self.store.key(&key).exists() {
             true => self.known(&key, arguments),
@@ -222,9 +222,9 @@ impl Judge {
         if start.bypass().is_some() {
             self.state.count(|counts| counts.bypassed += 1);
             return Err(match start.in_memory() {
-                Some(in_memory) => Left::InMemory(in_memory),
-                None if start.is_warm_as_given() => Left::AsGiven,
-                None => Left::Alone,
+                Some(in_memory) => IgnoreReason::InMemory(in_memory),
+                None if start.is_warm_as_given() => IgnoreReason::AsGiven,
+                None => IgnoreReason::Alone,
             });
         }
         self.start_replay((&key, uid), &mut start, origin);
@@ -285,7 +285,7 @@ impl Judge {
     }
 
     /// Whose start it is; `None` if nothing is to be done for it.
-    fn whose(&mut self, start: &Noticed) -> Option<Whose> {
+    fn whose(&mut self, start: &Noticed) -> Option<StartOwner> {
         let Some(path) = &start.path else {
             // On a file system that this process does not see.
             self.ignore(Some(start.program), IGNORED);
@@ -300,7 +300,10 @@ impl Judge {
             Ok(process) => process,
             Err(missed) => {
                 // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
-                self.ignore(Some(start.program).filter(|_| missed == Missed::Gone), GONE);
+                self.ignore(
+                    Some(start.program).filter(|_| missed == ProcessChanged::Gone),
+                    GONE,
+                );
                 return None;
             }
         };
@@ -309,7 +312,7 @@ impl Judge {
         let keys = process.whose(&self.store);
         let plain = keys.as_ref().map(|(plain, _)| plain);
         // What a launcher is given to start the kernel does not tell apart.
-        let is_launcher = |(plain, whose): &(Key, keys::Whose)| {
+        let is_launcher = |(plain, whose): &(Key, keys::StartKey)| {
             key_of_user(plain.clone(), process.uid).is_some_and(|plain| plain != whose.key)
         };
         let by_executable = start.program == start.executable;
@@ -323,7 +326,7 @@ impl Judge {
         }
         // Else it is that of others, too.
         let program = Some(start.program).filter(|_| is_told);
-        let Some((_, keys::Whose { key, rest })) = keys else {
+        let Some((_, keys::StartKey { key, rest })) = keys else {
             self.ignore(program, IGNORED);
             return None;
         };
@@ -333,7 +336,7 @@ impl Judge {
             self.ignore(program, WARM);
             return None;
         }
-        Some(Whose {
+        Some(StartOwner {
             key,
             rest,
             arguments: process.arguments(),
@@ -345,7 +348,7 @@ impl Judge {
 
     /// What is decided for a start of a known key.
     fn known(&mut self, key: &Key, arguments: &Arguments) -> Start {
-        let asked = Asked {
+        let asked = StartRequest {
             store: self.store.clone(),
             key: key.clone(),
             arguments: arguments.clone(),

@@ -4,7 +4,7 @@ use super::users::key_of_user;
 use crate::key::{self, Exec, MOST_ARGUMENTS, MOST_BYTES};
 use headstart_model::Key;
 use headstart_start::Arguments;
-use headstart_start::keys::{Whose, of_what_it_starts};
+use headstart_start::keys::{StartKey, of_what_it_starts};
 use headstart_store::Store;
 use headstart_system::executions::executed_with;
 use headstart_system::owner::owner;
@@ -43,7 +43,7 @@ const PROCESSES: u64 = 1024;
 
 /// Why a process is not looked at.
 #[derive(Debug, PartialEq)]
-pub(super) enum Missed {
+pub(super) enum ProcessChanged {
     /// It has ended.
     Gone,
     /// It executes something else by now, which is told as well, unless it does so in another mount namespace.
@@ -77,24 +77,24 @@ pub(super) struct Process {
 
 impl Process {
     /// The process with this number, which executes this; what of it is told already /proc is not asked for.
-    pub(super) fn read(pid: u32, executable: &[u8], facts: Facts<'_>) -> Result<Process, Missed> {
+    pub(super) fn read(pid: u32, executable: &[u8], facts: Facts<'_>) -> Result<Process, ProcessChanged> {
         let (parent, uid) = match facts.parent_and_user {
             Some(both) => both,
             None => {
-                let stat = ProcessStat::for_process(pid).ok_or(Missed::Gone)?;
-                (stat.parent, user_of(pid).ok_or(Missed::Gone)?)
+                let stat = ProcessStat::for_process(pid).ok_or(ProcessChanged::Gone)?;
+                (stat.parent, user_of(pid).ok_or(ProcessChanged::Gone)?)
             }
         };
         let line = match facts.arguments {
             Some(line) => line.to_vec(),
-            None => executed_with(pid, uid, COMMAND_LINE).ok_or(Missed::Gone)?,
+            None => executed_with(pid, uid, COMMAND_LINE).ok_or(ProcessChanged::Gone)?,
         };
         // What else is told of it is of what it executes now.
-        let now = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| Missed::Gone)?;
+        let now = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| ProcessChanged::Gone)?;
         // Its file may have been replaced while it began.
         let (now, _) = key::told_by_proc(now);
         if !key::are_one(&now, Path::new(OsStr::from_bytes(executable))) {
-            return Err(Missed::Another);
+            return Err(ProcessChanged::Another);
         }
         // What a service starts is a program like any other; what process 1 starts in a cgroup is the service.
         let cgroup = (parent == 1).then(|| read(format!("/proc/{pid}/cgroup"), CGROUP));
@@ -146,10 +146,10 @@ impl Process {
     }
 
     /// The same, and as its user's, with the arguments that this says nothing of: of a program that turned out to be a launcher it is what that starts.
-    pub(super) fn whose(&self, store: &Store) -> Option<(Key, Whose)> {
+    pub(super) fn whose(&self, store: &Store) -> Option<(Key, StartKey)> {
         let whose = key::whose(&self.exec(&self.argv))?;
         let plain = whose.key.clone();
-        let whose = Whose {
+        let whose = StartKey {
             key: key_of_user(whose.key, self.uid)?,
             ..whose
         };
@@ -389,7 +389,7 @@ mod tests {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let answered = |path: &[u8], facts: Facts<'_>| loop {
             match Process::read(pid, path, facts) {
-                Err(Missed::Gone) if std::time::Instant::now() < until => std::thread::yield_now(),
+                Err(ProcessChanged::Gone) if std::time::Instant::now() < until => std::thread::yield_now(),
                 found => break found,
             }
         };
@@ -404,8 +404,11 @@ mod tests {
         let process = Process::read(pid, &own, facts).unwrap();
         assert_eq!((process.argv, process.uid), (vec![b"x".to_vec()], 4711));
         for facts in [nothing, facts] {
-            assert_eq!(answered(b"/bin/sh", facts).err(), Some(Missed::Another));
-            assert_eq!(Process::read(u32::MAX / 2, &own, facts).err(), Some(Missed::Gone));
+            assert_eq!(answered(b"/bin/sh", facts).err(), Some(ProcessChanged::Another));
+            assert_eq!(
+                Process::read(u32::MAX / 2, &own, facts).err(),
+                Some(ProcessChanged::Gone)
+            );
         }
     }
 

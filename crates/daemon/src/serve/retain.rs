@@ -13,7 +13,7 @@ pub(super) const MOST_BYTES: u64 = 56 << 20;
 const BOOT: &str = "boot";
 
 /// What is kept of one program.
-struct Kept {
+struct KeptProgram {
     dir: KeyDir,
     used: SystemTime,
     size: u64,
@@ -27,12 +27,12 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn add(&mut self, kept: &Kept) {
+    fn add(&mut self, kept: &KeptProgram) {
         self.total += kept.size;
         *self.of_users.entry(kept.dir.key().user()).or_default() += kept.size;
     }
 
-    fn remove(&mut self, kept: &mut Kept, bytes: u64) {
+    fn remove(&mut self, kept: &mut KeptProgram, bytes: u64) {
         kept.size = kept.size.saturating_sub(bytes);
         self.total = self.total.saturating_sub(bytes);
         if let Some(all) = self.of_users.get_mut(&kept.dir.key().user()) {
@@ -41,7 +41,7 @@ impl Sizes {
     }
 
     /// Whether it is of one who has more than a share of so many bytes: half of that is the system's, the other half that of all users together, who share it alike.
-    fn is_of_one_with_more(&self, kept: &Kept, most: u64) -> bool {
+    fn is_of_one_with_more(&self, kept: &KeptProgram, most: u64) -> bool {
         let user = kept.dir.key().user();
         let users = self.of_users.keys().flatten().count().max(1) as u64;
         let share = match user {
@@ -61,7 +61,7 @@ pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
         if key.as_str() != BOOT {
             let dir = store.key(&key);
             let (used, size) = dir.last_used_and_size();
-            let kept = Kept { dir, used, size };
+            let kept = KeptProgram { dir, used, size };
             sizes.add(&kept);
             programs.push(kept);
         }
@@ -73,7 +73,7 @@ pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
     // One that cannot be removed does not keep the others.
     let mut failed = None;
     for of_all in [false, true] {
-        let is_one = |sizes: &Sizes, kept: &Kept| of_all || sizes.is_of_one_with_more(kept, most);
+        let is_one = |sizes: &Sizes, kept: &KeptProgram| of_all || sizes.is_of_one_with_more(kept, most);
         for kept in &mut programs {
             if sizes.total <= most {
                 return Ok(());

@@ -6,7 +6,7 @@ use crate::apps::Apps;
 use crate::control::process::has_ended;
 use crate::key::of_operation;
 use crate::service::{App, Peer, Reading, Service, ServiceError};
-use headstart_model::{Key, Named};
+use headstart_model::{Key, NamedFiles};
 use headstart_record::{Counts as NotTold, Executable, Program, Role};
 use headstart_replay::Replay;
 use headstart_start::plan_of;
@@ -91,7 +91,7 @@ impl Operation {
 }
 
 /// What the thread that answers is asked to do.
-pub(super) enum Asked {
+pub(super) enum Task {
     /// To begin an operation.
     Begin {
         operation: u64,
@@ -117,7 +117,7 @@ pub(super) struct State {
 struct Inner {
     counts: Counts,
     reading: Vec<Replay>,
-    asked: Vec<Asked>,
+    asked: Vec<Task>,
     to_know: Vec<(Executable, Role)>,
     to_ignore: Vec<Program>,
     /// By their numbers.
@@ -195,7 +195,7 @@ impl State {
     }
 
     /// What the thread that answers is to do.
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn asked(&self) -> Vec<Task> {
         std::mem::take(&mut self.lock().asked)
     }
 
@@ -239,7 +239,10 @@ impl Service for State {
             });
         };
         // No start has named anything.
-        let file = file.of_start(&Named::default()).map_err(failed)?.unwrap_or(file);
+        let file = file
+            .of_start(&NamedFiles::default())
+            .map_err(failed)?
+            .unwrap_or(file);
         let plan = file.plan().map_err(failed)?;
         let requests = plan.requests().take(plan.cut());
         let reading = requests.fold(Reading::default(), |sum, request| Reading {
@@ -279,8 +282,8 @@ impl Service for State {
             .asked
             .iter()
             .fold((0, 0), |(all, theirs), asked| match asked {
-                Asked::Begin { uid, .. } => (all + 1, theirs + usize::from(*uid == peer.uid)),
-                Asked::End(_) => (all, theirs),
+                Task::Begin { uid, .. } => (all + 1, theirs + usize::from(*uid == peer.uid)),
+                Task::End(_) => (all, theirs),
             });
         if all.max(all_wait) >= MOST_OPERATIONS {
             return Err(ServiceError::TooMany(MOST_OPERATIONS));
@@ -301,7 +304,7 @@ impl Service for State {
                 over: false,
             },
         );
-        inner.asked.push(Asked::Begin {
+        inner.asked.push(Task::Begin {
             operation,
             key,
             uid: peer.uid,
@@ -320,7 +323,7 @@ impl Service for State {
             return Err(ServiceError::UnknownOperation(id));
         }
         inner.operations.remove(&id);
-        inner.asked.push(Asked::End(id));
+        inner.asked.push(Task::End(id));
         drop(inner);
         rouse(&self.wake);
         Ok(())

@@ -3,7 +3,7 @@
 use super::status;
 use anyhow::Result;
 use headstart_boot::cmdline::{self, Wish};
-use headstart_boot::last::{Last, Place};
+use headstart_boot::last::{BootReport, WayIn};
 use headstart_boot::{GIVEN_UP, boot_id, decision, install, key, lasting};
 use headstart_command::context::Output;
 use headstart_model::Outcome;
@@ -36,7 +36,7 @@ struct BootStatus {
     /// Why this boot was not served, although boots are enabled and it is not bypassed.
     not_served: Option<String>,
     /// This boot, or the last one that could keep anything.
-    last: Option<Last>,
+    last: Option<BootReport>,
     /// What is known of boots, and the outcomes of the last ones.
     known: KeyStatus,
 }
@@ -44,7 +44,7 @@ struct BootStatus {
 pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
     let kept = store.key(&key()?);
     let known = status::read_status(&kept);
-    let (enabled, last) = (install::is_enabled(root), Last::read(&kept));
+    let (enabled, last) = (install::is_enabled(root), BootReport::read(&kept));
     let next = if enabled {
         why_not_next(store, &kept, &known, last.as_ref())
     } else {
@@ -70,7 +70,7 @@ fn why_not_served() -> String {
     if cmdline::is_after_crash() {
         return "it saves the memory of a kernel that has crashed".into();
     }
-    if cmdline::wish(Place::Unit, &mut |_| {}) == Wish::Off {
+    if cmdline::wish(WayIn::Unit, &mut |_| {}) == Wish::Off {
         return "the kernel command line says headstart=off".into();
     }
     match selinux().filter(|it| it.enforces) {
@@ -81,7 +81,12 @@ fn why_not_served() -> String {
 }
 
 /// Why the next boot is not read ahead, as far as is known now.
-fn why_not_next(store: &Store, kept: &KeyDir, known: &KeyStatus, last: Option<&Last>) -> Option<String> {
+fn why_not_next(
+    store: &Store,
+    kept: &KeyDir,
+    known: &KeyStatus,
+    last: Option<&BootReport>,
+) -> Option<String> {
     let state = store.root();
     if let Some(next) = lasting::of_frozen(store, kept).filter(|_| known.plan.is_some()) {
         return next;
@@ -163,7 +168,7 @@ fn text(status: &BootStatus) -> String {
     sentences(COLUMNS, lines)
 }
 
-fn of_last(last: &Last) -> Vec<(&'static str, String)> {
+fn of_last(last: &BootReport) -> Vec<(&'static str, String)> {
     let read = match &last.not_replayed {
         None => "The last boot was read ahead.".into(),
         Some(why) => format!("The last boot was not read ahead: {why}."),
@@ -173,10 +178,10 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
         None => "It was not recorded; headstart ran".into(),
     };
     let place = match last.from {
-        Place::Initramfs => "from the initramfs on",
-        Place::Init => "from before process 1 on",
-        Place::Generator => "from before systemd's units on, as a generator of systemd",
-        Place::Unit => "from the first unit on",
+        WayIn::Initramfs => "from the initramfs on",
+        WayIn::Init => "from before process 1 on",
+        WayIn::Generator => "from before systemd's units on, as a generator of systemd",
+        WayIn::Unit => "from the first unit on",
     };
     let writable = match last.made_writable {
         true => " Headstart made the root writable for the boot-failure guard.",

@@ -1,7 +1,7 @@
 //! `headstart chart`: a start as a picture.
 
 use crate::floor::{Wanted, of_start};
-use crate::starts::{Found, find};
+use crate::starts::{FoundStart, find};
 use anyhow::{Context, Result, bail};
 use headstart_chart::{FloorLine, Pages, Start, html, pages, svg};
 use headstart_command::context::Output;
@@ -142,7 +142,7 @@ fn text(drawn: &Drawn) -> String {
 }
 
 /// The floor of a start, and what lies above it. A picture without is better than none.
-fn floor(found: &Found, store: &Store) -> Option<FloorLine> {
+fn floor(found: &FoundStart, store: &Store) -> Option<FloorLine> {
     let costs = Costs::new(store, None);
     let of = found.of.as_ref();
     match of_start(&found.start, of, &costs, None, &mut |line| complain(&line)) {

@@ -7,7 +7,7 @@ use headstart_model::machine::Cost;
 use headstart_model::trace::Backend;
 use headstart_report::human::{bytes, duration};
 use headstart_report::table::{Table, facts, section};
-use headstart_start::machine::{Known, of_root_and_state};
+use headstart_start::machine::{KnownDevice, of_root_and_state};
 use headstart_store::Store;
 use headstart_system::container;
 use headstart_system::features::{Available, Selinux};
@@ -207,7 +207,7 @@ pub(super) fn examine(store: &Store) -> Report {
 }
 
 fn devices(store: &Store) -> Vec<DeviceCheck> {
-    let check = |known: Known| DeviceCheck {
+    let check = |known: KnownDevice| DeviceCheck {
         path: known.path.to_string(),
         mount_point: known.device.mount_point.to_string(),
         fstype: known.device.fstype,

@@ -3,7 +3,7 @@
 use crate::files;
 use anyhow::{Context, Result, bail};
 use headstart_command::context::Output;
-use headstart_model::Named;
+use headstart_model::NamedFiles;
 use headstart_model::plan::PlanFile;
 use headstart_replay::{Options, Replay};
 use headstart_report::replay::{text, view};
@@ -43,7 +43,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         ..Options::new(origin)
     };
     // No start has named anything.
-    let plan = Arc::new(plan.of_start(&Named::default())?.unwrap_or(plan));
+    let plan = Arc::new(plan.of_start(&NamedFiles::default())?.unwrap_or(plan));
     let followed = Arc::clone(&plan);
     if args.wait {
         let report = Replay::start(followed, options)?.finish();

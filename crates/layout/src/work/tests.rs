@@ -17,7 +17,7 @@ fn contents() -> Vec<u8> {
 }
 
 /// Moves a file and has it compared with other contents than it had: what was counted, and how it ended.
-fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<Kept>, Result<u64>) {
+fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<LayoutResult>, Result<u64>) {
     let state = tempfile::tempdir().unwrap();
     let turn = Turn::take(&Store::new(state.path())).unwrap();
     let mounts = MountTable::read().unwrap();

@@ -1,7 +1,7 @@
 //! A file system with files that lie strewn, and what a start needs of them.
 #![allow(dead_code)] // each test uses what it needs
 
-use headstart_layout::{Bounds, Kept, apply, plan, status};
+use headstart_layout::{Bounds, LayoutResult, apply, plan, status};
 use headstart_model::machine::{DeviceClass, Machine};
 use headstart_model::{Key, Profile};
 use headstart_start::machine::{Costs, Measure, snapshot};
@@ -107,16 +107,16 @@ impl Disk {
         machine(&self.store(), profile)
     }
 
-    pub fn apply(&self, bounds: Bounds) -> Kept {
+    pub fn apply(&self, bounds: Bounds) -> LayoutResult {
         self.apply_for(self.profile(), bounds)
     }
 
-    pub fn apply_for(&self, profile: Profile, bounds: Bounds) -> Kept {
+    pub fn apply_for(&self, profile: Profile, bounds: Bounds) -> LayoutResult {
         let machine = self.machine(&profile);
         self.apply_on(&machine, profile, bounds)
     }
 
-    pub fn apply_on(&self, machine: &Machine, profile: Profile, bounds: Bounds) -> Kept {
+    pub fn apply_on(&self, machine: &Machine, profile: Profile, bounds: Bounds) -> LayoutResult {
         let results = apply(
             plan(&[profile], machine),
             machine,
@@ -127,7 +127,7 @@ impl Disk {
         )
         .unwrap();
         assert_eq!(status(&self.store()).unwrap()[..1], results);
-        let [kept] = <[Kept; 1]>::try_from(results).unwrap();
+        let [kept] = <[LayoutResult; 1]>::try_from(results).unwrap();
         kept
     }
 

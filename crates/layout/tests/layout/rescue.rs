@@ -1,7 +1,7 @@
 //! What cannot be written where it was moved to is kept. Needs root and loop devices.
 
 use crate::disk::{FORCE, PAGE, backwards, contents, machine, path};
-use headstart_layout::{Kept, State, apply, plan};
+use headstart_layout::{LayoutResult, State, apply, plan};
 use headstart_model::Key;
 use headstart_store::Store;
 use headstart_system::residency::advise_dontneed;
@@ -100,7 +100,7 @@ fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
     let orders = plan(&[profile], &machine);
     // Its room was written, and something takes that away from below while the first files are moved.
     let mut filled = false;
-    let mut tell = |kept: &Kept| {
+    let mut tell = |kept: &LayoutResult| {
         if kept.bytes > 0 && !filled {
             filled = true;
             assert_eq!(kept.pieces, 1, "{kept:?}");

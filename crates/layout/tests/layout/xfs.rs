@@ -3,7 +3,7 @@
 use crate::disk::{self, FORCE, PAGE, backwards, machine, path};
 use headstart_layout::moving::movable::Movable;
 use headstart_layout::moving::volume::Volume;
-use headstart_layout::{Kept, State, apply, plan};
+use headstart_layout::{LayoutResult, State, apply, plan};
 use headstart_model::Key;
 use headstart_store::Store;
 use headstart_system::mounts::MountTable;
@@ -91,14 +91,14 @@ impl Disk {
     }
 
     /// Moves all into the order from the last to the first.
-    fn apply(&self) -> Kept {
+    fn apply(&self) -> LayoutResult {
         let store = Store::new(self.state.path());
         let key = store.key(&Key::new("test").unwrap());
         let profile = backwards(key.key(), &self.mount_point(), FILES).unwrap();
         let machine = machine(&store, &profile);
         let orders = plan(&[profile], &machine);
         let results = apply(orders, &machine, &[key], &store, FORCE, &mut |_| {}).unwrap();
-        let [kept] = <[Kept; 1]>::try_from(results).unwrap();
+        let [kept] = <[LayoutResult; 1]>::try_from(results).unwrap();
         kept
     }
 

@@ -23,16 +23,16 @@ struct Ran {
 
 /// The paths of a trace, and which of them its parts refer to.
 #[derive(Default)]
-struct Named<'a> {
+struct NameTable<'a> {
     list: PathList<'a>,
     processes: Vec<u32>,
     files: Vec<(u32, Option<u32>)>,
     lookups: Vec<u32>,
 }
 
-impl<'a> Named<'a> {
+impl<'a> NameTable<'a> {
     /// Lists the paths as they were met, so that those of one directory stand together.
-    fn from_trace(trace: &'a Trace) -> Named<'a> {
+    fn from_trace(trace: &'a Trace) -> NameTable<'a> {
         let mut first = vec![u64::MAX; trace.files.len()];
         for used in &trace.uses {
             if let Some(first) = first.get_mut(used.file as usize) {
@@ -69,7 +69,7 @@ impl<'a> Named<'a> {
             .iter()
             .map(|process| list.add(&process.executable));
         let processes = processes.collect();
-        Named {
+        NameTable {
             list,
             processes,
             files,
@@ -109,7 +109,7 @@ impl Trace {
     /// The file, unchecked.
     pub(crate) fn written(&self) -> Result<Vec<u8>, FormatError> {
         let mut file = Writer::new(Kind::Trace);
-        let named = Named::from_trace(self);
+        let named = NameTable::from_trace(self);
         let processes: Vec<Ran> = (self.processes.iter().zip(&named.processes))
             .map(|(process, executable)| Ran {
                 pid: process.pid,

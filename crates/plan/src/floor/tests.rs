@@ -103,7 +103,7 @@ fn metadata_counts_and_of_a_large_directory_one_block() {
         length: PAGE,
     }];
     files.push(FileFacts {
-        found: Found::Directory,
+        found: PathKind::Directory,
         metadata: (0..50)
             .map(|block| ByteRange {
                 start: (5000 + 2 * block) * PAGE,

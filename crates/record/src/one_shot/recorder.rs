@@ -6,7 +6,7 @@ use crate::one_shot::worker::{Command, Worker};
 use crate::options::{Options, Until};
 use crate::quiet::{Progress, QuietRule, Shared};
 use headstart_model::trace::{Backend as BackendName, EndReason, Evidence, Trace};
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct Recorder {
     evidence: Evidence,
     no_activity: Option<String>,
     attach_cpu_ns: u64,
-    thread: Begun,
+    thread: StartedThread,
 }
 
 impl Drop for Recorder {
@@ -201,7 +201,7 @@ impl Recorder {
 }
 
 /// What the thread answers, unless it has ended or takes too long.
-fn heard<T>(thread: &Begun, answer: &Receiver<T>, limit: Duration) -> Result<T, RecordError> {
+fn heard<T>(thread: &StartedThread, answer: &Receiver<T>, limit: Duration) -> Result<T, RecordError> {
     let heard = thread.answer(answer, limit);
     heard.ok_or_else(|| RecordError::unanswered(thread.is_finished()))
 }

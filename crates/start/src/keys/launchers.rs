@@ -11,7 +11,7 @@ use table::{LOADER, Reading, Valued};
 
 /// What a launcher starts.
 #[derive(Debug, PartialEq)]
-pub enum Found {
+pub enum Launched {
     /// This command, empty if none.
     Command(Vec<OsString>),
     /// This program, in the place of the launcher.
@@ -43,17 +43,17 @@ impl Launcher {
     }
 
     /// What it starts, called by this name.
-    pub fn found(&self, called: &str, arguments: &[OsString]) -> Found {
+    pub fn found(&self, called: &str, arguments: &[OsString]) -> Launched {
         if self.reading == Reading::Opaque {
-            return Found::Hidden;
+            return Launched::Hidden;
         }
         if self.reading == Reading::Env && self.names.contains(&"env") {
-            return behind_env(arguments).map_or(Found::Hidden, Found::Command);
+            return behind_env(arguments).map_or(Launched::Hidden, Launched::Command);
         }
         let mut rest = arguments;
         // A compiler's name leads to ccache(1): nobody else is started by another name than the launcher's.
         if self.reading == Reading::Env && !self.is_called(called) {
-            return Found::Nothing;
+            return Launched::Nothing;
         }
         if self.reading == Reading::Architecture && called == "setarch" {
             let is_option = rest
@@ -73,18 +73,18 @@ impl Launcher {
             rest = rest.get(usize::from(group)..).unwrap_or_default();
             match rest.split_first() {
                 Some((word, after)) if is_one(word) => rest = self.behind_options(after),
-                _ => return Found::Nothing,
+                _ => return Launched::Nothing,
             }
         }
         let is_number = |word: &OsString| word.as_bytes().iter().all(u8::is_ascii_digit);
         let is_assignment = |word: &OsString| word.as_bytes().contains(&b'=');
         let behind = |count: usize| rest.get(count..).unwrap_or_default().to_vec();
         match self.reading {
-            Reading::Number => Found::Command(behind(usize::from(rest.first().is_some_and(is_number)))),
+            Reading::Number => Launched::Command(behind(usize::from(rest.first().is_some_and(is_number)))),
             Reading::Env => {
-                Found::Command(behind(rest.iter().take_while(|word| is_assignment(word)).count()))
+                Launched::Command(behind(rest.iter().take_while(|word| is_assignment(word)).count()))
             }
-            Reading::Lock => Found::Command(match rest {
+            Reading::Lock => Launched::Command(match rest {
                 [_, option, text]
                     if ["-c", "--command"]
                         .iter()
@@ -98,11 +98,13 @@ impl Launcher {
                 }
                 _ => behind(1),
             }),
-            Reading::Loader if rest.is_empty() => Found::Nothing,
-            Reading::Loader => Found::Loaded(behind(0)),
-            Reading::Container if rest.is_empty() => Found::Nothing,
-            Reading::Container => Found::Inside(behind(0)),
-            Reading::Plain | Reading::Architecture | Reading::Opaque => Found::Command(behind(self.before)),
+            Reading::Loader if rest.is_empty() => Launched::Nothing,
+            Reading::Loader => Launched::Loaded(behind(0)),
+            Reading::Container if rest.is_empty() => Launched::Nothing,
+            Reading::Container => Launched::Inside(behind(0)),
+            Reading::Plain | Reading::Architecture | Reading::Opaque => {
+                Launched::Command(behind(self.before))
+            }
         }
     }
 

@@ -23,9 +23,9 @@ pub trait Names {
 }
 
 /// This process, for a command that it is about to start.
-pub struct Here;
+pub struct LocalNames;
 
-impl Names for Here {
+impl Names for LocalNames {
     fn real(&self, path: &Path) -> Option<PathBuf> {
         Some(real(path))
     }

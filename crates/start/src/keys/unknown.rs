@@ -1,7 +1,7 @@
 //! Launchers that nobody has heard of: recognised by what their start did.
 
 use super::interpreters::Interpreter;
-use super::{Names, Whose, base_name, code_text};
+use super::{Names, StartKey, base_name, code_text};
 use headstart_model::trace::File;
 use headstart_model::{Key, Trace};
 use headstart_store::{Store, StoreError};
@@ -18,12 +18,12 @@ const MOST_PAGES: u64 = 2048;
 
 /// Whose start it is of a program that turned out to be a launcher before: its key is the program and all that it is given. The same as before where it
 /// is none, or is given nothing.
-pub fn of_what_it_starts(store: &Store, whose: Whose) -> Whose {
+pub fn of_what_it_starts(store: &Store, whose: StartKey) -> StartKey {
     let kept = store.key(&whose.key);
     // Who disables a launcher disables what it starts.
     let is_one = !whose.rest.is_empty() && kept.is_launcher() && kept.is_served();
     match is_one.then(|| with_arguments(&whose.key, &whose.rest)).flatten() {
-        Some(key) => Whose {
+        Some(key) => StartKey {
             key,
             rest: Vec::new(),
         },
@@ -35,7 +35,7 @@ pub fn of_what_it_starts(store: &Store, whose: Whose) -> Whose {
 /// starts, and is dropped.
 pub fn turned_out(
     store: &Store,
-    whose: &Whose,
+    whose: &StartKey,
     names: &dyn Names,
     trace: &Trace,
 ) -> Result<Option<Key>, StoreError> {
@@ -64,7 +64,7 @@ pub(super) fn with_text(program: &str, arguments: &[OsString]) -> String {
 }
 
 /// Whether a start was of a program that only executes another, which its arguments name: in its own place, or in the only process that it
-/// began. `rest` is what the program was given, as [`Whose::rest`] has it.
+/// began. `rest` is what the program was given, as [`StartKey::rest`] has it.
 fn seen_through(program: &Key, rest: &[OsString], names: &dyn Names, trace: &Trace) -> bool {
     // Of a name that somebody gave nothing is known.
     let Some(own) = program.of_all().strip_prefix('/') else {
@@ -255,7 +255,7 @@ mod tests {
     fn what_it_starts_is_in_its_key_and_what_was_learned_of_all_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path());
-        let whose = |rest: &str| Whose {
+        let whose = |rest: &str| StartKey {
             key: Key::new("/usr/bin/wrap of user 7").unwrap(),
             rest: rest.split(' ').map(OsString::from).collect(),
         };

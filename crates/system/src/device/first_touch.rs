@@ -34,7 +34,7 @@ const PLACES: u64 = 256;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Found {
+pub(super) struct LazyFill {
     /// Bytes of a granule.
     pub granule: u64,
     /// Median of first touches, seconds.
@@ -43,7 +43,7 @@ pub(super) struct Found {
 
 /// What one place shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Shows {
+enum BlockLatency {
     /// It is there, or nothing is.
     Nothing,
     /// A granule of so many bytes, fetched in so many seconds.
@@ -59,7 +59,7 @@ pub(super) fn probe(
     place: impl Fn(u64) -> u64,
     size: u64,
     time: Duration,
-) -> io::Result<Option<Found>> {
+) -> io::Result<Option<LazyFill>> {
     let begun = Instant::now();
     let blocks = size / LARGEST;
     let (mut granules, mut others) = (Vec::new(), 0);
@@ -70,27 +70,27 @@ pub(super) fn probe(
             break;
         }
         match probe_block(&mut read, place(number) % (blocks - 1) * LARGEST)? {
-            Shows::Nothing => {}
-            Shows::Granule(granule, seconds) => granules.push((granule, seconds)),
-            Shows::Otherwise => others += 1,
+            BlockLatency::Nothing => {}
+            BlockLatency::Granule(granule, seconds) => granules.push((granule, seconds)),
+            BlockLatency::Otherwise => others += 1,
         }
         if most_told(&granules, others).is_some() || others >= TOO_MANY && granules.len() <= others {
             break;
         }
     }
     let granule = most_told(&granules, others);
-    Ok(granule.map(|granule| Found {
+    Ok(granule.map(|granule| LazyFill {
         granule,
         latency: median(granules),
     }))
 }
 
 /// What the block at `start` shows.
-fn probe_block(read: &mut impl FnMut(u64) -> io::Result<f64>, start: u64) -> io::Result<Shows> {
+fn probe_block(read: &mut impl FnMut(u64) -> io::Result<f64>, start: u64) -> io::Result<BlockLatency> {
     let end = start + LARGEST;
     let first = read(end - PAGE)?;
     if first < SLOW {
-        return Ok(Shows::Nothing);
+        return Ok(BlockLatency::Nothing);
     }
     let mut granule = 0;
     let mut bytes = SMALLEST;
@@ -104,10 +104,10 @@ fn probe_block(read: &mut impl FnMut(u64) -> io::Result<f64>, start: u64) -> io:
     }
     Ok(match () {
         // It has no end, or what is behind is there: that may be, or not.
-        () if bytes > LARGEST => Shows::Nothing,
-        () if granule == 0 || last < AGAIN * first => Shows::Otherwise,
-        () if read(end)? < AGAIN * first => Shows::Nothing,
-        () => Shows::Granule(granule, first),
+        () if bytes > LARGEST => BlockLatency::Nothing,
+        () if granule == 0 || last < AGAIN * first => BlockLatency::Otherwise,
+        () if read(end)? < AGAIN * first => BlockLatency::Nothing,
+        () => BlockLatency::Granule(granule, first),
     })
 }
 
@@ -142,7 +142,7 @@ mod tests {
     }
 
     /// What is found of a device that takes so many milliseconds for a page, by what was read before.
-    fn found(mut read: impl FnMut(u64) -> f64) -> Option<Found> {
+    fn found(mut read: impl FnMut(u64) -> f64) -> Option<LazyFill> {
         // Places far apart, as a probe takes them.
         let place = |number: u64| number * 389 + 7;
         let timed = |offset| Ok(read(offset) * 1e-3);

@@ -195,7 +195,7 @@ impl Probe {
     fn measure_filling(
         &self,
         options: &ProbeOptions,
-        first: first_touch::Found,
+        first: first_touch::LazyFill,
     ) -> std::io::Result<Measured> {
         // A way through all granules that comes to each once.
         let granules = (self.size / first.granule).max(1);

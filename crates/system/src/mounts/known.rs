@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What was read.
-struct Known {
+struct CachedTable {
     of: Viewer,
     /// The kernel notes by open file what it has told.
     file: File,
@@ -51,7 +51,7 @@ impl Viewer {
     }
 }
 
-static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+static KNOWN: Mutex<Option<CachedTable>> = Mutex::new(None);
 
 /// The mounts of this process, with no root open; `in_time`: of a moment ago, if reading them again would take too much time.
 pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
@@ -79,7 +79,7 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
     let mut file = File::open("/proc/self/mountinfo")?;
     let table = MountTable::read_of(&mut file)?;
     let again = table.again();
-    *known = now.map(|of| Known {
+    *known = now.map(|of| CachedTable {
         of,
         file,
         table,

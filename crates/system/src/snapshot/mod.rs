@@ -12,7 +12,7 @@ mod walk;
 
 use devices::DeviceTable;
 use headstart_model::FilePath;
-use headstart_model::machine::{Cost, Device, FileFacts, FirstTouch, Found, Machine};
+use headstart_model::machine::{Cost, Device, FileFacts, FirstTouch, Machine, PathKind};
 use std::collections::HashSet;
 use std::io;
 use walk::{Node, Walk};
@@ -73,7 +73,7 @@ impl Default for Options<'_> {
 pub fn snapshot(wanted: &[Wanted], options: &Options<'_>) -> io::Result<Machine> {
     let mounts = crate::mounts::MountTable::read()?;
     let mut walk = Walk::new(&mounts, options.opens_all);
-    let reached: Vec<Result<usize, Found>> = wanted
+    let reached: Vec<Result<usize, PathKind>> = wanted
         .iter()
         .map(|w| walk.want(w.path.as_bytes(), w.need))
         .collect();
@@ -107,7 +107,7 @@ pub fn device_at(path: &FilePath, options: &Options<'_>) -> io::Result<Option<De
 }
 
 fn facts(node: &Node, nodes: &[Node], table: &mut DeviceTable<'_>) -> FileFacts {
-    let there = !matches!(node.found, Found::Missing | Found::NotLocal);
+    let there = !matches!(node.found, PathKind::Missing | PathKind::NotLocal);
     // What an overlay shows is read from the layer that has it.
     let below = node
         .layers
@@ -135,7 +135,7 @@ fn facts(node: &Node, nodes: &[Node], table: &mut DeviceTable<'_>) -> FileFacts 
     }
 }
 
-fn alias(path: &FilePath, target: Result<&FileFacts, Found>) -> FileFacts {
+fn alias(path: &FilePath, target: Result<&FileFacts, PathKind>) -> FileFacts {
     let nothing = |found| FileFacts {
         path: path.clone(),
         found,

@@ -7,7 +7,7 @@ use crate::mounts::{Kind, MountTable};
 use crate::open::{Skip, reopen, stat_pin};
 use crate::open_cost;
 use headstart_model::FilePath;
-use headstart_model::machine::{Extent, Found};
+use headstart_model::machine::{Extent, PathKind};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -29,7 +29,7 @@ pub struct Node {
     /// The path, without symbolic links before its last component.
     pub path: FilePath,
     /// What is there.
-    pub found: Found,
+    pub found: PathKind,
     /// Index of its mount.
     pub mount: Option<usize>,
     /// Inode number.
@@ -105,7 +105,7 @@ impl<'a> Walk<'a> {
 
     /// Walks to a path and notes what it is wanted for. Gives the index of what it leads to, links followed, or what is
     /// found at it if the way ends before. Where there is no room for more, nothing is found.
-    pub fn want(&mut self, path: &[u8], need: Need) -> Result<usize, Found> {
+    pub fn want(&mut self, path: &[u8], need: Need) -> Result<usize, PathKind> {
         let index = self.walk(path)?;
         self.need(index, need);
         let node = &self.nodes[index];
@@ -136,9 +136,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn walk(&mut self, path: &[u8]) -> Result<usize, Found> {
+    fn walk(&mut self, path: &[u8]) -> Result<usize, PathKind> {
         if path.first() != Some(&b'/') {
-            return Err(Found::Missing);
+            return Err(PathKind::Missing);
         }
         let mut todo = components(path);
         let (mut at, mut links) = (0, 0);
@@ -146,14 +146,14 @@ impl<'a> Walk<'a> {
             let length = self.nodes[at].path.as_bytes().len() + name.len();
             self.left_to_walk = self.left_to_walk.saturating_sub(length);
             if self.left_to_walk == 0 || self.left_to_keep == 0 {
-                return Err(Found::Missing);
+                return Err(PathKind::Missing);
             }
             if self.nodes[at].step != Step::Into {
-                let elsewhere = self.nodes[at].found == Found::NotLocal;
+                let elsewhere = self.nodes[at].found == PathKind::NotLocal;
                 return Err(if elsewhere {
-                    Found::NotLocal
+                    PathKind::NotLocal
                 } else {
-                    Found::Missing
+                    PathKind::Missing
                 });
             }
             if name == b".." {
@@ -164,7 +164,7 @@ impl<'a> Walk<'a> {
             if self.nodes[at].step == Step::Follow {
                 links += 1;
                 if links > MAX_LINKS {
-                    return Err(Found::Missing);
+                    return Err(PathKind::Missing);
                 }
                 let target = &self.nodes[at].target;
                 let absolute = target.first() == Some(&b'/');
@@ -218,7 +218,7 @@ impl<'a> Walk<'a> {
                     nodes.push(index);
                     break;
                 }
-                Step::Stop if self.nodes[index].found == Found::Missing => {}
+                Step::Stop if self.nodes[index].found == PathKind::Missing => {}
                 Step::Stop => {
                     nodes.push(index);
                     break;
@@ -235,7 +235,7 @@ impl<'a> Walk<'a> {
         self.by_path.insert(path.clone(), index);
         self.nodes.push(Node {
             path: FilePath::from(path),
-            found: Found::NotLocal,
+            found: PathKind::NotLocal,
             mount,
             inode: 0,
             generation: 0,
@@ -267,25 +267,25 @@ impl<'a> Walk<'a> {
             // Something else was mounted there just now.
             Err(Skip::NotLocal) => return,
             Err(Skip::Missing) => {
-                node.found = Found::Missing;
+                node.found = PathKind::Missing;
                 return;
             }
             // No permission, or it changed just now: nothing that could be opened.
             Err(_) => {
-                node.found = Found::Special;
+                node.found = PathKind::Special;
                 return;
             }
         };
         (node.inode, node.size, node.mtime_ns) = (stat.inode, stat.size, stat.mtime_ns);
         (node.owner, node.others_may_write) = (stat.owner, stat.others_may_write());
         let (found, step) = match stat.kind {
-            Type::File => (Found::File, Step::Stop),
-            Type::Directory => (Found::Directory, Step::Into),
-            Type::Symlink => (Found::Symlink, Step::Follow),
+            Type::File => (PathKind::File, Step::Stop),
+            Type::Directory => (PathKind::Directory, Step::Into),
+            Type::Symlink => (PathKind::Symlink, Step::Follow),
             Type::Special if stat.mode & 0o170_000 == 0o020_000 && stat.rdev == (0, 0) => {
-                (Found::Special, Step::Whiteout)
+                (PathKind::Special, Step::Whiteout)
             }
-            Type::Special => (Found::Special, Step::Stop),
+            Type::Special => (PathKind::Special, Step::Stop),
         };
         if kind == Kind::Local {
             node.found = found;
@@ -336,7 +336,7 @@ impl<'a> Walk<'a> {
     /// Generation and extents of a regular file. Where somebody looks at each file that is opened neither is known of most: no plan is worth
     /// that.
     fn map(&mut self, index: usize) {
-        if self.nodes[index].found != Found::File {
+        if self.nodes[index].found != PathKind::File {
             return;
         }
         if let Some(opened) = &mut self.opened {

@@ -1,7 +1,7 @@
 //! The promise of `ext4`: once the ranges it names are read through the block device, nothing that was wanted needs
 //! another metadata read.
 
-use headstart_model::machine::{FileFacts, Found, Machine};
+use headstart_model::machine::{FileFacts, Machine, PathKind};
 use headstart_system::extents::extents;
 use headstart_system::residency::fadvise_willneed;
 use headstart_system::snapshot::{Need, Options, Wanted, snapshot};
@@ -127,7 +127,7 @@ fn check(spec: Spec) {
         "{read} of {} bytes",
         many.size
     );
-    assert_eq!(many.found, Found::Directory);
+    assert_eq!(many.found, PathKind::Directory);
 }
 
 #[test]

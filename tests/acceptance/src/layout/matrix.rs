@@ -1,6 +1,6 @@
 //! Every kind of file system, three moves each: clean after each of them, and every file what it was.
 
-use super::{Case, Image, SHAPES, Said, Use, knobs};
+use super::{Case, Image, LayoutReport, SHAPES, Use, knobs};
 use anyhow::{Context, Result, ensure};
 use headstart_layout::NO_ROOM;
 
@@ -12,7 +12,7 @@ const MOVES: usize = 3;
 #[derive(Debug)]
 pub struct Done {
     /// What each of the moves said.
-    pub moves: Vec<Said>,
+    pub moves: Vec<LayoutReport>,
     /// Files that were there to move.
     pub files: usize,
 }
@@ -96,7 +96,7 @@ pub fn try_one((case, order): &Cell) -> Result<Done> {
 }
 
 /// What it said is what can be.
-fn judge(case: &Case, image: &Image, said: &Said) -> Result<()> {
+fn judge(case: &Case, image: &Image, said: &LayoutReport) -> Result<()> {
     let count = image.files.len() as u64;
     match said.state.as_str() {
         "complete" => {

@@ -104,7 +104,7 @@ pub struct Case {
 
 /// What one `layout apply` said.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct LayoutReport {
     /// `complete`, `declined`, …
     pub state: String,
     /// Why, if it says so.
@@ -206,7 +206,7 @@ impl Image {
     }
 
     /// One `headstart layout apply`.
-    pub fn apply(&self) -> Result<Said> {
+    pub fn apply(&self) -> Result<LayoutReport> {
         apply(self.state())
     }
 
@@ -290,7 +290,7 @@ pub fn start(state: &Path) -> Result<Child> {
 }
 
 /// `headstart layout apply` to its end.
-pub fn apply(state: &Path) -> Result<Said> {
+pub fn apply(state: &Path) -> Result<LayoutReport> {
     let output = start(state)?.wait_with_output()?;
     ensure!(
         output.status.success(),
@@ -303,7 +303,7 @@ pub fn apply(state: &Path) -> Result<Said> {
 }
 
 /// What `headstart layout status` tells, which must work at any time.
-pub fn status(state: &Path) -> Result<Option<Said>> {
+pub fn status(state: &Path) -> Result<Option<LayoutReport>> {
     let output = Command::new(headstart()?)
         .arg("--state")
         .arg(state)
@@ -322,7 +322,7 @@ pub fn status(state: &Path) -> Result<Option<Said>> {
     }
 }
 
-fn said(json: &[u8]) -> Result<Said> {
+fn said(json: &[u8]) -> Result<LayoutReport> {
     let document: serde_json::Value = serde_json::from_slice(json).context("what layout apply prints")?;
     let [one] = document.as_array().context("a list of file systems")?.as_slice() else {
         bail!("one file system, not {document}");
@@ -332,7 +332,7 @@ fn said(json: &[u8]) -> Result<Said> {
     for (why, count) in one["left"].as_object().context("what is left")? {
         left.insert(why.clone(), number(count)?);
     }
-    Ok(Said {
+    Ok(LayoutReport {
         state: one["state"].as_str().context("a state")?.into(),
         why: one["why"].as_str().unwrap_or_default().into(),
         files: number(&one["files"])?,

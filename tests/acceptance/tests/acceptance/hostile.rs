@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use headstart_acceptance::boots::{Boots, whole};
 use headstart_acceptance::hostile::{
-    Deeds, MOST_KIB, Pairs, Peak, Sampler, User, decide_as_usual, join_boots,
+    HostileReport, MOST_KIB, Pairs, Peak, Sampler, User, decide_as_usual, join_boots,
 };
 use headstart_acceptance::{headstart, long};
 use headstart_lab::paths;
@@ -202,7 +202,7 @@ fn boot(boots: &mut Boots) -> Result<String> {
     let booted = boots.boot();
     let peak = sampler.finish()?;
     let (said, _) = booted?;
-    let deeds = Deeds::parse(&said);
+    let deeds = HostileReport::parse(&said);
     println!("the user {:?}, refused {:?}", deeds.did, deeds.refused);
     println!("memory: {peak:?} KiB");
     deeds.check()?;

@@ -17,14 +17,14 @@ use std::path::Path;
 const TOO_MUCH: u64 = 640 << 10;
 
 /// Where a file lies on the device, in bytes, by where it lies in the file.
-struct Lies(Vec<(Range<u64>, u64)>);
+struct FileExtents(Vec<(Range<u64>, u64)>);
 
-impl Lies {
-    fn read(path: &Path) -> Result<Lies> {
+impl FileExtents {
+    fn read(path: &Path) -> Result<FileExtents> {
         let file = File::open(path).with_context(|| path.display().to_string())?;
         let extents = extents(&file)?;
         let one = |it: &headstart_model::machine::Extent| (it.physical..it.physical + it.length, it.logical);
-        Ok(Lies(extents.iter().map(one).collect()))
+        Ok(FileExtents(extents.iter().map(one).collect()))
     }
 
     /// Whether a read has a byte of it.
@@ -97,7 +97,7 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         .next()
         .context("no start was kept")??
         .path();
-    let (own, needed) = (Lies::read(&program)?, Lies::read(&start)?);
+    let (own, needed) = (FileExtents::read(&program)?, FileExtents::read(&start)?);
     let laid = Program::parse(&fs::read(&program)?).context("headstart is no program")?;
     let end = laid.data_end;
     let by_init = OF_HEADSTART as u64;
@@ -110,7 +110,7 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         .context("the program is not there")?;
     let size = fs::metadata(&program)?.len();
     let library = fs::canonicalize(root.join("usr/lib/x86_64-linux-gnu/libc.so.6"))?;
-    let library = Lies::read(&library)?;
+    let library = FileExtents::read(&library)?;
     drop(mounted);
 
     let _mounted = case.machine.fresh()?;

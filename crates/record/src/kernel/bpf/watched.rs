@@ -7,7 +7,7 @@ use super::{Missed, not_run, not_sent, running_kernel};
 use crate::error::RecordError;
 use crate::namespace;
 use headstart_model::trace::{Evidence, Scope};
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -372,7 +372,7 @@ pub(crate) fn slot_of(number: u32) -> usize {
 /// it, and who answers a start has no time for that.
 pub(crate) struct Later {
     asked: Option<Sender<bool>>,
-    thread: Begun,
+    thread: StartedThread,
 }
 
 impl Later {

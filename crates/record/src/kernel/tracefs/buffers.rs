@@ -1,6 +1,6 @@
 //! The processors' buffers: read page by page without waiting, and what they lost.
 
-use super::decode::{Decoder, Record, What};
+use super::decode::{Decoder, EventKind, Record};
 use super::dir::Instance;
 use super::page::{Damaged, Page};
 use crate::error::RecordError;
@@ -97,7 +97,7 @@ fn append(decoder: &Decoder, page: Page<'_>, first: usize, records: &mut Vec<Rec
         let Some(record) = decoder.record(time_ns, bytes) else {
             continue;
         };
-        let repeats = matches!(record.what, What::Pages { .. })
+        let repeats = matches!(record.what, EventKind::Pages { .. })
             && records[first..]
                 .last()
                 .is_some_and(|before| before.tid == record.tid && before.what == record.what);

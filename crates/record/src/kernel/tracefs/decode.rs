@@ -47,12 +47,12 @@ pub(super) struct Record {
     pub time_ns: u64,
     /// The thread in whose context it happened.
     pub tid: u32,
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum EventKind {
     /// Pages `start..=last` of an inode were used.
     Pages {
         dev: Dev,
@@ -212,7 +212,7 @@ impl Decoder {
                     (None, None) => start,
                 };
                 let dev = Dev::from_kernel(u32::try_from(number(dev)?).ok()?);
-                What::Pages {
+                EventKind::Pages {
                     dev,
                     inode: number(inode)?,
                     start,
@@ -220,15 +220,15 @@ impl Decoder {
                     kind: *kind,
                 }
             }
-            Shape::NewTask { tid, flags } => What::NewTask {
+            Shape::NewTask { tid, flags } => EventKind::NewTask {
                 tid: number(tid)? as u32,
                 thread: number(flags)? & CLONE_THREAD != 0,
             },
-            Shape::Exec { pid, path } => What::Exec {
+            Shape::Exec { pid, path } => EventKind::Exec {
                 pid: number(pid)? as u32,
                 path: path.text(bytes)?.to_vec(),
             },
-            Shape::Exit { last } => What::Exit {
+            Shape::Exit { last } => EventKind::Exit {
                 last: last.as_ref().and_then(number).map(|n| n != 0),
             },
         };
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn pages_are_decoded_with_their_device() {
         let bytes = words(&[1 | 77 << 32, 12, 7 << 20 | 3, 5, 9]);
-        let expected = What::Pages {
+        let expected = EventKind::Pages {
             dev: Dev { major: 7, minor: 3 },
             inode: 12,
             start: 5,
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn an_added_folio_has_two_to_the_order_pages() {
         let bytes = words(&[2, 12, 64, 4 << 32 | 7 << 20]);
-        let What::Pages {
+        let EventKind::Pages {
             start, last, kind, ..
         } = decoder().record(0, &bytes).unwrap().what
         else {

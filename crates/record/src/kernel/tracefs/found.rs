@@ -14,7 +14,7 @@ use std::path::Path;
 pub(super) type Birth = (i64, u32, u32);
 
 /// What was found behind a number.
-pub(super) struct Found {
+pub(super) struct FoundInode {
     pub location: Location,
     pub generation: u32,
     pub size: u64,
@@ -27,10 +27,10 @@ pub(super) struct Found {
     pub by_some_name: bool,
 }
 
-impl Found {
+impl FoundInode {
     /// Nothing is known.
-    pub fn unknown() -> Found {
-        Found {
+    pub fn unknown() -> FoundInode {
+        FoundInode {
             location: Location::Unknown,
             generation: 0,
             // Nothing is known to be beyond its end.
@@ -45,7 +45,7 @@ impl Found {
 }
 
 /// Opens an inode by its number.
-pub(super) fn by_number(openers: &[Opener], inode: u64) -> Option<Found> {
+pub(super) fn by_number(openers: &[Opener], inode: u64) -> Option<FoundInode> {
     openers.iter().find_map(|(opener, mount)| {
         let file = handle::open(opener.as_fd(), &mount.fstype, inode).ok()?;
         describe(&file, inode, &mount.fstype, Some(mount))
@@ -53,16 +53,16 @@ pub(super) fn by_number(openers: &[Opener], inode: u64) -> Option<Found> {
 }
 
 /// Opens an inode by the path that a process holds it by.
-pub(super) fn by_path(path: &[u8], inode: u64, fstype: &str) -> Found {
+pub(super) fn by_path(path: &[u8], inode: u64, fstype: &str) -> FoundInode {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there = openat(CWD, OsStr::from_bytes(path), flags, Mode::empty()).ok();
     // Else it is held but no longer there under its name.
     let location = Location::Absolute(without_mark(path).to_vec());
     there
         .and_then(|file| describe(&file, inode, fstype, None))
-        .unwrap_or(Found {
+        .unwrap_or(FoundInode {
             location,
-            ..Found::unknown()
+            ..FoundInode::unknown()
         })
 }
 
@@ -100,7 +100,7 @@ fn opener(mount: &Mount) -> Option<OwnedFd> {
 }
 
 /// What an open inode is; `None` if it is not `inode`. Through a `mount` the place is told within its file system.
-fn describe(file: &OwnedFd, inode: u64, fstype: &str, mount: Option<&Mount>) -> Option<Found> {
+fn describe(file: &OwnedFd, inode: u64, fstype: &str, mount: Option<&Mount>) -> Option<FoundInode> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let stat = statx(file, c"", AtFlags::EMPTY_PATH, wanted)
         .ok()
@@ -114,7 +114,7 @@ fn describe(file: &OwnedFd, inode: u64, fstype: &str, mount: Option<&Mount>) -> 
         (Some(mount), identity) => Location::Within(within(mount, without_mark(&path), identity.is_some())),
     };
     let generation = identity.and_then(|found| found.generation).unwrap_or(0);
-    Some(Found {
+    Some(FoundInode {
         location,
         generation,
         size: stat.stx_size,

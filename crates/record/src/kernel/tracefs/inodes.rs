@@ -4,7 +4,7 @@
 //! and given to another file is noticed (the other is born at another time) and a file that grows has its size; no
 //! descriptor is kept, so that nothing is kept from being unmounted or freed.
 
-use super::found::{Birth, Found, Opener, by_number, by_path, openers};
+use super::found::{Birth, FoundInode, Opener, by_number, by_path, openers};
 use super::procs::ProcessFiles;
 use crate::error::RecordError;
 use crate::kernel::event::{Dev, Event, FileSeen, Place};
@@ -47,7 +47,7 @@ const NO_ROOM: Sight = Sight {
 /// The inodes seen so far.
 pub(super) struct Inodes {
     mounts: Mounts,
-    known: HashMap<(Dev, u64), Known>,
+    known: HashMap<(Dev, u64), KnownInode>,
     block: HashMap<(Dev, u64), Option<u64>>,
     executed: HashMap<(Dev, u64), Vec<u8>>,
     /// Bytes of the paths executed.
@@ -66,7 +66,7 @@ struct Batch {
 
 /// What is known of an inode.
 #[derive(Clone, Copy)]
-struct Known {
+struct KnownInode {
     batch: u64,
     /// `None`: not a file anybody can name, and not one of a mounted file system.
     file: Option<Sight>,
@@ -165,7 +165,7 @@ impl Inodes {
         let born = identified.as_ref().map(|f| f.born);
         let file = match (before, &identified) {
             (
-                Some(Known {
+                Some(KnownInode {
                     file: Some(file),
                     born: known,
                     ..
@@ -183,7 +183,7 @@ impl Inodes {
         let born = born.or(before.and_then(|known| known.born));
         self.known.insert(
             (dev, inode),
-            Known {
+            KnownInode {
                 batch: self.batch.number,
                 file,
                 born,
@@ -218,12 +218,12 @@ impl Inodes {
         &mut self,
         dev: Dev,
         inode: u64,
-        found: Option<Found>,
+        found: Option<FoundInode>,
         sink: &mut dyn FnMut(Event),
     ) -> Sight {
         let id = self.next;
         self.next += 1;
-        let identified = found.unwrap_or_else(Found::unknown);
+        let identified = found.unwrap_or_else(FoundInode::unknown);
         let size = identified.size;
         sink(Event::File(FileSeen {
             id,
@@ -243,7 +243,7 @@ impl Inodes {
         Sight { id, size }
     }
 
-    fn find(&mut self, dev: Dev, inode: u64, pid: u32) -> Option<Found> {
+    fn find(&mut self, dev: Dev, inode: u64, pid: u32) -> Option<FoundInode> {
         let mounts = &self.mounts;
         let openers = self
             .batch

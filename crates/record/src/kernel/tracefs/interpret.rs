@@ -1,6 +1,6 @@
 //! Records → events: whose doing it was, and which file or device is meant.
 
-use super::decode::{Record, What};
+use super::decode::{EventKind, Record};
 use super::inodes::{Adds, Inodes};
 use super::tasks::Tasks;
 use crate::kernel::event::{Event, Exec, Fork, Location, LookupSeen, MetadataSeen, Place, UseSeen};
@@ -34,7 +34,7 @@ impl Interpreter {
     fn take(&mut self, record: Record, sink: &mut dyn FnMut(Event)) {
         let Record { time_ns, tid, what } = record;
         match what {
-            What::Pages {
+            EventKind::Pages {
                 dev,
                 inode,
                 start,
@@ -80,18 +80,18 @@ impl Interpreter {
                     }));
                 }
             }
-            What::NewTask { tid: new, thread } => {
+            EventKind::NewTask { tid: new, thread } => {
                 if let Some((parent, pid)) = self.tasks.fork(tid, new, thread) {
                     sink(Event::Fork(Fork { time_ns, parent, pid }));
                 }
             }
-            What::Exec { pid, path } => {
+            EventKind::Exec { pid, path } => {
                 if self.tasks.process(pid).is_some() {
                     self.inodes.executed(&path);
                     exec(time_ns, pid, path, sink);
                 }
             }
-            What::Exit { last } => {
+            EventKind::Exit { last } => {
                 if let Some(pid) = self.tasks.process(tid) {
                     if last.unwrap_or(pid == tid) {
                         sink(Event::Exit { time_ns, pid });
