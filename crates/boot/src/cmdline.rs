@@ -1,6 +1,6 @@
 //! `headstart=off|record|on` on the kernel command line decides for one boot.
 
-use crate::last::WayIn;
+use crate::boot_report::WayIn;
 use std::path::Path;
 
 /// What a boot's command line asks for.

@@ -1,8 +1,8 @@
 //! What is done for this boot ([`headstart_start::decide`]). That it is bypassed is found out before headstart reads itself.
 
+use crate::boot_report::WayIn;
 use crate::cmdline::{self, Wish, wish};
-use crate::last::WayIn;
-use crate::lasting::Persistence;
+use crate::persistence::Persistence;
 use crate::program::room::Room;
 use crate::this_boot;
 use headstart_start::bypass::kernel;

@@ -6,12 +6,12 @@
 //! by themselves.
 //!
 //! Where systemd refuses to answer, as where SELinux enforces a policy without rules for headstart, it is asked once and no more: each question would be
-//! a line in the audit log. Then a boot has come as far when users may log in ([`crate::signs`]).
+//! a line in the audit log. Then a boot has come as far when users may log in ([`crate::boot_signs`]).
 
-use crate::fit;
+use crate::boot_signs::BootSigns;
 use crate::manager::Manager;
+use crate::ordinary_boot;
 use crate::sessions::sessions;
-use crate::signs::BootSigns;
 use crate::this_boot::RUN;
 use crate::{marks, stages};
 use headstart_record::Progress;
@@ -216,7 +216,7 @@ impl End {
             at => at,
         };
         self.has_basics |= manager.active_ns("basic.target")?.is_some();
-        self.has_failed |= fit::has_failed(manager)?;
+        self.has_failed |= ordinary_boot::has_failed(manager)?;
         self.is_shut_down |= manager.is_stopping()?;
         let is_due = self
             .told

@@ -1,15 +1,15 @@
 //! The end of a boot: the boot-failure guard is armed for the next, and how it went is found out, learned from and kept.
 
 use crate::boot::{Boot, StateId};
+use crate::boot_report::BootReport;
 use crate::end::{End, Why};
-use crate::last::BootReport;
-use crate::lasting::Persistence;
 use crate::manager::Manager;
 use crate::marks::{self, monotonic_ns};
+use crate::persistence::Persistence;
 use crate::run::has_one_processor;
 use crate::sessions::sessions;
 use crate::this_boot::RUN;
-use crate::{fit, stages};
+use crate::{ordinary_boot, stages};
 use headstart_model::Trace;
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
@@ -172,7 +172,7 @@ impl Boot<'_> {
         );
         let since = |at: u64| at.saturating_sub(began_ns);
         let ago_ns = since(monotonic_ns());
-        let unfit = fit::unfit(
+        let unfit = ordinary_boot::unfit(
             manager.as_mut().ok(),
             now_unix_ns().saturating_sub(ago_ns) / 1_000_000_000,
         );
@@ -256,8 +256,8 @@ impl Boot<'_> {
         if self.armed.is_some() || !end.is_good() || StateId::read(self.store) != self.state {
             return;
         }
-        let has_failed =
-            end.has_failed() || (end.manager()).is_ok_and(|mut it| fit::has_failed(&mut it).unwrap_or(false));
+        let has_failed = end.has_failed()
+            || (end.manager()).is_ok_and(|mut it| ordinary_boot::has_failed(&mut it).unwrap_or(false));
         let had_taken = self.guard == Some(Guard::Taken);
         // One that is frozen is as it was.
         self.armed = Some(

@@ -1,7 +1,7 @@
 //! A boot served from before process 1 on: what a machine has not got yet that early. The program that stands in the place of process 1
 //! is in `crates/boot/init`.
 
-use crate::last::WayIn;
+use crate::boot_report::WayIn;
 use crate::marks;
 pub use crate::program::ahead::OF_HEADSTART;
 use crate::waiters::{Waiters, is_process_1_waiting};

@@ -1,21 +1,21 @@
 //! One boot, from the first instant to what was learned from it.
 
 use crate::barrier::Barrier;
-use crate::begin::longest;
 use crate::boot::{Boot, StateId};
+use crate::boot_report::{BootReport, WayIn};
+use crate::boot_signs::BootSigns;
 use crate::cmdline::{self, Wish, wish};
 use crate::decision;
 use crate::end::{self, End, Why};
+use crate::guard::longest;
 use crate::install;
-use crate::last::{BootReport, WayIn};
-use crate::lasting::Persistence;
 use crate::manager::Manager;
 use crate::marks::{monotonic_ns, own_begin_ns};
 use crate::memory::Need;
+use crate::own_cpu_time::OwnCpuTime;
+use crate::persistence::Persistence;
 use crate::recording::Recording;
 use crate::replays::Replays;
-use crate::signs::BootSigns;
-use crate::spent::OwnCpuTime;
 use crate::this_boot::{RUN, boot_id, key, make_run};
 use crate::units::NAME;
 use crate::waiters::Waiters;

@@ -1,6 +1,6 @@
 //! Who waits for headstart before going on, and the words by which they are told.
 
-use crate::last::WayIn;
+use crate::boot_report::WayIn;
 use headstart_system::launch::ReadyPipe;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

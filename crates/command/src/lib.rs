@@ -24,7 +24,7 @@ use std::process::ExitCode;
 pub fn main() -> ExitCode {
     // A log or a terminal's file that is full is an error to be told, not this process's end.
     survive_file_limit();
-    if std::env::args_os().skip(1).eq(["boot", "run"]) && !headstart_boot::early::serve_or_release() {
+    if std::env::args_os().skip(1).eq(["boot", "run"]) && !headstart_boot::early_bypass::serve_or_release() {
         return ExitCode::SUCCESS;
     }
     if let Some(part) = part::from_arguments(std::env::args_os().skip(1)) {

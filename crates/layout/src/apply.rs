@@ -4,12 +4,12 @@
 //! Then the files move into it ([`crate::work`]).
 
 use crate::evict::{in_the_way, still};
-use crate::kept::{LayoutResult, State, Turn};
 use crate::moving::volume::{Volume, unserved};
 use crate::order::{FreeRoom, Order, judge};
 use crate::pace::{Halt, Pace};
-use crate::placed::{is_in, placed};
+use crate::placed_files::{is_in, placed};
 use crate::predict::{Prediction, prediction, price, unless_worthwhile};
+use crate::results::{LayoutResult, State, Turn};
 use crate::room::{Free, Room, extents, probe};
 use crate::survey::{Which, survey};
 use crate::work::Work;

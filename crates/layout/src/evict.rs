@@ -3,7 +3,7 @@
 use crate::moves::movable;
 use crate::moving::volume::{Volume, may_be_executed, runs};
 use crate::order::{Item, Order};
-use crate::placed::{Placed, PlacedFile, inside};
+use crate::placed_files::{Placed, PlacedFile, inside};
 use headstart_model::machine::{Extent, FileFacts, PathKind};
 use headstart_model::{PageRange, PageSet};
 use headstart_system::mounts::MountTable;

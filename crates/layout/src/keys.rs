@@ -1,11 +1,11 @@
 //! What is done for some keys: their orders, and moving their files.
 
 use crate::apply::{Bounds, STOP, apply, rests, room};
-use crate::kept::{LayoutResult, moved_unix_ns, status};
 use crate::moving::volume::TAINTS;
 use crate::order::{Order, plan};
-use crate::own;
+use crate::own_profile;
 use crate::pace::over;
+use crate::results::{LayoutResult, moved_unix_ns, status};
 use crate::survey::{WAITS, Which, survey};
 use crate::waiting::{self, Waiting};
 use anyhow::{Result, bail};
@@ -176,7 +176,7 @@ fn planned(
     let Some(first) = profiles.first() else {
         bail!("nothing was learned yet of what is to be moved: `headstart status` lists what was");
     };
-    let own = own::profile(keys, first.page_size);
+    let own = own_profile::profile(keys, first.page_size);
     let of_ours = |path: &FilePath| {
         own.iter()
             .flat_map(|own| &own.entries)

@@ -8,15 +8,15 @@
 mod apply;
 mod compare;
 mod evict;
-mod kept;
 mod keys;
 mod moves;
 pub mod moving;
 mod order;
-mod own;
+mod own_profile;
 mod pace;
-mod placed;
+mod placed_files;
 mod predict;
+mod results;
 mod room;
 mod settle;
 mod show;
@@ -27,8 +27,8 @@ pub mod waiting;
 mod work;
 
 pub use apply::{Bounds, apply};
-pub use kept::{LayoutResult, State, status};
 pub use keys::{apply_to, orders};
 pub use order::{FreeRoom, Item, NO_ROOM, Order, plan};
 pub use predict::Prediction;
+pub use results::{LayoutResult, State, status};
 pub use show::{failed_text, items_text, kept_text, order_text, underway};

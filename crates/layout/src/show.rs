@@ -1,8 +1,8 @@
 //! What is told of an order and of what was done, as text.
 
-use crate::kept::{LayoutResult, State};
 use crate::order::Order;
 use crate::predict::{Prediction, on_device, price};
+use crate::results::{LayoutResult, State};
 use headstart_model::human::{ago, bytes, duration, printable};
 use headstart_model::machine::Machine;
 use std::collections::BTreeMap;

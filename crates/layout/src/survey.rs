@@ -3,7 +3,7 @@
 use crate::moves::movable;
 use crate::moving::volume::{Volume, may_be_executed, runs};
 use crate::order::{Item, Order, judge};
-use crate::placed::inside;
+use crate::placed_files::inside;
 use crate::settle::settle;
 use headstart_model::PageSet;
 use headstart_model::machine::{Extent, Machine};

@@ -1,7 +1,7 @@
 //! What waits for a shutdown: programs that run. So they are moved when services have stopped and before file systems are unmounted, by a
 //! unit that is started when something waits, and again after a boot that no shutdown has ended, and does its work when it is stopped.
 
-use crate::kept::{LayoutResult, State};
+use crate::results::{LayoutResult, State};
 use anyhow::{Context, Result};
 use headstart_start::shutdown_unit::{self, ended, is_its, path, start};
 use headstart_store::{Store, read_bounded, write_whole};

@@ -3,13 +3,13 @@
 //! its old or its new place.
 
 use crate::compare::{CHANGED, Moved, ask_for_range, read, read_back, sums};
-use crate::kept::{LayoutResult, Turn};
 use crate::moves::{Move, moves};
 use crate::moving::donor::Donor;
 use crate::moving::movable::Movable;
 use crate::moving::volume::{RUNS, Volume};
 use crate::order::{Item, NO_DATA, Order};
 use crate::pace::{Halt, Pace};
+use crate::results::{LayoutResult, Turn};
 use crate::room::Room;
 use crate::survey::{LEASED, RUNS_ON, WAITS, expect, open};
 use anyhow::Result;

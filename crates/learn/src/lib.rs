@@ -3,7 +3,7 @@
 
 mod exact;
 mod fold;
-mod named;
+mod named_files;
 mod pace;
 mod review;
 mod run;
@@ -90,7 +90,7 @@ pub fn learn(
     }
     for trace in used {
         let mut run = run::Run::from_trace(trace, &options.exclude);
-        run.named = named::named(&run.paths, trace, options);
+        run.named = named_files::named(&run.paths, trace, options);
         fold::fold(&mut profile, run, options.policy);
     }
     if let Policy::KOfN { n, .. } = options.policy {

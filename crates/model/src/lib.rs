@@ -14,7 +14,7 @@ pub mod human;
 pub mod key;
 pub mod limits;
 pub mod machine;
-pub mod named;
+pub mod named_files;
 pub mod outcome;
 pub mod path;
 pub mod plan;
@@ -27,7 +27,7 @@ pub mod users;
 
 pub use activity::Activity;
 pub use key::Key;
-pub use named::NamedFiles;
+pub use named_files::NamedFiles;
 pub use outcome::Outcome;
 
 pub use path::FilePath;

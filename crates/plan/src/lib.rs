@@ -8,7 +8,7 @@ mod deadlines;
 mod fill;
 pub mod floor;
 mod metadata;
-mod named;
+mod named_requests;
 mod neighbours;
 mod order;
 mod pace;
@@ -131,7 +131,7 @@ pub fn plan(
     let mut requests = metadata::requests(profile, machine, recorded);
     requests.extend(metadata::lookups(profile, machine, &mut files));
     requests.extend(data::requests(profile, machine, options.bridges, &mut files));
-    named::mark(&mut requests, profile, machine, &files);
+    named_requests::mark(&mut requests, profile, machine, &files);
     // What a plan cannot take is left to the start.
     requests.retain(|r| usize::from(r.request.device) < limits::DEVICES);
     cached::cut(&mut requests, machine);

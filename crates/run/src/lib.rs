@@ -10,19 +10,19 @@
 //! The supervisor has one thread and waits; whatever fails in the worker leaves the command as it is, and learning
 //! delays nobody. Where the supervisor is killed the command goes on, and the worker learns nothing from it.
 
-mod asked;
+mod complain_once;
 pub mod document;
 mod fate;
 mod message;
 mod namespace;
-mod once;
+mod prepared;
 mod rehearsal;
 mod supervised;
 mod supervisor;
 mod worker;
 
-pub use asked::Ask;
-pub use once::complain_once as tell_once;
+pub use complain_once::complain_once as tell_once;
+pub use prepared::Ask;
 pub use rehearsal::rehearse;
 pub use supervised::Ending;
 pub use supervisor::{become_command, start};

@@ -2,7 +2,7 @@
 
 use crate::document::Written;
 use crate::message::{Ended, Message, receive, send};
-use crate::{namespace, once, worker};
+use crate::{complain_once, namespace, worker};
 use anyhow::{Context, Result};
 use headstart_start::deadline::FINISH;
 use headstart_start::notes::complain;
@@ -112,7 +112,7 @@ impl<'a> Supervisor<'a> {
         if self.always {
             self.repeat(line);
         } else if !std::mem::replace(&mut self.told, true) {
-            once::complain_once(self.store, line);
+            complain_once::complain_once(self.store, line);
         }
     }
 

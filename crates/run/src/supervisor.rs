@@ -1,11 +1,11 @@
 //! `headstart run` in the process that the caller sees, the supervisor: what is decided before the command begins, whom it makes, and how it ends.
 
-use crate::asked::{Apart, Ask, Prepared, apart};
 use crate::document::Written;
 use crate::message::{Decided, Message};
 use crate::namespace;
+use crate::prepared::{Apart, Ask, Prepared, apart};
 use crate::supervised::{BARRIER_LIMIT, Ending, GONE, LATE, Supervisor};
-use crate::{Purpose, once, worker};
+use crate::{Purpose, complain_once, worker};
 use anyhow::{Context, Result, bail};
 use headstart_model::Outcome;
 use headstart_model::outcome::{Mode, Resident};
@@ -79,7 +79,7 @@ pub fn start(
         if ask.must {
             bail!("cannot record: {why}");
         }
-        once::complain_once(ask.store, &format!("neither replaying nor recording: {why}"));
+        complain_once::complain_once(ask.store, &format!("neither replaying nor recording: {why}"));
         become_command(command);
     }
     let ending = match namespace::is_first() {
@@ -99,7 +99,7 @@ pub fn start(
     if decided.is_for_nothing(written.is_some()) {
         // Nobody has to be told anything, and nothing is done beside it. A signal that the line raises must not wait for the command.
         if let Some(line) = &decided.unusable {
-            once::complain_once(ask.store, line);
+            complain_once::complain_once(ask.store, line);
         }
         become_command(command);
     }
@@ -175,11 +175,11 @@ fn decide(command: &[OsString], ask: &Ask<'_>) -> Result<(Decided, Helper)> {
             Ok((decided, helper))
         }
         Apart::Gone => {
-            once::complain_once(ask.store, GONE);
+            complain_once::complain_once(ask.store, GONE);
             become_command(command);
         }
         Apart::Late => {
-            once::complain_once(ask.store, LATE);
+            complain_once::complain_once(ask.store, LATE);
             Ok((Decided::default(), Helper::Nobody))
         }
     }

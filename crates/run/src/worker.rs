@@ -1,8 +1,8 @@
 //! The worker: replays and records beside the command, then learns.
 
+use crate::complain_once::is_news;
 use crate::fate::{Fate, Watch};
 use crate::message::{Message, receive, send};
-use crate::once::is_news;
 use crate::{Job, Purpose};
 use anyhow::Context;
 use headstart_model::plan::PlanFile;

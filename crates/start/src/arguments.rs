@@ -141,7 +141,7 @@ fn decoded(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headstart_model::named::Naming;
+    use headstart_model::named_files::Naming;
 
     fn paths(word: &str) -> Vec<String> {
         let paths = paths_in(OsStr::new(word)).into_iter();

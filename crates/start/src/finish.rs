@@ -9,7 +9,7 @@ use crate::now_unix_ns;
 use crate::replan;
 use crate::secret_names::forget_secret_names;
 use crate::start::{Over, Replayed};
-use crate::unmounted;
+use crate::unmounted_files;
 use anyhow::Result;
 use headstart_learn::verdict;
 use headstart_learn::{
@@ -309,7 +309,7 @@ impl Finished<'_> {
             },
         };
         let mut facts = machine::snapshot(profile, &costs, &mut |line| notes.add(line))?;
-        unmounted::add(&mut facts, trace);
+        unmounted_files::add(&mut facts, trace);
         Ok(facts)
     }
 

@@ -13,11 +13,11 @@ mod names;
 mod registered;
 #[cfg(test)]
 mod tests;
-mod unknown;
+mod unknown_launchers;
 
 pub use names::{LocalNames, Names};
 pub use registered::is_registered;
-pub use unknown::{of_what_it_starts, turned_out};
+pub use unknown_launchers::{of_what_it_starts, turned_out};
 
 use anyhow::{Context, Result, bail};
 use headstart_model::Key;
@@ -198,7 +198,7 @@ fn derive_whole(command: &[OsString]) -> (String, Vec<OsString>) {
             None => return (shown, Vec::new()),
             // Its options are not those that are known: whatever it starts, it is told apart by all of them.
             Some(program) if !is_program(program) => {
-                return (unknown::with_text(&shown, arguments), Vec::new());
+                return (unknown_launchers::with_text(&shown, arguments), Vec::new());
             }
             Some(_) => command = rest,
         }
@@ -271,7 +271,7 @@ fn inside(client: String, words: &[OsString]) -> String {
     match meant(path, &base_name(program), arguments, &Inside) {
         Some(Meant::Program(key, _) | Meant::Code(key)) => format!("{of_image} {key}"),
         // A launcher in it: all of it tells what it starts.
-        Some(Meant::Launched(_) | Meant::Launcher) | None => unknown::with_text(&of_image, command),
+        Some(Meant::Launched(_) | Meant::Launcher) | None => unknown_launchers::with_text(&of_image, command),
     }
 }
 

@@ -26,6 +26,7 @@
 //! Directories are 0700, files 0600: paths tell what somebody runs. A file that cannot be decoded is moved aside, named
 //! in a message, and otherwise treated as missing.
 
+mod announced;
 mod boot;
 mod bypass;
 mod device;
@@ -38,11 +39,11 @@ mod limits;
 mod log;
 mod names;
 mod place;
-mod said;
 mod state;
 mod store;
 mod users;
 
+pub use announced::{Announced, kind_of};
 pub use boot::Guard;
 pub use bypass::Bypass;
 pub use device::DeviceCost;
@@ -53,7 +54,6 @@ pub use layout::NAME_OF_BOOTS;
 pub use limits::Limits;
 pub use log::Log;
 pub use place::{ENVIRONMENT, default_root};
-pub use said::{Announced, kind_of};
 pub use state::{Change, State, TAIL as START_TAIL, Turns};
 pub use store::{KnownKeys, Store};
 pub use users::UserStarts;

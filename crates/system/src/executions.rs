@@ -1,9 +1,9 @@
 //! Being asked by the kernel before somebody executes a file (fanotify(7), `FAN_OPEN_EXEC_PERM`): whoever executes it waits for the
 //! answer. And a switch that ends the process that is to answer and does not: with it ends whatever waits for it.
 
+use crate::ask_within::within;
 use crate::fanotify::Group;
 use crate::process::ProcessStat;
-use crate::within::within;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

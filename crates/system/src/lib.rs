@@ -6,6 +6,7 @@
 //!
 //! Every ioctl and, but for the recorder's and `headstart-init`'s, all `unsafe` of headstart is in this crate.
 
+pub mod ask_within;
 pub mod blocked;
 pub mod container;
 pub mod device;
@@ -44,4 +45,3 @@ pub mod sys;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod thread;
-pub mod within;

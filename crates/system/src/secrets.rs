@@ -1,7 +1,7 @@
 //! Names that may be kept only where they are encrypted: those below a directory with an encryption policy (fscrypt), and those on an encrypted
 //! volume. The state directory keeps them if it lies in that directory, or on that volume, itself.
 
-use crate::device::below::{self, Layer};
+use crate::device::devices_below::{self, Layer};
 use crate::mounts::MountTable;
 use crate::open::pin_on_the_way;
 use rustix::fs::{
@@ -288,7 +288,7 @@ fn block_device(mounts: Mounts<'_>, directory: &[u8], device: (u32, u32)) -> (u3
 
 /// Adds the names of the encrypted volumes (dm-crypt) that a device lies on, and of the encrypted directories that hold its images.
 fn of_device((major, minor): (u32, u32), volumes: &mut BTreeSet<String>) {
-    below::each((major, minor), &mut |layer| match layer {
+    devices_below::each((major, minor), &mut |layer| match layer {
         // The kernel's name of a volume that cryptsetup has made.
         Layer::Disk(whole) => volumes.extend(
             std::fs::read_to_string(whole.join("dm/uuid"))

@@ -2,7 +2,7 @@
 
 use super::finish::{Ended, Finisher};
 use super::judge::{Active, IGNORED, Judge, WARM, WARM_BY_KERNEL};
-use super::known::{MOST as KNOWN, MOST_OF_A_USER as KNOWN_OF_A_USER};
+use super::known_programs::{MOST as KNOWN, MOST_OF_A_USER as KNOWN_OF_A_USER};
 use super::process::tree_of;
 use super::shares::Shares;
 use super::state::{State, Task};

@@ -3,7 +3,7 @@
 use super::gains::needs_little;
 use super::notify::Manager;
 use super::state::State;
-use super::{Options, known, retain};
+use super::{Options, known_programs, retain};
 use crate::key::{mounts, turned_out};
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
@@ -175,7 +175,8 @@ impl Finishing {
                 Err(RecvTimeoutError::Timeout) if !has_told => {
                     has_told = true;
                     let deadline = Deadline::arm(deadline::FINISH);
-                    let known = known::programs(&self.store, || self.shared.ending.load(Ordering::Relaxed));
+                    let known =
+                        known_programs::programs(&self.store, || self.shared.ending.load(Ordering::Relaxed));
                     Manager::of_environment().known(known.len());
                     self.shared.state.know(known);
                     drop(deadline);
@@ -263,7 +264,7 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
     if is_program && over.mode == Mode::Record && !kept.exists() && told.is_some_and(needs_little) {
         return Ok(false);
     }
-    let names = told.map(|trace| known::names_of(&key, trace, kept.names()));
+    let names = told.map(|trace| known_programs::names_of(&key, trace, kept.names()));
     let finished = Finished {
         store,
         key: &key,

@@ -2,9 +2,9 @@
 
 use super::status;
 use anyhow::Result;
+use headstart_boot::boot_report::{BootReport, WayIn};
 use headstart_boot::cmdline::{self, Wish};
-use headstart_boot::last::{BootReport, WayIn};
-use headstart_boot::{GIVEN_UP, boot_id, decision, install, key, lasting};
+use headstart_boot::{GIVEN_UP, boot_id, decision, install, key, persistence};
 use headstart_command::context::Output;
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
@@ -88,7 +88,7 @@ fn why_not_next(
     last: Option<&BootReport>,
 ) -> Option<String> {
     let state = store.root();
-    if let Some(next) = lasting::of_frozen(store, kept).filter(|_| known.plan.is_some()) {
+    if let Some(next) = persistence::of_frozen(store, kept).filter(|_| known.plan.is_some()) {
         return next;
     }
     if let Err(Errno::ROFS) = access(state, Access::WRITE_OK) {

@@ -1,8 +1,8 @@
 //! A mounted file system that files are moved on, and room on it.
 
-use super::below;
 use super::ext4::Ext4;
 use super::mover::Mover;
+use super::space_below;
 use super::xfs::Xfs;
 use headstart_model::machine::Extent;
 use headstart_system::direct::{Aligned, BLOCK, Direct};
@@ -153,7 +153,7 @@ impl Volume {
 
     /// How many bytes may be taken of what it lies on, where that is known: an image with holes may have less room than its file system.
     pub fn free_below(&self) -> Option<u64> {
-        below::free(self.device)
+        space_below::free(self.device)
     }
 
     /// Whether it still takes writes; else why not.

@@ -1,15 +1,15 @@
 //! What a block device is and what reading from it costs: facts from sysfs, a guess at its class from them
 //! ([`DeviceFacts::guess`]), and a short measurement that corrects the guess ([`probe`]).
 
-pub(crate) mod below;
 mod classify;
 mod cost;
+pub(crate) mod devices_below;
 mod first_touch;
 mod probe;
 
-pub use below::sequential_cutoff;
 pub use classify::{Samples, classify};
 pub use cost::{Guess, default_cost};
+pub use devices_below::sequential_cutoff;
 pub use probe::{Measured, ProbeError, ProbeOptions, probe, probe_node};
 
 use crate::mounts::Mount;

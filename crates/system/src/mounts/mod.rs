@@ -4,24 +4,24 @@
 //! the way, the uppermost where several are stacked. So a path below a dead network mount is known to be there before
 //! anybody waits for it.
 
-mod above;
 mod by_device;
-mod followed;
+mod cached_table;
+mod followed_table;
 mod fstype;
-mod known;
+mod mounted_at;
 pub mod notes;
 mod overlay;
 mod root;
 
 pub use by_device::WAYS;
-pub use followed::Followed;
+pub use followed_table::Followed;
 pub use fstype::{Kind, inodes_last, is_local, kind_of, kind_of_magic};
 pub use overlay::Overlay;
 pub(crate) use root::{INSIDE, Inside, LOOK};
 
-use above::Above;
 use by_device::ByDevice;
 use headstart_model::FilePath;
+use mounted_at::Above;
 use root::Root;
 use std::collections::HashMap;
 use std::fs::File;
@@ -80,13 +80,13 @@ impl MountTable {
     /// The mounts of this process, now. The kernel's table is read only when it has changed: of ten thousand mounts it takes tens of milliseconds.
     /// What is returned is for one use: the roots that it opens keep their mounts from being unmounted.
     pub fn read() -> io::Result<MountTable> {
-        known::table(false)
+        cached_table::table(false)
     }
 
     /// The same, or as they were a moment ago where reading them again would take too much of a processor's time: where thousands are mounted and some
     /// come and go all the time.
     pub fn read_in_time() -> io::Result<MountTable> {
-        known::table(true)
+        cached_table::table(true)
     }
 
     fn read_of(file: &mut File) -> io::Result<MountTable> {

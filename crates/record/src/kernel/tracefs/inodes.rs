@@ -4,7 +4,7 @@
 //! and given to another file is noticed (the other is born at another time) and a file that grows has its size; no
 //! descriptor is kept, so that nothing is kept from being unmounted or freed.
 
-use super::found::{Birth, FoundInode, Opener, by_number, by_path, openers};
+use super::inode_location::{Birth, FoundInode, Opener, by_number, by_path, openers};
 use super::procs::ProcessFiles;
 use crate::error::RecordError;
 use crate::kernel::event::{Dev, Event, FileSeen, Place};

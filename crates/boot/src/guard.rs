@@ -2,12 +2,12 @@
 
 use crate::barrier::{LONGEST_ELSEWHERE, LONGEST_ON_ONE_HEAD};
 use crate::boot::{Boot, StateId};
-use crate::checked::make_root_writable;
+use crate::boot_report::WayIn;
 use crate::cmdline::Wish;
 use crate::decision;
-use crate::last::WayIn;
-use crate::lasting::Persistence;
+use crate::persistence::Persistence;
 use crate::replays::Replays;
+use crate::root_after_check::make_root_writable;
 use crate::this_boot::RUN;
 use headstart_model::plan::PlanFile;
 use headstart_start::decide::Decision;

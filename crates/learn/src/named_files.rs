@@ -2,7 +2,7 @@
 
 use crate::LearnOptions;
 use crate::run::PathUse;
-use headstart_model::named::{NamedFiles, Naming};
+use headstart_model::named_files::{NamedFiles, Naming};
 use headstart_model::{FilePath, Trace};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

@@ -1,6 +1,6 @@
 //! What a boot had to say: kept in /run while it lasts, and beside the profile for the next.
 
-use crate::spent::OwnCpuTime;
+use crate::own_cpu_time::OwnCpuTime;
 use crate::this_boot::{RUN, make_run};
 use headstart_model::human::duration;
 use headstart_model::outcome::Mode;

@@ -2,8 +2,8 @@
 //! is asked where that can be told; elsewhere room is found out by writing it ([`super::donor::Donor::write`]).
 
 use super::mapper;
+use headstart_system::ask_within::within;
 use headstart_system::mounts::MountTable;
-use headstart_system::within::within;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;

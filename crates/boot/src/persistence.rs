@@ -1,5 +1,5 @@
 //! Whether what a boot would keep is there at the next: not on a file system in memory, as the upper layer of a live system's root is, nor on one that is
-//! never written to. Whatever else is read-only now may become writable (`begin.rs`), and is taken for lasting.
+//! never written to. Whatever else is read-only now may become writable (`guard.rs`), and is taken for lasting.
 
 use headstart_store::{KeyDir, Store};
 use headstart_system::container;

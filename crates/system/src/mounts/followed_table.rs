@@ -1,6 +1,6 @@
 //! The mount table of a process that needs it again and again, and asks whether it has changed.
 
-use super::{MountTable, known};
+use super::{MountTable, cached_table};
 use std::io;
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ impl Followed {
 
     /// Looks again; whether something was mounted or unmounted since. What cannot be read stays as it was read before, which is the best there is.
     pub fn refresh(&mut self) -> bool {
-        self.take(known::table(false))
+        self.take(cached_table::table(false))
     }
 
     /// The same; where reading the table would take too much of a processor's time, not at once.
     pub fn refresh_in_time(&mut self) -> bool {
-        self.take(known::table(true))
+        self.take(cached_table::table(true))
     }
 
     /// When to look again at the latest, where what is mounted now may not have been read for that.
     pub fn waits_for(&self) -> Option<Duration> {
-        known::waits_for()
+        cached_table::waits_for()
     }
 
     fn take(&mut self, now: io::Result<MountTable>) -> bool {
