@@ -1,5 +1,5 @@
-//! What the fuzzers share: files with their checksums made right, for these would stop nearly every mutation at the
-//! door, and a machine to plan for.
+//! What the fuzzers share: files with their checksums made right, for these would stop nearly every mutation
+//! at the door, and a machine to plan for.
 
 use headstart_model::machine::{Cost, Device, DeviceClass, Extent, FileFacts, FirstTouch, Machine, PathKind};
 use headstart_plan::Want;

@@ -1,5 +1,6 @@
-//! A small sound file of each kind as DIR/KIND/seed, and the same with nothing compressed, for the fuzzers to begin from: few changes
-//! of a compressed section leave anything to decode. The target `structured` begins from all, and writes them, for it uses all kinds.
+//! A small sound file of each kind as DIR/KIND/seed, and the same with nothing compressed, for the fuzzers to
+//! begin from: few changes of a compressed section leave anything to decode. The target `structured` begins
+//! from all, and writes them, for it uses all kinds.
 
 use headstart_model::format::{Container, Kind, Writer};
 use headstart_model::machine::FirstTouch;

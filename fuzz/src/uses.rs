@@ -1,4 +1,5 @@
-//! What is done with a file by the commands, as far as no machine is needed for it, and what each of them may take.
+//! What is done with a file by the commands, as far as no machine is needed for it, and what each of them may
+//! take.
 
 use headstart_learn::{LearnOptions, Reviewed, learn, review};
 use headstart_model::format::Kind;

@@ -1,5 +1,5 @@
-//! No bytes make the reader of traces crash; what it accepts it writes and reads again, and learning from it is a
-//! profile that can be written and read.
+//! No bytes make the reader of traces crash; what it accepts it writes and reads again, and learning from it
+//! is a profile that can be written and read.
 #![no_main]
 
 use headstart_learn::{LearnOptions, learn};

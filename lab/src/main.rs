@@ -90,7 +90,8 @@ enum Command {
         /// Disk models, separated by commas: built-in names or TOML files.
         #[arg(long, default_value = "flash4ms", value_delimiter = ',')]
         disk: Vec<String>,
-        /// Setups, separated by commas: none, headstart, before, warm, …, or TOML files. The others are compared with the first.
+        /// Setups, separated by commas: none, headstart, before, warm, …, or TOML files. The others are
+        /// compared with the first.
         #[arg(long, default_value = "none,headstart,before,warm", value_delimiter = ',')]
         setup: Vec<String>,
         /// Rounds; each has every setup once.
@@ -132,8 +133,8 @@ enum Command {
         #[arg(long, default_value = "docs/results")]
         results: PathBuf,
     },
-    /// Make the project's pages of figures anew: docs/measurements.md, the pages behind it, their pictures, docs/demo.svg, and
-    /// the demo's parts of README.md.
+    /// Make the project's pages of figures anew: docs/measurements.md, the pages behind it, their pictures,
+    /// docs/demo.svg, and the demo's parts of README.md.
     Page {
         /// The project's directory.
         #[arg(long, default_value = ".")]

@@ -1,5 +1,5 @@
-//! The barrier of a boot: who waits at it, and when they are released. From the first instant on, for as long as a replay of a disk
-//! with one head gets on; and when the root has become writable.
+//! The barrier of a boot: who waits at it, and when they are released. From the first instant on, for as long
+//! as a replay of a disk with one head gets on; and when the root has become writable.
 
 use crate::waiters::Waiters;
 use headstart_system::launch::ReadyPipe;
@@ -13,18 +13,21 @@ use std::time::{Duration, Instant};
 
 /// Nobody waits for a replay of which nothing has come for so long: the device hangs, or headstart does.
 const STALLED: Duration = Duration::from_secs(8);
-/// The longest that anybody waits where a device was measured as one head. A CD-ROM drive sweeps the 240 MB that a desktop needs in
-/// two minutes, and whoever reads amid that takes longer. `headstart-init` and the units have limits of their own above it.
+/// The longest that anybody waits where a device was measured as one head. A CD-ROM drive sweeps the 240 MB
+/// that a desktop needs in two minutes, and whoever reads amid that takes longer. `headstart-init` and the
+/// units have limits of their own above it.
 pub const LONGEST_ON_ONE_HEAD: Duration = Duration::from_secs(180);
-/// The longest anywhere else. A disk that nobody measured may be one by its own word only, as those of virtual machines say: then no
-/// head jumps, reads amid a replay cost it little, and to wait saves little. A program waits no longer for any replay
-/// ([`headstart_replay::Options::BARRIER_LIMIT`]).
+/// The longest anywhere else. A disk that nobody measured may be one by its own word only, as those of
+/// virtual machines say: then no head jumps, reads amid a replay cost it little, and to wait saves little. A
+/// program waits no longer for any replay ([`headstart_replay::Options::BARRIER_LIMIT`]).
 pub const LONGEST_ELSEWHERE: Duration = headstart_replay::Options::BARRIER_LIMIT;
-/// The longest that units wait anywhere: udev is among them, and systemd gives up a device that udev has not told of in 90 s (`DefaultDeviceTimeoutSec=`).
+/// The longest that units wait anywhere: udev is among them, and systemd gives up a device that udev has not
+/// told of in 90 s (`DefaultDeviceTimeoutSec=`).
 const LONGEST_OF_UNITS: Duration = Duration::from_secs(60);
 /// What headstart runs at when nobody waits for it any more.
 const NICE: i32 = 5;
-/// How often who waits is asked to wait on. Their own patience is 10 s (`headstart-init`) and 15 s (the unit's).
+/// How often who waits is asked to wait on. Their own patience is 10 s (`headstart-init`) and 15 s (the
+/// unit's).
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// The barrier, and everybody who waits at it.
@@ -58,13 +61,14 @@ impl Barrier {
         self.first.is_some()
     }
 
-    /// A replay begins now, for which nobody waits longer than [`LONGEST_ELSEWHERE`], unless [`let_wait`](Barrier::let_wait) says so.
+    /// A replay begins now, for which nobody waits longer than [`LONGEST_ELSEWHERE`], unless
+    /// [`let_wait`](Barrier::let_wait) says so.
     pub fn replay_begins(&mut self, now: Instant) {
         self.patience = Patience::new(now);
     }
 
-    /// Whether it is time to find out how long somebody may wait for this replay: not before half of what anybody may has gone by, for
-    /// to find out reads the disk, and most replays are over by then.
+    /// Whether it is time to find out how long somebody may wait for this replay: not before half of what
+    /// anybody may has gone by, for to find out reads the disk, and most replays are over by then.
     pub fn asks_how_long(&self, now: Instant) -> bool {
         !self.patience.is_known && now - self.patience.begun >= LONGEST_ELSEWHERE / 2
     }
@@ -78,14 +82,16 @@ impl Barrier {
         (self.patience.longest, self.patience.is_known) = (longest, true);
     }
 
-    /// Has those wait who come when the root has become writable, by a pipe in `run`; where none can be made, nobody.
+    /// Has those wait who come when the root has become writable, by a pipe in `run`; where none can be made,
+    /// nobody.
     pub fn close_later(&mut self, run: &Path) {
         self.later = self.later.take().or_else(|| Later::make(run).ok());
     }
 
-    /// Releases them, unless they would catch up with a replay of which `arrived` parts have been read and which gets on: then they are
-    /// asked now and then to wait on. For one that is still to come, when the root is writable, only those wait who come after that: it is
-    /// others that make it writable. Returns whether anybody goes on waiting, those not counted who wait for one to come.
+    /// Releases them, unless they would catch up with a replay of which `arrived` parts have been read and
+    /// which gets on: then they are asked now and then to wait on. For one that is still to come, when the
+    /// root is writable, only those wait who come after that: it is others that make it writable. Returns
+    /// whether anybody goes on waiting, those not counted who wait for one to come.
     pub fn poll(&mut self, arrived: Option<u64>, replay_is_to_come: bool, now: Instant) -> bool {
         if arrived.is_some_and(|arrived| self.patience.is_left(arrived, now)) {
             if self.patience.is_to_tell(now) {
@@ -133,8 +139,8 @@ impl Patience {
         }
     }
 
-    /// Whether to wait on for it, with so many parts of its requests read. A part that could not be read is none: a replay that only
-    /// fails does not get on.
+    /// Whether to wait on for it, with so many parts of its requests read. A part that could not be read is
+    /// none: a replay that only fails does not get on.
     fn is_left(&mut self, arrived: u64, now: Instant) -> bool {
         if arrived != self.arrived {
             (self.arrived, self.got_on) = (arrived, now);
@@ -152,8 +158,9 @@ impl Patience {
     }
 }
 
-/// The barrier for units that come when systemd has made the root writable: `headstart-barrier.service` waits there for them, by a pipe
-/// in `run`, which says the same as the one that process 1 waits for. They go on when this is dropped, or the process ends.
+/// The barrier for units that come when systemd has made the root writable: `headstart-barrier.service` waits
+/// there for them, by a pipe in `run`, which says the same as the one that process 1 waits for. They go on
+/// when this is dropped, or the process ends.
 struct Later(ReadyPipe);
 
 impl Later {

@@ -42,7 +42,8 @@ pub struct Boot<'a> {
     pub lasts: Persistence,
     /// Whether that was mounted since this began.
     pub was_mounted: bool,
-    /// What was found of the boot-failure guard; `None` where it cannot be taken yet, on a root that is still read-only.
+    /// What was found of the boot-failure guard; `None` where it cannot be taken yet, on a root that is still
+    /// read-only.
     pub guard: Option<Guard>,
     /// What came of arming it again; `None` as long as the boot has not come to its end.
     pub armed: Option<Result<(), StoreError>>,

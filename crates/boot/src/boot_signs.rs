@@ -1,13 +1,15 @@
-//! What tells of a boot where systemd does not answer headstart, as where SELinux has it answer nobody of this context: whether users may log in, what
-//! somebody could log in at, and whether a shell was begun for somebody to mend the machine. All of it is in files that systemd and logind leave for
-//! others; none is asked for.
+//! What tells of a boot where systemd does not answer headstart, as where SELinux has it answer nobody of
+//! this context: whether users may log in, what somebody could log in at, and whether a shell was begun for
+//! somebody to mend the machine. All of it is in files that systemd and logind leave for others; none is
+//! asked for.
 
 use crate::sessions::{Sessions, sessions};
 use std::fs::read_dir;
 use std::path::{Path, PathBuf};
 
-/// There as long as users may not log in (pam_nologin(8)): from early in a boot until systemd-user-sessions.service removes it, and from its end on,
-/// which is among the first things of a shutdown.
+/// There as long as users may not log in (pam_nologin(8)): from early in a boot until
+/// systemd-user-sessions.service removes it, and from its end on, which is among the first things of a
+/// shutdown.
 const CLOSED: &str = "/run/nologin";
 /// Where control groups are: version 2, and systemd's own hierarchy beside version 1.
 const GROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/systemd"];
@@ -77,7 +79,8 @@ fn of_manager(own: &str) -> &str {
     path.strip_suffix("/init.scope").unwrap_or(path).trim_matches('/')
 }
 
-/// The services that run, by their control groups: of the slice, and of those that instances of one service have in it.
+/// The services that run, by their control groups: of the slice, and of those that instances of one service
+/// have in it.
 fn services(slice: &Path) -> Vec<String> {
     let names = |path: &Path| -> Vec<String> {
         let entries = read_dir(path).into_iter().flatten().flatten().take(MOST);

@@ -1,4 +1,5 @@
-//! What is done for this boot ([`headstart_start::decide`]). That it is bypassed is found out before headstart reads itself.
+//! What is done for this boot ([`headstart_start::decide`]). That it is bypassed is found out before
+//! headstart reads itself.
 
 use crate::boot_report::WayIn;
 use crate::cmdline::{self, Wish, wish};
@@ -16,7 +17,8 @@ use std::path::Path;
 /// Its name in the directory of a key; `headstart-init` looks for it too.
 const PLAN: &str = "plan";
 
-/// Whether this boot is bypassed. Reads a file that is there only while boots are, and what may overrule it if it is.
+/// Whether this boot is bypassed. Reads a file that is there only while boots are, and what may overrule it
+/// if it is.
 pub fn is_bypassed(store: &Store, place: WayIn) -> bool {
     if cmdline::is_after_crash() {
         return true;
@@ -45,8 +47,8 @@ fn is_nobodys_wish(wish: Wish, config: &Config) -> bool {
     wish == Wish::Usual && config.boot.control_every != 0
 }
 
-/// Why it is in vain to record a boot, if nothing is known of boots: what it would teach could not be kept. To begin costs what it costs
-/// each time, a tenth of a boot where requests are slow.
+/// Why it is in vain to record a boot, if nothing is known of boots: what it would teach could not be kept.
+/// To begin costs what it costs each time, a tenth of a boot where requests are slow.
 pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
     if kept.path().join(PLAN).exists() {
         return None;
@@ -73,7 +75,8 @@ pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
     })
 }
 
-/// What is done for this boot. What somebody has decided on the kernel command line overrules what was learned.
+/// What is done for this boot. What somebody has decided on the kernel command line overrules what was
+/// learned.
 pub fn of_boot(state: &State, wish: Wish, config: &Config, has_plan: bool) -> Decision {
     match wish {
         Wish::Record if has_plan => return Decision::Control,
@@ -100,8 +103,8 @@ pub fn of_boot(state: &State, wish: Wish, config: &Config, has_plan: bool) -> De
     })
 }
 
-/// A number by chance, the same for all that ask in one boot: the end of its id, a random UUID. `headstart-init` reads it
-/// alike.
+/// A number by chance, the same for all that ask in one boot: the end of its id, a random UUID.
+/// `headstart-init` reads it alike.
 fn draw() -> u64 {
     let id = this_boot::boot_id();
     let digits = id.len().checked_sub(8).and_then(|start| id.get(start..));

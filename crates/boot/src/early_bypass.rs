@@ -3,7 +3,8 @@
 use crate::{decision, waiters};
 use headstart_start::store;
 
-/// False if this boot is bypassed. headstart itself is on its way from the disk (`headstart_system::own_program`).
+/// False if this boot is bypassed. headstart itself is on its way from the disk
+/// (`headstart_system::own_program`).
 pub fn serve_or_release() -> bool {
     if store(None).is_ok_and(|store| decision::is_bypassed(&store, waiters::place())) {
         waiters::waiters().1.release();

@@ -1,12 +1,14 @@
-//! When a boot has ended: systemd has started all it was to start, a session has begun where there is a login screen,
-//! and then it is quiet; after 120 s in any case. While all wait for a replay nothing runs yet: that time does not count, nor does any in which
-//! nothing is read or computed, for then somebody is waited for: a passphrase, or a login.
+//! When a boot has ended: systemd has started all it was to start, a session has begun where there is a login
+//! screen, and then it is quiet; after 120 s in any case. While all wait for a replay nothing runs yet: that
+//! time does not count, nor does any in which nothing is read or computed, for then somebody is waited for: a
+//! passphrase, or a login.
 //!
-//! One that is shut down before has ended in good order, too, if it was up: some never come to an empty job queue, and some power the machine off
-//! by themselves.
+//! One that is shut down before has ended in good order, too, if it was up: some never come to an empty job
+//! queue, and some power the machine off by themselves.
 //!
-//! Where systemd refuses to answer, as where SELinux enforces a policy without rules for headstart, it is asked once and no more: each question would be
-//! a line in the audit log. Then a boot has come as far when users may log in ([`crate::boot_signs`]).
+//! Where systemd refuses to answer, as where SELinux enforces a policy without rules for headstart, it is
+//! asked once and no more: each question would be a line in the audit log. Then a boot has come as far when
+//! users may log in ([`crate::boot_signs`]).
 
 use crate::boot_signs::BootSigns;
 use crate::manager::Manager;
@@ -29,8 +31,8 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 const KNOW_EVERY: Duration = Duration::from_secs(5);
 /// Quiet for so long: services that start one another pause for a second or two.
 const QUIET: Duration = Duration::from_secs(3);
-/// No quiet: more CPU than this share of one processor, or more new pages than these, 256 KiB of 4 KiB pages. A running
-/// machine never stands quite still.
+/// No quiet: more CPU than this share of one processor, or more new pages than these, 256 KiB of 4 KiB pages.
+/// A running machine never stands quite still.
 const LITTLE_CPU: f64 = 0.10;
 const FEW_PAGES: u64 = 64;
 /// There as long as systemd is process 1 (sd_booted(3)).
@@ -123,7 +125,8 @@ impl End {
         self.finished_ns
     }
 
-    /// How long nothing was read or computed until systemd had finished or, if later, a session had begun: somebody was waited for.
+    /// How long nothing was read or computed until systemd had finished or, if later, a session had begun:
+    /// somebody was waited for.
     pub fn waited(&self) -> Duration {
         self.waited_till_up.unwrap_or_default()
     }
@@ -138,7 +141,8 @@ impl End {
         self.told.as_ref().map(|(_, told)| told)
     }
 
-    /// Whether this was a boot to its end, which came by a shutdown, and not only this process that was told to end.
+    /// Whether this was a boot to its end, which came by a shutdown, and not only this process that was told
+    /// to end.
     pub fn is_whole(&self) -> bool {
         self.is_shut_down && !self.is_stopped_alone && self.is_good()
     }
@@ -161,8 +165,8 @@ impl End {
         self.has_failed
     }
 
-    /// Whether headstart has done no harm to it: systemd had finished; or it was up and is shut down in good order. Without systemd nobody tells of
-    /// either, and a machine that has run for so long is up.
+    /// Whether headstart has done no harm to it: systemd had finished; or it was up and is shut down in good
+    /// order. Without systemd nobody tells of either, and a machine that has run for so long is up.
     pub fn is_good(&self) -> bool {
         self.finished_ns.is_some() || (self.is_shut_down && self.was_up()) || self.is_up_without_systemd()
     }
@@ -248,7 +252,8 @@ impl End {
         self.signs = Some(signs);
     }
 
-    /// This process is told to end: asks systemd for the last time. Where that is gone the machine is about to be.
+    /// This process is told to end: asks systemd for the last time. Where that is gone the machine is about
+    /// to be.
     pub fn is_told(&mut self) {
         if let Ok(mut manager) = self.manager() {
             self.ask_it(&mut manager);
@@ -262,8 +267,8 @@ impl End {
         self.is_shut_down = true;
     }
 
-    /// Whether the boot has ended. What has happened so far is asked for once in a while until it is up; then there is nothing to wait for if nothing
-    /// records.
+    /// Whether the boot has ended. What has happened so far is asked for once in a while until it is up; then
+    /// there is nothing to wait for if nothing records.
     pub fn ended(&mut self, is_recorded: bool, progress: impl FnOnce() -> Progress) -> Option<Why> {
         let now = Instant::now();
         let is_up = self.ask().is_some() && (!self.screen || sessions().user_ns.is_some());
@@ -296,7 +301,8 @@ impl End {
         age >= LONGEST || age.saturating_sub(self.waited + lately) >= LIMIT
     }
 
-    /// Whether there was little for so long. Until it is up that is counted, and then another such time begins.
+    /// Whether there was little for so long. Until it is up that is counted, and then another such time
+    /// begins.
     fn is_quiet(&mut self, progress: &Progress, now: Instant) -> bool {
         if let Some((since, before)) = &self.since {
             let pages = progress.pages.saturating_sub(before.pages);
@@ -337,7 +343,8 @@ mod tests {
             }
         }
 
-        /// Looks at it each second, while so much is read and computed each second; whether it was too long at some time.
+        /// Looks at it each second, while so much is read and computed each second; whether it was too long
+        /// at some time.
         fn goes_on(&mut self, seconds: std::ops::Range<u64>, pages: u64, cpu: f64) -> bool {
             let mut before = self
                 .end

@@ -1,4 +1,5 @@
-//! The end of a boot: the boot-failure guard is armed for the next, and how it went is found out, learned from and kept.
+//! The end of a boot: the boot-failure guard is armed for the next, and how it went is found out, learned
+//! from and kept.
 
 use crate::boot::{Boot, StateId};
 use crate::boot_report::BootReport;
@@ -25,7 +26,8 @@ use headstart_system::features::selinux;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often systemd is asked whether it has finished after all, when a boot takes longer than it is recorded.
+/// How often systemd is asked whether it has finished after all, when a boot takes longer than it is
+/// recorded.
 const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
 /// The same where it refuses to answer, and nothing tells that anything has changed.
 const LOOK_LATE_EVERY: Duration = Duration::from_secs(1);
@@ -77,7 +79,8 @@ impl Boot<'_> {
             recorder.map(|recorder| recorder.and_then(|recorder| finish(recorder, reason, mode, &times)));
         let trace = recorded.as_ref().and_then(|recorded| recorded.as_ref().ok());
         let record_every = self.spent.record_every(trace.and_then(|trace| trace.end.cpu_ns));
-        // Those to come have the recorder attached one time in so many, and where there is one processor this boot has waited for that.
+        // Those to come have the recorder attached one time in so many, and where there is one processor this
+        // boot has waited for that.
         let attach_ns = match has_one_processor() {
             true => self.spent.attach_ns,
             false => 0,
@@ -212,7 +215,8 @@ impl Boot<'_> {
         (unfit, times, up_ns)
     }
 
-    /// Whether it has come as far as boots are known to: by one that was shut down before others are up, what comes then would be forgotten.
+    /// Whether it has come as far as boots are known to: by one that was shut down before others are up, what
+    /// comes then would be forgotten.
     fn is_as_far_as_others(&mut self, times: &[(u64, String)]) -> bool {
         let known = self.kept.profile().or_tell(|line| self.notes.add(line));
         let Some(known) = known else { return true };
@@ -222,8 +226,9 @@ impl Boot<'_> {
             .all(|stage| times.iter().any(|(_, came)| came == stage))
     }
 
-    /// Waits until the boot comes to its end, which a slow one may do only now or never, with nothing else to do, or until this process is told to end.
-    /// By a connection that is kept open systemd tells when anything changes, so a shutdown is noticed before what holds the state is unmounted.
+    /// Waits until the boot comes to its end, which a slow one may do only now or never, with nothing else to
+    /// do, or until this process is told to end. By a connection that is kept open systemd tells when
+    /// anything changes, so a shutdown is noticed before what holds the state is unmounted.
     pub fn wait_for_the_end(&mut self, end: &mut End) {
         let mut manager = end.manager().ok();
         while !end.is_shut_down() && !end.is_good() {
@@ -249,8 +254,9 @@ impl Boot<'_> {
         }
     }
 
-    /// Arms the boot-failure guard again, once, if the boot has come to its end ([`End::is_good`]). Whoever shuts the machine down in good order once it is up has not seen it
-    /// fail; one that has come to a shell for somebody to mend it may have failed for what headstart did.
+    /// Arms the boot-failure guard again, once, if the boot has come to its end ([`End::is_good`]). Whoever
+    /// shuts the machine down in good order once it is up has not seen it fail; one that has come to a shell
+    /// for somebody to mend it may have failed for what headstart did.
     pub fn arm_at_the_end(&mut self, end: &End) {
         // What lies beneath a mount point is another state.
         if self.armed.is_some() || !end.is_good() || StateId::read(self.store) != self.state {
@@ -268,7 +274,8 @@ impl Boot<'_> {
         );
     }
 
-    /// Keeps what the boot had to say; that it cannot be kept is told unless it was for what was learned, whose place is the same.
+    /// Keeps what the boot had to say; that it cannot be kept is told unless it was for what was learned,
+    /// whose place is the same.
     pub fn keep_last(&mut self, is_told: bool) {
         let kept = serde_json::to_vec_pretty(&self.last).map_err(anyhow::Error::from);
         let kept = kept.and_then(|json| Ok(self.kept.lock()?.save_last(&json)?));
@@ -278,7 +285,8 @@ impl Boot<'_> {
     }
 }
 
-/// That systemd does not answer, what follows, and the way out. `context` is this process's for SELinux, USER:ROLE:TYPE:LEVEL.
+/// That systemd does not answer, what follows, and the way out. `context` is this process's for SELinux,
+/// USER:ROLE:TYPE:LEVEL.
 fn refusal(why: &str, context: Option<&str>) -> String {
     let way = context.and_then(|context| context.split(':').nth(2)).map(|kind| {
         format!(

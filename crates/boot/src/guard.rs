@@ -1,4 +1,5 @@
-//! The beginning of a boot: what is done for it is decided, the boot-failure guard taken, and the replay begun.
+//! The beginning of a boot: what is done for it is decided, the boot-failure guard taken, and the replay
+//! begun.
 
 use crate::barrier::{LONGEST_ELSEWHERE, LONGEST_ON_ONE_HEAD};
 use crate::boot::{Boot, StateId};
@@ -17,12 +18,13 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long an initramfs may take from having moved `/proc` to the root until process 1 is headstart-init: meanwhile it removes its own
-/// files from memory, 100 MB and more.
+/// How long an initramfs may take from having moved `/proc` to the root until process 1 is headstart-init:
+/// meanwhile it removes its own files from memory, 100 MB and more.
 const FROM_INITRAMFS_TO_INIT: Duration = Duration::from_secs(2);
 
 impl Boot<'_> {
-    /// Decides what is done for this boot, and takes the boot-failure guard for it: before anything is read ahead or recorded.
+    /// Decides what is done for this boot, and takes the boot-failure guard for it: before anything is read
+    /// ahead or recorded.
     pub fn decide(&mut self, mut state: State) {
         let plan = plan_of_state(&mut state, &mut |line| self.notes.add(line));
         let decision = decision::of_boot(&state, self.wish, &self.config, plan.is_some());
@@ -56,8 +58,8 @@ impl Boot<'_> {
         self.take_guard();
     }
 
-    /// Begins anew where something else holds the state by now, such as a separate /var that was mounted: unless a replay has begun. Once, for at
-    /// a shutdown that is gone again.
+    /// Begins anew where something else holds the state by now, such as a separate /var that was mounted:
+    /// unless a replay has begun. Once, for at a shutdown that is gone again.
     pub fn begin_where_mounted(&mut self) {
         let state = StateId::read(self.store);
         if self.state != state && !self.was_mounted {
@@ -78,9 +80,10 @@ impl Boot<'_> {
         }
     }
 
-    /// Takes the boot-failure guard. On a file system that is not writable yet, as a root may be before systemd
-    /// remounts it, that waits, and with it the replay: one without a guard could keep the machine from booting for ever. A recorder could, too, but
-    /// does not wait: what comes before would be missed in each boot.
+    /// Takes the boot-failure guard. On a file system that is not writable yet, as a root may be before
+    /// systemd remounts it, that waits, and with it the replay: one without a guard could keep the machine
+    /// from booting for ever. A recorder could, too, but does not wait: what comes before would be missed in
+    /// each boot.
     pub fn take_guard(&mut self) {
         let left_alone = match self.kept.disarm() {
             Ok(taken @ (None | Some(Guard::Taken))) => {
@@ -89,7 +92,8 @@ impl Boot<'_> {
             }
             Ok(Some(Guard::Failed)) => LAST_FAILED.into(),
             Ok(Some(Guard::GivenUp)) => GIVEN_UP.into(),
-            // Nothing ever changes there: the boot after which it was frozen was read ahead, or recorded, and came to its end.
+            // Nothing ever changes there: the boot after which it was frozen was read ahead, or recorded, and
+            // came to its end.
             Err(error) if read_only(&error) && self.lasts == Persistence::Frozen && self.kept.is_armed() => {
                 self.guard = Some(Guard::Taken);
                 return;
@@ -137,8 +141,8 @@ fn cannot_take(error: &StoreError) -> String {
     format!("the boot-failure guard cannot be taken: {error}")
 }
 
-/// The longest that anybody waits for a replay of this plan: three minutes only where a device for which the plan has the boot wait was
-/// measured as one head.
+/// The longest that anybody waits for a replay of this plan: three minutes only where a device for which the
+/// plan has the boot wait was measured as one head.
 pub fn longest(store: &Store, plan: &PlanFile) -> Duration {
     match waits_on_one_head(store, plan) {
         true => LONGEST_ON_ONE_HEAD,

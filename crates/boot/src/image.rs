@@ -1,5 +1,6 @@
-//! The root of this system, or of another that is an image: every path is resolved inside it (`RESOLVE_IN_ROOT` of openat2(2), or what stands for it), so that a
-//! link in an image, `/usr/sbin` to `/opt/sbin`, leads to the image's and never to this system's.
+//! The root of this system, or of another that is an image: every path is resolved inside it
+//! (`RESOLVE_IN_ROOT` of openat2(2), or what stands for it), so that a link in an image, `/usr/sbin` to
+//! `/opt/sbin`, leads to the image's and never to this system's.
 
 use anyhow::{Context, Result, bail};
 use headstart_system::resolve;
@@ -105,7 +106,8 @@ impl Image {
         Ok(())
     }
 
-    /// Writes a file whole or not at all, in place of a file or a link that is there: with half of it the machine may not boot.
+    /// Writes a file whole or not at all, in place of a file or a link that is there: with half of it the
+    /// machine may not boot.
     pub fn write(&self, path: impl AsRef<Path>, text: impl AsRef<[u8]>, mode: u32) -> Result<()> {
         let path = path.as_ref();
         if let Some(parent) = path.parent() {
@@ -167,8 +169,8 @@ impl Image {
         }
     }
 
-    /// The path by which this system finds a directory of the image, without a link in it. What is not there yet of it is where it would
-    /// be made.
+    /// The path by which this system finds a directory of the image, without a link in it. What is not there
+    /// yet of it is where it would be made.
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
         let mut there = inside(path);
         let mut missing = Vec::new();

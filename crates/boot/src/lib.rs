@@ -1,5 +1,5 @@
-//! The boot of the whole machine: one process, `headstart boot run`, that reads ahead what the boot will need, records
-//! what it used, and when it has ended learns from it.
+//! The boot of the whole machine: one process, `headstart boot run`, that reads ahead what the boot will
+//! need, records what it used, and when it has ended learns from it.
 //!
 //! ```text
 //!  initramfs hook, or `init=`, or else the first unit of sysinit
@@ -9,11 +9,12 @@
 //!        │   recorder     from the same instant, everybody but this process
 //!        │   [`end`]      systemd has finished, a session has begun, quiet; or 120 s
 //!        ▼
-//!   `finish`: [`stages`] marks after the fact, [`ordinary_boot`] whether it was a boot like others, then learn, plan, keep, arm the guard
+//!   `finish`: [`stages`] marks after the fact, [`ordinary_boot`] whether it was a boot like others,
+//!             then learn, plan, keep, arm the guard
 //! ```
 //!
-//! Nothing here can make a boot fail: nobody waits for this process without a limit, and whatever goes wrong is a line in the log and in
-//! `headstart boot status`.
+//! Nothing here can make a boot fail: nobody waits for this process without a limit, and whatever goes wrong
+//! is a line in the log and in `headstart boot status`.
 
 mod barrier;
 mod boot;

@@ -16,7 +16,8 @@ impl Manager {
         Bus::connect().map(Manager)
     }
 
-    /// Readable when something has changed: on a connection of its own systemd tells of each unit, whoever asked.
+    /// Readable when something has changed: on a connection of its own systemd tells of each unit, whoever
+    /// asked.
     pub fn changes(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -33,7 +34,8 @@ impl Manager {
         self.number(MANAGER, "org.freedesktop.systemd1.Manager", property)
     }
 
-    /// When all that was to be started at boot had started or failed, nanoseconds of CLOCK_MONOTONIC; `None` before.
+    /// When all that was to be started at boot had started or failed, nanoseconds of CLOCK_MONOTONIC; `None`
+    /// before.
     pub fn finished_ns(&mut self) -> io::Result<Option<u64>> {
         Ok(Some(self.own("FinishTimestampMonotonic")?)
             .filter(|us| *us > 0)

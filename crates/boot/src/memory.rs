@@ -1,11 +1,14 @@
-//! How much memory a boot's replay may fill: what the machine has, less what boots turned out to need for themselves.
+//! How much memory a boot's replay may fill: what the machine has, less what boots turned out to need for
+//! themselves.
 //!
-//! What is available when a boot begins says little: nearly all is, and the services that will want it have not started.
-//! So each boot notes the most that it had in use, page cache apart, and the next plan leaves that alone.
+//! What is available when a boot begins says little: nearly all is, and the services that will want it have
+//! not started. So each boot notes the most that it had in use, page cache apart, and the next plan leaves
+//! that alone.
 
 use headstart_system::memory::{Memory, memory};
 
-/// Left free in any case, bytes: below it the governor stops a replay ([`headstart_replay::Options::STOP_BELOW`]).
+/// Left free in any case, bytes: below it the governor stops a replay
+/// ([`headstart_replay::Options::STOP_BELOW`]).
 const FLOOR: u64 = headstart_replay::Options::STOP_BELOW;
 /// And this part of all memory, for what differs from one boot to the next.
 const SLACK: u64 = 16;
@@ -32,8 +35,8 @@ impl Need {
         self.most = self.most.max(self.total.saturating_sub(now.available));
     }
 
-    /// What the next boot is taken to need, bytes: what this one did, or half way down from what earlier ones were taken
-    /// to need if that was more. `None` if nothing is known.
+    /// What the next boot is taken to need, bytes: what this one did, or half way down from what earlier ones
+    /// were taken to need if that was more. `None` if nothing is known.
     pub fn with_earlier(&self, earlier: Option<u64>) -> Option<u64> {
         let half_way = |earlier: u64| self.most.midpoint(earlier).max(self.most);
         (self.most > 0).then(|| earlier.map_or(self.most, half_way))

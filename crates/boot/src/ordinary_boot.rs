@@ -1,5 +1,5 @@
-//! Whether this boot was one like the next: what a boot reads that checks a file system, updates packages or goes to a
-//! rescue shell says nothing about others.
+//! Whether this boot was one like the next: what a boot reads that checks a file system, updates packages or
+//! goes to a rescue shell says nothing about others.
 
 use crate::manager::Manager;
 use headstart_start::now_unix_ns;
@@ -13,7 +13,8 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Targets of boots that are not like others, and what they are for. Those that something may have failed for come first.
+/// Targets of boots that are not like others, and what they are for. Those that something may have failed for
+/// come first.
 const OTHER_TARGETS: [(&str, &str); 4] = [
     ("rescue.target", "it went to the rescue shell"),
     ("emergency.target", "it went to the emergency shell"),
@@ -33,7 +34,8 @@ const PACKAGES: [&str; 5] = [
 /// Why this boot, which began at `began_unix_s`, teaches nothing; `None` if it does.
 pub fn unfit(manager: Option<&mut Manager>, began_unix_s: u64) -> Option<String> {
     let other = manager.and_then(|manager| went_to(manager, &OTHER_TARGETS).ok().flatten());
-    // What has a time that is still to come, as by a clock that was set back or stands, is not of this boot either.
+    // What has a time that is still to come, as by a clock that was set back or stands, is not of this boot
+    // either.
     let boot = began_unix_s..=now_unix_ns() / 1_000_000_000;
     let packages = || packages(&PACKAGES.map(Path::new), &boot);
     other.or_else(packages).or_else(|| checked(&boot))
@@ -64,8 +66,8 @@ fn packages(databases: &[&Path], boot: &RangeInclusive<u64>) -> Option<String> {
     ))
 }
 
-/// Of ext2/3/4 the super block tells when the file system was last checked in full; a look that finds it clean does not
-/// count as one.
+/// Of ext2/3/4 the super block tells when the file system was last checked in full; a look that finds it
+/// clean does not count as one.
 fn checked(boot: &RangeInclusive<u64>) -> Option<String> {
     let mounts = MountTable::read().ok()?;
     for mount in of_ext(&mounts) {

@@ -1,4 +1,5 @@
-//! The processors' time that headstart itself takes in a boot, by part: what others do not have meanwhile, where processors are what is short.
+//! The processors' time that headstart itself takes in a boot, by part: what others do not have meanwhile,
+//! where processors are what is short.
 
 use crate::marks::clock_ns;
 use headstart_model::human::duration;
@@ -15,7 +16,8 @@ const MOST_SELDOM: u32 = 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnCpuTime {
-    /// From its first instruction until the replay has begun: reading itself and what it needs first, deciding.
+    /// From its first instruction until the replay has begun: reading itself and what it needs first,
+    /// deciding.
     pub begin_ns: u64,
     /// Attaching the recorder.
     pub attach_ns: u64,
@@ -40,14 +42,15 @@ impl OwnCpuTime {
             .fold(0, u64::saturating_add)
     }
 
-    /// What was spent beside others: from when nobody had to wait for headstart any more to the boot's end. Before that its time
-    /// passes for all who wait, which is counted as time.
+    /// What was spent beside others: from when nobody had to wait for headstart any more to the boot's end.
+    /// Before that its time passes for all who wait, which is counted as time.
     pub fn beside_others_ns(&self) -> u64 {
         self.replay_ns.saturating_add(self.record_ns)
     }
 
-    /// One known boot in so many is recorded, that attaching and recording take no more than [`MOST`] of what boots take of processors, of
-    /// which this one took `cpu_ns`. What was recorded while the replay went on is not told apart from that, and left out.
+    /// One known boot in so many is recorded, that attaching and recording take no more than [`MOST`] of what
+    /// boots take of processors, of which this one took `cpu_ns`. What was recorded while the replay went on
+    /// is not told apart from that, and left out.
     pub fn record_every(&self, cpu_ns: Option<u64>) -> u32 {
         let recording_ns = self.attach_ns.saturating_add(self.record_ns);
         let may_take_ns = MOST * cpu_ns.map_or(f64::INFINITY, |ns| ns as f64);

@@ -1,5 +1,6 @@
-//! Whether what a boot would keep is there at the next: not on a file system in memory, as the upper layer of a live system's root is, nor on one that is
-//! never written to. Whatever else is read-only now may become writable (`guard.rs`), and is taken for lasting.
+//! Whether what a boot would keep is there at the next: not on a file system in memory, as the upper layer of
+//! a live system's root is, nor on one that is never written to. Whatever else is read-only now may become
+//! writable (`guard.rs`), and is taken for lasting.
 
 use headstart_store::{KeyDir, Store};
 use headstart_system::container;
@@ -59,7 +60,8 @@ impl Persistence {
     }
 }
 
-/// Of a frozen state why a plan in it is not used, if so: it is as it was when it was frozen. `None` of any other.
+/// Of a frozen state why a plan in it is not used, if so: it is as it was when it was frozen. `None` of any
+/// other.
 pub fn of_frozen(store: &Store, kept: &KeyDir) -> Option<Option<String>> {
     let why_not = || {
         format!(
@@ -102,7 +104,8 @@ fn of_path(path: &Path) -> Persistence {
     }
 }
 
-/// What is written to an overlay is in its upper layer, at a path of whoever mounted it; who did so in an initramfs may have moved that since.
+/// What is written to an overlay is in its upper layer, at a path of whoever mounted it; who did so in an
+/// initramfs may have moved that since.
 fn of_upper(upper: &Path, mounts: &MountTable) -> Persistence {
     let kind = |path: &Path| statfs(path).ok().map(|found| found.f_type as u64);
     let moved = || {
@@ -127,7 +130,8 @@ fn of_upper(upper: &Path, mounts: &MountTable) -> Persistence {
     }
 }
 
-/// Whether nothing makes a mount writable that is not: its device cannot be, or fstab(5) names it so, or it is the root that a container was given.
+/// Whether nothing makes a mount writable that is not: its device cannot be, or fstab(5) names it so, or it
+/// is the root that a container was given.
 fn stays_read_only(mount: &Mount) -> bool {
     let of_device = format!("/sys/dev/block/{}:{}/ro", mount.major, mount.minor);
     if fs::read_to_string(of_device).is_ok_and(|ro| ro.trim() == "1") {
@@ -141,7 +145,8 @@ fn stays_read_only(mount: &Mount) -> bool {
     }
 }
 
-/// Whether something else is mounted at or above the state later in this boot, by fstab(5) or a unit of systemd; what is there now is not meant.
+/// Whether something else is mounted at or above the state later in this boot, by fstab(5) or a unit of
+/// systemd; what is there now is not meant.
 fn is_mounted_later(state: &Path) -> bool {
     let fstab = fs::read_to_string("/etc/fstab").unwrap_or_default();
     let mounts = MountTable::read().unwrap_or_default();
@@ -171,7 +176,8 @@ fn fields(fstab: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The name of the unit that mounts something at a path (systemd.mount(5)); `None` for a path that would have to be escaped.
+/// The name of the unit that mounts something at a path (systemd.mount(5)); `None` for a path that would have
+/// to be escaped.
 fn unit_of(point: &Path) -> Option<String> {
     let names = point.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_str()),

@@ -1,5 +1,6 @@
-//! The recorder of a boot. Where BPF cannot record, tracefs does, and that a unit without CAP_SYS_ADMIN cannot mount:
-//! systemd does it early in every boot (`sys-kernel-tracing.mount`), and recording begins then. Nobody is held for it.
+//! The recorder of a boot. Where BPF cannot record, tracefs does, and that a unit without CAP_SYS_ADMIN
+//! cannot mount: systemd does it early in every boot (`sys-kernel-tracing.mount`), and recording begins then.
+//! Nobody is held for it.
 
 use headstart_record::{Options, RecordError, Recorder};
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! The replay of a boot's plan, in parts: a file system's part begins when it is mounted, those mounted already at once
-//! and together. Encrypted and late disks come when they come; nobody waits for them, and they for nobody.
+//! The replay of a boot's plan, in parts: a file system's part begins when it is mounted, those mounted
+//! already at once and together. Encrypted and late disks come when they come; nobody waits for them, and
+//! they for nobody.
 
 use anyhow::Result;
 use headstart_model::outcome::ReplayReport;
@@ -107,13 +108,14 @@ impl Replays {
         mounts.waits_for()
     }
 
-    /// Whether some device's replay would be caught up with by what starts now: on one head every read amid the replay
-    /// costs more than waiting (decision 2).
+    /// Whether some device's replay would be caught up with by what starts now: on one head every read amid
+    /// the replay costs more than waiting (decision 2).
     pub fn is_waited_for(&self) -> bool {
         self.running.iter().any(|part| part.replay.barrier_up())
     }
 
-    /// How many parts of requests have been read. One that failed is none: it says nothing of whether the device still works.
+    /// How many parts of requests have been read. One that failed is none: it says nothing of whether the
+    /// device still works.
     pub fn arrived(&self) -> u64 {
         self.running.iter().map(|part| part.replay.arrived()).sum()
     }

@@ -1,20 +1,22 @@
 //! A root that is read-only only to be checked, and has been.
 //!
-//! Debian's kernel command line says `ro`, for a file system must not be written to while it is checked. Its initramfs does
-//! that, leaves a file to say so, and mounts the root read-only all the same; systemd makes it writable some seconds
-//! later. While process 1 waits nobody but this process runs, so that can as well be now, when the boot-failure guard is to be taken.
+//! Debian's kernel command line says `ro`, for a file system must not be written to while it is checked. Its
+//! initramfs does that, leaves a file to say so, and mounts the root read-only all the same; systemd makes it
+//! writable some seconds later. While process 1 waits nobody but this process runs, so that can as well be
+//! now, when the boot-failure guard is to be taken.
 
 use anyhow::{Context, Result};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{MountFlags, mount_remount};
 use std::path::Path;
 
-/// Left by initramfs-tools where the check found nothing, or has mended all (`_checkfs_once` in its `scripts/functions`); for
-/// Debian's systemd too, up to 12, there is nothing to be checked then (`systemd-fsck-root.service`).
+/// Left by initramfs-tools where the check found nothing, or has mended all (`_checkfs_once` in its
+/// `scripts/functions`); for Debian's systemd too, up to 12, there is nothing to be checked then
+/// (`systemd-fsck-root.service`).
 const CHECKED: &str = "run/initramfs/fsck-root";
 
-/// Words of the kernel command line by which systemd goes to a target where the root may stay read-only, for somebody to mend it
-/// (kernel-command-line(7)).
+/// Words of the kernel command line by which systemd goes to a target where the root may stay read-only, for
+/// somebody to mend it (kernel-command-line(7)).
 const OTHER_TARGETS: [&str; 8] = ["emergency", "-b", "rescue", "single", "-s", "s", "S", "1"];
 const OTHER_TARGET: &str = "systemd.unit=";
 
@@ -24,9 +26,10 @@ pub fn make_root_writable(is_alone: impl FnOnce() -> bool) -> Result<bool> {
     make_writable(Path::new("/"), &String::from_utf8_lossy(&line), is_alone)
 }
 
-/// Makes the root writable, if it is not, has been checked, and is to be: `/etc/fstab` names it, and not as `ro`, and the kernel command line does not say
-/// that this is to be another boot than usual. Whether it did. `is_alone` is asked at the last moment, for it decides: systemd would check the
-/// root again, however briefly, and a file system must not become writable amid that.
+/// Makes the root writable, if it is not, has been checked, and is to be: `/etc/fstab` names it, and not as
+/// `ro`, and the kernel command line does not say that this is to be another boot than usual. Whether it did.
+/// `is_alone` is asked at the last moment, for it decides: systemd would check the root again, however
+/// briefly, and a file system must not become writable amid that.
 fn make_writable(root: &Path, command_line: &str, is_alone: impl FnOnce() -> bool) -> Result<bool> {
     let named = || format!("cannot make {} writable", root.display());
     let flags = statvfs(root).with_context(named)?.f_flag;

@@ -46,12 +46,13 @@ const ATTACHES_WITHIN: Duration = Duration::from_secs(130);
 /// How often it is looked whether who waits for the replay of a disk may go on.
 const BARRIER_LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What `trace_instance=` on the kernel command line must name, to have the boot recorded from the kernel's start on.
+/// What `trace_instance=` on the kernel command line must name, to have the boot recorded from the kernel's
+/// start on.
 const EARLY_INSTANCE: &str = "headstart";
 
-/// Serves this boot, from `place` on. Returns when all is learned, or at once, with `false`, if nothing is to be done or another process
-/// serves it already. `began_ns` is when
-/// whoever waits began to wait, nanoseconds of CLOCK_MONOTONIC, where that is known: the replay's times count from there.
+/// Serves this boot, from `place` on. Returns when all is learned, or at once, with `false`, if nothing is to
+/// be done or another process serves it already. `began_ns` is when whoever waits began to wait, nanoseconds
+/// of CLOCK_MONOTONIC, where that is known: the replay's times count from there.
 pub fn run(store: &Store, place: WayIn, waiters: Waiters, began_ns: Option<u64>) -> Result<bool> {
     let now = Instant::now();
     let since = began_ns.map(|began_ns| Duration::from_nanos(monotonic_ns().saturating_sub(began_ns)));
@@ -68,7 +69,8 @@ pub fn run(store: &Store, place: WayIn, waiters: Waiters, began_ns: Option<u64>)
         waiters.release();
         return Ok(false);
     };
-    // systemd starts what sysinit wants with whatever it starts later, too, where boots were enabled amid one that was not served.
+    // systemd starts what sysinit wants with whatever it starts later, too, where boots were enabled amid one
+    // that was not served.
     if is_unit() && is_over() {
         waiters.release();
         return Ok(false);
@@ -181,8 +183,8 @@ fn is_over() -> bool {
     }
 }
 
-/// Takes the lock of the one process that serves a boot; `None` if another one does. What the initramfs started is
-/// still at it when sysinit starts another. Nobody but root can open it: who can, could take it.
+/// Takes the lock of the one process that serves a boot; `None` if another one does. What the initramfs
+/// started is still at it when sysinit starts another. Nobody but root can open it: who can, could take it.
 fn only_one(run: &Path) -> Result<Option<File>> {
     make_run(run).with_context(|| format!("cannot create {}", run.display()))?;
     let path = run.join("boot.lock");
@@ -212,11 +214,13 @@ fn options(activity: bool) -> Options {
 }
 
 impl Boot<'_> {
-    /// Begins to read ahead and attaches the recorder: at once where there are two processors, for beginning takes the disk, and
-    /// attaching a processor. One processor begins with what keeps the disk busy meanwhile; nobody goes on before both. Before both comes the
-    /// boot-failure guard: a kernel that cannot be traced would keep the machine from booting, too.
+    /// Begins to read ahead and attaches the recorder: at once where there are two processors, for beginning
+    /// takes the disk, and attaching a processor. One processor begins with what keeps the disk busy
+    /// meanwhile; nobody goes on before both. Before both comes the boot-failure guard: a kernel that cannot
+    /// be traced would keep the machine from booting, too.
     ///
-    /// A boot that is read ahead may not be in its turn to be recorded; one that is not is recorded in any case.
+    /// A boot that is read ahead may not be in its turn to be recorded; one that is not is recorded in any
+    /// case.
     fn begin_and_attach(&mut self) -> Recording {
         let options = options(self.config.boot.chart);
         let attach = move || Recorder::start(&options);
@@ -366,14 +370,15 @@ impl Boot<'_> {
             if !self.barrier.is_closed() {
                 self.need.sample();
             }
-            // Once it is quiet a replay that goes on is no reason to wait: what it has left nobody needed. Where nothing tells of that, as
-            // much as a session needs may be left.
+            // Once it is quiet a replay that goes on is no reason to wait: what it has left nobody needed.
+            // Where nothing tells of that, as much as a session needs may be left.
             let goes_on = recording.get().is_none() && self.start.replay().is_some_and(Replays::go_on);
             let recorder = recording.get();
             let ended = end.ended(recorder.is_some(), || {
                 recorder.map_or_else(|| unrecorded.progress(), Recorder::progress)
             });
-            // Not when all else is over: what is learned may fail, and what holds the state may be unmounted before.
+            // Not when all else is over: what is learned may fail, and what holds the state may be unmounted
+            // before.
             self.arm_at_the_end(end);
             match ended {
                 Some(Why::Quiet) if goes_on => {}

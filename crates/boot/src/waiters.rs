@@ -7,7 +7,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Set for a process that comes from an initramfs: the descriptor by which process 1 is released, opened by the hook, or nothing.
+/// Set for a process that comes from an initramfs: the descriptor by which process 1 is released, opened by
+/// the hook, or nothing.
 pub const FROM_INITRAMFS: &str = "HEADSTART_INITRAMFS";
 
 /// The name of process 1 while it waits (`crates/boot/init`): what it becomes has another.
@@ -63,9 +64,9 @@ impl Waiters {
         }
     }
 
-    /// Whether process 1 waits, so that nothing runs but this process: it may have lost its patience, and then others may be
-    /// checking the root. One that is still in the initramfs has `within` to begin. It is asked to wait on first, so that its
-    /// patience lasts beyond the answer.
+    /// Whether process 1 waits, so that nothing runs but this process: it may have lost its patience, and
+    /// then others may be checking the root. One that is still in the initramfs has `within` to begin. It is
+    /// asked to wait on first, so that its patience lasts beyond the answer.
     pub fn process_1_waits(&mut self, within: Duration) -> bool {
         if !matches!(self, Waiters::Process1(_)) {
             return false;

@@ -1,6 +1,8 @@
-//! What a large picture costs: `cargo run --release -p headstart-chart --example measure [EVENTS [DIRECTORY]]` draws a made-up
-//! start of so many events (1,000,000), and tells time, memory and bytes; then Chromium shows the page, and tells when it
-//! had painted first and how many frames a second it paints while it moves. With a directory the pictures are kept there.
+//! What a large picture costs:
+//! `cargo run --release -p headstart-chart --example measure [EVENTS [DIRECTORY]]` draws a made-up start of
+//! so many events (1,000,000), and tells time, memory and bytes; then Chromium shows the page, and tells when
+//! it had painted first and how many frames a second it paints while it moves. With a directory the pictures
+//! are kept there.
 
 #[path = "../tests/chart/chromium.rs"]
 mod chromium;

@@ -5,8 +5,8 @@ pub struct Bins {
     span_ns: u64,
     /// What falls into an interval with an end of its own in it.
     parts: Vec<f64>,
-    /// By how much the amount of each interval differs from that of the one before, of what covers whole intervals; and by how
-    /// many amounts.
+    /// By how much the amount of each interval differs from that of the one before, of what covers whole
+    /// intervals; and by how many amounts.
     steps: Vec<(f64, i64)>,
 }
 
@@ -21,8 +21,8 @@ impl Bins {
         }
     }
 
-    /// Adds an amount spread evenly from a time to another; what lies beyond the span is left out. Where both are the same,
-    /// all of it falls into one interval.
+    /// Adds an amount spread evenly from a time to another; what lies beyond the span is left out. Where both
+    /// are the same, all of it falls into one interval.
     pub fn add(&mut self, from_ns: u64, to_ns: u64, amount: f64) {
         if from_ns > self.span_ns {
             return;
@@ -74,8 +74,8 @@ impl Bins {
     }
 }
 
-/// Samples in so many intervals, each of the time since the one before it; of several in an interval the mean. Ends with the
-/// last interval that has one.
+/// Samples in so many intervals, each of the time since the one before it; of several in an interval the
+/// mean. Ends with the last interval that has one.
 pub fn sampled(span_ns: u64, count: usize, samples: impl Iterator<Item = (u64, f64)>) -> Vec<f64> {
     let mut intervals = vec![(0.0, 0u32); count.max(1)];
     let (mut from, mut known) = (0, 0);

@@ -1,6 +1,7 @@
-//! The program `headstart`, which runs at starts, at boots and as the daemon: parse, call, print. One file per subcommand under
-//! [`commands`]; a start is one thing of `headstart_start`, a boot of `headstart_boot`. It is small, because a cold start reads it before
-//! anything is read ahead, and nothing that it links moves files. It executes the other programs of the package for their subcommands ([`part`]).
+//! The program `headstart`, which runs at starts, at boots and as the daemon: parse, call, print. One file
+//! per subcommand under [`commands`]; a start is one thing of `headstart_start`, a boot of `headstart_boot`.
+//! It is small, because a cold start reads it before anything is read ahead, and nothing that it links moves
+//! files. It executes the other programs of the package for their subcommands ([`part`]).
 //!
 //! Exit status: 0 done, 1 could not, 2 wrong usage; `run` and `record` pass the status of their command on.
 

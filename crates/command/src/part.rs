@@ -1,5 +1,5 @@
-//! The other programs of the package, executed for their subcommands: the program that a cold start reads has no code that only people call,
-//! and none that moves files (decision 34).
+//! The other programs of the package, executed for their subcommands: the program that a cold start reads has
+//! no code that only people call, and none that moves files (decision 34).
 
 use anyhow::{Context, Result, bail};
 use headstart_system::own_program;
@@ -57,7 +57,8 @@ impl Part {
         Err(error).with_context(|| format!("cannot execute {}", path.display()))
     }
 
-    /// Where it is. It belongs to whoever this program belongs to: another user may have put a file of that name beside a copy.
+    /// Where it is. It belongs to whoever this program belongs to: another user may have put a file of that
+    /// name beside a copy.
     fn path(self) -> Result<PathBuf> {
         let name = OsStr::new(self.name());
         let places = own_program::beside(name).context("/proc/self/exe cannot be read: mount /proc")?;

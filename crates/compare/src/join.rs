@@ -23,7 +23,8 @@ pub struct Input<'a> {
     pub plan: Option<Plan<'a>>,
 }
 
-/// What devices read, whose it is, and whether the plan had it. Bytes throughout; what a device read twice counts twice.
+/// What devices read, whose it is, and whether the plan had it. Bytes throughout; what a device read twice
+/// counts twice.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Whose plan it was compared with; null if there is none.
@@ -457,7 +458,8 @@ impl<'a> Join<'a> {
         }
     }
 
-    /// Whether the start was first where a replay ran: it asked itself, or had used the bytes before the device had read them.
+    /// Whether the start was first where a replay ran: it asked itself, or had used the bytes before the
+    /// device had read them.
     fn is_late(&self, read: &BlockRead, path: Option<&FilePath>, from: u64, to: u64) -> bool {
         if !self.input.trace.meta.replayed {
             return false;

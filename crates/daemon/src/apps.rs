@@ -113,8 +113,8 @@ impl Apps {
     }
 }
 
-/// Tries something until it can be done, for a moment: who learns from a start may take minutes on a device that is busy, and all who ask wait
-/// meanwhile.
+/// Tries something until it can be done, for a moment: who learns from a start may take minutes on a device
+/// that is busy, and all who ask wait meanwhile.
 fn soon<T>(key: &Key, mut attempt: impl FnMut() -> Result<Option<T>, StoreError>) -> Result<T, ServiceError> {
     let since = Instant::now();
     loop {
@@ -159,8 +159,8 @@ pub fn app(kept: &KeyDir) -> App {
     }
 }
 
-/// Whether a user may have started a key, by its text: one's own keys name the user, and what is not in a directory is a service. So who
-/// asks does not have what is kept of all others' programs read.
+/// Whether a user may have started a key, by its text: one's own keys name the user, and what is not in a
+/// directory is a service. So who asks does not have what is kept of all others' programs read.
 fn may_be_of_user(key: &Key, uid: u32) -> bool {
     !key.as_str().starts_with('/') || key.user() == Some(uid)
 }

@@ -1,7 +1,7 @@
 //! Whose start an exec is: the key, as a person means it.
 //!
-//! A system service is its unit. Anything else is what `headstart run` would call it, by [`headstart_start::keys`], so that both
-//! share what they know.
+//! A system service is its unit. Anything else is what `headstart run` would call it, by
+//! [`headstart_start::keys`], so that both share what they know.
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,8 @@ const MOST_NAME: usize = 128;
 /// What the kernel puts behind the name of a file or a directory that is gone (d_path, fs/d_path.c).
 const DELETED: &[u8] = b" (deleted)";
 
-/// A path as /proc tells it of a file or a directory, and whether that is gone. What no local file system has at the whole path is.
+/// A path as /proc tells it of a file or a directory, and whether that is gone. What no local file system has
+/// at the whole path is.
 pub fn told_by_proc(path: PathBuf) -> (PathBuf, bool) {
     let is_there = || pin(&mounts().unwrap_or_default(), &path).is_ok();
     match path.as_os_str().as_bytes().strip_suffix(DELETED) {
@@ -46,11 +47,12 @@ pub fn told_by_proc(path: PathBuf) -> (PathBuf, bool) {
 pub struct Exec<'a> {
     /// The file that was executed, by its real path: of a script, the interpreter's.
     pub executable: &'a Path,
-    /// The arguments, the program's own name first. What comes behind the first [`MOST_ARGUMENTS`], or [`MOST_BYTES`] of one, may be
-    /// missing.
+    /// The arguments, the program's own name first. What comes behind the first [`MOST_ARGUMENTS`], or
+    /// [`MOST_BYTES`] of one, may be missing.
     pub argv: &'a [Vec<u8>],
-    /// The control group, by its path from the root of the hierarchy, such as `/system.slice/cron.service`, if this is the first
-    /// exec in it. What a running service starts, as cron its jobs, is a program like any other: `None`.
+    /// The control group, by its path from the root of the hierarchy, such as `/system.slice/cron.service`,
+    /// if this is the first exec in it. What a running service starts, as cron its jobs, is a program like
+    /// any other: `None`.
     pub cgroup: Option<&'a str>,
     /// The directory it was started in, from which relative paths lead.
     pub cwd: Option<&'a Path>,
@@ -58,11 +60,12 @@ pub struct Exec<'a> {
     pub user: u32,
 }
 
-/// The key of an exec. `None` for what has none: a one-liner (`sh -c`); a program that only starts another, which has a key of its
-/// own (`env`, `sudo`); a browser's processes of its own; what is not found again by its path.
+/// The key of an exec. `None` for what has none: a one-liner (`sh -c`); a program that only starts another,
+/// which has a key of its own (`env`, `sudo`); a browser's processes of its own; what is not found again by
+/// its path.
 ///
-/// Looks up the script of an interpreter, on local file systems only: on others a path is taken by its name, and nobody is asked who
-/// may not answer.
+/// Looks up the script of an interpreter, on local file systems only: on others a path is taken by its name,
+/// and nobody is asked who may not answer.
 pub fn for_exec(exec: &Exec<'_>) -> Option<Key> {
     whose(exec).map(|whose| whose.key)
 }
@@ -123,7 +126,8 @@ fn lasts(executable: &Path, names: &dyn keys::Names) -> bool {
         && !has(b"/.mount_")
 }
 
-/// The key of an operation: a span that a program of this user marks. Names of different users are different operations.
+/// The key of an operation: a span that a program of this user marks. Names of different users are different
+/// operations.
 pub fn of_operation(uid: u32, name: &str) -> Option<Key> {
     let fits = (1..=MOST_NAME).contains(&name.len()) && name.trim() == name;
     fits.then(|| Key::new(format!("operation {name}")).ok()?.of_user(uid).ok())?

@@ -1,8 +1,9 @@
 //! What is told to those who watch machines: a file in the text format of Prometheus
-//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>), for the textfile collector of its node exporter.
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>), for the textfile collector of its node
+//! exporter.
 //!
-//! Everybody may read it, so it holds sums and names no program. They are sums over the outcomes that are kept, at most 200 of a
-//! program, so they are gauges: what is forgotten goes out of them.
+//! Everybody may read it, so it holds sums and names no program. They are sums over the outcomes that are
+//! kept, at most 200 of a program, so they are gauges: what is forgotten goes out of them.
 
 use headstart_learn::verdict::{compare, saved_ns};
 use headstart_model::Key;

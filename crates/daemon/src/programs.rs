@@ -1,4 +1,5 @@
-//! Who is asked about programs, by the commands of people: the daemon, or where there is none the state directory itself.
+//! Who is asked about programs, by the commands of people: the daemon, or where there is none the state
+//! directory itself.
 
 use crate::apps::Apps;
 use crate::control::{Client, ClientError};
@@ -15,7 +16,8 @@ use std::path::PathBuf;
 #[error("the program {0:?} is not known: `headstart apps list` lists those that are")]
 struct NotKnown(String);
 
-/// The key of a program that was not started yet, of an executable what its start will have; else the text itself, and what it is then.
+/// The key of a program that was not started yet, of an executable what its start will have; else the text
+/// itself, and what it is then.
 fn meant(name: &str) -> Result<(Key, &'static str)> {
     let candidates = keys::candidates(name);
     let Some(key) = candidates.get(1).or(candidates.first()) else {
@@ -98,8 +100,8 @@ impl Programs {
         Ok(None)
     }
 
-    /// The program that the user means: by its key, or by its path the one whose starts a user's are. An error if nothing is known of it, or of
-    /// several users' starts.
+    /// The program that the user means: by its key, or by its path the one whose starts a user's are. An
+    /// error if nothing is known of it, or of several users' starts.
     pub fn known(&mut self, name: &str) -> Result<App> {
         let candidates = keys::candidates(name);
         if let Some(app) = self.find(&candidates)? {
@@ -119,8 +121,9 @@ impl Programs {
         }
     }
 
-    /// The key that is to be "enabled", "disabled" or "forgotten" where the user names a program so, and what is to be said of it besides. By its path it
-    /// is disabled for all users, and may be before its first start.
+    /// The key that is to be "enabled", "disabled" or "forgotten" where the user names a program so, and what
+    /// is to be said of it besides. By its path it is disabled for all users, and may be before its first
+    /// start.
     pub fn meant(&mut self, name: &str, done: &str) -> Result<(Key, &'static str)> {
         let app = match done {
             "disabled" => self.find(&keys::candidates(name))?,
@@ -135,7 +138,8 @@ impl Programs {
         }
     }
 
-    /// What becomes of the known keys of other users' starts of a program when its key is "enabled", "disabled" or "forgotten": a line each.
+    /// What becomes of the known keys of other users' starts of a program when its key is "enabled",
+    /// "disabled" or "forgotten": a line each.
     pub fn others(&mut self, key: &Key, done: &str) -> Result<String> {
         let is_other = |app: &App| {
             app.key != key.as_str() && Key::new(&app.key).is_ok_and(|one| one.of_all() == key.of_all())

@@ -6,9 +6,11 @@
 //!     └──what it does, by ring──▶  Watch ──it has ended──▶ finish: review, learn, plan, keep; at low priority
 //! ```
 //!
-//! Where BPF is not, fanotify(7) tells what is executed, and what is known of it is read ahead; nothing is recorded ([`by_fanotify`]).
+//! Where BPF is not, fanotify(7) tells what is executed, and what is known of it is read ahead; nothing is
+//! recorded ([`by_fanotify`]).
 //!
-//! The answering thread comes before all ordinary processes, and does nothing that waits for a device but read the plan.
+//! The answering thread comes before all ordinary processes, and does nothing that waits for a device but
+//! read the plan.
 
 mod answer;
 mod by_fanotify;
@@ -54,7 +56,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Threads end within this time once they are told, whatever they are at; the process ends without those that do not.
+/// Threads end within this time once they are told, whatever they are at; the process ends without those that
+/// do not.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// What is said where there is no thread to be had.
@@ -63,12 +66,12 @@ const NO_THREAD: &str = "cannot start a thread";
 /// The niceness of the thread that answers: before all ordinary processes, which a start waits with.
 const NICE: i32 = -15;
 
-/// All that the daemon may take, bytes, if whatever has a bound of its own took more than that: some 200 MiB with all of them
-/// reached. An allocation beyond it ends the daemon, and the service manager starts it anew.
+/// All that the daemon may take, bytes, if whatever has a bound of its own took more than that: some 200 MiB
+/// with all of them reached. An allocation beyond it ends the daemon, and the service manager starts it anew.
 pub(crate) const MEMORY: u64 = 512 << 20;
 
-/// What a start must wait for devices at least to be worth learning, as a rule, milliseconds: a replay costs 30 ms of processors, and
-/// saves at best half of what is waited for (`SAVED` of session's bypass).
+/// What a start must wait for devices at least to be worth learning, as a rule, milliseconds: a replay costs
+/// 30 ms of processors, and saves at best half of what is waited for (`SAVED` of session's bypass).
 pub const LEAST_WAIT_MS: u64 = 50;
 
 /// How the daemon works.

@@ -1,5 +1,6 @@
-//! Makes what packages install beside the programs: man pages and shell completions, of the same definitions as `--help`, and the units.
-//! `cargo run -p headstart --example generate -- DIR` makes DIR/man, DIR/completions and DIR/systemd.
+//! Makes what packages install beside the programs: man pages and shell completions, of the same definitions
+//! as `--help`, and the units. `cargo run -p headstart --example generate -- DIR` makes DIR/man,
+//! DIR/completions and DIR/systemd.
 
 use anyhow::{Context, Result};
 use clap::Command;
@@ -53,7 +54,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Without the subcommand `help` and all that is below it, which is half of what shells would complete: there is `--help`.
+/// Without the subcommand `help` and all that is below it, which is half of what shells would complete: there
+/// is `--help`.
 fn without_help(command: Command) -> Command {
     command
         .disable_help_subcommand(true)
@@ -106,7 +108,8 @@ fn is_told(sub: &Command) -> bool {
     !sub.is_hide_set() && sub.get_name() != "help"
 }
 
-/// What a subcommand of a subcommand does, as a section: how it is called, what for, and the options that are its own.
+/// What a subcommand of a subcommand does, as a section: how it is called, what for, and the options that are
+/// its own.
 fn section(sub: &Command, text: &mut Vec<u8>) -> std::io::Result<()> {
     let own = sub.clone().mut_args(|arg| {
         let common = ["state", "help"].contains(&arg.get_id().as_str());

@@ -1,4 +1,5 @@
-//! The program `headstart-layout`, which `headstart layout` executes: what is read together lies together. It is the only one that moves files.
+//! The program `headstart-layout`, which `headstart layout` executes: what is read together lies together. It
+//! is the only one that moves files.
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};

@@ -1,5 +1,5 @@
-//! The floor of a start on this machine's devices: a trace becomes a profile of that one start, that a snapshot, and
-//! both the floor.
+//! The floor of a start on this machine's devices: a trace becomes a profile of that one start, that a
+//! snapshot, and both the floor.
 
 use anyhow::{Context, Result, ensure};
 use headstart_learn::verdict::start::{WARM, resident};
@@ -17,8 +17,8 @@ use headstart_store::KeyDir;
 pub struct StartFloor {
     /// The floor.
     pub floor: Floor,
-    /// Where the start's time above it went; `None` where the start had no replay, found most of what it needs in memory, or is not
-    /// kept, and for a device that is made up.
+    /// Where the start's time above it went; `None` where the start had no replay, found most of what it
+    /// needs in memory, or is not kept, and for a device that is made up.
     pub above: Option<Above>,
     /// What the start uses whose floor it is, in the order of time.
     pub needs: Vec<Need>,
@@ -67,8 +67,8 @@ pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Opti
 
 /// Of starts that used less than this share of the bytes none is the same as another.
 const ALIKE: f64 = 0.9;
-/// A start whose threads, added up, waited for devices for more than this share of its time has a floor that says little: it may be as low as
-/// what it takes to read.
+/// A start whose threads, added up, waited for devices for more than this share of its time has a floor that
+/// says little: it may be as low as what it takes to read.
 const MOSTLY_WAITED: f64 = 0.25;
 
 /// How floors are reckoned.
@@ -143,9 +143,10 @@ impl Reckoning<'_> {
     }
 }
 
-/// The floor of the start; `every` is what all devices are taken to cost, instead of what is known of them. `of` is where the
-/// start's key is kept: its plan tells what a replay of it read, and the least floor of the starts whose traces are kept there is that
-/// of each of them, because they differ in what else the machine had to do.
+/// The floor of the start; `every` is what all devices are taken to cost, instead of what is known of them.
+/// `of` is where the start's key is kept: its plan tells what a replay of it read, and the least floor of the
+/// starts whose traces are kept there is that of each of them, because they differ in what else the machine
+/// had to do.
 pub fn of_start(
     start: &KeptStart,
     of: Option<&KeyDir>,

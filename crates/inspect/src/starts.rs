@@ -18,8 +18,8 @@ pub struct FoundStart {
     pub of: Option<KeyDir>,
 }
 
-/// The start that a user means. A trace comes before the key of a program, not before the key of that very name: the path of a
-/// program is its key.
+/// The start that a user means. A trace comes before the key of a program, not before the key of that very
+/// name: the path of a program is its key.
 pub fn find(start: &Path, wanted: Wanted, store: &Store) -> Result<FoundStart> {
     let name = start.to_string_lossy();
     let file = start.symlink_metadata();

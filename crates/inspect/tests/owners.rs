@@ -40,7 +40,8 @@ fn blocks(part: &Part, size: u64, mut of: impl FnMut(Kind) -> bool) -> BTreeSet<
         .collect()
 }
 
-/// What dumpe2fs tells of the groups: the block size, the first block, the blocks in use, and the fields that name blocks.
+/// What dumpe2fs tells of the groups: the block size, the first block, the blocks in use, and the fields that
+/// name blocks.
 struct ExpectedOwners {
     size: u64,
     used: BTreeSet<u64>,

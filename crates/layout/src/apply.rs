@@ -1,7 +1,7 @@
 //! Moving the files of orders, one file system after the other, and keeping what it came to.
 //!
-//! Of each file system what can be moved is looked for anew, room for all is taken, and what that brings is judged by where it lies.
-//! Then the files move into it ([`crate::work`]).
+//! Of each file system what can be moved is looked for anew, room for all is taken, and what that brings is
+//! judged by where it lies. Then the files move into it ([`crate::work`]).
 
 use crate::evict::{in_the_way, still};
 use crate::moving::volume::{Volume, unserved};
@@ -32,8 +32,8 @@ const STAYS_FREE: u64 = 20;
 const GOOD: f64 = 1.05;
 /// Where there is none, it is tried what half of it brings, and so often half of that.
 const HALVES: u32 = 6;
-/// So much is written and given back before room is taken, and before the first file moves a quarter of what is to be moved, between these: what
-/// the file system notes of itself needs room below, too.
+/// So much is written and given back before room is taken, and before the first file moves a quarter of what
+/// is to be moved, between these: what the file system notes of itself needs room below, too.
 const LEAST_PROBE: u64 = 4 << 20;
 const MOST_PROBE: u64 = 32 << 20;
 /// So many keys are named in what is kept.
@@ -46,9 +46,11 @@ pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 /// How it is done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
-    /// What lies in order is moved anew, too, also where it is not worth it by the cost model, and where flash was written of late.
+    /// What lies in order is moved anew, too, also where it is not worth it by the cost model, and where
+    /// flash was written of late.
     pub force: bool,
-    /// The most bytes that are moved in a second; `None` for as many as the device gives to the least important reader.
+    /// The most bytes that are moved in a second; `None` for as many as the device gives to the least
+    /// important reader.
     pub rate: Option<u64>,
     /// What may be executed and was not placed before is moved, and nothing else: nothing runs any more.
     pub at_shutdown: bool,
@@ -56,8 +58,9 @@ pub struct Bounds {
     pub until: Option<Instant>,
 }
 
-/// Does what `orders` say, one file system after the other, and keeps what it came to. SIGINT and SIGTERM end it between two extents;
-/// `tell` hears how far it is. What is left undone is in the result; an error is of what concerns all of it.
+/// Does what `orders` say, one file system after the other, and keeps what it came to. SIGINT and SIGTERM end
+/// it between two extents; `tell` hears how far it is. What is left undone is in the result; an error is of
+/// what concerns all of it.
 pub fn apply(
     orders: Vec<Order>,
     machine: &Machine,
@@ -329,7 +332,8 @@ fn one(
     if done.is_ok() {
         before.followed(order, &room, stays).keep(store)?;
     }
-    // A shutdown does not wait to be told what it brought, nor who has asked it to end; and what failed is told, whatever that brought.
+    // A shutdown does not wait to be told what it brought, nor who has asked it to end; and what failed is
+    // told, whatever that brought.
     if matches!(done, Ok(()) | Err(Halt::Failed(_))) {
         if let (Ok(after), Some(kept)) = (measure(order, device, &mounts), all.last_mut()) {
             kept.after = after;
@@ -354,8 +358,8 @@ fn enough_below(volume: &Volume, bytes: u64) -> Result<()> {
     })
 }
 
-/// Has the room written, and then `spare` bytes that are given back: nothing is at stake until then. So no move can be what fills a volume that has
-/// less room below than its file system says.
+/// Has the room written, and then `spare` bytes that are given back: nothing is at stake until then. So no
+/// move can be what fills a volume that has less room below than its file system says.
 fn prepare(
     room: &Room,
     spare: u64,
@@ -376,8 +380,8 @@ fn prepare(
     probe(volume, spare)
 }
 
-/// Takes room for an order, and leaves of that what would make reading take longer: the more is moved, the smaller are the pieces of room that
-/// are left for it. `None` where what is free is in pieces of no use.
+/// Takes room for an order, and leaves of that what would make reading take longer: the more is moved, the
+/// smaller are the pieces of room that are left for it. `None` where what is free is in pieces of no use.
 fn room_for(
     order: &mut Order,
     volume: &Volume,

@@ -70,7 +70,8 @@ pub fn orders(
     Ok((machine, orders))
 }
 
-/// Moves the files of these keys, and plans them anew. Programs that have to wait for a shutdown are remembered for it.
+/// Moves the files of these keys, and plans them anew. Programs that have to wait for a shutdown are
+/// remembered for it.
 pub fn apply_to(
     names: &[String],
     store: &Store,
@@ -145,7 +146,8 @@ pub fn apply_to(
     Ok(moved)
 }
 
-/// While nothing is moved yet, the process ends when its time is over: who waits for a shutdown does not wait for a device.
+/// While nothing is moved yet, the process ends when its time is over: who waits for a shutdown does not wait
+/// for a device.
 struct Planning(#[allow(dead_code)] Sender<()>);
 
 impl Planning {

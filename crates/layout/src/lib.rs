@@ -1,9 +1,9 @@
-//! Order on disk: what a start reads together is moved together, in the order of its first use, so that one head reads it in
-//! one go. [`plan`] says what that would bring, [`apply()`] does it on a mounted ext4 or XFS while the files are in use, and
-//! [`status()`] tells of the last time.
+//! Order on disk: what a start reads together is moved together, in the order of its first use, so that one
+//! head reads it in one go. [`plan`] says what that would bring, [`apply()`] does it on a mounted ext4 or XFS
+//! while the files are in use, and [`status()`] tells of the last time.
 //!
-//! It pays where a head moves, and where requests are what costs: a replay makes one of those for files that lie one behind the
-//! other. Elsewhere nothing is moved.
+//! It pays where a head moves, and where requests are what costs: a replay makes one of those for files that
+//! lie one behind the other. Elsewhere nothing is moved.
 
 mod apply;
 mod compare;

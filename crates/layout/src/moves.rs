@@ -1,4 +1,5 @@
-//! Which bytes of a file move where: pieces that lie in one piece before and after, for the kernel moves one extent a call.
+//! Which bytes of a file move where: pieces that lie in one piece before and after, for the kernel moves one
+//! extent a call.
 
 use crate::room::Piece;
 use headstart_model::machine::Extent;
@@ -45,7 +46,8 @@ fn of_range<'a>(extents: &'a [Extent], range: &PageRange) -> impl Iterator<Item 
         .take_while(move |extent| extent.logical < end)
 }
 
-/// What of these ranges of a file of `size` bytes can be moved, by its extents: not the holes, and no page that lies in two of them.
+/// What of these ranges of a file of `size` bytes can be moved, by its extents: not the holes, and no page
+/// that lies in two of them.
 pub(crate) fn movable(ranges: &[PageRange], size: u64, extents: &[Extent], page: u64) -> Vec<PageRange> {
     let end_of_file = size.next_multiple_of(page);
     let mut parts = Vec::new();
@@ -68,7 +70,8 @@ pub(crate) fn movable(ranges: &[PageRange], size: u64, extents: &[Extent], page:
     parts.into_iter().collect::<PageSet>().ranges().to_vec()
 }
 
-/// The moves of a file's `ranges`, which are [`movable`], by its extents, to the room from the order's offset `from` on.
+/// The moves of a file's `ranges`, which are [`movable`], by its extents, to the room from the order's offset
+/// `from` on.
 pub(crate) fn moves(ranges: &[PageRange], extents: &[Extent], room: &[Piece], from: u64) -> Vec<Move> {
     let mut moves = Vec::new();
     let mut base = from;

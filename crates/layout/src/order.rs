@@ -21,7 +21,8 @@ pub struct Item {
     /// Its facts when the order was made; of them only the path is told.
     #[serde(rename = "path", serialize_with = "path")]
     pub facts: FileFacts,
-    /// Bytes of the file that are moved, by offset, each range in one piece; multiples of the page size, but at its end.
+    /// Bytes of the file that are moved, by offset, each range in one piece; multiples of the page size, but
+    /// at its end.
     #[serde(serialize_with = "pairs")]
     pub ranges: Vec<PageRange>,
     /// Bytes of it that the starts need.
@@ -144,8 +145,9 @@ impl Order {
         prediction(&placed.into_iter().collect(), cost)
     }
 
-    /// Leaves what does not fit into `most` bytes. What is moved is what headstart itself reads, piece after piece before its first request, and
-    /// then what saves the most jumps for its bytes, over holes of up to `bridge` bytes.
+    /// Leaves what does not fit into `most` bytes. What is moved is what headstart itself reads, piece after
+    /// piece before its first request, and then what saves the most jumps for its bytes, over holes of up to
+    /// `bridge` bytes.
     pub(crate) fn fit(&mut self, most: u64, bridge: u64) {
         let jumps = self.jumps(bridge);
         let saves = |index: usize| jumps[index] / self.items[index].bytes().max(1) as f64;
@@ -172,8 +174,8 @@ impl Order {
         }
     }
 
-    /// Of each item how many jumps it costs where all lies now: one for each run without a hole larger than `bridge` bytes, shared among those that
-    /// have a part of it, by their bytes.
+    /// Of each item how many jumps it costs where all lies now: one for each run without a hole larger than
+    /// `bridge` bytes, shared among those that have a part of it, by their bytes.
     fn jumps(&self, bridge: u64) -> Vec<f64> {
         let items = self
             .items
@@ -213,8 +215,8 @@ impl Order {
     }
 }
 
-/// The order for these profiles, one for each file system that has any of their files. A file that several need is placed by the
-/// first of them.
+/// The order for these profiles, one for each file system that has any of their files. A file that several
+/// need is placed by the first of them.
 pub fn plan(profiles: &[Profile], machine: &Machine) -> Vec<Order> {
     let mut orders = BTreeMap::<u32, Order>::new();
     let mut placed = HashMap::<(u32, u64), (u32, usize)>::new();

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 /// The program where packages install it, and what stands in the place of process 1, beside it.
 const PROGRAMS: [&str; 2] = ["headstart-init", "headstart"];
 const INSTALLED: &str = "/usr/sbin";
-/// Files of a key in its own directory, which a start reads where what it needs first is not in one file, in the order in which it does:
-/// whether it is bypassed, what it needs, where that is.
+/// Files of a key in its own directory, which a start reads where what it needs first is not in one file, in
+/// the order in which it does: whether it is bypassed, what it needs, where that is.
 const OF_A_KEY: [&str; 3] = ["bypass", "profile", "plan"];
 
-/// All that starts of these keys read of headstart, as a profile that needs each file whole. `None` if none of it is there.
+/// All that starts of these keys read of headstart, as a profile that needs each file whole. `None` if none
+/// of it is there.
 pub(crate) fn profile(keys: &[KeyDir], page: u32) -> Option<Profile> {
     let program = own_program::path();
     let beside = program.as_deref().and_then(Path::parent);

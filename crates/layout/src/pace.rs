@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// With less memory than this nothing more is moved: what is moved goes through it.
 const LEAST_MEMORY: u64 = 32 << 20;
-/// So often it is looked whether others use the device. A look takes [`LOOK`], in which nothing is moved: what is under way then is of others.
+/// So often it is looked whether others use the device. A look takes [`LOOK`], in which nothing is moved:
+/// what is under way then is of others.
 const EVERY: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 /// They do if the device is busy for this share of a look.

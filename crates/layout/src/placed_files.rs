@@ -1,5 +1,5 @@
-//! What was placed where, kept in the state directory: what no start wants any more is moved out of the way of what starts want, so that the room
-//! is free in one piece for the next time.
+//! What was placed where, kept in the state directory: what no start wants any more is moved out of the way
+//! of what starts want, so that the room is free in one piece for the next time.
 
 use crate::order::{Item, Order};
 use crate::room::Room;
@@ -17,7 +17,8 @@ const MOST: u64 = 32 << 20;
 const MOST_VOLUMES: usize = 32;
 const MOST_FILES: usize = 100_000;
 const MOST_AREAS: usize = 10_000;
-/// So many bytes of paths, with what else is kept of each file: what is kept of all file systems can be read again.
+/// So many bytes of paths, with what else is kept of each file: what is kept of all file systems can be read
+/// again.
 const MOST_BYTES_OF_FILES: usize = 8 << 20;
 const OF_A_FILE: usize = 64;
 
@@ -61,7 +62,8 @@ pub(crate) fn placed(store: &Store, mount_point: &str) -> Placed {
 }
 
 impl Placed {
-    /// The files that this order does not place, with whether it is for starts that need them: those stay this time only.
+    /// The files that this order does not place, with whether it is for starts that need them: those stay
+    /// this time only.
     pub fn others(&self, order: &Order) -> Vec<(&PlacedFile, bool)> {
         let now: HashSet<u64> = placed_by(order).map(|item| item.facts.inode).collect();
         self.files
@@ -88,8 +90,8 @@ impl Placed {
             .collect()
     }
 
-    /// What is placed there now, by an order that was followed: what it places, and what is left of the rest. Where files stayed in the room of
-    /// then, that still counts.
+    /// What is placed there now, by an order that was followed: what it places, and what is left of the rest.
+    /// Where files stayed in the room of then, that still counts.
     pub fn followed(&self, order: &Order, room: &Room, left: Vec<PlacedFile>) -> Placed {
         let stays = !order.settled.is_empty() || !left.is_empty();
         let new = room.pieces.iter().map(|piece| PageRange {
@@ -102,7 +104,8 @@ impl Placed {
         } else {
             new.clone()
         };
-        // Where it is more than is kept, what lies in the room of an earlier time is not known to be in the way.
+        // Where it is more than is kept, what lies in the room of an earlier time is not known to be in the
+        // way.
         let areas = if areas.ranges().len() > MOST_AREAS {
             new
         } else {

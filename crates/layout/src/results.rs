@@ -1,5 +1,5 @@
-//! What is known of the last time that files were moved: kept in the state directory, so that [`status`] can tell also of one
-//! that was killed.
+//! What is known of the last time that files were moved: kept in the state directory, so that [`status`] can
+//! tell also of one that was killed.
 
 use crate::predict::Prediction;
 use anyhow::{Context, Result};
@@ -65,7 +65,8 @@ pub struct LayoutResult {
     /// Bytes that are written in all for what is to be moved: where room is written before, twice as many.
     #[serde(default)]
     pub writes_bytes: u64,
-    /// How long that takes at least by the rate at which the device was measured, or at the one that it is bounded to, nanoseconds.
+    /// How long that takes at least by the rate at which the device was measured, or at the one that it is
+    /// bounded to, nanoseconds.
     #[serde(default)]
     pub takes_ns: u64,
     /// The first and the last byte of the device between which what was to be moved lay before.
@@ -82,8 +83,8 @@ pub struct LayoutResult {
     /// Files that no start wants any more, and that were moved out of the room of an earlier time.
     #[serde(default)]
     pub evicted: u64,
-    /// When data was last moved on this file system, nanoseconds since 1970; 0 if it never was, or that time was not whole and nothing was
-    /// moved since.
+    /// When data was last moved on this file system, nanoseconds since 1970; 0 if it never was, or that time
+    /// was not whole and nothing was moved since.
     #[serde(default)]
     pub moved_unix_ns: u64,
     /// What reading took before.
@@ -103,7 +104,8 @@ pub(crate) struct Turn {
 }
 
 impl Drop for Turn {
-    /// A process that this one has just forked has the lock, too, until it executes something: it is given back for both.
+    /// A process that this one has just forked has the lock, too, until it executes something: it is given
+    /// back for both.
     fn drop(&mut self) {
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
@@ -125,8 +127,8 @@ impl Turn {
         Ok(Turn { lock, path, others })
     }
 
-    /// When data was last moved on the file system that is mounted there; 0 if that time did not come to its end: it is gone on with. Programs at
-    /// a shutdown are a part of another time.
+    /// When data was last moved on the file system that is mounted there; 0 if that time did not come to its
+    /// end: it is gone on with. Programs at a shutdown are a part of another time.
     pub fn moved_unix_ns(&self, mount_point: &str) -> u64 {
         moved_unix_ns(&self.others, mount_point)
     }

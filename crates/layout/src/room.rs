@@ -1,5 +1,6 @@
-//! The room that files are moved to. No kind of file system lets one say where room is to be; so more is taken than is needed, the
-//! best of it is kept, and the rest given back. No knob of the file system is changed (decision 15).
+//! The room that files are moved to. No kind of file system lets one say where room is to be; so more is
+//! taken than is needed, the best of it is kept, and the rest given back. No knob of the file system is
+//! changed (decision 15).
 
 use crate::moving::donor::Donor;
 use crate::moving::volume::Volume;
@@ -34,8 +35,8 @@ impl Piece {
     }
 }
 
-/// Writes so many bytes somewhere on the volume, and gives them back: so much room there is below, for what the file system notes of itself
-/// while files move.
+/// Writes so many bytes somewhere on the volume, and gives them back: so much room there is below, for what
+/// the file system notes of itself while files move.
 pub(crate) fn probe(volume: &Volume, bytes: u64) -> Result<(), Halt> {
     if bytes == 0 {
         return Ok(());
@@ -68,7 +69,8 @@ pub(crate) struct Free {
 }
 
 impl Free {
-    /// Takes room for `need` bytes, whole pages, and more of it, `most` bytes in all, until `is_good` says that the best of it is.
+    /// Takes room for `need` bytes, whole pages, and more of it, `most` bytes in all, until `is_good` says
+    /// that the best of it is.
     pub fn take(
         volume: &Volume,
         need: u64,
@@ -105,8 +107,9 @@ impl Free {
         Ok(free)
     }
 
-    /// The best room in it for `need` bytes, whole pages, as places in the order; empty if there is too little: with blocks smaller than a page
-    /// what was taken may have too few whole pages. `time` says how long reading takes from pieces of it by the cost model.
+    /// The best room in it for `need` bytes, whole pages, as places in the order; empty if there is too
+    /// little: with blocks smaller than a page what was taken may have too few whole pages. `time` says how
+    /// long reading takes from pieces of it by the cost model.
     pub fn best(&self, need: u64, page: u64, time: &dyn Fn(&[Extent]) -> u64) -> Vec<Piece> {
         choose(&self.pieces, need, page, time)
     }
@@ -124,7 +127,8 @@ impl Free {
 /// Room for an order.
 pub(crate) struct Room {
     pub donors: Vec<Donor>,
-    /// One behind the other in the order; by address, or where donors are filled in order by donor and offset.
+    /// One behind the other in the order; by address, or where donors are filled in order by donor and
+    /// offset.
     pub pieces: Vec<Piece>,
 }
 
@@ -158,7 +162,8 @@ impl Room {
         Ok(self)
     }
 
-    /// Has it written, as far as it was chosen and the volume lets it be written before; `tell` hears how many bytes more are, and may end it.
+    /// Has it written, as far as it was chosen and the volume lets it be written before; `tell` hears how
+    /// many bytes more are, and may end it.
     pub fn write(&self, volume: &Volume, tell: &mut dyn FnMut(u64) -> Result<(), Halt>) -> Result<(), Halt> {
         // Elsewhere each move writes what it exchanges, and no more.
         if volume.fills_in_order() {
@@ -256,8 +261,8 @@ fn pieces(donor: &Donor, number: usize, page: u64) -> Vec<Piece> {
     donor.room().iter().filter_map(whole).collect()
 }
 
-/// Of what is free, by address, `need` bytes that are read soonest: of pieces of a size or more, for every size, those that are
-/// fewest, and nearest to each other. Empty if there is too little.
+/// Of what is free, by address, `need` bytes that are read soonest: of pieces of a size or more, for every
+/// size, those that are fewest, and nearest to each other. Empty if there is too little.
 fn choose(free: &[Piece], need: u64, page: u64, time: &dyn Fn(&[Extent]) -> u64) -> Vec<Piece> {
     let largest = free.iter().map(|piece| piece.length).max().unwrap_or(0);
     let mut best: Option<((u64, usize), Vec<Piece>)> = None;
@@ -279,7 +284,8 @@ fn choose(free: &[Piece], need: u64, page: u64, time: &dyn Fn(&[Extent]) -> u64)
     best.map(|(_, pieces)| pieces).unwrap_or_default()
 }
 
-/// The fewest neighbours that have `need` bytes, and of as many those that are nearest to each other, as places in the order.
+/// The fewest neighbours that have `need` bytes, and of as many those that are nearest to each other, as
+/// places in the order.
 fn fewest(free: &[Piece], need: u64) -> Option<Vec<Piece>> {
     if need == 0 {
         return None;

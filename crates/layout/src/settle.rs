@@ -1,13 +1,14 @@
-//! What lies in its order already, and stays there: what an earlier time moved, also one that was stopped half-way, need not be
-//! moved again because a few files have changed since.
+//! What lies in its order already, and stays there: what an earlier time moved, also one that was stopped
+//! half-way, need not be moved again because a few files have changed since.
 
 use crate::order::{Item, Order, judge};
 use headstart_model::machine::Machine;
 
-/// Neighbours in the order that are neighbours on the device stay if they have so many bytes: a run of them is read in some 20 ms, in which a
-/// head jumps twice.
+/// Neighbours in the order that are neighbours on the device stay if they have so many bytes: a run of them
+/// is read in some 20 ms, in which a head jumps twice.
 const LEAST: u64 = 2 << 20;
-/// Neighbours have fewer bytes than this between them: where blocks are smaller than pages a file may end within one.
+/// Neighbours have fewer bytes than this between them: where blocks are smaller than pages a file may end
+/// within one.
 const NEAR: u64 = 4096;
 /// They stay if reading takes no longer than this, times as long as if all were moved.
 const MOST_LONGER: f64 = 1.1;

@@ -26,7 +26,8 @@ pub(crate) const LEASED: &str = "leased by another program";
 pub(crate) enum Which<'a> {
     /// All but programs that run.
     Others,
-    /// What may be executed, as far as it does not lie in the room of an earlier time, when nothing runs any more.
+    /// What may be executed, as far as it does not lie in the room of an earlier time, when nothing runs any
+    /// more.
     Programs(&'a PageSet),
 }
 
@@ -41,8 +42,9 @@ pub(crate) fn expect(item: &Item) -> Expect {
     }
 }
 
-/// Leaves of an order what can be moved, with where it lies now; counts the rest by reason. What lies in its order already stays,
-/// unless `all` are to be moved. Where it `ends` before all were looked at, the order is not one. The order is judged anew. `Err` says why nothing can be moved on that file system.
+/// Leaves of an order what can be moved, with where it lies now; counts the rest by reason. What lies in its
+/// order already stays, unless `all` are to be moved. Where it `ends` before all were looked at, the order is
+/// not one. The order is judged anew. `Err` says why nothing can be moved on that file system.
 pub(crate) fn survey(
     order: &mut Order,
     machine: &Machine,

@@ -1,5 +1,6 @@
-//! What waits for a shutdown: programs that run. So they are moved when services have stopped and before file systems are unmounted, by a
-//! unit that is started when something waits, and again after a boot that no shutdown has ended, and does its work when it is stopped.
+//! What waits for a shutdown: programs that run. So they are moved when services have stopped and before file
+//! systems are unmounted, by a unit that is started when something waits, and again after a boot that no
+//! shutdown has ended, and does its work when it is stopped.
 
 use crate::results::{LayoutResult, State};
 use anyhow::{Context, Result};
@@ -101,7 +102,8 @@ fn is_done(kept: &LayoutResult) -> bool {
     }
 }
 
-/// What systemd says of the machine: that it is `starting`, `running`, `stopping`; nothing where there is no systemd.
+/// What systemd says of the machine: that it is `starting`, `running`, `stopping`; nothing where there is no
+/// systemd.
 pub(crate) fn system() -> String {
     let asked = Command::new("systemctl")
         .arg("is-system-running")

@@ -1,5 +1,5 @@
-//! A move that sleeps in the kernel delays nobody for long who executes the file. Needs root and loop devices. Should it fail, its process is
-//! ended by its own timer, so it is alone in it.
+//! A move that sleeps in the kernel delays nobody for long who executes the file. Needs root and loop
+//! devices. Should it fail, its process is ended by its own timer, so it is alone in it.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Traces and outcomes become knowledge: [`learn`] merges runs into a profile, [`review`] says what a replay was worth,
-//! [`verdict`] whether replays pay. Pure: no system call, no clock.
+//! Traces and outcomes become knowledge: [`learn`] merges runs into a profile, [`review`] says what a replay
+//! was worth, [`verdict`] whether replays pay. Pure: no system call, no clock.
 
 mod exact;
 mod fold;
@@ -37,7 +37,8 @@ pub struct LearnOptions {
     pub named: NamedFiles,
 }
 
-/// Where nothing worth reading ahead lives: file systems made by the kernel, and what is made anew at every boot.
+/// Where nothing worth reading ahead lives: file systems made by the kernel, and what is made anew at every
+/// boot.
 pub const DEFAULT_EXCLUDE: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
 /// Why nothing was learned.
@@ -61,11 +62,11 @@ pub enum Refused {
     Nothing,
 }
 
-/// Merges traces, oldest first, into the profile learned before, or into a new one. On refusal the old profile stays
-/// what it was: nothing is learned from any of the traces.
+/// Merges traces, oldest first, into the profile learned before, or into a new one. On refusal the old
+/// profile stays what it was: nothing is learned from any of the traces.
 ///
-/// `Decay`, `Union` and `Intersection` continue from `previous`; `K/N` is a vote among the last `N` traces given and
-/// starts anew.
+/// `Decay`, `Union` and `Intersection` continue from `previous`; `K/N` is a vote among the last `N` traces
+/// given and starts anew.
 pub fn learn(
     previous: Option<Profile>,
     traces: &[Trace],

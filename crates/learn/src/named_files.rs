@@ -6,8 +6,8 @@ use headstart_model::named_files::{NamedFiles, Naming};
 use headstart_model::{FilePath, Trace};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// The paths of those. What a process executed, and what the key names, is of every start of it. Below a directory that is named, as `/`, the
-/// program's own libraries may lie, which it maps.
+/// The paths of those. What a process executed, and what the key names, is of every start of it. Below a
+/// directory that is named, as `/`, the program's own libraries may lie, which it maps.
 pub(crate) fn named(
     used: &BTreeMap<FilePath, PathUse>,
     trace: &Trace,

@@ -5,7 +5,8 @@ use headstart_model::Outcome;
 /// So many of the last replays count: one that another reader disturbed is outvoted.
 const LAST: usize = 3;
 
-/// The median of what the last replays took, as a multiple of what the cost model says; 1 where none has told.
+/// The median of what the last replays took, as a multiple of what the cost model says; 1 where none has
+/// told.
 pub fn pace_of_late(outcomes: &[Outcome]) -> f64 {
     let told = outcomes.iter().rev().filter_map(|outcome| outcome.pace);
     let mut last: Vec<f64> = told

@@ -1,8 +1,9 @@
 //! What a replay was worth: joins what was issued with what the start used and when.
 //!
-//! A use is a page read, touched or mapped; of what learning learns around a touched page the rest counts as not used.
-//! Only of files that are learned can a page be missed: else a plan would be blamed for what it could never ask for. Each request is judged by itself, by the pages that were in memory before it: of two requests for a
-//! page, the second finds it there because of the first.
+//! A use is a page read, touched or mapped; of what learning learns around a touched page the rest counts as
+//! not used. Only of files that are learned can a page be missed: else a plan would be blamed for what it
+//! could never ask for. Each request is judged by itself, by the pages that were in memory before it: of two
+//! requests for a page, the second finds it there because of the first.
 
 use crate::DEFAULT_EXCLUDE;
 use crate::run::{has_pages, pages_of};
@@ -142,7 +143,8 @@ fn issued(
     }
 }
 
-/// Joins what the start used to the files asked for: by path, or by the path through an overlay where it was that.
+/// Joins what the start used to the files asked for: by path, or by the path through an overlay where it was
+/// that.
 fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJoin>) {
     let exclude = DEFAULT_EXCLUDE.map(FilePath::from);
     let page_size = u64::from(trace.meta.page_size);
@@ -182,8 +184,8 @@ fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJo
     }
 }
 
-/// The pages that the profile's plans ask for, by path; what a request covers beyond them is a hole bridged on
-/// purpose. `None` without a profile: then no page is known to be a hole.
+/// The pages that the profile's plans ask for, by path; what a request covers beyond them is a hole bridged
+/// on purpose. `None` without a profile: then no page is known to be a hole.
 fn wanted(profile: Option<&Profile>) -> Option<HashMap<&FilePath, PageSet>> {
     let profile = profile?;
     let threshold = profile.policy.threshold();

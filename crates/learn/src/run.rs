@@ -53,8 +53,8 @@ impl PathUse {
 /// Bytes that the kernel maps around a fault at once, if they are in memory (its `fault_around_bytes`).
 const FAULT_AROUND: u64 = 64 << 10;
 
-/// The first kernel that maps all of a large folio at the fault of one page (finish_fault in its mm/memory.c). What was mapped so the BPF
-/// programs tell, and none of the kernel's events.
+/// The first kernel that maps all of a large folio at the fault of one page (finish_fault in its
+/// mm/memory.c). What was mapped so the BPF programs tell, and none of the kernel's events.
 const MAPS_FOLIOS: (u32, u32) = (6, 18);
 
 /// Whether a trace tells of each fault which page it was for, and of each page that was mapped without one.
@@ -79,8 +79,8 @@ pub(crate) fn is_excluded(path: &FilePath, exclude: &[FilePath]) -> bool {
     exclude.iter().any(|prefix| below(path, prefix))
 }
 
-/// Whether pages of the file are learned, and so may be asked for by a plan: a regular file on a local file system,
-/// still at its path, and not excluded.
+/// Whether pages of the file are learned, and so may be asked for by a plan: a regular file on a local file
+/// system, still at its path, and not excluded.
 pub(crate) fn has_pages(trace: &Trace, file: &File, exclude: &[FilePath]) -> bool {
     let local = file
         .filesystem
@@ -116,11 +116,12 @@ enum PageEvidence {
 
 /// The pages that uses stand for.
 ///
-/// Who touches a page touches its neighbours, and each may cost a read. The kernel maps with it those that are in memory:
-/// after the first touch the window hides all others. It is aligned by address, so the next start may have other windows,
-/// and a cold one has other first touches than one that was replayed. So a touched page stands for a window that depends
-/// on neither, the one that the kernel would map if the file lay aligned in memory, as it does from 2 MiB on. Of the rest
-/// of what was mapped nothing is known; learning leaves it as it was.
+/// Who touches a page touches its neighbours, and each may cost a read. The kernel maps with it those that
+/// are in memory: after the first touch the window hides all others. It is aligned by address, so the next
+/// start may have other windows, and a cold one has other first touches than one that was replayed. So a
+/// touched page stands for a window that depends on neither, the one that the kernel would map if the file
+/// lay aligned in memory, as it does from 2 MiB on. Of the rest of what was mapped nothing is known; learning
+/// leaves it as it was.
 struct Windows {
     /// Mappings by file, ordered by their beginnings.
     mappings: Vec<Vec<PageRange>>,
@@ -165,7 +166,8 @@ impl Windows {
             .iter()
             .rfind(|m| pages.start < m.end);
         let (begin, end) = mapping.map_or((0, u64::MAX), |m| (m.start, m.end));
-        // As do_fault_around in the kernel's mm/memory.c: a window that would begin before the mapping is moved, not cut.
+        // As do_fault_around in the kernel's mm/memory.c: a window that would begin before the mapping is
+        // moved, not cut.
         let window = |page: u64| (page / self.length * self.length).max(begin);
         PageRange {
             start: window(pages.start),

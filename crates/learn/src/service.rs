@@ -1,8 +1,9 @@
 //! Which first uses a replay had served: the review, use by use instead of in sums, for pictures.
 //!
-//! What counts is what [`crate::review`] counts, joined with what the trace says was read ahead: of the pages of a use those
-//! that nobody had used before, each once. What was only mapped around a fault is left out: it need not have been touched,
-//! and is much where all was in memory before, so that a start with a replay would seem to use more than one without.
+//! What counts is what [`crate::review`] counts, joined with what the trace says was read ahead: of the pages
+//! of a use those that nobody had used before, each once. What was only mapped around a fault is left out: it
+//! need not have been touched, and is much where all was in memory before, so that a start with a replay
+//! would seem to use more than one without.
 
 use crate::DEFAULT_EXCLUDE;
 use crate::run::{has_pages, pages_of};
@@ -21,7 +22,8 @@ pub struct Served {
     pub late: u64,
     /// Missed: not asked for by a replay that could have.
     pub missed: u64,
-    /// Without a replay, or of a file that no plan may ask for; of traces that tell no uses, pages that entered the cache.
+    /// Without a replay, or of a file that no plan may ask for; of traces that tell no uses, pages that
+    /// entered the cache.
     pub not_prefetched: u64,
 }
 
@@ -115,9 +117,9 @@ impl FirstRequests {
     }
 }
 
-/// What a replay asked for of the files that the trace has, by the trace's time, which began `trace_began_ns` after the
-/// replay's (negative if before). A file below an overlay is found by either name. `None` where it is more than a trace may
-/// have: less would make pages look missed.
+/// What a replay asked for of the files that the trace has, by the trace's time, which began `trace_began_ns`
+/// after the replay's (negative if before). A file below an overlay is found by either name. `None` where it
+/// is more than a trace may have: less would make pages look missed.
 pub fn ahead(
     trace: &Trace,
     plan: &Plan<'_>,

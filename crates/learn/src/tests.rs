@@ -150,14 +150,15 @@ fn a_replaced_file_is_followed_by_path() {
     updated.files[0].size = 100 * 4096;
     runs.push(updated);
     let profile = learned(Policy::Decay, &runs);
-    // The new file's pages at once; what the old one had and the new run did not use waits for a second sight.
+    // The new file's pages at once; what the old one had and the new run did not use waits for a second
+    // sight.
     assert_eq!(planned(&profile), [(0, 4), (30, 36)]);
     let pages = profile.entries[0].ranges.iter().map(|r| r.range().end).max();
     assert!(pages <= Some(100), "nothing behind the end of the smaller file");
 }
 
-/// A file of so many pages that was written after the last run: read from the beginning, in one recurring place, and at
-/// its end.
+/// A file of so many pages that was written after the last run: read from the beginning, in one recurring
+/// place, and at its end.
 fn written(size: u64, mtime_ns: i64, uses: &[(u64, u32)]) -> Trace {
     let mut trace = reads(uses);
     trace.files[0].size = size * 4096;

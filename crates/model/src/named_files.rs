@@ -1,4 +1,5 @@
-//! What a start's arguments name: files that are this start's own, and say nothing of the next one of the same program.
+//! What a start's arguments name: files that are this start's own, and say nothing of the next one of the
+//! same program.
 
 use crate::FilePath;
 use crate::format::FormatError;
@@ -74,7 +75,8 @@ impl Plan<'_> {
             is_any_named |= is_named;
             left_out[index] = !is_named;
         }
-        // Whose a block is nobody knows any more. Files that most starts use, and only some of them name, are mostly named together.
+        // Whose a block is nobody knows any more. Files that most starts use, and only some of them name, are
+        // mostly named together.
         for index in metadata {
             left_out[index] = !is_any_named;
         }

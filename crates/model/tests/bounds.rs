@@ -93,8 +93,8 @@ fn with(bytes: &[u8], changed: [u8; 4], section: &[u8]) -> Option<Vec<u8>> {
 #[test]
 fn audit_06_a_small_file_cannot_take_gigabytes() {
     let _alone = alone();
-    // Zeros are empty texts, paths, lists and columns; of ones each element has one of something; the rest are numbers and
-    // counts as large as they can be.
+    // Zeros are empty texts, paths, lists and columns; of ones each element has one of something; the rest
+    // are numbers and counts as large as they can be.
     let patterns: [&[u8]; 7] = [
         &[0],
         &[1],
@@ -271,8 +271,9 @@ fn audit_06_many_records_of_a_plan_cannot_share_one_long_text() {
 #[test]
 fn audit_06_a_frame_cannot_ask_for_a_large_window() {
     let _alone = alone();
-    // RFC 8878: magic, a frame header descriptor that says nothing of the content's size, a window of 2^31 bytes, and a
-    // last block of one byte repeated 100,000 times. The decoder's own memory is not Rust's: the process's is looked at.
+    // RFC 8878: magic, a frame header descriptor that says nothing of the content's size, a window of 2^31
+    // bytes, and a last block of one byte repeated 100,000 times. The decoder's own memory is not Rust's: the
+    // process's is looked at.
     let count = 100_000u32;
     let block = count << 3 | 1 << 1 | 1;
     let frame = [

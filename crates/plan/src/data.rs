@@ -1,5 +1,5 @@
-//! Pages of files become ranges of bytes, cut where the file lies in pieces on the device, joined over holes that are
-//! cheaper to read than to jump.
+//! Pages of files become ranges of bytes, cut where the file lies in pieces on the device, joined over holes
+//! that are cheaper to read than to jump.
 
 use crate::parts::parts;
 use crate::request::{
@@ -10,8 +10,9 @@ use headstart_model::plan::{Request, RequestKind};
 use headstart_model::profile::{Entry, TAIL_PAGES, Version};
 use headstart_model::{PageRange, PageSet, Profile, limits};
 
-/// Of a file that was replaced since it was learned, only pages this certain are read: an update moves contents, but
-/// what every start needs of the old file (headers, symbol tables, most code) it mostly needs of the new one too.
+/// Of a file that was replaced since it was learned, only pages this certain are read: an update moves
+/// contents, but what every start needs of the old file (headers, symbol tables, most code) it mostly needs
+/// of the new one too.
 const CERTAIN: f32 = 0.9;
 
 /// Requests for the data of all files, in the profile's order.
@@ -118,9 +119,9 @@ fn written(entry: &Entry, facts: &FileFacts) -> bool {
     entry.tail.is_some() && !replaced(entry, facts)
 }
 
-/// The pages with those behind them, and the facts with a place for these, of a file that is read up to where it is written and has
-/// room behind that, as journals have: by the next start more of the room is written, and that is read too. What is not written by
-/// then is read from no device.
+/// The pages with those behind them, and the facts with a place for these, of a file that is read up to where
+/// it is written and has room behind that, as journals have: by the next start more of the room is written,
+/// and that is read too. What is not written by then is read from no device.
 fn appended(entry: &Entry, facts: &FileFacts, pages: &PageSet, page: u64) -> Option<(PageSet, FileFacts)> {
     let last = facts.extents.last()?;
     let written_end = last.logical.saturating_add(last.length);
@@ -161,8 +162,8 @@ pub(crate) fn pieces(pages: &PageSet, facts: &FileFacts, page: u64, bridge: u64)
     pieces
 }
 
-/// Whether the next piece is read with the last: it follows within the bridge, in the file and on the device alike. On
-/// the device it may follow sooner: compressed bytes are fewer.
+/// Whether the next piece is read with the last: it follows within the bridge, in the file and on the device
+/// alike. On the device it may follow sooner: compressed bytes are fewer.
 fn continues(last: &Piece, next: &Piece, bridge: u64) -> bool {
     let in_place = match (last.physical, next.physical) {
         (Some(a), Some(b)) => b.checked_sub(a).is_some_and(|way| way <= next.start - last.start),
@@ -172,8 +173,8 @@ fn continues(last: &Piece, next: &Piece, bridge: u64) -> bool {
     in_place && next.start - last.end <= bridge
 }
 
-/// The bytes from `start` to `end` cut at the extents; what no extent holds (a hole) is read by nobody. Without
-/// extents the bytes stay whole.
+/// The bytes from `start` to `end` cut at the extents; what no extent holds (a hole) is read by nobody.
+/// Without extents the bytes stay whole.
 fn cuts(start: u64, end: u64, extents: &[Extent], page: u64) -> Vec<Piece> {
     if start >= end {
         return Vec::new();
@@ -189,8 +190,8 @@ fn cuts(start: u64, end: u64, extents: &[Extent], page: u64) -> Vec<Piece> {
     let first = extents.partition_point(|e| e.logical + e.length <= start);
     let mut pieces: Vec<Piece> = Vec::new();
     for extent in extents[first..].iter().take_while(|e| e.logical < end) {
-        // Where a file system packs tighter than in pages (compressed, small blocks), the page that two extents share
-        // is read with the first.
+        // Where a file system packs tighter than in pages (compressed, small blocks), the page that two
+        // extents share is read with the first.
         let behind = pieces.last().map_or(start, |last| last.end);
         let from = (extent.logical / page * page).max(behind);
         let to = (extent.logical + extent.length).next_multiple_of(page).min(end);

@@ -7,13 +7,14 @@ use std::cmp::Ordering;
 
 /// The first needs of a profile's paths, by path.
 ///
-/// A directory is needed when the first path below it is. Paths are not listed with all directories above them: a profile
-/// of 7 MB may have paths of two thousand components each, and so 4 million directories of 8 GB together.
+/// A directory is needed when the first path below it is. Paths are not listed with all directories above
+/// them: a profile of 7 MB may have paths of two thousand components each, and so 4 million directories of 8
+/// GB together.
 pub(crate) struct Deadlines<'a> {
     /// In the order of [`order`], in which what is below a directory follows it.
     paths: Vec<&'a [u8]>,
-    /// A tree of minima: that of node `i` is the lesser of nodes `2 i` and `2 i + 1`; the leaves, one for each path, are the
-    /// second half.
+    /// A tree of minima: that of node `i` is the lesser of nodes `2 i` and `2 i + 1`; the leaves, one for
+    /// each path, are the second half.
     first: Vec<First>,
 }
 
@@ -77,7 +78,8 @@ impl<'a> Deadlines<'a> {
         self.first(path).map_or(0, |(deadline_us, _)| deadline_us)
     }
 
-    /// When the first of what is at or below the path is needed, and in which stage; `None` if nothing there is.
+    /// When the first of what is at or below the path is needed, and in which stage; `None` if nothing there
+    /// is.
     pub fn first(&self, path: &FilePath) -> Option<First> {
         let path = path.as_bytes();
         let begin = self

@@ -1,13 +1,14 @@
-//! Metadata first: without it an open waits for reads one after the other. On ext2/3/4 its blocks are known and read
-//! through the block device; elsewhere the paths are looked up, many at once.
+//! Metadata first: without it an open waits for reads one after the other. On ext2/3/4 its blocks are known
+//! and read through the block device; elsewhere the paths are looked up, many at once.
 //!
-//! First comes only what no data can be asked for without ([`Turn::Metadata`]). What the start alone looks at is read amid the data, in the order
-//! of need: of a tree of 50,000 files it takes half a second on a network volume, and the program that will look at them comes first. Paths that
-//! it looks up are looked up beside the data there ([`Turn::After`]).
+//! First comes only what no data can be asked for without ([`Turn::Metadata`]). What the start alone looks at
+//! is read amid the data, in the order of need: of a tree of 50,000 files it takes half a second on a network
+//! volume, and the program that will look at them comes first. Paths that it looks up are looked up beside
+//! the data there ([`Turn::After`]).
 //!
-//! On one head each place is a jump, and directories lie in many. A replay opens files there by handle, for which it
-//! needs their inodes and maps only; directories, and whatever else the start alone looks at, are read in the data's
-//! sweep, as the head passes them.
+//! On one head each place is a jump, and directories lie in many. A replay opens files there by handle, for
+//! which it needs their inodes and maps only; directories, and whatever else the start alone looks at, are
+//! read in the data's sweep, as the head passes them.
 
 use crate::deadlines::{Deadlines, First, NEVER};
 use crate::parts::{AT_ONCE_US, part};
@@ -21,7 +22,8 @@ use std::collections::{HashMap, HashSet};
 /// Pages, and when the first of those who need them does.
 type Needed = Vec<(PageRange, First)>;
 
-/// Requests for metadata blocks. What data cannot be asked for without goes first, each device's in address order.
+/// Requests for metadata blocks. What data cannot be asked for without goes first, each device's in address
+/// order.
 pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[RecordedMetadata]) -> Vec<Ordered> {
     let page = u64::from(machine.page_size);
     let deadlines = Deadlines::new(profile);
@@ -47,8 +49,8 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
     {
         let one_head = device.cost.class == DeviceClass::Disk;
         let by_handle = by_handle(machine, index, &data);
-        // Whether the replay waits for it: also for the directories on the way, where data is opened by path, and where the replay checks whether the
-        // user whose start it is may go there.
+        // Whether the replay waits for it: also for the directories on the way, where data is opened by path,
+        // and where the replay checks whether the user whose start it is may go there.
         let goes_first = |facts: &FileFacts| match (by_handle, one_head) {
             (true, _) if is_walked => read.first(&facts.path).is_some(),
             (true, _) => data.contains(&facts.path),
@@ -146,7 +148,8 @@ fn in_parts(pages: &PageSet, page: u64) -> Vec<PageRange> {
     parts
 }
 
-/// Joins what is needed at once and lies one behind the other, to `most` pages: over holes of at most `holes` pages that nobody else reads.
+/// Joins what is needed at once and lies one behind the other, to `most` pages: over holes of at most `holes`
+/// pages that nobody else reads.
 fn at_once(parts: Vec<Joined>, holes: u64, others: &PageSet, most: u64) -> Vec<Joined> {
     let mut result: Vec<Joined> = Vec::with_capacity(parts.len());
     for next in parts {
@@ -216,16 +219,18 @@ fn joined(ranges: &[PageRange], wanted: &PageSet, mut needed: Needed) -> Vec<Joi
     result
 }
 
-/// Whether all metadata comes amid the data, in the order of need. On a volume that is filled as it is read it lies in half of the granules, and a start
-/// that waits until all of those are fetched has nothing to compute with meanwhile. Requests wait there until what they and all before
-/// them need is fetched, so files are not opened before their metadata is there.
+/// Whether all metadata comes amid the data, in the order of need. On a volume that is filled as it is read
+/// it lies in half of the granules, and a start that waits until all of those are fetched has nothing to
+/// compute with meanwhile. Requests wait there until what they and all before them need is fetched, so files
+/// are not opened before their metadata is there.
 fn by_need(device: &Device) -> bool {
     device.metadata_by_block && device.cost.class != DeviceClass::Disk && device.first_touch.is_some()
 }
 
-/// Whether the files of a device are opened by handle: on one head, where metadata is read by block. An overlay's files
-/// have other numbers than those below it; there paths are needed, and with them directories first. And where blocks are
-/// smaller than pages, the page of a directory reaches over the data beside it: amid the data each would be a jump back.
+/// Whether the files of a device are opened by handle: on one head, where metadata is read by block. An
+/// overlay's files have other numbers than those below it; there paths are needed, and with them directories
+/// first. And where blocks are smaller than pages, the page of a directory reaches over the data beside it:
+/// amid the data each would be a jump back.
 fn by_handle(machine: &Machine, device: usize, data: &HashSet<&FilePath>) -> bool {
     let page = u64::from(machine.page_size);
     let one_head = |d: &Device| d.metadata_by_block && d.cost.class == DeviceClass::Disk;
@@ -261,9 +266,9 @@ pub(crate) fn bridge_pages(device: &Device, page: u64) -> u64 {
     device.cost.bridge() / page
 }
 
-/// Look-ups of what no metadata block answers: everything but data files where metadata is not read by block, and
-/// missing names everywhere (which block of a large directory would hold a name that is not there, the file system
-/// knows best).
+/// Look-ups of what no metadata block answers: everything but data files where metadata is not read by block,
+/// and missing names everywhere (which block of a large directory would hold a name that is not there, the
+/// file system knows best).
 pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -> Vec<Ordered> {
     let threshold = profile.policy.threshold();
     let deadlines = Deadlines::new(profile);

@@ -10,7 +10,8 @@ use std::collections::HashSet;
 /// Fewer pages amid a request for metadata are read by all starts: a request of its own costs as much.
 const FEW: u64 = 16;
 
-/// Marks them: those for such entries, and for metadata that nothing else has. Requests for metadata are cut where that changes.
+/// Marks them: those for such entries, and for metadata that nothing else has. Requests for metadata are cut
+/// where that changes.
 pub(crate) fn mark(requests: &mut Vec<Ordered>, profile: &Profile, machine: &Machine, files: &Files) {
     let threshold = profile.policy.threshold();
     let is_one = |entry: &&Entry| entry.weight >= threshold && profile.is_only_named(entry);

@@ -307,7 +307,8 @@ fn issued(draft: &PlanDraft) -> Vec<(RequestKind, u64)> {
 fn on_one_head_directories_are_read_amid_the_data() {
     use RequestKind::{Data, Metadata, Stat};
     let (profile, files) = with_directories();
-    // The block beside the file's inode is bridged by the way, the directory's own block lies before the data.
+    // The block beside the file's inode is bridged by the way, the directory's own block lies before the
+    // data.
     let disk = make(&profile, &machine(DeviceClass::Disk, 50e-6, 1, files.clone()));
     let order = [
         (Metadata, 100),
@@ -362,7 +363,8 @@ fn on_one_head_directories_are_read_amid_the_data() {
 #[test]
 fn where_many_are_served_at_once_what_the_start_alone_looks_at_comes_when_it_is_needed() {
     use RequestKind::{Data, Metadata};
-    // A program, and a tree that it looks at afterwards, in the other order; then it reads a file beside the tree.
+    // A program, and a tree that it looks at afterwards, in the other order; then it reads a file beside the
+    // tree.
     let looked_at = |path: &str, ms: u64| Entry {
         first_use_ns: ms * 1_000_000,
         ..entry(path, &[])

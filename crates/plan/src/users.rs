@@ -1,10 +1,11 @@
 //! What ordinary users' files may take of a plan that serves everybody.
 //!
-//! A boot's recording sees what all users read. Whoever may log in, or leaves a job behind that runs at boot, could fill
-//! the next boot's plan with files of his own, and each boot would read them before what the machine needs. So what such
-//! files take is bounded, by file and in sum, and never more than a quarter of the plan; what is needed first comes in
-//! first. The services' own files are not bounded: they are what a server's boot is about, and a service that was taken
-//! over runs in each boot anyway. Reasons: `docs/decisions/0009-files-of-ordinary-users.md`.
+//! A boot's recording sees what all users read. Whoever may log in, or leaves a job behind that runs at boot,
+//! could fill the next boot's plan with files of his own, and each boot would read them before what the
+//! machine needs. So what such files take is bounded, by file and in sum, and never more than a quarter of
+//! the plan; what is needed first comes in first. The services' own files are not bounded: they are what a
+//! server's boot is about, and a service that was taken over runs in each boot anyway. Reasons:
+//! `docs/decisions/0009-files-of-ordinary-users.md`.
 
 use crate::deadlines::Deadlines;
 use crate::request::{by_path, facts_of};
@@ -16,7 +17,8 @@ use std::collections::{HashMap, HashSet};
 
 /// All of them together, bytes: a desktop session reads some tens of MiB below `/home`.
 pub const SUM: u64 = 64 << 20;
-/// One of them, bytes: of a browser's profile the largest file that a session's start reads whole is some MiB.
+/// One of them, bytes: of a browser's profile the largest file that a session's start reads whole is some
+/// MiB.
 pub const FILE: u64 = 16 << 20;
 /// One part of so many of the plan, and of the memory that it may fill.
 pub const SHARE: u64 = 4;
@@ -98,7 +100,8 @@ pub(crate) fn bounded(profile: &Profile, machine: &Machine, budget: u64) -> Opti
     Some((bounded, machine))
 }
 
-/// The facts that say whose a path is: its own, or where nothing is there those of the directory it would be in.
+/// The facts that say whose a path is: its own, or where nothing is there those of the directory it would be
+/// in.
 fn of_whom<'a>(facts: &'a FileFacts, by_path: &HashMap<&FilePath, &'a FileFacts>) -> &'a FileFacts {
     let mut nearest = facts;
     while nearest.found == PathKind::Missing {
@@ -118,7 +121,8 @@ fn bytes(entry: &Entry, threshold: f32, page: u64) -> u64 {
     pages.fold(0u64, u64::saturating_add).saturating_mul(page)
 }
 
-/// Leaves of an entry the ranges that are needed first, [`FILE`] bytes in all, and none that are counted from its end.
+/// Leaves of an entry the ranges that are needed first, [`FILE`] bytes in all, and none that are counted from
+/// its end.
 fn cut(entry: &mut Entry, page: u64) {
     entry.tail = None;
     let mut order: Vec<usize> = (0..entry.ranges.len()).collect();

@@ -100,7 +100,8 @@ impl Stat {
     }
 }
 
-/// So many processes of a start are looked at at a time; more come in their turn, and who starts so many is busy anyway.
+/// So many processes of a start are looked at at a time; more come in their turn, and who starts so many is
+/// busy anyway.
 const MOST: usize = 1024;
 
 /// So many generations that have gone at once are looked through for one that is still there.
@@ -108,8 +109,8 @@ const MOST_ABOVE: usize = 64;
 
 /// Processes that come and go, and the sum of their times.
 ///
-/// A process that was waited for is part of its parent's time from then on: as long as it can be seen its own counts, and
-/// then its parent's. Only what nobody of the tree waits for, a daemon's, is kept when it goes.
+/// A process that was waited for is part of its parent's time from then on: as long as it can be seen its own
+/// counts, and then its parent's. Only what nobody of the tree waits for, a daemon's, is kept when it goes.
 #[derive(Default)]
 struct Tree {
     seen: HashMap<u32, Stat>,
@@ -119,8 +120,8 @@ struct Tree {
 impl Tree {
     /// The sum; `of` says what can be seen of a process, also of one that has ended, until it is waited for.
     ///
-    /// Parents are looked at before their children: a child that is waited for in between is then missed until the next look.
-    /// The other way round it would count twice, as itself and as a part of its parent.
+    /// Parents are looked at before their children: a child that is waited for in between is then missed
+    /// until the next look. The other way round it would count twice, as itself and as a part of its parent.
     fn sample(&mut self, living: impl Iterator<Item = u32>, of: impl Fn(u32) -> Option<Stat>) -> u64 {
         let mut gone: HashMap<u32, Stat> = HashMap::new();
         let mut before: Vec<(u32, Stat)> = self.seen.drain().collect();
@@ -250,7 +251,8 @@ mod tests {
     fn what_is_waited_for_amid_a_look_never_counts_twice() {
         use std::cell::Cell;
         for waited_after in 0..4 {
-            // A parent and its children 11, 12 and 13, of which it waits for all after so many have been looked at.
+            // A parent and its children 11, 12 and 13, of which it waits for all after so many have been
+            // looked at.
             let left = Cell::new(None);
             let of = |pid: u32| {
                 let waited = left.get() == Some(0);

@@ -1,4 +1,5 @@
-//! Whether a start has fallen quiet: no page used for the first time, little CPU spent, and nobody waits for a device.
+//! Whether a start has fallen quiet: no page used for the first time, little CPU spent, and nobody waits for
+//! a device.
 
 use crate::cpu::Cpu;
 use headstart_model::trace::Scope;
@@ -6,11 +7,12 @@ use headstart_system::process::ProcessStat;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// More CPU than this share of one processor is no quiet. An idle desktop program wakes for a few per cent; one that
-/// still starts computes all the time.
+/// More CPU than this share of one processor is no quiet. An idle desktop program wakes for a few per cent;
+/// one that still starts computes all the time.
 const LITTLE_CPU: f64 = 0.10;
 
-/// How often CPU time is looked up: /proc counts it in ticks of 10 ms, and reading it costs some microseconds a process.
+/// How often CPU time is looked up: /proc counts it in ticks of 10 ms, and reading it costs some microseconds
+/// a process.
 const LOOK_AT_CPU_EVERY: Duration = Duration::from_millis(200);
 
 /// What happened so far in a recording.
@@ -18,8 +20,8 @@ const LOOK_AT_CPU_EVERY: Duration = Duration::from_millis(200);
 pub struct Progress {
     /// Pages used for the first time so far.
     pub pages: u64,
-    /// CPU time spent so far by the recorded processes that still live and their waited-for children, seconds. In
-    /// scope system by all of the machine but the excluded processes.
+    /// CPU time spent so far by the recorded processes that still live and their waited-for children,
+    /// seconds. In scope system by all of the machine but the excluded processes.
     pub cpu_seconds: f64,
 }
 
@@ -93,8 +95,8 @@ impl Shared {
         ProcessStat::any_is_blocked(living.into_iter())
     }
 
-    /// What happened so far. Everybody's CPU time is looked up only when somebody asks so: in a container it is that of hundreds of
-    /// processes.
+    /// What happened so far. Everybody's CPU time is looked up only when somebody asks so: in a container it
+    /// is that of hundreds of processes.
     pub(crate) fn progress(&self) -> Progress {
         let mut state = self.lock();
         if state.cpu.is_everybodys() {
@@ -112,7 +114,8 @@ impl Shared {
     }
 }
 
-/// How far a machine has come of which nothing is recorded: what it has read from devices, and its CPU time but that of this process.
+/// How far a machine has come of which nothing is recorded: what it has read from devices, and its CPU time
+/// but that of this process.
 pub struct Unrecorded(Cpu);
 
 impl Unrecorded {
@@ -124,7 +127,8 @@ impl Unrecorded {
     /// As far as it can be found out.
     pub fn progress(&mut self) -> Progress {
         self.0.sample(std::iter::empty());
-        // In a container it is what all of the machine has read: there the CPU time alone tells, which reading takes too.
+        // In a container it is what all of the machine has read: there the CPU time alone tells, which
+        // reading takes too.
         let said = match self.0.is_of_machine() {
             true => std::fs::read_to_string("/proc/vmstat").unwrap_or_default(),
             false => String::new(),
@@ -157,9 +161,9 @@ impl QuietRule {
         }
     }
 
-    /// Given what happened up to `now`: whether nothing much has for long enough. Where that is so it is asked whether somebody
-    /// `waits` for a device: who does has not ended its start, however long that takes. One read of a start waits for seconds
-    /// where a disk of one head is busy with the replay.
+    /// Given what happened up to `now`: whether nothing much has for long enough. Where that is so it is
+    /// asked whether somebody `waits` for a device: who does has not ended its start, however long that
+    /// takes. One read of a start waits for seconds where a disk of one head is busy with the replay.
     pub(crate) fn is_quiet(
         &mut self,
         progress: &Progress,

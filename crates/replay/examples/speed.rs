@@ -7,11 +7,12 @@
 //! target/release/examples/speed run /var/tmp/speed/disk flash 16 4000
 //! ```
 //!
-//! Rounds with io_uring and without it take turns. `look` in place of `run` only looks the files up, without reading
-//! them; make the image another file system's, with the same files, to see look-ups that have to read.
+//! Rounds with io_uring and without it take turns. `look` in place of `run` only looks the files up, without
+//! reading them; make the image another file system's, with the same files, to see look-ups that have to
+//! read.
 //!
-//! The ideal is (reads the device served) × (time of a read) / depth; "plain reads" is what the same number of direct
-//! reads took on the same device right after, so what the machine allowed. Needs root.
+//! The ideal is (reads the device served) × (time of a read) / depth; "plain reads" is what the same number
+//! of direct reads took on the same device right after, so what the machine allowed. Needs root.
 
 use headstart_model::machine::{ByteRange, Cost, DeviceClass, PathKind};
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
@@ -198,7 +199,8 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How long as many reads of 4 KiB past the page cache take: what this machine, as busy as it is, makes of the device.
+/// How long as many reads of 4 KiB past the page cache take: what this machine, as busy as it is, makes of
+/// the device.
 fn plain_reads(mounted: &Mounted, reads: u64, depth: u32) -> Result<Duration, Failure> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
     let device = rustix::fs::open(&mounted.device, flags, rustix::fs::Mode::empty())?;

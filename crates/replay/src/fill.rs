@@ -1,9 +1,10 @@
 //! Granules of a lazily filled volume are fetched before anything in them is asked for.
 //!
-//! Threads of their own read a page of each through the block device, past the page cache, in the plan's order and as many at
-//! once as the volume fetches. Requests wait for the granules that they and all before them need, so that none waits at the
-//! device, where it would keep the start's own reads from their turn. It is a help and no more: where a read does not come
-//! back, or the volume turns out to be filled, nobody waits any more, and requests fetch what they need by themselves.
+//! Threads of their own read a page of each through the block device, past the page cache, in the plan's
+//! order and as many at once as the volume fetches. Requests wait for the granules that they and all before
+//! them need, so that none waits at the device, where it would keep the start's own reads from their turn. It
+//! is a help and no more: where a read does not come back, or the volume turns out to be filled, nobody waits
+//! any more, and requests fetch what they need by themselves.
 
 use crate::device::MAX_THREADS;
 use crate::governor::Governor;
@@ -20,7 +21,8 @@ use std::time::{Duration, Instant};
 
 /// A fetch took place where a read took this share of one at least.
 const FETCHED: f64 = 0.25;
-/// So many reads in a row without a fetch, and the volume is filled, as far as this start is concerned. They take some 10 ms.
+/// So many reads in a row without a fetch, and the volume is filled, as far as this start is concerned. They
+/// take some 10 ms.
 const FILLED: u32 = 32;
 /// So long a request waits for its granule while none arrives: sixty times what a fetch takes.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -83,8 +85,8 @@ impl<'a> Filling<'a> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to fetch, on threads that end with the last granule, or with [`Filling::end`]. `fetched` counts granules that
-    /// had to be fetched.
+    /// Begins to fetch, on threads that end with the last granule, or with [`Filling::end`]. `fetched` counts
+    /// granules that had to be fetched.
     pub fn start<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,

@@ -1,4 +1,5 @@
-//! Whether the replay may go on: not when asked to stop, when memory runs short, or when others wait for memory.
+//! Whether the replay may go on: not when asked to stop, when memory runs short, or when others wait for
+//! memory.
 //!
 //! The threads ask between requests; one of them looks at `/proc` every [`INTERVAL`].
 

@@ -1,14 +1,15 @@
 //! A plan becomes a warm page cache.
 //!
-//! [`Replay::start`] returns at once; the work is done by threads of its own. Devices are served in parallel, each in
-//! passes: the metadata of its file system, read through the block device; look-ups, and where that metadata was not
-//! to be had the opening of files (`ahead`, `ring`); then file data. Beside these, what they will need of a volume that is
-//! filled as it is read is fetched (`fill`). Metadata and data keep the plan's order. A bounded
-//! number of requests is in flight (`queue`), so that what the started program itself misses never queues behind
-//! thousands of prefetches. The `governor` watches memory and stops the replay when it harms more than it helps.
+//! [`Replay::start`] returns at once; the work is done by threads of its own. Devices are served in parallel,
+//! each in passes: the metadata of its file system, read through the block device; look-ups, and where that
+//! metadata was not to be had the opening of files (`ahead`, `ring`); then file data. Beside these, what they
+//! will need of a volume that is filled as it is read is fetched (`fill`). Metadata and data keep the plan's
+//! order. A bounded number of requests is in flight (`queue`), so that what the started program itself misses
+//! never queues behind thousands of prefetches. The `governor` watches memory and stops the replay when it
+//! harms more than it helps.
 //!
-//! A plan is untrusted input: files are opened only as [`headstart_system::open`] allows, block devices only if they
-//! carry the mounted file system the plan names, and whatever does not fit is skipped and counted.
+//! A plan is untrusted input: files are opened only as [`headstart_system::open`] allows, block devices only
+//! if they carry the mounted file system the plan names, and whatever does not fit is skipped and counted.
 
 mod ahead;
 mod device;
@@ -94,7 +95,8 @@ impl Stop {
         self.0.governor.ask();
     }
 
-    /// Ends it, and waits until it has closed all files, `limit` at most: a read that a thread waits for comes to its end first.
+    /// Ends it, and waits until it has closed all files, `limit` at most: a read that a thread waits for
+    /// comes to its end first.
     pub fn and_wait(&self, limit: Duration) {
         self.ask();
         self.0.wait_closed(limit);
@@ -162,13 +164,14 @@ impl Replay {
         Stop(Arc::clone(&self.shared))
     }
 
-    /// Waits until the requests before the barrier (`PlanDevice::hold`) are done, have failed or were stopped,
-    /// or [`Options::barrier_limit`] has passed.
+    /// Waits until the requests before the barrier (`PlanDevice::hold`) are done, have failed or were
+    /// stopped, or [`Options::barrier_limit`] has passed.
     pub fn wait_released(&self) {
         self.shared.wait(self.barrier_limit);
     }
 
-    /// Whether the barrier still stands: a start that waits for this replay ([`Replay::wait_released`]) would wait on.
+    /// Whether the barrier still stands: a start that waits for this replay ([`Replay::wait_released`]) would
+    /// wait on.
     pub fn barrier_up(&self) -> bool {
         self.shared.standing() > 0 && !self.thread.is_finished()
     }
@@ -195,9 +198,10 @@ impl Replay {
 
     /// Waits for its end and tells what it did.
     ///
-    /// A read that never ends (a device that hangs, a program that is asked for its permission and does not answer) is
-    /// not waited for: once nothing has ended for [`Options::finish_limit`] the replay is left behind with its threads,
-    /// which issue nothing any more, and the report says so in `stopped`. Of what was not confirmed it claims nothing.
+    /// A read that never ends (a device that hangs, a program that is asked for its permission and does not
+    /// answer) is not waited for: once nothing has ended for [`Options::finish_limit`] the replay is left
+    /// behind with its threads, which issue nothing any more, and the report says so in `stopped`. Of what
+    /// was not confirmed it claims nothing.
     pub fn finish(self) -> ReplayReport {
         let mut over = self.over();
         loop {

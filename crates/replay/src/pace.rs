@@ -1,12 +1,13 @@
-//! Whether a device answers as its plan says: an image that was learned on a disk of its own may have become a volume that is fetched over a
-//! network, or a volume may be filled from a snapshot once more. The plan's order still holds there; how much is asked for at once does not.
+//! Whether a device answers as its plan says: an image that was learned on a disk of its own may have become
+//! a volume that is fetched over a network, or a volume may be filled from a snapshot once more. The plan's
+//! order still holds there; how much is asked for at once does not.
 
 use headstart_model::machine::Cost;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Answers in a row that are late before a device is one that answers later than planned. Until then it is asked as
-/// planned: of one that takes 33 ms, for a tenth of a second.
+/// Answers in a row that are late before a device is one that answers later than planned. Until then it is
+/// asked as planned: of one that takes 33 ms, for a tenth of a second.
 const LATE: u32 = 3;
 /// How many times as long as planned an answer takes that is late, ...
 const TIMES: f64 = 4.0;

@@ -1,7 +1,7 @@
 //! Requests of one device in their order, taken by threads one part after the other.
 //!
-//! A part is of one request. Parts that lie one behind the other on the device are taken at once, as many as together keep what one call
-//! serves.
+//! A part is of one request. Parts that lie one behind the other on the device are taken at once, as many as
+//! together keep what one call serves.
 
 use crate::request::RequestState;
 use headstart_system::read_ahead::MOST_RANGES;
@@ -104,7 +104,8 @@ mod tests {
         RequestState::new(0, request)
     }
 
-    /// All parts as they are taken, one list after the other; requests are left at parts of which that is said.
+    /// All parts as they are taken, one list after the other; requests are left at parts of which that is
+    /// said.
     fn taken(queue: &Queue, chunk: u64, leave: impl Fn(&Part) -> bool) -> Vec<Vec<(usize, u64, u64)>> {
         let take = || Some(queue.take(chunk, 4096)).filter(|parts| !parts.is_empty());
         let lists = std::iter::from_fn(take).inspect(|parts| {

@@ -1,5 +1,6 @@
-//! Look-ups and opens of a queue through io_uring, for devices that serve more at once than a queue has threads. A thread
-//! can ask for the data of several files without waiting, but only a ring lets it wait for several look-ups.
+//! Look-ups and opens of a queue through io_uring, for devices that serve more at once than a queue has
+//! threads. A thread can ask for the data of several files without waiting, but only a ring lets it wait for
+//! several look-ups.
 //!
 //! Whatever a ring did not come to is left as it was, and done by the queue's threads.
 
@@ -13,8 +14,8 @@ use headstart_model::plan::RequestKind;
 use headstart_system::mounts::MountTable;
 use headstart_system::path_resolver::PathResolver;
 
-/// Serves the look-ups of a queue. Directories to be listed are left to its threads; and all look-ups for a user, for they look before each
-/// directory whether the user may go on.
+/// Serves the look-ups of a queue. Directories to be listed are left to its threads; and all look-ups for a
+/// user, for they look before each directory whether the user may go on.
 pub fn look_up(resolver: &mut PathResolver, queue: &Queue, worker: &Worker<'_>, mounts: &MountTable) {
     if worker.files.has_reader() {
         return;

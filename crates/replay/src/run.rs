@@ -23,8 +23,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Devices that are served at once, each with up to 32 threads: more than a machine has disks that a start reads from.
-/// What a plan says of further ones waits for its turn.
+/// Devices that are served at once, each with up to 32 threads: more than a machine has disks that a start
+/// reads from. What a plan says of further ones waits for its turn.
 const MAX_DEVICES: usize = 8;
 
 /// Replays a plan, to its end or until stopped. Runs on a thread of its own.
@@ -62,7 +62,8 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let memory_pressure = shared.governor.memory_pressure();
     let mut issued = Vec::new();
     let mut broken_bridges = 0;
-    // What is still on its way when the end was asked for looks as what never came, and all has to be closed soon.
+    // What is still on its way when the end was asked for looks as what never came, and all has to be closed
+    // soon.
     let patience = |broken: u64| match broken {
         _ if shared.governor.was_asked() => None,
         0 => Some(report::ON_THE_WAY),
@@ -98,7 +99,8 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     }
 }
 
-/// What is known of a replay that is still on its way: of what has arrived it claims only what was there before.
+/// What is known of a replay that is still on its way: of what has arrived it claims only what was there
+/// before.
 pub(crate) fn so_far(shared: &Shared) -> ReplayReport {
     let mut skipped = Skipped::default();
     let mut issued = Vec::new();
@@ -125,8 +127,8 @@ pub(crate) fn so_far(shared: &Shared) -> ReplayReport {
     }
 }
 
-/// Does something for each, for [`MAX_DEVICES`] at the same time, on the calling thread among others: a thread that
-/// cannot be had is done without. `None` where it panicked.
+/// Does something for each, for [`MAX_DEVICES`] at the same time, on the calling thread among others: a
+/// thread that cannot be had is done without. `None` where it panicked.
 fn side_by_side<W: Sync, T: Send + Sync>(works: &[W], serve: &(impl Fn(&W) -> T + Sync)) -> Vec<Option<T>> {
     let next = AtomicUsize::new(0);
     let done: Vec<OnceLock<T>> = works.iter().map(|_| OnceLock::new()).collect();
@@ -188,7 +190,8 @@ impl Drop for Barrier<'_> {
     }
 }
 
-/// For each disk a way to its files by handle, if the plan relies on that: it reads directories amid the data.
+/// For each disk a way to its files by handle, if the plan relies on that: it reads directories amid the
+/// data.
 fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
     let mut data = vec![false; plan.device_count()];
     let mut amid = vec![false; plan.device_count()];
@@ -218,8 +221,9 @@ fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
 
 /// The plan's requests by device and pass; those beyond the budget are only counted.
 ///
-/// What follows the first data in the plan stays behind it: it is what the start alone looks at. On a disk directories are among it. So where a disk's
-/// files have to be opened by path after all (without one of `openers`), all metadata goes first. Where no head moves, look-ups go on beside the data.
+/// What follows the first data in the plan stays behind it: it is what the start alone looks at. On a disk
+/// directories are among it. So where a disk's files have to be opened by path after all (without one of
+/// `openers`), all metadata goes first. Where no head moves, look-ups go on beside the data.
 fn share_out(
     plan: Plan<'_>,
     openers: &[Option<HandleOpener>],
@@ -334,8 +338,9 @@ fn serve_passes(
             give_way();
         }
     };
-    // Nor does it before its first request is over where the start is under way already: on busy processors each turn that it waited for would be
-    // some milliseconds. The threads that help it give way from their beginning.
+    // Nor does it before its first request is over where the start is under way already: on busy processors
+    // each turn that it waited for would be some milliseconds. The threads that help it give way from their
+    // beginning.
     let this = std::thread::current().id();
     let behind = AtomicBool::new(false);
     let ahead = |over: usize| {
@@ -410,12 +415,14 @@ fn serve_passes(
     device
 }
 
-/// A ring, where it helps: there is something to look up, and the device serves more at once than it has threads. With
-/// as many threads as look-ups in flight it would only cost (`docs/decisions/0001-io-uring-for-opens.md`).
+/// A ring, where it helps: there is something to look up, and the device serves more at once than it has
+/// threads. With as many threads as look-ups in flight it would only cost
+/// (`docs/decisions/0001-io-uring-for-opens.md`).
 fn resolver(work: &Work, device: &Device, options: &Options) -> Option<PathResolver> {
     let passes = [&work.passes.look_ups, &work.passes.beside];
     let look_ups = passes.iter().any(|queue| !queue.requests.is_empty()) || device.block.is_err();
-    // Each takes a descriptor. Half of them are for files that are kept open, and a plan may have several devices.
+    // Each takes a descriptor. Half of them are for files that are kept open, and a plan may have several
+    // devices.
     let in_flight = device.shape().in_flight().min(descriptors() as u32 / 8);
     if !options.io_uring || !look_ups || in_flight <= device.shape().threads {
         return None;

@@ -1,10 +1,11 @@
 //! How much of a plan is in memory, asked before anything else is done for a start.
 //!
-//! A start of which all is in memory needs nobody; to find that out must cost next to nothing. So a few places of a plan are
-//! looked at, drawn in proportion to what each costs the start ([`Costs`]), in an order of which each beginning is spread over the plan.
-//! Nothing is read, and nothing waits for a device or a server: a path is resolved from what the kernel remembers
-//! (`RESOLVE_CACHED`, Linux 5.12), and where it would have to read a directory or an inode the place counts as cold. Once
-//! enough is cold the rest is not asked for.
+//! A start of which all is in memory needs nobody; to find that out must cost next to nothing. So a few
+//! places of a plan are looked at, drawn in proportion to what each costs the start ([`Costs`]), in an order
+//! of which each beginning is spread over the plan. Nothing is read, and nothing waits for a device or a
+//! server: a path is resolved from what the kernel remembers (`RESOLVE_CACHED`, Linux 5.12), and where it
+//! would have to read a directory or an inode the place counts as cold. Once enough is cold the rest is not
+//! asked for.
 
 mod costs;
 
@@ -20,13 +21,15 @@ use headstart_system::open::{Skip, find_cached, open_pinned, pin, pin_cached};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Pages that are looked at in one place: the kernel counts a page in 10 to 60 ns, so this many cost less than to open the file.
+/// Pages that are looked at in one place: the kernel counts a page in 10 to 60 ns, so this many cost less
+/// than to open the file.
 const PAGES: u64 = 64;
 /// So many cold places are enough: a replay then has a quarter of the largest sample to read.
 const ENOUGH: u32 = 10;
 /// No more is looked at after so long: beside an on-access scanner each open waits for it.
 const LONG: Duration = Duration::from_millis(10);
-/// How many paths are looked up where the kernel cannot say what it remembers (before 5.12): each may have to be read.
+/// How many paths are looked up where the kernel cannot say what it remembers (before 5.12): each may have to
+/// be read.
 const BLIND: u32 = 8;
 
 /// What a sample found.
@@ -42,7 +45,8 @@ pub struct Resident {
     pub resident_pages: u64,
     /// Places whose path the kernel does not remember.
     pub cold_paths: u32,
-    /// Places that are not as planned: the file is gone, or another. What it costs counts as cold: what is there now will be read.
+    /// Places that are not as planned: the file is gone, or another. What it costs counts as cold: what is
+    /// there now will be read.
     pub changed: u32,
     /// The share of the plan's cost that may not be looked at, such as another user's file.
     pub unknown: f64,
@@ -84,8 +88,9 @@ struct Seconds {
     unknown: f64,
 }
 
-/// Looks at about so many places of what a plan would read; `draw`, a number by chance, says where ([`Costs::places`]). Takes well under
-/// a millisecond and reads nothing from any device; only before Linux 5.12 a few paths may have to be read.
+/// Looks at about so many places of what a plan would read; `draw`, a number by chance, says where
+/// ([`Costs::places`]). Takes well under a millisecond and reads nothing from any device; only before
+/// Linux 5.12 a few paths may have to be read.
 pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize, draw: u64) -> Sample {
     let mut resident = Resident::default();
     let mut sampler = Sampler {
@@ -146,7 +151,8 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
     }
 }
 
-/// Which part of what was looked at is cold. Of the pages that are missing those may be that nobody asks for, read to bridge a hole.
+/// Which part of what was looked at is cold. Of the pages that are missing those may be that nobody asks for,
+/// read to bridge a hole.
 fn cold_share(look: Sampled, request: &Request) -> f64 {
     match look {
         Sampled::Path | Sampled::Unknown => 0.0,
@@ -233,7 +239,8 @@ impl Sampler<'_> {
         Some(Sampled::Pages(resident, pages))
     }
 
-    /// Of what is no file of a local file system (/proc, a socket) a replay reads nothing, and that nothing is there the kernel remembers, too.
+    /// Of what is no file of a local file system (/proc, a socket) a replay reads nothing, and that nothing
+    /// is there the kernel remembers, too.
     fn look_up(&mut self, entry: &PlanFileEntry) -> Option<Sampled> {
         let path = entry.path.as_path();
         match self.as_remembered(find_cached(self.mounts, path), |mounts| {
@@ -267,8 +274,8 @@ impl Sampler<'_> {
         Some(opened.map(|opened| PlannedFile::new(opened, !overlay)))
     }
 
-    /// What was found of a path from what the kernel remembers; where it cannot say, what is found otherwise, of a few paths. `None` if no more
-    /// is to be looked at.
+    /// What was found of a path from what the kernel remembers; where it cannot say, what is found otherwise,
+    /// of a few paths. `None` if no more is to be looked at.
     fn as_remembered<T>(
         &mut self,
         found: Result<T, Skip>,

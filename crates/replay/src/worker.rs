@@ -1,10 +1,11 @@
 //! Threads that serve one device's queue, with a bounded number of parts in flight.
 //!
-//! A part is one `fadvise(WILLNEED)` of at most the device's request limit. Parts that lie one behind the other on the
-//! device are asked for at once ([`ReadAhead`]), and count as one in flight; without io_uring each has a call of its own. A part has
-//! arrived when its last page that was absent can be read; a thread waits for that with a one-byte pread before it has more than its window
-//! in flight. The pread finds the page under way and waits; should the page be gone, `FADV_RANDOM` on the descriptor keeps the
-//! kernel from reading more than that one.
+//! A part is one `fadvise(WILLNEED)` of at most the device's request limit. Parts that lie one behind the
+//! other on the device are asked for at once ([`ReadAhead`]), and count as one in flight; without io_uring
+//! each has a call of its own. A part has arrived when its last page that was absent can be read; a thread
+//! waits for that with a one-byte pread before it has more than its window in flight. The pread finds the
+//! page under way and waits; should the page be gone, `FADV_RANDOM` on the descriptor keeps the kernel from
+//! reading more than that one.
 
 use crate::device::{Device, Shape};
 use crate::file::{Files, PlannedFile};
@@ -91,8 +92,8 @@ fn front(flying: &VecDeque<Vec<InFlight<'_>>>) -> Option<usize> {
 }
 
 impl<'a> Worker<'a> {
-    /// Serves a queue to its end, or until stopped, with the device's number of threads. `over` is told, ever again, how
-    /// many requests from the first on are over.
+    /// Serves a queue to its end, or until stopped, with the device's number of threads. `over` is told, ever
+    /// again, how many requests from the first on are over.
     pub fn serve(&self, queue: &Queue, over: &(dyn Fn(usize) + Sync)) {
         let Shape { threads, chunk, .. } = self.device.shape();
         let parts = |state: &RequestState| state.request.length.div_ceil(chunk).max(1);
@@ -170,7 +171,8 @@ impl<'a> Worker<'a> {
             }
         }
         while let Some(oldest) = flying.pop_front() {
-            // Whoever has asked for the end waits for all to be closed: what comes without being waited for comes all the same.
+            // Whoever has asked for the end waits for all to be closed: what comes without being waited for
+            // comes all the same.
             if self.governor.was_asked() {
                 continue;
             }
@@ -180,8 +182,8 @@ impl<'a> Worker<'a> {
         under_way(usize::MAX);
     }
 
-    /// Takes parts that are asked for together, up to as many as may have files open for themselves: those of them that are
-    /// possible, and of which something is not in memory. The others are over then.
+    /// Takes parts that are asked for together, up to as many as may have files open for themselves: those of
+    /// them that are possible, and of which something is not in memory. The others are over then.
     fn possible<'b>(&self, queue: &'b Queue, parts: &mut impl Iterator<Item = Part>) -> Vec<InFlight<'b>>
     where
         'a: 'b,
@@ -238,7 +240,8 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Asks for parts, all at once where that can be had; returns those that were asked for, the others are over.
+    /// Asks for parts, all at once where that can be had; returns those that were asked for, the others are
+    /// over.
     fn ask<'b>(
         &self,
         ring: &mut Option<Option<ReadAhead>>,
@@ -280,8 +283,8 @@ impl<'a> Worker<'a> {
         parts
     }
 
-    /// Waits for parts that were asked for together. What the kernel left out of them (it gives up quietly where it finds
-    /// no page to read into) is asked for once more.
+    /// Waits for parts that were asked for together. What the kernel left out of them (it gives up quietly
+    /// where it finds no page to read into) is asked for once more.
     fn land(&self, parts: Vec<InFlight<'_>>) {
         parts.into_iter().for_each(|part| self.land_one(part));
     }

@@ -46,7 +46,8 @@ pub struct Explanation {
     pub because: String,
     /// What is at the path now.
     pub now: Now,
-    /// Whether another version of the file is there than the one learned; null where there is nothing to compare.
+    /// Whether another version of the file is there than the one learned; null where there is nothing to
+    /// compare.
     pub changed: Option<bool>,
     /// Whether it changed and is the same file still: it grew or was written, and is read ahead all the same.
     pub written: bool,
@@ -217,7 +218,8 @@ fn reason(it: &Explanation, (profile, plan, excluded): (bool, bool, Option<&str>
     )
 }
 
-/// The most weights and the most requests that are told to people: a plan may have a hundred thousand for one path.
+/// The most weights and the most requests that are told to people: a plan may have a hundred thousand for one
+/// path.
 const SHOWN: usize = 200;
 
 /// The explanation for people.

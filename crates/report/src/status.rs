@@ -69,7 +69,8 @@ pub struct FloorStatus {
     pub took_ns: u64,
     /// Its floor, by the files and devices as they are now.
     pub floor: Floor,
-    /// Where its time above that went; `None` for a start without a replay, or with most of what it needs in memory.
+    /// Where its time above that went; `None` for a start without a replay, or with most of what it needs in
+    /// memory.
     pub above: Option<Above>,
 }
 
@@ -114,7 +115,8 @@ impl Bypass {
     }
 }
 
-/// The verdict in words. A start is called cold that was compared: less than three quarters of what it needs was in memory.
+/// The verdict in words. A start is called cold that was compared: less than three quarters of what it needs
+/// was in memory.
 pub fn verdict(comparison: &Comparison) -> String {
     let Comparison { with, without, .. } = comparison;
     match comparison.verdict {
@@ -180,7 +182,8 @@ const DISABLED: &str = "nothing is done for its starts, until `headstart apps en
 /// Replays that are shown by their gain, at most.
 const GAINS: usize = 16;
 
-/// What the last replays of cold starts gained, oldest first: shares of the median of the control runs, below 0 for losses. None before a difference is shown.
+/// What the last replays of cold starts gained, oldest first: shares of the median of the control runs, below
+/// 0 for losses. None before a difference is shown.
 pub fn gains(status: &KeyStatus) -> Vec<f64> {
     let base = status.comparison.without.median_ns.unwrap_or(0);
     if base == 0 || !status.comparison.is_shown() {

@@ -1,5 +1,5 @@
-//! Plain tables: columns as wide as their longest cell, numbers to the right. And lists too long for that, which are
-//! written as they are made.
+//! Plain tables: columns as wide as their longest cell, numbers to the right. And lists too long for that,
+//! which are written as they are made.
 
 use crate::human::printable;
 use std::fmt;
@@ -64,7 +64,8 @@ impl Table {
         }
     }
 
-    /// The same with lines of at most [`COLUMNS`] characters: what is longer of the last column continues below itself.
+    /// The same with lines of at most [`COLUMNS`] characters: what is longer of the last column continues
+    /// below itself.
     pub fn wrapped(self) -> Table {
         Table {
             wrapped: true,
@@ -126,7 +127,8 @@ impl fmt::Display for Table {
     }
 }
 
-/// Text in lines of so many characters, those behind the first indented; between words, or within one that is longer.
+/// Text in lines of so many characters, those behind the first indented; between words, or within one that is
+/// longer.
 fn below(text: &str, room: usize, indent: usize) -> String {
     let mut lines = vec![String::new()];
     let mut length = 0;
@@ -172,7 +174,8 @@ pub fn facts<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
     table.to_string()
 }
 
-/// Names and sentences: each sentence in lines that with its name have at most `columns` characters, unless one word has more.
+/// Names and sentences: each sentence in lines that with its name have at most `columns` characters, unless
+/// one word has more.
 pub fn sentences<'a>(columns: usize, pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let pairs: Vec<_> = pairs.into_iter().collect();
     let names = pairs

@@ -1,14 +1,17 @@
-//! What users are told of starts is told once: whoever has a hundred of them does not read it a hundred times.
+//! What users are told of starts is told once: whoever has a hundred of them does not read it a hundred
+//! times.
 
 use headstart_start::notes::complain;
 use headstart_store::{Announced, Store};
 use headstart_system::launch::apart;
 use headstart_system::own_program::{Role, role};
 
-/// By this variable services know that they are systemd's (systemd.exec(5)). Nobody reads what they say as they say it.
+/// By this variable services know that they are systemd's (systemd.exec(5)). Nobody reads what they say as
+/// they say it.
 const OF_SERVICES: &str = "INVOCATION_ID";
 
-/// Whether a line is to be told: it was not yet, or nobody can tell and it is not a service that would say it at each start.
+/// Whether a line is to be told: it was not yet, or nobody can tell and it is not a service that would say it
+/// at each start.
 pub fn is_news(store: Option<&Store>, line: &str) -> bool {
     match store.map_or(Announced::Unknown, |store| store.said(line)) {
         Announced::Never => true,
@@ -17,7 +20,8 @@ pub fn is_news(store: Option<&Store>, line: &str) -> bool {
     }
 }
 
-/// Tells a line, if it is news. A process that may be killed for a system call has another look at what was told.
+/// Tells a line, if it is news. A process that may be killed for a system call has another look at what was
+/// told.
 pub fn complain_once(store: &dyn Fn() -> Option<Store>, line: &str) {
     let asked = || is_news(store().as_ref(), line);
     let is_news = match role() {

@@ -33,7 +33,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to listen. At the command's end what was read ahead for it is let go of first: who waited for the command may unmount what it has used.
+    /// Begins to listen. At the command's end what was read ahead for it is let go of first: who waited for
+    /// the command may unmount what it has used.
     pub fn start(stream: UnixStream, let_go: impl FnOnce() + Send + 'static) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             fate: Mutex::new(Fate::Running),
@@ -78,8 +79,8 @@ impl Watch {
         *self.fate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the command went on before the worker was ready: its first uses were not seen. Certain once its fate is: the
-    /// supervisor says this first.
+    /// Whether the command went on before the worker was ready: its first uses were not seen. Certain once
+    /// its fate is: the supervisor says this first.
     pub fn went_ahead(&self) -> bool {
         self.ahead.load(Ordering::Relaxed)
     }

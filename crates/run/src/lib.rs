@@ -1,4 +1,5 @@
-//! `headstart run` and `headstart record`: a command beside a recording and a replay, in three processes that cannot harm one another:
+//! `headstart run` and `headstart record`: a command beside a recording and a replay, in three processes that
+//! cannot harm one another:
 //!
 //! ```text
 //!  supervisor ──fork──▶ worker: replays, records, and when the start has ended learns
@@ -7,8 +8,9 @@
 //!      └── passes signals on, stops and ends as the command does
 //! ```
 //!
-//! The supervisor has one thread and waits; whatever fails in the worker leaves the command as it is, and learning
-//! delays nobody. Where the supervisor is killed the command goes on, and the worker learns nothing from it.
+//! The supervisor has one thread and waits; whatever fails in the worker leaves the command as it is, and
+//! learning delays nobody. Where the supervisor is killed the command goes on, and the worker learns nothing
+//! from it.
 
 mod complain_once;
 pub mod document;

@@ -1,4 +1,5 @@
-//! What is asked for, with what was decided for it: by the process that the caller sees, or by one that may be killed for it (decision 21).
+//! What is asked for, with what was decided for it: by the process that the caller sees, or by one that may
+//! be killed for it (decision 21).
 
 use crate::message::{Decided, Message, receive, send};
 use crate::{Job, Purpose, worker};
@@ -76,7 +77,8 @@ pub(crate) enum Apart {
     Late,
 }
 
-/// Has another process make the job of what is asked for, look what is known and decide, and go on as the worker. Why there is no job.
+/// Has another process make the job of what is asked for, look what is known and decide, and go on as the
+/// worker. Why there is no job.
 pub(crate) fn apart(ask: &Ask<'_>, limit: Duration) -> Result<Apart> {
     let (stream, pid) = background_of(
         || None,

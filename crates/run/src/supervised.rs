@@ -1,4 +1,5 @@
-//! The process that the caller sees, while the command runs: it passes signals on, stops and ends as the command does, and hears of the worker.
+//! The process that the caller sees, while the command runs: it passes signals on, stops and ends as the
+//! command does, and hears of the worker.
 
 use crate::document::Written;
 use crate::message::{Ended, Message, receive, send};
@@ -16,14 +17,15 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The longest a command waits at the barrier: what a replay may ask for, and a recorder on a slow machine on top.
+/// The longest a command waits at the barrier: what a replay may ask for, and a recorder on a slow machine on
+/// top.
 pub(crate) const BARRIER_LIMIT: Duration = Duration::from_secs(12);
 
 /// When headstart ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// With the command; the worker goes on by itself. As the first process of a container headstart waits all the same,
-    /// for the worker would be ended with it.
+    /// With the command; the worker goes on by itself. As the first process of a container headstart waits
+    /// all the same, for the worker would be ended with it.
     WithCommand,
     /// When the worker is done too.
     WhenDone,
@@ -116,13 +118,15 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// A worker that is done or gone does not listen: what it said before, or that it said nothing, is read later.
+    /// A worker that is done or gone does not listen: what it said before, or that it said nothing, is read
+    /// later.
     pub(crate) fn say(&mut self, message: Message) {
         let sent = self
             .worker
             .as_ref()
             .map_or(Ok(()), |stream| send(stream, message));
-        // Of a worker that is gone whoever waits for it hears. Another error is a filter's, and nothing is to be had of a worker that cannot be told anything.
+        // Of a worker that is gone whoever waits for it hears. Another error is a filter's, and nothing is to
+        // be had of a worker that cannot be told anything.
         if sent.is_err_and(|error| !is_gone(&error)) {
             self.worker = None;
             self.failed = true;
@@ -153,8 +157,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Waits until the worker says that the command may go on, or nobody has to wait because it was ended while it waited;
-    /// why it will not be helped otherwise.
+    /// Waits until the worker says that the command may go on, or nobody has to wait because it was ended
+    /// while it waited; why it will not be helped otherwise.
     pub(crate) fn barrier(&mut self) -> Result<(), String> {
         let mut until = Instant::now() + BARRIER_LIMIT;
         loop {
@@ -232,10 +236,12 @@ impl<'a> Supervisor<'a> {
             let sent = received.signal;
             match sent {
                 number::SIGCHLD => {}
-                // What this process did itself, such as a write to a pipe that nobody reads, or beyond the largest file.
+                // What this process did itself, such as a write to a pipe that nobody reads, or beyond the
+                // largest file.
                 _ if received.by_self => {}
-                // Of a terminal, which sent it to the command as well; but that it is gone, to who leads the session alone. An alarm is this process's
-                // only: it was set before headstart took the place of what it was set for.
+                // Of a terminal, which sent it to the command as well; but that it is gone, to who leads the
+                // session alone. An alarm is this process's only: it was set before headstart took the place
+                // of what it was set for.
                 number::SIGHUP if received.by_kernel && leads_session() => {
                     signal(self.pid, sent);
                     if self.stopped {
@@ -266,8 +272,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Waits until the worker has closed what it has read ahead, for some milliseconds: who waited for the command may unmount what it has used. Signals do to
-    /// this process what they do to any.
+    /// Waits until the worker has closed what it has read ahead, for some milliseconds: who waited for the
+    /// command may unmount what it has used. Signals do to this process what they do to any.
     fn wait_until_let_go(&mut self) {
         let until = Instant::now() + worker::LETS_GO_WITHIN;
         while let Some(stream) = &self.worker {
@@ -289,8 +295,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Waits until the worker is done, and writes what it says was done. Signals do to this process what they do to any:
-    /// nothing is left to pass them to. The worker finishes by itself if one ends the wait.
+    /// Waits until the worker is done, and writes what it says was done. Signals do to this process what they
+    /// do to any: nothing is left to pass them to. The worker finishes by itself if one ends the wait.
     pub(crate) fn wait_for_worker(&mut self, mut written: Option<Written>) {
         // What came before the command's end was for the command.
         while let Ok(Some(_)) = self.signals.next() {}

@@ -1,4 +1,5 @@
-//! `headstart run` in the process that the caller sees, the supervisor: what is decided before the command begins, whom it makes, and how it ends.
+//! `headstart run` in the process that the caller sees, the supervisor: what is decided before the command
+//! begins, whom it makes, and how it ends.
 
 use crate::document::Written;
 use crate::message::{Decided, Message};
@@ -54,8 +55,9 @@ fn words(command: &[OsString]) -> Result<Vec<CString>> {
         .context("the command has a NUL character")
 }
 
-/// By which word of the environment systemd has told that it knows a service by this process's number: as who may tell that it is ready (sd_notify(3)),
-/// gets its sockets (sd_listen_fds(3)), or keeps its watchdog (sd_watchdog_enabled(3)). The command would have another.
+/// By which word of the environment systemd has told that it knows a service by this process's number: as who
+/// may tell that it is ready (sd_notify(3)), gets its sockets (sd_listen_fds(3)), or keeps its watchdog
+/// (sd_watchdog_enabled(3)). The command would have another.
 pub(crate) fn is_expected_as_this_process() -> Option<&'static str> {
     let own = std::process::id().to_string();
     let is_own = |name: &&str| std::env::var_os(name).is_some_and(|value| value == own.as_str());
@@ -66,8 +68,8 @@ pub(crate) fn is_expected_as_this_process() -> Option<&'static str> {
     told.or_else(|| notifies().then_some("NOTIFY_SOCKET"))
 }
 
-/// Starts the command and ends this process as the command ends; what was done goes to `written`. Returns only if
-/// nothing was started.
+/// Starts the command and ends this process as the command ends; what was done goes to `written`. Returns
+/// only if nothing was started.
 pub fn start(
     command: &[OsString],
     began: (Instant, u64),
@@ -97,7 +99,8 @@ pub fn start(
     let ask = &Ask { job: &job, ..*ask };
     let (decided, helper) = decide(command, ask)?;
     if decided.is_for_nothing(written.is_some()) {
-        // Nobody has to be told anything, and nothing is done beside it. A signal that the line raises must not wait for the command.
+        // Nobody has to be told anything, and nothing is done beside it. A signal that the line raises must
+        // not wait for the command.
         if let Some(line) = &decided.unusable {
             complain_once::complain_once(ask.store, line);
         }
@@ -132,7 +135,8 @@ pub fn start(
     end_like(status)
 }
 
-/// Why nothing can be done beside a command that is started here, or for one that need not be recorded (`must`) nothing is.
+/// Why nothing can be done beside a command that is started here, or for one that need not be recorded
+/// (`must`) nothing is.
 fn why_not(must: bool) -> Option<String> {
     if namespace::forks_elsewhere() {
         return Some(
@@ -185,7 +189,8 @@ fn decide(command: &[OsString], ask: &Ask<'_>) -> Result<(Decided, Helper)> {
     }
 }
 
-/// Makes the worker and the command's process, and lets that go once the worker is ready, or too slow, or gone.
+/// Makes the worker and the command's process, and lets that go once the worker is ready, or too slow, or
+/// gone.
 fn launch<'a>(
     command: &[OsString],
     ask: &Ask<'a>,
@@ -203,7 +208,8 @@ fn launch<'a>(
                 Purpose::Loop(asked) => Some(asked.store.log()),
                 Purpose::Trace { .. } => None,
             };
-            // Opened by the worker, for that may wait for a file system. Without a log its lines are lost, and nothing else.
+            // Opened by the worker, for that may wait for a file system. Without a log its lines are lost,
+            // and nothing else.
             let open = move || log.and_then(|log| log.open().ok());
             Some(background(open, |stream| {
                 worker::work(stream, prepared.job, prepared.start, &LastLimit::arm())

@@ -22,8 +22,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What is read ahead is closed within this time after the command's end, as a rule: a read that is under way comes to its end first, and where others wait
-/// for the same disk there are some before it (0.26 s with three writers beside). A caller is not kept for longer.
+/// What is read ahead is closed within this time after the command's end, as a rule: a read that is under way
+/// comes to its end first, and where others wait for the same disk there are some before it (0.26 s with
+/// three writers beside). A caller is not kept for longer.
 pub(crate) const LETS_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often the process looks around while nothing records.
@@ -94,7 +95,8 @@ fn news(job: &Job, line: String) -> String {
     }
 }
 
-/// Attaches the recorder before the command's first instruction, and waits for the barrier. Nothing where nothing is to be done any more.
+/// Attaches the recorder before the command's first instruction, and waits for the barrier. Nothing where
+/// nothing is to be done any more.
 fn attach(stream: &UnixStream, job: &Job, start: &Start, notes: &mut Notes) -> Option<Attached> {
     let mut record = job.record.clone();
     record.replayed = start.replay().is_some();
@@ -173,7 +175,8 @@ fn finish(
     serde_json::to_string(&outcome).context("cannot make JSON of what was done")
 }
 
-/// Tells the supervisor what was done; the status of this process. Whoever does not listen any more has not asked.
+/// Tells the supervisor what was done; the status of this process. Whoever does not listen any more has not
+/// asked.
 fn report(answer: &UnixStream, job: &Job, result: anyhow::Result<String>, mut notes: Notes) -> i32 {
     match result {
         Ok(text) => {
@@ -207,7 +210,8 @@ fn ended(fate: Fate, origin: Instant) -> Option<(Option<i32>, Duration)> {
     }
 }
 
-/// Records until the start has ended, and calls `over` at once then; where nothing records, waits for the command's end. What follows has a deadline.
+/// Records until the start has ended, and calls `over` at once then; where nothing records, waits for the
+/// command's end. What follows has a deadline.
 fn record_to_the_end(
     recorder: Result<Recorder, RecordError>,
     watch: &Watch,

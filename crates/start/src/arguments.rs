@@ -7,14 +7,16 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// So many arguments are looked at, and so many bytes of all together: a shell's `*` in most directories. Of more only the first are known.
+/// So many arguments are looked at, and so many bytes of all together: a shell's `*` in most directories. Of
+/// more only the first are known.
 const MOST: usize = 1024;
 const MOST_BYTES: usize = 64 << 10;
 
 /// An argument may hold so many paths, as of Java's `-cp a.jar:b.jar`.
 const MOST_IN_ONE: usize = 64;
 
-/// The arguments of a start. None where the key says all of them: of a service, of an operation, of a name that somebody gave.
+/// The arguments of a start. None where the key says all of them: of a service, of an operation, of a name
+/// that somebody gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arguments {
     words: Vec<OsString>,
@@ -27,7 +29,8 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Those of a start of this user's in this directory, without the program's own name; of more than these if that is so.
+    /// Those of a start of this user's in this directory, without the program's own name; of more than these
+    /// if that is so.
     pub fn new(words: &[OsString], directory: Option<PathBuf>, user: u32, has_more: bool) -> Arguments {
         let mut bytes = 0;
         let fits = |word: &&OsString| {
@@ -43,8 +46,9 @@ impl Arguments {
         }
     }
 
-    /// What they name, by the paths that they have and by those that these lead to, on local file systems. Where not all of them are known,
-    /// what lies beside what is named is named, too: they are mostly many files of few directories.
+    /// What they name, by the paths that they have and by those that these lead to, on local file systems.
+    /// Where not all of them are known, what lies beside what is named is named, too: they are mostly many
+    /// files of few directories.
     pub fn named(&self, mounts: &MountTable) -> NamedFiles {
         let mut named: Vec<PathBuf> = Vec::new();
         for word in &self.words {
@@ -84,7 +88,8 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// What of an argument may be a path: all of it, what follows an option's letter or its `=`, an `@`, `file://`, and parts between colons.
+/// What of an argument may be a path: all of it, what follows an option's letter or its `=`, an `@`,
+/// `file://`, and parts between colons.
 fn paths_in(word: &OsStr) -> Vec<PathBuf> {
     let bytes = word.as_bytes();
     let mut texts: Vec<&[u8]> = Vec::new();

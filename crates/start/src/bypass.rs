@@ -10,24 +10,25 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
-/// The most of a boot that its replay, with headstart's own beginning, may take the device, or it cannot pay: something is
-/// always computed before the first page is there and after the last. Not less: what is needed first is read first, and
-/// the last that is read may be what nobody waits for.
+/// The most of a boot that its replay, with headstart's own beginning, may take the device, or it cannot pay:
+/// something is always computed before the first page is there and after the last. Not less: what is needed
+/// first is read first, and the last that is read may be what nobody waits for.
 const MOST_OF_DEVICE: f64 = 0.9;
 
-/// A boot has just read about as much by itself: a device that would need so much longer than all of it for the plan was
-/// measured wrongly, on a busy machine.
+/// A boot has just read about as much by itself: a device that would need so much longer than all of it for
+/// the plan was measured wrongly, on a busy machine.
 const BELIEVED: f64 = 1.25;
 
-/// How much of what is waited for a replay can be trusted to save: units that start together compute while others wait, and the
-/// kernel reads ahead by itself. A server in a virtual machine with slow processors, on an SD card, waits for 2.6 s by this
-/// reckoning, and with all in memory takes 1.6 s less.
+/// How much of what is waited for a replay can be trusted to save: units that start together compute while
+/// others wait, and the kernel reads ahead by itself. A server in a virtual machine with slow processors, on
+/// an SD card, waits for 2.6 s by this reckoning, and with all in memory takes 1.6 s less.
 const SAVED: f64 = 0.5;
 
 /// The least of a boot that must be saved, or it is bypassed: less is what boots differ by anyway.
 const LEAST_SAVED: f64 = 0.05;
 
-/// A re-evaluation costs a tenth of a boot and more: at this share of the starts without a replay it comes to less than one in a hundred.
+/// A re-evaluation costs a tenth of a boot and more: at this share of the starts without a replay it comes to
+/// less than one in a hundred.
 const MOST_SELDOM: u32 = 4;
 
 /// More than machine-id(5) has, bytes.
@@ -39,10 +40,11 @@ const MOST_UNTAUGHT: usize = 3;
 /// How a boot goes by itself: the last one that was recorded without a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alone {
-    /// What headstart took until nobody had to wait for it any more: to be read itself and to attach the recorder, of that the share of
-    /// one boot where not each is recorded, nanoseconds.
+    /// What headstart took until nobody had to wait for it any more: to be read itself and to attach the
+    /// recorder, of that the share of one boot where not each is recorded, nanoseconds.
     pub own_ns: u64,
-    /// The processors' time that it took from then to the end, nanoseconds: what it took before is part of `own_ns`.
+    /// The processors' time that it took from then to the end, nanoseconds: what it took before is part of
+    /// `own_ns`.
     pub cpu_ns: u64,
     /// From when nobody had to wait for headstart to the end, nanoseconds.
     pub rest_ns: u64,
@@ -51,8 +53,8 @@ pub struct Alone {
 }
 
 /// The bypass that follows from what is known, if any; `every` is how many starts there are for one that
-/// re-evaluates it. Only of boots is it known how they go by themselves, for they begin with nothing in memory: of a program
-/// one start finds there all it needs and the next one nothing.
+/// re-evaluates it. Only of boots is it known how they go by themselves, for they begin with nothing in
+/// memory: of a program one start finds there all it needs and the next one nothing.
 pub fn decide(
     alone: Option<&Alone>,
     plan: Option<&Plan<'_>>,
@@ -75,8 +77,8 @@ pub fn decide(
     Some(here(every, true, why))
 }
 
-/// The bypass of starts of which nothing is known and the last few taught nothing, whatever the reason: each would cost what recording
-/// costs, for nothing.
+/// The bypass of starts of which nothing is known and the last few taught nothing, whatever the reason: each
+/// would cost what recording costs, for nothing.
 pub fn untaught(outcomes: &[Outcome], every: u32) -> Option<Bypass> {
     let last = outcomes
         .len()
@@ -89,8 +91,8 @@ pub fn untaught(outcomes: &[Outcome], every: u32) -> Option<Bypass> {
     in_vain.then(|| here(every, false, why))
 }
 
-/// The bypass of starts whose files somebody looks at as each is opened: who opens them to read them ahead has the same done twice. A
-/// re-evaluation opens a few, and finds out whether it is over.
+/// The bypass of starts whose files somebody looks at as each is opened: who opens them to read them ahead
+/// has the same done twice. A re-evaluation opens a few, and finds out whether it is over.
 pub fn dear_opens(took: Option<Duration>, every: u32) -> Option<Bypass> {
     let took = took.filter(|_| every != 0)?;
     let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -112,8 +114,8 @@ fn here(every: u32, replay: bool, why: String) -> Bypass {
     }
 }
 
-/// A bypass that a re-evaluation has confirmed: what is found once more is looked for half as often, down to one start in
-/// `every` times [`MOST_SELDOM`].
+/// A bypass that a re-evaluation has confirmed: what is found once more is looked for half as often, down to
+/// one start in `every` times [`MOST_SELDOM`].
 pub fn again(found: Bypass, before: Option<&Bypass>, every: u32) -> Bypass {
     let known = before.filter(|before| before.kernel == found.kernel && before.machine == found.machine);
     let seldom = |before: &Bypass| before.every.max(every).saturating_mul(2);
@@ -123,8 +125,8 @@ pub fn again(found: Bypass, before: Option<&Bypass>, every: u32) -> Bypass {
     Bypass { every, ..found }
 }
 
-/// Why a replay cannot make a boot faster: the device takes as long for it, or there is too little to save, weighed against
-/// what headstart itself takes.
+/// Why a replay cannot make a boot faster: the device takes as long for it, or there is too little to save,
+/// weighed against what headstart itself takes.
 fn too_little(alone: &Alone, device: &Device) -> Option<String> {
     let rest = alone.rest_ns as f64;
     let replay_ns = alone.own_ns.saturating_add(device.replay_ns);
@@ -152,11 +154,12 @@ fn too_little(alone: &Alone, device: &Device) -> Option<String> {
     })
 }
 
-/// What the devices of a plan, all at once, need to read what is used until some time of the start, nanoseconds.
+/// What the devices of a plan, all at once, need to read what is used until some time of the start,
+/// nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Device {
-    /// As the plan reads it, at least: what a request costs besides its bytes is left out on one head, where the order
-    /// decides about that.
+    /// As the plan reads it, at least: what a request costs besides its bytes is left out on one head, where
+    /// the order decides about that.
     replay_ns: u64,
     /// As the start reads it by itself, one request after the other.
     alone_ns: u64,
@@ -302,7 +305,8 @@ mod tests {
         assert!((197 * MS..=199 * MS).contains(&Device::from_plan(&plan, 50_000).replay_ns));
     }
 
-    /// The container of docs/notes/2026-11-boots.md: seconds from the execution of process 1 on, costs as probed.
+    /// The container of docs/notes/2026-11-boots.md: seconds from the execution of process 1 on, costs as
+    /// probed.
     #[test]
     fn the_measured_boots_are_bypassed_where_they_gain_nothing() {
         use DeviceClass::*;

@@ -1,6 +1,7 @@
-//! The end of a start has a deadline: what looks at files by their names may meet a server that never answers (a dead
-//! FUSE or network mount), and nobody waits for this process who would notice. And a worker has a last limit in the kernel, which needs
-//! none of its threads: a filter of system calls may end each of them alone.
+//! The end of a start has a deadline: what looks at files by their names may meet a server that never answers
+//! (a dead FUSE or network mount), and nobody waits for this process who would notice. And a worker has a
+//! last limit in the kernel, which needs none of its threads: a filter of system calls may end each of them
+//! alone.
 
 use crate::notes::log;
 use headstart_system::executions::DeadMansSwitch;
@@ -10,10 +11,12 @@ use std::cell::Cell;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Learning from a boot of a desktop takes some seconds on a slow processor and at idle priority; ten minutes are a hang.
+/// Learning from a boot of a desktop takes some seconds on a slow processor and at idle priority; ten minutes
+/// are a hang.
 pub const FINISH: Duration = Duration::from_secs(600);
 
-/// So long a worker may do nothing: its end is what takes longest. Where its calls may be forbidden it is none that takes long.
+/// So long a worker may do nothing: its end is what takes longest. Where its calls may be forbidden it is
+/// none that takes long.
 const LAST: Duration = Duration::from_secs(660);
 const LAST_CAREFUL: Duration = Duration::from_secs(60);
 /// So often it says that it does something.
@@ -27,7 +30,8 @@ pub struct LastLimit {
 }
 
 impl LastLimit {
-    /// From now on. Where the kernel has no timer for it there is none, and that is noted; but by a scout, whose standard error is the command's.
+    /// From now on. Where the kernel has no timer for it there is none, and that is noted; but by a scout,
+    /// whose standard error is the command's.
     pub fn arm() -> LastLimit {
         let switch = DeadMansSwitch::or_alarm();
         if let (Err(error), true) = (&switch, role() != Role::Scout) {

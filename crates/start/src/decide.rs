@@ -46,7 +46,8 @@ pub struct PriorState<'a> {
     pub turns: Turns,
     /// One start in so many is a control run, or re-evaluates a bypass; with 0 all are replayed.
     pub control_every: u32,
-    /// Whether starts are recorded: of those that are not none is a control run, and none re-evaluates a bypass.
+    /// Whether starts are recorded: of those that are not none is a control run, and none re-evaluates a
+    /// bypass.
     pub is_recorded: bool,
     /// Whether there is a plan that reads anything.
     pub has_plan: bool,
@@ -105,11 +106,12 @@ pub fn decide(known: &PriorState<'_>) -> Decision {
     }
 }
 
-/// Starts whose plan is in memory, and which use much that is not planned, are recorded at least so seldom in the end.
+/// Starts whose plan is in memory, and which use much that is not planned, are recorded at least so seldom in
+/// the end.
 const UNPLANNED_EVERY: u32 = 64;
 
-/// One warm start in how many is recorded; `None`: none. Where the last ones used much that is not planned, the next is, until the plan
-/// asks for it; of what no plan will ever ask for each is worth half as much.
+/// One warm start in how many is recorded; `None`: none. Where the last ones used much that is not planned,
+/// the next is, until the plan asks for it; of what no plan will ever ask for each is worth half as much.
 fn warm_every(turns: Turns, control_every: u32) -> Option<u32> {
     let usual = Some(control_every).filter(|every| *every > 0);
     let Some(times) = u32::from(turns.unplanned).checked_sub(1) else {
@@ -119,7 +121,8 @@ fn warm_every(turns: Turns, control_every: u32) -> Option<u32> {
     Some(every.min(usual.unwrap_or(UNPLANNED_EVERY)))
 }
 
-/// Whether it is the next cold start's turn to be a control run, of which there is one in `every`, and in doubt more.
+/// Whether it is the next cold start's turn to be a control run, of which there is one in `every`, and in
+/// doubt more.
 fn is_control(turns: Turns, every: u32) -> bool {
     let every = match turns.in_doubt {
         true => every.min(CONTROL_EVERY_IN_DOUBT),
@@ -131,11 +134,12 @@ fn is_control(turns: Turns, every: u32) -> bool {
 /// Until so many starts are known, each is recorded.
 const KNOWN: u32 = 3;
 
-/// With more than this part of its requests left out because other files, or none, are at their paths, a start is not as it was learned.
+/// With more than this part of its requests left out because other files, or none, are at their paths, a
+/// start is not as it was learned.
 const CHANGED: f64 = 0.01;
 
-/// How many starts with a replay go unrecorded after this one, `requests` of which were issued, where one in `every` is recorded; `runs`
-/// are known.
+/// How many starts with a replay go unrecorded after this one, `requests` of which were issued, where one in
+/// `every` is recorded; `runs` are known.
 pub fn next_record_in(before: Turns, outcome: &Outcome, requests: usize, runs: u32, every: u32) -> u8 {
     let others = outcome.skipped.changed + outcome.skipped.missing;
     let has_changed = others as f64 > CHANGED * (requests as f64 + others as f64);

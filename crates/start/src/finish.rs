@@ -68,11 +68,13 @@ pub struct Rules {
     pub budget: Option<u64>,
     /// How it goes without a replay, where that is known.
     pub alone: Option<Alone>,
-    /// One in so many goes without a replay, or re-evaluates where starts are bypassed; with 0 all are replayed.
+    /// One in so many goes without a replay, or re-evaluates where starts are bypassed; with 0 all are
+    /// replayed.
     pub control_every: u32,
     /// One known start with a replay in so many is recorded.
     pub record_every: u32,
-    /// Whether all keys are looked at, for what is too old or too much. Who finishes many starts does that for them together.
+    /// Whether all keys are looked at, for what is too old or too much. Who finishes many starts does that
+    /// for them together.
     pub tidies: bool,
 }
 
@@ -219,7 +221,8 @@ impl Finished<'_> {
         if let (Some(it), Ok((_, Ok(facts)))) = (&self.over.replayed, &learned) {
             outcome.pace = (it.plan.plan().ok()).and_then(|plan| pace(&plan, &it.report, facts));
         }
-        // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could not be explained.
+        // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could
+        // not be explained.
         lock.add_trace(&trace)?;
         lock.add_outcome(&outcome)?;
         let outcomes = lock.dir().outcomes(|line| notes.add(line));
@@ -332,8 +335,9 @@ impl Finished<'_> {
         replan::replacing(before.plan.as_ref(), profile, &planned, notes)
     }
 
-    /// Decides whether the starts that follow are bypassed, or more of them control runs, writes the state, with the `new` plan if there is one, and
-    /// keeps it within its bounds. `taught` is the trace that the plan was made anew from.
+    /// Decides whether the starts that follow are bypassed, or more of them control runs, writes the state,
+    /// with the `new` plan if there is one, and keeps it within its bounds. `taught` is the trace that the
+    /// plan was made anew from.
     fn conclude(
         &self,
         lock: &KeyLock,
@@ -393,9 +397,10 @@ impl Finished<'_> {
 /// The signals by which a program is asked to end: SIGHUP, SIGINT and SIGTERM. Others tell of a failure.
 const ASKED_TO_END: [i32; 3] = [1, 2, 15];
 
-/// Why a start teaches nothing that the trace alone does not tell. A signal may have come at any moment of it, and what was
-/// not read for that is no less needed; but where nothing is `known` the beginning of a start is more than nothing: a browser
-/// that is closed half a minute after it was called, on a slow disk, may never be seen to its end.
+/// Why a start teaches nothing that the trace alone does not tell. A signal may have come at any moment of
+/// it, and what was not read for that is no less needed; but where nothing is `known` the beginning of a
+/// start is more than nothing: a browser that is closed half a minute after it was called, on a slow disk,
+/// may never be seen to its end.
 fn unfit(reason: EndReason, known: bool) -> Option<String> {
     let EndReason::Exit(status) = reason else {
         return None;
@@ -418,8 +423,8 @@ fn learn_from(key: &Key, previous: Option<Profile>, trace: &Trace, rules: &Rules
     learn(previous, std::slice::from_ref(trace), &options).map_err(|refused| refused.to_string())
 }
 
-/// The metadata that this and earlier starts saw read, and the earlier trace that saw most: a start with a replay sees
-/// none, so that one must outlive the last few.
+/// The metadata that this and earlier starts saw read, and the earlier trace that saw most: a start with a
+/// replay sees none, so that one must outlive the last few.
 fn metadata(lock: &KeyLock, trace: &Trace, notes: &mut Notes) -> (Vec<RecordedMetadata>, Option<PathBuf>) {
     let mut misses = recorded_metadata(trace);
     let mut most = misses.len();
@@ -465,7 +470,8 @@ pub fn without_trace(
 /// When a start is recorded next.
 #[derive(Clone, Copy, Default)]
 struct NextRecording {
-    /// Whether the next one is to be recorded while the kernel maps nothing around a fault; `None` if that stays as it is.
+    /// Whether the next one is to be recorded while the kernel maps nothing around a fault; `None` if that
+    /// stays as it is.
     exact: Option<bool>,
     /// See [`Turns::record_in`].
     record_in: u8,
@@ -483,7 +489,8 @@ fn longest_wait_ms(outcomes: &[Outcome]) -> u32 {
     u32::try_from(longest_ns.unwrap_or(0) / 1_000_000).unwrap_or(u32::MAX)
 }
 
-/// Notes at the program's file what leads to what starts need first, and a boot, which begins with nothing in memory.
+/// Notes at the program's file what leads to what starts need first, and a boot, which begins with nothing in
+/// memory.
 fn note_way(store: &Store, key: &KeyDir) {
     let boot = Key::new("boot").map(|key| store.key(&key)).ok();
     let of_boot = boot.map_or([None, None], |boot| [boot.start_path(), boot.guard_path()]);

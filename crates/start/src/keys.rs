@@ -1,10 +1,12 @@
 //! Whose start it is: the key that a command line stands for.
 //!
-//! A program is its executable, as its real path. For an interpreter that says little: there the script, module, jar or
-//! the text of the one-liner belongs to the key. A program that only starts another one has the other's key.
+//! A program is its executable, as its real path. For an interpreter that says little: there the script,
+//! module, jar or the text of the one-liner belongs to the key. A program that only starts another one has
+//! the other's key.
 //!
-//! [`of_command`] makes the key of a command before it is started, [`of_exec`] that of what the kernel has started. Both give the
-//! same key for the same command: the kernel turns a script into its interpreter's command, so `of_command` does as the kernel does.
+//! [`of_command`] makes the key of a command before it is started, [`of_exec`] that of what the kernel has
+//! started. Both give the same key for the same command: the kernel turns a script into its interpreter's
+//! command, so `of_command` does as the kernel does.
 
 mod interpreters;
 mod launchers;
@@ -39,7 +41,8 @@ const SHORT: usize = 200;
 /// Executables that are many programs, told apart by the name they are called by or by their first argument.
 const MULTI_CALL: [&str; 3] = ["busybox", "toybox", "coreutils"];
 
-/// So many launchers and scripts may stand before a program: the kernel follows five scripts, and nobody needs more of the others.
+/// So many launchers and scripts may stand before a program: the kernel follows five scripts, and nobody
+/// needs more of the others.
 const MOST_STEPS: usize = 8;
 
 /// The most bytes of arguments that a start takes along: what is beyond tells no launcher's command.
@@ -50,7 +53,8 @@ const MOST_REST: usize = 4096;
 pub struct StartKey {
     /// Its key.
     pub key: Key,
-    /// The arguments that the key says nothing of. Should the program turn out to start what they name, they tell which start it is ([`of_what_it_starts`]).
+    /// The arguments that the key says nothing of. Should the program turn out to start what they name, they
+    /// tell which start it is ([`of_what_it_starts`]).
     pub rest: Vec<OsString>,
 }
 
@@ -76,8 +80,8 @@ impl StartKey {
     }
 }
 
-/// Whether a key, or an argument that it says nothing of, names what is to be kept nowhere ([`headstart_system::secrets`]): such a start is
-/// bypassed, and nothing is written of it.
+/// Whether a key, or an argument that it says nothing of, names what is to be kept nowhere
+/// ([`headstart_system::secrets`]): such a start is bypassed, and nothing is written of it.
 pub fn is_secret(key: &Key, rest: &[OsString]) -> bool {
     let here = std::env::current_dir().ok();
     // A word may lead to a server that does not answer, whom the command would not ask.
@@ -111,9 +115,10 @@ fn whose_command(command: &[OsString]) -> Result<StartKey> {
     StartKey::new(key, rest, &LocalNames).context("cannot make a key of the command; give one with --name")
 }
 
-/// Whose start it is what the kernel has started: the file that was executed, by its real path, of a script its interpreter's; and the
-/// arguments, the name it was called by first. `None` where that is no start of a program: a one-liner, a launcher, whose command
-/// has a key of its own when it is started in turn, or one of a browser's own processes.
+/// Whose start it is what the kernel has started: the file that was executed, by its real path, of a script
+/// its interpreter's; and the arguments, the name it was called by first. `None` where that is no start of a
+/// program: a one-liner, a launcher, whose command has a key of its own when it is started in turn, or one of
+/// a browser's own processes.
 pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Option<StartKey> {
     let (called, arguments) = match argv.split_first() {
         Some((called, arguments)) => (base_name(called), arguments),
@@ -128,7 +133,8 @@ pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Optio
     }
 }
 
-/// What is kept of the key that a user means: by its name, or the path of its program; or of one user's starts of that, where no other's are known.
+/// What is kept of the key that a user means: by its name, or the path of its program; or of one user's
+/// starts of that, where no other's are known.
 pub fn known(text: &str, store: &Store) -> Result<KeyDir> {
     let candidates = candidates(text);
     let mut by_name = candidates.iter().map(|key| store.key(key));

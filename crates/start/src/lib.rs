@@ -1,5 +1,6 @@
-//! One start, whoever asks for it: [`Start`] is what is decided, done and was found for it, [`decide`] says what is done, and [`finish`] reviews, learns,
-//! plans and keeps. The adapters (`run`, `boot`, `daemon`) bring the rest.
+//! One start, whoever asks for it: [`Start`] is what is decided, done and was found for it, [`decide`] says
+//! what is done, and [`finish`] reviews, learns, plans and keeps. The adapters (`run`, `boot`, `daemon`)
+//! bring the rest.
 
 mod arguments;
 pub mod bypass;

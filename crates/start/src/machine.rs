@@ -12,8 +12,8 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// A measurement older than this is made again when the device is idle. A volume of a cloud may be given another speed and
-/// keeps its name; a second of reading in three months is nothing.
+/// A measurement older than this is made again when the device is idle. A volume of a cloud may be given
+/// another speed and keeps its name; a second of reading in three months is nothing.
 const COST_AGE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 /// So old is that of a volume that is filled as it is read, for then it is filled.
 const FILLING_AGE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -63,7 +63,8 @@ fn wanted(profile: &Profile) -> Vec<Wanted> {
         Need::Missing | Need::Stat | Need::Open => snapshot::Need::Stat,
     };
     let wanted = headstart_plan::wanted(profile);
-    // A snapshot has room for so much. Whoever has paths of thousands of directories looked up takes that of no others.
+    // A snapshot has room for so much. Whoever has paths of thousands of directories looked up takes that of
+    // no others.
     let is_deep = |want: &&Want| want.path.as_bytes().iter().filter(|byte| **byte == b'/').count() > DEEP;
     let of = |want: &Want| Wanted {
         path: want.path.clone(),
@@ -74,7 +75,8 @@ fn wanted(profile: &Profile) -> Vec<Wanted> {
     ordered
 }
 
-/// Takes a snapshot of what the profile names. What cannot be measured or kept is told to `tell`, and then guessed.
+/// Takes a snapshot of what the profile names. What cannot be measured or kept is told to `tell`, and then
+/// guessed.
 pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(String)) -> Result<Machine> {
     let wanted = wanted(profile);
     let unknown: RefCell<Vec<DeviceIdentity>> = RefCell::default();

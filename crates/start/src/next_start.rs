@@ -1,12 +1,13 @@
-//! What the state of a key says of its next start: whether its plan reads anything, on which machine its bypass holds, and who is to wait.
+//! What the state of a key says of its next start: whether its plan reads anything, on which machine its
+//! bypass holds, and who is to wait.
 
 use crate::bypass;
 use headstart_model::machine::DeviceClass;
 use headstart_model::plan::PlanFile;
 use headstart_store::{KeyDir, State, Store};
 
-/// Whether a start is to wait for a replay of this plan on a device that was measured as one head. What the plan itself says of a device
-/// may be a guess.
+/// Whether a start is to wait for a replay of this plan on a device that was measured as one head. What the
+/// plan itself says of a device may be a guess.
 pub fn waits_on_one_head(store: &Store, plan: &PlanFile) -> bool {
     let Ok(plan) = plan.plan() else { return false };
     let is_one_head = |uuid: &[u8; 16]| {

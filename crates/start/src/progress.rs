@@ -1,5 +1,5 @@
-//! What is being done, for whoever waits at a terminal: one line that is written over, and taken away in the end. Elsewhere nothing
-//! is written. The line has no colours; a terminal that is gone is no reason to end.
+//! What is being done, for whoever waits at a terminal: one line that is written over, and taken away in the
+//! end. Elsewhere nothing is written. The line has no colours; a terminal that is gone is no reason to end.
 
 use headstart_model::human::printable;
 use std::io::{IsTerminal, Write, stderr};

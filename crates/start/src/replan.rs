@@ -7,9 +7,10 @@ use headstart_model::profile::Entry;
 use headstart_model::{FilePath, Profile};
 use std::collections::{BTreeMap, HashSet};
 
-/// The new plan as it is kept, unless files that the `old` one reads are out of reach now because nothing is mounted where they were:
-/// the command may have unmounted them at its end, or whoever started it has. A mount that is gone for good keeps it as long as the profile wants
-/// what was there: each start that does without it makes that less.
+/// The new plan as it is kept, unless files that the `old` one reads are out of reach now because nothing is
+/// mounted where they were: the command may have unmounted them at its end, or whoever started it has. A
+/// mount that is gone for good keeps it as long as the profile wants what was there: each start that does
+/// without it makes that less.
 pub fn replacing(
     old: Option<&PlanFile>,
     profile: &Profile,

@@ -1,5 +1,5 @@
-//! What builds before this one kept of names that are encrypted on disk (decision 27) goes once: a key in whose state such a name stands is forgotten,
-//! and learned anew.
+//! What builds before this one kept of names that are encrypted on disk (decision 27) goes once: a key in
+//! whose state such a name stands is forgotten, and learned anew.
 
 use headstart_model::key::MAX_KEY;
 use headstart_store::{Change, KeyDir, Store, StoreError, read_bounded, write_whole};
@@ -22,7 +22,8 @@ const UNKNOWN: u8 = b'?';
 /// Where the homes and volumes of people are.
 const OF_PEOPLE: [&str; 5] = ["/home/", "/var/home/", "/mnt/", "/media/", "/run/media/"];
 
-/// Looks at what is kept for so long, and goes on from there the next time. With `again` also at what could not be told before.
+/// Looks at what is kept for so long, and goes on from there the next time. With `again` also at what could
+/// not be told before.
 pub fn forget_secret_names(store: &Store, within: Duration, again: bool) -> Result<(), StoreError> {
     let mounts = || MountTable::read().unwrap_or_default();
     let mut secrets = Secrets::new();

@@ -1,4 +1,5 @@
-//! The unit that moves programs at a shutdown, which wait in a file of the state: whoever finds that file starts the unit.
+//! The unit that moves programs at a shutdown, which wait in a file of the state: whoever finds that file
+//! starts the unit.
 
 use headstart_store::{Store, default_root};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,12 @@
-//! One start, from what is decided for it to what it left. It alone holds what was decided, the plan, the replay, what was in memory before, and
-//! whether it was recorded exactly:
+//! One start, from what is decided for it to what it left. It alone holds what was decided, the plan, the
+//! replay, what was in memory before, and whether it was recorded exactly:
 //!
 //! ```text
 //!  Start::decide ──▶ begin (the replay, if that was decided) ──▶ end ──▶ Over, which `finish` reviews and learns from
 //! ```
 //!
-//! `headstart run`, boots and the daemon bring the rest: when it began, who waits for the replay, when it has ended, by which rules it is learned.
+//! `headstart run`, boots and the daemon bring the rest: when it began, who waits for the replay, when it has
+//! ended, by which rules it is learned.
 
 use crate::Arguments;
 use crate::bypass;
@@ -156,22 +157,26 @@ impl<R: Reads> Start<R> {
         self.resident
     }
 
-    /// Of a start that is bypassed because what it reads is in memory: what was looked at, by which that can be told of the next one, too.
+    /// Of a start that is bypassed because what it reads is in memory: what was looked at, by which that can
+    /// be told of the next one, too.
     pub fn in_memory(&mut self) -> Option<Sample> {
         self.in_memory.take()
     }
 
-    /// Whether it is warm, and the next may not be, for its plan is another where its arguments name other files.
+    /// Whether it is warm, and the next may not be, for its plan is another where its arguments name other
+    /// files.
     pub fn is_warm_as_given(&self) -> bool {
         self.warm && self.depends
     }
 
-    /// Whether it is to be recorded while the kernel maps nothing around a fault. What was mapped by now with others stays unknown.
+    /// Whether it is to be recorded while the kernel maps nothing around a fault. What was mapped by now with
+    /// others stays unknown.
     pub fn is_to_be_exact(&self) -> bool {
         self.exact && (self.is_read_ahead() || self.mode == Mode::Control)
     }
 
-    /// Begins the replay by `begin`, if that was decided; whether it has begun now. A start whose replay cannot begin stays declined.
+    /// Begins the replay by `begin`, if that was decided; whether it has begun now. A start whose replay
+    /// cannot begin stays declined.
     pub fn begin_by<E>(&mut self, begin: impl FnOnce(PlanFile) -> Result<R, E>) -> Result<bool, E> {
         let Some(plan) = self.plan.take() else {
             return Ok(false);
@@ -206,8 +211,8 @@ impl<R: Reads> Start<R> {
         self.replay.as_mut()
     }
 
-    /// Ends it: where nobody waits for what is read ahead any more (`stops`) the replay is stopped, else it comes to its end. `exact` says whether it
-    /// was recorded while the kernel mapped nothing around a fault.
+    /// Ends it: where nobody waits for what is read ahead any more (`stops`) the replay is stopped, else it
+    /// comes to its end. `exact` says whether it was recorded while the kernel mapped nothing around a fault.
     pub fn end(self, stops: bool, exact: bool) -> Over {
         let replayed = self.replay.map(|replay| {
             if stops {
@@ -308,15 +313,16 @@ impl Start {
     }
 }
 
-/// The variable of the environment with which starts that find all in memory are replayed, too, where all starts are: for tests and
-/// measurements, which need no cold disk then.
+/// The variable of the environment with which starts that find all in memory are replayed, too, where all
+/// starts are: for tests and measurements, which need no cold disk then.
 const EVEN_WARM: &str = "HEADSTART_EVEN_WARM";
 
 fn depends_on_arguments(file: &PlanFile) -> bool {
     file.plan().is_ok_and(|plan| plan.has_named())
 }
 
-/// A plan without what is only for starts that name other files than this one; nothing where that leaves nothing to read.
+/// A plan without what is only for starts that name other files than this one; nothing where that leaves
+/// nothing to read.
 fn of_start(
     file: PlanFile,
     arguments: &Arguments,

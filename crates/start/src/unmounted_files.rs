@@ -1,5 +1,5 @@
-//! Files of a file system that was unmounted before its facts could be asked: what the recording saw of them is enough for a plan, but for where
-//! they lie.
+//! Files of a file system that was unmounted before its facts could be asked: what the recording saw of them
+//! is enough for a plan, but for where they lie.
 
 use headstart_model::machine::{Device, DeviceClass, FileFacts, Machine, PathKind};
 use headstart_model::trace::{File, FileState};
@@ -8,10 +8,12 @@ use headstart_system::device::default_cost;
 use headstart_system::mounts::MountTable;
 use std::collections::HashMap;
 
-/// What the kernel assumes of a device of which nothing is known (`VM_READAHEAD_PAGES`, include/linux/mm.h), bytes.
+/// What the kernel assumes of a device of which nothing is known (`VM_READAHEAD_PAGES`, include/linux/mm.h),
+/// bytes.
 const REQUEST: u32 = 128 << 10;
 
-/// Adds the facts of files whose file system is not mounted any more where the start has used it. A replay checks them, as it does all.
+/// Adds the facts of files whose file system is not mounted any more where the start has used it. A replay
+/// checks them, as it does all.
 pub fn add(machine: &mut Machine, trace: &Trace) {
     let Ok(mounts) = MountTable::read() else { return };
     let gone: Vec<bool> = trace

@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 const FORGOTTEN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// So many are remembered; then all are forgotten.
 const MOST: usize = 256;
-/// What the files' names begin with. They are empty: on a full disk there is room for a name most often, and not for more.
+/// What the files' names begin with. They are empty: on a full disk there is room for a name most often, and
+/// not for more.
 const NAME: &str = "said-";
 
 /// Whether something was said before.
@@ -23,7 +24,8 @@ pub enum Announced {
     Unknown,
 }
 
-/// What a line is about: without the words that have a digit or a slash, as numbers, times, addresses and names of files have.
+/// What a line is about: without the words that have a digit or a slash, as numbers, times, addresses and
+/// names of files have.
 pub fn kind_of(line: &str) -> String {
     let about = |word: &&str| !word.contains(|c: char| c == '/' || c.is_ascii_digit());
     line.split_whitespace()

@@ -1,11 +1,12 @@
-//! What is kept of boots besides what every key has: the boot-failure guard, against a replay that keeps the machine from booting,
-//! and what the last boot had to say.
+//! What is kept of boots besides what every key has: the boot-failure guard, against a replay that keeps the
+//! machine from booting, and what the last boot had to say.
 //!
-//! The guard is a file that a boot leaves armed when it has come to its end. Who reads ahead or records disarms it, for good,
-//! before that: if the boot then does not come to its end, the next one finds it disarmed and is left alone;
-//! once that has come to its end it leaves another. It counts those that failed, one served boot after another. It is a block that is written over where it is: to
-//! remove a file instead took four reads and two flushes of the journal, 80 ms of a boot from a 7200 rpm disk. It lies beside what is needed first of
-//! boots ([`KeyDir::start_path`]), so the way to it has been read.
+//! The guard is a file that a boot leaves armed when it has come to its end. Who reads ahead or records
+//! disarms it, for good, before that: if the boot then does not come to its end, the next one finds it
+//! disarmed and is left alone; once that has come to its end it leaves another. It counts those that failed,
+//! one served boot after another. It is a block that is written over where it is: to remove a file instead
+//! took four reads and two flushes of the journal, 80 ms of a boot from a 7200 rpm disk. It lies beside what
+//! is needed first of boots ([`KeyDir::start_path`]), so the way to it has been read.
 
 use crate::file;
 use crate::layout::GUARD_ENDING;
@@ -20,7 +21,8 @@ use std::path::{Path, PathBuf};
 const GUARD_BYTES: usize = 4096;
 const ARMED: u8 = b'1';
 const DISARMED: u8 = b'0';
-/// Its second byte where no served boot has failed; the next one tells of one. Until November 2026 it was as the first.
+/// Its second byte where no served boot has failed; the next one tells of one. Until November 2026 it was as
+/// the first.
 const NONE_FAILED: u8 = b'a';
 /// So many served boots that failed one after another are enough.
 const MOST_FAILED: u8 = 3;
@@ -97,8 +99,9 @@ impl KeyDir {
         self.says().is_some_and(GuardState::has_given_up)
     }
 
-    /// Takes the guard for good, and waits until that will survive a power cut. The first start makes it; `None` where there is no directory for all that
-    /// is kept, which may be mounted later: what would be made there would lie beneath.
+    /// Takes the guard for good, and waits until that will survive a power cut. The first start makes it;
+    /// `None` where there is no directory for all that is kept, which may be mounted later: what would be
+    /// made there would lie beneath.
     pub fn disarm(&self) -> Result<Option<Guard>, StoreError> {
         let Some(path) = self.guard_path() else {
             return Ok(None);
@@ -144,9 +147,10 @@ impl KeyDir {
 }
 
 impl KeyLock {
-    /// The start came to its end: the next may be served. One that had [taken](Guard::Taken) the guard did not fail, whatever those before it did; of
-    /// another's a disarmed guard tells that it failed. A guard that is there is written over: on a full disk there is no room for
-    /// another, and what is known is replayed all the same.
+    /// The start came to its end: the next may be served. One that had [taken](Guard::Taken) the guard did
+    /// not fail, whatever those before it did; of another's a disarmed guard tells that it failed. A guard
+    /// that is there is written over: on a full disk there is no room for another, and what is known is
+    /// replayed all the same.
     pub fn arm(&self, had_taken: bool) -> Result<(), StoreError> {
         let Some(path) = self.dir().guard_path() else {
             return Ok(());
@@ -252,7 +256,8 @@ mod tests {
             std::fs::write(boot.guard_path().unwrap(), former.repeat(super::GUARD_BYTES)).unwrap();
             assert!(boot.is_armed() == (former == "1") && !boot.has_given_up());
         }
-        // A served boot fails, the next is left alone and comes to its end. Then one is served, and comes to its end as well.
+        // A served boot fails, the next is left alone and comes to its end. Then one is served, and comes to
+        // its end as well.
         let fails = || {
             assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken));
             assert_eq!(boot.disarm().unwrap(), Some(Guard::Failed));

@@ -1,7 +1,7 @@
 //! Whether a key is disabled: nothing is done for its starts, because somebody said so.
 //!
-//! A file `disabled` that is there as long as it holds. It outlives its age: what somebody said lasts until somebody says otherwise, or
-//! has the key forgotten.
+//! A file `disabled` that is there as long as it holds. It outlives its age: what somebody said lasts until
+//! somebody says otherwise, or has the key forgotten.
 
 use crate::layout::directory_name;
 use crate::{KeyDir, KeyLock, StoreError};
@@ -26,8 +26,8 @@ impl KeyDir {
                 .all(is_enabled)
     }
 
-    /// Whether its starts are among those of another key: a user's among all users', and those of a part of a suite (`soffice --writer`) among the
-    /// suite's.
+    /// Whether its starts are among those of another key: a user's among all users', and those of a part of a
+    /// suite (`soffice --writer`) among the suite's.
     pub fn is_among(&self, other: &Key) -> bool {
         are_among(self.key()).any(|text| text == other.as_str())
     }

@@ -21,10 +21,10 @@
 //!   said-<hash>               empty: a line of this kind was told to a user, once
 //! ```
 //!
-//! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the directory; the boot-failure
-//! guard is one block, and disarmed in its place. So readers need no lock, and a kill or a full disk leaves the old file.
-//! Directories are 0700, files 0600: paths tell what somebody runs. A file that cannot be decoded is moved aside, named
-//! in a message, and otherwise treated as missing.
+//! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the
+//! directory; the boot-failure guard is one block, and disarmed in its place. So readers need no lock, and a
+//! kill or a full disk leaves the old file. Directories are 0700, files 0600: paths tell what somebody runs.
+//! A file that cannot be decoded is moved aside, named in a message, and otherwise treated as missing.
 
 mod announced;
 mod boot;

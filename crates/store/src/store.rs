@@ -54,7 +54,8 @@ fn is_recent(entry: &DirEntry) -> bool {
     made.is_ok_and(|at| at.elapsed().unwrap_or_else(|ahead| ahead.duration()) < MAKING)
 }
 
-/// The key that a directory is of; `None` for one without a readable key, which is a leftover and goes by its age.
+/// The key that a directory is of; `None` for one without a readable key, which is a leftover and goes by its
+/// age.
 fn key_in(entry: &DirEntry) -> Option<Key> {
     let text = file::read_bounded(&entry.path().join("key"), headstart_model::key::MAX_KEY as u64);
     let key = Key::new(String::from_utf8(text.ok()??).ok()?).ok()?;
@@ -132,8 +133,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what exceeds the limits on all keys together: keys not started for long, then, oldest key first,
-    /// traces, then whole keys, until the rest fits. Keys that somebody has locked stay.
+    /// Removes what exceeds the limits on all keys together: keys not started for long, then, oldest key
+    /// first, traces, then whole keys, until the rest fits. Keys that somebody has locked stay.
     pub fn tidy(&self, limits: &Limits, now: SystemTime) -> Result<(), StoreError> {
         let mut keys: Vec<(SystemTime, u64, KeyDir)> = Vec::new();
         for key in self.keys()? {
@@ -141,7 +142,8 @@ impl Store {
             let (used, size) = dir.last_used_and_size();
             keys.push((used, size, dir));
         }
-        // What was last used in the future, by a clock that was wrong, would otherwise outlast all others until then.
+        // What was last used in the future, by a clock that was wrong, would otherwise outlast all others
+        // until then.
         keys.sort_unstable_by_key(|(used, _, _)| (*used <= now, *used));
         let may_age = keys.len().saturating_sub(limits.ageless_keys);
         // One that cannot be removed does not keep the others.
@@ -189,8 +191,8 @@ impl Store {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Removes what a kill left outside of any key: directories that were being forgotten or made, temporary files of
-    /// devices. Those younger than a day may be in use.
+    /// Removes what a kill left outside of any key: directories that were being forgotten or made, temporary
+    /// files of devices. Those younger than a day may be in use.
     fn remove_strays(&self, now: SystemTime) {
         for part in ["keys", "devices", STARTS] {
             let directory = self.root.join(part);

@@ -1,11 +1,12 @@
-//! Asking what may never be answered: a process can have whoever reads its memory wait, by what it maps there and by the locks that it holds.
+//! Asking what may never be answered: a process can have whoever reads its memory wait, by what it maps there
+//! and by the locks that it holds.
 
 use crate::thread::begin_small;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So many may be asked at a time, and of one user so many: more are not, so that who has them wait costs each start nothing but its question, and others' starts not
-/// even that. The last are for the system's.
+/// So many may be asked at a time, and of one user so many: more are not, so that who has them wait costs
+/// each start nothing but its question, and others' starts not even that. The last are for the system's.
 const MOST: usize = 16;
 const MOST_OF_A_USER: usize = 4;
 
@@ -42,7 +43,8 @@ impl Drop for QuestionSlot {
 /// A question; what it finds are bytes.
 pub(crate) type Ask = Box<dyn FnOnce() -> Option<Vec<u8>> + Send>;
 
-/// What `ask` finds of a process of this user's, by a thread of its own; `None` also if that takes longer than this. Such a thread stays until it is answered, or its process ends.
+/// What `ask` finds of a process of this user's, by a thread of its own; `None` also if that takes longer
+/// than this. Such a thread stays until it is answered, or its process ends.
 pub fn within(user: u32, most: Duration, ask: Ask) -> Option<Vec<u8>> {
     let until = Instant::now() + most;
     let asked = QuestionSlot::take(user)?;

@@ -1,5 +1,6 @@
-//! Being told by the kernel that somebody executes a file (fanotify(7), `FAN_OPEN_EXEC`), after the fact: nobody waits. It tells when
-//! a file is opened to be executed, so before the process is the new program; and of a program's interpreters, too.
+//! Being told by the kernel that somebody executes a file (fanotify(7), `FAN_OPEN_EXEC`), after the fact:
+//! nobody waits. It tells when a file is opened to be executed, so before the process is the new program; and
+//! of a program's interpreters, too.
 
 use crate::fanotify::Group;
 use crate::mounts::{Kind, MountTable};
@@ -12,7 +13,8 @@ use std::os::unix::ffi::OsStringExt;
 /// File systems whose executed files are told of, but for some of them.
 pub struct Executed(Group);
 
-/// So many mounts of a file system are tried until its root can be opened: those that lie below others cannot.
+/// So many mounts of a file system are tried until its root can be opened: those that lie below others
+/// cannot.
 const TRIED: usize = 32;
 
 /// A file that was opened to be executed.
@@ -55,8 +57,9 @@ impl Executed {
         Ok(Executed(Group::new(libc::FAN_CLASS_NOTIF, libc::O_NONBLOCK)?))
     }
 
-    /// Tells of what is executed on each local file system that is mounted, in whichever mount namespace it is; also if it told of some already.
-    /// Gives on how many: on none where none is mounted. Fails where it is refused on all.
+    /// Tells of what is executed on each local file system that is mounted, in whichever mount namespace it
+    /// is; also if it told of some already. Gives on how many: on none where none is mounted. Fails where it
+    /// is refused on all.
     pub fn tell_of_all(&self, mounts: &MountTable) -> io::Result<usize> {
         let how = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
         let mut seen = HashSet::new();
@@ -104,8 +107,8 @@ impl Executed {
     /// What is told of next; `None` if there is nothing now.
     pub fn next(&self) -> io::Result<Option<ExecEvent>> {
         let event = match self.0.next() {
-            // The kernel could not open that one file here, and has taken it off its list: a security module's rule, no descriptor left, a device
-            // that has gone.
+            // The kernel could not open that one file here, and has taken it off its list: a security
+            // module's rule, no descriptor left, a device that has gone.
             Err(error) if !is_of_group(&error) => return Ok(Some(ExecEvent::Missed)),
             event => event?,
         };

@@ -1,9 +1,11 @@
-//! For a while the kernel maps nothing around a fault, so that every touch of a mapped page is a fault that can be seen.
+//! For a while the kernel maps nothing around a fault, so that every touch of a mapped page is a fault that
+//! can be seen.
 //!
-//! How much it maps is a number of debugfs that is one for the whole machine. So it is changed by one at a time, on the machine
-//! itself and not from a container, for a bounded time, and put back whatever happens: by whoever changed it; by a process of its
-//! own, the *keeper*, when that one is gone or does not come back in time; and if both were killed, by the next start of
-//! headstart, for the number that was there is kept in `/run` meanwhile. Another boot begins with the kernel's own number.
+//! How much it maps is a number of debugfs that is one for the whole machine. So it is changed by one at a
+//! time, on the machine itself and not from a container, for a bounded time, and put back whatever happens:
+//! by whoever changed it; by a process of its own, the *keeper*, when that one is gone or does not come back
+//! in time; and if both were killed, by the next start of headstart, for the number that was there is kept in
+//! `/run` meanwhile. Another boot begins with the kernel's own number.
 
 use crate::launch::fork_for_system_calls;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -48,8 +50,8 @@ pub struct NoFaultAround {
 }
 
 impl NoFaultAround {
-    /// From now on, for `at_most`. Fails where that is not possible: without root's rights, in a container, where debugfs is
-    /// forbidden (lockdown), while another does it.
+    /// From now on, for `at_most`. Fails where that is not possible: without root's rights, in a container,
+    /// where debugfs is forbidden (lockdown), while another does it.
     pub fn start(at_most: Duration) -> io::Result<NoFaultAround> {
         let knob = open_alone()?;
         let before = knob.read()?;
@@ -88,7 +90,8 @@ impl Drop for NoFaultAround {
         let Some((keeper, told)) = self.keeper.take() else {
             return;
         };
-        // The keeper does the same: should this fail, it tries once more, and what is kept stays for the next start.
+        // The keeper does the same: should this fail, it tries once more, and what is kept stays for the next
+        // start.
         put_back(&self.knob, &Text::from_number(self.before), KEPT);
         drop(told);
         let since = Instant::now();
@@ -110,8 +113,8 @@ pub fn is_possible() -> bool {
     open_of_machine().is_ok()
 }
 
-/// Puts back what a killed headstart has left, if there is any; returns the number that was put back. Costs one look at `/run`
-/// otherwise.
+/// Puts back what a killed headstart has left, if there is any; returns the number that was put back. Costs
+/// one look at `/run` otherwise.
 pub fn mend() -> io::Result<Option<u64>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let kept = match openat(CWD, KEPT, flags, Mode::empty()) {
@@ -128,7 +131,8 @@ pub fn mend() -> io::Result<Option<u64>> {
     if statat(CWD, KEPT, AtFlags::SYMLINK_NOFOLLOW).is_err() {
         return Ok(None);
     }
-    // Whatever else is there somebody has set since; and where the number is not whole, nothing was changed yet.
+    // Whatever else is there somebody has set since; and where the number is not whole, nothing was changed
+    // yet.
     let before = number(&kept).filter(|_| knob.number() == Some(knob.page));
     if let Some(before) = before {
         write(&knob.file, &Text::from_number(before))?;
@@ -258,8 +262,8 @@ fn put_back(knob: &Knob, before: &Text, kept: &CStr) {
     }
 }
 
-/// Forks the keeper. It lives until what is returned is closed, by its owner's end at the latest, or the time is over, and then puts
-/// the number back.
+/// Forks the keeper. It lives until what is returned is closed, by its owner's end at the latest, or the time
+/// is over, and then puts the number back.
 fn keep(knob: &Knob, before: &Text, kept: &CStr, at_most: Duration) -> io::Result<(Pid, OwnedFd)> {
     let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let timeout = Timespec {

@@ -1,13 +1,13 @@
-//! Files of a mounted ext2, ext3 or ext4 by file handle: of all metadata only their inodes are read, no directory above
-//! them. On one head that spares a jump for each directory before the first byte of data.
+//! Files of a mounted ext2, ext3 or ext4 by file handle: of all metadata only their inodes are read, no
+//! directory above them. On one head that spares a jump for each directory before the first byte of data.
 //!
-//! A handle passes by the directories, and with them by what a path would be refused for, so a path of a plan has the
-//! last word still: the mount table must lead it to the very mount the opener is of, which shows the whole of a local file
-//! system; what the handle leads to must be a regular file of the inode number and generation that the plan says, and of
-//! its size and modification time where those are expected ([`crate::open::open_pinned`]). So the worst a crafted plan does
-//! is to have a file read ahead that is on that file system under another name than it says, whose number and generation
-//! it knows.
-//! Whatever is not opened here may still be by path.
+//! A handle passes by the directories, and with them by what a path would be refused for, so a path of a plan
+//! has the last word still: the mount table must lead it to the very mount the opener is of, which shows the
+//! whole of a local file system; what the handle leads to must be a regular file of the inode number and
+//! generation that the plan says, and of its size and modification time where those are expected
+//! ([`crate::open::open_pinned`]). So the worst a crafted plan does is to have a file read ahead that is on
+//! that file system under another name than it says, whose number and generation it knows. Whatever is not
+//! opened here may still be by path.
 
 use crate::files::{self, Type};
 use crate::handle::Handle;
@@ -53,8 +53,8 @@ impl HandleOpener {
         })
     }
 
-    /// Opens the regular file of the inode number and generation that are expected (0 is one, not any) for a path that
-    /// should lead to it. Without knowing both nothing is opened.
+    /// Opens the regular file of the inode number and generation that are expected (0 is one, not any) for a
+    /// path that should lead to it. Without knowing both nothing is opened.
     pub fn open(&self, mounts: &MountTable, path: &Path, expect: &Expect) -> Result<Opened, Skip> {
         let changed = |what| Skip::Changed { what };
         let inode = expect.inode.ok_or(changed("inode"))?;

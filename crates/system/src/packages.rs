@@ -18,8 +18,8 @@ const MOST_BYTES: u64 = 16 << 20;
 /// The most bytes of a line: a path that cannot be longer.
 const MOST_LINE: u64 = 4096;
 
-/// The package of each of these paths that one owns, by the lists in `directory`; none where there are no lists. Debian's
-/// lists name files of /usr as if they lay in the root where they once did.
+/// The package of each of these paths that one owns, by the lists in `directory`; none where there are no
+/// lists. Debian's lists name files of /usr as if they lay in the root where they once did.
 pub fn owners(directory: &Path, paths: &BTreeSet<&[u8]>) -> BTreeMap<Vec<u8>, String> {
     let mut owners = BTreeMap::new();
     let Ok(entries) = std::fs::read_dir(directory) else {

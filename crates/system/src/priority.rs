@@ -3,7 +3,8 @@
 use rustix::process::Pid;
 use std::io;
 
-/// How the calling thread's reads are ranked against others'. I/O schedulers that know no priorities ignore it.
+/// How the calling thread's reads are ranked against others'. I/O schedulers that know no priorities ignore
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Only when nobody else reads.
@@ -24,7 +25,8 @@ pub fn set_io(priority: Priority) -> io::Result<()> {
     crate::sys::ioprio_set(class, level)
 }
 
-/// The I/O priority of the calling thread as (class, level): class 0 none set, 1 real time, 2 best effort, 3 idle.
+/// The I/O priority of the calling thread as (class, level): class 0 none set, 1 real time, 2 best effort, 3
+/// idle.
 pub fn io_priority() -> io::Result<(i32, i32)> {
     crate::sys::ioprio_get()
 }
@@ -39,10 +41,12 @@ pub fn nice() -> io::Result<i32> {
     Ok(rustix::process::getpriority_process(None)?)
 }
 
-/// The calling thread, and the threads and processes that it makes, come before all that are as others (SCHED_RR of sched(7), at the lowest of its
-/// priorities): as soon as there is something to do for them, whoever computes. Needs CAP_SYS_NICE or RLIMIT_RTPRIO.
+/// The calling thread, and the threads and processes that it makes, come before all that are as others
+/// (SCHED_RR of sched(7), at the lowest of its priorities): as soon as there is something to do for them,
+/// whoever computes. Needs CAP_SYS_NICE or RLIMIT_RTPRIO.
 ///
-/// Of a nice value a thread has its share, but no turn at once: the kernel lets another go on until the next tick, up to 10 ms.
+/// Of a nice value a thread has its share, but no turn at once: the kernel lets another go on until the next
+/// tick, up to 10 ms.
 pub fn before_others() -> io::Result<()> {
     crate::sys::sched_setscheduler(libc::SCHED_RR, 1)
 }

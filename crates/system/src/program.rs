@@ -8,14 +8,14 @@ pub const HEADERS: usize = 4096;
 pub struct Program {
     /// Its first instruction.
     pub first_instruction: u64,
-    /// The end of what can be written. The kernel clears what follows in the same page, and reads it for that. Of headstart it is all that a start needs
-    /// (`crates/headstart/first.ld`).
+    /// The end of what can be written. The kernel clears what follows in the same page, and reads it for
+    /// that. Of headstart it is all that a start needs (`crates/headstart/first.ld`).
     pub data_end: u64,
 }
 
 impl Program {
-    /// By the beginning of its file, [`HEADERS`] bytes at least; `None` where that is not the beginning of a program of 64 bits for this machine's order of
-    /// bytes, or has nothing that can be written.
+    /// By the beginning of its file, [`HEADERS`] bytes at least; `None` where that is not the beginning of a
+    /// program of 64 bits for this machine's order of bytes, or has nothing that can be written.
     pub fn parse(beginning: &[u8]) -> Option<Program> {
         let number = |at: u64, length: u64| -> Option<u64> {
             let at = usize::try_from(at).ok()?;

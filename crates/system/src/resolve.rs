@@ -1,8 +1,10 @@
-//! Resolving a path without leaving a directory, also where the kernel has no openat2(2): before Linux 5.6, in a system of another processor that an
-//! emulator runs (qemu-user before 9.2), and where a filter of system calls refuses it.
+//! Resolving a path without leaving a directory, also where the kernel has no openat2(2): before Linux 5.6,
+//! in a system of another processor that an emulator runs (qemu-user before 9.2), and where a filter of
+//! system calls refuses it.
 //!
-//! There the path is walked part by part, each opened by `O_PATH` and `O_NOFOLLOW` from the one before: nothing is opened in earnest, no link is followed
-//! by the kernel, and `..` leads back the way that was come. So nobody who moves directories meanwhile leads the walk outside.
+//! There the path is walked part by part, each opened by `O_PATH` and `O_NOFOLLOW` from the one before:
+//! nothing is opened in earnest, no link is followed by the kernel, and `..` leads back the way that was
+//! come. So nobody who moves directories meanwhile leads the walk outside.
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
@@ -20,8 +22,9 @@ const MOST_PARTS: usize = 512;
 /// Its links lead anywhere, whatever they say.
 const PROC: u64 = 0x9fa0;
 
-/// Opens a path from `root` on as openat2(2) does with `flags` and `resolve`, of which these are known: `IN_ROOT`, `BENEATH`, `NO_XDEV`,
-/// `NO_SYMLINKS`, `NO_MAGICLINKS`. One of the first two is needed, unless `root` is that of this process.
+/// Opens a path from `root` on as openat2(2) does with `flags` and `resolve`, of which these are known:
+/// `IN_ROOT`, `BENEATH`, `NO_XDEV`, `NO_SYMLINKS`, `NO_MAGICLINKS`. One of the first two is needed, unless
+/// `root` is that of this process.
 ///
 /// # Errors
 /// Those of openat2(2). `EINVAL` where `RESOLVE_CACHED` is asked for and nobody can tell.
@@ -32,7 +35,8 @@ pub fn open(
     resolve: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
     match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
-        // Filters of system calls answer by the second, too; if that is openat2's own answer the walk gives it again.
+        // Filters of system calls answer by the second, too; if that is openat2's own answer the walk gives
+        // it again.
         Err(Errno::NOSYS | Errno::PERM) => walk(root, path, flags, resolve),
         opened => opened,
     }

@@ -1,5 +1,6 @@
-//! Names that may be kept only where they are encrypted: those below a directory with an encryption policy (fscrypt), and those on an encrypted
-//! volume. The state directory keeps them if it lies in that directory, or on that volume, itself.
+//! Names that may be kept only where they are encrypted: those below a directory with an encryption policy
+//! (fscrypt), and those on an encrypted volume. The state directory keeps them if it lies in that directory,
+//! or on that volume, itself.
 
 use crate::device::devices_below::{self, Layer};
 use crate::mounts::MountTable;
@@ -46,7 +47,8 @@ enum Secrecy {
     Secret,
 }
 
-/// Which names are secrets, with what was seen of directories: those that are locked or unmounted later are secrets still.
+/// Which names are secrets, with what was seen of directories: those that are locked or unmounted later are
+/// secrets still.
 #[derive(Default)]
 pub struct Secrets {
     own: Option<StateEncryption>,
@@ -70,8 +72,8 @@ impl Secrets {
         Secrets::default()
     }
 
-    /// Whether a file's name, an absolute path, is one that is to be kept nowhere. With `mounts` nobody is waited for who may
-    /// not answer.
+    /// Whether a file's name, an absolute path, is one that is to be kept nowhere. With `mounts` nobody is
+    /// waited for who may not answer.
     pub fn is_secret(&mut self, mounts: Mounts<'_>, path: &[u8]) -> bool {
         let secret = self.look_up(mounts, path);
         self.seen |= secret;
@@ -171,7 +173,8 @@ impl Secrets {
         (below, device)
     }
 
-    /// Whether the file system at a directory, on this device, is encrypted and the state directory is not so too.
+    /// Whether the file system at a directory, on this device, is encrypted and the state directory is not so
+    /// too.
     fn is_volume_secret(&mut self, mounts: Mounts<'_>, directory: &[u8], device: (u32, u32)) -> bool {
         if device == self.own().device {
             return false;
@@ -270,7 +273,8 @@ fn facts(mounts: Mounts<'_>, directory: &[u8]) -> Option<Statx> {
     statx(fd, c"", how | AtFlags::EMPTY_PATH, wanted).ok()
 }
 
-/// The block device of a file system whose own number is no device's (btrfs), by what was mounted; else that of the number.
+/// The block device of a file system whose own number is no device's (btrfs), by what was mounted; else that
+/// of the number.
 fn block_device(mounts: Mounts<'_>, directory: &[u8], device: (u32, u32)) -> (u32, u32) {
     if device.0 != 0 {
         return device;
@@ -286,7 +290,8 @@ fn block_device(mounts: Mounts<'_>, directory: &[u8], device: (u32, u32)) -> (u3
     })
 }
 
-/// Adds the names of the encrypted volumes (dm-crypt) that a device lies on, and of the encrypted directories that hold its images.
+/// Adds the names of the encrypted volumes (dm-crypt) that a device lies on, and of the encrypted directories
+/// that hold its images.
 fn of_device((major, minor): (u32, u32), volumes: &mut BTreeSet<String>) {
     devices_below::each((major, minor), &mut |layer| match layer {
         // The kernel's name of a volume that cryptsetup has made.

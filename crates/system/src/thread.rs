@@ -1,5 +1,6 @@
-//! How a thread begins, and how its end or its answer is waited for: never for good. A filter of system calls may end a thread alone
-//! (`SECCOMP_RET_KILL_THREAD`): it drops nothing then, tells nobody, and keeps what it has locked.
+//! How a thread begins, and how its end or its answer is waited for: never for good. A filter of system calls
+//! may end a thread alone (`SECCOMP_RET_KILL_THREAD`): it drops nothing then, tells nobody, and keeps what it
+//! has locked.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub struct StartedThread {
     since: Instant,
 }
 
-/// Begins a thread of this name. What begins one is made anew by the compiler for each closure, several KiB each; for a box it is there once.
+/// Begins a thread of this name. What begins one is made anew by the compiler for each closure, several KiB
+/// each; for a box it is there once.
 pub fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
     begin_as(Builder::new().name(name.into()), work)
 }

@@ -1,4 +1,5 @@
-//! An experiment as a TOML file. Everything it names is loaded and checked at once; an error names the file, the line and the key.
+//! An experiment as a TOML file. Everything it names is loaded and checked at once; an error names the file,
+//! the line and the key.
 
 use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
@@ -72,7 +73,8 @@ fn minutes() -> Spanned<u64> {
     Spanned::new(0..0, 300)
 }
 
-/// Loads what `name` stands for beside the file that names it: a path ending in `.toml` counts from there, another is a built-in's.
+/// Loads what `name` stands for beside the file that names it: a path ending in `.toml` counts from there,
+/// another is a built-in's.
 fn beside(file: &Path, name: &str) -> String {
     if !name.ends_with(".toml") {
         return name.to_owned();

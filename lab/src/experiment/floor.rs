@@ -1,12 +1,14 @@
-//! Floors: the least time that any order of reads could give a start on its disk, as headstart reckons it. Kept in `floors.json`
-//! beside the runs, for each case and setup.
+//! Floors: the least time that any order of reads could give a start on its disk, as headstart reckons it.
+//! Kept in `floors.json` beside the runs, for each case and setup.
 //!
-//! A setup's command prints `headstart floor --json` of the starts that the setup has learned from: first by what was measured of the disk, as nothing else tells
-//! where the time of the last one went, then by the disk's model; and of warm starts, as many as it likes. Starts differ, so of warm ones the least floor counts; and because what a start needs when is known the better the less
-//! it waited, of both the larger.
+//! A setup's command prints `headstart floor --json` of the starts that the setup has learned from: first by
+//! what was measured of the disk, as nothing else tells where the time of the last one went, then by the
+//! disk's model; and of warm starts, as many as it likes. Starts differ, so of warm ones the least floor
+//! counts; and because what a start needs when is known the better the less it waited, of both the larger.
 //!
-//! On one head what a jump takes depends on how far it goes, which no number in `--disk` says. So where headstart tells what a start needs
-//! when (`--needs`), the lab asks the disk's model itself how long that takes, as it does for T_io.
+//! On one head what a jump takes depends on how far it goes, which no number in `--disk` says. So where
+//! headstart tells what a start needs when (`--needs`), the lab asks the disk's model itself how long that
+//! takes, as it does for T_io.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,8 +64,8 @@ impl Disk<'_> {
         }
     }
 
-    /// The floor of a start, each moment's needs being read as fast as the model says. A start may need some bytes of other disks, but
-    /// most of this one; the others' are left out.
+    /// The floor of a start, each moment's needs being read as fast as the model says. A start may need some
+    /// bytes of other disks, but most of this one; the others' are left out.
     fn by_model(&self, said: &FloorOutput, needs: &[Need]) -> u64 {
         let mut bytes = BTreeMap::<u32, u64>::new();
         for need in needs {
@@ -211,7 +213,8 @@ mod tests {
             let extents: Vec<Extent> = offsets.iter().map(extent).collect();
             t_io(&extents, &model, size).as_nanos() as u64
         };
-        // Before the first instant one place has to be read, and there is time enough for the other. That on the other disk does not count.
+        // Before the first instant one place has to be read, and there is time enough for the other. That on
+        // the other disk does not count.
         let first = alone(&[100 << 20]);
         assert!(first > 2_000_000 && alone(&[100 << 20, 200 << 20]) < 99_000_000);
         assert_eq!(floor("disk7200", Some(needs())), first + 100_000_000);

@@ -1,5 +1,6 @@
-//! Experiments: a question, and the runs that answer it. A TOML file says which setups start on which machine and disk, how often
-//! and in which order; [`run`] makes the runs, one line each in `runs.jsonl`, and can be interrupted at any moment.
+//! Experiments: a question, and the runs that answer it. A TOML file says which setups start on which machine
+//! and disk, how often and in which order; [`run`] makes the runs, one line each in `runs.jsonl`, and can be
+//! interrupted at any moment.
 
 mod bench;
 mod check;
@@ -197,8 +198,9 @@ impl Experiment {
         Ok(self)
     }
 
-    /// The same experiment with an earlier build of headstart beside this one, in every round: each setup that calls headstart
-    /// gets a twin that calls the earlier build and learns by itself, unless it is for this build only.
+    /// The same experiment with an earlier build of headstart beside this one, in every round: each setup
+    /// that calls headstart gets a twin that calls the earlier build and learns by itself, unless it is for
+    /// this build only.
     pub fn with_earlier_build(mut self) -> Result<Experiment> {
         let twinned: Vec<String> = self
             .setups

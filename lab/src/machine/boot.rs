@@ -1,6 +1,7 @@
 //! Machines that boot from their own modelled disk: what containers and virtual machines have in common.
 //!
-//! Each setup has the image to itself: what it writes there lies in a delta beside its state, and only what is to stay is kept.
+//! Each setup has the image to itself: what it writes there lies in a delta beside its state, and only what
+//! is to stay is kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -173,7 +174,8 @@ impl Booting {
         Ok(())
     }
 
-    /// The disk's timing. No virtual machine has anything in memory when it is switched on: in place of that its disk has no delays.
+    /// The disk's timing. No virtual machine has anything in memory when it is switched on: in place of that
+    /// its disk has no delays.
     fn model(&self, setup: &Setup) -> Result<Model> {
         match (self.spec.kind, setup.cache) {
             (Kind::Vm, Cache::Warm) => Ok(Model::load("none")?),
@@ -215,7 +217,8 @@ impl Booting {
     fn container(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
         let mut mounted = self.mount("rw,noatime")?;
         if setup.cache != Cache::Cold {
-            // What is dropped afterwards is read as the device would have it; else the device is not asked again.
+            // What is dropped afterwards is read as the device would have it; else the device is not asked
+            // again.
             let _at_once = match setup.cache {
                 Cache::Warm | Cache::Kept => Some(self.disk()?.at_once()),
                 _ => None,
@@ -286,8 +289,9 @@ impl Booting {
         })
     }
 
-    /// Starts the machine and cuts its power after so long: what it had not written, and in part what its disk had not flushed,
-    /// is lost; what is on the disk then is kept. Returns how many blocks the disk lost, of how many in its write cache.
+    /// Starts the machine and cuts its power after so long: what it had not written, and in part what its
+    /// disk had not flushed, is lost; what is on the disk then is kept. Returns how many blocks the disk
+    /// lost, of how many in its write cache.
     pub fn cut(
         &mut self,
         setup: &Setup,

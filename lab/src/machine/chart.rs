@@ -1,4 +1,5 @@
-//! `headstart-lab chart`: one cold start without and one with a replay, drawn beside one another by headstart.
+//! `headstart-lab chart`: one cold start without and one with a replay, drawn beside one another by
+//! headstart.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,8 @@ pub struct ChartArgs {
     /// The root's file system.
     #[arg(long, default_value = "ext4")]
     pub fs: Fs,
-    /// Starts to learn from, before the one that is drawn; of boots, the first is the one that is drawn without a replay.
+    /// Starts to learn from, before the one that is drawn; of boots, the first is the one that is drawn
+    /// without a replay.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
     pub learn: u32,
     /// Seconds after which a start has failed.
@@ -40,8 +42,9 @@ pub struct ChartArgs {
     pub headstart: Option<PathBuf>,
 }
 
-/// Draws boots on the host, inside the root that is mounted at `$1`: there files have the paths that the traces tell. The picture is
-/// `$3` in the directory `$2`. All mounts go with the process that made them; the first trace of the boot is that without a replay.
+/// Draws boots on the host, inside the root that is mounted at `$1`: there files have the paths that the
+/// traces tell. The picture is `$3` in the directory `$2`. All mounts go with the process that made them; the
+/// first trace of the boot is that without a replay.
 const DRAW_BOOTS: &str = r#"
 set -e
 for name in proc sys dev; do mount --rbind "/$name" "$1/$name"; done

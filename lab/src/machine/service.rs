@@ -1,4 +1,5 @@
-//! What a setup has running beside a start (`beside`): a service that says when it is ready, and is ended after the start.
+//! What a setup has running beside a start (`beside`): a service that says when it is ready, and is ended
+//! after the start.
 
 use std::fs::File;
 use std::os::linux::net::SocketAddrExt;

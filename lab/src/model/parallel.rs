@@ -1,5 +1,5 @@
-//! A device with independent channels: each request takes a channel, waits its latency, then shares one link. On a volume that is
-//! filled as it is read, the first read of a chunk waits for that chunk to be fetched.
+//! A device with independent channels: each request takes a channel, waits its latency, then shares one link.
+//! On a volume that is filled as it is read, the first read of a chunk waits for that chunk to be fetched.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -62,7 +62,8 @@ impl Fill {
         }
     }
 
-    /// When all of a read's chunks are there, each that is asked for the first time being fetched from `now` on.
+    /// When all of a read's chunks are there, each that is asked for the first time being fetched from `now`
+    /// on.
     fn ready(&mut self, now: Nanos, request: &Request) -> Nanos {
         let last = request.offset + request.length.max(1) - 1;
         let mut latest = now;

@@ -8,7 +8,8 @@ use super::bars::{Row, svg};
 use super::kept::{KeptSetup, PublishedResult};
 use crate::setup::EARLIER;
 
-/// Five columns: what was in memory or at work, the median time, the least and the most, what was read, what of the cold time is saved.
+/// Five columns: what was in memory or at work, the median time, the least and the most, what was read, what
+/// of the cold time is saved.
 pub fn short(kept: &PublishedResult) -> Result<String> {
     let case = kept.case.first().context("the demo has no case")?;
     let cold = case

@@ -1,5 +1,5 @@
-//! What is kept of an experiment: one small TOML file, from which the pages of figures are made. The runs themselves stay where they
-//! were made.
+//! What is kept of an experiment: one small TOML file, from which the pages of figures are made. The runs
+//! themselves stay where they were made.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,8 @@ pub struct KeptCase {
     pub goal: Vec<KeptGoal>,
 }
 
-/// One setup over the rounds that count. Lists are a value and, where there is one, both ends of its 95 % interval.
+/// One setup over the rounds that count. Lists are a value and, where there is one, both ends of its 95 %
+/// interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeptSetup {
@@ -120,8 +121,8 @@ pub struct KeptSetup {
     /// L* = this / the floor.
     #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "L*")]
     pub above_floor: Vec<f64>,
-    /// Where the time of its last start with a replay went above the floor of that one: own time, order, over-read, reads left, computing that
-    /// waited.
+    /// Where the time of its last start with a replay went above the floor of that one: own time, order,
+    /// over-read, reads left, computing that waited.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub above_s: Vec<f64>,
     /// Runs that count and were shorter than the floor.
@@ -198,7 +199,8 @@ impl PublishedResult {
         Ok(kept)
     }
 
-    /// The same without the setups of the earlier build: what `headstart-lab demo` prints where there is none.
+    /// The same without the setups of the earlier build: what `headstart-lab demo` prints where there is
+    /// none.
     pub fn without_earlier(mut self) -> PublishedResult {
         for case in &mut self.case {
             case.setup.retain(|s| !s.setup.ends_with(EARLIER));

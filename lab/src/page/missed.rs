@@ -77,7 +77,8 @@ pub fn missed(all: &[PublishedResult]) -> String {
     )
 }
 
-/// The same in short: one row for all cases of an experiment that miss one goal, with the case that is furthest from it.
+/// The same in short: one row for all cases of an experiment that miss one goal, with the case that is
+/// furthest from it.
 pub fn furthest(all: &[PublishedResult]) -> String {
     let (every, missed) = (judged(all), furthest_first(all));
     let mut rows = Vec::new();

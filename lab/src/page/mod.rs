@@ -1,7 +1,9 @@
-//! The project's pages of figures: made of templates and of what was kept of experiments, so that no figure is typed by hand.
+//! The project's pages of figures: made of templates and of what was kept of experiments, so that no figure
+//! is typed by hand.
 //!
-//! `docs/measurements.in.md` makes `docs/measurements.md`, and each `docs/measurements/NAME.in.md` a page behind it, `docs/measurements/NAME.md`;
-//! `template.rs` has what a template may hold. In `README.md` two parts between comments are the demo's picture and output.
+//! `docs/measurements.in.md` makes `docs/measurements.md`, and each `docs/measurements/NAME.in.md` a page
+//! behind it, `docs/measurements/NAME.md`; `template.rs` has what a template may hold. In `README.md` two
+//! parts between comments are the demo's picture and output.
 
 mod bars;
 mod demo;

@@ -35,7 +35,8 @@ pub fn brief(kept: &PublishedResult, with: &str) -> String {
     text + &notes(kept)
 }
 
-/// Three cells of a row: the first figure of `with` in a case for which there is a goal, the goal, and the build.
+/// Three cells of a row: the first figure of `with` in a case for which there is a goal, the goal, and the
+/// build.
 pub fn judged(kept: &PublishedResult, with: &str, case: &str) -> Result<String> {
     let same_case = kept.case.iter().find(|other| other.shown() == case);
     let goal = same_case.and_then(|case| case.goal.iter().find(|goal| goal.setup == with));

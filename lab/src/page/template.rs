@@ -1,8 +1,9 @@
 //! Templates: the prose of a page, with places in double braces for what was kept of experiments.
 //!
-//! The places: `{{brief NAME SETUP}}`, `{{speed NAME SETUP}}`, `{{above NAME SETUP}}`, `{{setups NAME}}`, `{{cost NAME SETUP}}` (tables of
-//! `docs/results/NAME.toml`), `{{judged NAME SETUP CASE}}` (three cells of a row: a figure that has a goal, the goal, the build),
-//! `{{picture NAME SETUP}}` (bars, in `docs/results/NAME.svg`), `{{measured}}` (build and day of the page's first experiment), `{{host}}` (the
+//! The places: `{{brief NAME SETUP}}`, `{{speed NAME SETUP}}`, `{{above NAME SETUP}}`, `{{setups NAME}}`,
+//! `{{cost NAME SETUP}}` (tables of `docs/results/NAME.toml`), `{{judged NAME SETUP CASE}}` (three cells of a
+//! row: a figure that has a goal, the goal, the build), `{{picture NAME SETUP}}` (bars, in
+//! `docs/results/NAME.svg`), `{{measured}}` (build and day of the page's first experiment), `{{host}}` (the
 //! machine), `{{missed}}` (the goals missed on all pages) and `{{missed furthest}}` (the same in short).
 
 use std::fs;
@@ -40,8 +41,8 @@ pub struct Filled {
     pub pictures: Vec<(String, String)>,
 }
 
-/// The templates of the project whose documents are in `docs`: the page of measurements, then those behind it by name. A page behind it that
-/// has no template is an error.
+/// The templates of the project whose documents are in `docs`: the page of measurements, then those behind it
+/// by name. A page behind it that has no template is an error.
 pub fn templates(docs: &Path) -> Result<Vec<Template>> {
     let behind = docs.join("measurements");
     let files = files(&behind)?;
@@ -75,7 +76,8 @@ fn files(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What is kept in `results` of the experiments that the templates name, in their order. All were measured on one machine.
+/// What is kept in `results` of the experiments that the templates name, in their order. All were measured on
+/// one machine.
 pub fn kept(templates: &[Template], results: &Path) -> Result<Vec<PublishedResult>> {
     let mut kept: Vec<PublishedResult> = Vec::new();
     for name in templates.iter().flat_map(|template| named(&template.text)) {
@@ -97,7 +99,8 @@ pub fn kept(templates: &[Template], results: &Path) -> Result<Vec<PublishedResul
     Ok(kept)
 }
 
-/// The first experiment that `template` names and of which something is kept: the page is of its build, where a table says nothing else.
+/// The first experiment that `template` names and of which something is kept: the page is of its build, where
+/// a table says nothing else.
 pub fn first<'a>(template: &str, all: &'a [PublishedResult]) -> Option<&'a PublishedResult> {
     named(template).into_iter().find_map(|name| find(all, name))
 }

@@ -24,8 +24,8 @@ pub struct Comparison {
     pub verdict: &'static str,
 }
 
-/// Compares what both have. Runs of two experiments share no rounds, so they are resampled apart; what changed on the machine between
-/// the two is in the difference.
+/// Compares what both have. Runs of two experiments share no rounds, so they are resampled apart; what
+/// changed on the machine between the two is in the difference.
 pub fn compare(first: &Report, second: &Report) -> Vec<Comparison> {
     let mut comparisons = Vec::new();
     for case in &first.cases {

@@ -120,7 +120,8 @@ pub struct Summary {
     pub reads: f64,
     /// Median bytes read.
     pub bytes: f64,
-    /// Bytes read beyond the base's, as a share of the base's; absent for the base, and where that reads nothing.
+    /// Bytes read beyond the base's, as a share of the base's; absent for the base, and where that reads
+    /// nothing.
     pub more_read: Option<f64>,
     /// Median time in which the disk had a request outstanding.
     pub busy_seconds: f64,
@@ -136,7 +137,8 @@ pub struct Summary {
     pub difference: Option<Estimate>,
     /// The same as a share of the base's time.
     pub relative: Option<Estimate>,
-    /// The median of the same differences: what the start of a setup costs that differs from the base in some rounds only.
+    /// The median of the same differences: what the start of a setup costs that differs from the base in some
+    /// rounds only.
     pub median_difference: Option<Estimate>,
     /// The median of the time over the base's of the same round.
     pub median_ratio: Option<Estimate>,
@@ -178,7 +180,8 @@ impl Report {
                     runs.iter().map(|run| run.seconds).collect()
                 };
                 let times = seconds(&own.setup);
-                // What a boot computes is not seen by one that waited: the least that one took which read nothing is no less true.
+                // What a boot computes is not seen by one that waited: the least that one took which read
+                // nothing is no less true.
                 let warm = self.experiment.warm.as_deref().map(seconds).unwrap_or_default();
                 let least_warm = warm.into_iter().reduce(f64::min).unwrap_or(0.0);
                 let floor = known.floor_seconds.max(least_warm);

@@ -30,8 +30,8 @@ pub fn attached(base: &Path) -> Vec<String> {
     mounts_left
 }
 
-/// Kills a lab and cleans up after it by `lab`. Killed while it waits for its own server, it can be reaped only after the cleaning, which
-/// must see that it is dead.
+/// Kills a lab and cleans up after it by `lab`. Killed while it waits for its own server, it can be reaped
+/// only after the cleaning, which must see that it is dead.
 pub fn kill_and_clean(mut running: Child, lab: impl Fn() -> Command) {
     running.kill().unwrap();
     let patience = Instant::now() + Duration::from_secs(20);

@@ -106,8 +106,8 @@ fn a_container_boots_cold_every_time_and_keeps_what_is_to_stay() {
         assert!(!boot.requests.is_empty());
     }
 
-    // What the boot to learn from wrote has stayed, with the installed file; what the measured one wrote has not, nor is any of it
-    // in the other setup's image.
+    // What the boot to learn from wrote has stayed, with the installed file; what the measured one wrote has
+    // not, nor is any of it in the other setup's image.
     let boots = "grep -c 'Startup finished in' {root}/var/log/syslog || true";
     install(
         &mut machine,

@@ -1,12 +1,14 @@
-//! What a boot gains that was learned on another machine: an image is booted on one disk until its boots are learned, captured, and started as
-//! another machine (another machine-id, another disk; a virtual machine's is called nvme0n1 there, and was called sda).
+//! What a boot gains that was learned on another machine: an image is booted on one disk until its boots are
+//! learned, captured, and started as another machine (another machine-id, another disk; a virtual machine's
+//! is called nvme0n1 there, and was called sda).
 //!
 //! `cargo run --release -p headstart-acceptance --example golden -- [ROUNDS [RECIPE [LEARNED_ON [DISK…]]]]`
 //!
-//! Seconds to multi-user of RECIPE (the container of the acceptance tests, by headstart-init; or a virtual machine, such as debian12), the medians of
-//! ROUNDS (5) boots each, interleaved: cold and warm without headstart, the third boot of a machine that learned on DISK itself (cloud and lazy),
-//! and the first there of one that learned on LEARNED_ON (sata-ssd). R is the share of what there is to gain; the goal is that the first boot's is at
-//! least 0.90 of the third's.
+//! Seconds to multi-user of RECIPE (the container of the acceptance tests, by headstart-init; or a virtual
+//! machine, such as debian12), the medians of ROUNDS (5) boots each, interleaved: cold and warm without
+//! headstart, the third boot of a machine that learned on DISK itself (cloud and lazy), and the first there
+//! of one that learned on LEARNED_ON (sata-ssd). R is the share of what there is to gain; the goal is that
+//! the first boot's is at least 0.90 of the third's.
 
 use anyhow::{Context, Result, bail};
 use headstart_acceptance::boots::{Boots, FROM_INITRAMFS, ROOT_CHECKED};

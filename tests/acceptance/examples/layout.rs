@@ -1,9 +1,12 @@
-//! Whether `headstart layout apply` harms a file, at length; `tests/acceptance/layout.rs` does less of the same.
+//! Whether `headstart layout apply` harms a file, at length; `tests/acceptance/layout.rs` does less of the
+//! same.
 //!
 //! `cargo run --release -p headstart-acceptance --example layout -- WHAT [COUNT [SEED]]`
 //!
-//! `matrix`: every kind of file system, three moves each; SEED is the number of the case that it begins with. `swaps`: a second move undoes the first; movers that share a donor, COUNT seconds. `beside`: while others use the files, COUNT seconds. `kills`: killed COUNT times.
-//! `cuts`: the power of its disk cut COUNT times, with a write cache that loses half of what was not flushed.
+//! `matrix`: every kind of file system, three moves each; SEED is the number of the case that it begins with.
+//! `swaps`: a second move undoes the first; movers that share a donor, COUNT seconds. `beside`: while others
+//! use the files, COUNT seconds. `kills`: killed COUNT times. `cuts`: the power of its disk cut COUNT times,
+//! with a write cache that loses half of what was not flushed.
 
 use anyhow::{Context, Result, bail, ensure};
 use headstart_acceptance::layout::{beside, cuts, kills, matrix, swaps};

@@ -1,11 +1,13 @@
 //! What headstart costs a boot that it cannot help: a machine on a disk without delays, off, bypassed,
-//! recorded only, and replayed; and one boot in forty recorded, the others bypassed, as it goes by itself in the long run.
+//! recorded only, and replayed; and one boot in forty recorded, the others bypassed, as it goes by itself in
+//! the long run.
 //!
 //! `cargo run --release -p headstart-acceptance --example overhead -- [ROUNDS [cold|warm [unit|init [RECIPE]]]]`
 //!
-//! Seconds to the last mark before headstart has learned from the boot, seconds of processors until it has, all of the
-//! machine's added up, and what was read from the disk; in every round each once, in turn. `warm`: with all the boot reads in memory already. `init`: from
-//! before process 1 on, not from the first unit on. RECIPE: another machine than the container, such as `tests/acceptance/images/small13.toml`.
+//! Seconds to the last mark before headstart has learned from the boot, seconds of processors until it has,
+//! all of the machine's added up, and what was read from the disk; in every round each once, in turn. `warm`:
+//! with all the boot reads in memory already. `init`: from before process 1 on, not from the first unit on.
+//! RECIPE: another machine than the container, such as `tests/acceptance/images/small13.toml`.
 
 use anyhow::{Context, Result, bail};
 use headstart_acceptance::boots::Boots;

@@ -1,10 +1,13 @@
-//! What headstart reads of its own, and when, where its program and its state are as cold as the start that it knows (decision 18).
+//! What headstart reads of its own, and when, where its program and its state are as cold as the start that
+//! it knows (decision 18).
 //!
 //! `cargo run --release -p headstart-acceptance --example own -- [WORKLOAD [DISK]]`
-//! `cargo run --release -p headstart-acceptance --example own -- boot [DISK]`: of a container's boot by `headstart-init`
+//! `cargo run --release -p headstart-acceptance --example own -- boot [DISK]`: of a container's boot by
+//! `headstart-init`
 //!
-//! The start has been learned from twice. A line for each read of a file of headstart's, or of what a bare start does not read (`?`, such as the directories
-//! on the way); until 200 ms after the first one of headstart's for all reads, which tells when the replay begins.
+//! The start has been learned from twice. A line for each read of a file of headstart's, or of what a bare
+//! start does not read (`?`, such as the directories on the way); until 200 ms after the first one of
+//! headstart's for all reads, which tells when the replay begins.
 
 use anyhow::{Context, Result};
 use headstart_acceptance::Case;
@@ -27,7 +30,8 @@ const BEGINNING: u64 = 200_000_000;
 /// What is learned of a start is kept this long after it.
 const LEARNED: Duration = Duration::from_secs(3);
 
-/// A file or directory of headstart's, and where its pieces lie on the device, bytes; each with where it begins in the file.
+/// A file or directory of headstart's, and where its pieces lie on the device, bytes; each with where it
+/// begins in the file.
 type Own = (String, Vec<(Range<u64>, u64)>);
 
 /// Where in a file a read begins that has a byte of this piece.
@@ -77,8 +81,8 @@ const OWN: [&str; 3] = [
     "var/lib/headstart",
 ];
 
-/// A line for each piece of what is headstart's in the root mounted there: where it begins and ends on the device, where it begins in the file,
-/// and its name.
+/// A line for each piece of what is headstart's in the root mounted there: where it begins and ends on the
+/// device, where it begins in the file, and its name.
 fn lies(root: &Path) -> Result<()> {
     let mut own = Vec::new();
     for name in OWN {

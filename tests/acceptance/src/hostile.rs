@@ -1,4 +1,5 @@
-//! An unprivileged user who does everything that could hurt a recorder, and how much memory headstart takes beside that user.
+//! An unprivileged user who does everything that could hurt a recorder, and how much memory headstart takes
+//! beside that user.
 
 use crate::boots::Boots;
 use anyhow::{Context, Result, bail, ensure};
@@ -240,8 +241,8 @@ fn processes() -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
-/// The peak of a process' resident memory and what the kernel keeps for its BPF maps, KiB; a ring that it maps counts twice. `None` if it
-/// has ended.
+/// The peak of a process' resident memory and what the kernel keeps for its BPF maps, KiB; a ring that it
+/// maps counts twice. `None` if it has ended.
 fn memory(process: &Path) -> Option<u64> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let peak = field(&status, "VmHWM:")?;
@@ -258,7 +259,8 @@ pub fn decide_as_usual(boots: &mut Boots) -> Result<()> {
     boots.shell("rm $R/etc/headstart/headstart.toml")
 }
 
-/// Has the user at work from the first unit of each boot on, for so many seconds with so many files. What the user did is on the console.
+/// Has the user at work from the first unit of each boot on, for so many seconds with so many files. What the
+/// user did is on the console.
 pub fn join_boots(boots: &mut Boots, seconds: u64, files: u32) -> Result<()> {
     let unit = format!(
         "[Unit]\nDefaultDependencies=no\nConflicts=shutdown.target\n[Service]\nUser={NOBODY}\nGroup={NOBODY}\n\

@@ -1,5 +1,5 @@
-//! What the acceptance tests share: a real program in an image, started cold on a private disk as often as a test
-//! likes, with the built headstart beside it.
+//! What the acceptance tests share: a real program in an image, started cold on a private disk as often as a
+//! test likes, with the built headstart beside it.
 //!
 //! The tests judge by counts (requests at the block device, pages, bytes), never by time.
 
@@ -124,7 +124,8 @@ impl Case {
     }
 }
 
-/// Whether all tests are run, however long they take (`make test-all`). What takes long does less otherwise, and judges alike.
+/// Whether all tests are run, however long they take (`make test-all`). What takes long does less otherwise,
+/// and judges alike.
 pub fn long() -> bool {
     std::env::var_os("HEADSTART_TESTS_LONG").is_some()
 }
@@ -166,8 +167,8 @@ pub fn planned_pages(profile: &Profile) -> Vec<(String, PageSet)> {
         .collect()
 }
 
-/// The pages that a trace says were used for certain: read, or touched by a fault. Of those mapped around a fault nobody
-/// knows.
+/// The pages that a trace says were used for certain: read, or touched by a fault. Of those mapped around a
+/// fault nobody knows.
 pub fn certain_pages(trace: &Trace) -> Vec<(String, PageSet)> {
     let mut ranges = vec![Vec::new(); trace.files.len()];
     for used in &trace.uses {

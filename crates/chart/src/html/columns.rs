@@ -24,8 +24,8 @@ pub fn repeats(values: impl Iterator<Item = u64>) -> Vec<u64> {
     runs
 }
 
-/// Names, each as how many characters it shares with the one before it, and the rest. By units of UTF-16, which is what a
-/// script counts in.
+/// Names, each as how many characters it shares with the one before it, and the rest. By units of UTF-16,
+/// which is what a script counts in.
 pub fn shared<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(usize, &'a str)> {
     let mut before = "";
     names

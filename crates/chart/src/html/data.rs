@@ -1,4 +1,5 @@
-//! What the page's script draws, as one JSON document: added up by slots of time, as many as there is room for.
+//! What the page's script draws, as one JSON document: added up by slots of time, as many as there is room
+//! for.
 
 use super::columns::{repeats, shared, steps};
 use crate::bins::{place, sampled};
@@ -106,8 +107,8 @@ struct DeviceData<'a> {
     times: Vec<i64>,
     places: Vec<i64>,
     kinds: Vec<u64>,
-    /// Instead of cells, where there are too many: of each place of each slot which kinds there were, a bit each, as a
-    /// hexadecimal digit.
+    /// Instead of cells, where there are too many: of each place of each slot which kinds there were, a bit
+    /// each, as a hexadecimal digit.
     grid: String,
 }
 
@@ -294,7 +295,8 @@ fn files<'a>(run: &'a Run<'a>, span: u64, room: &Room) -> FileData<'a> {
             pages: cells.iter().map(|cell| cell.pages).collect(),
         };
         if json(&data).len() > room.share(40) && slots.max(per) > 64 && cells.len() > 64 {
-            // Both ways alike, until slots are as wide as a pixel; a lane has less lines than a column has pixels.
+            // Both ways alike, until slots are as wide as a pixel; a lane has less lines than a column has
+            // pixels.
             match slots > 2048 || slots > 3 * rows.len() / per {
                 true => slots = slots * 3 / 4,
                 false => per += per.div_ceil(3),
@@ -381,8 +383,8 @@ impl<'a> DeviceData<'a> {
     }
 }
 
-/// Slot, place and kind of requests in the order in which they were issued, each that differs from those before it in its
-/// slot.
+/// Slot, place and kind of requests in the order in which they were issued, each that differs from those
+/// before it in its slot.
 fn map(
     device: &Device<'_>,
     span: u64,

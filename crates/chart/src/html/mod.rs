@@ -1,4 +1,5 @@
-//! A picture as one HTML page, which draws itself: its data, its style and its script are in it, and it may load nothing.
+//! A picture as one HTML page, which draws itself: its data, its style and its script are in it, and it may
+//! load nothing.
 
 mod columns;
 mod data;

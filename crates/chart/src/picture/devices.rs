@@ -96,8 +96,8 @@ impl<'a> Device<'a> {
         devices
     }
 
-    /// Puts the devices of all starts into one order, so that those of a number are the same everywhere; one that a start has
-    /// not was asked nothing there.
+    /// Puts the devices of all starts into one order, so that those of a number are the same everywhere; one
+    /// that a start has not was asked nothing there.
     pub fn align(mut starts: Vec<&mut Vec<Device<'a>>>) {
         let mut names: Vec<String> = Vec::new();
         for device in starts.iter().flat_map(|devices| devices.iter()) {

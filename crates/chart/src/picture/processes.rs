@@ -1,5 +1,5 @@
-//! Processes as a tree of rows. A boot has thousands, a picture some dozens: those that did most have a row, and what the
-//! others did is drawn in that of their nearest ancestor that has one.
+//! Processes as a tree of rows. A boot has thousands, a picture some dozens: those that did most have a row,
+//! and what the others did is drawn in that of their nearest ancestor that has one.
 
 use crate::bins::Bins;
 use crate::text::{clean, last_component};

@@ -171,8 +171,8 @@ impl Column<'_> {
         }
     }
 
-    /// What the rows of processes did, in intervals of so many pixels: running from below, waiting from above; or when they
-    /// used pages, where no more is known.
+    /// What the rows of processes did, in intervals of so many pixels: running from below, waiting from
+    /// above; or when they used pages, where no more is known.
     fn rows(&self, pixels: usize) -> Vec<[Path; 2]> {
         let count = (self.pixels() / pixels).max(1);
         let span_ns = self.picture.span_ns;
@@ -345,7 +345,8 @@ impl Column<'_> {
         paper.text("most", self.area.x + 3.0, self.area.bottom() - 3.0, &low);
     }
 
-    /// The way from the end of each request to the next: by pixel the highest and lowest address, between them a line.
+    /// The way from the end of each request to the next: by pixel the highest and lowest address, between
+    /// them a line.
     fn head(&self, device: &Device<'_>, first: u64, span: u64) -> Path {
         let count = self.pixels().max(1);
         let mut reach: Vec<Option<(f64, f64)>> = vec![None; count];

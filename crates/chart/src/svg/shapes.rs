@@ -27,7 +27,8 @@ impl Area {
     }
 }
 
-/// The ground below values that are equally wide, the largest shown being `most`: from below, or hanging from above.
+/// The ground below values that are equally wide, the largest shown being `most`: from below, or hanging from
+/// above.
 pub fn filled(area: Area, values: &[f64], most: f64, hanging: bool) -> Path {
     let mut path = Path::default();
     let (edge, sign) = match hanging {

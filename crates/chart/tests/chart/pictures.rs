@@ -318,7 +318,8 @@ fn uses_have_the_colour_of_what_a_replay_did_for_them() {
     let whole = |trace: &Trace| {
         let drawn = svg(&one(trace));
         let document = roxmltree::Document::parse(&drawn).unwrap();
-        // Of the paths of a class the second is that of the lane of files: the first sums up, the third is a strip.
+        // Of the paths of a class the second is that of the lane of files: the first sums up, the third is a
+        // strip.
         ["intime", "late", "missed", "plain"].map(|class| {
             let paths = attribute_of(&document, class, "d");
             paths

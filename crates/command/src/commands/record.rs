@@ -13,19 +13,22 @@ use std::time::Duration;
 
 /// Start a command and write down what it used, as a trace.
 ///
-/// The command's output, exit status and signals are its own. If nothing can record, the command is not started.
+/// The command's output, exit status and signals are its own. If nothing can record, the command is not
+/// started.
 ///
-/// The document of --json has the end of the recording, the losses, and how much there is of each kind; `show --json`
-/// prints the trace itself.
+/// The document of --json has the end of the recording, the losses, and how much there is of each kind;
+/// `show --json` prints the trace itself.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The trace to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Whose uses of files are recorded: those of the command and its descendants (tree), or everybody's (system).
+    /// Whose uses of files are recorded: those of the command and its descendants (tree), or everybody's
+    /// (system).
     #[arg(long, value_enum, default_value_t = Scope::Tree)]
     scope: Scope,
-    /// When the start has ended: when the command exits, when it is idle for 2 seconds, or after so many seconds.
+    /// When the start has ended: when the command exits, when it is idle for 2 seconds, or after so many
+    /// seconds.
     #[arg(long, value_name = "exit|idle|SECONDS", default_value = "exit", value_parser = until)]
     until: Until,
     /// What records: BPF programs, a tracefs instance, or the first of them that works.
@@ -34,8 +37,8 @@ pub struct Args {
     /// Seconds after which the recording ends in any case.
     #[arg(long, value_name = "SECONDS", default_value_t = Options::LIMIT.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// Record what a chart needs, too: what threads and block devices do when, and how busy processors and memory are. Only
-    /// BPF can; where it cannot, a line says so and the trace is without.
+    /// Record what a chart needs, too: what threads and block devices do when, and how busy processors and
+    /// memory are. Only BPF can; where it cannot, a line says so and the trace is without.
     #[arg(long)]
     chart: bool,
     #[command(flatten)]

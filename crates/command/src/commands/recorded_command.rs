@@ -45,7 +45,8 @@ pub struct Wanted {
 }
 
 impl Beside {
-    /// Starts the command and ends as it does; `wanted` says what for, `adapt` how to record. Another process may call both. Returns only if nothing was started.
+    /// Starts the command and ends as it does; `wanted` says what for, `adapt` how to record. Another process
+    /// may call both. Returns only if nothing was started.
     pub fn start(
         &self,
         Origin(origin, origin_unix_ns): Origin,

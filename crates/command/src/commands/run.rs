@@ -15,37 +15,40 @@ use std::path::PathBuf;
 
 /// Start a command: record it the first time, read ahead for it from then on.
 ///
-/// The command's output, exit status and signals are its own, and whatever goes wrong with headstart is one line on
-/// standard error, never a failed command. A command that cannot be started gives 127 (not found) or 126.
+/// The command's output, exit status and signals are its own, and whatever goes wrong with headstart is one
+/// line on standard error, never a failed command. A command that cannot be started gives 127 (not found)
+/// or 126.
 ///
-/// An unknown command is recorded. For a known one, what it will read is read ahead as it starts; it is recorded again,
-/// and what was learned and how it went is kept. That happens in the background once the start has ended: when the
-/// command ends, or reads nothing new and hardly computes for 2 seconds, or after 60 seconds.
+/// An unknown command is recorded. For a known one, what it will read is read ahead as it starts; it is
+/// recorded again, and what was learned and how it went is kept. That happens in the background once the
+/// start has ended: when the command ends, or reads nothing new and hardly computes for 2 seconds, or after
+/// 60 seconds.
 ///
-/// A bypassed start runs at once, and headstart does nothing for it. A start is bypassed if what it reads is in memory; one
-/// in N, by chance, is recorded all the same. Starts are also bypassed if earlier ones show that reading ahead makes the
-/// command slower; one in N, later one in 4 N, re-evaluates that (`status` reports it). With --control-every 0 this second
-/// rule does not apply. Starts of a disabled program (`headstart apps disable`) and command lines of more than 8,192 words
-/// or 256 KiB are always bypassed.
+/// A bypassed start runs at once, and headstart does nothing for it. A start is bypassed if what it reads is
+/// in memory; one in N, by chance, is recorded all the same. Starts are also bypassed if earlier ones show
+/// that reading ahead makes the command slower; one in N, later one in 4 N, re-evaluates that (`status`
+/// reports it). With --control-every 0 this second rule does not apply. Starts of a disabled program
+/// (`headstart apps disable`) and command lines of more than 8,192 words or 256 KiB are always bypassed.
 ///
-/// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart by that
-/// signal; learning goes on in the background.
+/// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart
+/// by that signal; learning goes on in the background.
 ///
 /// The document of --json is the outcome of the start, as `status KEY --json` lists it: headstart-outcome(5).
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The name under which the command is known [default: its executable, with the script or module it interprets].
+    /// The name under which the command is known [default: its executable, with the script or module it
+    /// interprets].
     #[arg(long, value_name = "KEY", value_parser = name)]
     name: Option<Key>,
-    /// Make every Nth cold start a control, which is recorded and not read ahead, to compare with (every second one where
-    /// reading ahead looks slower). 0: no control starts.
+    /// Make every Nth cold start a control, which is recorded and not read ahead, to compare with (every
+    /// second one where reading ahead looks slower). 0: no control starts.
     #[arg(long, value_name = "N", default_value_t = 10)]
     control_every: u32,
     /// Return when the start has been learned from and stored, not as soon as the command ends.
     #[arg(long, env = "HEADSTART_SYNC", value_parser = clap::builder::FalseyValueParser::new())]
     wait: bool,
-    /// Record what a chart needs, too, as record --chart does: `headstart chart KEY` then draws processors and disks beside
-    /// what was read ahead.
+    /// Record what a chart needs, too, as record --chart does: `headstart chart KEY` then draws processors
+    /// and disks beside what was read ahead.
     #[arg(long)]
     chart: bool,
     #[command(flatten)]

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 /// A user's calls may take one part in so many of the time.
 const ONE_IN: u32 = 10;
 
-/// And so much time without a rest, that counted: a list of all programs is some hundred calls of a millisecond.
+/// And so much time without a rest, that counted: a list of all programs is some hundred calls of a
+/// millisecond.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// By user, until when what was answered so far has been paid for.

@@ -13,8 +13,9 @@ const DESCRIPTIONS: [(&str, &str); 2] = [
     (INTERFACE, include_str!("headstart.Control.varlink")),
 ];
 
-/// So many programs are in one reply: 16 keys of 4 KiB fit into a message, and what is known of them is looked up in milliseconds.
-/// Keys that hold what JSON writes longer take more room: [`List`](Asked::list) leaves out what does not fit.
+/// So many programs are in one reply: 16 keys of 4 KiB fit into a message, and what is known of them is
+/// looked up in milliseconds. Keys that hold what JSON writes longer take more room: [`List`](Asked::list)
+/// leaves out what does not fit.
 const MOST_APPS: usize = 16;
 
 /// The bytes of the programs in one reply.

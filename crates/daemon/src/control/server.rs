@@ -19,7 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connections in all, those of one user, and those that are kept for root, who has to be able to stop whoever takes the others.
+/// Connections in all, those of one user, and those that are kept for root, who has to be able to stop
+/// whoever takes the others.
 const MOST: usize = 64;
 const MOST_OF_USER: usize = 4;
 const FOR_ROOT: usize = MOST_OF_USER;
@@ -198,7 +199,8 @@ impl Server {
             return;
         }
         let process = u32::try_from(who.pid).unwrap_or(0);
-        // Whose ids these are nobody can say any more of a process that has ended. Of one that cannot be seen from here that is so as well.
+        // Whose ids these are nobody can say any more of a process that has ended. Of one that cannot be seen
+        // from here that is so as well.
         if who.uid != 0 && process != 0 && ProcessStat::for_process(process).is_none() {
             return;
         }
@@ -258,8 +260,8 @@ impl Connection {
         self.has_call() && self.due > now
     }
 
-    /// Reads or writes what can be without waiting (`ready`), and answers one call: others have theirs answered before the next. An
-    /// error closes the connection.
+    /// Reads or writes what can be without waiting (`ready`), and answers one call: others have theirs
+    /// answered before the next. An error closes the connection.
     fn turn(
         &mut self,
         ready: bool,

@@ -48,7 +48,8 @@ impl Answering {
         }
     }
 
-    /// The kernel is told of this executable: others of the same user, or of whoever has the most, give way to it where there are many.
+    /// The kernel is told of this executable: others of the same user, or of whoever has the most, give way
+    /// to it where there are many.
     fn knows(&mut self, file: Executable, user: Option<u32>) {
         for gone in self.known.add(file, user) {
             if let Err(error) = self.watch.forget(gone) {
@@ -119,7 +120,8 @@ impl Answering {
             return;
         }
         if reader_of(&active.key, active.uid).is_none() && is_ordinary(recorded.user) {
-            // A login, or a service that runs as a person: what the system's starts have read is read ahead without asking who may read it.
+            // A login, or a service that runs as a person: what the system's starts have read is read ahead
+            // without asking who may read it.
             self.judge.ignore(active.program, IGNORED);
             return;
         }

@@ -1,8 +1,9 @@
-//! Where BPF is not: fanotify(7) tells that somebody executes a file. What is known of the program is read ahead, if it is cold; nothing is
-//! recorded, so nothing is learned but by `headstart run`.
+//! Where BPF is not: fanotify(7) tells that somebody executes a file. What is known of the program is read
+//! ahead, if it is cold; nothing is recorded, so nothing is learned but by `headstart run`.
 //!
-//! The kernel tells of all file systems, and of each file once: what is no known program's is to be left from then on, until another
-//! program is known. So a build is hardly told of, and what is executed a thousand times a second is told of once.
+//! The kernel tells of all file systems, and of each file once: what is no known program's is to be left from
+//! then on, until another program is known. So a build is hardly told of, and what is executed a thousand
+//! times a second is told of once.
 
 use super::judge::Judge;
 use super::process::{Facts, Process, is_started_by, shares_mounts};
@@ -28,15 +29,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// It is looked whether other programs are known so often at most, and at least: nothing is told of those that are left.
+/// It is looked whether other programs are known so often at most, and at least: nothing is told of those
+/// that are left.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether a process has become what it executes.
 const BECOMES_EVERY: Duration = Duration::from_micros(500);
 
-/// A process that executes the program that it is already, and whose stack is where it was, has become it after this time: its stack is
-/// elsewhere each time but where addresses are not random.
+/// A process that executes the program that it is already, and whose stack is where it was, has become it
+/// after this time: its stack is elsewhere each time but where addresses are not random.
 const SURELY: Duration = Duration::from_millis(3);
 
 /// One that has not become what it executes within this time does not, or its disk is too slow for anybody.
@@ -82,7 +84,8 @@ struct Beginning {
 /// A file: its file system's number, as stat(2) has it, and its own.
 type Inode = (u64, u64);
 
-/// What a process was when it was looked at: at which place of these files, if it was one, and where its stack began.
+/// What a process was when it was looked at: at which place of these files, if it was one, and where its
+/// stack began.
 type Executing = (Option<usize>, u64);
 
 /// How far a process has got.
@@ -117,8 +120,9 @@ impl Beginning {
 
 /// Which of these programs a process is, and where its stack begins; `None` if it has ended.
 ///
-/// The kernel makes it the program first, then its stack, and tells where its arguments are last: what it reads of the program in between comes from a cold disk.
-/// Until then it has no stack here, for what it starts cannot be told. Where another thread than the first has executed it, it is no program for a moment.
+/// The kernel makes it the program first, then its stack, and tells where its arguments are last: what it
+/// reads of the program in between comes from a cold disk. Until then it has no stack here, for what it
+/// starts cannot be told. Where another thread than the first has executed it, it is no program for a moment.
 fn program_of(pid: u32, files: &[Inode]) -> Option<Executing> {
     let stat = ProcessStat::for_process(pid)?;
     let stack = if stat.arguments_end <= stat.arguments {
@@ -142,7 +146,8 @@ struct KnownPrograms {
     keys: KnownKeys,
     /// The files that are executed when they start, and some that are not.
     programs: HashSet<Vec<u8>>,
-    /// When the directory of them was changed last, if they are all known that it had then; and when it was looked at.
+    /// When the directory of them was changed last, if they are all known that it had then; and when it was
+    /// looked at.
     changed: Option<Option<SystemTime>>,
     looked: Option<Instant>,
 }

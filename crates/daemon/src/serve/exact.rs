@@ -1,5 +1,5 @@
-//! A start during which the kernel maps nothing around a fault (decision 14). That takes a process of its own to begin and to end, for which
-//! whoever answers starts has no time.
+//! A start during which the kernel maps nothing around a fault (decision 14). That takes a process of its own
+//! to begin and to end, for which whoever answers starts has no time.
 
 use headstart_system::fault_around::NoFaultAround;
 use headstart_system::thread;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// No start is recorded for longer than that.
 const MOST: Duration = Duration::from_secs(35);
 
-/// All others' faults map less, too: so such starts take one in so many parts of the time, whoever starts programs, and how often.
+/// All others' faults map less, too: so such starts take one in so many parts of the time, whoever starts
+/// programs, and how often.
 const PART: u32 = 50;
 
 /// When the next may begin.

@@ -1,4 +1,5 @@
-//! The thread that finishes starts: one after the other, after everybody else, and not while the machine boots.
+//! The thread that finishes starts: one after the other, after everybody else, and not while the machine
+//! boots.
 
 use super::gains::needs_little;
 use super::notify::Manager;
@@ -24,18 +25,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
-/// So many starts wait to be finished. A finish takes some tenths of a second; what comes faster teaches nothing. Those of a boot wait for its end: they
-/// are at most as many as its services.
+/// So many starts wait to be finished. A finish takes some tenths of a second; what comes faster teaches
+/// nothing. Those of a boot wait for its end: they are at most as many as its services.
 const QUEUE: usize = 64;
 
 /// So much memory, bytes, take those that wait together.
 const BYTES: usize = 48 << 20;
 
-/// The state directory is tidied when nothing was finished for so long, and this often while something is: all keys are looked at.
+/// The state directory is tidied when nothing was finished for so long, and this often while something is:
+/// all keys are looked at.
 pub(super) const QUIET: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(60);
 
-/// The lock of the process that serves a boot, which has it until the boot is learned (`only_one` of crates/boot/src/run.rs).
+/// The lock of the process that serves a boot, which has it until the boot is learned (`only_one` of
+/// crates/boot/src/run.rs).
 const BOOT: &str = "/run/headstart/boot.lock";
 
 /// No boot is waited for longer: it is recorded for 120 s, and finished.
@@ -145,8 +148,9 @@ struct Finishing {
 impl Finishing {
     fn serve(mut self, queue: &Receiver<Box<Ended>>) {
         at_low_priority();
-        // What this thread computes and reads is in the way of the boot, and of the first program after it: a session's nice values count within that
-        // session (sched_autogroup, sched(7)), and not every disk knows of idle reads. All of it can wait.
+        // What this thread computes and reads is in the way of the boot, and of the first program after it: a
+        // session's nice values count within that session (sched_autogroup, sched(7)), and not every disk
+        // knows of idle reads. All of it can wait.
         wait_for_boot(Path::new(BOOT), &self.shared.ending);
         self.tidy();
         let mut tidied = Instant::now();
@@ -233,8 +237,8 @@ impl Finishing {
                 notes.add(error.to_string());
             }
         }
-        // Not after each start: it locks the memory of all threads, and on busy processors this one may wait for its turn while the next start is to be
-        // answered.
+        // Not after each start: it locks the memory of all threads, and on busy processors this one may wait
+        // for its turn while the next start is to be answered.
         give_back_memory();
     }
 }

@@ -35,12 +35,13 @@ pub(super) const WARM_BY_KERNEL: Duration = Duration::from_secs(3600);
 /// The same for a program that had ended before it was looked at.
 const GONE: Duration = Duration::from_secs(1);
 
-/// What process 1 executes for a service while that starts, or so soon after the last process of it has ended, belongs to the same start: `ExecStart=`
-/// after `ExecStartPre=`. It has to hear of the end, and to fork. A service that has failed is begun anew later, by default after 100 ms.
+/// What process 1 executes for a service while that starts, or so soon after the last process of it has
+/// ended, belongs to the same start: `ExecStart=` after `ExecStartPre=`. It has to hear of the end, and to
+/// fork. A service that has failed is begun anew later, by default after 100 ms.
 const NEXT_OF_SERVICE: Duration = Duration::from_millis(50);
 
-/// So many starts are read ahead at a time, those included whose start is over and whose reads never end. Each has some threads of its own, and a
-/// device that serves more serves none well.
+/// So many starts are read ahead at a time, those included whose start is over and whose reads never end.
+/// Each has some threads of its own, and a device that serves more serves none well.
 const REPLAYS: usize = 8;
 
 /// And so many of one user, who is not root: the others are left to other users.
@@ -272,8 +273,8 @@ impl Judge {
             .insert(self.unrecorded, Active::new(key, uid, start, origin));
     }
 
-    /// The key of a user's start, if something is known of it. What nobody's start has taught, only `headstart run`, serves all: whoever could
-    /// have that run is the administrator.
+    /// The key of a user's start, if something is known of it. What nobody's start has taught, only
+    /// `headstart run`, serves all: whoever could have that run is the administrator.
     pub(super) fn known_key(&self, key: Key, uid: u32) -> Option<Key> {
         let for_all = |key: &Key| {
             let kept = self.store.key(key);
@@ -299,7 +300,8 @@ impl Judge {
         let mut process = match Process::read(start.pid, path, facts) {
             Ok(process) => process,
             Err(missed) => {
-                // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
+                // One that has ended already has not waited for long. Of those that follow at once nobody
+                // needs to be told.
                 self.ignore(
                     Some(start.program).filter(|_| missed == ProcessChanged::Gone),
                     GONE,
@@ -447,7 +449,8 @@ mod tests {
         assert!(beside(&[7; 5], 7) && !beside(&[7; 6], 7) && beside(&[7; 6], 8));
     }
 
-    /// A key with a plan that reads something and cannot be replayed: its pages have another size than this machine's.
+    /// A key with a plan that reads something and cannot be replayed: its pages have another size than this
+    /// machine's.
     fn with_plan(store: &Store) -> Key {
         let key = Key::new("/usr/bin/x").unwrap();
         let cost = Cost {

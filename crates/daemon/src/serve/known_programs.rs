@@ -1,8 +1,10 @@
-//! What is done once for known programs when the machine has come to rest, so that the first start of each is noticed and answered at once.
+//! What is done once for known programs when the machine has come to rest, so that the first start of each is
+//! noticed and answered at once.
 //!
-//! Before the kernel tells of a cold start, that start has read the way to its program: links, directories, an inode, the first page of the file, and the last one of its data. The daemon
-//! then has to read what is kept of it. On a disk that are some ten reads, each of which waits for the one before; they are few pages, and here they are
-//! read while nobody waits.
+//! Before the kernel tells of a cold start, that start has read the way to its program: links, directories,
+//! an inode, the first page of the file, and the last one of its data. The daemon then has to read what is
+//! kept of it. On a disk that are some ten reads, each of which waits for the one before; they are few pages,
+//! and here they are read while nobody waits.
 
 use crate::key::{mounts, resolve};
 use headstart_model::trace::LookupKind;
@@ -24,22 +26,25 @@ pub(super) const MOST: usize = 4096;
 /// And so many of one user, who is not root.
 pub(super) const MOST_OF_A_USER: usize = 512;
 
-/// Of so many keys, those that were used last, what their starts wait for first is read, if that takes no longer than this: plans of 64 MiB in all at
-/// most, as much as is kept.
+/// Of so many keys, those that were used last, what their starts wait for first is read, if that takes no
+/// longer than this: plans of 64 MiB in all at most, as much as is kept.
 const MOST_READ: usize = 256;
 const MOST_READ_OF_A_USER: usize = 64;
 const READ_WITHIN: Duration = Duration::from_secs(60);
 
-/// What is found of known programs by then is all that is told: a read that stands back for a device that is busy all the time takes seconds.
+/// What is found of known programs by then is all that is told: a read that stands back for a device that is
+/// busy all the time takes seconds.
 const FOUND_WITHIN: Duration = Duration::from_secs(180);
 
-/// Of a start so many look-ups are seen through for names of its programs, from its beginning on. A wrapper in the shell's language has executed its program by then.
+/// Of a start so many look-ups are seen through for names of its programs, from its beginning on. A wrapper
+/// in the shell's language has executed its program by then.
 const LOOKED_UP: usize = 256;
 /// A key has so many such names at most: those of a wrapper, of what it executes, and of what executes it.
 const NAMES: usize = 8;
 
-/// The executables of known programs: what the key says, or what is given the rest of it. Of those whose starts are read ahead, what comes before that is
-/// in memory then. Those found so far, as soon as the daemon is `ending`.
+/// The executables of known programs: what the key says, or what is given the rest of it. Of those whose
+/// starts are read ahead, what comes before that is in memory then. Those found so far, as soon as the daemon
+/// is `ending`.
 pub(super) fn programs(store: &Store, ending: impl Fn() -> bool) -> Vec<(Executable, Role)> {
     let mut keys = store.keys().unwrap_or_default();
     keys.sort_by_cached_key(|key| Reverse(store.key(key).last_used_and_size().0));
@@ -89,8 +94,8 @@ pub(super) fn programs(store: &Store, ending: impl Fn() -> bool) -> Vec<(Executa
     known.into_values().collect()
 }
 
-/// Reads what the kernel reads of a file before it tells of its execution: the beginning, and of a program the page in which its data ends. What cannot be read now
-/// nobody will have waited for.
+/// Reads what the kernel reads of a file before it tells of its execution: the beginning, and of a program
+/// the page in which its data ends. What cannot be read now nobody will have waited for.
 fn read_as_executed(file: &Opened) {
     let mut beginning = [0; HEADERS];
     let length = rustix::io::pread(&file.fd, &mut beginning, 0).unwrap_or(0);
@@ -99,14 +104,15 @@ fn read_as_executed(file: &Opened) {
     }
 }
 
-/// By what names a start called programs of its own, where these are not the paths that they have: links lead from one to the other. Those known `before` stay
-/// as long as there is room.
+/// By what names a start called programs of its own, where these are not the paths that they have: links lead
+/// from one to the other. Those known `before` stay as long as there is room.
 pub(super) fn names_of(key: &Key, trace: &Trace, before: Vec<FilePath>) -> Vec<FilePath> {
     let Ok(mounts) = mounts() else {
         return before;
     };
     let is_program = |path: &FilePath| trace.processes.iter().any(|one| one.executable == *path);
-    // What the key says besides, an interpreter's script. A process in a chroot has named it from there, and links are not followed in its key.
+    // What the key says besides, an interpreter's script. A process in a chroot has named it from there, and
+    // links are not followed in its key.
     let is_said = |path: &FilePath| {
         let mut words = key.of_all().split(' ').filter(|word| word.starts_with('/'));
         words.any(|word| path.as_bytes().ends_with(word.as_bytes()))
@@ -127,7 +133,8 @@ pub(super) fn names_of(key: &Key, trace: &Trace, before: Vec<FilePath>) -> Vec<F
     names
 }
 
-/// What a file has to be that is read for a key, and whose name is up to its user: one that this user may read.
+/// What a file has to be that is read for a key, and whose name is up to its user: one that this user may
+/// read.
 fn expected(key: &Key) -> Expect {
     Expect {
         reader: key.user(),
@@ -135,14 +142,15 @@ fn expected(key: &Key) -> Expect {
     }
 }
 
-/// The files that are executed when a start of this key begins, as far as the key tells: the program, or what is given the rest of it, and a script.
-/// What a script is executed by says the script itself.
+/// The files that are executed when a start of this key begins, as far as the key tells: the program, or what
+/// is given the rest of it, and a script. What a script is executed by says the script itself.
 fn files_of(key: &Key, mounts: &MountTable) -> Vec<(Opened, Option<Role>)> {
     let text = key.of_all();
     if !text.starts_with('/') {
         return Vec::new();
     }
-    // A file system of another machine may never answer, wherever a link leads that somebody has put in a program's place.
+    // A file system of another machine may never answer, wherever a link leads that somebody has put in a
+    // program's place.
     let open = |path: &str| open_checked(mounts, Path::new(path), &Expect::default()).ok();
     if let Some(program) = open(text) {
         return vec![(program, Some(Role::Program))];

@@ -1,4 +1,5 @@
-//! What the service manager is told, as sd_notify(3) tells it: a datagram to the socket that the environment names.
+//! What the service manager is told, as sd_notify(3) tells it: a datagram to the socket that the environment
+//! names.
 
 use std::cell::Cell;
 use std::ffi::OsStr;

@@ -31,8 +31,8 @@ const MOST_OF_TREE: usize = 256;
 /// More than /proc tells of a process's users and memory.
 const STATUS: u64 = 8192;
 
-/// What process 1, and users' own managers, execute first in the process of each service (systemd 255 and later). Its arguments are the same
-/// for many of them.
+/// What process 1, and users' own managers, execute first in the process of each service (systemd 255 and
+/// later). Its arguments are the same for many of them.
 const EXECUTOR: &str = "systemd-executor";
 
 /// Where control groups are: the only hierarchy, or that beside those of version 1.
@@ -46,7 +46,8 @@ const PROCESSES: u64 = 1024;
 pub(super) enum ProcessChanged {
     /// It has ended.
     Gone,
-    /// It executes something else by now, which is told as well, unless it does so in another mount namespace.
+    /// It executes something else by now, which is told as well, unless it does so in another mount
+    /// namespace.
     Another,
 }
 
@@ -67,8 +68,8 @@ pub(super) struct Process {
     has_more: bool,
     /// The control group, of what process 1 has started.
     cgroup: Option<String>,
-    /// Whether it is the first in its control group: of what process 1 has for a child, so that alone begins the service. What a process of the service
-    /// left behind when it ended is process 1's child, too.
+    /// Whether it is the first in its control group: of what process 1 has for a child, so that alone begins
+    /// the service. What a process of the service left behind when it ended is process 1's child, too.
     is_first: bool,
     cwd: Option<PathBuf>,
     /// Whose it is.
@@ -96,7 +97,8 @@ impl Process {
         if !key::are_one(&now, Path::new(OsStr::from_bytes(executable))) {
             return Err(ProcessChanged::Another);
         }
-        // What a service starts is a program like any other; what process 1 starts in a cgroup is the service.
+        // What a service starts is a program like any other; what process 1 starts in a cgroup is the
+        // service.
         let cgroup = (parent == 1).then(|| read(format!("/proc/{pid}/cgroup"), CGROUP));
         let cgroup = cgroup.flatten().and_then(|text| cgroup_of(&text));
         let is_first = cgroup.as_deref().is_some_and(|cgroup| {
@@ -123,8 +125,8 @@ impl Process {
             .filter(|cgroup| key::unit(cgroup).is_some())
     }
 
-    /// Takes it for a program of its own where it does not begin its service, and that does not begin just now: what cron has begun, or a daemon that
-    /// has put itself into the background.
+    /// Takes it for a program of its own where it does not begin its service, and that does not begin just
+    /// now: what cron has begun, or a daemon that has put itself into the background.
     pub(super) fn is_service_if(&mut self, begins: impl Fn(&str) -> bool) {
         let is_one = self.is_first || self.service().is_some_and(begins);
         self.cgroup = self.cgroup.take().filter(|_| is_one);
@@ -145,7 +147,8 @@ impl Process {
         self.key_with(&self.argv)
     }
 
-    /// The same, and as its user's, with the arguments that this says nothing of: of a program that turned out to be a launcher it is what that starts.
+    /// The same, and as its user's, with the arguments that this says nothing of: of a program that turned
+    /// out to be a launcher it is what that starts.
     pub(super) fn whose(&self, store: &Store) -> Option<(Key, StartKey)> {
         let whose = key::whose(&self.exec(&self.argv))?;
         let plain = whose.key.clone();
@@ -156,8 +159,8 @@ impl Process {
         Some((plain, of_what_it_starts(store, whose)))
     }
 
-    /// Whether all starts that the kernel takes for the same as this one are: it knows an interpreter's first arguments (`what_it_does`,
-    /// watch.h), and of a control group nothing.
+    /// Whether all starts that the kernel takes for the same as this one are: it knows an interpreter's first
+    /// arguments (`what_it_does`, watch.h), and of a control group nothing.
     pub(super) fn is_told_apart(&self, key: Option<&Key>) -> bool {
         let is_option =
             |argument: &&Vec<u8>| argument.starts_with(b"-") && **argument != b"-c" && **argument != b"-e";
@@ -204,7 +207,8 @@ impl Process {
     }
 }
 
-/// Whose process it is: who has begun it, also where it may do what another may (a program with the setuid bit), or has made the user namespace that it is in.
+/// Whose process it is: who has begun it, also where it may do what another may (a program with the setuid
+/// bit), or has made the user namespace that it is in.
 fn user_of(pid: u32) -> Option<u32> {
     Some(owner(pid, real_user_of(pid)?))
 }
@@ -251,7 +255,8 @@ pub(super) fn is_started_by(pid: u32, program: &[u8]) -> bool {
         .any(is_it)
 }
 
-/// A process and the descendants that it has now which are the same user's, as far as they and their threads are few. root's are all.
+/// A process and the descendants that it has now which are the same user's, as far as they and their threads
+/// are few. root's are all.
 pub(super) fn tree_of(pid: u32, uid: u32) -> Vec<u32> {
     let mut tree = vec![pid];
     let (mut next, mut threads_left) = (0, MOST_OF_TREE);
@@ -302,7 +307,8 @@ fn cgroup_of(text: &[u8]) -> Option<String> {
     String::from_utf8(line.to_vec()).ok()
 }
 
-/// Whether nobody is in a control group but this process and what it has begun itself, as systemd's `(sd-pam)`. Where that cannot be told it is.
+/// Whether nobody is in a control group but this process and what it has begun itself, as systemd's
+/// `(sd-pam)`. Where that cannot be told it is.
 fn is_first_in(root: &Path, cgroup: &str, pid: u32) -> bool {
     let path = root.join(cgroup.trim_start_matches('/')).join("cgroup.procs");
     let Some(text) = read(path, PROCESSES) else {
@@ -367,7 +373,8 @@ mod tests {
             &["java", "-Xmx1g", "-XX:+UseG1GC", "-jar", "/srv/a.jar"]
         ));
         assert!(!of("/usr/bin/flatpak", &["flatpak", "run", "org.gimp.GIMP"]));
-        // A service is another than one that is started by hand, and all services of systemd begin the same way.
+        // A service is another than one that is started by hand, and all services of systemd begin the same
+        // way.
         let mut service = process("/usr/sbin/cron", &["/usr/sbin/cron", "-f"]);
         service.cgroup = Some("/system.slice/cron.service".into());
         assert!(service.key().is_some() && !told(&service));
@@ -452,7 +459,8 @@ mod tests {
             .zip(&children)
             .map(|(name, child)| {
                 let path = at(name).into_os_string().into_encoded_bytes();
-                // Not read of the process: on a busy machine, or beside other tests' questions of the same user, that is not answered in time.
+                // Not read of the process: on a busy machine, or beside other tests' questions of the same
+                // user, that is not answered in time.
                 let facts = Facts {
                     arguments: Some(b"sleep\x0060\0"),
                     ..Facts::default()

@@ -1,6 +1,8 @@
-//! The thread that answers comes before all others: each turn that a start's replay waits for on busy processors is some milliseconds, and a start has none to lose.
+//! The thread that answers comes before all others: each turn that a start's replay waits for on busy
+//! processors is some milliseconds, and a start has none to lose.
 //!
-//! It does so as long as it does little, as it does but in storms: whoever makes it work all the time has it work like anybody.
+//! It does so as long as it does little, as it does but in storms: whoever makes it work all the time has it
+//! work like anybody.
 
 use super::NICE;
 use headstart_start::notes::log;
@@ -14,7 +16,8 @@ const RESTED: Duration = Duration::from_micros(200);
 /// Without a rest it comes before others for so long. A start is answered in a millisecond.
 const MOST: Duration = Duration::from_millis(20);
 
-/// A thread that still comes before others after so much computing is stuck: the kernel ends the daemon, and the service manager starts it anew.
+/// A thread that still comes before others after so much computing is stuck: the kernel ends the daemon, and
+/// the service manager starts it anew.
 const STUCK: Duration = Duration::from_secs(2);
 
 /// How the calling thread stands to others.
@@ -31,7 +34,8 @@ impl RealtimePriority {
         if let Err(error) = set_nice(NICE) {
             log(&format!("starts are answered no sooner than others run: {error}"));
         }
-        // In a control group without a share of such time, and in a container, it is not allowed: then its nice value has to do.
+        // In a control group without a share of such time, and in a container, it is not allowed: then its
+        // nice value has to do.
         let may = bound_time_before_others(STUCK).is_ok() && before_others().is_ok();
         RealtimePriority {
             may,

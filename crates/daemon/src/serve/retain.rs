@@ -5,8 +5,8 @@ use headstart_store::{KeyDir, Store, StoreError};
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-/// All that is kept of programs, bytes: 64 MiB, less what some starts add until it is looked at again. A program has some hundred KiB,
-/// most of it traces.
+/// All that is kept of programs, bytes: 64 MiB, less what some starts add until it is looked at again. A
+/// program has some hundred KiB, most of it traces.
 pub(super) const MOST_BYTES: u64 = 56 << 20;
 
 /// The key that is no program's.
@@ -40,7 +40,8 @@ impl Sizes {
         }
     }
 
-    /// Whether it is of one who has more than a share of so many bytes: half of that is the system's, the other half that of all users together, who share it alike.
+    /// Whether it is of one who has more than a share of so many bytes: half of that is the system's, the
+    /// other half that of all users together, who share it alike.
     fn is_of_one_with_more(&self, kept: &KeptProgram, most: u64) -> bool {
         let user = kept.dir.key().user();
         let users = self.of_users.keys().flatten().count().max(1) as u64;
@@ -52,8 +53,9 @@ impl Sizes {
     }
 }
 
-/// Removes traces, then whole keys, of those programs first whose replays have gained least, until the rest has at most
-/// `most` bytes: of the programs of those who have more than their share, so that nobody drives out what others have. What somebody writes just now stays.
+/// Removes traces, then whole keys, of those programs first whose replays have gained least, until the rest
+/// has at most `most` bytes: of the programs of those who have more than their share, so that nobody drives
+/// out what others have. What somebody writes just now stays.
 pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
     let mut sizes = Sizes::default();
     let mut programs = Vec::new();
@@ -104,7 +106,8 @@ pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
     failed.map_or(Ok(()), Err)
 }
 
-/// What replays of a program have saved so far, nanoseconds, as far as its outcomes are kept and as it is told everywhere; 0 where no difference is shown.
+/// What replays of a program have saved so far, nanoseconds, as far as its outcomes are kept and as it is
+/// told everywhere; 0 where no difference is shown.
 fn gained_ns(kept: &KeyDir) -> u64 {
     let outcomes = kept.outcomes(|_| {});
     let saved = saved_ns(&outcomes, &compare(&outcomes));

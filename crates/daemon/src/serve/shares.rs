@@ -27,7 +27,8 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         }
     }
 
-    /// One more, or one that is there already, anew; gives those that give way to it: the oldest of the same user, or of whoever has the most.
+    /// One more, or one that is there already, anew; gives those that give way to it: the oldest of the same
+    /// user, or of whoever has the most.
     pub(super) fn add(&mut self, key: K, user: Option<u32>) -> Vec<K> {
         self.last += 1;
         let turn = self.last;

@@ -1,5 +1,5 @@
-//! What all threads of the daemon share: what was counted, which operations are under way; and what is done for those who ask
-//! by the socket.
+//! What all threads of the daemon share: what was counted, which operations are under way; and what is done
+//! for those who ask by the socket.
 
 use super::rouse;
 use crate::apps::Apps;
@@ -21,12 +21,13 @@ use std::time::Instant;
 /// So many programs are read ahead at a time because somebody asked for it.
 const MOST_READING: usize = 4;
 
-/// So many operations are under way at a time, and so many of one user: there are 32 slots for all that is recorded.
+/// So many operations are under way at a time, and so many of one user: there are 32 slots for all that is
+/// recorded.
 const MOST_OPERATIONS: usize = 8;
 const MOST_OF_A_USER: usize = 2;
 
-/// So many of a user are known, and of all, with those of which nothing is recorded any more and whose process has not ended them: the oldest of
-/// those is forgotten first.
+/// So many of a user are known, and of all, with those of which nothing is recorded any more and whose
+/// process has not ended them: the oldest of those is forgotten first.
 const MOST_KNOWN_OF_A_USER: usize = 16;
 const MOST_KNOWN: usize = 1024;
 
@@ -126,7 +127,8 @@ struct Inner {
 }
 
 impl Inner {
-    /// Makes room for one more than so many of these, if there are as many: the oldest go of which nothing is recorded any more.
+    /// Makes room for one more than so many of these, if there are as many: the oldest go of which nothing is
+    /// recorded any more.
     fn forget_operations(&mut self, most: usize, of_these: impl Fn(&Operation) -> bool) {
         let these = self
             .operations

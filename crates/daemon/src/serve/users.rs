@@ -3,9 +3,10 @@
 use headstart_model::Key;
 use headstart_model::users::is_ordinary;
 
-/// The key of a user's starts. What root's starts read is read ahead for root alone, and what a user's read for that user: so nobody
-/// has a file read that is another's. A service of the system's is the same whoever it runs as; but an ordinary user's process may have
-/// got into its control group, as a job of cron's has, and may have process 1 for a parent.
+/// The key of a user's starts. What root's starts read is read ahead for root alone, and what a user's read
+/// for that user: so nobody has a file read that is another's. A service of the system's is the same whoever
+/// it runs as; but an ordinary user's process may have got into its control group, as a job of cron's has,
+/// and may have process 1 for a parent.
 pub(super) fn key_of_user(key: Key, uid: u32) -> Option<Key> {
     if uid == 0 || !key.as_str().starts_with('/') && !is_ordinary(uid) {
         return Some(key);
@@ -13,7 +14,8 @@ pub(super) fn key_of_user(key: Key, uid: u32) -> Option<Key> {
     key.of_user(uid).ok()
 }
 
-/// Who has to be allowed to read what is read ahead for a start: its user, unless all that its key's starts read is the system's.
+/// Who has to be allowed to read what is read ahead for a start: its user, unless all that its key's starts
+/// read is the system's.
 pub(super) fn reader_of(key: &Key, uid: u32) -> Option<u32> {
     (uid != 0 && (key.as_str().starts_with('/') || key.user() == Some(uid))).then_some(uid)
 }

@@ -1,4 +1,5 @@
-//! Reports about tools like this one, tried on headstart: each module is one kind of surprise, and says what is right.
+//! Reports about tools like this one, tried on headstart: each module is one kind of surprise, and says what
+//! is right.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,7 @@
 //! Files of file systems that number inodes anew at each mount.
 //!
-//! What a replay makes of them is tested in `headstart_replay` (`file`), and on vfat and exfat in a virtual machine (`tests/cases/vm/fat`): here
-//! is which file systems those are, of those that this kernel mounts.
+//! What a replay makes of them is tested in `headstart_replay` (`file`), and on vfat and exfat in a virtual
+//! machine (`tests/cases/vm/fat`): here is which file systems those are, of those that this kernel mounts.
 
 use headstart_system::mounts::inodes_last;
 use headstart_system::testing::{LoopFs, Spec, can_mount};

@@ -1,4 +1,5 @@
-//! Small files of a SquashFS, read with a buffer larger than they are, are learned; so are those that lie in an inode, as ext4 keeps them.
+//! Small files of a SquashFS, read with a buffer larger than they are, are learned; so are those that lie in
+//! an inode, as ext4 keeps them.
 
 use crate::common::{Case, can_record};
 use headstart_system::testing::{LoopFs, Mounted, Spec, can_mount};
@@ -156,7 +157,8 @@ fn whatever_call_reads_to_the_end_is_seen() {
     }
 }
 
-/// What is read of a file is its beginning: the pages behind are not told, on a file system where they could be guessed.
+/// What is read of a file is its beginning: the pages behind are not told, on a file system where they could
+/// be guessed.
 #[test]
 fn a_part_that_is_read_stays_a_part() {
     if !can_record() || !can_mount() {
@@ -258,7 +260,8 @@ fn a_cold_start_is_read_ahead() {
     assert!(issued > 300 && missed * 20 <= issued, "{outcome}");
 }
 
-/// ext4 reads nothing ahead of what lies in an inode: a read makes the page itself, and the kernel gives no event of that.
+/// ext4 reads nothing ahead of what lies in an inode: a read makes the page itself, and the kernel gives no
+/// event of that.
 #[test]
 fn what_lies_in_an_inode_is_seen_whatever_call_reads_it() {
     if !can_record() || !can_mount() {

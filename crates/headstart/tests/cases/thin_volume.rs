@@ -131,7 +131,8 @@ impl Thin {
     }
 }
 
-/// As images are made for tests, with all metadata written; and as mkfs makes them by default, with holes where the journal and bitmaps are to be.
+/// As images are made for tests, with all metadata written; and as mkfs makes them by default, with holes
+/// where the journal and bitmaps are to be.
 const SHAPES: [&[&str]; 3] = [
     &["-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"],
     &[],
@@ -207,7 +208,8 @@ fn where_enough_is_left_all_are_moved_and_it_keeps_nothing_more_below() {
     thin.check("moved");
 }
 
-/// What lies below a device mapper's or a virtual machine's disk says nothing: here another file system that others fill while nobody looks.
+/// What lies below a device mapper's or a virtual machine's disk says nothing: here another file system that
+/// others fill while nobody looks.
 #[test]
 fn where_below_is_filled_meanwhile_the_first_failed_write_ends_it() {
     if !can_mount() {

@@ -55,8 +55,9 @@ fn what_lay_in_an_erofs_that_was_unmounted_at_once_is_learned_and_planned() {
     run("mkfs.erofs i s >/dev/null 2>&1");
 }
 
-/// The command ends at once, while much is still to be read ahead: from a device without the page cache, so that this takes its time. Each start has
-/// what was learned before the first, or the second would have forgotten what the command does not use.
+/// The command ends at once, while much is still to be read ahead: from a device without the page cache, so
+/// that this takes its time. Each start has what was learned before the first, or the second would have
+/// forgotten what the command does not use.
 const ENDS_AT_ONCE: &str = r#"
 mkdir m && truncate -s 400M i && mkfs.ext4 -qF -d s i || exit 1
 attach() { loop=$(losetup --find --show --direct-io=on i) && mount "$loop" m && losetup --detach "$loop"; }

@@ -1,5 +1,5 @@
-//! What is cold is weighed by what it costs: a plan is warm when reading the rest ahead gains nothing. Needs root, for a loop device and the
-//! recorder.
+//! What is cold is weighed by what it costs: a plan is warm when reading the rest ahead gains nothing. Needs
+//! root, for a loop device and the recorder.
 
 use crate::common::{Case, can_record, is_root};
 use headstart_system::residency::advise_dontneed;

@@ -99,7 +99,8 @@ fn the_dynamic_linker_is_the_program_that_it_loads() {
             "/bin/true",
         ],
     ] {
-        // With a library path of its own it may find no library: then it fails, and has been started all the same.
+        // With a library path of its own it may find no library: then it fails, and has been started all the
+        // same.
         let case = Case::new();
         let mut words = vec!["run", "--wait", "--"];
         words.extend(command);
@@ -108,7 +109,8 @@ fn the_dynamic_linker_is_the_program_that_it_loads() {
     }
 }
 
-/// A wrapper that nobody knows: a program, or a script, that executes what it is given behind an option of its own.
+/// A wrapper that nobody knows: a program, or a script, that executes what it is given behind an option of
+/// its own.
 fn wrappers(case: &Case) -> Vec<String> {
     let script = case.program("wrap", "#!/bin/sh\nshift\nexec \"$@\"\n");
     // A copy of a wrapper under another name: setsid(1) executes it in its own place, or forks and waits.
@@ -225,7 +227,8 @@ fn a_file_of_a_registered_format_is_its_interpreter_with_that_file() {
     assert_eq!(keys(&case), [format!("{} {}", real(&emulator), real(&foreign))]);
 }
 
-/// Bytes of a file that are in memory; all of them also where a page in 64 is not: a machine may take some back at any time (DAMON).
+/// Bytes of a file that are in memory; all of them also where a page in 64 is not: a machine may take some
+/// back at any time (DAMON).
 fn in_memory(case: &Case, name: &str) -> u64 {
     let file = std::fs::File::open(case.path(name)).unwrap();
     let length = file.metadata().unwrap().len();
@@ -239,8 +242,9 @@ fn in_memory(case: &Case, name: &str) -> u64 {
 
 const BIG: u64 = 8 << 20;
 
-/// Bytes of `big` that are in memory after three starts that name it and one, with it out of memory, that may not. Whether it is read ahead is told by
-/// the plan that the start followed, and so by what is read of a file that this one does not open.
+/// Bytes of `big` that are in memory after three starts that name it and one, with it out of memory, that may
+/// not. Whether it is read ahead is told by the plan that the start followed, and so by what is read of a
+/// file that this one does not open.
 fn after_three(case: &Case, teaches: &[&str], start: &[&str]) -> u64 {
     let run = |command: &[&str]| {
         let mut words = vec!["run", "--wait", "--control-every", "0", "--"];

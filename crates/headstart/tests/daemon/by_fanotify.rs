@@ -33,8 +33,8 @@ fn start(mut command: Command) -> Process {
     Process(command.stdin(input).stdout(output).spawn().unwrap())
 }
 
-/// Starts this until all but what the kernel takes from memory of its own accord is read ahead of these files: amid what other tests execute
-/// the kernel may not have told of one start.
+/// Starts this until all but what the kernel takes from memory of its own accord is read ahead of these
+/// files: amid what other tests execute the kernel may not have told of one start.
 #[track_caller]
 fn is_read_ahead(files: &[PathBuf], pages: u64, command: impl Fn() -> Command) {
     eventually("what is known is read ahead", || {
@@ -128,7 +128,8 @@ fn a_program_is_told_of_also_if_it_was_executed_by_another_name() {
     fs::hard_link(fs.mount_point().join("one"), &another).unwrap();
     learn(&case, &fs, "one");
     let daemon = noticing(&case);
-    // It knows all that there is when it looks a second later: then it tells the kernel to tell of nothing anew.
+    // It knows all that there is when it looks a second later: then it tells the kernel to tell of nothing
+    // anew.
     std::thread::sleep(std::time::Duration::from_secs(2));
     run(Command::new("true"));
     let mut by_another = Command::new(&another);

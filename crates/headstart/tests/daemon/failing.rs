@@ -1,4 +1,5 @@
-//! A daemon that is killed, stopped or replaced, and a state directory that fails: programs start as if it were not there.
+//! A daemon that is killed, stopped or replaced, and a state directory that fails: programs start as if it
+//! were not there.
 
 use crate::common::{Case, binary, eventually, finish, is_root, signal};
 use crate::harness::*;
@@ -295,7 +296,8 @@ fn a_machine_that_stood_still_amid_a_start_goes_on_where_it_was() {
         let mut command = command(&fs, "one");
         let before = finished(&case, &one);
         let mut child = command.arg("-").stdin(Stdio::piped()).spawn().unwrap();
-        // As a virtual machine is suspended: all of them at once, wherever they are. The clock goes on without them.
+        // As a virtual machine is suspended: all of them at once, wherever they are. The clock goes on
+        // without them.
         std::thread::sleep(Duration::from_millis(turn * 5));
         let pids = [daemon.child.id(), child.id()];
         pids.iter().for_each(|pid| signal(*pid, 19));

@@ -67,7 +67,8 @@ fn the_second_slow_start_is_read_ahead_and_another_instance_is_not() {
     assert!(!said.contains("of programs that ran already: 0;"), "{said}");
 }
 
-/// Before the kernel tells of an execution it has read the links that lead to the program, and nobody can read them ahead then.
+/// Before the kernel tells of an execution it has read the links that lead to the program, and nobody can
+/// read them ahead then.
 #[test]
 fn the_links_by_which_a_program_is_called_are_read_at_rest() {
     if !can_watch() {

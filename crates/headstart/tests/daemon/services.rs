@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process that has no parent but process 1, in a control group, and waits for a line in a file before it executes a program with its files.
+/// A process that has no parent but process 1, in a control group, and waits for a line in a file before it
+/// executes a program with its files.
 struct Waiting {
     pid: u32,
     line: PathBuf,
@@ -61,7 +62,8 @@ impl Waiting {
     }
 }
 
-/// Starts a service, as process 1 does one with `ExecStartPre=` and `ExecStart=`: the second when the first has ended.
+/// Starts a service, as process 1 does one with `ExecStartPre=` and `ExecStart=`: the second when the first
+/// has ended.
 fn serve(case: &Case, fs: &LoopFs, group: &Path) {
     let waiting = ["pre", "main"].map(|name| {
         evict(&files(fs, name));
@@ -74,7 +76,8 @@ fn serve(case: &Case, fs: &LoopFs, group: &Path) {
     waiting.into_iter().for_each(Waiting::go_on);
 }
 
-/// What is executed for a service so soon after the end of what was before is of the same start (`NEXT_OF_SERVICE` of the daemon).
+/// What is executed for a service so soon after the end of what was before is of the same start
+/// (`NEXT_OF_SERVICE` of the daemon).
 const NEXT_OF_SERVICE: Duration = Duration::from_millis(50);
 
 #[test]
@@ -89,7 +92,8 @@ fn what_a_service_executes_one_after_the_other_is_one_start() {
     let name = group.path().file_name().unwrap().to_string_lossy();
     let unit = Key::new(name.as_ref()).unwrap();
     let end_of = |one: &Outcome| one.started_unix_ns + one.elapsed_ns;
-    // On a busy machine the second may come too late. Then there are two starts, which say so, and the set-up is made again.
+    // On a busy machine the second may come too late. Then there are two starts, which say so, and the set-up
+    // is made again.
     let is_one_start = |_| {
         let (before, kept) = (finished(&case, &unit), outcomes(&case, &unit).len());
         let begun = Instant::now();

@@ -70,8 +70,8 @@ fn a_storm_of_executions_leaves_it_as_it_was() {
     daemon.stop();
 }
 
-/// A program as small as one can be, so that little but executions takes time: these instructions of x86-64, behind the headers of an
-/// executable of one segment.
+/// A program as small as one can be, so that little but executions takes time: these instructions of x86-64,
+/// behind the headers of an executable of one segment.
 #[cfg(target_arch = "x86_64")]
 fn assembled(path: &Path, code: &[u8]) {
     let (base, headers) = (0x40_0000u64, 120u64);
@@ -109,7 +109,8 @@ fn tiny(path: &Path) {
 #[cfg(not(target_arch = "x86_64"))]
 const CHAINED: u64 = 254 * 254;
 
-/// A process that executes itself over and over, without a fork between, 254 times 254 times: so many in a second nobody else manages.
+/// A process that executes itself over and over, without a fork between, 254 times 254 times: so many in a
+/// second nobody else manages.
 struct Chain(Process);
 
 impl Chain {
@@ -323,7 +324,8 @@ fn no_start_of_a_known_program_is_missed_in_a_storm() {
     for program in &programs {
         tiny(program);
     }
-    // Some thousand executions a second. Without a pause those who finish starts, after everybody else, would hardly have a turn.
+    // Some thousand executions a second. Without a pause those who finish starts, after everybody else, would
+    // hardly have a turn.
     let storm = Storm::start(&programs, Duration::from_millis(2));
     for turn in 1..=rounds(5, 100) as usize {
         evict(&files(&fs, "one"));
@@ -339,8 +341,8 @@ fn no_start_of_a_known_program_is_missed_in_a_storm() {
     daemon.stop();
 }
 
-/// Asks for two gigabytes at a time, from one page on and then from the next, to be read to where no memory is: each fails at its first
-/// byte. For four seconds.
+/// Asks for two gigabytes at a time, from one page on and then from the next, to be read to where no memory
+/// is: each fails at its first byte. For four seconds.
 const READS: &str = "
 import ctypes, os, sys, time
 read, nowhere, most = ctypes.CDLL(None, use_errno=True).pread, ctypes.c_void_p(8), ctypes.c_size_t(0x7ffff000)

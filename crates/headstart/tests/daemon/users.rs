@@ -21,7 +21,8 @@ fn theirs(fs: &headstart_system::testing::LoopFs, name: &str) -> Command {
     by_nobody(command)
 }
 
-/// The same, which reads a file as well that its arguments do not name: that is read ahead for later starts, too.
+/// The same, which reads a file as well that its arguments do not name: that is read ahead for later starts,
+/// too.
 fn theirs_with(fs: &headstart_system::testing::LoopFs, name: &str, input: &Path) -> Command {
     let mut command = theirs(fs, name);
     command.arg("-").stdin(File::open(input).unwrap());
@@ -172,7 +173,8 @@ fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
         run(command);
     };
     start_as("1000", &paths[..10]);
-    // It only executes what its arguments name, so its starts are told apart by all that it is given, once that is known.
+    // It only executes what its arguments name, so its starts are told apart by all that it is given, once
+    // that is known.
     let kept = || -> Vec<Key> {
         let keys = Store::new(case.state()).keys().unwrap();
         let of_one = keys
@@ -180,7 +182,8 @@ fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
             .filter(|key| key.as_str().starts_with(one.as_str()));
         of_one.filter(|key| finished(&case, key) > 0).collect()
     };
-    // Finished in their turn: so the first is over when the second is. Too much that is new elsewhere on the machine, and one is not noticed.
+    // Finished in their turn: so the first is over when the second is. Too much that is new elsewhere on the
+    // machine, and one is not noticed.
     eventually("a start of root's alone is kept", || {
         start_as("0", &paths[10..]);
         (0..1000).any(|_| {
@@ -353,7 +356,8 @@ fn hostile_messages_and_thousands_of_connections_do_not_end_it() {
         .stdin(Stdio::piped());
     let (mut hostile, mut lines) = crate::common::start(hostile);
     assert_eq!(lines.next().unwrap().unwrap(), "done");
-    // While all that a user may have open is: who is connected, and who comes, are served, and starts are noticed.
+    // While all that a user may have open is: who is connected, and who comes, are served, and starts are
+    // noticed.
     let shown = call(&mut control, "Show", json!({ "key": key(&fs, "one") }));
     assert_eq!(shown["app"]["key"], key(&fs, "one").as_str());
     let mut another = std::os::unix::net::UnixStream::connect(case.path("control")).unwrap();

@@ -126,8 +126,8 @@ fn audit_03_headstarts_own_complaint_never_kills_the_command() {
     }
     let case = Case::new();
     for_anybody(&case);
-    // Nobody reads what headstart has to say: unprivileged, it has to say that it cannot record, and in the one place, where a
-    // program has the name of the state directory, that it can keep nothing.
+    // Nobody reads what headstart has to say: unprivileged, it has to say that it cannot record, and in the
+    // one place, where a program has the name of the state directory, that it can keep nothing.
     for home in [".", "home"] {
         let ran = case.script(&format!(
             "unset HEADSTART_STATE; export XDG_STATE_HOME=$PWD/{home}; rm -f done; \

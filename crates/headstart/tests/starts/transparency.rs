@@ -117,7 +117,8 @@ fn the_command_finds_everything_as_it_would_without() {
 fn the_caller_waits_for_nothing_of_the_worker() {
     let case = Case::new();
     assert_eq!(case.run("k", &["true"]).code(), 0);
-    // While the key is locked the worker cannot come to its end. A pipe it kept would make the reader wait for it.
+    // While the key is locked the worker cannot come to its end. A pipe it kept would make the reader wait
+    // for it.
     let script = "exec 9>>$(echo state/keys/*/lock); flock 9
         { $H run --control-every 0 --name k -- sh -c 'echo 1; echo 2 >&2; echo 3 >&3' 3>&1 2>&1 | cat; } 2>&1";
     let ran = case.script(&format!("timeout 20 sh -c {}", quoted(script)));

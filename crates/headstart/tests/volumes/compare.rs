@@ -98,7 +98,8 @@ fn part<'a>(document: &'a Value, mount: &Path) -> &'a Value {
     parts.iter().find(is).unwrap_or_else(|| panic!("{parts:?}"))
 }
 
-/// On the file systems of the first argument at least this share is explained, and all that the device read is there.
+/// On the file systems of the first argument at least this share is explained, and all that the device read
+/// is there.
 fn explains(name: &str, spec: &Spec, least: f64) {
     if !can_mount() || !can_record() {
         return;

@@ -16,13 +16,14 @@ use std::path::{Path, PathBuf};
 
 /// Draw a start: who ran and waited, what was read, and whether it had been read ahead in time.
 ///
-/// The picture is one file that loads nothing: an SVG, or an HTML page with zoom, search and what is under the pointer. Lanes
-/// share one time axis: stages, processors, throughput, use, queue and addresses of disks, memory, first uses of files in
-/// the colour of what a replay had done for them, and processes. What a trace lacks is left out and said. Only its owner
-/// can read the file: paths tell what somebody runs.
+/// The picture is one file that loads nothing: an SVG, or an HTML page with zoom, search and what is under
+/// the pointer. Lanes share one time axis: stages, processors, throughput, use, queue and addresses of disks,
+/// memory, first uses of files in the colour of what a replay had done for them, and processes. What a trace
+/// lacks is left out and said. Only its owner can read the file: paths tell what somebody runs.
 ///
-/// The document of --json has the picture's path and bytes, and of each start its name, how long it took, its floor, the pages that it used by
-/// what a replay had done for them, and how many uses, requests to devices and slices of threads were drawn.
+/// The document of --json has the picture's path and bytes, and of each start its name, how long it took, its
+/// floor, the pages that it used by what a replay had done for them, and how many uses, requests to devices
+/// and slices of threads were drawn.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The start: the last one that is kept of boots or of a key, or a trace.
@@ -34,8 +35,8 @@ pub struct Args {
     /// Another start to draw beside it, on the same scale.
     #[arg(long, value_name = "boot|KEY|TRACE")]
     compare: Option<PathBuf>,
-    /// Leave out the floor and what lies above it: for it every file is looked up, and a device whose cost is not known
-    /// is measured for a second.
+    /// Leave out the floor and what lies above it: for it every file is looked up, and a device whose cost is
+    /// not known is measured for a second.
     #[arg(long)]
     no_floor: bool,
     #[command(flatten)]
@@ -180,7 +181,8 @@ fn form(output: &Path) -> Result<Form> {
     }
 }
 
-/// Refuses what no directory is there for, and what is there and no regular file: a link may lead anywhere, and a device or a directory is nobody's picture.
+/// Refuses what no directory is there for, and what is there and no regular file: a link may lead anywhere,
+/// and a device or a directory is nobody's picture.
 fn refuse_all_but_files(output: &Path) -> Result<()> {
     let has_directory = (output.parent()).is_none_or(|it| it.as_os_str().is_empty() || it.is_dir());
     match output.symlink_metadata() {

@@ -52,7 +52,8 @@ pub(super) struct Report {
     kernel: String,
     machine: String,
     lockdown: Option<String>,
-    /// What SELinux makes of this process; null where it is not in use. A service or a boot has another context.
+    /// What SELinux makes of this process; null where it is not in use. A service or a boot has another
+    /// context.
     selinux: Option<Selinux>,
     /// What would record; null if nothing can.
     backend: Option<String>,
@@ -71,7 +72,8 @@ pub(super) struct Report {
     /// Mounts on which starts gain little or nothing.
     mounts: Vec<MountNote>,
     state: String,
-    /// Whether an earlier version kept names of files whose directories are not there now, so that it cannot be told if they are encrypted.
+    /// Whether an earlier version kept names of files whose directories are not there now, so that it cannot
+    /// be told if they are encrypted.
     unknown_names: bool,
     /// Whether the daemon runs.
     daemon: State,
@@ -221,7 +223,8 @@ fn devices(store: &Store) -> Vec<DeviceCheck> {
     of_root_and_state(store).into_iter().map(check).collect()
 }
 
-/// What is seen here holds for this process: a policy may refuse to boots and to the daemon what it allows to a login.
+/// What is seen here holds for this process: a policy may refuse to boots and to the daemon what it allows to
+/// a login.
 fn of_selinux(it: &Selinux) -> String {
     match it.enforces {
         true => format!(

@@ -16,9 +16,10 @@ use std::time::Instant;
 
 /// Read what a plan lists into memory.
 ///
-/// Returns at once, and reads in the background, unless --wait is given. Before a command on a disk with one head give
-/// --wait: a start beside the replay overtakes it, and the head jumps to and fro between the two. `headstart run` knows when
-/// to wait.
+/// Returns at once, and reads in the background, unless --wait is given. Before a command on a disk with one
+/// head give
+/// --wait: a start beside the replay overtakes it, and the head jumps to and fro between the two.
+/// `headstart run` knows when to wait.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A plan, or the key of a command whose plan is known.

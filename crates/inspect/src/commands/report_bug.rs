@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 /// Write a file for a bug report: what doctor and status print, and the last lines of the log.
 ///
-/// The file is JSON text: look at it before you give it to anybody. From each text everything behind the first path below a
-/// home directory is removed, with that path; other paths stay and show which programs were started. Nothing is sent anywhere.
+/// The file is JSON text: look at it before you give it to anybody. From each text everything behind the
+/// first path below a home directory is removed, with that path; other paths stay and show which programs
+/// were started. Nothing is sent anywhere.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The file.

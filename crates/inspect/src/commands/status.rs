@@ -16,10 +16,11 @@ use headstart_store::{KeyDir, Store};
 
 /// List what is known, and whether it pays.
 ///
-/// The verdict compares cold starts with a replay and cold control starts without one, see `run --control-every`.
+/// The verdict compares cold starts with a replay and cold control starts without one, see
+/// `run --control-every`.
 ///
-/// With a KEY, status also prints the floor, the least time that any order of reads could give the last start with a replay,
-/// beside the time that this start took. `headstart floor KEY` says what the floor is made of.
+/// With a KEY, status also prints the floor, the least time that any order of reads could give the last start
+/// with a replay, beside the time that this start took. `headstart floor KEY` says what the floor is made of.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// This key only, with its last starts: a name, or the path of a program.
@@ -49,9 +50,9 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         .print(&status, || text(&status, now_unix_ns(), colours()))
 }
 
-/// The floor of the last start with a replay. For it every file of the start is looked up: some milliseconds for one key, too much
-/// for the list of all. It is not kept with the outcome, because it is the floor of the files and devices as they are now. No
-/// device is measured.
+/// The floor of the last start with a replay. For it every file of the start is looked up: some milliseconds
+/// for one key, too much for the list of all. It is not kept with the outcome, because it is the floor of the
+/// files and devices as they are now. No device is measured.
 fn floor(kept: &KeyDir, store: &Store) -> Option<FloorStatus> {
     let start = last(kept, Wanted::Replay, &mut |line| complain(&line))?;
     let costs = Costs {

@@ -1,6 +1,6 @@
-//! btrfs: chunks lead from the device to the file system's own addresses, and tell data from metadata; each node of metadata
-//! says of which tree it is; and the kernel tells whose data an address is. Structures are those of the kernel's
-//! include/uapi/linux/btrfs_tree.h; numbers are little-endian.
+//! btrfs: chunks lead from the device to the file system's own addresses, and tell data from metadata; each
+//! node of metadata says of which tree it is; and the kernel tells whose data an address is. Structures are
+//! those of the kernel's include/uapi/linux/btrfs_tree.h; numbers are little-endian.
 
 use super::Named;
 use super::claims::{Claimant, Claims};

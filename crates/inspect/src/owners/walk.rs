@@ -1,5 +1,5 @@
-//! All files of a mounted file system, directory by directory: for file systems that do not tell by themselves whose a block
-//! is.
+//! All files of a mounted file system, directory by directory: for file systems that do not tell by
+//! themselves whose a block is.
 
 use super::claims::{Claimant, Claims};
 use super::names::below;
@@ -26,8 +26,8 @@ struct Entry<'a> {
     kind: FileType,
 }
 
-/// Shows all entries below a mount's root until `visit` says that it is enough. Follows no symbolic link, leaves the mount
-/// nowhere. Fails if there are too many directories.
+/// Shows all entries below a mount's root until `visit` says that it is enough. Follows no symbolic link,
+/// leaves the mount nowhere. Fails if there are too many directories.
 fn each(
     mounts: &MountTable,
     mount: &Mount,
@@ -73,8 +73,8 @@ fn each(
     Ok(())
 }
 
-/// Claims the data of all files below a mount's root, until everything has an owner or it takes too long. Opens regular
-/// files and directories only.
+/// Claims the data of all files below a mount's root, until everything has an owner or it takes too long.
+/// Opens regular files and directories only.
 pub fn claim(mounts: &MountTable, mount: &Mount, claims: &mut Claims) {
     let mut mapper = Mapper::new();
     let walked = each(mounts, mount, |entry| {
@@ -96,8 +96,9 @@ pub fn claim(mounts: &MountTable, mount: &Mount, claims: &mut Claims) {
     }
 }
 
-/// Looks for the paths of files that have claimed and have none, by their inode numbers, until all have one or it takes too
-/// long. `name` tells the path of one that a path was found for: on btrfs the same number is in every subvolume.
+/// Looks for the paths of files that have claimed and have none, by their inode numbers, until all have one
+/// or it takes too long. `name` tells the path of one that a path was found for: on btrfs the same number is
+/// in every subvolume.
 pub fn name(
     mounts: &MountTable,
     mount: &Mount,

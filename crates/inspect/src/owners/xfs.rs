@@ -1,5 +1,5 @@
-//! XFS: since version 5 each block of metadata says what it is, where it belongs, and whose it is. Offsets are those of the
-//! kernel's fs/xfs/libxfs/xfs_format.h and xfs_da_format.h; numbers are big-endian.
+//! XFS: since version 5 each block of metadata says what it is, where it belongs, and whose it is. Offsets
+//! are those of the kernel's fs/xfs/libxfs/xfs_format.h and xfs_da_format.h; numbers are big-endian.
 
 use super::claims::{Claimant, Claims};
 use super::raw::{MOST, Raw};
@@ -7,7 +7,8 @@ use headstart_model::blocks::{Kind, SECTOR};
 use headstart_model::machine::ByteRange;
 use std::io;
 
-/// Metadata has the UUID of the super block's last field, since the other was changed (XFS_SB_FEAT_INCOMPAT_META_UUID).
+/// Metadata has the UUID of the super block's last field, since the other was changed
+/// (XFS_SB_FEAT_INCOMPAT_META_UUID).
 const INCOMPAT_META_UUID: u32 = 1 << 2;
 
 /// What of the super block is needed to find things.
@@ -95,8 +96,8 @@ impl Geometry {
             .checked_mul(self.block)
     }
 
-    /// What a block of metadata at a byte of the device says it is, and of which inode; `None` if it is none, or belongs
-    /// elsewhere.
+    /// What a block of metadata at a byte of the device says it is, and of which inode; `None` if it is none,
+    /// or belongs elsewhere.
     pub fn recognise(&self, block: &[u8], at: u64) -> Option<(Kind, Option<u64>)> {
         let long = be(block, 0, 4)? as u32;
         let short = be(block, 8, 2)? as u16;
@@ -142,7 +143,8 @@ pub fn claim_fixed(geometry: &Geometry, claims: &mut Claims) {
         };
         let length = geometry.sector;
         claims.claim(ByteRange { start, length }, Kind::SuperBlock);
-        // Free space, inodes and the free list have a sector each; what is left of their last block is nobody's.
+        // Free space, inodes and the free list have a sector each; what is left of their last block is
+        // nobody's.
         let length = (geometry.sector * 4).next_multiple_of(geometry.block);
         claims.claim(ByteRange { start, length }, Kind::Groups);
     }

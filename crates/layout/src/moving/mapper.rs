@@ -1,5 +1,5 @@
-//! How much room a volume of device mapper has for what it takes as it is written: thin volumes, snapshots and their origins, deduplicated volumes
-//! (the kernel's Documentation/admin-guide/device-mapper).
+//! How much room a volume of device mapper has for what it takes as it is written: thin volumes, snapshots
+//! and their origins, deduplicated volumes (the kernel's Documentation/admin-guide/device-mapper).
 
 use headstart_system::sys::mapper::{Target, targets};
 use rustix::fs::{Mode, OFlags};
@@ -10,12 +10,14 @@ const MOST_TARGETS: usize = 64;
 const SECTOR: u64 = 512;
 /// Bytes of a pool's metadata block (`DM_SM_METADATA_BLOCK_SIZE`), and of a deduplicated volume's.
 const BLOCK: u64 = 4096;
-/// So many blocks of data a block of a pool's metadata maps at least: a leaf has room for 252, and is half full or more.
+/// So many blocks of data a block of a pool's metadata maps at least: a leaf has room for 252, and is half
+/// full or more.
 const MAPPED_BY_ONE: u64 = 126;
 /// This share of a pool stays free: it is others', too.
 const STAYS_FREE: u64 = 20;
 
-/// How many bytes may be written to a volume before what it takes them from is full; `None` where it takes none.
+/// How many bytes may be written to a volume before what it takes them from is full; `None` where it takes
+/// none.
 pub(super) fn free(device: (u32, u32)) -> Option<u64> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let control = rustix::fs::open("/dev/mapper/control", flags, Mode::empty()).ok()?;
@@ -55,8 +57,8 @@ fn mapped(status: &str) -> Option<u64> {
     Some(sectors.saturating_mul(SECTOR))
 }
 
-/// `<transaction> <used>/<all metadata blocks> <used>/<all data blocks> …`, and of the table `<metadata device> <data device> <sectors of a block> …`. One that
-/// failed has no room.
+/// `<transaction> <used>/<all metadata blocks> <used>/<all data blocks> …`, and of the table
+/// `<metadata device> <data device> <sectors of a block> …`. One that failed has no room.
 fn of_pool(status: &str, table: &str) -> Option<u64> {
     let mut words = status.split_whitespace();
     if words.next()? == "Fail" {

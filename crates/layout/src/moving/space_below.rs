@@ -1,5 +1,6 @@
-//! What a file system lies on may have less room than the file system itself: an image in a file with holes, a thin volume. How much of it is left
-//! is asked where that can be told; elsewhere room is found out by writing it ([`super::donor::Donor::write`]).
+//! What a file system lies on may have less room than the file system itself: an image in a file with holes,
+//! a thin volume. How much of it is left is asked where that can be told; elsewhere room is found out by
+//! writing it ([`super::donor::Donor::write`]).
 
 use super::mapper;
 use headstart_system::ask_within::within;
@@ -18,7 +19,8 @@ const STAYS_FREE: u64 = 20;
 /// A file system that does not answer in this time says nothing.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// How many bytes may be taken of what lies below a device, in whichever of its layers there is the least; `None` where none of them says.
+/// How many bytes may be taken of what lies below a device, in whichever of its layers there is the least;
+/// `None` where none of them says.
 pub(super) fn free(device: (u32, u32)) -> Option<u64> {
     least(&of_number(device)?, 0)
 }
@@ -59,7 +61,8 @@ fn beside(device: &Path, which: &str) -> Vec<PathBuf> {
     entries.filter_map(|one| one.path().canonicalize().ok()).collect()
 }
 
-/// What a volume of device mapper says of itself, and where it has snapshots, what those say: what is written to it is first copied to them.
+/// What a volume of device mapper says of itself, and where it has snapshots, what those say: what is written
+/// to it is first copied to them.
 fn of_mapped(device: &Path, slaves: &[PathBuf]) -> Option<u64> {
     let numbers = |device: &Path| {
         let text = std::fs::read_to_string(device.join("dev")).ok()?;

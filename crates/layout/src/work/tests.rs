@@ -51,7 +51,8 @@ fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<LayoutResult>, Resu
     (results, ended)
 }
 
-/// Memory that a device writes to when it answers is changed without a new time of the file: else every user could keep all from being moved.
+/// Memory that a device writes to when it answers is changed without a new time of the file: else every user
+/// could keep all from being moved.
 #[test]
 fn a_file_that_its_owner_changed_untold_stays_alone_and_one_of_root_ends_it() {
     if !can_mount() {

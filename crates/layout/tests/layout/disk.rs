@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 pub const FILES: u64 = 60;
 pub const PAGE: u64 = 4096;
-/// How far the files lie apart is the file system's choice, so the gain is small here or there; what is worth it is tested with
-/// the order itself.
+/// How far the files lie apart is the file system's choice, so the gain is small here or there; what is worth
+/// it is tested with the order itself.
 pub const FORCE: Bounds = Bounds {
     force: true,
     rate: None,
@@ -40,7 +40,8 @@ pub fn scatter(at: &Path, numbers: &[u64], gap: u64) -> std::io::Result<()> {
     for &number in numbers {
         let file = File::create(path(at, number))?;
         let room = File::create(at.join(format!("gap{number}")))?;
-        // Allocated at once, in this order. Without extents there is no such call, and nothing is moved there.
+        // Allocated at once, in this order. Without extents there is no such call, and nothing is moved
+        // there.
         for (file, bytes) in [(&file, size(number)), (&room, gap)] {
             match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
                 Ok(()) | Err(Errno::OPNOTSUPP) => {}

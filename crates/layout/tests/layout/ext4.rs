@@ -330,7 +330,8 @@ fn nobody_who_uses_the_files_meanwhile_notices() {
             rounds
         });
         let writer = scope.spawn(|| {
-            // The same bytes, by another way in each round: in place, with O_DIRECT's alignment, by truncation, by renaming.
+            // The same bytes, by another way in each round: in place, with O_DIRECT's alignment, by
+            // truncation, by renaming.
             for round in 0.. {
                 if done.load(Ordering::Relaxed) {
                     break;

@@ -16,7 +16,8 @@ use std::process::Command;
 const FILES: u64 = 280;
 const IMAGE: u64 = 120 << 20;
 
-/// An ext4 on a pool that has less room than it: what was never written cannot be written once the pool is full.
+/// An ext4 on a pool that has less room than it: what was never written cannot be written once the pool is
+/// full.
 struct Overcommitted {
     disk: Mounted,
     pool: Mounted,
@@ -62,8 +63,8 @@ impl Overcommitted {
         rustix::fs::fallocate(self.image(), FallocateFlags::empty(), 0, IMAGE).unwrap();
     }
 
-    /// Takes the place of these bytes away, and fills the pool to its last byte: where metadata cannot be written either, the journal ends and nothing
-    /// can be kept.
+    /// Takes the place of these bytes away, and fills the pool to its last byte: where metadata cannot be
+    /// written either, the journal ends and nothing can be kept.
     fn fill(&self, start: u64, length: u64) {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(self.image(), how, start, length).unwrap();

@@ -88,7 +88,8 @@ fn where_the_free_room_is_in_small_pieces_what_fits_into_the_others_is_moved() {
     let whole = disk.apply(FORCE);
     assert_eq!((whole.state, whole.files), (State::Complete, FILES), "{whole:?}");
     let (free, size) = disk.free();
-    // All would fit beside the twentieth that stays free, were it not that most of what is free is in blocks smaller than a page.
+    // All would fit beside the twentieth that stays free, were it not that most of what is free is in blocks
+    // smaller than a page.
     let bytes = (free - whole.planned_bytes / 2) >> 12 << 12;
     let filler = disk.fill(bytes);
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -118,7 +119,8 @@ fn one_file_goes_to_room_in_pieces() {
     let mut disk = Disk::new(&[], 256 << 20);
     let large = disk.mount_point().join("large");
     let piece = |number: u64| disk.mount_point().join(format!("piece{number}"));
-    // Pieces of 1 MiB as far as there is room, of which each fourth is the file's, then every second of the others is free.
+    // Pieces of 1 MiB as far as there is room, of which each fourth is the file's, then every second of the
+    // others is free.
     let file = File::create(&large).unwrap();
     let mut pieces = Vec::new();
     for number in 0.. {
@@ -160,7 +162,8 @@ fn a_full_file_system_is_left_as_it_is() {
     disk.check();
 }
 
-/// Where contents are not what they were, the room stays as a file; that takes a faulty kernel or disk, so only the keeping is tested.
+/// Where contents are not what they were, the room stays as a file; that takes a faulty kernel or disk, so
+/// only the keeping is tested.
 #[test]
 fn room_that_is_kept_is_a_file_for_root_alone() {
     if !can_mount() {

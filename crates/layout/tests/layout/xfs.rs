@@ -1,4 +1,5 @@
-//! Files moved on a real XFS, and what is not moved there or on Btrfs. Needs root, loop devices and Linux 6.12.
+//! Files moved on a real XFS, and what is not moved there or on Btrfs. Needs root, loop devices and
+//! Linux 6.12.
 
 use crate::disk::{self, FORCE, PAGE, backwards, machine, path};
 use headstart_layout::moving::movable::Movable;
@@ -43,8 +44,8 @@ fn crc(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// Sets whether an XFS has exchange-range, in its super block: mkfs.xfs and xfs_repair know of it from 6.10 on, Debian 12's do not, and
-/// it changes nothing else on the disk.
+/// Sets whether an XFS has exchange-range, in its super block: mkfs.xfs and xfs_repair know of it from 6.10
+/// on, Debian 12's do not, and it changes nothing else on the disk.
 fn set_exchange_range(image: &Path, on: bool) {
     let file = File::options().read(true).write(true).open(image).unwrap();
     let mut block = [0; 512];
@@ -207,7 +208,8 @@ fn files_of_a_btrfs_are_not_moved_and_it_is_told_why() {
     assert_eq!(disk.places(), places);
 }
 
-/// Writes through a mapping, again and again another byte, until its standard input ends; then the file must have what was written last.
+/// Writes through a mapping, again and again another byte, until its standard input ends; then the file must
+/// have what was written last.
 const MAPPER: &str = r#"
 import mmap, select, sys
 file = open(sys.argv[1], "r+b")

@@ -12,7 +12,8 @@ use headstart_model::trace::{FileState, Use};
 const PAGE: u64 = 4096;
 const MS: u64 = 1_000_000;
 
-/// A data request for `/f`: (start, pages, stage, issued at, milliseconds), and what of it was resident before.
+/// A data request for `/f`: (start, pages, stage, issued at, milliseconds), and what of it was resident
+/// before.
 type Row<'a> = (u64, u64, u8, u64, &'a [(u64, u64)]);
 
 /// A replay of the plan with these requests, and a trace.
@@ -117,8 +118,8 @@ impl Case {
         self.stages().remove(0)
     }
 
-    /// What the review counts and what the uses one by one come to are the same where no two requests ask for a page, and
-    /// nothing was mapped around a fault.
+    /// What the review counts and what the uses one by one come to are the same where no two requests ask for
+    /// a page, and nothing was mapped around a fault.
     fn agree(&mut self) {
         let served = self.served();
         self.trace.uses.retain(|used| used.kind != Around);

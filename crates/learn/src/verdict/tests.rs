@@ -30,7 +30,8 @@ fn in_turn(with: &[u64], without: &[u64], percent: u64) -> Vec<Outcome> {
     outcomes
 }
 
-/// LibreOffice on the machine of the reproduction: 915 ms with a replay and 874 without while all is in memory.
+/// LibreOffice on the machine of the reproduction: 915 ms with a replay and 874 without while all is in
+/// memory.
 fn warm_starts() -> Vec<Outcome> {
     let with = [901, 934, 915, 922, 908, 917, 911, 940, 896];
     let mut outcomes = vec![Outcome {
@@ -189,7 +190,8 @@ fn starts_that_were_not_recorded_count_as_those_that_were() {
 #[test]
 fn a_bet_is_fair_but_for_what_a_bettor_is_left_with() {
     use evidence::{Claim, Evidence};
-    // All orders of three starts with and two without, which are equally probable where replays make no difference.
+    // All orders of three starts with and two without, which are equally probable where replays make no
+    // difference.
     let mut orders = vec![vec![]];
     for _ in 0..5 {
         let longer = orders.iter().flat_map(|order: &Vec<u64>| {

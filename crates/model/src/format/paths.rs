@@ -62,7 +62,8 @@ fn slashes(path: &[u8]) -> impl Iterator<Item = usize> + '_ {
     inner.map(|(at, _)| at).chain([path.len()])
 }
 
-/// How many leading parts, each up to and with its slash, two paths have in common; `before` is taken to end in one.
+/// How many leading parts, each up to and with its slash, two paths have in common; `before` is taken to end
+/// in one.
 fn parts_in_common(before: &[u8], path: &[u8]) -> usize {
     let same = before.iter().zip(path).take_while(|(a, b)| a == b).count();
     let ends =

@@ -6,8 +6,8 @@ use crate::PageRange;
 use crate::limits::{self, bounded};
 use crate::trace::{File, FileState, Lookup, LookupKind, Mapping, MetadataMiss, Use, UseKind};
 
-/// The unit of times, 0.1 ms: no device that is worth reading ahead of answers sooner, and half the size of uses is
-/// saved.
+/// The unit of times, 0.1 ms: no device that is worth reading ahead of answers sooner, and half the size of
+/// uses is saved.
 pub(super) const TICK_NS: u64 = 100_000;
 
 /// Number of columns of each table.
@@ -69,7 +69,8 @@ impl Clock {
     }
 }
 
-/// A table of at most `most` rows, which the column that has one number for each row counts, without a row yet.
+/// A table of at most `most` rows, which the column that has one number for each row counts, without a row
+/// yet.
 pub(super) fn table<T>(what: &str, column: &Cursor<'_>, most: usize) -> Result<Vec<T>, String> {
     let rows = column.rows();
     bounded(what, rows, most)?;

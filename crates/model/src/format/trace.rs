@@ -98,9 +98,9 @@ fn first_words(command: &[String]) -> &[String] {
 }
 
 impl Trace {
-    /// The trace as a file. Times of uses, look-ups and metadata misses are rounded down to 0.1 ms, those of the activity
-    /// to 1 us; of a command longer
-    /// than [`limits::WORDS`] or [`limits::WORD_BYTES`] the first words are written. What a reader would refuse is an error.
+    /// The trace as a file. Times of uses, look-ups and metadata misses are rounded down to 0.1 ms, those of
+    /// the activity to 1 us; of a command longer than [`limits::WORDS`] or [`limits::WORD_BYTES`] the first
+    /// words are written. What a reader would refuse is an error.
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
         self.check().map_err(too_large)?;
         self.written()
@@ -332,8 +332,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Whether every path has one spelling. Empty may be the executable of a process that is unknown, and the path of a
-    /// file on a file system that is mounted nowhere: they name nothing.
+    /// Whether every path has one spelling. Empty may be the executable of a process that is unknown, and the
+    /// path of a file on a file system that is mounted nowhere: they name nothing.
     fn check_paths(&self) -> Result<(), String> {
         let one = |what: &str, index: usize, path: &FilePath| {
             let bad = |why| refused(format!("{what} {index}"), path.as_bytes(), why);

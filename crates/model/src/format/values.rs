@@ -1,4 +1,5 @@
-//! A section of values, read one after the other, so that each list has its limit before memory is taken for it.
+//! A section of values, read one after the other, so that each list has its limit before memory is taken for
+//! it.
 
 use serde::de::DeserializeOwned;
 
@@ -11,7 +12,8 @@ impl<'a> Values<'a> {
         Values(section)
     }
 
-    /// The next value; of several in a row, a tuple. It may hold texts, which are no longer than the section, and no lists.
+    /// The next value; of several in a row, a tuple. It may hold texts, which are no longer than the section,
+    /// and no lists.
     pub fn one<T: DeserializeOwned>(&mut self) -> Result<T, String> {
         let (value, rest) = postcard::take_from_bytes(self.0).map_err(|e| e.to_string())?;
         self.0 = rest;

@@ -232,8 +232,8 @@ fn the_parts_above_add_up() {
     assert!(parts.parts().iter().all(|(_, ns)| *ns == 0), "{parts:?}");
 }
 
-/// A start that reads its pages in some order ahead: the device reads one after the other, and the start, which is held for some
-/// time, waits for what it needs. Nanoseconds.
+/// A start that reads its pages in some order ahead: the device reads one after the other, and the start,
+/// which is held for some time, waits for what it needs. Nanoseconds.
 struct Simulated {
     /// When it ends.
     end: f64,
@@ -275,7 +275,8 @@ fn simulate(warm_ms: u64, reads: &[(u64, u64)], order: &[usize], cost: &Cost, he
 }
 
 proptest! {
-    /// Neither of the floor by a warm start, nor of that by the trace of a start which was held and had to wait.
+    /// Neither of the floor by a warm start, nor of that by the trace of a start which was held and had to
+    /// wait.
     #[test]
     fn no_order_of_reads_beats_the_floor(
         places in prop::collection::btree_set(0u64..20_000, 1..12),

@@ -1,5 +1,5 @@
-//! Events → [`Trace`]: keeps first uses only, names processes and files, and finds out at the end what became of them.
-//! It keeps no more than [`crate::limits`] says.
+//! Events → [`Trace`]: keeps first uses only, names processes and files, and finds out at the end what became
+//! of them. It keeps no more than [`crate::limits`] says.
 
 mod activity;
 mod fate;
@@ -53,7 +53,8 @@ pub(crate) struct Builder {
     patience: Duration,
 }
 
-/// Where one use in so many was not seen, or more, the trace is not whole. Fewer teach the less by so much: the next start shows them.
+/// Where one use in so many was not seen, or more, the trace is not whole. Fewer teach the less by so much:
+/// the next start shows them.
 const UNSEEN: u64 = 50;
 
 /// How often it is looked whether what was used is unmounted.
@@ -203,7 +204,8 @@ impl Builder {
         }
     }
 
-    /// Does something for a user who may still take some of the room, and notes what that took; `None` if that was not done.
+    /// Does something for a user who may still take some of the room, and notes what that took; `None` if
+    /// that was not done.
     fn within_share<T>(&mut self, user: u8, act: impl FnOnce(&mut Builder) -> T) -> Option<T> {
         if !self.shares.has_room(user) {
             return None;
@@ -265,7 +267,8 @@ impl Builder {
     }
 
     fn look_up(&mut self, seen: &LookupSeen) {
-        // A path on a file system that the recorder does not see names nothing here, nor does one that is too long.
+        // A path on a file system that the recorder does not see names nothing here, nor does one that is too
+        // long.
         let paths = absolute(&self.mounts, &seen.path, seen.base.as_ref(), seen.root.as_ref());
         let Some((path, real)) = paths else { return };
         if self.secrets.is_secret(Some(&|| self.mounts.table()), &path) {
@@ -408,7 +411,8 @@ impl Builder {
     }
 }
 
-/// The directories that the files are in. Their names came from the kernel, component by component: none is a symbolic link.
+/// The directories that the files are in. Their names came from the kernel, component by component: none is a
+/// symbolic link.
 fn directories(named: &Named) -> HashSet<&[u8]> {
     let mut paths = HashSet::new();
     for file in &named.files {

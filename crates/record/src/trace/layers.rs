@@ -1,5 +1,6 @@
-//! Files of an overlay whose layers the recorder does not see, as in a container: the kernel tells of the file in its layer, and no mount shows
-//! that. The path within a layer is the path within the overlay, so what leads to the same inode there is it.
+//! Files of an overlay whose layers the recorder does not see, as in a container: the kernel tells of the
+//! file in its layer, and no mount shows that. The path within a layer is the path within the overlay, so
+//! what leads to the same inode there is it.
 
 use crate::kernel::event::{Dev, FileSeen, Location};
 use crate::trace::inode;
@@ -8,7 +9,8 @@ use headstart_model::FilePath;
 use headstart_model::limits::PATH;
 use std::collections::HashMap;
 
-/// So many paths are tried at most for layers that are not known yet: what belongs to other containers is at none.
+/// So many paths are tried at most for layers that are not known yet: what belongs to other containers is at
+/// none.
 const TRIES: usize = 20_000;
 
 /// So many overlays are looked through.
@@ -72,8 +74,9 @@ fn at_path(seen: &FileSeen, mount: &Mount, rest: &[u8], mounts: &Mounts) -> Opti
     (path.len() <= PATH && is_at(seen, &path, mount.id, mounts)).then_some(path)
 }
 
-/// Whether a path through the overlay's mount leads to the file. An overlay has the inode number of the file in its layer, with bits of its
-/// own above where layers are on several file systems (`xino`, Documentation/filesystems/overlayfs.rst).
+/// Whether a path through the overlay's mount leads to the file. An overlay has the inode number of the file
+/// in its layer, with bits of its own above where layers are on several file systems (`xino`,
+/// Documentation/filesystems/overlayfs.rst).
 pub(crate) fn is_at(seen: &FileSeen, path: &[u8], mount: u32, mounts: &Mounts) -> bool {
     // Below another mount somebody else would be asked, who may never answer.
     if mounts.leads_to(path) != Some(mount) {

@@ -26,8 +26,8 @@ pub(crate) fn is_whole(mount: &Mount) -> bool {
     mount.root.as_bytes() == b"/" || mount.fstype == "btrfs"
 }
 
-/// Whether headstart may learn from the file system: by its type, as a replay decides. An overlay has no pages of
-/// its own: its files are recorded in their layers.
+/// Whether headstart may learn from the file system: by its type, as a replay decides. An overlay has no
+/// pages of its own: its files are recorded in their layers.
 pub(crate) fn is_local(mount: &Mount) -> bool {
     mount.fstype != "overlay" && headstart_system::mounts::is_local(&mount.fstype)
 }
@@ -90,8 +90,9 @@ impl Mounts {
         self.source.table()
     }
 
-    /// Mounts of a file system through which a path from its root can be seen, the best first: the one with this id if it is one, whole file
-    /// systems before parts, those reachable before those hidden below another mount, the present before those gone.
+    /// Mounts of a file system through which a path from its root can be seen, the best first: the one with
+    /// this id if it is one, whole file systems before parts, those reachable before those hidden below
+    /// another mount, the present before those gone.
     pub(crate) fn showing(&self, dev: Dev, within: &[u8], first: Option<u32>, most: usize) -> Vec<&Mount> {
         let mut mounts: Vec<&Mount> = Vec::new();
         let shows = |mount: &Mount| dev_of(mount) == dev && below(within, mount.root.as_bytes()).is_some();
@@ -184,8 +185,8 @@ impl Mounts {
 /// So many mounts of one file system that are gone stay known.
 const GONE: usize = 8;
 
-/// What is left of `path` below the directory `root` (with its leading slash; empty for `root` itself), or `None` if
-/// it is not below.
+/// What is left of `path` below the directory `root` (with its leading slash; empty for `root` itself), or
+/// `None` if it is not below.
 pub(crate) fn below<'a>(path: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
     let root = root.strip_suffix(b"/").unwrap_or(root);
     let rest = path.strip_prefix(root)?;

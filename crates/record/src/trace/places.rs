@@ -10,9 +10,10 @@ pub(crate) struct Resolved<'a> {
     pub mount: Option<&'a Mount>,
 }
 
-/// The absolute paths that `place` may have, the best first, of those that can be seen now `most`; empty if its file system is mounted nowhere the
-/// recorder sees. A path that is longer than any that can be asked for is none: directories can be nested deeper, one
-/// chdir(2) after the other, and a trace that held such a path could not be written.
+/// The absolute paths that `place` may have, the best first, of those that can be seen now `most`; empty if
+/// its file system is mounted nowhere the recorder sees. A path that is longer than any that can be asked for
+/// is none: directories can be nested deeper, one chdir(2) after the other, and a trace that held such a path
+/// could not be written.
 pub(crate) fn resolve<'a>(mounts: &'a Mounts, place: &Place, most: usize) -> Vec<Resolved<'a>> {
     let mut paths = candidates(mounts, place, most);
     paths.retain(|one| one.path.len() <= PATH);
@@ -43,10 +44,11 @@ fn candidates<'a>(mounts: &'a Mounts, place: &Place, most: usize) -> Vec<Resolve
     }
 }
 
-/// The absolute path of what a process called `path`, given what a relative path is relative to and, where it is not
-/// the recorder's, the root of the process; and how many bytes of it go through no symbolic link, since the kernel named
-/// them. Empty components and `.` are dropped, `..` is kept: what it means depends on symbolic links. `None` where the
-/// recorder does not see it, and for a path that is longer than any that can be asked for.
+/// The absolute path of what a process called `path`, given what a relative path is relative to and, where it
+/// is not the recorder's, the root of the process; and how many bytes of it go through no symbolic link,
+/// since the kernel named them. Empty components and `.` are dropped, `..` is kept: what it means depends on
+/// symbolic links. `None` where the recorder does not see it, and for a path that is longer than any that can
+/// be asked for.
 pub(crate) fn absolute(
     mounts: &Mounts,
     path: &[u8],

@@ -105,8 +105,8 @@ fn cat_uses_exactly_the_pages_of_its_file() {
     }
 }
 
-/// By reads that go past the page cache, which wait for the disk whatever memory holds: a program's own files, too, are read again where the
-/// kernel pages out what is idle.
+/// By reads that go past the page cache, which wait for the disk whatever memory holds: a program's own
+/// files, too, are read again where the kernel pages out what is idle.
 #[test]
 fn a_wait_for_the_disk_is_counted_and_sleep_is_not() {
     if !can_record() {

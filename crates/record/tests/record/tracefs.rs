@@ -235,7 +235,8 @@ fn lost_events_are_counted() {
         buffer_bytes: 4096,
         ..options(BackendChoice::Tracefs)
     };
-    // The recorder empties it ten times a second: beside other work the reads may come too slowly to overrun it.
+    // The recorder empties it ten times a second: beside other work the reads may come too slowly to overrun
+    // it.
     let mut traces = Vec::new();
     for _ in 0..20 {
         traces = record(&script, &[small.clone(), options(BackendChoice::Tracefs)]);
@@ -279,9 +280,9 @@ fn paths_are_found_on_other_file_systems_too() {
     }
 }
 
-/// The promise that makes the back-ends interchangeable. No class of pages is left out of the comparison of a start with all in
-/// memory. In a cold one a reader may take pages while it waits for the next, for which the kernel has no event: those BPF finds
-/// by the call's arguments (src/bpf/filemap_events.h), tracefs cannot.
+/// The promise that makes the back-ends interchangeable. No class of pages is left out of the comparison of a
+/// start with all in memory. In a cold one a reader may take pages while it waits for the next, for which the
+/// kernel has no event: those BPF finds by the call's arguments (src/bpf/filemap_events.h), tracefs cannot.
 #[test]
 fn both_back_ends_give_the_same_pages() {
     if !can_mount() {

@@ -178,8 +178,8 @@ pub fn start_with(draft: &PlanDraft, io_uring: bool) -> Replay {
     Replay::start(PlanFile::new(draft.to_bytes().unwrap()), options).unwrap()
 }
 
-/// A device's depth, and whether io_uring is allowed: looked up by threads because they suffice, by a ring, and by
-/// threads because a ring is not to be had.
+/// A device's depth, and whether io_uring is allowed: looked up by threads because they suffice, by a ring,
+/// and by threads because a ring is not to be had.
 pub const WAYS: [(u32, bool); 3] = [(8, true), (100, true), (100, false)];
 
 /// Resident pages of a file, as ranges (start, end).

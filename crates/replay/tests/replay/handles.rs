@@ -1,5 +1,5 @@
-//! What a replay opens by handle on one head, where the plan reads directories amid the data: without reading them, and
-//! nothing that a path would be refused for. Needs root, for loop devices and for handles.
+//! What a replay opens by handle on one head, where the plan reads directories amid the data: without reading
+//! them, and nothing that a path would be refused for. Needs root, for loop devices and for handles.
 
 use crate::common::*;
 use headstart_model::machine::DeviceClass;
@@ -37,7 +37,8 @@ fn exact(path: &Path) -> PlanFileEntry {
     }
 }
 
-/// The inodes of the files first, then their data, and a block that makes it a sweep: the first, which is in memory.
+/// The inodes of the files first, then their data, and a block that makes it a sweep: the first, which is in
+/// memory.
 fn sweep(disk: &Mounted, change: impl Fn(u64, &mut PlanFileEntry)) -> PlanDraft {
     let mut plan = draft(vec![disk.planned(DeviceClass::Disk, 1)]);
     let ext4 = Ext4::open(&disk.node()).unwrap();
@@ -109,7 +110,8 @@ fn files_are_opened_without_their_directories_and_by_path_without_the_capability
 #[test]
 fn what_is_not_as_planned_is_not_opened_by_handle_either() {
     let mut disk = tree();
-    // Of another generation; of unknown generation (its path tells that it is the one); removed and made anew.
+    // Of another generation; of unknown generation (its path tells that it is the one); removed and made
+    // anew.
     let plan = sweep(&disk, |n, file| match n {
         0 => file.generation ^= 1,
         1 => file.generation = 0,

@@ -1,4 +1,5 @@
-//! Files that cannot be opened because somebody else does not answer. Needs root, and fanotify's permission events.
+//! Files that cannot be opened because somebody else does not answer. Needs root, and fanotify's permission
+//! events.
 
 use crate::common::*;
 use headstart_model::machine::DeviceClass;

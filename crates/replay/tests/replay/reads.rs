@@ -312,7 +312,8 @@ fn the_start_is_released_when_the_first_requests_are_in() {
     }
 }
 
-/// What was read so far. The kernel counts a read when it is over, and a replay does not wait for its last ones.
+/// What was read so far. The kernel counts a read when it is over, and a replay does not wait for its last
+/// ones.
 fn reads_when_quiet(disk: &Mounted) -> u64 {
     let mut before = disk.reads();
     loop {
@@ -340,7 +341,8 @@ fn what_is_in_memory_does_not_hold_the_start() {
             add(&mut plan, Data, entry(&path), 0, (1 + n % 3) * PAGE);
         }
         hold(&mut plan, 0);
-        // The kernel may take a page from memory at any time. Then the set-up is made again, and the verdict is not.
+        // The kernel may take a page from memory at any time. Then the set-up is made again, and the verdict
+        // is not.
         let node = std::fs::File::open(disk.node()).unwrap();
         let in_memory = || {
             let pages = |n| {
@@ -406,7 +408,8 @@ fn tree_becomes_free_of_reads(block: &str) {
     let cold = disk.reads() - cold;
     assert!(cold > 20, "{cold} reads cold");
 
-    // Where the metadata is: what the walk brought into the block device's cache, pages read in part included.
+    // Where the metadata is: what the walk brought into the block device's cache, pages read in part
+    // included.
     let node = std::fs::File::open(disk.node()).unwrap();
     let touched =
         |page: &u64| headstart_system::residency::resident_pages(&node, page * PAGE, PAGE).unwrap() == 1;

@@ -1,4 +1,5 @@
-//! What a look at a plan's files finds in memory, and that it leaves the disk alone. Needs root, for loop devices.
+//! What a look at a plan's files finds in memory, and that it leaves the disk alone. Needs root, for loop
+//! devices.
 
 use crate::common::*;
 use headstart_model::machine::DeviceClass;

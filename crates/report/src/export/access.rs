@@ -6,8 +6,8 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::io;
 
-/// The most bytes of the texts of all rows, 256 for each row that a trace may have. Each use names its file anew here: long
-/// paths would make gigabytes of a small trace.
+/// The most bytes of the texts of all rows, 256 for each row that a trace may have. Each use names its file
+/// anew here: long paths would make gigabytes of a small trace.
 const MOST_TEXT: usize = 80 << 20;
 
 /// Refuses a trace of which every row names long paths.

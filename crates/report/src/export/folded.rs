@@ -16,8 +16,9 @@ pub struct Waits<'a> {
 }
 
 impl<'a> Waits<'a> {
-    /// For each wait the use or look-up of the same process that is nearest in time: an event comes right before the wait that
-    /// it stands for, or right after it. `None` if the trace does not say when threads waited.
+    /// For each wait the use or look-up of the same process that is nearest in time: an event comes right
+    /// before the wait that it stands for, or right after it. `None` if the trace does not say when threads
+    /// waited.
     pub fn from_trace(trace: &'a Trace) -> Option<Waits<'a>> {
         let activity = trace.activity.as_ref()?;
         let events = events(trace);
@@ -40,8 +41,8 @@ impl<'a> Waits<'a> {
         self.ns.keys().flatten().map(|(path, _)| *path)
     }
 
-    /// Writes a line for each file: its package, by `owners`, or its top directory; its path, with `look-up` behind it if that
-    /// was waited for; and nanoseconds.
+    /// Writes a line for each file: its package, by `owners`, or its top directory; its path, with `look-up`
+    /// behind it if that was waited for; and nanoseconds.
     pub fn folded(&self, owners: &BTreeMap<Vec<u8>, String>, out: &mut dyn Write) -> io::Result<()> {
         for (what, ns) in &self.ns {
             let Some((path, lookup)) = what else {

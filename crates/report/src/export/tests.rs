@@ -1,5 +1,5 @@
-//! That exports are whole whatever the paths are, and say what the trace says. That other programs read them, too, is what
-//! tests/report/export.rs tests.
+//! That exports are whole whatever the paths are, and say what the trace says. That other programs read them,
+//! too, is what tests/report/export.rs tests.
 
 use super::{Waits, csv, perfetto};
 use headstart_model::activity::ThreadState;
@@ -163,7 +163,8 @@ fn a_wait_counts_for_the_nearest_use_or_look_up() {
     waits.folded(&owners, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    // The first wait lasts while the first file is used (0 ms) and looked up (1 ms), the last is far from anything.
+    // The first wait lasts while the first file is used (0 ms) and looked up (1 ms), the last is far from
+    // anything.
     assert_eq!(
         lines,
         [

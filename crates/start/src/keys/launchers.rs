@@ -24,7 +24,8 @@ pub enum Launched {
     Hidden,
 }
 
-/// Whether an executable's name is one of the dynamic linker's: `ld-linux-x86-64.so.2`, `ld64.so.2`, `ld-musl-x86_64.so.1`, `ld-2.31.so`, `ld.so`.
+/// Whether an executable's name is one of the dynamic linker's: `ld-linux-x86-64.so.2`, `ld64.so.2`,
+/// `ld-musl-x86_64.so.1`, `ld-2.31.so`, `ld.so`.
 fn is_loader(base: &str) -> bool {
     let rest = base.strip_prefix("ld");
     rest.is_some_and(|rest| rest.starts_with(['-', '.', '6', '3']) && rest.contains(".so"))
@@ -125,7 +126,8 @@ impl Launcher {
         rest
     }
 
-    /// Whether the next argument is the value of this one: of `--name`, or of the last of letters that stand together.
+    /// Whether the next argument is the value of this one: of `--name`, or of the last of letters that stand
+    /// together.
     fn takes_next(&self, option: &[u8]) -> bool {
         if option.starts_with(b"--") {
             return !option.contains(&b'=') && self.is_valued(option);
@@ -179,7 +181,8 @@ fn behind_env(arguments: &[OsString]) -> Option<Vec<OsString>> {
     }
 }
 
-/// What browsers, and programs made of them, call the kinds of their own processes by: options of Chromium and Firefox.
+/// What browsers, and programs made of them, call the kinds of their own processes by: options of Chromium
+/// and Firefox.
 const PARTS: [&str; 7] = [
     "--type=renderer",
     "--type=zygote",

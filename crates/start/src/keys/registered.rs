@@ -1,4 +1,5 @@
-//! Formats of executables that somebody has registered with the kernel, and what it starts for a file in one of them (binfmt_misc).
+//! Formats of executables that somebody has registered with the kernel, and what it starts for a file in one
+//! of them (binfmt_misc).
 
 use rustix::fs::{CWD, Mode, OFlags, RawDir, fstatfs, openat};
 use std::ffi::{CStr, OsStr, OsString};
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 /// Where they are told.
 const PLACE: &CStr = c"/proc/sys/fs/binfmt_misc";
 
-/// What that file system calls itself (`BINFMTFS_MAGIC`, linux/magic.h). Where systemd would mount it when it is looked into there is another, and
-/// nothing is registered: nobody waits for that.
+/// What that file system calls itself (`BINFMTFS_MAGIC`, linux/magic.h). Where systemd would mount it when it
+/// is looked into there is another, and nothing is registered: nobody waits for that.
 const MAGIC: u64 = 0x4249_4e4d;
 
 /// So many are looked at: QEMU has forty.

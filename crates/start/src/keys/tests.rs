@@ -168,7 +168,8 @@ fn a_program_that_one_user_alone_starts_is_meant_by_its_path() {
     });
 }
 
-/// What a command line of a wrapper comes to: the words, and those of the command; a `!` for a program that only has its own key.
+/// What a command line of a wrapper comes to: the words, and those of the command; a `!` for a program that
+/// only has its own key.
 const WRAPPED: &str = "
 flock /run/l tool a | tool
 flock -n /run/l tool | tool

@@ -9,15 +9,15 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A launcher executes the other program within this time of its own beginning, nanoseconds. Some ms of a processor; from a cold disk its own
-/// file and its libraries take longer.
+/// A launcher executes the other program within this time of its own beginning, nanoseconds. Some ms of a
+/// processor; from a cold disk its own file and its libraries take longer.
 const WITHIN_NS: u64 = 2_000_000_000;
 
 /// And has used so many pages by then at most: its own, and those of a C library and a shell.
 const MOST_PAGES: u64 = 2048;
 
-/// Whose start it is of a program that turned out to be a launcher before: its key is the program and all that it is given. The same as before where it
-/// is none, or is given nothing.
+/// Whose start it is of a program that turned out to be a launcher before: its key is the program and all
+/// that it is given. The same as before where it is none, or is given nothing.
 pub fn of_what_it_starts(store: &Store, whose: StartKey) -> StartKey {
     let kept = store.key(&whose.key);
     // Who disables a launcher disables what it starts.
@@ -31,8 +31,8 @@ pub fn of_what_it_starts(store: &Store, whose: StartKey) -> StartKey {
     }
 }
 
-/// Whose start it was, if its program turned out to be a launcher, which is noted; what was learned of the program before was of anybody's
-/// starts, and is dropped.
+/// Whose start it was, if its program turned out to be a launcher, which is noted; what was learned of the
+/// program before was of anybody's starts, and is dropped.
 pub fn turned_out(
     store: &Store,
     whose: &StartKey,
@@ -63,8 +63,8 @@ pub(super) fn with_text(program: &str, arguments: &[OsString]) -> String {
     format!("{program} {}", code_text(OsStr::from_bytes(&words.join(&b' '))))
 }
 
-/// Whether a start was of a program that only executes another, which its arguments name: in its own place, or in the only process that it
-/// began. `rest` is what the program was given, as [`StartKey::rest`] has it.
+/// Whether a start was of a program that only executes another, which its arguments name: in its own place,
+/// or in the only process that it began. `rest` is what the program was given, as [`StartKey::rest`] has it.
 fn seen_through(program: &Key, rest: &[OsString], names: &dyn Names, trace: &Trace) -> bool {
     // Of a name that somebody gave nothing is known.
     let Some(own) = program.of_all().strip_prefix('/') else {
@@ -103,7 +103,8 @@ fn seen_through(program: &Key, rest: &[OsString], names: &dyn Names, trace: &Tra
     pages <= MOST_PAGES && begun_ns.saturating_sub(first.start_ns) <= WITHIN_NS
 }
 
-/// Where programs are looked for that are called by a name alone: whoever started it may have had another PATH.
+/// Where programs are looked for that are called by a name alone: whoever started it may have had another
+/// PATH.
 const PLACES: [&str; 7] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -171,8 +172,8 @@ mod tests {
         }
     }
 
-    /// A start whose processes have executed these last, all of them the first one's children; with so many pages, and so long after the beginning, the
-    /// last file was used, which is what was executed.
+    /// A start whose processes have executed these last, all of them the first one's children; with so many
+    /// pages, and so long after the beginning, the last file was used, which is what was executed.
     fn trace(executed: &[&str], files: &[&str], pages: u32, after_ns: u64) -> Trace {
         let mut trace = testing::trace();
         trace.processes = executed

@@ -1,4 +1,5 @@
-//! What a block device lies on: disks, the volumes and arrays made of them, and the directories that hold images.
+//! What a block device lies on: disks, the volumes and arrays made of them, and the directories that hold
+//! images.
 
 use super::DeviceFacts;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
@@ -61,7 +62,8 @@ fn of_directory(device: &Path, depth: usize, visit: &mut dyn FnMut(Layer<'_>)) {
     }
 }
 
-/// How many bytes a sequential read has, at least, that passes by a cache of the device (bcache); `None` where none does.
+/// How many bytes a sequential read has, at least, that passes by a cache of the device (bcache); `None`
+/// where none does.
 pub fn sequential_cutoff(device: &DeviceFacts) -> Option<u64> {
     let mut least = None;
     each((device.major, device.minor), &mut |layer| {

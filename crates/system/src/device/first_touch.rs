@@ -1,12 +1,14 @@
 //! Whether a volume is filled as it is read, and in granules of what size.
 //!
-//! What is looked for is told apart from everything else that is quick the second time. At places that nobody has read, the
-//! last page of an aligned block is read, which takes long; then the pages at the beginning of ever larger aligned blocks that
-//! end with it, which are quick as long as they belong to the same granule; then the page right behind it, in the next granule,
-//! which takes long again. What reads ahead (a disk's buffer, a server) makes the page behind quick and those before it slow. A cache holds what was
-//! read and no more. What answers late for no reason answers late anywhere, and not four times in the same three places.
+//! What is looked for is told apart from everything else that is quick the second time. At places that nobody
+//! has read, the last page of an aligned block is read, which takes long; then the pages at the beginning of
+//! ever larger aligned blocks that end with it, which are quick as long as they belong to the same granule;
+//! then the page right behind it, in the next granule, which takes long again. What reads ahead (a disk's
+//! buffer, a server) makes the page behind quick and those before it slow. A cache holds what was read and no
+//! more. What answers late for no reason answers late anywhere, and not four times in the same three places.
 //!
-//! A volume that was filled in part has quick places, of which nothing is said. Each place is in a block of its own.
+//! A volume that was filled in part has quick places, of which nothing is said. Each place is in a block of
+//! its own.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,7 +19,8 @@ const PAGE: u64 = crate::direct::BLOCK;
 const LARGEST: u64 = 4 << 20;
 /// The smallest: pages near one another are quick on many devices.
 const SMALLEST: u64 = 64 << 10;
-/// A first touch takes this long at least, seconds: what is fetched from elsewhere takes longer than any flash.
+/// A first touch takes this long at least, seconds: what is fetched from elsewhere takes longer than any
+/// flash.
 const SLOW: f64 = 5e-3;
 /// Any further read of the granule takes this share of the first at most.
 pub(super) const QUICK: f64 = 0.25;
@@ -27,7 +30,8 @@ const AGAIN: f64 = 0.5;
 const ENOUGH: usize = 4;
 /// So many that show something else are too many, where no more than these show a granule.
 const TOO_MANY: usize = 3;
-/// Once a place shows one, so many times as long is looked on: a place takes three fetches, and any number may be filled in part.
+/// Once a place shows one, so many times as long is looked on: a place takes three fetches, and any number
+/// may be filled in part.
 const LONGER: u32 = 8;
 /// Places looked at, if time allows: most of a volume may hold nothing, or be filled.
 const PLACES: u64 = 256;
@@ -52,8 +56,8 @@ enum BlockLatency {
     Otherwise,
 }
 
-/// Looks at a device of `size` bytes for `time`, and for [`LONGER`] where it finds something. `read` reads a page and tells
-/// how many seconds that took; `place` gives one number after the other.
+/// Looks at a device of `size` bytes for `time`, and for [`LONGER`] where it finds something. `read` reads a
+/// page and tells how many seconds that took; `place` gives one number after the other.
 pub(super) fn probe(
     mut read: impl FnMut(u64) -> io::Result<f64>,
     place: impl Fn(u64) -> u64,
@@ -111,8 +115,8 @@ fn probe_block(read: &mut impl FnMut(u64) -> io::Result<f64>, start: u64) -> io:
     })
 }
 
-/// The smallest size that two places show: neighbours that were filled make it look larger. `None` where no size
-/// was shown often enough, or something else too often.
+/// The smallest size that two places show: neighbours that were filled make it look larger. `None` where no
+/// size was shown often enough, or something else too often.
 fn most_told(granules: &[(u64, f64)], others: usize) -> Option<u64> {
     let count = |size: u64| granules.iter().filter(|(granule, _)| *granule == size).count();
     let sizes = || granules.iter().map(|(granule, _)| *granule);

@@ -1,5 +1,5 @@
-//! Damaged images: whatever the bytes, an answer or an error, never a panic, never a range beyond the device. That
-//! whole images are read right is tested on mounted ones (tests/filesystems).
+//! Damaged images: whatever the bytes, an answer or an error, never a panic, never a range beyond the device.
+//! That whole images are read right is tested on mounted ones (tests/filesystems).
 
 use super::*;
 use proptest::prelude::*;
@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 
 const SIZE: usize = 8 << 20;
 
-/// A small file system with an indexed directory, a fragmented file, a long link; one of ext2 without extents.
+/// A small file system with an indexed directory, a fragmented file, a long link; one of ext2 without
+/// extents.
 fn image(kind: &'static str) -> &'static Vec<u8> {
     static EXT4: OnceLock<Vec<u8>> = OnceLock::new();
     static EXT2: OnceLock<Vec<u8>> = OnceLock::new();

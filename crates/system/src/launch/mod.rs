@@ -1,9 +1,10 @@
-//! Running a command in such a way that it cannot tell: a child that waits at the barrier before its exec ([`Child`]), signals passed on
-//! ([`Signals`]), the end of the child made one's own ([`end_like`]); background work beside it that cannot touch
-//! it ([`background`]); and a parent that waits for a word ([`ReadyPipe`]).
+//! Running a command in such a way that it cannot tell: a child that waits at the barrier before its exec
+//! ([`Child`]), signals passed on ([`Signals`]), the end of the child made one's own ([`end_like`]);
+//! background work beside it that cannot touch it ([`background`]); and a parent that waits for a word
+//! ([`ReadyPipe`]).
 //!
-//! The calls that fork need a process of one thread, and refuse to work in another: call them first, start threads
-//! later.
+//! The calls that fork need a process of one thread, and refuse to work in another: call them first, start
+//! threads later.
 
 mod fork;
 mod inherited;

@@ -67,7 +67,8 @@ pub fn limits() -> Limits {
     }
 }
 
-/// Whether this is the first cgroup namespace, whose root group has no limits. include/linux/proc_ns.h: PROC_CGROUP_INIT_INO.
+/// Whether this is the first cgroup namespace, whose root group has no limits. include/linux/proc_ns.h:
+/// PROC_CGROUP_INIT_INO.
 fn is_first_namespace() -> bool {
     let link = std::fs::read_link("/proc/self/ns/cgroup");
     link.is_ok_and(|link| link.as_os_str() == "cgroup:[4026531835]")

@@ -61,7 +61,8 @@ pub fn memory() -> io::Result<Memory> {
     Ok(memory)
 }
 
-/// Memory as sysinfo(2) tells it. That does not tell how much of what is in use holds files and can be had at once: the nodes in sysfs do.
+/// Memory as sysinfo(2) tells it. That does not tell how much of what is in use holds files and can be had at
+/// once: the nodes in sysfs do.
 fn elsewhere(nodes: &Path) -> Memory {
     let told = rustix::system::sysinfo();
     let unit = u64::from(told.mem_unit.max(1));
@@ -96,8 +97,8 @@ pub fn pressure(resource: Resource) -> Option<Pressure> {
     parse_pressure(&std::fs::read_to_string(file).ok()?)
 }
 
-/// Pages that the kernel has looked at since boot to free some, in the background and on behalf of tasks that waited for
-/// it; `None` where it does not count them.
+/// Pages that the kernel has looked at since boot to free some, in the background and on behalf of tasks that
+/// waited for it; `None` where it does not count them.
 pub fn pages_scanned() -> Option<u64> {
     parse_scanned(&std::fs::read_to_string("/proc/vmstat").ok()?)
 }

@@ -1,8 +1,8 @@
 //! Through which mounts a file system's file can be seen, and through which overlays a layer's.
 //!
-//! A machine may have tens of thousands of mounts, most of them of one file system: web hosts bind `/usr` into each user's jail, and so do
-//! container engines. So mounts are found by device and by the directory that they show, and of those that show the same only so many
-//! are looked at.
+//! A machine may have tens of thousands of mounts, most of them of one file system: web hosts bind `/usr`
+//! into each user's jail, and so do container engines. So mounts are found by device and by the directory
+//! that they show, and of those that show the same only so many are looked at.
 
 use super::{Mount, MountTable, join, plain, prefixes, strip_prefix};
 use headstart_model::FilePath;
@@ -71,7 +71,8 @@ impl MountTable {
         first.map(|index| &self.mounts[*index])
     }
 
-    /// Mounts of that device, those of the whole file system first: of what is mounted thousands of times not all.
+    /// Mounts of that device, those of the whole file system first: of what is mounted thousands of times not
+    /// all.
     pub fn of_device(&self, major: u32, minor: u32) -> impl Iterator<Item = &Mount> {
         let roots = self.shown().devices.get(&(major, minor));
         let whole = roots.and_then(|roots| roots.get(&b""[..]));
@@ -81,8 +82,9 @@ impl MountTable {
         whole.chain(parts).map(|index| &self.mounts[*index])
     }
 
-    /// The ways to a file that is `inside` a file system (path from its own root), the best first, `most` at most: the mount and the path through
-    /// it. Whole file systems come before parts, and those that can be reached before those that are hidden below another mount.
+    /// The ways to a file that is `inside` a file system (path from its own root), the best first, `most` at
+    /// most: the mount and the path through it. Whole file systems come before parts, and those that can be
+    /// reached before those that are hidden below another mount.
     pub fn ways_to(&self, major: u32, minor: u32, inside: &[u8], most: usize) -> Vec<(usize, FilePath)> {
         let (mut open, mut hidden) = (Vec::new(), Vec::new());
         let Some(roots) = self.shown().devices.get(&(major, minor)) else {

@@ -1,4 +1,5 @@
-//! The mount table of this process, read once: whoever asks again is given what was read, as long as the kernel says that it holds.
+//! The mount table of this process, read once: whoever asks again is given what was read, as long as the
+//! kernel says that it holds.
 
 use super::MountTable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,14 +22,16 @@ struct CachedTable {
     waits: bool,
 }
 
-/// For those who can, reading the table again takes one part of so many of a processor's time, at most: where containers come and go there are many
-/// mounts, and they change all the time.
+/// For those who can, reading the table again takes one part of so many of a processor's time, at most: where
+/// containers come and go there are many mounts, and they change all the time.
 const SHARE: u32 = 20;
 
-/// That much is read at once before it has been paid for: what is mounted is often used at once, and a program that starts there is to be seen.
+/// That much is read at once before it has been paid for: what is mounted is often used at once, and a
+/// program that starts there is to be seen.
 const CREDIT: Duration = Duration::from_secs(1);
 
-/// Whose view of the mounts it is: a child has a file of its own to be told by, and another namespace or root has another table.
+/// Whose view of the mounts it is: a child has a file of its own to be told by, and another namespace or root
+/// has another table.
 #[derive(PartialEq, Eq)]
 struct Viewer {
     process: u32,
@@ -53,7 +56,8 @@ impl Viewer {
 
 static KNOWN: Mutex<Option<CachedTable>> = Mutex::new(None);
 
-/// The mounts of this process, with no root open; `in_time`: of a moment ago, if reading them again would take too much time.
+/// The mounts of this process, with no root open; `in_time`: of a moment ago, if reading them again would
+/// take too much time.
 pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Viewer::now();
@@ -73,7 +77,8 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
         .take()
         .filter(|before| before.of.process != std::process::id())
     {
-        // The parent's. A child may have closed all that it was given, and the number be another file's by now.
+        // The parent's. A child may have closed all that it was given, and the number be another file's by
+        // now.
         std::mem::forget(before.file);
     }
     let mut file = File::open("/proc/self/mountinfo")?;
@@ -89,7 +94,8 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
     Ok(again)
 }
 
-/// In what time the table may be read again, where somebody was given an older one for that; `None` where all have that of now.
+/// In what time the table may be read again, where somebody was given an older one for that; `None` where all
+/// have that of now.
 pub(super) fn waits_for() -> Option<Duration> {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = known.as_ref().filter(|known| known.waits);

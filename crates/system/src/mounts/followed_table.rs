@@ -18,7 +18,8 @@ impl Followed {
         })
     }
 
-    /// Looks again; whether something was mounted or unmounted since. What cannot be read stays as it was read before, which is the best there is.
+    /// Looks again; whether something was mounted or unmounted since. What cannot be read stays as it was
+    /// read before, which is the best there is.
     pub fn refresh(&mut self) -> bool {
         self.take(cached_table::table(false))
     }
@@ -42,7 +43,8 @@ impl Followed {
         changed
     }
 
-    /// The mounts as they were read last, for one use: it opens their roots, and of what is open nothing can be unmounted.
+    /// The mounts as they were read last, for one use: it opens their roots, and of what is open nothing can
+    /// be unmounted.
     pub fn table(&self) -> MountTable {
         self.table.again()
     }

@@ -4,8 +4,8 @@ use super::Mount;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher as _, RandomState};
 
-/// Mounts by the mount below and the mount point. The table holds indices alone, for thousands of mounts are read at a start, and a copy of each of their
-/// names took longer than the kernel takes to tell them.
+/// Mounts by the mount below and the mount point. The table holds indices alone, for thousands of mounts are
+/// read at a start, and a copy of each of their names took longer than the kernel takes to tell them.
 #[derive(Debug, Default)]
 pub(super) struct Above {
     hashes: RandomState,

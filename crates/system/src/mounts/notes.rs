@@ -69,7 +69,8 @@ fn notes_of(mounts: &MountTable, is_xz: impl Fn(&Mount) -> bool) -> Vec<MountNot
     mounts.all().iter().filter_map(note).take(MOST).collect()
 }
 
-/// Whether an image that is mounted by a loop device, as snaps are, is compressed by xz; false where that cannot be read.
+/// Whether an image that is mounted by a loop device, as snaps are, is compressed by xz; false where that
+/// cannot be read.
 fn is_xz(mounts: &MountTable, mount: &Mount) -> bool {
     let device = format!("/sys/dev/block/{}:{}/loop/backing_file", mount.major, mount.minor);
     let Ok(image) = std::fs::read_to_string(device) else {
@@ -85,8 +86,8 @@ fn is_xz(mounts: &MountTable, mount: &Mount) -> bool {
     start.is_some_and(|start| says_xz(&start))
 }
 
-/// So much of a superblock tells the compression: magic, four numbers of 32 bits, and it (`squashfs_super_block`,
-/// fs/squashfs/squashfs_fs.h).
+/// So much of a superblock tells the compression: magic, four numbers of 32 bits, and it
+/// (`squashfs_super_block`, fs/squashfs/squashfs_fs.h).
 const SUPERBLOCK: usize = 22;
 
 fn says_xz(start: &[u8; SUPERBLOCK]) -> bool {

@@ -1,9 +1,10 @@
 //! The roots of mounts, from which paths are resolved without leaving the mount.
 //!
-//! A mount table is a picture of one moment. A path that led to a local file system then may lead to another now:
-//! something was mounted over one of its directories, or an automount point was reached. Whoever walks such a path
-//! asks a server that may never answer. So a path is resolved from the root of the mount that the table names, and the
-//! kernel is told to go no further than that mount (openat2(2): `RESOLVE_NO_XDEV`, `RESOLVE_BENEATH`).
+//! A mount table is a picture of one moment. A path that led to a local file system then may lead to another
+//! now: something was mounted over one of its directories, or an automount point was reached. Whoever walks
+//! such a path asks a server that may never answer. So a path is resolved from the root of the mount that the
+//! table names, and the kernel is told to go no further than that mount (openat2(2): `RESOLVE_NO_XDEV`,
+//! `RESOLVE_BENEATH`).
 
 use super::{Kind, LAYERS, MountTable, closed, strip_prefix};
 use crate::resolve;
@@ -37,8 +38,8 @@ pub(crate) struct Inside<'a> {
 }
 
 impl MountTable {
-    /// The mount of a path and the path from its root on. Nothing of the path is touched; the way to the mount point
-    /// is walked once.
+    /// The mount of a path and the path from its root on. Nothing of the path is touched; the way to the
+    /// mount point is walked once.
     pub(crate) fn inside(&self, index: usize, path: &[u8]) -> Result<Inside<'_>, Skip> {
         let mount = self.mounts.get(index).ok_or(Skip::NotLocal)?;
         let rest = strip_prefix(path, mount.mount_point.as_bytes()).ok_or(Skip::NotLocal)?;
@@ -71,8 +72,9 @@ impl MountTable {
         }
     }
 
-    /// Whether the way to a mount point leads through no file system that may not answer. The first mount is taken as
-    /// it is: whoever runs here needs it. An automount point that is covered by what was mounted on it asks nobody.
+    /// Whether the way to a mount point leads through no file system that may not answer. The first mount is
+    /// taken as it is: whoever runs here needs it. An automount point that is covered by what was mounted on
+    /// it asks nobody.
     fn reachable(&self, index: usize) -> bool {
         let mut above = &self.mounts[index];
         for _ in 0..self.mounts.len() {

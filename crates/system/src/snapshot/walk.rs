@@ -14,13 +14,14 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Symbolic links followed on one path, as the kernel's MAXSYMLINKS.
 const MAX_LINKS: u32 = 40;
 
-/// What is kept of all that is looked at may take so many bytes; of each path it is `NODE`, its length `COPIES` times, and its extents twice.
+/// What is kept of all that is looked at may take so many bytes; of each path it is `NODE`, its length
+/// `COPIES` times, and its extents twice.
 const KEPT: usize = 64 << 20;
 const NODE: usize = 640;
 const COPIES: usize = 4;
 
-/// So many bytes of paths are walked through, each as often as one goes through it: whoever can make links has a short path lead through
-/// thousands of directories. A boot's have some ten million.
+/// So many bytes of paths are walked through, each as often as one goes through it: whoever can make links
+/// has a short path lead through thousands of directories. A boot's have some ten million.
 const WALKED: usize = 256 << 20;
 
 /// A path that was looked at.
@@ -103,8 +104,8 @@ impl<'a> Walk<'a> {
         &self.nodes
     }
 
-    /// Walks to a path and notes what it is wanted for. Gives the index of what it leads to, links followed, or what is
-    /// found at it if the way ends before. Where there is no room for more, nothing is found.
+    /// Walks to a path and notes what it is wanted for. Gives the index of what it leads to, links followed,
+    /// or what is found at it if the way ends before. Where there is no room for more, nothing is found.
     pub fn want(&mut self, path: &[u8], need: Need) -> Result<usize, PathKind> {
         let index = self.walk(path)?;
         self.need(index, need);
@@ -203,7 +204,8 @@ impl<'a> Walk<'a> {
         self.visit(path, mount, &layers)
     }
 
-    /// Where a name of an overlay's directory is in the layers. Files hide what is below them, directories are merged.
+    /// Where a name of an overlay's directory is in the layers. Files hide what is below them, directories
+    /// are merged.
     fn in_layers(&mut self, layers: &[usize], name: &[u8]) -> Vec<usize> {
         let mut nodes = Vec::new();
         for layer in layers {
@@ -322,8 +324,9 @@ impl<'a> Walk<'a> {
             .layers()
             .map(|layer| crate::mounts::join(layer.as_bytes(), inside))
             .collect();
-        // While they are walked to, possibly through this very overlay, it has no layers: that ends the recursion. What lies in the overlay itself
-        // is none: in a container a layer's name leads there, or nowhere.
+        // While they are walked to, possibly through this very overlay, it has no layers: that ends the
+        // recursion. What lies in the overlay itself is none: in a container a layer's name leads there, or
+        // nowhere.
         let above = self.nodes[index].mount;
         let mut layers = Vec::new();
         for path in &paths {
@@ -333,8 +336,8 @@ impl<'a> Walk<'a> {
         self.nodes[index].layers = layers;
     }
 
-    /// Generation and extents of a regular file. Where somebody looks at each file that is opened neither is known of most: no plan is worth
-    /// that.
+    /// Generation and extents of a regular file. Where somebody looks at each file that is opened neither is
+    /// known of most: no plan is worth that.
     fn map(&mut self, index: usize) {
         if self.nodes[index].found != PathKind::File {
             return;

@@ -51,7 +51,8 @@ pub fn targets(control: BorrowedFd<'_>, (major, minor): (u32, u32), table: bool)
     // huge_encode_dev(), include/linux/kdev_t.h: as stat(2) has it where numbers are small.
     bytes[DEVICE..][..8].copy_from_slice(&rustix::fs::makedev(major, minor).to_ne_bytes());
     let at = bytes.as_mut_ptr();
-    // SAFETY: the kernel reads and writes `data_size` bytes at most, which the buffer has; it is aligned as struct dm_ioctl is.
+    // SAFETY: the kernel reads and writes `data_size` bytes at most, which the buffer has; it is aligned as
+    // struct dm_ioctl is.
     check(unsafe { libc::ioctl(control.as_raw_fd(), DM_TABLE_STATUS as _, at) }.into())?;
     parse(bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

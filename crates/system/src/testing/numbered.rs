@@ -1,4 +1,5 @@
-//! Files that are told apart by their numbers, and what a start needs that reads them from the last to the first.
+//! Files that are told apart by their numbers, and what a start needs that reads them from the last to the
+//! first.
 
 use headstart_model::profile::Policy;
 use headstart_model::{Key, Profile};

@@ -108,7 +108,8 @@ fn audit_05_neither_links_nor_parents_lead_to_a_dead_mount() {
     let below = |name: &str| looks(&mounts, &directory.join(name));
     assert_eq!(below("link/file"), [Err(Skip::Symlink); 3]);
     assert_eq!(below("relative/file"), [Err(Skip::Symlink); 3]);
-    // The table takes these for paths of the first mount; the kernel walks into the other, and is told not to.
+    // The table takes these for paths of the first mount; the kernel walks into the other, and is told not
+    // to.
     assert_eq!(below("../../dead/file"), [Err(Skip::NotLocal); 3]);
     assert_eq!(below("../../dead"), [Err(Skip::NotLocal); 3]);
     assert_eq!(below("../..//./dead/x"), [Err(Skip::NotLocal); 3]);

@@ -1,5 +1,5 @@
-//! The promise of `ext4`: once the ranges it names are read through the block device, nothing that was wanted needs
-//! another metadata read.
+//! The promise of `ext4`: once the ranges it names are read through the block device, nothing that was wanted
+//! needs another metadata read.
 
 use headstart_model::machine::{FileFacts, Machine, PathKind};
 use headstart_system::extents::extents;

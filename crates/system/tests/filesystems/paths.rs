@@ -325,7 +325,8 @@ fn thousands_of_paths_take_few_reads() {
     assert!(many < few + 500, "{few} reads for 50 paths, {many} for 5,000");
 }
 
-/// Makes so many directories within each other below `at`, all of this name, and a file `end` in the last; gives its path.
+/// Makes so many directories within each other below `at`, all of this name, and a file `end` in the last;
+/// gives its path.
 fn deep(at: &Path, name: &str, many: usize) -> PathBuf {
     let mut path = at.to_path_buf();
     for _ in 0..many {
@@ -342,7 +343,8 @@ fn short_paths_that_lead_through_thousands_of_directories_take_little_time() {
     let scratch = Scratch::new().unwrap();
     let plain = scratch.path().join("plain");
     fs::write(&plain, "x").unwrap();
-    // A chain of links, each of which leads into a directory and out of it 800 times; looking up takes the kernel 3 ms.
+    // A chain of links, each of which leads into a directory and out of it 800 times; looking up takes the
+    // kernel 3 ms.
     let end = deep(scratch.path(), &"x".repeat(200), 14);
     let at = end.parent().unwrap();
     fs::create_dir(at.join("d")).unwrap();

@@ -1,5 +1,5 @@
-//! Files that others use while they move: none of them sees a wrong byte or an error, and in the end every file has what was
-//! written last.
+//! Files that others use while they move: none of them sees a wrong byte or an error, and in the end every
+//! file has what was written last.
 
 use super::stress::Stress;
 use super::{Case, Image, SHAPES, Use, apply, arrange, learn};
@@ -16,10 +16,12 @@ use std::time::{Duration, Instant};
 /// Programs that are executed, and directories in which files are written.
 const PROGRAMS: usize = 12;
 const WRITERS: u64 = 3;
-/// They leave the device free for most of the time: else `layout apply` stands back for them. The movers of `swaps` do not.
+/// They leave the device free for most of the time: else `layout apply` stands back for them. The movers of
+/// `swaps` do not.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Maps files, some for long, and compares and writes through its mappings, until its standard input ends. Prints how often.
+/// Maps files, some for long, and compares and writes through its mappings, until its standard input ends.
+/// Prints how often.
 const MAPPER: &str = r#"
 import mmap, os, select, sys
 read, written = sys.argv[1].split(":"), sys.argv[2]

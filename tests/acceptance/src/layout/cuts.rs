@@ -1,7 +1,8 @@
 //! `layout apply` on a disk whose power is cut.
 //!
-//! The disk is the lab's: it has a write cache, of which each block that was not flushed is lost with even odds. What the kernel
-//! still had in memory is lost, too: the file system is taken apart, and mounted anew from what the disk had at the cut.
+//! The disk is the lab's: it has a write cache, of which each block that was not flushed is lost with even
+//! odds. What the kernel still had in memory is lost, too: the file system is taken apart, and mounted anew
+//! from what the disk had at the cut.
 
 use super::{Case, FULL, Image, Known, SHAPES, Use, arrange, knobs, learn, start, status};
 use crate::registry;
@@ -28,8 +29,8 @@ struct Machine {
     nameless: u64,
 }
 
-/// Cuts it so often, on file systems of each [`FULL`] in turn. After each the journal is replayed, and then the file system is clean, every file what it
-/// was, and no inode has no name. Returns what came of it.
+/// Cuts it so often, on file systems of each [`FULL`] in turn. After each the journal is replayed, and then
+/// the file system is clean, every file what it was, and no inode has no name. Returns what came of it.
 pub fn run(cuts: usize, seed: u64) -> Result<String> {
     let of = |full: u64| on(full, cuts.div_ceil(FULL.len()), seed);
     let runs: Vec<(usize, String)> = FULL.into_iter().map(of).collect::<Result<_>>()?;

@@ -1,7 +1,8 @@
 //! Images full of files that `headstart layout apply` moves, for proofs that it harms none of them.
 //!
-//! [`Image`] is one file system on a loop device: of a shape, a size, filled to some part, and with files of which every SHA-256 is
-//! known. [`matrix`] moves them on all of these, [`beside`] while others use them, [`kills`] and [`cuts`] end it amid its work.
+//! [`Image`] is one file system on a loop device: of a shape, a size, filled to some part, and with files of
+//! which every SHA-256 is known. [`matrix`] moves them on all of these, [`beside`] while others use them,
+//! [`kills`] and [`cuts`] end it amid its work.
 
 pub mod beside;
 pub mod cuts;
@@ -75,7 +76,8 @@ pub const SHAPES: [Shape; 10] = [
     },
 ];
 
-/// How full the file systems are that are killed and cut upon, per cent: there is room for all that is to be moved, and for some of it.
+/// How full the file systems are that are killed and cut upon, per cent: there is room for all that is to be
+/// moved, and for some of it.
 pub const FULL: [u64; 2] = [50, 90];
 
 /// In which order files are used, by where they lie.
@@ -210,8 +212,8 @@ impl Image {
         apply(self.state())
     }
 
-    /// Everything is as it was but for where it lies: the file system is clean, every SHA-256 the same when read from the device, no
-    /// file or inode more than before, and no knob changed.
+    /// Everything is as it was but for where it lies: the file system is clean, every SHA-256 the same when
+    /// read from the device, no file or inode more than before, and no knob changed.
     pub fn check(&mut self) -> Result<()> {
         self.fs.check().context("e2fsck -fn")?;
         for file in &self.files {
@@ -349,7 +351,8 @@ pub fn knobs(node: &Path) -> Result<BTreeMap<PathBuf, String>> {
     for entry in fs::read_dir(Path::new("/sys/fs/ext4").join(name))? {
         let path = entry?.path();
         let is_knob = fs::metadata(&path).is_ok_and(|facts| facts.is_file() && facts.mode() & 0o200 != 0);
-        // Tells of the last trim (fitrim(8)), by which a thin volume gets room back that was taken and not used: nobody's setting.
+        // Tells of the last trim (fitrim(8)), by which a thin volume gets room back that was taken and not
+        // used: nobody's setting.
         if path.ends_with("last_trim_minblks") {
             continue;
         }

@@ -1,4 +1,5 @@
-//! Others who use files while they move, and know what must be in them: in the manner of fsstress, one thread, a directory of its own.
+//! Others who use files while they move, and know what must be in them: in the manner of fsstress, one
+//! thread, a directory of its own.
 
 use super::files::contents;
 use anyhow::{Context, Result, ensure};

@@ -1,5 +1,5 @@
-//! Single moves, as xfstests ext4/301–304, 307 and 308 try them: a second move undoes the first; and movers that share a donor, of
-//! files that others write meanwhile, past the cache and through it.
+//! Single moves, as xfstests ext4/301–304, 307 and 308 try them: a second move undoes the first; and movers
+//! that share a donor, of files that others write meanwhile, past the cache and through it.
 
 use super::stress::Stress;
 use super::{Case, Image, SHAPES};
@@ -36,7 +36,8 @@ fn volume(image: &Image) -> Result<(MountTable, Volume)> {
     Ok((mounts, volume))
 }
 
-/// Moves all files into a donor each, and back by the same moves: they lie where they lay. Returns what was done.
+/// Moves all files into a donor each, and back by the same moves: they lie where they lay. Returns what was
+/// done.
 pub fn twice(seed: u64) -> Result<String> {
     let mut image = image(seed)?;
     let (mounts, volume) = volume(&image)?;

@@ -1,6 +1,7 @@
-//! docs/guide/README.md: every command in it runs, in its order, in a container of Debian that is booted anew where the guide says so, and
-//! prints what stands below it. Numbers, their units and bars are compared by form only, `…` stands for the rest of a word and `[…]` for any
-//! words. In a run of all tests only: it wants the package that `make deb` makes.
+//! docs/guide/README.md: every command in it runs, in its order, in a container of Debian that is booted anew
+//! where the guide says so, and prints what stands below it. Numbers, their units and bars are compared by
+//! form only, `…` stands for the rest of a word and `[…]` for any words. In a run of all tests only: it wants
+//! the package that `make deb` makes.
 
 use anyhow::{Context, Result, bail, ensure};
 use headstart_acceptance::boots::Boots;
@@ -13,14 +14,16 @@ const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// What ends the commands of one boot.
 const REBOOT: &str = "reboot";
 
-/// Runs the commands of this boot, the next of those in /root/guide that has not been run, once the boot itself has been learned.
+/// Runs the commands of this boot, the next of those in /root/guide that has not been run, once the boot
+/// itself has been learned.
 const UNIT: &str = r#"[Unit]
 After=multi-user.target systemd-logind.service
 [Service]
 ExecStart=/bin/sh -c "flock /run/headstart/boot.lock true; sh /root/guide/next; echo headstart has served this boot >/dev/console"
 "#;
 
-/// The guide is of machines, and the test in a container: there the daemon is left out, unless it is told not to be.
+/// The guide is of machines, and the test in a container: there the daemon is left out, unless it is told not
+/// to be.
 const DROP_IN: &str = "[Unit]\nConditionVirtualization=\n";
 
 /// A command of the guide, and the words below it.

@@ -1,5 +1,6 @@
-//! An unprivileged user beside a recording and a boot, who does everything that could hurt them (`hostile.pl`): headstart stays within its
-//! memory, ends by itself, and knows afterwards what it knew. A minute each in a run of all tests, some seconds otherwise.
+//! An unprivileged user beside a recording and a boot, who does everything that could hurt them
+//! (`hostile.pl`): headstart stays within its memory, ends by itself, and knows afterwards what it knew. A
+//! minute each in a run of all tests, some seconds otherwise.
 
 use anyhow::{Context, Result, bail, ensure};
 use headstart_acceptance::boots::{Boots, whole};

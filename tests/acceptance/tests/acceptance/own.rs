@@ -1,4 +1,5 @@
-//! What headstart itself has read before it asks for anything of a start, where its program and its state are as cold as all else.
+//! What headstart itself has read before it asks for anything of a start, where its program and its state are
+//! as cold as all else.
 
 use anyhow::{Context, Result};
 use headstart_acceptance::Case;
@@ -13,7 +14,8 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::path::Path;
 
-/// headstart-init may ask for so much more of headstart than a start needs, which depends on compiler and processor.
+/// headstart-init may ask for so much more of headstart than a start needs, which depends on compiler and
+/// processor.
 const TOO_MUCH: u64 = 640 << 10;
 
 /// Where a file lies on the device, in bytes, by where it lies in the file.
@@ -148,15 +150,17 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         before.iter().any(|read| own.is_read(read)),
         "the program was not asked for"
     );
-    // What it needs lies together, and the rest has not come, but for what another compiler than that of `order.ld` may have made apart.
+    // What it needs lies together, and the rest has not come, but for what another compiler than that of
+    // `order.ld` may have made apart.
     assert!(2 * end < size, "{end} bytes of {size} are what a start needs");
     let of_rest = before
         .iter()
         .filter(|read| own.is_read(read) && own.is_behind(end, read));
     let of_rest: Vec<_> = of_rest.map(|read| (read.offset, read.length)).collect();
     assert!(of_rest.len() <= 3, "read of what is no start's: {of_rest:?}");
-    // What nothing else is in flight with: the program's first, what comes with the rest of it, and the file of what is needed first, where it was ten with the
-    // directories on the way to that; and the replay's own first, of metadata, one to three. They were 45 once (decision 18).
+    // What nothing else is in flight with: the program's first, what comes with the rest of it, and the file
+    // of what is needed first, where it was ten with the directories on the way to that; and the replay's own
+    // first, of metadata, one to three. They were 45 once (decision 18).
     let waits = before.iter().filter(|read| read.depth == 1);
     assert!(waits.clone().count() <= 6, "{waits:?}");
     // The directories come with the program.

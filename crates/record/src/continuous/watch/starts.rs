@@ -56,7 +56,8 @@ impl Starts {
     fn add(&mut self, seen: StartSeen, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
         let exec = seen.exec;
         let slot = slot_of(seen.number);
-        // What a recorded start executed while nobody had answered yet is part of it, though the kernel did not know; unless it is apart.
+        // What a recorded start executed while nobody had answered yet is part of it, though the kernel did
+        // not know; unless it is apart.
         let owner = self.part_of[slot_of(seen.before)];
         match self.slots[owner].as_mut().filter(|r| r.has(seen.before)) {
             Some(recording) if seen.apart => recording.is_left_by(exec.pid, 0, exec.time_ns),

@@ -1,4 +1,5 @@
-//! Records → what they say: which events are wanted, and the meaning of their bytes by the kernel's format files.
+//! Records → what they say: which events are wanted, and the meaning of their bytes by the kernel's format
+//! files.
 
 use super::dir::Instance;
 use super::format::{Field, Format};
@@ -20,18 +21,19 @@ const EXIT: &str = "sched/sched_process_exit";
 /// From `include/uapi/linux/sched.h`.
 const CLONE_THREAD: u64 = 0x10000;
 
-/// Adds of block-device pages: their file system has an anonymous device number (major 0) and their inode number is that of the
-/// device, whose major is not 0.
+/// Adds of block-device pages: their file system has an anonymous device number (major 0) and their inode
+/// number is that of the device, whose major is not 0.
 const BLOCK_DEVICES: &str = "s_dev < 1048576 && i_ino > 1048575";
 
-/// Adds on loop devices (major 7): what is mounted of one that nobody has mounted yet may be a file system of [`told_by_adds`].
+/// Adds on loop devices (major 7): what is mounted of one that nobody has mounted yet may be a file system of
+/// [`told_by_adds`].
 const LOOP_DEVICES: &str = "s_dev >= 7340032 && s_dev < 8388608";
 
 /// Devices that are named to the kernel at a time; a filter fits a page of memory.
 const DEVICES: usize = 64;
 
-/// The adds that are wanted where the kernel tells of uses; it drops the others before they take room. Of file systems on `devices`
-/// all are.
+/// The adds that are wanted where the kernel tells of uses; it drops the others before they take room. Of
+/// file systems on `devices` all are.
 fn adds(devices: &BTreeSet<Dev>) -> String {
     let named = devices.iter().filter(|dev| dev.major != 7).take(DEVICES);
     let named = named.map(|dev| format!(" || s_dev == {}", dev.major << 20 | dev.minor));
@@ -188,8 +190,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// What a record says; `None` for an event that is not wanted (or too short for its own format, which the kernel
-    /// does not write).
+    /// What a record says; `None` for an event that is not wanted (or too short for its own format, which the
+    /// kernel does not write).
     pub fn record(&self, time_ns: u64, bytes: &[u8]) -> Option<Record> {
         let number = |field: &Field| field.number(bytes);
         let what = match self

@@ -69,7 +69,8 @@ pub(super) fn by_path(path: &[u8], inode: u64, fstype: &str) -> FoundInode {
 /// A directory through which a file system's inodes can be opened.
 pub(super) type Opener = (OwnedFd, Mount);
 
-/// So many of a file system are tried: whoever is shown by none of them is reached by a descriptor, or not at all.
+/// So many of a file system are tried: whoever is shown by none of them is reached by a descriptor, or not at
+/// all.
 const OPENERS: usize = 40;
 
 /// Those of a file system, whole ones before mounts of a part.
@@ -99,7 +100,8 @@ fn opener(mount: &Mount) -> Option<OwnedFd> {
     (!told || stat.stx_mnt_id == u64::from(mount.id)).then_some(fd)
 }
 
-/// What an open inode is; `None` if it is not `inode`. Through a `mount` the place is told within its file system.
+/// What an open inode is; `None` if it is not `inode`. Through a `mount` the place is told within its file
+/// system.
 fn describe(file: &OwnedFd, inode: u64, fstype: &str, mount: Option<&Mount>) -> Option<FoundInode> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let stat = statx(file, c"", AtFlags::EMPTY_PATH, wanted)
@@ -126,8 +128,8 @@ fn describe(file: &OwnedFd, inode: u64, fstype: &str, mount: Option<&Mount>) -> 
     })
 }
 
-/// The path from the root of the file system, of what shows as `path` through `mount`. What lies outside a mount of a
-/// part shows as its path from the root of the file system, which leads nowhere, or elsewhere.
+/// The path from the root of the file system, of what shows as `path` through `mount`. What lies outside a
+/// mount of a part shows as its path from the root of the file system, which leads nowhere, or elsewhere.
 fn within(mount: &Mount, path: &[u8], leads_there: bool) -> Vec<u8> {
     let (point, root) = (mount.mount_point.as_bytes(), mount.root.as_bytes());
     match below(path, point) {

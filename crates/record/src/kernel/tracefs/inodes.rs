@@ -1,8 +1,8 @@
 //! Inode numbers → files: who an inode is, while it lives.
 //!
-//! An event tells device and number only. Each batch of events looks an inode up anew, so that a number that was freed
-//! and given to another file is noticed (the other is born at another time) and a file that grows has its size; no
-//! descriptor is kept, so that nothing is kept from being unmounted or freed.
+//! An event tells device and number only. Each batch of events looks an inode up anew, so that a number that
+//! was freed and given to another file is noticed (the other is born at another time) and a file that grows
+//! has its size; no descriptor is kept, so that nothing is kept from being unmounted or freed.
 
 use super::inode_location::{Birth, FoundInode, Opener, by_number, by_path, openers};
 use super::procs::ProcessFiles;
@@ -15,11 +15,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-/// The most inodes, and the most files executed: as many as a recording has names for. What is used of others is lost.
+/// The most inodes, and the most files executed: as many as a recording has names for. What is used of others
+/// is lost.
 const MOST: usize = FILE_IDS;
 
-/// The types of file system that [`Inodes::told_by_adds`] means: whose reads at a file's end have no event, and whose inodes hold small files. Not
-/// ext4, of which hardly any has such files; they are read with their inodes, too.
+/// The types of file system that [`Inodes::told_by_adds`] means: whose reads at a file's end have no event,
+/// and whose inodes hold small files. Not ext4, of which hardly any has such files; they are read with their
+/// inodes, too.
 const BY_ADDS: [(&str, Adds); 6] = [
     ("squashfs", Adds::All),
     ("f2fs", Adds::OfOnePage),
@@ -34,7 +36,8 @@ const BY_ADDS: [(&str, Adds); 6] = [
 pub(super) enum Adds {
     /// It reads whole blocks.
     All,
-    /// Those of a file that has but one page: it may be read without an event, and nothing else reads it ahead.
+    /// Those of a file that has but one page: it may be read without an event, and nothing else reads it
+    /// ahead.
     OfOnePage,
 }
 
@@ -146,8 +149,8 @@ impl Inodes {
         }
     }
 
-    /// The file behind an inode that `pid` used; a new one is told to `sink` first. `None` for what is no file of a
-    /// mounted file system, such as anonymous shared memory.
+    /// The file behind an inode that `pid` used; a new one is told to `sink` first. `None` for what is no
+    /// file of a mounted file system, such as anonymous shared memory.
     pub fn see(&mut self, dev: Dev, inode: u64, pid: u32, sink: &mut dyn FnMut(Event)) -> Option<Sight> {
         let before = self.known.get(&(dev, inode)).copied();
         if let Some(known) = before {
@@ -158,7 +161,8 @@ impl Inodes {
         if before.is_none() && self.known.len() >= MOST {
             return Some(NO_ROOM);
         }
-        // Nothing is learned from memory and network file systems, so a path that cannot be found there is no loss.
+        // Nothing is learned from memory and network file systems, so a path that cannot be found there is no
+        // loss.
         let matters = dev.major != 0 || self.mounts.of_device(dev).any(is_local);
         let mounted = matters || self.mounts.of_device(dev).next().is_some();
         let identified = if mounted { self.find(dev, inode, pid) } else { None };
@@ -192,7 +196,8 @@ impl Inodes {
         file
     }
 
-    /// The block device whose pages an inode of an unmounted anonymous file system stands for, if `page` lies on it.
+    /// The block device whose pages an inode of an unmounted anonymous file system stands for, if `page` lies
+    /// on it.
     pub fn block_device(&mut self, dev: Dev, inode: u64, page: u64) -> Option<Dev> {
         if dev.major != 0 || self.mounts.of_device(dev).next().is_some() {
             return None;

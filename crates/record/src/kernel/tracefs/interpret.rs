@@ -102,8 +102,8 @@ impl Interpreter {
     }
 }
 
-/// A process runs another program: what /proc says of it while it lives (the interpreter of a script, the place a
-/// symbolic link leads to), else the path it was executed by.
+/// A process runs another program: what /proc says of it while it lives (the interpreter of a script, the
+/// place a symbolic link leads to), else the path it was executed by.
 fn exec(time_ns: u64, pid: u32, path: Vec<u8>, sink: &mut dyn FnMut(Event)) {
     let link = |name: &str| {
         let target = std::fs::read_link(format!("/proc/{pid}/{name}")).ok()?;

@@ -1,8 +1,9 @@
 //! Sub-buffers of the kernel's ring buffer, as `trace_pipe_raw` hands them out.
 //!
-//! A page begins with a time and a `commit` word: the bytes of events on it, and two flags above them (bit 31: events
-//! were lost before this page; bit 30: how many is stored behind the events). Events follow, each with a 32-bit head of
-//! 5 bits type and 27 bits of time since the one before (`events/header_event`; kernel: include/linux/ring_buffer.h).
+//! A page begins with a time and a `commit` word: the bytes of events on it, and two flags above them (bit
+//! 31: events were lost before this page; bit 30: how many is stored behind the events). Events follow, each
+//! with a 32-bit head of 5 bits type and 27 bits of time since the one before (`events/header_event`; kernel:
+//! include/linux/ring_buffer.h).
 
 use super::format::{Field, Format};
 

@@ -1,4 +1,5 @@
-//! Paths of the inodes that living processes have mapped or open: the way to a path where file handles do not help.
+//! Paths of the inodes that living processes have mapped or open: the way to a path where file handles do not
+//! help.
 
 use crate::kernel::event::Dev;
 use std::collections::{HashMap, HashSet};
@@ -17,8 +18,8 @@ pub(super) struct ProcessFiles {
 }
 
 impl ProcessFiles {
-    /// The path by which `pid` holds an inode of the file system `dev`, which is mounted as `mounts` (their ids). A
-    /// process is looked at once.
+    /// The path by which `pid` holds an inode of the file system `dev`, which is mounted as `mounts` (their
+    /// ids). A process is looked at once.
     pub fn path(
         &mut self,
         pid: u32,

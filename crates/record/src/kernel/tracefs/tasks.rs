@@ -1,16 +1,17 @@
 //! Threads → processes, and whose doings count.
 //!
-//! The kernel filters by thread. In scope tree it lets pass what roots and their descendants do (`set_event_pid` with
-//! the `event-fork` option). In scope system it keeps out the threads of the excluded processes that it was told of
-//! (`set_event_notrace_pid`); one that such a process began since then is told apart here: its beginning was not
-//! seen, as that of every other thread is, nor was it there when the recording began.
+//! The kernel filters by thread. In scope tree it lets pass what roots and their descendants do
+//! (`set_event_pid` with the `event-fork` option). In scope system it keeps out the threads of the excluded
+//! processes that it was told of (`set_event_notrace_pid`); one that such a process began since then is told
+//! apart here: its beginning was not seen, as that of every other thread is, nor was it there when the
+//! recording began.
 
 use headstart_model::trace::Scope;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-/// The most threads that are kept: all that Linux has at once by default, and more than any start begins. Of others the
-/// process is asked for each time.
+/// The most threads that are kept: all that Linux has at once by default, and more than any start begins. Of
+/// others the process is asked for each time.
 const MOST: usize = 1 << 18;
 
 /// The threads seen so far.

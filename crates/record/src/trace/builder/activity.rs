@@ -10,7 +10,8 @@ use headstart_model::activity::{
 use headstart_model::limits::BLOCK_NAME;
 use std::collections::HashMap;
 
-/// How often memory and processors are looked at. It costs 0.1 ms, and the kernel counts processors' time in ticks of 10 ms.
+/// How often memory and processors are looked at. It costs 0.1 ms, and the kernel counts processors' time in
+/// ticks of 10 ms.
 const SAMPLE_EVERY_NS: u64 = 100_000_000;
 
 /// Activity in the making; times are the events' own.
@@ -110,8 +111,8 @@ impl Recording {
         Some(index)
     }
 
-    /// The activity, with times since `started_ns`: what ended before is left out, and so is what the trace has no room for.
-    /// A slice takes one row of it, a request two.
+    /// The activity, with times since `started_ns`: what ended before is left out, and so is what the trace
+    /// has no room for. A slice takes one row of it, a request two.
     pub(super) fn finish(self, started_ns: u64, unseen: u64, room: usize) -> Activity {
         let mut activity = self.activity;
         activity.lost += unseen;

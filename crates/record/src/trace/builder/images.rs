@@ -1,5 +1,6 @@
-//! Images of file systems that only the start sees (`unshare --mount; mount -o loop`, `RootImage=`): their files have no path that anybody else could
-//! read them by, but the image has one, and what the loop driver reads of it is what the start needs.
+//! Images of file systems that only the start sees (`unshare --mount; mount -o loop`, `RootImage=`): their
+//! files have no path that anybody else could read them by, but the image has one, and what the loop driver
+//! reads of it is what the start needs.
 
 use crate::kernel::event::{Dev, Place};
 use std::collections::HashMap;
@@ -24,8 +25,8 @@ impl Images {
         }
     }
 
-    /// Whether what the kernel read of a file may have been read for one of them. Of a device that was gone before it could be asked any file may be
-    /// the image.
+    /// Whether what the kernel read of a file may have been read for one of them. Of a device that was gone
+    /// before it could be asked any file may be the image.
     pub(super) fn may_be(&self, path: &[u8]) -> bool {
         let is_it = |files: &Vec<Vec<u8>>| files.is_empty() || files.iter().any(|file| file == path);
         self.0.values().any(is_it)

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 /// Processes in the order they were first seen.
 ///
-/// There is no end to processes that a user can start. Beyond [`PROCESSES`] one counts as its parent: which process used a
-/// page is for people to read.
+/// There is no end to processes that a user can start. Beyond [`PROCESSES`] one counts as its parent: which
+/// process used a page is for people to read.
 #[derive(Default)]
 pub(super) struct Processes {
     list: Vec<Process>,

@@ -1,5 +1,6 @@
-//! What users other than root may take of a recording of everybody: together half of what it keeps, and any group of them a quarter.
-//! Beyond that their uses are left out, and the recording teaches: whoever works beside a boot cannot keep it from being learned.
+//! What users other than root may take of a recording of everybody: together half of what it keeps, and any
+//! group of them a quarter. Beyond that their uses are left out, and the recording teaches: whoever works
+//! beside a boot cannot keep it from being learned.
 
 use crate::limits::{CHUNKS, FILE_BYTES, FILE_IDS, FILES, USES};
 use std::ops::{AddAssign, Sub};
