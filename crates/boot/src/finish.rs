@@ -36,7 +36,8 @@ impl Boot<'_> {
     /// Reviews, learns and keeps; whether it could be kept.
     pub fn finish(
         &mut self,
-        (recorder, was_exact): (Option<Result<Recorder, RecordError>>, bool),
+        recorder: Option<Result<Recorder, RecordError>>,
+        was_exact: bool,
         why: Option<Why>,
         end: &End,
     ) -> bool {

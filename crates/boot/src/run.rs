@@ -144,7 +144,7 @@ pub fn run(store: &Store, place: WayIn, waiters: Waiters, began_ns: Option<u64>)
         ));
         return Ok(true);
     }
-    let is_kept = boot.finish((recording.into_inner(), was_exact), why, &end);
+    let is_kept = boot.finish(recording.into_inner(), was_exact, why, &end);
     boot.spent.until_now(|spent| &mut spent.finish_ns);
     boot.last.spent = Some(boot.spent);
     boot.wait_for_the_end(&mut end);

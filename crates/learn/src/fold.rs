@@ -117,7 +117,7 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
     let mut entries = Vec::with_capacity(profile.entries.len() + seen.len());
     for entry in std::mem::take(&mut profile.entries) {
         let used = seen.remove(&entry.path);
-        entries.push(merge(entry, used, &votes, &stage, (page_size, tells)));
+        entries.push(merge(entry, used, &votes, &stage, page_size, tells));
     }
     for (path, used) in seen {
         let blank = Entry {
@@ -132,7 +132,7 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
             tail: None,
             touches: None,
         };
-        entries.push(merge(blank, Some(used), &votes, &stage, (page_size, tells)));
+        entries.push(merge(blank, Some(used), &votes, &stage, page_size, tells));
     }
     for entry in &mut entries {
         entry.ranges.retain(|r| r.weight > forget);
@@ -260,7 +260,8 @@ fn merge(
     used: Option<&PathUse>,
     votes: &Votes,
     stage: &dyn Fn(u64) -> u16,
-    (page_size, tells): (u64, bool),
+    page_size: u64,
+    tells: bool,
 ) -> Entry {
     let known = entry.weight > 0.0;
     let time = votes.time(known.then_some(entry.first_use_ns), used.map(|u| u.first_use_ns));

@@ -311,7 +311,7 @@ fn serve(
         if let Some(filling) = &filling {
             filling.start(scope, &shared.governor, &shared.fetched);
         }
-        let device = serve_passes(work, files, mounts, options, shared, (open, filling.as_ref()));
+        let device = serve_passes(work, files, mounts, options, shared, open, filling.as_ref());
         // What was asked for is there.
         if let Some(filling) = &filling {
             filling.end();
@@ -327,7 +327,8 @@ fn serve_passes(
     mounts: &MountTable,
     options: &Options,
     shared: &Shared,
-    (open, filling): (usize, Option<&Filling<'_>>),
+    open: usize,
+    filling: Option<&Filling<'_>>,
 ) -> Device {
     // The barrier is released once, when the requests before it are over, or none can be any more.
     let until = work.planned.hold as usize;

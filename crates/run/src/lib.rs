@@ -30,17 +30,34 @@ pub use supervised::Ending;
 pub use supervisor::{become_command, start};
 
 use headstart_model::Trace;
-use headstart_start::StartRequest;
+use headstart_start::{StartRequest, now_unix_ns};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
+/// The first instant of a start, on both clocks.
+#[derive(Clone, Copy)]
+pub struct Origin {
+    /// On the clock that nobody sets.
+    pub instant: Instant,
+    /// On the wall clock, nanoseconds since 1970.
+    pub unix_ns: u64,
+}
+
+impl Origin {
+    /// This instant.
+    pub fn now() -> Origin {
+        Origin {
+            instant: Instant::now(),
+            unix_ns: now_unix_ns(),
+        }
+    }
+}
+
 /// A start that is asked for.
 pub struct Job {
-    /// The first instant of the start.
-    pub origin: Instant,
-    /// The same on the wall clock, nanoseconds since 1970.
-    pub origin_unix_ns: u64,
+    /// When the start began.
+    pub origin: Origin,
     /// How to record.
     pub record: headstart_record::Options,
     /// What for.

@@ -6,7 +6,7 @@ use crate::message::{Decided, Message};
 use crate::namespace;
 use crate::prepared::{Apart, Ask, Prepared, apart};
 use crate::supervised::{BARRIER_LIMIT, Ending, GONE, LATE, Supervisor};
-use crate::{Purpose, complain_once, worker};
+use crate::{Origin, Purpose, complain_once, worker};
 use anyhow::{Context, Result, bail};
 use headstart_model::Outcome;
 use headstart_model::outcome::{Mode, Resident};
@@ -19,7 +19,6 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
 
 /// Statuses of shells, env(1) and others for a command that is not there, or cannot be executed.
 const NOT_FOUND: i32 = 127;
@@ -72,7 +71,7 @@ pub(crate) fn is_expected_as_this_process() -> Option<&'static str> {
 /// only if nothing was started.
 pub fn start(
     command: &[OsString],
-    began: (Instant, u64),
+    origin: Origin,
     ask: &Ask<'_>,
     ending: Ending,
     written: Option<Written>,
@@ -115,7 +114,7 @@ pub fn start(
     });
     let failure = child.failure();
     supervisor.say_how_it_ended(status, failure.is_none(), ending);
-    match outcome_of_bypass(decided, began, status).filter(|_| failure.is_none()) {
+    match outcome_of_bypass(decided, origin, status).filter(|_| failure.is_none()) {
         Some(outcome) => {
             let written = written.map(|written| written.write(&serde_json::to_string(&outcome)?));
             if let Some(Err(error)) = written {
@@ -253,20 +252,16 @@ fn launch<'a>(
 }
 
 /// What is known of a start that was bypassed and has a key.
-fn outcome_of_bypass(
-    decided: Decided,
-    (origin, origin_unix_ns): (Instant, u64),
-    status: i32,
-) -> Option<Outcome> {
+fn outcome_of_bypass(decided: Decided, origin: Origin, status: i32) -> Option<Outcome> {
     let (why, key) = decided.bypass.zip(decided.key)?;
     let why = format!("bypassed: {why}");
-    let ended = Some((Some(status), origin.elapsed()));
+    let ended = Some((Some(status), origin.instant.elapsed()));
     let resident = decided.resident.map(|(sampled_pages, resident_pages)| Resident {
         sampled_pages,
         resident_pages,
     });
     Some(Outcome {
         resident_before: resident,
-        ..without_trace(&key, Mode::Bypass, None, ended, origin_unix_ns, why)
+        ..without_trace(&key, Mode::Bypass, None, ended, origin.unix_ns, why)
     })
 }

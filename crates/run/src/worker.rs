@@ -44,7 +44,7 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
     for line in std::mem::take(&mut start.lines) {
         notes.add(line);
     }
-    if let Err(error) = start.start_replay(Options::new(job.origin)) {
+    if let Err(error) = start.start_replay(Options::new(job.origin.instant)) {
         notes.add(format!("not replaying: {error}"));
     }
     let Some((recorder, exact)) = attach(&stream, &job, &start, &mut notes) else {
@@ -79,7 +79,7 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
         Purpose::Trace { path, summarize } => save(path, recorded, *summarize),
         Purpose::Loop(asked) => {
             let over = start.end(watch.fate() != Fate::Running, was_exact);
-            finish(&job, asked, over, &watch, (recorded, reason), &mut notes)
+            finish(&job, asked, over, &watch, recorded, reason, &mut notes)
         }
     };
     report(&answer, &job, result, notes)
@@ -135,7 +135,8 @@ fn finish(
     asked: &StartRequest,
     over: Over,
     watch: &Watch,
-    (recorded, reason): (Result<Trace, RecordError>, EndReason),
+    recorded: Result<Trace, RecordError>,
+    reason: EndReason,
     notes: &mut Notes,
 ) -> anyhow::Result<String> {
     let StartRequest {
@@ -158,12 +159,12 @@ fn finish(
     };
     let finished = Finished {
         store,
-        origin_unix_ns: job.origin_unix_ns,
+        origin_unix_ns: job.origin.unix_ns,
         key: turned_out.as_ref().unwrap_or(key),
         over,
         recorded: Some(recorded),
         reason,
-        ended: ended(watch.fate(), job.origin),
+        ended: ended(watch.fate(), job.origin.instant),
         rules: Rules {
             unfit: watch.went_ahead().then(|| AHEAD.into()),
             named: MountTable::read()

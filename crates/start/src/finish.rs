@@ -124,9 +124,9 @@ pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         Ok(Some(trace)) => it.recorded(&lock, &before, trace, notes)?,
         Ok(None) => {
             let unrecorded = it.rules.unfit.is_none();
-            it.not_recorded(&lock, &before, (NOT_ITS_TURN.into(), unrecorded), notes)?
+            it.not_recorded(&lock, &before, NOT_ITS_TURN.into(), unrecorded, notes)?
         }
-        Err(error) => it.not_recorded(&lock, &before, (format!("not recorded: {error}"), false), notes)?,
+        Err(error) => it.not_recorded(&lock, &before, format!("not recorded: {error}"), false, notes)?,
     };
     drop(lock);
     // A boot is not over yet, and the daemon has looked at its beginning.
@@ -178,7 +178,8 @@ impl Finished<'_> {
         &self,
         lock: &KeyLock,
         before: &KeyStateBefore,
-        (why, unrecorded): (String, bool),
+        why: String,
+        unrecorded: bool,
         notes: &mut Notes,
     ) -> Result<Outcome> {
         let outcome = Outcome {
@@ -194,7 +195,14 @@ impl Finished<'_> {
         let outcomes = lock.dir().outcomes(|line| notes.add(line));
         // It has added no trace, and the oldest may be the one that saw most metadata.
         let oldest = lock.dir().traces().into_iter().next();
-        self.conclude(lock, (before, None), (oldest, due), (&outcomes, None), notes)?;
+        let conclusion = Conclusion {
+            new: None,
+            taught: None,
+            outcomes: &outcomes,
+            due,
+            witness: oldest,
+        };
+        self.conclude(lock, before, conclusion, notes)?;
         Ok(outcome)
     }
 
@@ -245,7 +253,7 @@ impl Finished<'_> {
                     profile.runs,
                     self.rules.record_every,
                 );
-                let planned = self.plan(before, &profile, facts, (&metadata, &outcomes), notes);
+                let planned = self.plan(before, &profile, facts, &metadata, &outcomes, notes);
                 lock.save_profile(&profile)?;
                 planned.map(|new| (true, new))
             }
@@ -258,7 +266,14 @@ impl Finished<'_> {
         let (taught, new) = planned.as_ref().map_or((None, None), |(taught, new)| {
             (taught.then_some(&trace), new.as_ref())
         });
-        let concluded = self.conclude(lock, (before, new), (witness, due), (&outcomes, taught), notes);
+        let conclusion = Conclusion {
+            new,
+            taught,
+            outcomes: &outcomes,
+            due,
+            witness,
+        };
+        let concluded = self.conclude(lock, before, conclusion, notes);
         planned?;
         concluded.map(|()| outcome)
     }
@@ -322,7 +337,8 @@ impl Finished<'_> {
         before: &KeyStateBefore,
         profile: &Profile,
         facts: Result<Machine>,
-        (metadata, outcomes): (&[RecordedMetadata], &[Outcome]),
+        metadata: &[RecordedMetadata],
+        outcomes: &[Outcome],
         notes: &mut Notes,
     ) -> Result<Option<PlanFile>> {
         let options = PlanOptions {
@@ -335,17 +351,22 @@ impl Finished<'_> {
         replan::replacing(before.plan.as_ref(), profile, &planned, notes)
     }
 
-    /// Decides whether the starts that follow are bypassed, or more of them control runs, writes the state,
-    /// with the `new` plan if there is one, and keeps it within its bounds. `taught` is the trace that the
-    /// plan was made anew from.
+    /// Decides whether the starts that follow are bypassed, or more of them control runs. Writes the state,
+    /// and keeps it within its bounds.
     fn conclude(
         &self,
         lock: &KeyLock,
-        (before, new): (&KeyStateBefore, Option<&PlanFile>),
-        (witness, due): (Option<PathBuf>, NextRecording),
-        (outcomes, taught): (&[Outcome], Option<&Trace>),
+        before: &KeyStateBefore,
+        conclusion: Conclusion<'_>,
         notes: &mut Notes,
     ) -> Result<()> {
+        let Conclusion {
+            new,
+            taught,
+            outcomes,
+            due,
+            witness,
+        } = conclusion;
         let (store, rules) = (self.store, &self.rules);
         let plan = new.or(before.plan.as_ref()).and_then(|file| file.plan().ok());
         // A boot is read ahead before a scanner runs.
@@ -465,6 +486,20 @@ pub fn without_trace(
         outcome.replayed(&replayed.report);
     }
     outcome
+}
+
+/// What a start leaves for those that follow.
+struct Conclusion<'a> {
+    /// The new plan, if there is one.
+    new: Option<&'a PlanFile>,
+    /// The trace that the plan was made anew from.
+    taught: Option<&'a Trace>,
+    /// All outcomes of the key, with this start's.
+    outcomes: &'a [Outcome],
+    /// When a start is recorded next.
+    due: NextRecording,
+    /// The trace that stays beyond its turn, for it saw most metadata.
+    witness: Option<PathBuf>,
 }
 
 /// When a start is recorded next.

@@ -8,6 +8,7 @@ use crate::picture::{Device, Dot, Kind, Picture, Run, SERVICES};
 use crate::text::script;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The document.
 #[derive(Serialize)]
@@ -359,7 +360,7 @@ impl<'a> DeviceData<'a> {
             grid: String::new(),
         };
         while data.slots >= 2048 {
-            let cells = map(device, span, data.slots, (first, end), data.lines);
+            let cells = map(device, span, data.slots, first..end, data.lines);
             data.times = steps(cells.iter().map(|cell| cell.0 as i64));
             data.places = cells.iter().map(|cell| cell.1 as i64).collect();
             data.kinds = repeats(cells.iter().map(|cell| cell.2 as u64));
@@ -371,7 +372,7 @@ impl<'a> DeviceData<'a> {
         // More than can be told one by one.
         (data.lines, data.slots) = (96, (room / 96).clamp(16, 1024));
         let mut grid = vec![0u8; data.slots * data.lines];
-        for (slot, line, kind) in map(device, span, data.slots, (first, end), data.lines) {
+        for (slot, line, kind) in map(device, span, data.slots, first..end, data.lines) {
             grid[slot * data.lines + line] |= 1 << kind;
         }
         let digits = grid
@@ -389,7 +390,7 @@ fn map(
     device: &Device<'_>,
     span: u64,
     slots: usize,
-    (first, end): (u64, u64),
+    sectors: Range<u64>,
     lines: usize,
 ) -> Vec<(usize, usize, usize)> {
     let mut marks = Vec::new();
@@ -400,7 +401,11 @@ fn map(
             seen.clear();
             slot = now;
         }
-        let line = place(request.sector - first, (end - first).max(1), lines);
+        let line = place(
+            request.sector - sectors.start,
+            (sectors.end - sectors.start).max(1),
+            lines,
+        );
         let kind = Kind::from_request(request) as usize;
         if seen.insert((line, kind)) {
             marks.push((slot, line, kind));

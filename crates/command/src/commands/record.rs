@@ -1,6 +1,6 @@
 //! `headstart record`: a start, written down as a trace.
 
-use super::recorded_command::{Beside, Origin, Wanted};
+use super::recorded_command::{Beside, Wanted};
 use crate::options::until;
 use anyhow::Result;
 use headstart_model::trace::{self, End, Lost};

@@ -3,11 +3,9 @@
 use crate::context::Aside;
 use anyhow::Result;
 use headstart_record::Options;
-use headstart_run::{Ask, Ending, Job, Purpose, start};
-use headstart_start::now_unix_ns;
+use headstart_run::{Ask, Ending, Job, Origin, Purpose, start};
 use headstart_store::Store;
 use std::ffi::OsString;
-use std::time::Instant;
 
 /// The command, and where to tell what was done.
 #[derive(Debug, clap::Args)]
@@ -24,17 +22,6 @@ pub struct Beside {
     pub command: Vec<OsString>,
 }
 
-/// The first instant of a start, on both clocks.
-#[derive(Clone, Copy)]
-pub struct Origin(Instant, u64);
-
-impl Origin {
-    /// This one.
-    pub fn now() -> Origin {
-        Origin(Instant::now(), now_unix_ns())
-    }
-}
-
 /// What a command is started for.
 pub struct Wanted {
     pub purpose: Purpose,
@@ -49,7 +36,7 @@ impl Beside {
     /// may call both. Returns only if nothing was started.
     pub fn start(
         &self,
-        Origin(origin, origin_unix_ns): Origin,
+        origin: Origin,
         must: bool,
         store: &dyn Fn() -> Option<Store>,
         wanted: &dyn Fn() -> Result<Wanted>,
@@ -76,7 +63,6 @@ impl Beside {
             } = wanted()?;
             Ok(Job {
                 origin,
-                origin_unix_ns,
                 record,
                 purpose,
                 rest,
@@ -90,6 +76,6 @@ impl Beside {
             store,
             job: &job,
         };
-        start(&self.command, (origin, origin_unix_ns), &ask, ending, written)
+        start(&self.command, origin, &ask, ending, written)
     }
 }

@@ -1,6 +1,6 @@
 //! `headstart run`: the whole loop for one command.
 
-use super::recorded_command::{Beside, Origin, Wanted};
+use super::recorded_command::{Beside, Wanted};
 use crate::options::{QUIET_SECONDS, name};
 use anyhow::Result;
 use headstart_model::Key;

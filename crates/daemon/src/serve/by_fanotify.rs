@@ -334,7 +334,7 @@ impl ByFanotify {
             } = asked
             {
                 self.judge
-                    .read_ahead((key, uid), &Arguments::default(), Instant::now());
+                    .read_ahead(key, uid, &Arguments::default(), Instant::now());
                 // It is not recorded, so there is nothing to end.
                 self.judge.state.operation_is_over(operation);
             }
@@ -369,7 +369,7 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
     if !shares_mounts(one.pid) || judge.own.as_ref().is_some_and(|own| is_started_by(one.pid, own)) {
         return true;
     }
-    judge.read_ahead((key.clone(), process.uid), &process.arguments(), one.since);
+    judge.read_ahead(key.clone(), process.uid, &process.arguments(), one.since);
     // It runs from now on, and another instance of it will find in memory what it needs.
     if !judge.running.runs(&key) {
         judge.running.add(&key, &[one.pid]);

@@ -176,7 +176,7 @@ impl Judge {
             return Answer::GoesOn(*number);
         }
         let began = instant_of(start.time_ns);
-        let mut active = match (self.decide((key, uid), &arguments, began), program) {
+        let mut active = match (self.decide(key, uid, &arguments, began), program) {
             (Ok(active), _) => active,
             (Err(IgnoreReason::InMemory(in_memory)), Some(program)) => {
                 self.warm.push((program, in_memory));
@@ -208,7 +208,8 @@ impl Judge {
     /// What is done for a start, begun; or why it is left alone.
     pub(super) fn decide(
         &mut self,
-        (key, uid): (Key, u32),
+        key: Key,
+        uid: u32,
         arguments: &Arguments,
         origin: Instant,
     ) -> Result<Active, IgnoreReason> {
@@ -228,8 +229,8 @@ impl Judge {
                 None => IgnoreReason::Alone,
             });
         }
-        self.start_replay((&key, uid), &mut start, origin);
-        // Of what is declined nothing is asked.
+        self.start_replay(&key, uid, &mut start, origin);
+        // A declined start needs no exact recording.
         let exact = (start.is_to_be_exact())
             .then(|| self.exact.start(Instant::now()))
             .flatten();
@@ -254,7 +255,7 @@ impl Judge {
     }
 
     /// Reads ahead for a start that is not recorded, if it is cold and has a plan.
-    pub(super) fn read_ahead(&mut self, (key, uid): (Key, u32), arguments: &Arguments, origin: Instant) {
+    pub(super) fn read_ahead(&mut self, key: Key, uid: u32, arguments: &Arguments, origin: Instant) {
         if self.is_under_way(&key) {
             self.state.count(|counts| counts.running += 1);
             return;
@@ -263,7 +264,7 @@ impl Judge {
         if start.bypass().is_some() {
             self.state.count(|counts| counts.bypassed += 1);
         }
-        self.start_replay((&key, uid), &mut start, origin);
+        self.start_replay(&key, uid, &mut start, origin);
         if start.replay().is_none() {
             return;
         }
@@ -365,7 +366,7 @@ impl Judge {
     }
 
     /// Begins the replay, if that was decided and there is room for it.
-    fn start_replay(&mut self, (key, uid): (&Key, u32), start: &mut Start, origin: Instant) {
+    fn start_replay(&mut self, key: &Key, uid: u32, start: &mut Start, origin: Instant) {
         if *start.decision() != Decision::Replay {
             return;
         }
@@ -500,7 +501,7 @@ mod tests {
         };
         let mut judge = Judge::new(options, state, true);
         let active = judge
-            .decide((key, 0), &Arguments::default(), Instant::now())
+            .decide(key, 0, &Arguments::default(), Instant::now())
             .ok()
             .unwrap();
         assert_eq!(active.start.mode(), Mode::Declined);

@@ -153,7 +153,7 @@ pub fn claim(
         };
         if let Ok(opened) = open_checked(mounts, path.as_path(), &expect) {
             let extents = mapper.unencoded(opened.fd.as_fd()).unwrap_or_default();
-            file(&data, claims, &extents, (0, *inode), Some(path));
+            file(&data, claims, &extents, 0, *inode, Some(path));
         }
     }
     rest(root, &sb, &data, &mut mapper, claims)?;
@@ -248,7 +248,8 @@ fn file(
     data: &[&Chunk],
     claims: &mut Claims,
     extents: &[Extent],
-    (tree, inode): (u64, u64),
+    tree: u64,
+    inode: u64,
     path: Option<&FilePath>,
 ) {
     let claimant = Claimant { tree, inode, path };
@@ -305,7 +306,7 @@ fn rest(
                     if asked.insert((tree, inode)) {
                         let open = by_number(root, "btrfs", tree, inode).and_then(|pin| open_file(&pin));
                         let extents = open.and_then(|open| mapper.unencoded(open.as_fd()).ok());
-                        file(data, claims, &extents.unwrap_or_default(), (tree, inode), None);
+                        file(data, claims, &extents.unwrap_or_default(), tree, inode, None);
                     }
                     let claimant = Claimant {
                         tree,
