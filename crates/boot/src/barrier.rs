@@ -201,7 +201,7 @@ mod tests {
     }
 
     /// What has come through a pipe since, `None` when nobody can tell any more.
-    fn said(pipe: &File) -> Option<Vec<u8>> {
+    fn read_pipe(pipe: &File) -> Option<Vec<u8>> {
         let mut room = [0; 64];
         match rustix::io::read(pipe, &mut room) {
             Ok(0) => None,
@@ -217,7 +217,7 @@ mod tests {
     fn has_ended(pipe: &File) -> bool {
         (0..100).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
-            said(pipe).is_none()
+            read_pipe(pipe).is_none()
         })
     }
 
@@ -255,14 +255,14 @@ mod tests {
             assert!(barrier.poll(Some(tick), false, at(tick * 100)));
         }
         for pipe in [&process_1, &later] {
-            assert_eq!(said(pipe).unwrap(), vec![b'w'; 19]);
+            assert_eq!(read_pipe(pipe).unwrap(), vec![b'w'; 19]);
         }
         // No more comes.
         assert!(barrier.poll(Some(199), false, at(27_800)));
         assert!(!barrier.poll(Some(199), false, at(28_000)) && !barrier.is_closed());
-        assert_ne!(said(&process_1), Some(Vec::new()), "it may go on");
+        assert_ne!(read_pipe(&process_1), Some(Vec::new()), "it may go on");
         assert!(has_ended(&process_1));
-        assert_eq!(said(&later), Some(b"w".to_vec()), "told at 27.8 s");
+        assert_eq!(read_pipe(&later), Some(b"w".to_vec()), "told at 27.8 s");
         assert!(has_ended(&later));
     }
 
@@ -275,8 +275,8 @@ mod tests {
         barrier.close_later(run.path());
         let later = later(run.path());
         assert!(!barrier.poll(None, true, now), "others make it writable");
-        assert_ne!(said(&process_1), Some(Vec::new()), "it may go on");
-        assert_eq!(said(&later), Some(Vec::new()), "they wait");
+        assert_ne!(read_pipe(&process_1), Some(Vec::new()), "it may go on");
+        assert_eq!(read_pipe(&later), Some(Vec::new()), "they wait");
         barrier.replay_begins(now);
         assert!(barrier.poll(Some(1), false, now));
         assert!(!barrier.poll(None, false, now));

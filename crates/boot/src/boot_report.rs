@@ -97,14 +97,14 @@ impl BootReport {
     }
 
     /// That of the last boot that could keep it.
-    pub fn kept(kept: &KeyDir) -> Option<BootReport> {
-        serde_json::from_slice(&kept.last().ok().flatten()?).ok()
+    pub fn load(kept: &KeyDir) -> Option<BootReport> {
+        serde_json::from_slice(&kept.last_boot_report().ok().flatten()?).ok()
     }
 
     /// That of this boot, or else of the last that could keep it.
     pub fn read(kept: &KeyDir) -> Option<BootReport> {
         let of_run = headstart_store::read_bounded(&in_run(), 1 << 20).ok().flatten();
-        let bytes = of_run.or_else(|| kept.last().ok().flatten())?;
+        let bytes = of_run.or_else(|| kept.last_boot_report().ok().flatten())?;
         serde_json::from_slice(&bytes).ok()
     }
 }

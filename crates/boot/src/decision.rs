@@ -35,7 +35,10 @@ pub fn is_bypassed(store: &Store, place: WayIn) -> bool {
     if in_vain && is_nobodys_wish(wish, &config) {
         return true;
     }
-    matches!(of_boot(&kept.state(), wish, &config, true), Decision::Bypass(_))
+    matches!(
+        decide_boot(&kept.state(), wish, &config, true),
+        Decision::Bypass(_)
+    )
 }
 
 /// Whether this boot is bypassed because it is in vain to record it. `headstart-init` knows less of that.
@@ -77,7 +80,7 @@ pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
 
 /// What is done for this boot. What somebody has decided on the kernel command line overrules what was
 /// learned.
-pub fn of_boot(state: &State, wish: Wish, config: &Config, has_plan: bool) -> Decision {
+pub fn decide_boot(state: &State, wish: Wish, config: &Config, has_plan: bool) -> Decision {
     match wish {
         Wish::Record if has_plan => return Decision::Control,
         Wish::Record => return Decision::Record,

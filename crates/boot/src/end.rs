@@ -181,7 +181,7 @@ impl End {
     }
 
     /// Asks systemd, unless it was asked just now. As long as it does not listen, it has not finished.
-    pub fn ask(&mut self) -> Option<u64> {
+    pub fn poll_finished_ns(&mut self) -> Option<u64> {
         let due = self.asked.is_none_or(|at| at.elapsed() >= ASK_EVERY);
         if self.finished_ns.is_none() && due {
             self.asked = Some(Instant::now());
@@ -193,16 +193,16 @@ impl End {
     /// Asks systemd; where it refuses to answer, looks for signs.
     pub fn poll(&mut self) {
         match self.manager() {
-            Ok(mut manager) => self.ask_it(&mut manager),
+            Ok(mut manager) => self.poll_manager(&mut manager),
             Err(error) => self.cannot_ask(&error),
         }
         if self.refused.is_some() {
-            self.see(BootSigns::of_now(), marks::monotonic_ns());
+            self.note_signs(BootSigns::of_now(), marks::monotonic_ns());
         }
     }
 
     /// Asks it by a connection that is there. What it refuses once it refuses always, and is not asked again.
-    pub fn ask_it(&mut self, manager: &mut Manager) {
+    pub fn poll_manager(&mut self, manager: &mut Manager) {
         if let Err(error) = self.try_to_ask(manager) {
             self.cannot_ask(&error);
         }
@@ -239,7 +239,7 @@ impl End {
     }
 
     /// What signs of now tell. That users may not log in again once they could is a shutdown.
-    fn see(&mut self, signs: BootSigns, now_ns: u64) {
+    fn note_signs(&mut self, signs: BootSigns, now_ns: u64) {
         let was_closed = self.signs.is_some_and(|before| before.is_closed);
         self.has_failed |= signs.mending;
         if signs.is_open() || (was_closed && !signs.is_closed) {
@@ -256,12 +256,12 @@ impl End {
     /// to be.
     pub fn is_told(&mut self) {
         if let Ok(mut manager) = self.manager() {
-            self.ask_it(&mut manager);
+            self.poll_manager(&mut manager);
             self.is_stopped_alone = !self.is_shut_down;
         }
         if self.refused.is_some() {
             let signs = BootSigns::of_now();
-            self.see(signs, marks::monotonic_ns());
+            self.note_signs(signs, marks::monotonic_ns());
             self.is_stopped_alone = !signs.is_closed;
         }
         self.is_shut_down = true;
@@ -269,9 +269,9 @@ impl End {
 
     /// Whether the boot has ended. What has happened so far is asked for once in a while until it is up; then
     /// there is nothing to wait for if nothing records.
-    pub fn ended(&mut self, is_recorded: bool, progress: impl FnOnce() -> Progress) -> Option<Why> {
+    pub fn check(&mut self, is_recorded: bool, progress: impl FnOnce() -> Progress) -> Option<Why> {
         let now = Instant::now();
-        let is_up = self.ask().is_some() && (!self.screen || sessions().user_ns.is_some());
+        let is_up = self.poll_finished_ns().is_some() && (!self.screen || sessions().user_ns.is_some());
         if is_up && !self.up {
             // Quiet is what comes after that.
             (self.up, self.since) = (true, None);
@@ -466,17 +466,17 @@ mod tests {
             is_closed: true,
             ..BootSigns::default()
         };
-        end.see(BootSigns::default(), 1);
-        end.see(closed, 2);
+        end.note_signs(BootSigns::default(), 1);
+        end.note_signs(closed, 2);
         assert!(
             !end.is_good() && !end.has_basics && !end.is_shut_down(),
             "users may not log in yet"
         );
-        end.see(BootSigns::default(), 3);
-        end.see(BootSigns::default(), 4);
+        end.note_signs(BootSigns::default(), 3);
+        end.note_signs(BootSigns::default(), 4);
         assert_eq!(end.finished_ns(), Some(3), "they may, whatever they log in at");
         assert!(end.is_good() && !end.is_shut_down() && !end.has_failed());
-        end.see(closed, 5);
+        end.note_signs(closed, 5);
         assert!(end.is_shut_down() && end.is_whole() && end.finished_ns() == Some(3));
     }
 
@@ -484,7 +484,7 @@ mod tests {
     fn by_signs_a_prompt_or_a_screen_is_an_end_and_a_shell_to_mend_is_a_failure() {
         let of = |signs| {
             let mut end = End::new(Instant::now());
-            end.see(signs, 7);
+            end.note_signs(signs, 7);
             end
         };
         let none = BootSigns::default();

@@ -89,7 +89,7 @@ impl Boot<'_> {
         let spared_ns = attach_ns - attach_ns / u64::from(record_every);
         // A boot that did not come to its end is not compared with those that did.
         let told = why.is_none().then(|| rustix::process::Signal::TERM.as_raw());
-        let earlier = BootReport::kept(&self.kept).unwrap_or_default();
+        let earlier = BootReport::load(&self.kept).unwrap_or_default();
         self.last.memory_needed = self.need.with_earlier(earlier.memory_needed);
         let like_others = why.is_some() && unfit.is_none() && mode != Mode::Replay;
         self.last.alone = match (like_others, up_ns) {
@@ -234,7 +234,7 @@ impl Boot<'_> {
         let mut manager = end.manager().ok();
         while !end.is_shut_down() && !end.is_good() {
             match &mut manager {
-                Some(connected) => end.ask_it(connected),
+                Some(connected) => end.poll_manager(connected),
                 None => end.poll(),
             }
             let every = match end.refused() {

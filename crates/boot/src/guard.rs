@@ -27,7 +27,7 @@ impl Boot<'_> {
     /// ahead or recorded.
     pub fn decide(&mut self, mut state: State) {
         let plan = plan_of_state(&mut state, &mut |line| self.notes.add(line));
-        let decision = decision::of_boot(&state, self.wish, &self.config, plan.is_some());
+        let decision = decision::decide_boot(&state, self.wish, &self.config, plan.is_some());
         let why_not = match &plan {
             None => Some("nothing was known of what a boot needs".into()),
             Some(_) if self.wish == Wish::Record => {
@@ -143,7 +143,7 @@ fn cannot_take(error: &StoreError) -> String {
 
 /// The longest that anybody waits for a replay of this plan: three minutes only where a device for which the
 /// plan has the boot wait was measured as one head.
-pub fn longest(store: &Store, plan: &PlanFile) -> Duration {
+pub fn longest_wait(store: &Store, plan: &PlanFile) -> Duration {
     match waits_on_one_head(store, plan) {
         true => LONGEST_ON_ONE_HEAD,
         false => LONGEST_ELSEWHERE,
@@ -200,7 +200,7 @@ mod tests {
             (2, 5, LONGEST_ELSEWHERE),
             (3, 5, LONGEST_ELSEWHERE),
         ] {
-            assert_eq!(longest(&store, &plan(uuid, hold)), expected, "{uuid} {hold}");
+            assert_eq!(longest_wait(&store, &plan(uuid, hold)), expected, "{uuid} {hold}");
         }
     }
 }

@@ -165,7 +165,7 @@ pub enum InstalledWay {
 }
 
 /// The earliest of those that there are.
-pub fn way(other: Option<&Path>) -> InstalledWay {
+pub fn earliest_way(other: Option<&Path>) -> InstalledWay {
     match remake_initramfs(other) {
         Some(command) => InstalledWay::Initramfs(command),
         None if can_be_init(other) => InstalledWay::Generator,

@@ -26,11 +26,11 @@ impl Need {
     /// Looks how much is in use now. Where `/proc/meminfo` cannot be read nothing is known.
     pub fn sample(&mut self) {
         if let Ok(now) = memory() {
-            self.see(&now);
+            self.note(&now);
         }
     }
 
-    fn see(&mut self, now: &Memory) {
+    fn note(&mut self, now: &Memory) {
         self.total = now.limit.unwrap_or(now.total);
         self.most = self.most.max(self.total.saturating_sub(now.available));
     }
@@ -68,7 +68,7 @@ mod tests {
         let mut need = Need::default();
         assert_eq!(need.with_earlier(Some(7)), None, "nothing was seen");
         for available in [900, 600, 700] {
-            need.see(&machine(1024 * MIB, available * MIB));
+            need.note(&machine(1024 * MIB, available * MIB));
         }
         assert_eq!(need.with_earlier(None), Some(424 * MIB));
         assert_eq!(need.with_earlier(Some(400 * MIB)), Some(424 * MIB));
@@ -78,9 +78,9 @@ mod tests {
     #[test]
     fn what_boots_need_is_left_to_them() {
         let mut need = Need::default();
-        need.see(&machine(4096 * MIB, 4000 * MIB));
+        need.note(&machine(4096 * MIB, 4000 * MIB));
         assert_eq!(need.budget(1000 * MIB), (4096 - 1000 - 256) * MIB);
-        need.see(&machine(192 * MIB, 100 * MIB));
+        need.note(&machine(192 * MIB, 100 * MIB));
         assert_eq!(need.budget(100 * MIB), 28 * MIB);
         assert_eq!(
             need.budget(180 * MIB),
@@ -92,7 +92,7 @@ mod tests {
             ..machine(8192 * MIB, 500 * MIB)
         };
         let mut need = Need::default();
-        need.see(&limited);
+        need.note(&limited);
         assert_eq!(need.with_earlier(None), Some(12 * MIB));
     }
 }

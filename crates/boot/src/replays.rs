@@ -54,7 +54,7 @@ impl Replays {
                 requests: None,
             });
         } else {
-            replays.part(&now)?;
+            replays.start_part(&now)?;
         }
         Ok(replays)
     }
@@ -68,8 +68,8 @@ impl Replays {
     }
 
     /// Begins with the part of some devices.
-    fn part(&mut self, devices: &[usize]) -> Result<()> {
-        let (part, requests) = part(&self.plan, devices)?;
+    fn start_part(&mut self, devices: &[usize]) -> Result<()> {
+        let (part, requests) = plan_part(&self.plan, devices)?;
         if !requests.is_empty() {
             self.running.push(Part {
                 replay: self.start_replay(part)?,
@@ -99,7 +99,11 @@ impl Replays {
         };
         let (now, waiting): (Vec<usize>, Vec<usize>) = self.waiting.iter().partition(|index| come(index));
         self.waiting = waiting;
-        if now.is_empty() { Ok(()) } else { self.part(&now) }
+        if now.is_empty() {
+            Ok(())
+        } else {
+            self.start_part(&now)
+        }
     }
 
     /// In what time to look again, where what is mounted now may not have been read yet.
@@ -147,7 +151,8 @@ impl Reads for Replays {
     /// What all parts did together.
     fn finish(self) -> ReplayReport {
         let mut report = ReplayReport::default();
-        let never = |file: &PlanFile| part(file, &self.waiting).map_or(0, |(_, requests)| requests.len());
+        let never =
+            |file: &PlanFile| plan_part(file, &self.waiting).map_or(0, |(_, requests)| requests.len());
         report.skipped.missing = never(&self.plan) as u64;
         for Part { replay, requests } in self.running {
             add(&mut report, replay.finish(), requests.as_deref());
@@ -165,7 +170,7 @@ fn is_mounted(device: &PlanDevice, mounts: &MountTable) -> bool {
 }
 
 /// The plan of some of a plan's devices, and its requests' numbers in the whole.
-fn part(file: &PlanFile, devices: &[usize]) -> Result<(PlanFile, Vec<u32>)> {
+fn plan_part(file: &PlanFile, devices: &[usize]) -> Result<(PlanFile, Vec<u32>)> {
     let plan = file.plan()?;
     let mut draft = plan.to_draft()?;
     let mut numbers = Vec::new();
@@ -302,7 +307,7 @@ mod tests {
         let path = std::path::Path::new("/etc/passwd");
         let whole = plan(["/", "/not/mounted"], [path, path]);
         let fetched = |devices: &[usize]| {
-            let (file, numbers) = part(&whole, devices).unwrap();
+            let (file, numbers) = plan_part(&whole, devices).unwrap();
             let fills: Vec<Fill> = file.plan().unwrap().fills().collect();
             (fills.into_iter().flat_map(|fill| fill.touches).collect(), numbers)
         };

@@ -7,7 +7,7 @@ use crate::boot_signs::BootSigns;
 use crate::cmdline::{self, Wish, wish};
 use crate::decision;
 use crate::end::{self, End, Why};
-use crate::guard::longest;
+use crate::guard::longest_wait;
 use crate::install;
 use crate::manager::Manager;
 use crate::marks::{monotonic_ns, own_begin_ns};
@@ -324,7 +324,7 @@ impl Boot<'_> {
             let would_be_caught_up_with = self.start.replay().filter(|replays| replays.is_waited_for());
             if let Some(replays) = would_be_caught_up_with {
                 if self.barrier.asks_how_long(Instant::now()) {
-                    self.barrier.let_wait(longest(self.store, &replays.plan()));
+                    self.barrier.let_wait(longest_wait(self.store, &replays.plan()));
                 }
             }
             let somebody_waits = self.barrier.poll(
@@ -374,7 +374,7 @@ impl Boot<'_> {
             // Where nothing tells of that, as much as a session needs may be left.
             let goes_on = recording.get().is_none() && self.start.replay().is_some_and(Replays::go_on);
             let recorder = recording.get();
-            let ended = end.ended(recorder.is_some(), || {
+            let ended = end.check(recorder.is_some(), || {
                 recorder.map_or_else(|| unrecorded.progress(), Recorder::progress)
             });
             // Not when all else is over: what is learned may fail, and what holds the state may be unmounted

@@ -67,16 +67,16 @@ pub struct Exec<'a> {
 /// Looks up the script of an interpreter, on local file systems only: on others a path is taken by its name,
 /// and nobody is asked who may not answer.
 pub fn for_exec(exec: &Exec<'_>) -> Option<Key> {
-    whose(exec).map(|whose| whose.key)
+    start_key(exec).map(|start| start.key)
 }
 
 /// The same, with the arguments that the key says nothing of.
-pub fn whose(exec: &Exec<'_>) -> Option<StartKey> {
+pub fn start_key(exec: &Exec<'_>) -> Option<StartKey> {
     let names = keys::local::Local {
         cwd: exec.cwd,
         user: exec.user,
     };
-    of_with(exec, &names)
+    key_of_exec(exec, &names)
 }
 
 /// Whose start it was, if its program turned out to be a launcher ([`keys::turned_out`]).
@@ -89,7 +89,7 @@ pub fn turned_out(
     keys::turned_out(store, whose, &keys::local::Local { cwd: None, user }, trace)
 }
 
-fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<StartKey> {
+fn key_of_exec(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<StartKey> {
     if let Some(key) = exec.cgroup.and_then(unit) {
         return Some(StartKey {
             key,
@@ -101,14 +101,14 @@ fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<StartKey> {
     }
     let word = |argument: &Vec<u8>| OsString::from_vec(argument.iter().take(MOST_BYTES).copied().collect());
     let argv: Vec<OsString> = exec.argv.iter().take(MOST_ARGUMENTS).map(word).collect();
-    let whose = keys::of_exec(exec.executable, &argv, names)?;
+    let start = keys::of_exec(exec.executable, &argv, names)?;
     // What it names may be a secret; a path in it is looked up on local file systems only.
     let read = || MountTable::read().unwrap_or_default();
     let mut secrets = Secrets::new();
-    let rest = whose.rest.iter().map(|word| word.as_bytes());
-    let mut texts = std::iter::once(whose.key.as_str().as_bytes()).chain(rest);
+    let rest = start.rest.iter().map(|word| word.as_bytes());
+    let mut texts = std::iter::once(start.key.as_str().as_bytes()).chain(rest);
     let is_secret = texts.any(|text| secrets.are_in(Some(&read), text, exec.cwd));
-    (!is_secret).then_some(whose)
+    (!is_secret).then_some(start)
 }
 
 /// Whether the file is found by its path the next time.

@@ -102,7 +102,7 @@ impl Programs {
 
     /// The program that the user means: by its key, or by its path the one whose starts a user's are. An
     /// error if nothing is known of it, or of several users' starts.
-    pub fn known(&mut self, name: &str) -> Result<App> {
+    pub fn find_known(&mut self, name: &str) -> Result<App> {
         let candidates = keys::candidates(name);
         if let Some(app) = self.find(&candidates)? {
             return Ok(app);
@@ -127,7 +127,7 @@ impl Programs {
     pub fn meant(&mut self, name: &str, done: &str) -> Result<(Key, &'static str)> {
         let app = match done {
             "disabled" => self.find(&keys::candidates(name))?,
-            _ => match self.known(name) {
+            _ => match self.find_known(name) {
                 Err(error) if done == "enabled" && error.is::<NotKnown>() => None,
                 found => Some(found?),
             },
@@ -140,7 +140,7 @@ impl Programs {
 
     /// What becomes of the known keys of other users' starts of a program when its key is "enabled",
     /// "disabled" or "forgotten": a line each.
-    pub fn others(&mut self, key: &Key, done: &str) -> Result<String> {
+    pub fn describe_others(&mut self, key: &Key, done: &str) -> Result<String> {
         let is_other = |app: &App| {
             app.key != key.as_str() && Key::new(&app.key).is_ok_and(|one| one.of_all() == key.of_all())
         };

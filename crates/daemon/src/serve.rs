@@ -205,7 +205,7 @@ pub fn run(mut options: Options) -> Result<()> {
             let tell = move || {
                 at_low_priority();
                 std::thread::sleep(finish::QUIET);
-                Manager::of_environment().known(known_programs::programs(&store, || false).len());
+                Manager::of_environment().notify_known(known_programs::programs(&store, || false).len());
             };
             thread::spawn("known", Box::new(tell)).context(NO_THREAD)?;
             let noticing = ByFanotify::start(executed, options, state)?;
@@ -297,7 +297,7 @@ fn answer_until(
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error).context("cannot wait for starts"),
         }
-        first.waited(begun.elapsed());
+        first.note_wait(begun.elapsed());
         let mut counter = [0u8; 8];
         // Whoever woke it has left word in the state; the counter only says so.
         let _ = rustix::io::read(wake, &mut counter);

@@ -4,7 +4,7 @@ use crate::files;
 use crate::floor::{KeptStart, Wanted, last};
 use anyhow::{Result, bail};
 use headstart_start::complain;
-use headstart_start::keys::known;
+use headstart_start::keys::find_known;
 use headstart_store::{KeyDir, Store};
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub fn find(start: &Path, wanted: Wanted, store: &Store) -> Result<FoundStart> {
     let name = start.to_string_lossy();
     let file = start.symlink_metadata();
     let by_name = |kept: &KeyDir| kept.key().as_str() == name || !file.as_ref().is_ok_and(|it| it.is_file());
-    if let Some(kept) = known(&name, store).ok().filter(by_name) {
+    if let Some(kept) = find_known(&name, store).ok().filter(by_name) {
         let Some(start) = last(&kept, wanted, &mut |line| complain(&line)) else {
             bail!(
                 "no {}trace is kept of {}: it has one after the next start that is recorded",

@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use headstart_model::machine::Machine;
 use headstart_model::profile::Entry;
 use headstart_model::{FilePath, Profile};
-use headstart_start::keys::known;
+use headstart_start::keys::find_known;
 use headstart_start::machine::{Costs, Measure, snapshot};
 use headstart_start::{now_unix_ns, plan_again};
 use headstart_store::{KeyDir, Store};
@@ -33,7 +33,7 @@ fn named(names: &[String], store: &Store) -> Result<Vec<KeyDir>> {
         names => {
             let mut keys: Vec<KeyDir> = Vec::new();
             for name in names {
-                let key = known(name, store)?;
+                let key = find_known(name, store)?;
                 if keys.iter().all(|other| other.path() != key.path()) {
                     keys.push(key);
                 }
@@ -103,7 +103,7 @@ pub fn apply_to(
             // A key that is gone meanwhile has nothing to be moved.
             let is_every_key = waiting.keys.is_empty();
             names = waiting.keys;
-            names.retain(|name| known(name, store).is_ok());
+            names.retain(|name| find_known(name, store).is_ok());
             if names.is_empty() && !is_every_key {
                 waiting::done(store, &[])?;
                 bail!("no program waits to be moved");
@@ -210,12 +210,12 @@ fn together(profiles: &[Profile]) -> Result<Profile> {
     for profile in profiles {
         let threshold = profile.policy.threshold();
         for entry in profile.entries.iter().filter(|entry| entry.weight >= threshold) {
-            let known = entries.entry(&entry.path).or_insert_with(|| entry.clone());
+            let merged = entries.entry(&entry.path).or_insert_with(|| entry.clone());
             // Each profile has its own threshold; here all that is needed has the weight of what always is.
-            known.weight = 1.0;
+            merged.weight = 1.0;
             if !entry.pages(threshold).is_empty() {
-                known.ranges.clone_from(&entry.ranges);
-                known.ranges.iter_mut().for_each(|range| range.weight = 1.0);
+                merged.ranges.clone_from(&entry.ranges);
+                merged.ranges.iter_mut().for_each(|range| range.weight = 1.0);
             }
         }
     }

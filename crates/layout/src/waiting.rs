@@ -4,7 +4,7 @@
 
 use crate::results::{LayoutResult, State};
 use anyhow::{Context, Result};
-use headstart_start::shutdown_unit::{self, ended, is_its, path, start};
+use headstart_start::shutdown_unit::{self, is_its, path, start, wait_for_status};
 use headstart_store::{Store, read_bounded, write_whole};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -116,7 +116,7 @@ pub(crate) fn system() -> String {
     };
     let mut said = String::new();
     // A word, which the pipe holds: it is read when its writer has ended.
-    if let (Some(_), Some(out)) = (ended(&mut child), child.stdout.take()) {
+    if let (Some(_), Some(out)) = (wait_for_status(&mut child), child.stdout.take()) {
         let _ = out.take(1024).read_to_string(&mut said);
     }
     said.trim().into()

@@ -13,7 +13,7 @@ const OF_SERVICES: &str = "INVOCATION_ID";
 /// Whether a line is to be told: it was not yet, or nobody can tell and it is not a service that would say it
 /// at each start.
 pub fn is_news(store: Option<&Store>, line: &str) -> bool {
-    match store.map_or(Announced::Unknown, |store| store.said(line)) {
+    match store.map_or(Announced::Unknown, |store| store.announce(line)) {
         Announced::Never => true,
         Announced::Before => false,
         Announced::Unknown => std::env::var_os(OF_SERVICES).is_none(),

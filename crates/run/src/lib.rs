@@ -23,7 +23,7 @@ mod supervised;
 mod supervisor;
 mod worker;
 
-pub use complain_once::complain_once as tell_once;
+pub use complain_once::complain_once;
 pub use prepared::Ask;
 pub use rehearsal::rehearse;
 pub use supervised::Ending;

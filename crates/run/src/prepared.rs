@@ -79,7 +79,7 @@ pub(crate) enum Apart {
 
 /// Has another process make the job of what is asked for, look what is known and decide, and go on as the
 /// worker. Why there is no job.
-pub(crate) fn apart(ask: &Ask<'_>, limit: Duration) -> Result<Apart> {
+pub(crate) fn prepare_apart(ask: &Ask<'_>, limit: Duration) -> Result<Apart> {
     let (stream, pid) = background_of(
         || None,
         |stream| {

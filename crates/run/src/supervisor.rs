@@ -4,7 +4,7 @@
 use crate::document::Written;
 use crate::message::{Decided, Message};
 use crate::namespace;
-use crate::prepared::{Apart, Ask, Prepared, apart};
+use crate::prepared::{Apart, Ask, Prepared, prepare_apart};
 use crate::supervised::{BARRIER_LIMIT, Ending, GONE, LATE, Supervisor};
 use crate::{Origin, Purpose, complain_once, worker};
 use anyhow::{Context, Result, bail};
@@ -26,7 +26,7 @@ const NOT_EXECUTABLE: i32 = 126;
 
 /// Makes this process the command, as if headstart had not been there.
 pub fn become_command(command: &[OsString]) -> ! {
-    match words(command) {
+    match c_strings(command) {
         Ok(words) => cannot_run(command, &exec(&words)),
         Err(error) => {
             complain(&format!("{error:#}"));
@@ -47,7 +47,7 @@ fn cannot_run(command: &[OsString], error: &io::Error) -> ! {
     })
 }
 
-fn words(command: &[OsString]) -> Result<Vec<CString>> {
+fn c_strings(command: &[OsString]) -> Result<Vec<CString>> {
     let words = command.iter().map(|word| CString::new(word.as_bytes()));
     words
         .collect::<Result<_, _>>()
@@ -169,7 +169,7 @@ fn decide(command: &[OsString], ask: &Ask<'_>) -> Result<(Decided, Helper)> {
         };
         return Ok((decided, helper));
     }
-    match apart(ask, BARRIER_LIMIT)? {
+    match prepare_apart(ask, BARRIER_LIMIT)? {
         Apart::Decided(decided, stream) => {
             let helper = match decided.bypass {
                 None => Helper::Worker(stream),
@@ -197,7 +197,7 @@ fn launch<'a>(
     helper: Helper,
     is_written: bool,
 ) -> Result<(Supervisor<'a>, Child)> {
-    let words = words(command)?;
+    let words = c_strings(command)?;
     let signals = Signals::take().context("cannot read signals")?;
     let worker = match helper {
         Helper::Nobody => None,

@@ -52,7 +52,7 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
     };
     let Ok(answer) = stream.try_clone() else { return 1 };
     // A supervisor that is gone cannot be told; the watch notices.
-    let _ = send(&answer, Message::Ready(news(&job, notes.take())));
+    let _ = send(&answer, Message::Ready(line_if_new(&job, notes.take())));
     let stopper = start.replay().map(Replay::stopper);
     let may_be_unmounted = start
         .replay()
@@ -86,7 +86,7 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
 }
 
 /// What is told of a start is told once; whoever asked for a trace is always told.
-fn news(job: &Job, line: String) -> String {
+fn line_if_new(job: &Job, line: String) -> String {
     match &job.purpose {
         Purpose::Loop(asked) if !line.is_empty() && !job.document && !is_news(Some(&asked.store), &line) => {
             String::new()
@@ -164,7 +164,7 @@ fn finish(
         over,
         recorded: Some(recorded),
         reason,
-        ended: ended(watch.fate(), job.origin.instant),
+        ended: status_and_time(watch.fate(), job.origin.instant),
         rules: Rules {
             unfit: watch.went_ahead().then(|| AHEAD.into()),
             named: MountTable::read()
@@ -184,13 +184,13 @@ fn report(answer: &UnixStream, job: &Job, result: anyhow::Result<String>, mut no
             if job.document {
                 let _ = send(answer, Message::Document(text));
             }
-            let _ = send(answer, Message::Done(news(job, notes.take())));
+            let _ = send(answer, Message::Done(line_if_new(job, notes.take())));
             0
         }
         Err(error) => {
             let why = format!("{error:#}");
             notes.add(why.clone());
-            let _ = send(answer, Message::Failed(news(job, why)));
+            let _ = send(answer, Message::Failed(line_if_new(job, why)));
             1
         }
     }
@@ -204,7 +204,7 @@ fn reads_what_may_be_unmounted(plan: &PlanFile) -> bool {
 }
 
 /// The command's status, and how long it took, once it has ended.
-fn ended(fate: Fate, origin: Instant) -> Option<(Option<i32>, Duration)> {
+fn status_and_time(fate: Fate, origin: Instant) -> Option<(Option<i32>, Duration)> {
     match fate {
         Fate::Ended(ended, at) => Some((Some(ended.status), at.duration_since(origin))),
         _ => None,
@@ -220,7 +220,7 @@ fn record_to_the_end(
     last: &LastLimit,
 ) -> (Result<Trace, RecordError>, EndReason, Deadline) {
     let status = || {
-        if last.gets_on() {
+        if last.renew() {
             watch.check();
         }
         match watch.fate() {
@@ -250,7 +250,7 @@ fn record_to_the_end(
         }
         Err(error) => {
             let reason = loop {
-                last.gets_on();
+                last.renew();
                 match watch.wait(LOOK_EVERY) {
                     Fate::Ended(ended, _) => break EndReason::Exit(ended.status),
                     Fate::Running => {}

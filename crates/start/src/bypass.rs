@@ -66,7 +66,7 @@ pub fn decide(
     }
     let too_little = |alone: &Alone| too_little(alone, &Device::from_plan(plan?, alone.rest_ns));
     if let Some(why) = alone.and_then(too_little) {
-        return Some(here(every, false, why));
+        return Some(on_this_machine(every, false, why));
     }
     let (with, without) = slower(outcomes)?;
     let why = format!(
@@ -74,7 +74,7 @@ pub fn decide(
         duration(with),
         duration(without)
     );
-    Some(here(every, true, why))
+    Some(on_this_machine(every, true, why))
 }
 
 /// The bypass of starts of which nothing is known and the last few taught nothing, whatever the reason: each
@@ -88,7 +88,7 @@ pub fn untaught(outcomes: &[Outcome], every: u32) -> Option<Bypass> {
     let in_vain = |outcome: &Outcome| outcome.not_learned.is_some() && !outcome.unrecorded;
     let in_vain = every != 0 && last.iter().all(in_vain);
     let why = format!("nothing is known of them, and the last {MOST_UNTAUGHT} taught nothing: {why}");
-    in_vain.then(|| here(every, false, why))
+    in_vain.then(|| on_this_machine(every, false, why))
 }
 
 /// The bypass of starts whose files somebody looks at as each is opened: who opens them to read them ahead
@@ -100,11 +100,11 @@ pub fn dear_opens(took: Option<Duration>, every: u32) -> Option<Bypass> {
         "to open a file takes {} here, as beside an on-access scanner: files that are read ahead would be scanned twice",
         duration(ns)
     );
-    Some(here(every, false, why))
+    Some(on_this_machine(every, false, why))
 }
 
 /// A bypass on this machine, with the kernel that runs.
-fn here(every: u32, replay: bool, why: String) -> Bypass {
+fn on_this_machine(every: u32, replay: bool, why: String) -> Bypass {
     Bypass {
         every,
         kernel: kernel(),
@@ -116,7 +116,7 @@ fn here(every: u32, replay: bool, why: String) -> Bypass {
 
 /// A bypass that a re-evaluation has confirmed: what is found once more is looked for half as often, down to
 /// one start in `every` times [`MOST_SELDOM`].
-pub fn again(found: Bypass, before: Option<&Bypass>, every: u32) -> Bypass {
+pub fn confirmed(found: Bypass, before: Option<&Bypass>, every: u32) -> Bypass {
     let known = before.filter(|before| before.kernel == found.kernel && before.machine == found.machine);
     let seldom = |before: &Bypass| before.every.max(every).saturating_mul(2);
     let every = known.map_or(every, |before| {
@@ -444,7 +444,7 @@ mod tests {
             replay: false,
             why: "no gain".into(),
         };
-        let next = |before: Option<&Bypass>| again(bypass(10, "6.12"), before, 10).every;
+        let next = |before: Option<&Bypass>| confirmed(bypass(10, "6.12"), before, 10).every;
         assert_eq!(next(None), 10);
         assert_eq!(next(Some(&bypass(10, "6.1"))), 10, "another kernel");
         assert_eq!(next(Some(&bypass(10, "6.12"))), 20);

@@ -57,7 +57,7 @@ impl LastLimit {
     }
 
     /// The process gets on. Whether that was noted: now and then.
-    pub fn gets_on(&self) -> bool {
+    pub fn renew(&self) -> bool {
         let is_due = self.said.get().elapsed() >= SAYS_EVERY;
         if is_due {
             self.said.set(Instant::now());

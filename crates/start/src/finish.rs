@@ -378,7 +378,7 @@ impl Finished<'_> {
             _ => None,
         });
         let bypass =
-            bypass.map(|found| bypass::again(found, before.state.bypass.as_ref(), rules.control_every));
+            bypass.map(|found| bypass::confirmed(found, before.state.bypass.as_ref(), rules.control_every));
         let turns = before.state.turns;
         let next = Turns {
             in_doubt: verdict::in_doubt(outcomes),

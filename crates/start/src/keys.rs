@@ -19,7 +19,7 @@ mod unknown_launchers;
 
 pub use names::{LocalNames, Names};
 pub use registered::is_registered;
-pub use unknown_launchers::{of_what_it_starts, turned_out};
+pub use unknown_launchers::{as_launcher, turned_out};
 
 use anyhow::{Context, Result, bail};
 use headstart_model::Key;
@@ -105,7 +105,7 @@ pub fn named_or_of(name: Option<&Key>, command: &[OsString], store: &Store) -> R
             key: key.clone(),
             rest: Vec::new(),
         }),
-        None => Ok(of_what_it_starts(store, whose_command(command)?)),
+        None => Ok(as_launcher(store, whose_command(command)?)),
     }
 }
 
@@ -135,7 +135,7 @@ pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Optio
 
 /// What is kept of the key that a user means: by its name, or the path of its program; or of one user's
 /// starts of that, where no other's are known.
-pub fn known(text: &str, store: &Store) -> Result<KeyDir> {
+pub fn find_known(text: &str, store: &Store) -> Result<KeyDir> {
     let candidates = candidates(text);
     let mut by_name = candidates.iter().map(|key| store.key(key));
     if let Some(kept) = by_name.find(KeyDir::exists) {
@@ -151,7 +151,7 @@ pub fn known(text: &str, store: &Store) -> Result<KeyDir> {
 }
 
 /// What is said of the keys of other users' starts of the same when one is forgotten: a line each.
-pub fn others(kept: &KeyDir, store: &Store) -> Result<String> {
+pub fn describe_others(kept: &KeyDir, store: &Store) -> Result<String> {
     let own = kept.key();
     let keys = store.keys()?.into_iter();
     let others = keys.filter(|key| key != own && key.of_all() == own.of_all());

@@ -81,7 +81,7 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
     let wanted = wanted(profile);
     let unknown: RefCell<Vec<DeviceIdentity>> = RefCell::default();
     let cost = |identity: &DeviceIdentity, measure: Measure| -> Option<(Cost, Option<FirstTouch>)> {
-        let known = known(costs.store, identity);
+        let known = stored_of_device(costs.store, identity);
         let due = match (&known, measure) {
             (_, Measure::Nothing) => false,
             (None, _) | (_, Measure::All) => true,
@@ -120,11 +120,11 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
 
 /// What it is known to cost, and what a first touch costs beyond that.
 pub(crate) fn stored(store: &Store, identity: &DeviceIdentity) -> Option<(Cost, Option<FirstTouch>)> {
-    known(store, identity).map(|known| (known.cost, known.first_touch))
+    stored_of_device(store, identity).map(|known| (known.cost, known.first_touch))
 }
 
 /// What was measured of this very device: a file system that was copied to another has the old one's UUID.
-fn known(store: &Store, identity: &DeviceIdentity) -> Option<DeviceCost> {
+fn stored_of_device(store: &Store, identity: &DeviceIdentity) -> Option<DeviceCost> {
     let stored = store.device_cost(&identity.uuid)?;
     // An older headstart did not say which device it was.
     let same = stored.device.is_empty() || stored.device == device(identity);
@@ -243,7 +243,7 @@ fn device_of(
 ) -> Result<Option<(headstart_model::machine::Device, bool, String)>> {
     let measured = RefCell::new((false, String::new()));
     let cost = |identity: &DeviceIdentity| {
-        let stored = known(store, identity).map(|stored| (stored.cost, stored.first_touch));
+        let stored = stored_of_device(store, identity).map(|stored| (stored.cost, stored.first_touch));
         *measured.borrow_mut() = (stored.is_some(), identity.guess.reason.clone());
         stored
     };
@@ -297,9 +297,9 @@ mod tests {
         let _: &Guess = &old.guess;
         let stored = cost(device(&old), 7);
         store.save_device_cost(&old.uuid, &stored).unwrap();
-        assert_eq!(known(&store, &old), Some(stored));
+        assert_eq!(stored_of_device(&store, &old), Some(stored));
         // The file system was copied to a new disk of the same model: its UUID is the same.
-        assert_eq!(known(&store, &identity("new")), None);
+        assert_eq!(stored_of_device(&store, &identity("new")), None);
     }
 
     #[test]

@@ -43,7 +43,7 @@ const GUESS_IS_OFF_BY: u64 = 20;
 /// Where a part c of its cost is cold, n looks find nothing of it with a probability of exp(−n c) at most
 /// (`headstart_replay::Costs`). The start then waits for c of that time, which makes at most a part 1 / (e n)
 /// of it, on average: no more than a replay costs, where the plan costs 3.3 s at most.
-fn looks(alone_ns: u64) -> usize {
+fn looks_for(alone_ns: u64) -> usize {
     let looks = alone_ns as f64 / (std::f64::consts::E * OWN_NS);
     looks.clamp(LEAST_LOOKS, MOST_LOOKS as f64) as usize
 }
@@ -82,7 +82,7 @@ pub(crate) fn sample_warmth(
         is_measured: &|| is_measured(store, &plan),
     };
     let mut sample = |looks| headstart_replay::sample(&plan, &costs, mounts, looks, draw);
-    let (found, warmth) = looked(&cost, &mut sample);
+    let (found, warmth) = sample_enough(&cost, &mut sample);
     // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared
     // as such.
     let in_memory = match warmth {
@@ -112,9 +112,9 @@ struct PlanCost<'a> {
 /// What is found by so many looks as it takes. Few are enough for a start of which all is in memory, or
 /// hardly anything; where something between may be so, there are as many as there may be. Where only a guess
 /// says that it is warm, it has to be warm on a slower device, too.
-fn looked(cost: &PlanCost<'_>, sample: &mut dyn FnMut(usize) -> Sample) -> (Sample, Option<Warmth>) {
+fn sample_enough(cost: &PlanCost<'_>, sample: &mut dyn FnMut(usize) -> Sample) -> (Sample, Option<Warmth>) {
     let alone_ns = cost.reckoned_ns.max(cost.waited_ns);
-    let looks = looks(alone_ns);
+    let looks = looks_for(alone_ns);
     let (found, warmth) = in_few_looks(alone_ns, looks, sample(looks), sample);
     let is_warm = warmth.is_some_and(|warmth| warmth.is_warm());
     // What was waited for is a measurement.
@@ -169,7 +169,7 @@ mod tests {
     /// time, and what it came to.
     fn looks_at(cost: &PlanCost<'_>, found: &[f64]) -> (Vec<usize>, Option<Warmth>) {
         let mut asked = Vec::new();
-        let (_, warmth) = looked(cost, &mut |looks| {
+        let (_, warmth) = sample_enough(cost, &mut |looks| {
             let cold = found[asked.len()];
             asked.push(looks);
             let resident = headstart_replay::Resident {
@@ -207,9 +207,9 @@ mod tests {
 
     #[test]
     fn what_stays_unseen_costs_no_more_than_a_replay() {
-        assert_eq!((looks(0), looks(u64::MAX)), (5, 40));
+        assert_eq!((looks_for(0), looks_for(u64::MAX)), (5, 40));
         for alone_ms in [400, 800, 1600, 3200] {
-            let looks = looks(alone_ms * 1_000_000) as f64;
+            let looks = looks_for(alone_ms * 1_000_000) as f64;
             let lost_ms = |cold: f64| cold * (-cold * looks).exp() * alone_ms as f64;
             let most = (0..1000)
                 .map(|part| lost_ms(f64::from(part) / 1000.0))

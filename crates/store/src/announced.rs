@@ -42,7 +42,7 @@ fn number_of(text: &str) -> u64 {
 
 impl Store {
     /// Whether a line of this kind was said before, and notes that it is said.
-    pub fn said(&self, line: &str) -> Announced {
+    pub fn announce(&self, line: &str) -> Announced {
         let path = self
             .root()
             .join(format!("{NAME}{:016x}", number_of(&kind_of(line))));
@@ -93,25 +93,25 @@ mod tests {
         };
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path().join("state"));
-        assert_eq!(store.said(&full("/a/.tmp-12-0-345")), Announced::Never);
-        assert_eq!(store.said(&full("/a/.tmp-13-0-678")), Announced::Before);
+        assert_eq!(store.announce(&full("/a/.tmp-12-0-345")), Announced::Never);
+        assert_eq!(store.announce(&full("/a/.tmp-13-0-678")), Announced::Before);
         assert_eq!(
-            store.said(&full("/a/b").replace("No space left", "No quota left")),
+            store.announce(&full("/a/b").replace("No space left", "No quota left")),
             Announced::Never
         );
         let known = || std::fs::read_dir(dir.path().join("state")).unwrap().count();
         assert_eq!(known(), 2);
         for n in 0..MOST {
             let word = |n: usize| char::from(b'a' + n as u8);
-            store.said(&format!("{}{}", word(n / 26), word(n % 26)));
+            store.announce(&format!("{}{}", word(n / 26), word(n % 26)));
         }
         assert!(known() <= MOST);
-        assert_eq!(store.said(&full("/a/c")), Announced::Never, "forgotten");
+        assert_eq!(store.announce(&full("/a/c")), Announced::Never, "forgotten");
     }
 
     #[test]
     fn what_cannot_be_remembered_is_not_said_to_be_new() {
         let store = Store::new("/dev/null/state");
-        assert_eq!(store.said("no"), Announced::Unknown);
+        assert_eq!(store.announce("no"), Announced::Unknown);
     }
 }

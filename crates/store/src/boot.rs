@@ -141,7 +141,7 @@ impl KeyDir {
     }
 
     /// What the last boot had to say, as JSON.
-    pub fn last(&self) -> Result<Option<Vec<u8>>, StoreError> {
+    pub fn last_boot_report(&self) -> Result<Option<Vec<u8>>, StoreError> {
         file::read_bounded(&self.path().join(LAST), MAX_LAST)
     }
 }
@@ -240,9 +240,9 @@ mod tests {
         );
         boot.lock().unwrap().arm(true).unwrap();
         assert!(boot.is_armed(), "one that is cut off is made anew");
-        assert_eq!(boot.last().unwrap(), None);
+        assert_eq!(boot.last_boot_report().unwrap(), None);
         boot.lock().unwrap().save_last(b"{}").unwrap();
-        assert_eq!(boot.last().unwrap().unwrap(), b"{}");
+        assert_eq!(boot.last_boot_report().unwrap().unwrap(), b"{}");
     }
 
     #[test]

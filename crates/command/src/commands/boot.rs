@@ -111,7 +111,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             let changed = install::enable(place.root.as_deref())?;
             let mut sentence =
                 "Enabled: the next boot is recorded, those after it are read ahead.".to_owned();
-            sentence += &match install::way(place.root.as_deref()) {
+            sentence += &match install::earliest_way(place.root.as_deref()) {
                 InstalledWay::Initramfs(command) => {
                     format!("\nThat begins when the root is mounted, once the initramfs is made anew: {command}")
                 }

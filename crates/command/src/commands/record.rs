@@ -1,12 +1,12 @@
 //! `headstart record`: a start, written down as a trace.
 
-use super::recorded_command::{Beside, Wanted};
+use super::recorded_command::{RecordedCommand, RunRequest};
 use crate::options::until;
 use anyhow::Result;
 use headstart_model::trace::{self, End, Lost};
 use headstart_model::{PageSet, Trace};
 use headstart_record::{BackendChoice, Options, Until};
-use headstart_run::{Ending, Purpose};
+use headstart_run::{Ending, Origin, Purpose};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long)]
     chart: bool,
     #[command(flatten)]
-    beside: Beside,
+    beside: RecordedCommand,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -70,7 +70,7 @@ pub fn run(args: Args) -> Result<()> {
             path: path.clone(),
             summarize: |trace, bytes| Ok(serde_json::to_string(&Summary::from_trace(trace, bytes))?),
         };
-        Ok(Wanted {
+        Ok(RunRequest {
             purpose,
             rest: Vec::new(),
             bypass: None,

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 
 /// The command, and where to tell what was done.
 #[derive(Debug, clap::Args)]
-pub struct Beside {
+pub struct RecordedCommand {
     #[command(flatten)]
     aside: Aside,
     /// The command and its arguments.
@@ -23,7 +23,7 @@ pub struct Beside {
 }
 
 /// What a command is started for.
-pub struct Wanted {
+pub struct RunRequest {
     pub purpose: Purpose,
     /// What the command is given beside what its key says.
     pub rest: Vec<OsString>,
@@ -31,7 +31,7 @@ pub struct Wanted {
     pub bypass: Option<String>,
 }
 
-impl Beside {
+impl RecordedCommand {
     /// Starts the command and ends as it does; `wanted` says what for, `adapt` how to record. Another process
     /// may call both. Returns only if nothing was started.
     pub fn start(
@@ -39,7 +39,7 @@ impl Beside {
         origin: Origin,
         must: bool,
         store: &dyn Fn() -> Option<Store>,
-        wanted: &dyn Fn() -> Result<Wanted>,
+        wanted: &dyn Fn() -> Result<RunRequest>,
         ending: Ending,
         adapt: &dyn Fn(&mut Options),
     ) -> Result<()> {
@@ -56,7 +56,7 @@ impl Beside {
             let mut record = Options::tree(words.collect());
             record.exclude_pids.push(own);
             adapt(&mut record);
-            let Wanted {
+            let RunRequest {
                 purpose,
                 rest,
                 bypass,

@@ -1,11 +1,11 @@
 //! `headstart run`: the whole loop for one command.
 
-use super::recorded_command::{Beside, Wanted};
+use super::recorded_command::{RecordedCommand, RunRequest};
 use crate::options::{QUIET_SECONDS, name};
 use anyhow::Result;
 use headstart_model::Key;
 use headstart_record::{Options, Until};
-use headstart_run::{Ending, Purpose, become_command, rehearse, tell_once};
+use headstart_run::{Ending, Origin, Purpose, become_command, complain_once, rehearse};
 use headstart_start::keys;
 use headstart_start::{Arguments, StartRequest, store};
 use headstart_store::Store;
@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long)]
     chart: bool,
     #[command(flatten)]
-    beside: Beside,
+    beside: RecordedCommand,
 }
 
 /// Ends as the command does; returns only an error: the command could not be executed.
@@ -74,7 +74,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     let why = begun
         .err()
         .map_or("nothing was started".into(), |error| format!("{error:#}"));
-    tell_once(
+    complain_once(
         &|| kept().ok(),
         &format!("the command starts without headstart: {why}"),
     );
@@ -107,7 +107,7 @@ fn run_command(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
             control_every: args.control_every,
             is_recorded: true,
         });
-        Ok(Wanted {
+        Ok(RunRequest {
             purpose,
             rest: whose.rest,
             bypass: is_secret.then(|| "its command names what is encrypted".into()),

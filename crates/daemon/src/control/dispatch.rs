@@ -140,7 +140,7 @@ impl Dispatch<'_> {
         };
         let peer = other.as_ref().unwrap_or(self.peer);
         let id = self.service.begin_operation(peer, name).map_err(fault)?;
-        self.operations.begun(self.peer.uid, name, id);
+        self.operations.add(self.peer.uid, name, id);
         Ok(json!({ "id": id }))
     }
 
@@ -159,7 +159,7 @@ impl Dispatch<'_> {
         // One that is another user's stays known to that user.
         let unknown = matches!(ended, Err(ServiceError::UnknownOperation(_)));
         if ended.is_ok() || unknown && name.is_some() {
-            self.operations.ended(id);
+            self.operations.remove(id);
         }
         ended.map(|()| json!({})).map_err(fault)
     }

@@ -14,7 +14,7 @@ struct Operation {
 }
 
 impl Operations {
-    pub fn begun(&mut self, uid: u32, name: &str, id: u64) {
+    pub fn add(&mut self, uid: u32, name: &str, id: u64) {
         if self.0.len() >= MOST {
             self.0.remove(0);
         }
@@ -32,7 +32,7 @@ impl Operations {
         operation.map(|begun| begun.id)
     }
 
-    pub fn ended(&mut self, id: u64) {
+    pub fn remove(&mut self, id: u64) {
         self.0.retain(|begun| begun.id != id);
     }
 }
@@ -44,15 +44,15 @@ mod tests {
     #[test]
     fn the_last_of_a_name_is_meant_and_only_ones_own() {
         let mut operations = Operations::default();
-        operations.begun(1000, "open", 1);
-        operations.begun(1000, "open", 2);
-        operations.begun(1001, "open", 3);
+        operations.add(1000, "open", 1);
+        operations.add(1000, "open", 2);
+        operations.add(1001, "open", 3);
         assert_eq!(operations.last(1000, "open"), Some(2));
-        operations.ended(2);
+        operations.remove(2);
         assert_eq!(operations.last(1000, "open"), Some(1));
         assert_eq!(operations.last(1000, "other"), None);
         assert_eq!(operations.last(0, "open"), None);
-        (10..2000).for_each(|id| operations.begun(1000, "many", id));
+        (10..2000).for_each(|id| operations.add(1000, "many", id));
         assert!(operations.0.len() <= MOST && operations.last(1000, "open").is_none());
     }
 }

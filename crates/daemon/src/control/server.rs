@@ -279,7 +279,7 @@ impl Connection {
             let answered = self.answer(service, operations);
             if !self.peer.is_root() {
                 let now = Instant::now();
-                self.due = allowances.took(self.peer.uid, now - begun, now);
+                self.due = allowances.charge(self.peer.uid, now - begun, now);
                 self.deadline = self.deadline.max(self.due + self.patience.within);
             }
             answered?;

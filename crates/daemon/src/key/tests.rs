@@ -51,7 +51,7 @@ fn key_of_bytes(executable: &str, argv: &[Vec<u8>]) -> Option<String> {
         cwd: None,
         user: 0,
     };
-    of_with(&exec, &Debian).map(|whose| whose.key.to_string())
+    key_of_exec(&exec, &Debian).map(|start| start.key.to_string())
 }
 
 /// The executable, the arguments parted by blanks, and the key; nothing for none.

@@ -73,7 +73,7 @@ impl Answering {
                 let number = self.judge.active.iter().find(is_it).map(|(number, _)| *number);
                 let recorded = number.map(|number| self.watch.end(number, EndReason::Exit(0)));
                 if let Some(recorded) = recorded.transpose()?.flatten() {
-                    self.ended(recorded);
+                    self.finish(recorded);
                 }
                 return Ok(());
             }
@@ -98,7 +98,7 @@ impl Answering {
         Ok(())
     }
 
-    fn ended(&mut self, recorded: Recorded) {
+    fn finish(&mut self, recorded: Recorded) {
         let Some(mut active) = self.judge.active.remove(&recorded.number) else {
             return;
         };
@@ -107,7 +107,7 @@ impl Answering {
             None => self.judge.running.add(&active.key, &recorded.living),
         }
         let exact = active.exact.take().is_some_and(|exact| {
-            self.judge.exact.ended(Instant::now(), recorded.took);
+            self.judge.exact.charge(Instant::now(), recorded.took);
             exact.end()
         });
         let waited = Duration::from_nanos(recorded.blocked_ns);
@@ -161,7 +161,7 @@ impl Noticing for Answering {
         let judge = &mut self.judge;
         let ended = self.watch.drain(&mut |start| judge.answer(start))?;
         for recorded in ended {
-            self.ended(recorded);
+            self.finish(recorded);
         }
         // What could not be recorded, for want of memory or descriptors, is over.
         let watch = &self.watch;
@@ -192,7 +192,7 @@ impl Noticing for Answering {
             // Whose these are their list has seen to.
             self.knows(file, None);
         }
-        for asked in self.judge.state.asked() {
+        for asked in self.judge.state.take_tasks() {
             if let Err(error) = self.do_as_asked(asked) {
                 log(&error.to_string());
             }

@@ -311,7 +311,7 @@ impl ByFanotify {
             match one.check() {
                 ExecProgress::Gone => false,
                 ExecProgress::Executes => age < BECOMES_WITHIN,
-                ExecProgress::Became(place, surely) => match begun(judge, one, surely) {
+                ExecProgress::Became(place, surely) => match replay_if_known(judge, one, surely) {
                     true => one.executes_more(place),
                     false => age < BECOMES_WITHIN,
                 },
@@ -328,7 +328,7 @@ impl ByFanotify {
     }
 
     fn do_as_asked(&mut self) {
-        for asked in self.judge.state.asked() {
+        for asked in self.judge.state.take_tasks() {
             if let Task::Begin {
                 operation, key, uid, ..
             } = asked
@@ -343,7 +343,7 @@ impl ByFanotify {
 }
 
 /// Reads ahead for a process, if something is known of it; false if it is not certain yet what it executes.
-fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
+fn replay_if_known(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
     let Ok(path) = std::fs::read_link(format!("/proc/{}/exe", one.pid)) else {
         return true;
     };
@@ -362,7 +362,7 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
     };
     // What it starts, of a program that turned out to be a launcher.
     let launched = process
-        .whose(&judge.store)
+        .start_keys(&judge.store)
         .filter(|_| judge.store.key(&key).is_launcher());
     let key = launched.map_or(key, |(_, whose)| whose.key);
     // What `headstart run` has started it reads ahead for itself.

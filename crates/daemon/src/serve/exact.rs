@@ -28,7 +28,7 @@ impl Budget {
     }
 
     /// One that took so long has ended.
-    pub(super) fn ended(&mut self, now: Instant, took: Duration) {
+    pub(super) fn charge(&mut self, now: Instant, took: Duration) {
         self.0 = Some(now + took.min(MOST) * PART);
     }
 }
@@ -81,9 +81,9 @@ mod tests {
             budget.start(now + Duration::from_secs(60)).is_none(),
             "while it is under way"
         );
-        budget.ended(now, Duration::from_secs(3));
+        budget.charge(now, Duration::from_secs(3));
         assert!(!may(&budget, 149) && may(&budget, 150));
-        budget.ended(now, Duration::from_secs(1000));
+        budget.charge(now, Duration::from_secs(1000));
         assert!(may(&budget, 35 * 50));
     }
 }

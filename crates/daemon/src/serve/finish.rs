@@ -181,7 +181,7 @@ impl Finishing {
                     let deadline = Deadline::arm(deadline::FINISH);
                     let known =
                         known_programs::programs(&self.store, || self.shared.ending.load(Ordering::Relaxed));
-                    Manager::of_environment().known(known.len());
+                    Manager::of_environment().notify_known(known.len());
                     self.shared.state.know(known);
                     drop(deadline);
                 }
@@ -226,7 +226,7 @@ impl Finishing {
     fn tidy(&mut self) {
         let mut notes = Notes::default();
         let tidied = self.store.tidy(&Limits::default(), SystemTime::now());
-        let within = retain::within(&self.store, retain::MOST_BYTES);
+        let within = retain::trim_to(&self.store, retain::MOST_BYTES);
         for done in [tidied, within] {
             if let Err(error) = done {
                 notes.add(error.to_string());

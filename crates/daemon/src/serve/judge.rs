@@ -159,7 +159,7 @@ impl Judge {
             uid,
             program,
             service,
-        }) = self.whose(start)
+        }) = self.owner_of(start)
         else {
             return Answer::Leave;
         };
@@ -218,7 +218,7 @@ impl Judge {
             return Err(IgnoreReason::Alone);
         }
         let mut start = match self.store.key(&key).exists() {
-            true => self.known(&key, arguments),
+            true => self.decide_known(&key, arguments),
             false => Start::new(Decision::Record),
         };
         if start.bypass().is_some() {
@@ -260,7 +260,7 @@ impl Judge {
             self.state.count(|counts| counts.running += 1);
             return;
         }
-        let mut start = self.known(&key, arguments);
+        let mut start = self.decide_known(&key, arguments);
         if start.bypass().is_some() {
             self.state.count(|counts| counts.bypassed += 1);
         }
@@ -287,7 +287,7 @@ impl Judge {
     }
 
     /// Whose start it is; `None` if nothing is to be done for it.
-    fn whose(&mut self, start: &Noticed) -> Option<StartOwner> {
+    fn owner_of(&mut self, start: &Noticed) -> Option<StartOwner> {
         let Some(path) = &start.path else {
             // On a file system that this process does not see.
             self.ignore(Some(start.program), IGNORED);
@@ -312,7 +312,7 @@ impl Judge {
         };
         let active = &self.active;
         process.is_service_if(|service| active.values().any(|one| one.service.as_deref() == Some(service)));
-        let keys = process.whose(&self.store);
+        let keys = process.start_keys(&self.store);
         let plain = keys.as_ref().map(|(plain, _)| plain);
         // What a launcher is given to start the kernel does not tell apart.
         let is_launcher = |(plain, whose): &(Key, keys::StartKey)| {
@@ -350,7 +350,7 @@ impl Judge {
     }
 
     /// What is decided for a start of a known key.
-    fn known(&mut self, key: &Key, arguments: &Arguments) -> Start {
+    fn decide_known(&mut self, key: &Key, arguments: &Arguments) -> Start {
         let asked = StartRequest {
             store: self.store.clone(),
             key: key.clone(),

@@ -37,7 +37,7 @@ impl Manager {
     }
 
     /// The machine has come to rest, and so many programs are known.
-    pub(super) fn known(&self, programs: usize) {
+    pub(super) fn notify_known(&self, programs: usize) {
         self.notify(&format!(
             "STATUS=Notices every start; programs known when it began: {programs}"
         ));
@@ -104,7 +104,7 @@ mod tests {
             };
             manager.ready();
             manager.alive();
-            manager.known(3);
+            manager.notify_known(3);
             manager.stopping();
             let mut heard = [0; 128];
             let known = "STATUS=Notices every start; programs known when it began: 3";

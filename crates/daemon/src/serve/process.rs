@@ -4,7 +4,7 @@ use super::users::key_of_user;
 use crate::key::{self, Exec, MOST_ARGUMENTS, MOST_BYTES};
 use headstart_model::Key;
 use headstart_start::Arguments;
-use headstart_start::keys::{StartKey, of_what_it_starts};
+use headstart_start::keys::{StartKey, as_launcher};
 use headstart_store::Store;
 use headstart_system::executions::executed_with;
 use headstart_system::owner::owner;
@@ -149,14 +149,14 @@ impl Process {
 
     /// The same, and as its user's, with the arguments that this says nothing of: of a program that turned
     /// out to be a launcher it is what that starts.
-    pub(super) fn whose(&self, store: &Store) -> Option<(Key, StartKey)> {
-        let whose = key::whose(&self.exec(&self.argv))?;
+    pub(super) fn start_keys(&self, store: &Store) -> Option<(Key, StartKey)> {
+        let whose = key::start_key(&self.exec(&self.argv))?;
         let plain = whose.key.clone();
         let whose = StartKey {
             key: key_of_user(whose.key, self.uid)?,
             ..whose
         };
-        Some((plain, of_what_it_starts(store, whose)))
+        Some((plain, as_launcher(store, whose)))
     }
 
     /// Whether all starts that the kernel takes for the same as this one are: it knows an interpreter's first

@@ -45,7 +45,7 @@ impl RealtimePriority {
     }
 
     /// It has waited for so long, and has something to do now.
-    pub(super) fn waited(&mut self, time: Duration) {
+    pub(super) fn note_wait(&mut self, time: Duration) {
         if time >= RESTED {
             self.rested = Instant::now();
             if self.may && !self.is {
@@ -71,9 +71,9 @@ mod tests {
             }
             let at_first = first.is;
             first.rested = Instant::now().checked_sub(MOST).unwrap();
-            first.waited(Duration::ZERO);
+            first.note_wait(Duration::ZERO);
             let after = first.is;
-            first.waited(RESTED);
+            first.note_wait(RESTED);
             Some((at_first, after, first.is))
         });
         let seen = seen.join().unwrap();

@@ -56,7 +56,7 @@ impl Sizes {
 /// Removes traces, then whole keys, of those programs first whose replays have gained least, until the rest
 /// has at most `most` bytes: of the programs of those who have more than their share, so that nobody drives
 /// out what others have. What somebody writes just now stays.
-pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
+pub(super) fn trim_to(store: &Store, most: u64) -> Result<(), StoreError> {
     let mut sizes = Sizes::default();
     let mut programs = Vec::new();
     for key in store.keys()? {
@@ -154,10 +154,10 @@ mod tests {
         let count = |end: &str| left().iter().filter(|key| key.ends_with(end)).count();
         let size_of = |key: &Key| store.key(key).last_used_and_size().1;
         let size: u64 = store.keys().unwrap().iter().map(size_of).sum();
-        within(&store, size - 1).unwrap();
+        trim_to(&store, size - 1).unwrap();
         assert_eq!([count(" 1000"), count(" 1001"), count("/a")], [6, 1, 1]);
         // Four and a half of the nine, though that user's have gained most.
-        within(&store, size / 2).unwrap();
+        trim_to(&store, size / 2).unwrap();
         assert_eq!([count(" 1000"), count(" 1001"), count("/a")], [2, 1, 1]);
     }
 
@@ -173,12 +173,12 @@ mod tests {
         std::fs::remove_file(&lock).unwrap();
         std::fs::create_dir(&lock).unwrap();
         let most = size_of("least") + size_of("much");
-        let told = within(&store, most).map_err(|error| error.to_string());
+        let told = trim_to(&store, most).map_err(|error| error.to_string());
         let left: Vec<String> = store.keys().unwrap().iter().map(|k| k.to_string()).collect();
         assert_eq!(left, ["least", "much"]);
         // What could be removed is enough, so nothing has to be told.
         assert_eq!(told, Ok(()));
-        let told = within(&store, 1).map_err(|error| error.to_string());
+        let told = trim_to(&store, 1).map_err(|error| error.to_string());
         assert!(told.as_ref().is_err_and(|why| why.contains("lock")), "{told:?}");
         assert_eq!(store.keys().unwrap(), [Key::new("least").unwrap()]);
     }
@@ -195,11 +195,11 @@ mod tests {
             let of = |name: &str| store.key(&Key::new(name).unwrap()).last_used_and_size().1;
             of("much") + of("little") + of("none")
         };
-        within(&store, size).unwrap();
+        trim_to(&store, size).unwrap();
         assert_eq!(names().len(), 4, "it fits");
-        within(&store, size - 1).unwrap();
+        trim_to(&store, size - 1).unwrap();
         assert_eq!(names(), ["boot", "little", "much"]);
-        within(&store, 1).unwrap();
+        trim_to(&store, 1).unwrap();
         assert_eq!(names(), ["boot"]);
     }
 }

@@ -197,7 +197,7 @@ impl State {
     }
 
     /// What the thread that answers is to do.
-    pub(super) fn asked(&self) -> Vec<Task> {
+    pub(super) fn take_tasks(&self) -> Vec<Task> {
         std::mem::take(&mut self.lock().asked)
     }
 
@@ -373,7 +373,7 @@ mod tests {
         );
         state.operation_is_over(second);
         state.end_operation(&peer(1000), second).unwrap();
-        assert_eq!(state.asked().len(), 4);
+        assert_eq!(state.take_tasks().len(), 4);
         let gone = Peer {
             pid: i32::MAX,
             ..peer(0)
@@ -395,7 +395,10 @@ mod tests {
                 state.end_operation(&peer(1000), operation).unwrap();
             }
         }
-        assert_eq!((begun, state.asked().len()), (MOST_OF_A_USER, 2 * MOST_OF_A_USER));
+        assert_eq!(
+            (begun, state.take_tasks().len()),
+            (MOST_OF_A_USER, 2 * MOST_OF_A_USER)
+        );
         assert!(
             state.begin_operation(&peer(1000), "load").is_ok(),
             "those were handled"
@@ -409,7 +412,7 @@ mod tests {
         for _ in 0..MOST_KNOWN_OF_A_USER * 3 {
             last = state.begin_operation(&peer(1000), "load").unwrap();
             state.operation_is_over(last);
-            state.asked();
+            state.take_tasks();
         }
         assert_eq!(state.lock().operations.len(), MOST_KNOWN_OF_A_USER);
         state.end_operation(&peer(1000), last).unwrap();

@@ -5,7 +5,7 @@
 use crate::common::is_root;
 use crate::root::{process_1, root, write_bypass};
 use headstart_boot::cmdline::Wish;
-use headstart_boot::decision::of_boot;
+use headstart_boot::decision::decide_boot;
 use headstart_boot::init::OF_HEADSTART;
 use headstart_model::Key;
 use headstart_start::bypass::machine;
@@ -414,7 +414,7 @@ fn headstart_init_bypasses_the_boots_that_headstart_would() {
                 ..Change::default()
             };
             kept.lock().unwrap().change(&bypassed).unwrap();
-            let decision = of_boot(&kept.state(), Wish::Usual, &Config::default(), true);
+            let decision = decide_boot(&kept.state(), Wish::Usual, &Config::default(), true);
             let bypassed = matches!(decision, Decision::Bypass(_));
             assert_eq!(ask(root, &[]), Some(bypassed.into()), "{bypass:?}: {decision:?}");
             counts[usize::from(bypassed)] += 1;

@@ -106,11 +106,11 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             return output_form.print(&listed, || list(&listed));
         }
         What::Show(named) => {
-            let app = Document::from(programs.known(&named.key)?);
+            let app = Document::from(programs.find_known(&named.key)?);
             return named.output_form.print(&app, || text(&app));
         }
         What::Now(named) => {
-            let key = programs.known(&named.key)?.key;
+            let key = programs.find_known(&named.key)?.key;
             let reading = programs.now(&key)?;
             let document = json!({ "key": key, "requests": reading.requests, "bytes": reading.bytes });
             return named.output_form.print(&document, || {
@@ -127,7 +127,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     };
     let (key, note) = programs.meant(&named.key, done)?;
     // Before it is done: what is forgotten is not listed any more.
-    let others = programs.others(&key, done)?;
+    let others = programs.describe_others(&key, done)?;
     programs.change(&key, done)?;
     let document = Done {
         key: key.to_string(),

@@ -7,7 +7,7 @@ use headstart_learn::DEFAULT_EXCLUDE;
 use headstart_model::{FilePath, Key};
 use headstart_report::explain::{Explanation, Known, Now, explain, text};
 use headstart_start::complain;
-use headstart_start::keys::known;
+use headstart_start::keys::find_known;
 use headstart_store::Store;
 use headstart_system::open::generation_at;
 use std::os::unix::fs::MetadataExt;
@@ -29,7 +29,7 @@ pub struct Args {
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let path = std::path::absolute(&args.path).with_context(|| args.path.display().to_string())?;
     let keys = match &args.name {
-        Some(name) => vec![known(name.as_str(), store)?],
+        Some(name) => vec![find_known(name.as_str(), store)?],
         None => store.keys()?.iter().map(|key| store.key(key)).collect(),
     };
     if keys.is_empty() {

@@ -9,7 +9,7 @@ use headstart_report::plan::issued;
 use headstart_report::profile::page_counts;
 use headstart_report::status::{Bypass, FloorStatus, KeyStatus, PlanStatus, ProfileStatus, list, text};
 use headstart_start::complain;
-use headstart_start::keys::known;
+use headstart_start::keys::find_known;
 use headstart_start::machine::{Costs, Measure};
 use headstart_start::now_unix_ns;
 use headstart_store::{KeyDir, Store};
@@ -41,7 +41,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
             .output_form
             .print(&statuses, || list(&statuses, now_unix_ns(), colours()));
     };
-    let kept = known(name, store)?;
+    let kept = find_known(name, store)?;
     let status = KeyStatus {
         floor: floor(&kept, store),
         ..read_status(&kept)

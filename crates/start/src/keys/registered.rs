@@ -97,10 +97,10 @@ fn is_own(start: &[u8]) -> bool {
 
 /// All that are registered and enabled.
 fn formats() -> Vec<Format> {
-    all().unwrap_or_default()
+    read_formats().unwrap_or_default()
 }
 
-fn all() -> Option<Vec<Format>> {
+fn read_formats() -> Option<Vec<Format>> {
     // So the place is not mounted by being looked at.
     let place = openat(CWD, PLACE, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     if fstatfs(&place).ok()?.f_type as u64 != MAGIC {

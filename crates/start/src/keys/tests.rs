@@ -154,7 +154,7 @@ fn a_program_that_one_user_alone_starts_is_meant_by_its_path() {
             })
             .unwrap();
         };
-        let meant = || known(&at("program"), &store).map(|kept| kept.key().clone());
+        let meant = || find_known(&at("program"), &store).map(|kept| kept.key().clone());
         assert!(meant().unwrap_err().to_string().contains("is not known"));
         keep(&of(1000));
         assert_eq!(meant().unwrap(), of(1000));
@@ -164,7 +164,7 @@ fn a_program_that_one_user_alone_starts_is_meant_by_its_path() {
         let own = Key::new(at("program")).unwrap();
         keep(&own);
         assert_eq!(meant().unwrap(), own);
-        assert_eq!(known(of(1001).as_str(), &store).unwrap().key(), &of(1001));
+        assert_eq!(find_known(of(1001).as_str(), &store).unwrap().key(), &of(1001));
     });
 }
 

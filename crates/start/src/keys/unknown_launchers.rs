@@ -18,7 +18,7 @@ const MOST_PAGES: u64 = 2048;
 
 /// Whose start it is of a program that turned out to be a launcher before: its key is the program and all
 /// that it is given. The same as before where it is none, or is given nothing.
-pub fn of_what_it_starts(store: &Store, whose: StartKey) -> StartKey {
+pub fn as_launcher(store: &Store, whose: StartKey) -> StartKey {
     let kept = store.key(&whose.key);
     // Who disables a launcher disables what it starts.
     let is_one = !whose.rest.is_empty() && kept.is_launcher() && kept.is_served();
@@ -260,7 +260,7 @@ mod tests {
             key: Key::new("/usr/bin/wrap of user 7").unwrap(),
             rest: rest.split(' ').map(OsString::from).collect(),
         };
-        assert_eq!(of_what_it_starts(&store, whose("cat big")), whose("cat big"));
+        assert_eq!(as_launcher(&store, whose("cat big")), whose("cat big"));
         let start = trace(
             &["/usr/bin/cat"],
             &["/usr/bin/wrap", "/usr/bin/cat"],
@@ -274,8 +274,8 @@ mod tests {
             .unwrap()
             .unwrap();
         assert_eq!(key.as_str(), "/usr/bin/wrap cat big of user 7");
-        assert_eq!(of_what_it_starts(&store, whose("cat big")).key, key);
-        assert_ne!(of_what_it_starts(&store, whose("cat small")).key, key);
+        assert_eq!(as_launcher(&store, whose("cat big")).key, key);
+        assert_ne!(as_launcher(&store, whose("cat small")).key, key);
         assert!(store.key(&whose("").key).traces().is_empty());
         assert_eq!(turned_out(&store, &whose("x"), &Plain, &start).unwrap(), None);
     }
