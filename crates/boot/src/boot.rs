@@ -115,7 +115,7 @@ impl Boot<'_> {
 pub struct StateId(Option<(u32, u32, u64)>);
 
 impl StateId {
-    /// That of now.
+    /// Reads which mount the path of the state leads to now.
     pub fn read(store: &Store) -> StateId {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
         let facts = store

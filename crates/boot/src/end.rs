@@ -136,7 +136,7 @@ impl End {
         self.is_shut_down
     }
 
-    /// What systemd told before it was shut down.
+    /// What systemd reported before it was shut down.
     pub fn before_shutdown(&self) -> Option<&SystemdReport> {
         self.told.as_ref().map(|(_, told)| told)
     }
@@ -201,7 +201,7 @@ impl End {
         }
     }
 
-    /// Asks it by a connection that is there. What it refuses once it refuses always, and is not asked again.
+    /// Asks systemd by an open connection. It is not asked again once it has refused.
     pub fn poll_manager(&mut self, manager: &mut Manager) {
         if let Err(error) = self.try_to_ask(manager) {
             self.cannot_ask(&error);

@@ -129,7 +129,7 @@ impl Boot<'_> {
     }
 }
 
-/// Why a boot is left alone.
+/// Why a boot is neither read ahead nor recorded.
 const LAST_FAILED: &str =
     "the last boot that was read ahead or recorded did not come to its end, so this one was left alone";
 

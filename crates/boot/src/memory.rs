@@ -23,7 +23,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// Looks how much is in use now. Where `/proc/meminfo` cannot be read nothing is known.
+    /// Samples how much memory is in use now. Nothing is noted where `/proc/meminfo` cannot be read.
     pub fn sample(&mut self) {
         if let Ok(now) = memory() {
             self.note(&now);

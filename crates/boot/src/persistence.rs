@@ -35,7 +35,7 @@ pub enum Persistence {
 }
 
 impl Persistence {
-    /// How long what is kept in a state lasts that is mounted as it is now.
+    /// How long a state directory lasts, as it is mounted now.
     pub fn for_store(store: &Store) -> Persistence {
         let state = store.root();
         let there = state.ancestors().find(|path| path.exists());

@@ -31,7 +31,7 @@ impl Recording {
         self.waits
     }
 
-    /// Tries again if tracefs has been mounted since; whether it did.
+    /// Tries to attach again if tracefs has been mounted meanwhile. Returns whether it tried.
     pub fn retry(&mut self, options: &Options) -> bool {
         if !self.waits || !Path::new(TRACEFS).exists() {
             return false;

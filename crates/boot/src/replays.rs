@@ -67,7 +67,7 @@ impl Replays {
         Replay::start(plan, options)
     }
 
-    /// Begins with the part of some devices.
+    /// Starts the part of some devices.
     fn start_part(&mut self, devices: &[usize]) -> Result<()> {
         let (part, requests) = plan_part(&self.plan, devices)?;
         if !requests.is_empty() {
@@ -79,7 +79,7 @@ impl Replays {
         Ok(())
     }
 
-    /// Begins with what has been mounted since.
+    /// Starts the replay of file systems that were mounted since the last call.
     pub fn start_mounted(&mut self) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());

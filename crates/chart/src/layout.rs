@@ -108,7 +108,7 @@ const MAP_LEGEND: [(&str, &str); 4] = [
 ];
 
 impl Layout {
-    /// Of a picture: a lane for whatever any of its runs has.
+    /// Lays out a picture, with a lane for whatever any of its runs has.
     pub fn new(picture: &Picture<'_>) -> Layout {
         let runs = &picture.runs;
         let any = |has: &dyn Fn(&Run<'_>) -> bool| runs.iter().any(has);

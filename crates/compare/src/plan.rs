@@ -19,7 +19,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// Of a plan.
+    /// Collects what a plan reads.
     pub fn from_plan(plan: &Plan<'_>) -> Planned {
         let mut planned = Planned {
             data: vec![Ranges::new(); plan.file_count()],

@@ -12,7 +12,7 @@ pub struct Uses<'a> {
 }
 
 impl<'a> Uses<'a> {
-    /// Those of a trace.
+    /// Collects the uses of a trace.
     pub fn from_trace(trace: &'a Trace) -> Uses<'a> {
         let files = trace.files.iter().enumerate();
         let mut uses = Uses {

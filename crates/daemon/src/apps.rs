@@ -23,7 +23,7 @@ pub struct Apps {
 }
 
 impl Apps {
-    /// Those of a state directory.
+    /// The programs of a state directory.
     pub fn new(store: Store) -> Apps {
         Apps {
             store,

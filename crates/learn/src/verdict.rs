@@ -151,7 +151,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Of starts that can be compared, oldest first.
+    /// A history of starts that can be compared, oldest first.
     fn new(starts: Vec<Start>) -> History {
         let mut history = History::default();
         starts.into_iter().for_each(|start| history.add(start));

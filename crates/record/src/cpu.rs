@@ -56,7 +56,7 @@ impl Cpu {
         matches!(self.whose, CpuScope::Machine(_))
     }
 
-    /// Looks it up; `living` are the recorded processes that live.
+    /// Samples the CPU time; `living` are the recorded processes that live.
     pub(crate) fn sample(&mut self, living: impl Iterator<Item = u32>) {
         let of = |excluded: &[u32]| {
             excluded
@@ -89,7 +89,7 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// Of a process that has not been waited for.
+    /// Reads the times of a process that was not waited for yet.
     pub(crate) fn read(pid: u32) -> Option<Stat> {
         let stat = ProcessStat::for_process(pid)?;
         Some(Stat {

@@ -41,7 +41,7 @@ struct State {
 }
 
 impl State {
-    /// Looks up CPU time if that is due.
+    /// Samples the CPU time if that is due.
     fn sample_cpu(&mut self, living: impl Iterator<Item = u32>) {
         if self.looked.is_none_or(|at| at.elapsed() >= LOOK_AT_CPU_EVERY) {
             self.looked = Some(Instant::now());

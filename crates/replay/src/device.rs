@@ -30,8 +30,8 @@ const DISK_DEPTH: std::ops::RangeInclusive<u32> = 4..=8;
 /// A disk's queue beside a start that is under way. Whenever the disk has nothing more of the replay in its
 /// queue it does what the start asks for, there and back; with more in the queue that waits until the head
 /// passes. Python beside its replay on a modelled disk: 5.5 s with 4, 4.7 with 8, 3.8 with 16, 3.7 with
-/// 32, 4.0 with 64 (medians of three to five turns on a busy machine). What others ask for waits longer, too, so
-/// it is not more than that.
+/// 32, 4.0 with 64 (medians of three to five turns on a busy machine). What others ask for waits longer, too,
+/// so it is not more than that.
 const BESIDE_DEPTH: u32 = 16;
 /// Elsewhere there is one request more for every so many that the device serves at once: it waits at the
 /// device while a thread wakes up to send the next. On a busy machine that made 2,000 reads of 4 ms, 16 at

@@ -60,7 +60,8 @@ impl Governor {
         }
     }
 
-    /// The look before the first request. What may be read in all is what was available then, less the floor.
+    /// Checks the memory before the first request. The replay may read what is available then, less the
+    /// floor.
     pub fn start(&self) {
         let available = memory().map_or(0, |m| m.available);
         let pressure = pressure(Resource::Memory);

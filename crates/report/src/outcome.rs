@@ -149,7 +149,7 @@ pub struct OverRead {
 }
 
 impl OverRead {
-    /// That of an outcome; `None` without a replay, and where it was not told.
+    /// The over-read of an outcome; `None` without a replay, and where it is not known.
     pub fn from_outcome(outcome: &Outcome) -> Option<OverRead> {
         let precision = outcome.precision?;
         Some(OverRead {

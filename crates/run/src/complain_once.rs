@@ -20,8 +20,8 @@ pub fn is_news(store: Option<&Store>, line: &str) -> bool {
     }
 }
 
-/// Tells a line, if it is news. A process that may be killed for a system call has another look at what was
-/// told.
+/// Prints a line, unless it was printed before. A process that a system call may kill has another process
+/// check that.
 pub fn complain_once(store: &dyn Fn() -> Option<Store>, line: &str) {
     let asked = || is_news(store().as_ref(), line);
     let is_news = match role() {

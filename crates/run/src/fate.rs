@@ -94,7 +94,7 @@ impl Watch {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Notes it if nobody is told any more.
+    /// Sets the fate to unknown if the listening thread has ended without one.
     pub fn check(&self) {
         // Before the fate: what the thread has noted until its end is there then.
         let is_over = self.listens.get().is_some_and(StartedThread::is_finished);

@@ -38,7 +38,7 @@ use std::time::Instant;
 /// The first instant of a start, on both clocks.
 #[derive(Clone, Copy)]
 pub struct Origin {
-    /// On the clock that nobody sets.
+    /// On the monotonic clock.
     pub instant: Instant,
     /// On the wall clock, nanoseconds since 1970.
     pub unix_ns: u64,

@@ -37,7 +37,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Looks what is known, and decides.
+    /// Reads what is known of the start, and decides.
     pub fn decide(job: Job) -> Prepared {
         let mut start = match (&job.bypass, &job.purpose) {
             (Some(why), _) => Start::new(Decision::Bypass(why.clone())),

@@ -109,7 +109,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Tells a line of this process's own, if it is news.
+    /// Prints a line of this process's own, unless it was printed before.
     pub(crate) fn complain_once(&mut self, line: &str) {
         if self.always {
             self.repeat(line);

@@ -85,7 +85,7 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
     report(&answer, &job, result, notes)
 }
 
-/// What is told of a start is told once; whoever asked for a trace is always told.
+/// The line, unless it was printed for an earlier start. Who records a trace always gets it.
 fn line_if_new(job: &Job, line: String) -> String {
     match &job.purpose {
         Purpose::Loop(asked) if !line.is_empty() && !job.document && !is_news(Some(&asked.store), &line) => {

@@ -73,7 +73,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// From now on. Where no thread can be started there is none, and that is noted.
+    /// Starts the deadline now. If no thread can be started there is none, and a note says so.
     pub fn arm(limit: Duration) -> Deadline {
         Deadline::begin_with(limit, || {
             log(

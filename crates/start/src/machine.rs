@@ -42,7 +42,7 @@ pub struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    /// What is known, of devices of this class if it says one; what is not known is measured.
+    /// The costs that are known, of devices of this class if one is given. Others are measured.
     pub fn new(store: &'a Store, class: Option<DeviceClass>) -> Costs<'a> {
         let measure = Measure::Unknown;
         Costs {

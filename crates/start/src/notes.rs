@@ -16,7 +16,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Notes a line.
+    /// Adds a line, and logs it.
     pub fn add(&mut self, line: String) {
         log(&line);
         self.all.push(line.clone());

@@ -17,7 +17,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// None yet.
+    /// A line that shows nothing yet.
     pub fn for_terminal() -> Progress {
         let dumb = std::env::var_os("TERM").is_none_or(|name| name == "dumb");
         Progress {
@@ -25,7 +25,7 @@ impl Progress {
         }
     }
 
-    /// Says what is being done now.
+    /// Shows what is being done now.
     pub fn show(&self, what: &str) {
         if self.terminal {
             SHOWN.store(true, Ordering::Relaxed);

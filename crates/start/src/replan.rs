@@ -47,7 +47,7 @@ fn wanted(profile: &Profile) -> HashSet<&FilePath> {
 struct Data(BTreeMap<FilePath, u64>);
 
 impl Data {
-    /// Of all files, or of those that are `wanted`.
+    /// The data of all files, or of the `wanted` ones.
     fn from_plan(plan: &PlanDraft, wanted: Option<&HashSet<&FilePath>>) -> Data {
         let path = |request: &Request| plan.files.get(request.file as usize).map(|file| &file.path);
         let is_wanted =

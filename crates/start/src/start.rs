@@ -108,7 +108,7 @@ impl<R: Reads> Start<R> {
         Start::with_plan(decision, None, false)
     }
 
-    /// One for which this was decided. A replay reads `plan`, and is recorded exactly where that is due.
+    /// A start with this decision. A replay reads `plan`; its recording is exact where that is due.
     pub fn with_plan(decision: Decision, plan: Option<PlanFile>, exact_due: bool) -> Start<R> {
         let replays = decision == Decision::Replay;
         Start {

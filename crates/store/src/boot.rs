@@ -3,7 +3,7 @@
 //!
 //! The guard is a file that a boot leaves armed when it has come to its end. Who reads ahead or records
 //! disarms it, for good, before that: if the boot then does not come to its end, the next one finds it
-//! disarmed and is left alone; once that has come to its end it leaves another. It counts those that failed,
+//! disarmed and is not served; once that has come to its end it leaves another. It counts those that failed,
 //! one served boot after another. It is a block that is written over where it is: to remove a file instead
 //! took four reads and two flushes of the journal, 80 ms of a boot from a 7200 rpm disk. It lies beside what
 //! is needed first of boots ([`KeyDir::start_path`]), so the way to it has been read.
@@ -41,7 +41,7 @@ pub enum Guard {
     GivenUp,
 }
 
-/// What a guard says.
+/// The state of a guard.
 #[derive(Clone, Copy)]
 struct GuardState {
     is_armed: bool,
@@ -57,7 +57,7 @@ impl GuardState {
         block
     }
 
-    /// Of one that is not whole nothing is known: it is not armed.
+    /// Reads a guard. One that is not whole counts as not armed.
     fn read(guard: &File) -> io::Result<GuardState> {
         let mut block = [DISARMED; 2];
         let is_whole = guard.read_at(&mut block, 0)? == block.len() && is_whole(guard)?;

@@ -151,7 +151,7 @@ struct Knob {
 }
 
 impl Knob {
-    /// That of a debugfs.
+    /// Opens the knob of a debugfs.
     fn open(debugfs: OwnedFd) -> rustix::io::Result<Knob> {
         Ok(Knob {
             file: openat(&debugfs, NAME, KNOB_FLAGS | OFlags::RDWR, Mode::empty())?,

@@ -42,7 +42,7 @@ pub struct ProcessStat {
 }
 
 impl ProcessStat {
-    /// Of a process by its id, in this process's pid namespace; `None` if there is none any more.
+    /// Reads the state of a process by its id in this pid namespace; `None` if there is none any more.
     pub fn for_process(pid: u32) -> Option<ProcessStat> {
         ProcessStat::read(&format!("/proc/{pid}/stat"))
     }

@@ -41,7 +41,7 @@ pub struct HostileReport {
 }
 
 impl HostileReport {
-    /// Of what the user printed, amid other lines of a console.
+    /// Parses what the user printed, amid other lines of a console.
     pub fn parse(said: &str) -> HostileReport {
         let mut deeds = HostileReport::default();
         for line in said.lines() {
@@ -208,7 +208,7 @@ impl Sampler {
         Sampler { stop, thread }
     }
 
-    /// Of the processes that run this executable, which nobody else runs.
+    /// Samples the processes that run this executable, which nobody else runs.
     pub fn new(executable: PathBuf) -> Sampler {
         Sampler::start(move |process| fs::read_link(process.join("exe")).is_ok_and(|exe| exe == executable))
     }

@@ -43,7 +43,7 @@ impl Kind {
         (Kind::Write, "write", "write"),
     ];
 
-    /// Of a request.
+    /// The kind of a request.
     pub fn from_request(request: &BlockRequest) -> Kind {
         match request.kind {
             RequestKind::Read if request.metadata => Kind::Metadata,

@@ -109,7 +109,7 @@ fn sum(served: &[Served]) -> Pages {
 }
 
 impl Files {
-    /// Of a trace.
+    /// Collects the files of a trace.
     pub fn from_trace(trace: &Trace) -> Files {
         let served = served(trace);
         let pages = sum(&served);

@@ -59,7 +59,7 @@ const MARKS: usize = 200;
 const TITLE: usize = 120;
 
 impl<'a> Picture<'a> {
-    /// Of the first two starts.
+    /// A picture of the first two starts.
     pub fn new(starts: &'a [Start<'a>]) -> Picture<'a> {
         let mut runs: Vec<Run<'a>> = starts.iter().take(2).map(Run::from_start).collect();
         if let [one, other] = &mut runs[..] {

@@ -128,7 +128,7 @@ impl Tree {
 }
 
 impl Processes {
-    /// Of a trace.
+    /// Collects the processes of a trace.
     pub fn from_trace(trace: &Trace) -> Processes {
         let count = trace.processes.len();
         let slices = trace.activity.as_ref().map_or(&[][..], |it| &it.slices);

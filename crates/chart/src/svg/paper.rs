@@ -62,7 +62,7 @@ impl Paper {
         ));
     }
 
-    /// Begins a group that a viewer names when it is pointed at.
+    /// Opens a group that a viewer names when the pointer is on it.
     pub fn open_group(&mut self, title: &str) {
         self.write(format_args!("<g><title>{}</title>", xml(title)));
     }

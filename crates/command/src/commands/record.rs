@@ -121,7 +121,7 @@ struct Summary {
 }
 
 impl Summary {
-    /// Of a trace whose file has so many bytes.
+    /// Summarises a trace whose file has so many bytes.
     fn from_trace(trace: &Trace, file_bytes: usize) -> Summary {
         Summary {
             end: trace.end,

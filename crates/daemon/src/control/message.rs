@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// What a client asks for. What else a message has is left alone, as the protocol wants it.
+/// What a client asks for. Other members of a message are ignored, as the protocol demands.
 #[derive(Debug, Deserialize)]
 pub struct Call {
     pub method: String,

@@ -22,7 +22,7 @@ use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Why starts in containers are left alone, which is said once.
+/// Why starts in containers are ignored; printed once.
 const FOREIGN: &str = "a program was started in another mount namespace (a container, a sandbox): such starts are \
     read ahead by `headstart run` only: see servers.md of the guide";
 

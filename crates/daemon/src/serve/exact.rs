@@ -18,7 +18,7 @@ const PART: u32 = 50;
 pub(super) struct Budget(Option<Instant>);
 
 impl Budget {
-    /// Begins one, unless others were lately.
+    /// Starts an exact recording, unless others ran lately.
     pub(super) fn start(&mut self, now: Instant) -> Option<Exact> {
         if self.0.is_some_and(|next| now < next) {
             return None;

@@ -84,7 +84,7 @@ pub(super) struct StartOwner {
     pub(super) service: Option<String>,
 }
 
-/// Why a start is left alone.
+/// Why a start is ignored.
 pub(super) enum IgnoreReason {
     /// All that it reads is in memory, by what that can be told of the next one, too ([`Start::in_memory`]).
     InMemory(Sample),
@@ -205,7 +205,7 @@ impl Judge {
         answer
     }
 
-    /// What is done for a start, begun; or why it is left alone.
+    /// Begins what is done for a start, or says why the start is ignored.
     pub(super) fn decide(
         &mut self,
         key: Key,
@@ -286,7 +286,7 @@ impl Judge {
         self.store.key(&known).is_served().then_some(known)
     }
 
-    /// Whose start it is; `None` if nothing is to be done for it.
+    /// The owner of a start; `None` if nothing is to be done for it.
     fn owner_of(&mut self, start: &Noticed) -> Option<StartOwner> {
         let Some(path) = &start.path else {
             // On a file system that this process does not see.

@@ -41,7 +41,7 @@ const CGROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 /// So much is read of who is in one, bytes: one that is not the first is told by the first others.
 const PROCESSES: u64 = 1024;
 
-/// Why a process is not looked at.
+/// Why a process is not the one that was noticed.
 #[derive(Debug, PartialEq)]
 pub(super) enum ProcessChanged {
     /// It has ended.
@@ -77,7 +77,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process with this number, which executes this; what of it is told already /proc is not asked for.
+    /// Reads the process with this number, which executes this file. Facts that are known already are not
+    /// read from /proc.
     pub(super) fn read(pid: u32, executable: &[u8], facts: Facts<'_>) -> Result<Process, ProcessChanged> {
         let (parent, uid) = match facts.parent_and_user {
             Some(both) => both,

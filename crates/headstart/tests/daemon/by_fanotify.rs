@@ -62,7 +62,7 @@ fn replays(said: &str) -> u64 {
     count(said, "with a replay: ")
 }
 
-/// And of the starts that it left alone.
+/// And of the starts that it ignored.
 #[track_caller]
 fn bypassed(said: &str) -> u64 {
     count(said, "bypassed: ")

@@ -112,7 +112,7 @@ fn killed_at_any_moment_it_leaves_every_file_whole_and_no_room_taken() {
     disk.check();
     assert_eq!(disk.free(), free, "what was taken is free again");
     eprintln!("{interrupted} of {kills} kills met a move");
-    // And one that is left alone comes to its end.
+    // A move that nobody interrupts comes to its end.
     let text = disk.run(&["apply", "--force"]);
     assert!(text.contains(": complete"), "{text}");
     disk.check();

@@ -4,7 +4,7 @@
 //! holds in the end is free when it is closed, also by a crash. What lies below may have less room than the
 //! file system ([`space_below`]), so room is written before it is exchanged.
 //!
-//! How the exchange is done, and what of a file system is left alone, is each kind's own ([`mover`]).
+//! Each kind of file system has an exchange of its own, and files that it skips ([`mover`]).
 
 pub mod donor;
 mod ext4;

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 pub(super) struct Values<'a>(&'a [u8]);
 
 impl<'a> Values<'a> {
-    /// All of a section.
+    /// Reads a section from its beginning.
     pub fn new(section: &'a [u8]) -> Values<'a> {
         Values(section)
     }

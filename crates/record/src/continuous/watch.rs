@@ -33,7 +33,7 @@ const DRAIN_EVERY: Duration = Duration::from_millis(10);
 const FREE_AFTER: Duration = Duration::from_millis(2);
 
 /// While no more slots than so many wait for that, nothing is done for it alone: that would be one wake-up
-/// more for each start that is left alone.
+/// more for each start that is ignored.
 const RESTING: usize = 2;
 
 /// The most memory that one start's recording takes, bytes: LibreOffice's takes 4 MiB. A start that would
@@ -73,7 +73,7 @@ impl Program {
 pub struct Executable(u64);
 
 impl Executable {
-    /// Of an open file: `file_hash` of watch.h.
+    /// Identifies an open file: `file_hash` of watch.h.
     pub fn from_opened(file: &Opened) -> Executable {
         // MKDEV, include/linux/kdev_t.h.
         let device = u64::from(file.stat.major) << 20 | u64::from(file.stat.minor);
@@ -153,8 +153,8 @@ pub enum Answer {
         /// How long after the last of its processes has ended another start may go on with it.
         open_for: Duration,
     },
-    /// It goes on with the start that has this number, and is recorded as part of it; left alone where that
-    /// is over, or has gone on eight times.
+    /// It goes on with the start that has this number, and is recorded as part of it. It is ignored where
+    /// that start is over, or has gone on eight times.
     GoesOn(u32),
 }
 

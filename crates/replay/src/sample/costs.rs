@@ -59,7 +59,7 @@ struct Metadata {
 }
 
 impl Costs {
-    /// Of a plan, by what it says of its devices.
+    /// The costs of a plan, by its devices.
     pub fn for_plan(plan: &Plan<'_>) -> Costs {
         let costs: Vec<Option<Cost>> = (0..plan.device_count())
             .map(|index| plan.device(index).map(|device| device.cost))

@@ -94,7 +94,7 @@ impl MountTable {
 }
 
 impl Inside<'_> {
-    /// Sees what is there. With `cached`, only if nothing has to be read for that ([`Skip::Cold`]).
+    /// Opens what is there. With `cached`, only if nothing has to be read for that ([`Skip::Cold`]).
     pub fn open(&self, cached: bool) -> Result<OwnedFd, Skip> {
         if self.path.is_empty() {
             return self.root.try_clone_to_owned().map_err(|_| Skip::Io(libc::EMFILE));

@@ -113,8 +113,8 @@ const fn container(
 }
 
 /// Options are those of the manual pages of coreutils 9.7, util-linux 2.41, procps 4.0, systemd 257,
-/// numactl 2.0.19, fakeroot 1.37, strace 6.13, ltrace 0.8, perf 6.12, ccache 4.11, Apptainer 1.4, Podman 5.4 and
-/// Docker 26.
+/// numactl 2.0.19, fakeroot 1.37, strace 6.13, ltrace 0.8, perf 6.12, ccache 4.11, Apptainer 1.4, Podman 5.4
+/// and Docker 26.
 pub(super) const ALL: &[Launcher] = &[
     read_as(Reading::Env, &["env"], &["-u", "-C"]),
     plain(&["nice"], &["-n", "--adjustment"]),
