@@ -88,7 +88,7 @@ pub fn run(store: &Store, place: WayIn, waiters: Waiters, began_ns: Option<u64>)
     // Nor would this be said, as the unit says it: others come first when memory runs out.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     // Before any thread begins.
-    let signals = Signals::take().context("cannot read signals")?;
+    let signals = Signals::block().context("cannot read signals")?;
     let last = BootReport {
         boot_id: boot_id(),
         began_unix_ns: origin_unix_ns,

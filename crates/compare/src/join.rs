@@ -401,17 +401,21 @@ impl<'a> Join<'a> {
                 let (start, end) = (to_file(first), to_file(last));
                 split(ranges, start, end, |from, to, has| {
                     let late = || self.is_late(read, part.files[file as usize].path.as_ref(), from, to);
-                    pieces.push((first + (from - start), first + (to - start), Some(had(has, late))));
+                    pieces.push((
+                        first + (from - start),
+                        first + (to - start),
+                        Some(when_had(has, late)),
+                    ));
                 });
             }
             (Some(planned), ..) if part.fstype.starts_with("ext") => {
                 split(planned.metadata(part), first, last, |from, to, has| {
                     let late = || self.is_late(read, None, 0, 0);
-                    pieces.push((from, to, Some(had(has, late))));
+                    pieces.push((from, to, Some(when_had(has, late))));
                 });
             }
             (Some(planned), ..) => {
-                let had = match planned.looks(part) {
+                let had = match planned.has_lookups(part) {
                     true => Had::ByLookup,
                     false => Had::Missing,
                 };
@@ -464,7 +468,7 @@ impl<'a> Join<'a> {
         if !self.input.trace.meta.replayed {
             return false;
         }
-        let used = path.and_then(|path| self.uses.first(path, from, to - from));
+        let used = path.and_then(|path| self.uses.first_use_ns(path, from, to - from));
         let arrived = read.completed_ns.or(read.issued_ns);
         let before = matches!((used, arrived), (Some(used), Some(at)) if i64::try_from(used).is_ok_and(|used| used < at));
         read.by_start == Some(true) || before
@@ -546,7 +550,7 @@ impl<'a> Join<'a> {
     }
 }
 
-fn had(has: bool, late: impl FnOnce() -> bool) -> Had {
+fn when_had(has: bool, late: impl FnOnce() -> bool) -> Had {
     match has {
         false => Had::Missing,
         true if late() => Had::Late,

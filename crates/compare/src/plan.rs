@@ -75,7 +75,7 @@ impl Planned {
     }
 
     /// Whether the plan looks anything up on a file system.
-    pub fn looks(&self, part: &Part) -> bool {
+    pub fn has_lookups(&self, part: &Part) -> bool {
         self.looked.contains(&part.mount_point)
     }
 }

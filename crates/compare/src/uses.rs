@@ -35,7 +35,7 @@ impl<'a> Uses<'a> {
     }
 
     /// When the first of these bytes of a file was used.
-    pub fn first(&self, path: &FilePath, offset: u64, length: u64) -> Option<u64> {
+    pub fn first_use_ns(&self, path: &FilePath, offset: u64, length: u64) -> Option<u64> {
         let pages = self.files.get(*self.by_path.get(path)?)?;
         let (first, end) = (
             offset / self.page,

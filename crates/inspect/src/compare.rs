@@ -23,7 +23,7 @@ pub fn reads(trace: &Trace, plan: Option<&PlanFile>, limit: Duration) -> Result<
         .context("the trace does not tell what devices read: record it with `headstart record --chart`")?;
     let deadline = Instant::now() + limit;
     let mounts = MountTable::read().context("cannot read the mount table")?;
-    let parts: Vec<Part> = of_trace(trace, &mounts)
+    let parts: Vec<Part> = places_of_trace(trace, &mounts)
         .into_iter()
         .map(|place| {
             let bytes = wanted(&reads, &place.part);
@@ -75,7 +75,7 @@ pub fn plan_of_trace(store: &Store, trace: &Trace, mut tell: impl FnMut(String))
 }
 
 /// All places of the whole devices that file systems of the trace are on.
-fn of_trace(trace: &Trace, mounts: &MountTable) -> Vec<Place> {
+fn places_of_trace(trace: &Trace, mounts: &MountTable) -> Vec<Place> {
     let places = places(mounts);
     let mut points: HashSet<&FilePath> = HashSet::new();
     for filesystem in trace.filesystems.iter().filter(|it| it.local) {

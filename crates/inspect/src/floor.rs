@@ -9,7 +9,7 @@ use headstart_model::machine::{Cost, Device, Machine, PathKind as What};
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Key, Outcome, Profile, Trace};
-use headstart_plan::floor::{above, floor, needs};
+use headstart_plan::floor::{above_floor, floor, needs};
 use headstart_start::machine::{self, Costs};
 use headstart_store::KeyDir;
 
@@ -44,7 +44,7 @@ pub enum Wanted {
 }
 
 /// The start of a key that is wanted. What is damaged goes to `tell`.
-pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Option<KeptStart> {
+pub fn last_start(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Option<KeptStart> {
     let outcomes = kept.outcomes(&mut *tell);
     let mut last = None;
     for path in kept.traces().into_iter().rev() {
@@ -147,7 +147,7 @@ impl Reckoning<'_> {
 /// `of` is where the start's key is kept: its plan tells what a replay of it read, and the least floor of the
 /// starts whose traces are kept there is that of each of them, because they differ in what else the machine
 /// had to do.
-pub fn of_start(
+pub fn start_floor(
     start: &KeptStart,
     of: Option<&KeyDir>,
     costs: &Costs<'_>,
@@ -180,9 +180,9 @@ pub fn of_start(
         floor_ns: floor.floor_ns,
         ..own.floor
     };
-    let above = outcome
-        .zip(plan)
-        .and_then(|(outcome, plan)| above(&of_own, &start.trace, &own.profile, &own.machine, &plan, outcome));
+    let above = outcome.zip(plan).and_then(|(outcome, plan)| {
+        above_floor(&of_own, &start.trace, &own.profile, &own.machine, &plan, outcome)
+    });
     let of_least = least.unwrap_or(own);
     Ok(StartFloor {
         floor,

@@ -1,7 +1,7 @@
 //! Starts that the user names: the last one that is kept of a key, or a trace.
 
 use crate::files;
-use crate::floor::{KeptStart, Wanted, last};
+use crate::floor::{KeptStart, Wanted, last_start};
 use anyhow::{Result, bail};
 use headstart_start::complain;
 use headstart_start::keys::find_known;
@@ -25,7 +25,7 @@ pub fn find(start: &Path, wanted: Wanted, store: &Store) -> Result<FoundStart> {
     let file = start.symlink_metadata();
     let by_name = |kept: &KeyDir| kept.key().as_str() == name || !file.as_ref().is_ok_and(|it| it.is_file());
     if let Some(kept) = find_known(&name, store).ok().filter(by_name) {
-        let Some(start) = last(&kept, wanted, &mut |line| complain(&line)) else {
+        let Some(start) = last_start(&kept, wanted, &mut |line| complain(&line)) else {
             bail!(
                 "no {}trace is kept of {}: it has one after the next start that is recorded",
                 match wanted {

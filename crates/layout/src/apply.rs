@@ -3,7 +3,7 @@
 //! Of each file system what can be moved is looked for anew, room for all is taken, and what that brings is
 //! judged by where it lies. Then the files move into it ([`crate::work`]).
 
-use crate::evict::{in_the_way, still};
+use crate::evict::{in_the_way, still_placed};
 use crate::moving::volume::{Volume, unserved};
 use crate::order::{FreeRoom, Order, judge};
 use crate::pace::{Halt, Pace};
@@ -74,7 +74,7 @@ pub fn apply(
         Ok(()) | Err(ctrlc::Error::MultipleHandlers) => {}
         Err(error) => return Err(error).context("cannot watch for signals"),
     }
-    let turn = Turn::take(store)?;
+    let turn = Turn::acquire(store)?;
     let mut names: Vec<String> = keys.iter().take(NAMED).map(|key| key.key().to_string()).collect();
     if keys.len() > NAMED {
         names.push(format!("and {} more", keys.len() - NAMED));
@@ -124,7 +124,7 @@ pub fn apply(
             all_keys,
             bounds,
         };
-        let ended = one(&mut order, task, &mut results, &mut pace, tell);
+        let ended = apply_one(&mut order, task, &mut results, &mut pace, tell);
         let (state, why) = match ended {
             Ok(None) => (State::Complete, None),
             Ok(Some(why)) => (State::Declined, Some(why)),
@@ -165,7 +165,7 @@ struct Task<'a> {
 }
 
 /// One file system; `Some`: why nothing was moved.
-fn one(
+fn apply_one(
     order: &mut Order,
     task: Task<'_>,
     all: &mut [LayoutResult],
@@ -324,7 +324,7 @@ fn one(
                     true => elsewhere.end(&volume),
                     false => elsewhere.undo(&volume),
                 }
-                stays.extend(still(&out, &before, &mounts));
+                stays.extend(still_placed(&out, &before, &mounts));
             }
             _ => stays = before.stay(order),
         }
@@ -435,7 +435,7 @@ fn note(all: &mut [LayoutResult], order: &Order) {
         kept.left = order.left.clone();
         (kept.before, kept.after) = (order.before, order.before);
         (kept.planned_bytes, kept.settled) = (order.bytes(), order.settled.len() as u64);
-        kept.from = lies(order);
+        kept.from = extent_of(order);
     }
 }
 
@@ -469,7 +469,7 @@ pub(crate) fn rests(device: &Device, moved_unix_ns: u64, now_unix_ns: u64) -> Op
 }
 
 /// Between which bytes of the device what is moved lies.
-fn lies(order: &Order) -> Option<[u64; 2]> {
+fn extent_of(order: &Order) -> Option<[u64; 2]> {
     let extents = || order.items.iter().flat_map(|item| &item.facts.extents);
     let first = extents().map(|extent| extent.physical).min()?;
     let last = extents().map(|extent| extent.physical + extent.length).max()?;
@@ -489,7 +489,7 @@ fn measure(order: &Order, device: &Device, mounts: &MountTable) -> Result<Predic
         };
         let mut item = item.clone();
         item.facts.extents = headstart_system::extents::extents(opened.fd.as_fd())?;
-        placed.extend(item.lies());
+        placed.extend(item.device_ranges());
     }
     Ok(prediction(&placed.into_iter().collect(), &device.cost))
 }

@@ -36,7 +36,7 @@ pub(crate) fn in_the_way(
 }
 
 /// Of these files those that lie in the room still.
-pub(crate) fn still(files: &Order, placed: &Placed, mounts: &MountTable) -> Vec<PlacedFile> {
+pub(crate) fn still_placed(files: &Order, placed: &Placed, mounts: &MountTable) -> Vec<PlacedFile> {
     let areas = placed.areas();
     let is_there = |item: &&Item| {
         let expect = Expect {
@@ -84,7 +84,7 @@ fn check_file(
         return Eviction::Gone;
     }
     let ranges = movable(&whole_pages(&inside, page), stat.size, &extents, page);
-    let may_move = volume.stays(path, &opened).is_ok_and(|why| why.is_none());
+    let may_move = volume.why_immovable(path, &opened).is_ok_and(|why| why.is_none());
     let in_use = || may_be_executed(path, stat.mode) && runs(&opened).unwrap_or(true);
     if ranges.is_empty() || !may_move || in_use() {
         return Eviction::Stays;

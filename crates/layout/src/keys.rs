@@ -4,7 +4,7 @@ use crate::apply::{Bounds, STOP, apply, rests, room};
 use crate::moving::volume::TAINTS;
 use crate::order::{Order, plan};
 use crate::own_profile;
-use crate::pace::over;
+use crate::pace::halt;
 use crate::results::{LayoutResult, moved_unix_ns, status};
 use crate::survey::{WAITS, Which, survey};
 use crate::waiting::{self, Waiting};
@@ -137,7 +137,7 @@ pub fn apply_to(
     if moved.iter().any(|kept| kept.files > 0) {
         for key in &keys {
             // A plan that is older still names the right files, in the order in which they lay.
-            if over(&STOP, bounds.until).is_some() {
+            if halt(&STOP, bounds.until).is_some() {
                 break;
             }
             plan_again(store, key, tell)?;

@@ -48,7 +48,7 @@ impl Item {
     }
 
     /// Where what is needed of it lies on the device.
-    pub fn lies(&self) -> Vec<PageRange> {
+    pub fn device_ranges(&self) -> Vec<PageRange> {
         let needed = self.needed.ranges().iter();
         needed
             .flat_map(|part| on_device(&self.facts.extents, part.start, part.pages()))
@@ -128,7 +128,7 @@ impl Order {
     /// What reading takes once the data lies in this room, by offset in the order.
     pub fn predict(&self, room: &[Extent], cost: &Cost) -> Prediction {
         let stays = self.settled.iter().chain(&self.stay);
-        let mut placed: Vec<PageRange> = stays.flat_map(Item::lies).collect();
+        let mut placed: Vec<PageRange> = stays.flat_map(Item::device_ranges).collect();
         let mut from = 0;
         for item in &self.items {
             let mut needed = item.needed.ranges();
@@ -185,7 +185,7 @@ impl Order {
         let others = self.settled.iter().chain(&self.stay);
         let items = items.chain(others.map(|item| (None, item)));
         let mut parts: Vec<(PageRange, Option<usize>)> = items
-            .flat_map(|(index, item)| item.lies().into_iter().map(move |part| (part, index)))
+            .flat_map(|(index, item)| item.device_ranges().into_iter().map(move |part| (part, index)))
             .collect();
         parts.sort_unstable_by_key(|(part, _)| part.start);
         let mut jumps = vec![0.0; self.items.len()];
@@ -262,7 +262,7 @@ pub(crate) fn judge(order: &mut Order, machine: &Machine) {
     let Some(device) = machine.devices.get(order.device as usize) else {
         return;
     };
-    order.before = prediction(&order.all().flat_map(Item::lies).collect(), &device.cost);
+    order.before = prediction(&order.all().flat_map(Item::device_ranges).collect(), &device.cost);
     // Wherever it is, it is not beside what stays.
     let together = [Extent {
         logical: 0,

@@ -43,7 +43,7 @@ impl<E: Into<anyhow::Error>> From<E> for Halt {
 }
 
 /// Whether it was asked to end, or its time is over.
-pub(crate) fn over(stop: &AtomicBool, deadline: Option<Instant>) -> Option<Halt> {
+pub(crate) fn halt(stop: &AtomicBool, deadline: Option<Instant>) -> Option<Halt> {
     if stop.load(Ordering::Relaxed) {
         return Some(Halt::Asked);
     }
@@ -83,7 +83,7 @@ impl<'a> Pace<'a> {
 
     /// Why it ends here, if it does.
     pub fn halt(&self) -> Option<Halt> {
-        let is_over = || over(self.stop, self.deadline);
+        let is_over = || halt(self.stop, self.deadline);
         is_over().or_else(|| self.is_short().then_some(Halt::NoMemory))
     }
 

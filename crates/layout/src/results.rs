@@ -113,7 +113,7 @@ impl Drop for Turn {
 
 impl Turn {
     /// Takes it; fails if another process has it.
-    pub fn take(store: &Store) -> Result<Turn> {
+    pub fn acquire(store: &Store) -> Result<Turn> {
         store.make()?;
         let lock = lock(store)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -218,8 +218,8 @@ mod tests {
             left: left.iter().map(|why| (why.to_string(), 1)).collect(),
         };
         let moved = |one: LayoutResult| {
-            Turn::take(&store).unwrap().keep(&[one]).unwrap();
-            Turn::take(&store).unwrap().moved_unix_ns("/")
+            Turn::acquire(&store).unwrap().keep(&[one]).unwrap();
+            Turn::acquire(&store).unwrap().moved_unix_ns("/")
         };
         assert_eq!(moved(kept(State::Complete, &["immutable"])), 7);
         assert_eq!(moved(kept(State::Declined, &[])), 7);

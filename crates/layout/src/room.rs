@@ -47,7 +47,7 @@ pub(crate) fn probe(volume: &Volume, bytes: u64) -> Result<(), Halt> {
     donor.discard(volume);
     drop(donor);
     give_back(volume, &places);
-    written.map_err(|error| below(&error).into())
+    written.map_err(|error| no_space_below(&error).into())
 }
 
 /// What was free room of the file system is free again, and is not kept below.
@@ -57,7 +57,7 @@ fn give_back(volume: &Volume, places: &[Extent]) {
     }
 }
 
-fn below(error: &io::Error) -> anyhow::Error {
+fn no_space_below(error: &io::Error) -> anyhow::Error {
     anyhow::anyhow!("its room cannot be written, as where what it lies on is full: {error}")
 }
 
@@ -174,7 +174,7 @@ impl Room {
             while done < piece.length {
                 let part = (piece.length - done).min(WRITTEN_AT_ONCE);
                 let written = self.donors[piece.donor].write(piece.at + done, part);
-                written.map_err(|error| below(&error))?;
+                written.map_err(|error| no_space_below(&error))?;
                 done += part;
                 tell(part)?;
             }

@@ -24,7 +24,7 @@ pub fn order_text(orders: &[Order], machine: &Machine) -> String {
         let _ = writeln!(text, "  reading them now  {}", predicted(&order.before));
         let _ = writeln!(text, "  in that order     {}", predicted(&order.after));
         settled(&mut text, order.settled.len() as u64);
-        left(&mut text, &order.left);
+        write_left(&mut text, &order.left);
         if let Some(room) = order.room {
             let _ = writeln!(
                 text,
@@ -183,7 +183,7 @@ pub fn kept_text(all: &[LayoutResult], now_unix_ns: u64) -> String {
                 one.evicted
             );
         }
-        left(&mut text, &one.left);
+        write_left(&mut text, &one.left);
     }
     if all.is_empty() {
         text.push_str("no file was ever moved\n");
@@ -216,7 +216,7 @@ fn settled(text: &mut String, files: u64) {
     }
 }
 
-fn left(text: &mut String, left: &BTreeMap<String, u64>) {
+fn write_left(text: &mut String, left: &BTreeMap<String, u64>) {
     for (why, files) in left {
         let _ = writeln!(text, "  {files} stay where they are: {}", printable(why));
     }

@@ -118,7 +118,7 @@ fn survey_file(item: &Item, mounts: &MountTable, volume: &Volume) -> Result<Surv
     let executed = may_be_executed(item.facts.path.as_path(), opened.stat.mode);
     let file = File::from(opened.fd);
     let look = || -> io::Result<_> {
-        Ok(match volume.stays(item.facts.path.as_path(), &file)? {
+        Ok(match volume.why_immovable(item.facts.path.as_path(), &file)? {
             Some(why) => Err(why.to_owned()),
             None => Ok(Surveyed {
                 extents: headstart_system::extents::extents(&file)?,

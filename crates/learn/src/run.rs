@@ -69,14 +69,14 @@ pub(crate) fn tells(trace: &Trace) -> bool {
     }
 }
 
-fn below(path: &FilePath, prefix: &FilePath) -> bool {
+fn is_below(path: &FilePath, prefix: &FilePath) -> bool {
     path.as_bytes()
         .strip_prefix(prefix.as_bytes())
         .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || prefix.as_bytes().ends_with(b"/"))
 }
 
 pub(crate) fn is_excluded(path: &FilePath, exclude: &[FilePath]) -> bool {
-    exclude.iter().any(|prefix| below(path, prefix))
+    exclude.iter().any(|prefix| is_below(path, prefix))
 }
 
 /// Whether pages of the file are learned, and so may be asked for by a plan: a regular file on a local file
@@ -147,7 +147,7 @@ impl Windows {
         }
     }
 
-    fn said(&self, used: &Use, file: &File) -> PageEvidence {
+    fn evidence(&self, used: &Use, file: &File) -> PageEvidence {
         let pages = pages_of(used, file, self.page_size);
         match used.kind {
             UseKind::Read | UseKind::Map | UseKind::Add => PageEvidence::Needed(pages),
@@ -261,7 +261,7 @@ impl Run {
                 continue;
             }
             let file = &trace.files[index];
-            let (fresh, perhaps) = match windows.said(used, file) {
+            let (fresh, perhaps) = match windows.evidence(used, file) {
                 // Nobody knows which of these was touched.
                 PageEvidence::Needed(pages) if used.kind == UseKind::Map => {
                     (seen[index].insert(pages), Some(pages))

@@ -50,7 +50,7 @@ pub fn served(trace: &Trace) -> Vec<Served> {
         if let (Some(asked), true) = (&asked, it.kind != UseKind::Add) {
             left.clear();
             let mut from = pages.start;
-            for (part, issued_ns) in asked.within(index, pages) {
+            for (part, issued_ns) in asked.requests_within(index, pages) {
                 left.push(PageRange {
                     start: from,
                     end: part.start,
@@ -101,7 +101,7 @@ impl FirstRequests {
     }
 
     /// What was asked for of these pages.
-    fn within(&self, file: usize, pages: PageRange) -> impl Iterator<Item = (PageRange, u64)> + '_ {
+    fn requests_within(&self, file: usize, pages: PageRange) -> impl Iterator<Item = (PageRange, u64)> + '_ {
         let ranges = &self.0[file];
         let first = ranges.partition_point(|(range, _)| range.end <= pages.start);
         let until = ranges[first..]

@@ -106,7 +106,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// The longest run of a plan's data that a cache would add up, bytes, and all of it.
-    fn longest(draft: &PlanDraft, at: &HashMap<u32, u64>) -> (u64, u64) {
+    fn longest_run(draft: &PlanDraft, at: &HashMap<u32, u64>) -> (u64, u64) {
         let mut ends: HashMap<u64, u64> = HashMap::new();
         let (mut longest, mut all) = (0, 0);
         for request in draft.requests.iter().filter(|r| r.kind == RequestKind::Data) {
@@ -146,7 +146,10 @@ mod tests {
                 let places = draft.files.iter().enumerate();
                 let places =
                     places.map(|(n, file)| (n as u32, begins[file.path.as_path().to_str().unwrap()]));
-                (longest(&draft, &places.collect()), draft.devices[0].request_limit)
+                (
+                    longest_run(&draft, &places.collect()),
+                    draft.devices[0].request_limit,
+                )
             };
             let ((before, all), limit) = look(None);
             assert!(before > 4 * MIB, "{before}");

@@ -102,7 +102,7 @@ pub fn needs(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
 
 /// Where the time of a start with a replay went beyond its floor; `None` for a start without. `plan` is what
 /// was replayed.
-pub fn above(
+pub fn above_floor(
     floor: &Floor,
     trace: &Trace,
     profile: &Profile,

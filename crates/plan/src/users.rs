@@ -57,7 +57,7 @@ pub(crate) fn bounded(profile: &Profile, machine: &Machine, budget: u64) -> Opti
         let metadata = metadata.fold(0u64, u64::saturating_add).max(page);
         metadata.saturating_add(data.get(&facts.path).copied().unwrap_or(0).min(facts.size))
     };
-    let theirs = |facts: &&FileFacts| ordinary(of_whom(facts, &by_path));
+    let theirs = |facts: &&FileFacts| ordinary(owner_facts(facts, &by_path));
     let (users, others): (Vec<&FileFacts>, Vec<&FileFacts>) = machine.files.iter().partition(theirs);
     if users.is_empty() {
         return None;
@@ -102,7 +102,7 @@ pub(crate) fn bounded(profile: &Profile, machine: &Machine, budget: u64) -> Opti
 
 /// The facts that say whose a path is: its own, or where nothing is there those of the directory it would be
 /// in.
-fn of_whom<'a>(facts: &'a FileFacts, by_path: &HashMap<&FilePath, &'a FileFacts>) -> &'a FileFacts {
+fn owner_facts<'a>(facts: &'a FileFacts, by_path: &HashMap<&FilePath, &'a FileFacts>) -> &'a FileFacts {
     let mut nearest = facts;
     while nearest.found == PathKind::Missing {
         let above = nearest.path.parent();

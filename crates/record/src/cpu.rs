@@ -68,7 +68,7 @@ impl Cpu {
         let now = match &mut self.whose {
             CpuScope::Processes(tree) => tree.sample(living, Stat::read),
             CpuScope::Machine(excluded) => of_machine().unwrap_or(0).saturating_sub(of(excluded)),
-            CpuScope::Container(excluded) => of_all().unwrap_or(0).saturating_sub(of(excluded)),
+            CpuScope::Container(excluded) => total_ticks().unwrap_or(0).saturating_sub(of(excluded)),
         };
         self.ticks = self.ticks.max(now);
     }
@@ -157,7 +157,7 @@ impl Tree {
 }
 
 /// Time of all processes that are here now and of those that they waited for.
-fn of_all() -> Option<u64> {
+fn total_ticks() -> Option<u64> {
     let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     let stats = fs::read_dir("/proc")
         .ok()?
@@ -281,7 +281,7 @@ mod tests {
         }
         assert_eq!(Stat::read(me).unwrap().began, before.began);
         assert_eq!(before.parent, std::os::unix::process::parent_id());
-        assert!(of_machine().unwrap() > 0 && of_all().unwrap() > 0);
+        assert!(of_machine().unwrap() > 0 && total_ticks().unwrap() > 0);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub fn opens(queue: &Queue, files: &Files<'_>, in_flight: u32) -> Vec<u32> {
     let mut by_inode: Vec<(u64, u32)> = data.map(|r| (files.inode(r.file), r.file)).collect();
     by_inode.sort_unstable();
     by_inode.dedup();
-    let order = apart(by_inode, in_flight).into_iter();
+    let order = spread_apart(by_inode, in_flight).into_iter();
     order.map(|(_, file)| file).collect()
 }
 
@@ -54,14 +54,14 @@ pub fn look_ups<T: Borrow<RequestState>>(
     let mut ordered = Vec::with_capacity(requests.len());
     while let Some(first) = requests.first().map(stage) {
         let later = requests.split_off(requests.partition_point(|state| stage(state) == first));
-        ordered.extend(apart(std::mem::replace(&mut requests, later), in_flight));
+        ordered.extend(spread_apart(std::mem::replace(&mut requests, later), in_flight));
     }
     ordered
 }
 
 /// Neighbours far apart, so that as many as are in flight each wait for a read of their own. With more parts
 /// than that neighbours would meet again.
-fn apart<T>(sorted: Vec<T>, in_flight: u32) -> Vec<T> {
+fn spread_apart<T>(sorted: Vec<T>, in_flight: u32) -> Vec<T> {
     let total = sorted.len();
     let mut sorted: Vec<Option<T>> = sorted.into_iter().map(Some).collect();
     let turn = |turn| sorted.get_mut(spread(turn, total, in_flight as usize))?.take();

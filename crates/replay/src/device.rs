@@ -218,8 +218,8 @@ impl Device {
     }
 
     /// A read of so many bytes was waited for.
-    pub fn waited(&self, bytes: u64, time: Duration) {
-        self.pace.waited(bytes, time);
+    pub fn note_read(&self, bytes: u64, time: Duration) {
+        self.pace.note_read(bytes, time);
     }
 }
 
@@ -328,7 +328,7 @@ mod tests {
             let device = Device::open(&planned, &MountTable::default(), &options, false);
             let asked = device.shape();
             assert_eq!(asked.at_once(), depth.unwrap_or(2));
-            (0..3).for_each(|_| device.waited(4096, Duration::from_millis(33)));
+            (0..3).for_each(|_| device.note_read(4096, Duration::from_millis(33)));
             assert_eq!(device.shape().at_once(), becomes);
         }
     }

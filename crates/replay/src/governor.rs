@@ -112,7 +112,7 @@ impl Governor {
     }
 
     /// No request is issued from now on, for the start is over, and somebody may wait for all to be closed.
-    pub fn ask(&self) {
+    pub fn stop_requests(&self) {
         self.stop("it was asked to stop");
         self.asked.store(true, Ordering::Relaxed);
     }

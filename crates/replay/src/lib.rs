@@ -80,7 +80,7 @@ pub struct Life(Weak<()>);
 
 impl Life {
     /// It has.
-    pub fn goes_on(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.0.strong_count() > 0
     }
 }
@@ -91,14 +91,14 @@ pub struct Stop(Arc<Shared>);
 
 impl Stop {
     /// Ends it.
-    pub fn ask(&self) {
-        self.0.governor.ask();
+    pub fn stop_requests(&self) {
+        self.0.governor.stop_requests();
     }
 
     /// Ends it, and waits until it has closed all files, `limit` at most: a read that a thread waits for
     /// comes to its end first.
     pub fn and_wait(&self, limit: Duration) {
-        self.ask();
+        self.stop_requests();
         self.0.wait_closed(limit);
     }
 }
@@ -177,7 +177,7 @@ impl Replay {
     }
 
     /// How many parts of requests are over: a number that grows as long as the replay gets on.
-    pub fn over(&self) -> u64 {
+    pub fn requests_over(&self) -> u64 {
         self.shared.over.load(Ordering::Relaxed)
     }
 
@@ -188,7 +188,7 @@ impl Replay {
 
     /// Ends the replay: requests not yet issued are not issued any more.
     pub fn stop(&self) {
-        self.shared.governor.ask();
+        self.shared.governor.stop_requests();
     }
 
     /// Whether it has ended, so that [`Replay::finish`] will not wait.
@@ -203,7 +203,7 @@ impl Replay {
     /// behind with its threads, which issue nothing any more, and the report says so in `stopped`. Of what
     /// was not confirmed it claims nothing.
     pub fn finish(self) -> ReplayReport {
-        let mut over = self.over();
+        let mut over = self.requests_over();
         loop {
             match self.report.recv_timeout(self.finish_limit) {
                 Ok(report) => return report,
@@ -214,7 +214,7 @@ impl Replay {
                     };
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let before = std::mem::replace(&mut over, self.over());
+                    let before = std::mem::replace(&mut over, self.requests_over());
                     if over == before {
                         return self.leave_behind();
                     }
@@ -231,7 +231,7 @@ impl Replay {
         self.shared.governor.stop(why.as_str());
         ReplayReport {
             stopped: Some(why),
-            ..run::so_far(&self.shared)
+            ..run::report_so_far(&self.shared)
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn look_up(resolver: &mut PathResolver, queue: &Queue, worker: &Worker<'_>, 
         Some(((state, worker.now()), worker.files.path(state.request.file)?))
     };
     // A ring that fails leaves the rest to the queue's threads.
-    let _ = resolver.each(mounts, next, |(state, at_ns), pinned| {
+    let _ = resolver.resolve_each(mounts, next, |(state, at_ns), pinned| {
         let prepared = looked_up(pinned).map(|()| Prepared::nothing(at_ns));
         worker.looked_up(state, prepared.is_ok());
         let _ = state.prepared.set(prepared);
@@ -57,5 +57,5 @@ pub fn open(
         }
     };
     // As above.
-    let _ = resolver.each(mounts, next, |file, pinned| files.offer(file, pinned));
+    let _ = resolver.resolve_each(mounts, next, |file, pinned| files.offer(file, pinned));
 }

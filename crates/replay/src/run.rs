@@ -101,7 +101,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
 
 /// What is known of a replay that is still on its way: of what has arrived it claims only what was there
 /// before.
-pub(crate) fn so_far(shared: &Shared) -> ReplayReport {
+pub(crate) fn report_so_far(shared: &Shared) -> ReplayReport {
     let mut skipped = Skipped::default();
     let mut issued = Vec::new();
     let mut broken_bridges = 0;
@@ -349,7 +349,7 @@ fn serve_passes(
             match until {
                 0 => give_way(),
                 // What lasts for seconds is not to come before everybody.
-                _ => drop(priority::as_others()),
+                _ => drop(priority::leave_realtime()),
             }
         }
     };

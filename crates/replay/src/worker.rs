@@ -131,7 +131,7 @@ impl<'a> Worker<'a> {
         // Made when it is first needed.
         let mut ring = None;
         while self.governor.go_on() {
-            let parts = queue.take(chunk, page);
+            let parts = queue.take_parts(chunk, page);
             let Some((first, last)) = parts.first().zip(parts.last()) else {
                 break;
             };
@@ -296,7 +296,7 @@ impl<'a> Worker<'a> {
         let wait = || rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut [0u8], offset + length - page));
         let begun = Instant::now();
         let mut arrived = wait().is_ok();
-        self.device.waited(length, begun.elapsed());
+        self.device.note_read(length, begun.elapsed());
         let complete = match (&part.source, &self.device.block) {
             (Source::Block(_), Ok(block)) => block.complete(part.pages).is_ok(),
             _ => true,

@@ -172,13 +172,13 @@ fn blocks(it: &Comparison, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             block.minor,
             block.sector,
             bytes(block.bytes),
-            whose(it, block)
+            owner_text(it, block)
         )?;
     }
     Ok(())
 }
 
-fn whose(it: &Comparison, block: &Block) -> String {
+fn owner_text(it: &Comparison, block: &Block) -> String {
     let kind = block.kind.map_or("not explained", |kind| kind.name());
     let file = block
         .file

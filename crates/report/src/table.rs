@@ -111,7 +111,7 @@ impl fmt::Display for Table {
                 let width = widths[column];
                 let room = COLUMNS.saturating_sub(line.chars().count()).max(LEAST);
                 match (self.right[column], column == last) {
-                    (false, true) if self.wrapped => line.push_str(&below(cell, room, COLUMNS - room)),
+                    (false, true) if self.wrapped => line.push_str(&indented(cell, room, COLUMNS - room)),
                     (true, _) => line.push_str(&format!("{cell:>width$}  ")),
                     // Nothing stands behind it: spaces as many as the longest cell has would be for nothing.
                     (false, true) => line.push_str(cell),
@@ -129,7 +129,7 @@ impl fmt::Display for Table {
 
 /// Text in lines of so many characters, those behind the first indented; between words, or within one that is
 /// longer.
-fn below(text: &str, room: usize, indent: usize) -> String {
+fn indented(text: &str, room: usize, indent: usize) -> String {
     let mut lines = vec![String::new()];
     let mut length = 0;
     let mut push = |chars: &[char], fresh: bool| {
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(lines[3], "20  short");
         assert_eq!(lines[4].trim_start_matches(" 3  "), "word ".repeat(15).trim_end());
         assert_eq!(lines[5], format!("    {}", "word ".repeat(5).trim_end()));
-        assert_eq!(below("", 5, 0), "");
+        assert_eq!(indented("", 5, 0), "");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use headstart_start::notes::complain;
 use headstart_store::{Announced, Store};
-use headstart_system::launch::apart;
+use headstart_system::launch::run_apart;
 use headstart_system::own_program::{Role, role};
 
 /// By this variable services know that they are systemd's (systemd.exec(5)). Nobody reads what they say as
@@ -25,7 +25,7 @@ pub fn is_news(store: Option<&Store>, line: &str) -> bool {
 pub fn complain_once(store: &dyn Fn() -> Option<Store>, line: &str) {
     let asked = || is_news(store().as_ref(), line);
     let is_news = match role() {
-        Role::Careful => apart(asked).unwrap_or(false),
+        Role::Careful => run_apart(asked).unwrap_or(false),
         _ => asked(),
     };
     if is_news {

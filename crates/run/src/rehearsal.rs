@@ -51,7 +51,7 @@ fn rehearse_all() -> Result<()> {
     // The command waits for this process.
     let _last = LastLimit::arm();
     let _ = (namespace::forks_elsewhere(), is_expected_as_this_process());
-    let signals = Signals::take().context("cannot read signals")?;
+    let signals = Signals::block().context("cannot read signals")?;
     let stream = background(
         || None,
         |stream| {

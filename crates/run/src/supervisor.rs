@@ -198,7 +198,7 @@ fn launch<'a>(
     is_written: bool,
 ) -> Result<(Supervisor<'a>, Child)> {
     let words = c_strings(command)?;
-    let signals = Signals::take().context("cannot read signals")?;
+    let signals = Signals::block().context("cannot read signals")?;
     let worker = match helper {
         Helper::Nobody => None,
         Helper::Worker(stream) => Some(Ok(stream)),

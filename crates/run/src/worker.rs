@@ -59,7 +59,7 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
         .is_some_and(|replay| reads_what_may_be_unmounted(replay.plan()));
     let watch = Watch::start(stream, move || match stopper {
         Some(stopper) if may_be_unmounted => stopper.and_wait(LETS_GO_WITHIN),
-        Some(stopper) => stopper.ask(),
+        Some(stopper) => stopper.stop_requests(),
         None => {}
     });
     let stop = || {

@@ -1,7 +1,7 @@
 //! Asking what may never be answered: a process can have whoever reads its memory wait, by what it maps there
 //! and by the locks that it holds.
 
-use crate::thread::begin_small;
+use crate::thread::spawn_small;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ pub(crate) type Ask = Box<dyn FnOnce() -> Option<Vec<u8>> + Send>;
 
 /// What `ask` finds of a process of this user's, by a thread of its own; `None` also if that takes longer
 /// than this. Such a thread stays until it is answered, or its process ends.
-pub fn within(user: u32, most: Duration, ask: Ask) -> Option<Vec<u8>> {
+pub fn ask_within(user: u32, most: Duration, ask: Ask) -> Option<Vec<u8>> {
     let until = Instant::now() + most;
     let asked = QuestionSlot::take(user)?;
     // Not there yet, or all that was found.
@@ -59,7 +59,7 @@ pub fn within(user: u32, most: Duration, ask: Ask) -> Option<Vec<u8>> {
         }
         asker.unpark();
     };
-    begin_small("ask", Box::new(ask)).ok()?;
+    spawn_small("ask", Box::new(ask)).ok()?;
     loop {
         if let Some(found) = answer.lock().ok()?.take() {
             return found;
@@ -84,23 +84,26 @@ mod tests {
         for _ in 0..MOST_OF_A_USER {
             let (answer, answered) = channel();
             answers.push(answer);
-            assert_eq!(within(1000, short, Box::new(move || answered.recv().ok())), None);
+            assert_eq!(
+                ask_within(1000, short, Box::new(move || answered.recv().ok())),
+                None
+            );
         }
         let begun = Instant::now();
-        assert_eq!(within(1000, long, Box::new(|| Some(vec![7]))), None);
+        assert_eq!(ask_within(1000, long, Box::new(|| Some(vec![7]))), None);
         assert!(begun.elapsed() < long);
         // Another's is.
         for user in [0, 1001] {
-            assert_eq!(within(user, long, Box::new(|| Some(vec![7]))), Some(vec![7]));
+            assert_eq!(ask_within(user, long, Box::new(|| Some(vec![7]))), Some(vec![7]));
         }
         drop(answers);
-        while within(1000, long, Box::new(|| Some(vec![7]))).is_none() {
+        while ask_within(1000, long, Box::new(|| Some(vec![7]))).is_none() {
             assert!(begun.elapsed() < long, "nobody is asked any more");
         }
         // Each has ended when its answer is there.
         for number in 0..100 {
             assert_eq!(
-                within(1000, long, Box::new(move || Some(vec![number]))),
+                ask_within(1000, long, Box::new(move || Some(vec![number]))),
                 Some(vec![number])
             );
         }

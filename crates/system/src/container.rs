@@ -24,7 +24,7 @@ impl Manager {
     }
 
     /// The same for people, and how the host records for the container.
-    pub fn way(&self) -> String {
+    pub fn description(&self) -> String {
         self.way_from(is_user_namespace())
     }
 
@@ -88,7 +88,7 @@ pub fn manager() -> Option<Manager> {
 /// As [`manager`], of the system at a path, and of what the environment says.
 fn below(root: &Path, environment: Option<String>) -> Option<Manager> {
     // systemd as process 1 writes down what its environment says; others leave a file.
-    let name = match environment.or_else(|| word(&root.join("run/systemd/container"))) {
+    let name = match environment.or_else(|| first_word(&root.join("run/systemd/container"))) {
         Some(name) => name,
         None if root.join("run/.containerenv").exists() => "podman".into(),
         None if root.join(".dockerenv").exists() => "docker".into(),
@@ -104,7 +104,7 @@ fn below(root: &Path, environment: Option<String>) -> Option<Manager> {
 }
 
 /// The text of a file that holds a word.
-fn word(path: &Path) -> Option<String> {
+fn first_word(path: &Path) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(64).read_to_string(&mut text).ok()?;
     Some(text)

@@ -60,7 +60,7 @@ impl Executed {
     /// Tells of what is executed on each local file system that is mounted, in whichever mount namespace it
     /// is; also if it told of some already. Gives on how many: on none where none is mounted. Fails where it
     /// is refused on all.
-    pub fn tell_of_all(&self, mounts: &MountTable) -> io::Result<usize> {
+    pub fn mark_all(&self, mounts: &MountTable) -> io::Result<usize> {
         let how = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
         let mut seen = HashSet::new();
         let mut tried: HashMap<(u32, u32), usize> = HashMap::new();
@@ -157,7 +157,7 @@ mod tests {
     fn without_descriptors() {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let executed = Executed::new().unwrap();
-        executed.tell_of_all(&MountTable::read().unwrap()).unwrap();
+        executed.mark_all(&MountTable::read().unwrap()).unwrap();
         let start = || assert!(Command::new("/bin/true").status().unwrap().success());
         let before = getrlimit(Resource::Nofile);
         start();
@@ -206,8 +206,8 @@ mod tests {
         let path = |name: &str| fs.mount_point().join(name);
         let executed = Executed::new().unwrap();
         // All that was mounted may be unmounted for a moment.
-        assert_eq!(executed.tell_of_all(&MountTable::parse(b"")).unwrap(), 0);
-        assert!(executed.tell_of_all(&MountTable::read().unwrap()).unwrap() >= 1);
+        assert_eq!(executed.mark_all(&MountTable::parse(b"")).unwrap(), 0);
+        assert!(executed.mark_all(&MountTable::read().unwrap()).unwrap() >= 1);
         let told = |executed: &Executed| -> Vec<(u32, Opened)> {
             let below = |opened: &Opened| {
                 opened

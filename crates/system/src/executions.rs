@@ -2,7 +2,7 @@
 //! executes it waits for the answer. And a switch that ends the process that is to answer and does not: with
 //! it ends whatever waits for it.
 
-use crate::ask_within::within;
+use crate::ask_within::ask_within;
 use crate::fanotify::Group;
 use crate::process::ProcessStat;
 use std::fs::File;
@@ -175,7 +175,7 @@ const READ_WITHIN: Duration = Duration::from_millis(50);
 /// for the memory of others, and `/proc/PID/cmdline` would wait for a file system of the process's own, if
 /// that has mapped one there.
 pub fn executed_with(pid: u32, user: u32, most: usize) -> Option<Vec<u8>> {
-    within(user, READ_WITHIN, Box::new(move || read_executed(pid, most)))
+    ask_within(user, READ_WITHIN, Box::new(move || read_executed(pid, most)))
 }
 
 fn read_executed(pid: u32, most: usize) -> Option<Vec<u8>> {

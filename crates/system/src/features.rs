@@ -17,7 +17,7 @@ impl Available {
         *self == Available::Yes
     }
 
-    fn when(condition: bool, reason: &str) -> Available {
+    fn available_if(condition: bool, reason: &str) -> Available {
         if condition {
             Available::Yes
         } else {
@@ -97,19 +97,19 @@ pub fn features() -> Features {
         openat2: system_call(libc::SYS_openat2, "5.6"),
         cachestat: cachestat(),
         io_uring: io_uring(),
-        psi: Available::when(
+        psi: Available::available_if(
             std::fs::read("/proc/pressure/memory").is_ok(),
             "the kernel keeps no pressure information: boot with psi=1",
         ),
-        btf: Available::when(
+        btf: Available::available_if(
             Path::new("/sys/kernel/btf/vmlinux").exists(),
             "/sys/kernel/btf/vmlinux is missing: the kernel was built without CONFIG_DEBUG_INFO_BTF",
         ),
-        tracefs: Available::when(
+        tracefs: Available::available_if(
             tracefs.iter().any(|dir| Path::new(dir).is_dir()),
             "no tracefs at /sys/kernel/tracing: mount -t tracefs tracefs /sys/kernel/tracing",
         ),
-        delay_accounting: Available::when(
+        delay_accounting: Available::available_if(
             crate::blocked::delay_accounting(),
             "off: sysctl kernel.task_delayacct=1",
         ),

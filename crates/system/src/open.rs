@@ -180,7 +180,7 @@ pub fn reopen(pin: BorrowedFd<'_>) -> Result<OwnedFd, Skip> {
     let path = format!("/proc/self/fd/{}", pin.as_raw_fd());
     let begun = Instant::now();
     let opened = rustix::fs::open(path, flags, Mode::empty());
-    OPENS.took(begun.elapsed());
+    OPENS.note(begun.elapsed());
     opened.map_err(|error| match error {
         Errno::PERM => Skip::NoAtime,
         error => skip(error),

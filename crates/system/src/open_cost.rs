@@ -42,7 +42,7 @@ impl OpenCost {
         }
     }
 
-    pub(crate) fn took(&self, took: Duration) {
+    pub(crate) fn note(&self, took: Duration) {
         let is_slow = took > SLOW;
         if is_slow {
             let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -67,7 +67,7 @@ mod tests {
         let (quick, slow) = (Duration::from_micros(5), Duration::from_millis(1));
         let opens = OpenCost::new();
         let all = |took, times: u32| {
-            (0..times).for_each(|_| opens.took(took));
+            (0..times).for_each(|_| opens.note(took));
             opens.dear()
         };
         assert_eq!(all(slow, MOSTLY - 1), None, "too few");

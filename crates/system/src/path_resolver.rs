@@ -85,7 +85,7 @@ impl PathResolver {
     /// order of completion is any. The pin is closed after `done`.
     ///
     /// Fails if the ring does; then it is of no use any more, and `done` was not told of some paths.
-    pub fn each<T>(
+    pub fn resolve_each<T>(
         &mut self,
         mounts: &MountTable,
         mut next: impl FnMut() -> Option<(T, PathBuf)>,
@@ -235,7 +235,7 @@ mod tests {
         let done = |n: usize, pinned: Result<(BorrowedFd<'_>, Stat), Skip>| {
             results[n] = Some(pinned.map(|(_, stat)| stat));
         };
-        resolver.each(&mounts, || next.next(), done).unwrap();
+        resolver.resolve_each(&mounts, || next.next(), done).unwrap();
         results.into_iter().map(Option::unwrap).collect()
     }
 
@@ -307,7 +307,7 @@ mod tests {
         let mut files = 0;
         let Some(mut resolver) = ring(4) else { return };
         resolver
-            .each(
+            .resolve_each(
                 &mounts,
                 || next.next(),
                 |path, pinned| {
@@ -347,7 +347,7 @@ mod tests {
                 there += usize::from(pinned.is_ok());
                 most = most.max(ours());
             };
-            resolver.each(&mounts, || next.next(), done).unwrap();
+            resolver.resolve_each(&mounts, || next.next(), done).unwrap();
         }
         assert_eq!((there, ours()), (1000, 0));
         assert!(most <= 16, "{most} were open at once");
@@ -359,9 +359,13 @@ mod tests {
         let Some(mut resolver) = ring(4) else { return };
         let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let next = || Some(((), PathBuf::from("/usr")));
-            let _ = resolver.each(&mounts, next, |(), _| panic!("in the middle"));
+            let _ = resolver.resolve_each(&mounts, next, |(), _| panic!("in the middle"));
         }));
         assert!(unwound.is_err());
-        assert!(resolver.each(&mounts, || None::<((), _)>, |(), _| ()).is_err());
+        assert!(
+            resolver
+                .resolve_each(&mounts, || None::<((), _)>, |(), _| ())
+                .is_err()
+        );
     }
 }

@@ -52,7 +52,7 @@ pub fn before_others() -> io::Result<()> {
 }
 
 /// The calling thread is as others again, with its nice value.
-pub fn as_others() -> io::Result<()> {
+pub fn leave_realtime() -> io::Result<()> {
     crate::sys::sched_setscheduler(libc::SCHED_OTHER, 0)
 }
 
@@ -60,7 +60,7 @@ pub fn as_others() -> io::Result<()> {
 /// nothing: the thread's work is done all the same.
 pub fn stand_back(io: Priority, nice: i32) {
     let _ = set_io(io);
-    let _ = as_others();
+    let _ = leave_realtime();
     let _ = set_nice(nice);
 }
 
@@ -109,7 +109,7 @@ mod tests {
         let seen = std::thread::spawn(move || {
             before_others()?;
             let (before, inherits) = (policy(), std::thread::spawn(policy).join().unwrap());
-            as_others()?;
+            leave_realtime()?;
             Ok::<_, io::Error>((before, inherits, policy()))
         });
         match seen.join().unwrap() {

@@ -90,7 +90,7 @@ impl ReadAhead {
                     continue;
                 };
                 // It would have to wait for what it has begun. One that found its first page begins nothing.
-                if done.result() != -libc::EAGAIN || !begun(range) {
+                if done.result() != -libc::EAGAIN || !has_page(range) {
                     otherwise(place as usize);
                 }
             }
@@ -101,7 +101,7 @@ impl ReadAhead {
 }
 
 /// Whether there is a page of it, on its way or in memory.
-fn begun((fd, offset, length): &Range<'_>) -> bool {
+fn has_page((fd, offset, length): &Range<'_>) -> bool {
     residency::cachestat(fd, *offset, u64::from(*length)).is_ok_and(|counts| counts.cache > 0)
 }
 

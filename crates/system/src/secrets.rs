@@ -167,7 +167,7 @@ impl Secrets {
             (false, _) => Secrecy::Open,
             // What is below a directory has its policy.
             (true, Secrecy::Own) if device == device_above => Secrecy::Own,
-            (true, _) if self.own().directory() == Some((device, found.stx_ino)) => Secrecy::Own,
+            (true, _) if self.state_encryption().directory() == Some((device, found.stx_ino)) => Secrecy::Own,
             (true, _) => Secrecy::Secret,
         };
         (below, device)
@@ -176,7 +176,7 @@ impl Secrets {
     /// Whether the file system at a directory, on this device, is encrypted and the state directory is not so
     /// too.
     fn is_volume_secret(&mut self, mounts: Mounts<'_>, directory: &[u8], device: (u32, u32)) -> bool {
-        if device == self.own().device {
+        if device == self.state_encryption().device {
             return false;
         }
         if let Some(known) = self.volumes.get(&device) {
@@ -189,7 +189,7 @@ impl Secrets {
         let secret = stacked.is_some_and(|fstype| ENCRYPTING.contains(&fstype.as_str())) || {
             let mut volumes = BTreeSet::new();
             of_device(block_device(mounts, directory, device), &mut volumes);
-            !volumes.is_subset(self.own().volumes())
+            !volumes.is_subset(self.state_encryption().volumes())
         };
         if self.volumes.len() < MOST {
             self.volumes.insert(device, secret);
@@ -197,7 +197,7 @@ impl Secrets {
         secret
     }
 
-    fn own(&mut self) -> &StateEncryption {
+    fn state_encryption(&mut self) -> &StateEncryption {
         self.own
             .get_or_insert_with(|| StateEncryption::new(STATE.get().map(PathBuf::as_path)))
     }
@@ -293,7 +293,7 @@ fn block_device(mounts: Mounts<'_>, directory: &[u8], device: (u32, u32)) -> (u3
 /// Adds the names of the encrypted volumes (dm-crypt) that a device lies on, and of the encrypted directories
 /// that hold its images.
 fn of_device((major, minor): (u32, u32), volumes: &mut BTreeSet<String>) {
-    devices_below::each((major, minor), &mut |layer| match layer {
+    devices_below::visit_below((major, minor), &mut |layer| match layer {
         // The kernel's name of a volume that cryptsetup has made.
         Layer::Disk(whole) => volumes.extend(
             std::fs::read_to_string(whole.join("dm/uuid"))

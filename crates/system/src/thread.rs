@@ -28,15 +28,15 @@ pub struct StartedThread {
 /// Begins a thread of this name. What begins one is made anew by the compiler for each closure, several KiB
 /// each; for a box it is there once.
 pub fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
-    begin_as(Builder::new().name(name.into()), work)
+    spawn_with(Builder::new().name(name.into()), work)
 }
 
 /// The same with a small stack.
-pub fn begin_small(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
-    begin_as(Builder::new().name(name.into()).stack_size(SMALL_STACK), work)
+pub fn spawn_small(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
+    spawn_with(Builder::new().name(name.into()).stack_size(SMALL_STACK), work)
 }
 
-fn begin_as(builder: Builder, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
+fn spawn_with(builder: Builder, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
     let number = Arc::new(AtomicI32::new(0));
     let own = Arc::clone(&number);
     let handle = builder.spawn(move || {
@@ -131,7 +131,7 @@ mod tests {
     fn what_a_thread_has_sent_before_its_end_is_there() {
         for _ in 0..100 {
             let (told, answer) = channel();
-            let begun = begin_small(
+            let begun = spawn_small(
                 "x",
                 Box::new(move || {
                     let _ = told.send(7);

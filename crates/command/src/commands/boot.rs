@@ -124,7 +124,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             let recorder = || headstart_record::features().chosen.map(|(backend, _)| backend);
             let here = container::manager().filter(|_| place.root.is_none());
             if let Some(it) = here.filter(|_| recorder() != Some(Backend::Bpf)) {
-                let way = it.way();
+                let way = it.description();
                 sentence += &format!("\nIn this container boots cannot be recorded. Start it with\n  {way}.");
             }
             place.print(changed, &sentence)

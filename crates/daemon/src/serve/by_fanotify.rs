@@ -232,7 +232,7 @@ impl ByFanotify {
     }
 
     fn look_at_mounts(&self) -> Result<()> {
-        let told = self.executed.tell_of_all(&self.mounts.table());
+        let told = self.executed.mark_all(&self.mounts.table());
         told.context("the kernel does not tell what is executed (fanotify(7))")?;
         Ok(())
     }

@@ -53,7 +53,7 @@ impl Exact {
         let exact = began.is_some();
         if began.is_some() {
             // Where there is no thread it is dropped here.
-            let _ = thread::begin_small("exact", Box::new(move || drop(began)));
+            let _ = thread::spawn_small("exact", Box::new(move || drop(began)));
         }
         exact
     }

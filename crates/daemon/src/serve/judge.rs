@@ -370,7 +370,7 @@ impl Judge {
         if *start.decision() != Decision::Replay {
             return;
         }
-        self.replays.retain(|(_, life)| life.goes_on());
+        self.replays.retain(|(_, life)| life.is_running());
         if !has_room(self.replays.iter().map(|(user, _)| *user), uid) {
             return start.decline();
         }

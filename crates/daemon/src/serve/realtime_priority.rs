@@ -7,7 +7,7 @@
 use super::NICE;
 use headstart_start::notes::log;
 use headstart_system::limits::bound_time_before_others;
-use headstart_system::priority::{as_others, before_others, set_nice};
+use headstart_system::priority::{before_others, leave_realtime, set_nice};
 use std::time::{Duration, Instant};
 
 /// It has had nothing to do, if it waited for so long.
@@ -52,7 +52,7 @@ impl RealtimePriority {
                 self.is = before_others().is_ok();
             }
         } else if self.is && self.rested.elapsed() >= MOST {
-            self.is = as_others().is_err();
+            self.is = leave_realtime().is_err();
         }
     }
 }

@@ -141,7 +141,7 @@ fn text(status: &BootStatus) -> String {
         lines.push(("this boot", format!("This boot was not served: {why}.")));
     }
     if let Some(last) = &status.last {
-        lines.extend(of_last(last));
+        lines.extend(boot_rows(last));
     }
     if let Some(profile) = &status.known.profile {
         let known = format!(
@@ -155,7 +155,7 @@ fn text(status: &BootStatus) -> String {
     // Of one that was not recorded nobody knows what was used.
     let replay = |outcome: &&Outcome| outcome.mode == Mode::Replay && !outcome.unrecorded;
     if let Some(outcome) = status.known.outcomes.iter().rfind(replay) {
-        lines.extend(of_replay(outcome, page_size));
+        lines.extend(replay_rows(outcome, page_size));
     }
     lines.push(("gained", gained_by_boots(&status.known)));
     let next = match &status.next_not_replayed {
@@ -168,7 +168,7 @@ fn text(status: &BootStatus) -> String {
     sentences(COLUMNS, lines)
 }
 
-fn of_last(last: &BootReport) -> Vec<(&'static str, String)> {
+fn boot_rows(last: &BootReport) -> Vec<(&'static str, String)> {
     let read = match &last.not_replayed {
         None => "The last boot was read ahead.".into(),
         Some(why) => format!("The last boot was not read ahead: {why}."),
@@ -205,7 +205,7 @@ fn of_last(last: &BootReport) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn of_replay(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)> {
+fn replay_rows(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)> {
     let sum = total(outcome);
     let size = |count| pages(count, page_size);
     let left_out = match outcome.skipped.total() {

@@ -1,6 +1,6 @@
 //! `headstart chart`: a start as a picture.
 
-use crate::floor::{Wanted, of_start};
+use crate::floor::{Wanted, start_floor};
 use crate::starts::{FoundStart, find};
 use anyhow::{Context, Result, bail};
 use headstart_chart::{FloorLine, Pages, Start, html, pages, svg};
@@ -146,7 +146,7 @@ fn text(drawn: &Drawn) -> String {
 fn floor(found: &FoundStart, store: &Store) -> Option<FloorLine> {
     let costs = Costs::new(store, None);
     let of = found.of.as_ref();
-    match of_start(&found.start, of, &costs, None, &mut |line| complain(&line)) {
+    match start_floor(&found.start, of, &costs, None, &mut |line| complain(&line)) {
         Ok(it) => Some(FloorLine {
             ns: it.floor.floor_ns,
             causes: (it.above.iter())

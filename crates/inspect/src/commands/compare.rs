@@ -64,7 +64,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
 }
 
 fn plan(path: &std::path::Path) -> Result<PlanFile> {
-    match files::any(path)? {
+    match files::read_any(path)? {
         Any::Plan(plan) => Ok(plan),
         _ => bail!("{} is no plan: make one with `headstart plan`", path.display()),
     }

@@ -225,7 +225,7 @@ fn devices(store: &Store) -> Vec<DeviceCheck> {
 
 /// What is seen here holds for this process: a policy may refuse to boots and to the daemon what it allows to
 /// a login.
-fn of_selinux(it: &Selinux) -> String {
+fn selinux_text(it: &Selinux) -> String {
     match it.enforces {
         true => format!(
             "enforces: this holds for {}. Boots and the daemon have other contexts: `headstart boot status` says what a boot was refused, `ausearch -m avc,user_avc -ts boot` all",
@@ -249,7 +249,7 @@ fn text(report: &Report) -> String {
         .then(|| ("names kept before", UNKNOWN_NAMES.to_owned()));
     let container = report.container.map(|name| ("container", name.to_string()));
     let way = report.container_line.as_ref().and(container::manager());
-    let line = way.map(|it| ("to record here", it.way()));
+    let line = way.map(|it| ("to record here", it.description()));
     let mut out = facts(
         [
             ("kernel", format!("Linux {} on {}", report.kernel, report.machine)),
@@ -264,7 +264,7 @@ fn text(report: &Report) -> String {
         ]
         .into_iter()
         .chain(unknown)
-        .chain(report.selinux.as_ref().map(|it| ("SELinux", of_selinux(it))))
+        .chain(report.selinux.as_ref().map(|it| ("SELinux", selinux_text(it))))
         .chain(container)
         .chain(line),
     );

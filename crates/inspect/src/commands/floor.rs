@@ -51,7 +51,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     };
     let costs = Costs::new(store, class);
     let tell = &mut |line: String| complain(&line);
-    let floor = floor::of_start(&recorded.start, recorded.of.as_ref(), &costs, every, tell)?;
+    let floor = floor::start_floor(&recorded.start, recorded.of.as_ref(), &costs, every, tell)?;
     let shown = Shown {
         start: args.start,
         floor: floor.floor,

@@ -74,7 +74,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
 /// The plan at a path, or of a key.
 fn find(what: &str, store: &Store) -> Result<PlanFile> {
     if Path::new(what).is_file() {
-        let file = files::any(Path::new(what));
+        let file = files::read_any(Path::new(what));
         // The path of a program is its key.
         match file {
             Ok(files::Any::Plan(plan)) => return Ok(plan),

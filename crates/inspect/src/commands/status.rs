@@ -1,6 +1,6 @@
 //! `headstart status`: what is known, and whether it pays.
 
-use crate::floor::{Wanted, last, of_start};
+use crate::floor::{Wanted, last_start, start_floor};
 use anyhow::Result;
 use headstart_command::context::{Output, colours};
 use headstart_learn::verdict::compare;
@@ -54,13 +54,13 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
 /// for one key, too much for the list of all. It is not kept with the outcome, because it is the floor of the
 /// files and devices as they are now. No device is measured.
 fn floor(kept: &KeyDir, store: &Store) -> Option<FloorStatus> {
-    let start = last(kept, Wanted::Replay, &mut |line| complain(&line))?;
+    let start = last_start(kept, Wanted::Replay, &mut |line| complain(&line))?;
     let costs = Costs {
         store,
         class: None,
         measure: Measure::Nothing,
     };
-    match of_start(&start, Some(kept), &costs, None, &mut |line| complain(&line)) {
+    match start_floor(&start, Some(kept), &costs, None, &mut |line| complain(&line)) {
         Ok(found) => Some(FloorStatus {
             started_unix_ns: start.trace.meta.started_unix_ns,
             took_ns: start

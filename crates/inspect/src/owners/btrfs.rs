@@ -196,7 +196,7 @@ fn chunks(root: BorrowedFd<'_>, device: u64) -> io::Result<Vec<Chunk>> {
 fn nodes(sb: &SuperBlock, chunk: &Chunk, raw: &mut Raw, claims: &mut Claims) -> io::Result<()> {
     /// Bytes of `struct btrfs_header`.
     const HEADER: usize = 101;
-    for left in claims.left() {
+    for left in claims.unclaimed() {
         for (range, logical) in chunk.part(left) {
             let end = logical + range.length;
             // Nodes begin at multiples of their size from the chunk's beginning.
@@ -282,7 +282,7 @@ fn rest(
     claims: &mut Claims,
 ) -> io::Result<()> {
     let mut asked = HashSet::new();
-    for left in claims.left() {
+    for left in claims.unclaimed() {
         for chunk in data {
             for (range, logical) in chunk.part(left) {
                 let mut step = 0;

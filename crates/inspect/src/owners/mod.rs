@@ -81,7 +81,7 @@ pub fn places(mounts: &MountTable) -> Vec<Place> {
         let Some(part) = part_of(&facts, mount) else {
             continue;
         };
-        below(&facts, &part, MAX_FLOORS, &mut seen, &mut places);
+        devices_below(&facts, &part, MAX_FLOORS, &mut seen, &mut places);
         places.push(Place {
             part,
             mount: Some(index),
@@ -117,7 +117,7 @@ fn part_of(facts: &DeviceFacts, mount: &Mount) -> Option<Part> {
 }
 
 /// The devices that a device is made of.
-fn below(
+fn devices_below(
     facts: &DeviceFacts,
     above: &Part,
     floors: u32,
@@ -155,7 +155,7 @@ fn below(
                 node: None,
             });
         }
-        below(&own, above, floors - 1, seen, found);
+        devices_below(&own, above, floors - 1, seen, found);
     }
 }
 
@@ -185,7 +185,7 @@ pub fn find(
     named.retain(|inode, path| pin(mounts, path.as_path()).is_ok_and(|(_, stat)| stat.inode == *inode));
     let named = &named;
     let mut claims = Claims::new(wanted, deadline, progress);
-    if let Err(error) = ask(mounts, mount, place.node.as_deref(), &mut claims, named) {
+    if let Err(error) = ask_file_system(mounts, mount, place.node.as_deref(), &mut claims, named) {
         // The places of files are told without it.
         for path in named.values() {
             let _ = walk::file(mounts, path, &mut Mapper::new(), &mut claims);
@@ -217,7 +217,7 @@ pub fn find(
     part
 }
 
-fn ask(
+fn ask_file_system(
     mounts: &MountTable,
     mount: &Mount,
     node: Option<&Path>,

@@ -2,7 +2,7 @@
 //! themselves whose a block is.
 
 use super::claims::{Claimant, Claims};
-use super::names::below;
+use super::names::join;
 use headstart_model::FilePath;
 use headstart_model::blocks::Kind;
 use headstart_model::machine::ByteRange;
@@ -28,7 +28,7 @@ struct Entry<'a> {
 
 /// Shows all entries below a mount's root until `visit` says that it is enough. Follows no symbolic link,
 /// leaves the mount nowhere. Fails if there are too many directories.
-fn each(
+fn walk(
     mounts: &MountTable,
     mount: &Mount,
     mut visit: impl FnMut(&Entry<'_>) -> ControlFlow<()>,
@@ -44,7 +44,7 @@ fn each(
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            let path = below(directory.as_bytes(), name);
+            let path = join(directory.as_bytes(), name);
             // What is behind another mount's point is another file system's.
             if mounts
                 .index_of(path.as_bytes())
@@ -77,7 +77,7 @@ fn each(
 /// Opens regular files and directories only.
 pub fn claim(mounts: &MountTable, mount: &Mount, claims: &mut Claims) {
     let mut mapper = Mapper::new();
-    let walked = each(mounts, mount, |entry| {
+    let walked = walk(mounts, mount, |entry| {
         if claims.is_over() {
             return ControlFlow::Break(());
         }
@@ -110,7 +110,7 @@ pub fn name(
         nameless.entry(inode).or_default().push(tree);
     }
     // What has too many directories leaves some without names.
-    let _ = each(mounts, mount, |entry| {
+    let _ = walk(mounts, mount, |entry| {
         if nameless.is_empty() || claims.is_late() {
             return ControlFlow::Break(());
         }

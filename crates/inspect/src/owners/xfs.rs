@@ -153,7 +153,7 @@ pub fn claim_fixed(geometry: &Geometry, claims: &mut Claims) {
 
 /// Looks at every block that nobody has claimed, and claims what says that it is metadata.
 pub fn claim_metadata(geometry: &Geometry, raw: &mut Raw, claims: &mut Claims) -> io::Result<()> {
-    for left in claims.left() {
+    for left in claims.unclaimed() {
         // Whole blocks: a read may have begun within one.
         let first = left.start / geometry.block * geometry.block;
         let end = left.start.saturating_add(left.length);
@@ -193,7 +193,7 @@ fn claim_block(
     let block_at = |index: usize| bytes.get(index * size..(index + 1) * size).unwrap_or_default();
     let (block, at) = (block_at(index), start + (index * size) as u64);
     if let Some((kind, owner)) = geometry.recognise(block, at) {
-        take(claims, kind, owner, at, geometry.block);
+        claim(claims, kind, owner, at, geometry.block);
         return Ok(());
     }
     // A cluster of inodes may begin within a block that is larger than it.
@@ -207,7 +207,7 @@ fn claim_block(
             && geometry.byte_of(number >> geometry.inode_bits) == Some(at)
     });
     if inodes {
-        take(claims, Kind::Inodes, None, at, geometry.block);
+        claim(claims, Kind::Inodes, None, at, geometry.block);
         return Ok(());
     }
     // Only the first block of a larger directory block says what it is.
@@ -220,14 +220,14 @@ fn claim_block(
             None => geometry.recognise(raw.read(before, size)?, before),
         };
         if let Some((Kind::Directory, owner)) = recognised {
-            take(claims, Kind::Directory, owner, at, geometry.block);
+            claim(claims, Kind::Directory, owner, at, geometry.block);
             break;
         }
     }
     Ok(())
 }
 
-fn take(claims: &mut Claims, kind: Kind, owner: Option<u64>, start: u64, length: u64) {
+fn claim(claims: &mut Claims, kind: Kind, owner: Option<u64>, start: u64, length: u64) {
     let range = ByteRange { start, length };
     match owner {
         None => claims.claim(range, kind),

@@ -110,7 +110,7 @@ impl Mover for Ext4 {
         self.block
     }
 
-    fn stays(&self, file: &File) -> io::Result<Option<&'static str>> {
+    fn why_immovable(&self, file: &File) -> io::Result<Option<&'static str>> {
         let flags = rustix::fs::ioctl_getflags(file)?.bits();
         if let Some((_, why)) = STAY.iter().find(|(bit, _)| flags & bit != 0) {
             return Ok(Some(why));

@@ -71,7 +71,7 @@ impl Movable {
         let changed = changed(&pin)?;
         let executed = may_be_executed(path, stat.mode);
         let why = reopen(pin.as_fd(), OFlags::RDONLY).and_then(|reading| {
-            Ok(match volume.stays(path, &reading)? {
+            Ok(match volume.why_immovable(path, &reading)? {
                 None if executed && runs(&reading)? => Some(RUNS),
                 why => why,
             })

@@ -27,7 +27,7 @@ pub trait Mover {
 
     /// Why this file stays where it is by what this kind of file system knows of it; `None` if it may be
     /// moved. What holds for all kinds is asked elsewhere.
-    fn stays(&self, file: &File) -> io::Result<Option<&'static str>>;
+    fn why_immovable(&self, file: &File) -> io::Result<Option<&'static str>>;
 
     /// Brings the data at `[start, start + length)` of `file` to where the donor has `[to, to + length)`, and
     /// gives the donor the old place; that it tells the old contents takes [`Mover::recover`]. On either side

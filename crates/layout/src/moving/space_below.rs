@@ -3,7 +3,7 @@
 //! writing it ([`super::donor::Donor::write`]).
 
 use super::mapper;
-use headstart_system::ask_within::within;
+use headstart_system::ask_within::ask_within;
 use headstart_system::mounts::MountTable;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
@@ -22,10 +22,10 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// How many bytes may be taken of what lies below a device, in whichever of its layers there is the least;
 /// `None` where none of them says.
 pub(super) fn free(device: (u32, u32)) -> Option<u64> {
-    least(&of_number(device)?, 0)
+    least(&device_directory(device)?, 0)
 }
 
-fn of_number((major, minor): (u32, u32)) -> Option<PathBuf> {
+fn device_directory((major, minor): (u32, u32)) -> Option<PathBuf> {
     let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     device.canonicalize().ok()
 }
@@ -40,19 +40,19 @@ fn least(device: &Path, depth: usize) -> Option<u64> {
         false => device,
     };
     let file = std::fs::read(device.join("loop/backing_file")).ok();
-    let of_file = file.and_then(|path| of_file(path.trim_ascii_end(), depth));
-    let slaves = beside(device, "slaves");
+    let of_file = file.and_then(|path| space_of_file(path.trim_ascii_end(), depth));
+    let slaves = devices_linked(device, "slaves");
     let mapped = device
         .join("dm")
         .exists()
-        .then(|| of_mapped(device, &slaves))
+        .then(|| space_of_mapped(device, &slaves))
         .flatten();
     let below = slaves.iter().filter_map(|one| least(one, depth + 1));
     below.chain(of_file).chain(mapped).min()
 }
 
 /// The devices that one lies on (`slaves`), or that lie on it (`holders`).
-fn beside(device: &Path, which: &str) -> Vec<PathBuf> {
+fn devices_linked(device: &Path, which: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(device.join(which))
         .into_iter()
         .flatten()
@@ -63,14 +63,14 @@ fn beside(device: &Path, which: &str) -> Vec<PathBuf> {
 
 /// What a volume of device mapper says of itself, and where it has snapshots, what those say: what is written
 /// to it is first copied to them.
-fn of_mapped(device: &Path, slaves: &[PathBuf]) -> Option<u64> {
+fn space_of_mapped(device: &Path, slaves: &[PathBuf]) -> Option<u64> {
     let numbers = |device: &Path| {
         let text = std::fs::read_to_string(device.join("dev")).ok()?;
         let (major, minor) = text.trim_end().split_once(':')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     };
     let mut devices = vec![numbers(device)?];
-    let snapshots = slaves.iter().flat_map(|one| beside(one, "holders"));
+    let snapshots = slaves.iter().flat_map(|one| devices_linked(one, "holders"));
     let snapshots: Vec<_> = snapshots
         .filter_map(|one| numbers(&one))
         .take(MOST_BESIDE)
@@ -85,15 +85,15 @@ fn of_mapped(device: &Path, slaves: &[PathBuf]) -> Option<u64> {
             .min()
             .map(|free| free.to_ne_bytes().to_vec())
     };
-    let answer = within(0, ANSWERS_WITHIN, Box::new(ask))?;
+    let answer = ask_within(0, ANSWERS_WITHIN, Box::new(ask))?;
     Some(u64::from_ne_bytes(answer.try_into().ok()?))
 }
 
 /// What the file system of an image may still give it, and what that lies on.
-fn of_file(path: &[u8], depth: usize) -> Option<u64> {
+fn space_of_file(path: &[u8], depth: usize) -> Option<u64> {
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
     // Who owns the image may have mounted something over it that does not answer.
-    let answer = within(0, ANSWERS_WITHIN, Box::new(move || ask(&path)))?;
+    let answer = ask_within(0, ANSWERS_WITHIN, Box::new(move || ask_file_system(&path)))?;
     let number = |at: usize| {
         Some(u64::from_ne_bytes(
             answer.get(at * 8..at * 8 + 8)?.try_into().ok()?,
@@ -101,12 +101,12 @@ fn of_file(path: &[u8], depth: usize) -> Option<u64> {
     };
     let (device, free) = (number(0)?, number(1)?);
     let device = (rustix::fs::major(device), rustix::fs::minor(device));
-    let below = of_number(device).and_then(|below| least(&below, depth + 1));
+    let below = device_directory(device).and_then(|below| least(&below, depth + 1));
     Some(below.map_or(free, |below| below.min(free)))
 }
 
 /// The device that a file lies on, and the bytes that its file system may still give it, as two numbers.
-fn ask(path: &Path) -> Option<Vec<u8>> {
+fn ask_file_system(path: &Path) -> Option<Vec<u8>> {
     let facts = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
     let holes = facts.len().saturating_sub(facts.blocks() * 512);
     let volume = rustix::fs::statvfs(path).ok()?;
@@ -118,14 +118,14 @@ fn ask(path: &Path) -> Option<Vec<u8>> {
     // It takes what its holes are, at most; one without holes takes nothing more.
     let free = if free >= holes { u64::MAX } else { free };
     Some(
-        [of_source(path, facts.dev()), free]
+        [device_of_source(path, facts.dev()), free]
             .map(u64::to_ne_bytes)
             .concat(),
     )
 }
 
 /// The device of a file system; where its number is no device's (btrfs), that which was mounted.
-fn of_source(path: &Path, device: u64) -> u64 {
+fn device_of_source(path: &Path, device: u64) -> u64 {
     if rustix::fs::major(device) != 0 {
         return device;
     }
@@ -184,13 +184,13 @@ mod tests {
         let scratch = Scratch::new().unwrap();
         let image = scratch.path().join("image");
         std::fs::write(&image, [7; 100_000]).unwrap();
-        assert_eq!(ask(&image).unwrap()[8..], u64::MAX.to_ne_bytes());
+        assert_eq!(ask_file_system(&image).unwrap()[8..], u64::MAX.to_ne_bytes());
         // A hole that is smaller than what is free.
         let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
         file.set_len(1 << 20).unwrap();
-        assert_eq!(ask(&image).unwrap()[8..], u64::MAX.to_ne_bytes());
+        assert_eq!(ask_file_system(&image).unwrap()[8..], u64::MAX.to_ne_bytes());
         file.set_len(1 << 43).unwrap();
-        let free = u64::from_ne_bytes(ask(&image).unwrap()[8..].try_into().unwrap());
+        let free = u64::from_ne_bytes(ask_file_system(&image).unwrap()[8..].try_into().unwrap());
         assert!(free < 1 << 43, "{free}");
     }
 

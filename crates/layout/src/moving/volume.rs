@@ -109,7 +109,7 @@ impl Volume {
 
     /// Why a file stays where it is, as far as it tells without being opened for writing; `None` if it may be
     /// moved.
-    pub fn stays(&self, path: &Path, file: &File) -> io::Result<Option<&'static str>> {
+    pub fn why_immovable(&self, path: &Path, file: &File) -> io::Result<Option<&'static str>> {
         if is_the_kernels(path) {
             return Ok(Some(
                 "what the kernel itself loads: a module, firmware, or a kernel",
@@ -128,7 +128,7 @@ impl Volume {
         if facts.nlink() > 1 {
             return Ok(Some("it has several names"));
         }
-        self.mover.stays(file)
+        self.mover.why_immovable(file)
     }
 
     /// Bytes of a block.

@@ -78,7 +78,7 @@ impl Mover for Xfs {
         true
     }
 
-    fn stays(&self, file: &File) -> io::Result<Option<&'static str>> {
+    fn why_immovable(&self, file: &File) -> io::Result<Option<&'static str>> {
         let flags = xfs::flags(file.as_fd())?;
         if let Some((_, why)) = STAY.iter().find(|(bit, _)| flags & bit != 0) {
             return Ok(Some(why));

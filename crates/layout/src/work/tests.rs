@@ -19,7 +19,7 @@ fn contents() -> Vec<u8> {
 /// Moves a file and has it compared with other contents than it had: what was counted, and how it ended.
 fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<LayoutResult>, Result<u64>) {
     let state = tempfile::tempdir().unwrap();
-    let turn = Turn::take(&Store::new(state.path())).unwrap();
+    let turn = Turn::acquire(&Store::new(state.path())).unwrap();
     let mounts = MountTable::read().unwrap();
     let volume = Volume::open(&mounts, &fs.mount_point(), &fs.node(), "ext4").unwrap();
     let file = Movable::open(&volume, &mounts, path, &Expect::default()).unwrap();

@@ -210,7 +210,7 @@ fn the_parts_above_add_up() {
         ..Outcome::new(testing::key("k"), Mode::Replay)
     };
     let plan = plan.plan().unwrap();
-    let parts = above(&computed, &trace, &profile, &machine, &plan, &outcome).unwrap();
+    let parts = above_floor(&computed, &trace, &profile, &machine, &plan, &outcome).unwrap();
     let sum: u64 = parts.parts().iter().map(|(_, ns)| ns).sum();
     assert_eq!(sum, outcome.elapsed_ns - computed.floor_ns);
     assert_eq!(parts.own_ns, 12 * MS);
@@ -221,14 +221,14 @@ fn the_parts_above_add_up() {
     assert_eq!(parts.reads_left_ns, 5 * MS + PAGE * 10);
     let nothing = Outcome::new(testing::key("k"), Mode::Control);
     assert_eq!(
-        above(&computed, &trace, &profile, &machine, &plan, &nothing),
+        above_floor(&computed, &trace, &profile, &machine, &plan, &nothing),
         None
     );
     let fast = Outcome {
         elapsed_ns: computed.floor_ns,
         ..outcome
     };
-    let parts = above(&computed, &trace, &profile, &machine, &plan, &fast).unwrap();
+    let parts = above_floor(&computed, &trace, &profile, &machine, &plan, &fast).unwrap();
     assert!(parts.parts().iter().all(|(_, ns)| *ns == 0), "{parts:?}");
 }
 

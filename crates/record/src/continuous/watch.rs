@@ -260,7 +260,9 @@ impl Watch {
             recording.builder.refresh();
         }
         let (starts, before) = (&mut self.starts, self.before);
-        self.whole = self.programs.drain(&mut |seen| starts.take(seen, before, judge));
+        self.whole = self
+            .programs
+            .drain(&mut |seen| starts.notice(seen, before, judge));
         // Nobody waits any more. What was not sent before a start began and was not known of yet counts as
         // lost by it. What no program saw does not: hours may have passed in which nobody asked.
         let began = std::mem::take(&mut self.starts.began);
@@ -290,7 +292,7 @@ impl Watch {
             let _ = self.programs.list_as_ours(pid);
         }
         self.give_turns(now);
-        let ended = self.ended(now)?;
+        let ended = self.take_ended(now)?;
         self.attach_as_needed(now);
         Ok(ended)
     }
@@ -437,7 +439,7 @@ impl Watch {
     }
 
     /// The starts that have come to their end.
-    fn ended(&mut self, now: Instant) -> Result<Vec<Recorded>, RecordError> {
+    fn take_ended(&mut self, now: Instant) -> Result<Vec<Recorded>, RecordError> {
         let mut total_bytes: usize = self
             .starts
             .slots

@@ -85,7 +85,7 @@ impl Worker {
         match Early::take(&name, &excluded) {
             Ok(early) => {
                 if let Some(at) = early.began_ns() {
-                    self.builder.began(at);
+                    self.builder.set_began(at);
                     self.shared.set_began(self.shared.began_ns().min(at));
                 }
                 let builder = &mut self.builder;

@@ -173,7 +173,7 @@ impl Builder {
         match event {
             Event::File(seen) => {
                 self.within_share(seen.user, |builder| {
-                    builder.files.see(seen, &builder.mounts, &mut builder.secrets)
+                    builder.files.add(seen, &builder.mounts, &mut builder.secrets)
                 });
             }
             Event::Use(seen) => {
@@ -212,7 +212,7 @@ impl Builder {
         }
         let before = self.taken();
         let result = act(self);
-        self.shares.take(user, self.taken() - before);
+        self.shares.charge(user, self.taken() - before);
         Some(result)
     }
 
@@ -298,7 +298,7 @@ impl Builder {
     }
 
     /// The start began at `time_ns`, before this was made: events from then on are still to come.
-    pub(crate) fn began(&mut self, time_ns: u64) {
+    pub(crate) fn set_began(&mut self, time_ns: u64) {
         let earlier = self.started_ns.saturating_sub(time_ns);
         self.started_ns -= earlier;
         self.meta.started_unix_ns = self.meta.started_unix_ns.saturating_sub(earlier);

@@ -69,7 +69,7 @@ impl Layers {
 
 /// The path of a layer's file through an overlay, if it is there: `rest` is its path in the layer.
 fn at_path(seen: &FileSeen, mount: &Mount, rest: &[u8], mounts: &Mounts) -> Option<Vec<u8>> {
-    let rest = crate::trace::mounts::below(rest, mount.root.as_bytes())?;
+    let rest = crate::trace::mounts::strip_root(rest, mount.root.as_bytes())?;
     let path = join(mount.mount_point.as_bytes(), rest);
     (path.len() <= PATH && is_at(seen, &path, mount.id, mounts)).then_some(path)
 }

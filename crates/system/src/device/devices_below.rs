@@ -18,18 +18,18 @@ pub enum Layer<'a> {
 }
 
 /// Visits all that a device lies on.
-pub fn each(device: (u32, u32), visit: &mut dyn FnMut(Layer<'_>)) {
-    of_device(device, 0, visit);
+pub fn visit_below(device: (u32, u32), visit: &mut dyn FnMut(Layer<'_>)) {
+    visit_device(device, 0, visit);
 }
 
-fn of_device((major, minor): (u32, u32), depth: usize, visit: &mut dyn FnMut(Layer<'_>)) {
+fn visit_device((major, minor): (u32, u32), depth: usize, visit: &mut dyn FnMut(Layer<'_>)) {
     let device = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));
     if let Ok(device) = device.canonicalize() {
-        of_directory(&device, depth, visit);
+        visit_directory(&device, depth, visit);
     }
 }
 
-fn of_directory(device: &Path, depth: usize, visit: &mut dyn FnMut(Layer<'_>)) {
+fn visit_directory(device: &Path, depth: usize, visit: &mut dyn FnMut(Layer<'_>)) {
     if depth > MOST_DEPTH {
         return;
     }
@@ -48,7 +48,7 @@ fn of_directory(device: &Path, depth: usize, visit: &mut dyn FnMut(Layer<'_>)) {
             }
         }
         if let Some(number) = holds {
-            of_device(number, depth + 1, visit);
+            visit_device(number, depth + 1, visit);
         }
     }
     let below = std::fs::read_dir(whole.join("slaves"))
@@ -57,7 +57,7 @@ fn of_directory(device: &Path, depth: usize, visit: &mut dyn FnMut(Layer<'_>)) {
         .flatten();
     for one in below.take(MOST_BESIDE) {
         if let Ok(one) = one.path().canonicalize() {
-            of_directory(&one, depth + 1, visit);
+            visit_directory(&one, depth + 1, visit);
         }
     }
 }
@@ -66,7 +66,7 @@ fn of_directory(device: &Path, depth: usize, visit: &mut dyn FnMut(Layer<'_>)) {
 /// where none does.
 pub fn sequential_cutoff(device: &DeviceFacts) -> Option<u64> {
     let mut least = None;
-    each((device.major, device.minor), &mut |layer| {
+    visit_below((device.major, device.minor), &mut |layer| {
         let Layer::Disk(disk) = layer else { return };
         let text = |name: &str| std::fs::read_to_string(disk.join("bcache").join(name)).ok();
         if text("state").is_some_and(|state| state.trim() == "no cache") {
@@ -122,7 +122,7 @@ mod tests {
         let name = some.file_name().into_string().unwrap();
         let (major, minor) = name.split_once(':').unwrap();
         let mut disks = 0;
-        each((major.parse().unwrap(), minor.parse().unwrap()), &mut |layer| {
+        visit_below((major.parse().unwrap(), minor.parse().unwrap()), &mut |layer| {
             disks += usize::from(matches!(layer, Layer::Disk(_)));
         });
         assert!(disks >= 1);

@@ -348,7 +348,7 @@ impl Probe {
             let mut buffer = Aligned::new(length as usize);
             while before.elapsed() < time || done.load(Ordering::Relaxed) == 0 {
                 let n = next.fetch_add(1, Ordering::Relaxed);
-                if n >= count || (!self.take(length) && n > 0) {
+                if n >= count || (!self.charge(length) && n > 0) {
                     break;
                 }
                 let bytes = self.device.read(at(n), &mut buffer)?;
@@ -379,7 +379,7 @@ impl Probe {
                 begun.elapsed() < time
                     && fetched.load(Ordering::Relaxed) < enough
                     && reads.fetch_add(1, Ordering::Relaxed) < most
-                    && self.take(BLOCK)
+                    && self.charge(BLOCK)
             };
             while goes_on() {
                 let before = Instant::now();
@@ -399,7 +399,7 @@ impl Probe {
         Ok(fetched.into_inner() as f64 / seconds)
     }
 
-    fn take(&self, bytes: u64) -> bool {
+    fn charge(&self, bytes: u64) -> bool {
         self.left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                 left.checked_sub(bytes)

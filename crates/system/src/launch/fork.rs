@@ -48,7 +48,7 @@ fn exit_now(status: i32) -> ! {
 impl Child {
     /// Forks a process that will become `command`, looked for in PATH. It has the standard descriptors, the
     /// working directory, the environment, the process group and terminal of this one, and the signals as
-    /// this process found them before [`Signals::take`](super::Signals::take).
+    /// this process found them before [`Signals::block`](super::Signals::block).
     pub fn fork(command: &[CString]) -> io::Result<Child> {
         if command.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no command"));
@@ -247,7 +247,7 @@ const ANSWERS_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Whether a forked process that does this says so; `None` if it was killed, does not answer, or there is
 /// none.
-pub fn apart(work: impl FnOnce() -> bool) -> Option<bool> {
+pub fn run_apart(work: impl FnOnce() -> bool) -> Option<bool> {
     let pid = fork().ok()?;
     if pid == 0 {
         crate::limits::without_core();
@@ -277,7 +277,7 @@ pub(crate) fn fork_for_system_calls<const N: usize>(
         0 => {
             std::mem::forget(deaf);
             // It has no hurry.
-            let _ = crate::priority::as_others();
+            let _ = crate::priority::leave_realtime();
             // SAFETY: setsid has no arguments; it cannot fail in a process just forked.
             unsafe { libc::setsid() };
             let mut from = 0;

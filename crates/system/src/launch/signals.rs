@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// The signals that this process had blocked when [`Signals::take`] was called; a child gets them back.
+/// The signals that this process had blocked when [`Signals::block`] was called; a child gets them back.
 static ORIGINAL_MASK: OnceLock<libc::sigset_t> = OnceLock::new();
 /// Whether SIGCHLD was ignored then: children of such a process cannot be waited for.
 static CHILD_IGNORED: OnceLock<bool> = OnceLock::new();
@@ -84,7 +84,7 @@ fn set_action(signal: i32, action: libc::sighandler_t) -> io::Result<bool> {
 
 impl Signals {
     /// Blocks all signals in this thread, and in those it starts from now on, and makes them readable.
-    pub fn take() -> io::Result<Signals> {
+    pub fn block() -> io::Result<Signals> {
         let signals = all();
         let original = set_mask(libc::SIG_BLOCK, &signals)?;
         ORIGINAL_MASK.get_or_init(|| original);

@@ -71,7 +71,7 @@ fn elsewhere(nodes: &Path) -> Memory {
     let files = entries.filter_map(|node| std::fs::read_to_string(node.path().join("meminfo")).ok());
     Memory {
         total: bytes(told.totalram),
-        available: bytes(told.freeram) + files.map(|text| of_files(&text)).sum::<u64>() / 2,
+        available: bytes(told.freeram) + files.map(|text| file_pages(&text)).sum::<u64>() / 2,
         swap_total: bytes(told.totalswap),
         swap_free: bytes(told.freeswap),
         limit: None,
@@ -79,7 +79,7 @@ fn elsewhere(nodes: &Path) -> Memory {
 }
 
 /// Bytes of a node that hold files, from its lines `Node 0 Active(file): 12 kB`.
-fn of_files(text: &str) -> u64 {
+fn file_pages(text: &str) -> u64 {
     let is_file = |name: &str| matches!(name, "Active(file):" | "Inactive(file):");
     let kilobytes = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace().skip(2);
@@ -177,7 +177,7 @@ mod tests {
         let alone = elsewhere(Path::new("/nowhere"));
         assert!(alone.available > 0 && alone.available <= found.total);
         let text = "Node 0 MemFree: 7 kB\nNode 0 Active(file):  3 kB\nNode 0 Inactive(file): 2 kB\nNode 0 Active(anon): 9 kB\n";
-        assert_eq!(of_files(text), 5 << 10);
+        assert_eq!(file_pages(text), 5 << 10);
     }
 
     #[test]

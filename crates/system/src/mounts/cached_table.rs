@@ -70,7 +70,7 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
             known.table = MountTable::read_of(&mut known.file)?;
             known.paid = known.paid.max(begun) + begun.elapsed() * SHARE;
         }
-        return Ok(known.table.again());
+        return Ok(known.table.read_again());
     }
     let begun = Instant::now();
     if let Some(before) = known
@@ -83,7 +83,7 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
     }
     let mut file = File::open("/proc/self/mountinfo")?;
     let table = MountTable::read_of(&mut file)?;
-    let again = table.again();
+    let again = table.read_again();
     *known = now.map(|of| CachedTable {
         of,
         file,

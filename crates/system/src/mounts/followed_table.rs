@@ -46,7 +46,7 @@ impl Followed {
     /// The mounts as they were read last, for one use: it opens their roots, and of what is open nothing can
     /// be unmounted.
     pub fn table(&self) -> MountTable {
-        self.table.again()
+        self.table.read_again()
     }
 }
 

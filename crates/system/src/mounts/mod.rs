@@ -138,7 +138,7 @@ impl MountTable {
     }
 
     /// The same table for another use, with no root open.
-    pub fn again(&self) -> MountTable {
+    pub fn read_again(&self) -> MountTable {
         MountTable {
             roots: Arc::default(),
             ..self.clone()

@@ -262,7 +262,7 @@ impl<'a> Walk<'a> {
     }
 
     fn pin(&mut self, index: usize, kind: Kind) {
-        let seen = self.see(index);
+        let seen = self.open_node(index);
         let node = &mut self.nodes[index];
         let (fd, stat) = match seen {
             Ok(found) => found,
@@ -299,7 +299,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Sees what is at a node's path, without leaving its mount.
-    fn see(&self, index: usize) -> Result<(OwnedFd, Stat), Skip> {
+    fn open_node(&self, index: usize) -> Result<(OwnedFd, Stat), Skip> {
         let node = &self.nodes[index];
         let mount = node.mount.ok_or(Skip::NotLocal)?;
         let fd = self.mounts.inside(mount, node.path.as_bytes())?.open(false)?;
@@ -348,7 +348,9 @@ impl<'a> Walk<'a> {
             }
             *opened += 1;
         }
-        let Ok((pin, stat)) = self.see(index) else { return };
+        let Ok((pin, stat)) = self.open_node(index) else {
+            return;
+        };
         let node = &mut self.nodes[index];
         if stat.kind != Type::File || stat.inode != node.inode {
             return;

@@ -24,7 +24,7 @@ fn looks(mounts: &MountTable, path: &Path) -> [Result<(), Skip>; 3] {
         let (mut once, mut found) = (Some(((), of.clone())), None);
         match PathResolver::new(4) {
             Ok(mut resolver) => resolver
-                .each(
+                .resolve_each(
                     &table,
                     || once.take(),
                     |(), pinned| found = Some(pinned.map(|_| ())),

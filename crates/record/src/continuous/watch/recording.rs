@@ -136,7 +136,7 @@ impl Recording {
         before: Before,
     ) -> Result<Recording, RecordError> {
         let mut builder = Builder::new(options, Backend::Bpf, Evidence::Uses, monotonic_ns())?;
-        builder.began(began_ns);
+        builder.set_began(began_ns);
         builder.add_process(pid, began_ns);
         Ok(Recording {
             number,
@@ -197,7 +197,7 @@ impl Recording {
     }
 
     /// A further slot belongs to it, that was given with this number for what was executed.
-    pub(super) fn goes_on(&mut self, number: u32, exec: Exec) {
+    pub(super) fn continue_with(&mut self, number: u32, exec: Exec) {
         self.parts.push(number);
         self.push(Event::Exec(exec));
     }

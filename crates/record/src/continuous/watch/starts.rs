@@ -26,7 +26,12 @@ pub(super) struct Starts {
 }
 
 impl Starts {
-    pub(super) fn take(&mut self, seen: Watched, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
+    pub(super) fn notice(
+        &mut self,
+        seen: Watched,
+        before: Before,
+        judge: &mut dyn FnMut(&Noticed) -> Answer,
+    ) {
         match seen {
             Watched::Start(seen) => self.add(seen, before, judge),
             Watched::Exit {
@@ -136,7 +141,7 @@ impl Starts {
     /// The start with this number is part of the one that is recorded in a slot.
     fn go_on(&mut self, owner: usize, number: u32, exec: Exec) {
         if let Some(recording) = self.slots[owner].as_mut() {
-            recording.goes_on(number, exec);
+            recording.continue_with(number, exec);
             self.part_of[slot_of(number)] = owner;
             self.control.record(number);
         }

@@ -165,7 +165,7 @@ impl Bpf {
 
 impl Bpf {
     /// What threads did and devices were asked that had not come to its end at `now_ns`.
-    fn tell_the_rest(&self, now_ns: u64, sink: &mut dyn FnMut(Event)) -> Result<(), RecordError> {
+    fn send_unfinished(&self, now_ns: u64, sink: &mut dyn FnMut(Event)) -> Result<(), RecordError> {
         let threads = load::values(&self.object, "threads", load::THREADS)?;
         let requests = load::values(&self.object, "in_flight", load::IN_FLIGHT)?;
         threads
@@ -219,7 +219,7 @@ impl Backend for Bpf {
         if let (Some(ring), Some(end)) = (&mut self.activity, activity) {
             ring.drain(end, take);
             if let Some(now_ns) = self.stopped_ns.take() {
-                self.tell_the_rest(now_ns, sink)?;
+                self.send_unfinished(now_ns, sink)?;
             }
         }
         Ok(())

@@ -59,7 +59,7 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// What the kernel tells of its types, if it tells of starts.
-    pub(crate) fn are_possible() -> Result<super::btf::Kernel, RecordError> {
+    pub(crate) fn check_kernel() -> Result<super::btf::Kernel, RecordError> {
         if let Some((capability, what)) = super::missing::capability() {
             return Err(RecordError::Capability {
                 backend: "BPF",
@@ -87,7 +87,7 @@ impl Programs {
 
     /// Attaches. Programs of the mount namespace of this process, and of process 1, are noticed.
     pub(crate) fn start() -> Result<(Programs, Arc<Control>, Later), RecordError> {
-        let kernel = Programs::are_possible()?;
+        let kernel = Programs::check_kernel()?;
         let plan = Plan {
             scope: Scope::Tree,
             evidence: Evidence::Uses,
@@ -403,7 +403,7 @@ impl Later {
                 }
             }
         };
-        let thread = thread::begin_small("attach", Box::new(attach))
+        let thread = thread::spawn_small("attach", Box::new(attach))
             .map_err(|source| RecordError::io("start a thread", source))?;
         Ok(Later {
             asked: Some(asked),

@@ -3,7 +3,7 @@
 use super::handle;
 use crate::kernel::event::{Dev, Location};
 use crate::trace::inode::identify;
-use crate::trace::mounts::{Mount, Mounts, below, is_local, join};
+use crate::trace::mounts::{Mount, Mounts, is_local, join, strip_root};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, openat, statx};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -132,7 +132,7 @@ fn describe(file: &OwnedFd, inode: u64, fstype: &str, mount: Option<&Mount>) -> 
 /// mount of a part shows as its path from the root of the file system, which leads nowhere, or elsewhere.
 fn within(mount: &Mount, path: &[u8], leads_there: bool) -> Vec<u8> {
     let (point, root) = (mount.mount_point.as_bytes(), mount.root.as_bytes());
-    match below(path, point) {
+    match strip_root(path, point) {
         Some(rest) if leads_there || point != b"/" => join(root, rest),
         Some(rest) if root == b"/" => join(b"/", rest),
         _ => path.to_vec(),

@@ -151,7 +151,7 @@ impl Inodes {
 
     /// The file behind an inode that `pid` used; a new one is told to `sink` first. `None` for what is no
     /// file of a mounted file system, such as anonymous shared memory.
-    pub fn see(&mut self, dev: Dev, inode: u64, pid: u32, sink: &mut dyn FnMut(Event)) -> Option<Sight> {
+    pub fn identify(&mut self, dev: Dev, inode: u64, pid: u32, sink: &mut dyn FnMut(Event)) -> Option<Sight> {
         let before = self.known.get(&(dev, inode)).copied();
         if let Some(known) = before {
             if known.batch == self.batch.number {
@@ -303,7 +303,7 @@ mod tests {
         let mut see = |inodes: &mut Inodes| {
             inodes.start_batch();
             inodes
-                .see(dev, inode, std::process::id(), &mut |event| seen.push(event))
+                .identify(dev, inode, std::process::id(), &mut |event| seen.push(event))
                 .unwrap()
         };
         let first = see(&mut inodes);
@@ -332,10 +332,10 @@ mod tests {
         let mut inodes = Inodes::new(0).unwrap();
         inodes.start_batch();
         let mut seen = None;
-        assert_eq!(inodes.see(dev, inode, u32::MAX, &mut |_| panic!()), None);
+        assert_eq!(inodes.identify(dev, inode, u32::MAX, &mut |_| panic!()), None);
         inodes.executed(b"/proc/version");
         inodes.start_batch();
-        inodes.see(dev, inode, u32::MAX, &mut |event| seen = Some(event));
+        inodes.identify(dev, inode, u32::MAX, &mut |event| seen = Some(event));
         let Some(Event::File(seen)) = seen else {
             panic!("not found")
         };
@@ -350,7 +350,7 @@ mod tests {
             minor: 1 << 19,
         };
         assert_eq!(
-            inodes.see(nowhere, 7, std::process::id(), &mut |_| panic!()),
+            inodes.identify(nowhere, 7, std::process::id(), &mut |_| panic!()),
             None
         );
         assert_eq!(inodes.block_device(nowhere, 1, 0), None);

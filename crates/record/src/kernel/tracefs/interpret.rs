@@ -19,7 +19,7 @@ impl Interpreter {
     pub fn batch(&mut self, records: Vec<Record>, sink: &mut dyn FnMut(Event)) {
         self.inodes.start_batch();
         for record in records {
-            self.take(record, sink);
+            self.interpret(record, sink);
         }
         self.inodes.end();
     }
@@ -31,7 +31,7 @@ impl Interpreter {
         }
     }
 
-    fn take(&mut self, record: Record, sink: &mut dyn FnMut(Event)) {
+    fn interpret(&mut self, record: Record, sink: &mut dyn FnMut(Event)) {
         let Record { time_ns, tid, what } = record;
         match what {
             EventKind::Pages {
@@ -64,7 +64,7 @@ impl Interpreter {
                         }
                     }
                 }
-                let file = self.inodes.see(dev, inode, pid, sink);
+                let file = self.inodes.identify(dev, inode, pid, sink);
                 if let Some(file) = file.filter(|file| file.size <= most) {
                     sink(Event::Use(UseSeen {
                         time_ns,

@@ -38,7 +38,7 @@ impl Recording {
         }
         self.sampled_ns = Some(now_ns);
         let Some(samples) = &mut self.samples else { return };
-        let (busy, memory) = samples.take(now_ns);
+        let (busy, memory) = samples.sample(now_ns);
         let own = &mut self.activity;
         own.lost += keep(&mut own.processors, busy, SAMPLES) + keep(&mut own.memory, memory, SAMPLES);
     }

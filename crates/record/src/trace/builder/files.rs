@@ -117,7 +117,7 @@ impl Files {
     }
 
     /// A file came into sight. Where there is no room for it its uses will be lost.
-    pub(super) fn see(&mut self, mut seen: FileSeen, mounts: &Mounts, secrets: &mut Secrets) {
+    pub(super) fn add(&mut self, mut seen: FileSeen, mounts: &Mounts, secrets: &mut Secrets) {
         if self.by_id.len() >= FILE_IDS && !self.by_id.contains_key(&seen.id) {
             return;
         }
@@ -163,7 +163,7 @@ impl Files {
                     false => self.layers.find(&seen, mounts),
                 };
                 if !shown && through.is_none() {
-                    self.images.see(&seen.place);
+                    self.images.add(&seen.place);
                 }
                 let length = length + through.as_ref().map_or(0, |(path, _)| path.len());
                 self.list.push(Entry {

@@ -17,7 +17,7 @@ pub(super) struct Images(HashMap<Dev, Vec<Vec<u8>>>);
 
 impl Images {
     /// A file was seen that no mount shows. The device may be gone at the end: so its image is asked for now.
-    pub(super) fn see(&mut self, place: &Place) {
+    pub(super) fn add(&mut self, place: &Place) {
         let dev = place.dev;
         // Not one without a block device, as file systems in memory.
         if dev.major != 0 && self.0.len() < MOST {

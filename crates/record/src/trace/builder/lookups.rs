@@ -39,7 +39,7 @@ impl Lookups {
         if self.known.contains(&hash) {
             return;
         }
-        if !self.room.take(uid, lookup.path.as_bytes().len()) {
+        if !self.room.take_allowance(uid, lookup.path.as_bytes().len()) {
             self.dropped += 1;
             return;
         }
@@ -155,7 +155,7 @@ impl Room {
         }
     }
 
-    fn take(&mut self, uid: u32, bytes: usize) -> bool {
+    fn take_allowance(&mut self, uid: u32, bytes: usize) -> bool {
         if !self.all.fits(bytes, 1) {
             return false;
         }

@@ -75,7 +75,7 @@ impl Shares {
     }
 
     /// Notes what a user has taken.
-    pub(super) fn take(&mut self, user: u8, more: Taken) {
+    pub(super) fn charge(&mut self, user: u8, more: Taken) {
         if user != 0 {
             self.others += more;
             self.groups[usize::from(user)] += more;
