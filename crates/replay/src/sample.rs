@@ -70,8 +70,8 @@ pub struct Sample {
 enum Sampled {
     /// Its path is remembered.
     Path,
-    /// Its path is remembered, and so many of so many pages are in memory.
-    Pages(u64, u64),
+    /// Its path is remembered, and `resident` of its `pages` are in memory.
+    Pages { resident: u64, pages: u64 },
     /// Its path is not remembered, and behind it are so many pages.
     ColdPath(u64),
     /// It is not as planned.
@@ -130,7 +130,7 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
         seconds.known += place.weight;
         seconds.cold += place.weight * cold;
         let (in_memory, pages) = match look {
-            Sampled::Pages(in_memory, pages) => (in_memory.min(pages), pages),
+            Sampled::Pages { resident, pages } => (resident.min(pages), pages),
             Sampled::Path => (1, 1),
             Sampled::ColdPath(pages) => (0, pages.max(1)),
             Sampled::Changed | Sampled::Unknown => (0, 0),
@@ -157,7 +157,7 @@ fn cold_share(look: Sampled, request: &Request) -> f64 {
     match look {
         Sampled::Path | Sampled::Unknown => 0.0,
         Sampled::ColdPath(_) | Sampled::Changed => 1.0,
-        Sampled::Pages(resident, pages) => {
+        Sampled::Pages { resident, pages } => {
             let cold = pages.saturating_sub(resident) as f64 / pages.max(1) as f64;
             let bridged = request.bridged.min(request.length) as f64 / request.length.max(1) as f64;
             match bridged < 1.0 {
@@ -236,7 +236,7 @@ impl Sampler<'_> {
             return Some(Sampled::Changed);
         };
         let resident = open.file.resident_pages(first * page, pages * page);
-        Some(Sampled::Pages(resident, pages))
+        Some(Sampled::Pages { resident, pages })
     }
 
     /// Of what is no file of a local file system (/proc, a socket) a replay reads nothing, and that nothing

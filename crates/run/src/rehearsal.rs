@@ -29,7 +29,7 @@ fn can_wait_for_threads() -> bool {
 /// not waited for them.
 const REHEARSED_WITHIN: Duration = Duration::from_millis(500);
 
-/// Calls all that [`start`](headstart_start::start) calls in the process that the caller sees, for nothing: a
+/// Calls all that [`start`](crate::start) calls in the process that the caller sees, for nothing: a
 /// filter that kills this process for one of the calls would kill that one (decision 21). Leaves no process
 /// behind, also if it fails: who has ended counts among the tasks of a control group until somebody has
 /// waited for it, and the command may need the last of them.

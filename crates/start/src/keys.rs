@@ -54,7 +54,7 @@ pub struct StartKey {
     /// Its key.
     pub key: Key,
     /// The arguments that the key says nothing of. Should the program turn out to start what they name, they
-    /// tell which start it is ([`of_what_it_starts`]).
+    /// tell which start it is ([`as_launcher`]).
     pub rest: Vec<OsString>,
 }
 

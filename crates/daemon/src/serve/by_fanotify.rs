@@ -84,30 +84,37 @@ struct Beginning {
 /// A file: its file system's number, as stat(2) has it, and its own.
 type Inode = (u64, u64);
 
-/// What a process was when it was looked at: at which place of these files, if it was one, and where its
-/// stack began.
-type Executing = (Option<usize>, u64);
+/// What a process executed when it was looked at.
+#[derive(Clone, Copy, Default)]
+struct Executing {
+    /// The place of its program among these files, if it was one of them.
+    place: Option<usize>,
+    /// Where its stack began; 0 as long as it has none.
+    stack: u64,
+}
 
 /// How far a process has got.
 enum ExecProgress {
     Gone,
     Executes,
-    /// It is the file at this place; surely so, or maybe it was before.
-    Became(usize, bool),
+    /// It executes the file at this place. Unless `surely`, it may have done so before.
+    Became {
+        place: usize,
+        surely: bool,
+    },
 }
 
 impl Beginning {
     fn check(&self) -> ExecProgress {
-        let (place, stack) = match program_of(self.pid, &self.files) {
-            None => return ExecProgress::Gone,
-            Some((None, _) | (_, 0)) => return ExecProgress::Executes,
-            Some((Some(place), stack)) => (place, stack),
+        let Some(now) = program_of(self.pid, &self.files) else {
+            return ExecProgress::Gone;
         };
-        let (was, before) = self.before;
-        ExecProgress::Became(
-            place,
-            was.is_none() || stack != before || self.since.elapsed() >= SURELY,
-        )
+        let Some(place) = now.place.filter(|_| now.stack != 0) else {
+            return ExecProgress::Executes;
+        };
+        let before = self.before;
+        let surely = before.place.is_none() || now.stack != before.stack || self.since.elapsed() >= SURELY;
+        ExecProgress::Became { place, surely }
     }
 
     /// It was the file at this place, and what was opened before that: whether it executes another one now.
@@ -133,11 +140,12 @@ fn program_of(pid: u32, files: &[Inode]) -> Option<Executing> {
     // What the kernel knows of it has to do: a server of the program's file system may never answer.
     let program = format!("/proc/{pid}/exe");
     let Ok(program) = statx(CWD, program, AtFlags::STATX_DONT_SYNC, StatxFlags::INO) else {
-        return Some((None, 0));
+        return Some(Executing::default());
     };
     let device = makedev(program.stx_dev_major, program.stx_dev_minor);
     let is_it = |file: &Inode| *file == (device, program.stx_ino);
-    Some((files.iter().position(is_it), stack))
+    let place = files.iter().position(is_it);
+    Some(Executing { place, stack })
 }
 
 /// Programs of which something is kept.
@@ -311,7 +319,7 @@ impl ByFanotify {
             match one.check() {
                 ExecProgress::Gone => false,
                 ExecProgress::Executes => age < BECOMES_WITHIN,
-                ExecProgress::Became(place, surely) => match replay_if_known(judge, one, surely) {
+                ExecProgress::Became { place, surely } => match replay_if_known(judge, one, surely) {
                     true => one.executes_more(place),
                     false => age < BECOMES_WITHIN,
                 },
@@ -444,18 +452,32 @@ mod tests {
             since: Instant::now(),
             next: Instant::now(),
             files: vec![(program.dev(), program.ino())],
-            before: (None, 0),
+            before: Executing::default(),
         };
         // Who has started it is told of it before its stack is made.
-        while program_of(one.pid, &one.files).is_some_and(|(_, stack)| stack == 0) {
+        while program_of(one.pid, &one.files).is_some_and(|now| now.stack == 0) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(matches!(one.check(), ExecProgress::Became(0, true)));
+        assert!(matches!(
+            one.check(),
+            ExecProgress::Became {
+                place: 0,
+                surely: true
+            }
+        ));
         // As if it had been so when it was looked at first.
         one.before = program_of(one.pid, &one.files).unwrap();
         one.since = Instant::now();
         let soon = one.check();
-        assert!(matches!(soon, ExecProgress::Became(0, false)) || one.since.elapsed() >= SURELY);
+        assert!(
+            matches!(
+                soon,
+                ExecProgress::Became {
+                    place: 0,
+                    surely: false
+                }
+            ) || one.since.elapsed() >= SURELY
+        );
         // What was opened behind it is executed next, and nothing else.
         one.files.push((0, 0));
         assert!(one.executes_more(0) && one.files == [(0, 0)]);

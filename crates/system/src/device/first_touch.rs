@@ -50,8 +50,8 @@ pub(super) struct LazyFill {
 enum BlockLatency {
     /// It is there, or nothing is.
     Nothing,
-    /// A granule of so many bytes, fetched in so many seconds.
-    Granule(u64, f64),
+    /// A granule that was fetched.
+    Granule { bytes: u64, seconds: f64 },
     /// Something else that takes long.
     Otherwise,
 }
@@ -75,7 +75,7 @@ pub(super) fn probe(
         }
         match probe_block(&mut read, place(number) % (blocks - 1) * LARGEST)? {
             BlockLatency::Nothing => {}
-            BlockLatency::Granule(granule, seconds) => granules.push((granule, seconds)),
+            BlockLatency::Granule { bytes, seconds } => granules.push((bytes, seconds)),
             BlockLatency::Otherwise => others += 1,
         }
         if most_told(&granules, others).is_some() || others >= TOO_MANY && granules.len() <= others {
@@ -111,7 +111,10 @@ fn probe_block(read: &mut impl FnMut(u64) -> io::Result<f64>, start: u64) -> io:
         () if bytes > LARGEST => BlockLatency::Nothing,
         () if granule == 0 || last < AGAIN * first => BlockLatency::Otherwise,
         () if read(end)? < AGAIN * first => BlockLatency::Nothing,
-        () => BlockLatency::Granule(granule, first),
+        () => BlockLatency::Granule {
+            bytes: granule,
+            seconds: first,
+        },
     })
 }
 
