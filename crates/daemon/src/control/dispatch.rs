@@ -14,7 +14,7 @@ const DESCRIPTIONS: [(&str, &str); 2] = [
 ];
 
 /// So many programs are in one reply: 16 keys of 4 KiB fit into a message, and what is known of them is
-/// looked up in milliseconds. Keys that hold what JSON writes longer take more room: [`List`](Asked::list)
+/// looked up in milliseconds. Keys that hold what JSON writes longer take more room: [`List`](Dispatch::list)
 /// leaves out what does not fit.
 const MOST_APPS: usize = 16;
 
