@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::kept::{KeptCase, KeptSetup, PublishedResult};
+use super::published_result::{KeptCase, KeptSetup, PublishedResult};
 
 const WIDTH: f64 = 900.0;
 /// Where bars begin: left of it are the names of the rows.

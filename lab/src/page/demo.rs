@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anyhow::{Context, Result};
 
 use super::bars::{Row, svg};
-use super::kept::{KeptSetup, PublishedResult};
+use super::published_result::{KeptSetup, PublishedResult};
 use crate::setup::EARLIER;
 
 /// Five columns: what was in memory or at work, the median time, the least and the most, what was read, what

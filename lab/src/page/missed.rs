@@ -1,6 +1,6 @@
 //! Goals that are missed: one by one, and in short.
 
-use super::kept::{KeptCase, KeptGoal, PublishedResult};
+use super::published_result::{KeptCase, KeptGoal, PublishedResult};
 use super::tables::{bound, value};
 
 /// A figure that has a goal, and whose it is.

@@ -7,8 +7,8 @@
 
 mod bars;
 mod demo;
-mod kept;
 mod missed;
+mod published_result;
 mod tables;
 mod template;
 
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 pub use demo::short;
-pub use kept::PublishedResult;
+pub use published_result::PublishedResult;
 
 /// The kept demo, which the README shows.
 const DEMO: &str = "demo";

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result};
 
-use super::kept::{KeptCase, KeptGoal, KeptSetup, PublishedResult};
+use super::published_result::{KeptCase, KeptGoal, KeptSetup, PublishedResult};
 use crate::experiment::Figure;
 use crate::setup::EARLIER;
 use headstart_model::floor::Above;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::kept::PublishedResult;
+use super::published_result::PublishedResult;
 use super::{bars, missed, read, tables};
 
 /// The end of a template's name. The page has the rest of it, and lies beside it.

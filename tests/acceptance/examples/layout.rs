@@ -9,7 +9,7 @@
 //! with a write cache that loses half of what was not flushed.
 
 use anyhow::{Context, Result, bail, ensure};
-use headstart_acceptance::layout::{beside, cuts, kills, matrix, swaps};
+use headstart_acceptance::layout::{cuts, files_in_use, kills, matrix, swaps};
 use std::time::Duration;
 
 fn main() -> Result<()> {
@@ -18,7 +18,9 @@ fn main() -> Result<()> {
     let mut number = |otherwise: u64| arguments.next().map_or(Ok(otherwise), |text| text.parse());
     match what.as_str() {
         "matrix" => all_cases(number(0)? as usize, number(1)? as usize),
-        "beside" => beside::run(Duration::from_secs(number(60)?), number(1)?).map(|told| println!("{told}")),
+        "beside" => {
+            files_in_use::run(Duration::from_secs(number(60)?), number(1)?).map(|told| println!("{told}"))
+        }
         "swaps" => {
             let long = Duration::from_secs(number(60)?);
             println!("{}", swaps::twice(1)?);

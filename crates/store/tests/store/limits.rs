@@ -1,6 +1,6 @@
 //! What goes first where there is too much.
 
-use crate::made::{key, outcome, profile, store, trace};
+use crate::samples::{key, outcome, profile, store, trace};
 use headstart_model::Key;
 use headstart_store::{Limits, Loaded, Store};
 use std::fs::File;
