@@ -107,7 +107,7 @@ mod tests {
     fn what_systemd_leaves_for_others_tells_how_far_a_boot_is() {
         let dir = tempfile::tempdir().unwrap();
         let (closed, slice) = (dir.path().join("nologin"), dir.path().join("system.slice"));
-        let of = |user_ns| {
+        let signs_of = |user_ns| {
             let sessions = Sessions {
                 greeter_ns: None,
                 user_ns,
@@ -120,20 +120,23 @@ mod tests {
             )
         };
         let begin = |service: &str| std::fs::create_dir_all(slice.join(service)).unwrap();
-        assert_eq!(of(None), BootSigns::default());
-        assert!(!of(None).is_open(), "nothing is known");
+        assert_eq!(signs_of(None), BootSigns::default());
+        assert!(!signs_of(None).is_open(), "nothing is known");
         begin("cron.service");
         begin("getty.slice");
-        assert!(!of(None).is_open());
+        assert!(!signs_of(None).is_open());
         std::fs::write(&closed, "System is booting up.").unwrap();
         begin("system-getty.slice/getty@tty1.service");
-        assert!(of(None).prompt && !of(None).is_open(), "users may not log in yet");
-        assert!(of(Some(1)).is_open(), "but one has");
+        assert!(
+            signs_of(None).prompt && !signs_of(None).is_open(),
+            "users may not log in yet"
+        );
+        assert!(signs_of(Some(1)).is_open(), "but one has");
         std::fs::remove_file(&closed).unwrap();
-        assert!(of(None).is_open() && !of(None).screen && !of(None).mending);
+        assert!(signs_of(None).is_open() && !signs_of(None).screen && !signs_of(None).mending);
         begin("lightdm.service");
         begin("emergency.service");
-        assert!(of(None).screen && of(None).mending);
+        assert!(signs_of(None).screen && signs_of(None).mending);
     }
 
     #[test]

@@ -482,24 +482,24 @@ mod tests {
 
     #[test]
     fn by_signs_a_prompt_or_a_screen_is_an_end_and_a_shell_to_mend_is_a_failure() {
-        let of = |signs| {
+        let end_with = |signs| {
             let mut end = End::new(Instant::now());
             end.note_signs(signs, 7);
             end
         };
         let none = BootSigns::default();
-        let prompt = of(BootSigns { prompt: true, ..none });
+        let prompt = end_with(BootSigns { prompt: true, ..none });
         assert!(prompt.finished_ns() == Some(7) && prompt.is_good() && !prompt.screen);
-        let screen = of(BootSigns { screen: true, ..none });
+        let screen = end_with(BootSigns { screen: true, ..none });
         assert!(screen.finished_ns() == Some(7) && screen.screen);
-        assert!(!of(none).is_good());
-        let early = of(BootSigns {
+        assert!(!end_with(none).is_good());
+        let early = end_with(BootSigns {
             prompt: true,
             is_closed: true,
             ..none
         });
         assert!(early.finished_ns().is_none() && !early.is_shut_down());
-        let mending = of(BootSigns {
+        let mending = end_with(BootSigns {
             mending: true,
             is_closed: true,
             ..none

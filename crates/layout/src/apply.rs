@@ -502,8 +502,8 @@ mod tests {
     #[test]
     fn flash_is_written_once_a_month_and_a_disk_whenever_it_is_worth_it() {
         const DAY: u64 = 24 * 60 * 60 * 1_000_000_000;
-        let of = |class| machine(vec![], class, "ext4").devices.remove(0);
-        let rests = |class, moved, now| rests(&of(class), moved, now).is_some();
+        let device_of = |class| machine(vec![], class, "ext4").devices.remove(0);
+        let rests = |class, moved, now| rests(&device_of(class), moved, now).is_some();
         assert!(rests(DeviceClass::Flash, 100 * DAY, 129 * DAY));
         assert!(!rests(DeviceClass::Flash, 100 * DAY, 131 * DAY));
         assert!(!rests(DeviceClass::Flash, 0, DAY), "it never was");

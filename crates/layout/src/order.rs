@@ -278,8 +278,10 @@ pub(crate) fn judge(order: &mut Order, machine: &Machine) {
 }
 
 fn facts_of<'a>(by_path: &HashMap<&FilePath, &'a FileFacts>, entry: &Entry) -> Option<&'a FileFacts> {
-    let of = |path: &FilePath| by_path.get(path).filter(|facts| facts.found == PathKind::File);
-    of(&entry.path).or_else(|| of(entry.overlay.as_ref()?)).copied()
+    let regular_file = |path: &FilePath| by_path.get(path).filter(|facts| facts.found == PathKind::File);
+    regular_file(&entry.path)
+        .or_else(|| regular_file(entry.overlay.as_ref()?))
+        .copied()
 }
 
 fn first_use(entry: &Entry, threshold: f32) -> u64 {

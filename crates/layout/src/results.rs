@@ -135,8 +135,8 @@ impl Turn {
 
     /// Keeps what is known by now; of other file systems what was known of them.
     pub fn keep(&self, all: &[LayoutResult]) -> Result<()> {
-        let of = |one: &LayoutResult| (one.mount_point.clone(), one.at_shutdown);
-        let is_new = |one: &&LayoutResult| all.iter().any(|new| of(new) == of(one));
+        let volume_and_kind = |one: &LayoutResult| (one.mount_point.clone(), one.at_shutdown);
+        let is_new = |one: &&LayoutResult| all.iter().any(|new| volume_and_kind(new) == volume_and_kind(one));
         let others = self.others.iter().filter(|one| !is_new(one));
         let most_recent: Vec<&LayoutResult> = all.iter().chain(others).take(MOST_KEPT).collect();
         Ok(write_whole(&self.path, &serde_json::to_vec(&most_recent)?)?)

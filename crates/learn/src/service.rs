@@ -35,19 +35,19 @@ pub fn served(trace: &Trace) -> Vec<Served> {
         .ahead
         .as_ref()
         .map(|ahead| FirstRequests::from_trace(trace, ahead));
-    let mut used = vec![[GrowingSet::default(), GrowingSet::default()]; trace.files.len()];
+    let mut seen = vec![[GrowingSet::default(), GrowingSet::default()]; trace.files.len()];
     let learned: Vec<bool> = (trace.files.iter())
         .map(|file| has_pages(trace, file, &exclude))
         .collect();
-    let one = |it: &headstart_model::trace::Use| {
-        let index = it.file as usize;
+    let one = |used: &headstart_model::trace::Use| {
+        let index = used.file as usize;
         let mut served = Served::default();
-        let Some([found, not_found]) = used.get_mut(index).filter(|_| it.kind != UseKind::Around) else {
+        let Some([found, not_found]) = seen.get_mut(index).filter(|_| used.kind != UseKind::Around) else {
             return served;
         };
-        let pages = pages_of(it, &trace.files[index], page_size);
+        let pages = pages_of(used, &trace.files[index], page_size);
         let mut left = vec![pages];
-        if let (Some(asked), true) = (&asked, it.kind != UseKind::Add) {
+        if let (Some(asked), true) = (&asked, used.kind != UseKind::Add) {
             left.clear();
             let mut from = pages.start;
             for (part, issued_ns) in asked.requests_within(index, pages) {
@@ -57,7 +57,7 @@ pub fn served(trace: &Trace) -> Vec<Served> {
                 });
                 from = part.end;
                 let fresh: u64 = found.insert(part).iter().map(PageRange::pages).sum();
-                match issued_ns <= it.time_ns {
+                match issued_ns <= used.time_ns {
                     true => served.in_time += fresh,
                     false => served.late += fresh,
                 }
@@ -69,7 +69,7 @@ pub fn served(trace: &Trace) -> Vec<Served> {
         }
         let fresh = left.into_iter().flat_map(|range| not_found.insert(range));
         let fresh: u64 = fresh.map(|range| range.pages()).sum();
-        match asked.is_some() && learned[index] && it.kind != UseKind::Add {
+        match asked.is_some() && learned[index] && used.kind != UseKind::Add {
             true => served.missed += fresh,
             false => served.not_prefetched += fresh,
         }

@@ -488,13 +488,23 @@ fn how_long_a_start_waited_is_kept_with_its_times() {
         trace.end.blocked_ns = blocked_ms.map(|ms| ms * 1_000_000);
         trace
     };
-    let of = |traces: &[Trace]| learned(Policy::Decay, traces).waited_ns / 1_000_000;
-    assert_eq!(of(&[waited(Some(1500), 2000)]), 1500);
-    assert_eq!(of(&[waited(Some(9000), 2000)]), 2000, "several threads at once");
-    assert_eq!(of(&[waited(None, 2000)]), 1500, "what it did not compute");
+    let waited_ms = |traces: &[Trace]| learned(Policy::Decay, traces).waited_ns / 1_000_000;
+    assert_eq!(waited_ms(&[waited(Some(1500), 2000)]), 1500);
+    assert_eq!(
+        waited_ms(&[waited(Some(9000), 2000)]),
+        2000,
+        "several threads at once"
+    );
+    assert_eq!(waited_ms(&[waited(None, 2000)]), 1500, "what it did not compute");
     // The times are those of the faster one, and so is what it waited.
-    assert_eq!(of(&[waited(Some(1500), 2000), waited(Some(100), 1200)]), 100);
-    assert_eq!(of(&[waited(Some(100), 1200), waited(Some(1500), 2000)]), 100);
+    assert_eq!(
+        waited_ms(&[waited(Some(1500), 2000), waited(Some(100), 1200)]),
+        100
+    );
+    assert_eq!(
+        waited_ms(&[waited(Some(100), 1200), waited(Some(1500), 2000)]),
+        100
+    );
 }
 
 #[test]

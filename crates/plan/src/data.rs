@@ -53,8 +53,8 @@ pub(crate) fn requests(
             false => PageSet::new(),
         };
         let bridge = if bridges { cost.bridge() } else { 0 };
-        let of = |pages: &PageSet| pieces(pages, facts, page, bridge);
-        let (mut pieces, last) = (of(&pages), of(&last));
+        let pieces_of = |pages: &PageSet| pieces(pages, facts, page, bridge);
+        let (mut pieces, last) = (pieces_of(&pages), pieces_of(&last));
         if cost.class != DeviceClass::Disk {
             let parts = pieces
                 .into_iter()

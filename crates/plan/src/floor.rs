@@ -117,8 +117,8 @@ pub fn above_floor(
     let devices = used.keys().chain(planned.keys());
     let rates = devices
         .map(|device| {
-            let of = |sets: &BTreeMap<u32, PageSet>| sets.get(device).unwrap_or(&nothing).clone();
-            (*device, of(&used).union(&of(&planned)))
+            let device_pages = |sets: &BTreeMap<u32, PageSet>| sets.get(device).unwrap_or(&nothing).clone();
+            (*device, device_pages(&used).union(&device_pages(&planned)))
         })
         .collect();
     let left: f64 = used

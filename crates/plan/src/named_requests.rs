@@ -45,7 +45,7 @@ pub(crate) fn mark(requests: &mut Vec<Ordered>, profile: &Profile, machine: &Mac
 /// The pages of a device with metadata of named files only.
 fn blocks(machine: &Machine, device: usize, named: &HashSet<&FilePath>) -> PageSet {
     let page = u64::from(machine.page_size).max(1);
-    let of = |is_named: bool| -> PageSet {
+    let pages_of = |is_named: bool| -> PageSet {
         let is_one = |facts: &&FileFacts| {
             facts.device == Some(device as u32) && named.contains(&facts.path) == is_named
         };
@@ -57,7 +57,7 @@ fn blocks(machine: &Machine, device: usize, named: &HashSet<&FilePath>) -> PageS
         });
         pages.filter(|pages| pages.start < pages.end).collect()
     };
-    of(true).difference(&of(false))
+    pages_of(true).difference(&pages_of(false))
 }
 
 /// A request for metadata in pieces, of which each is for all starts or for some.

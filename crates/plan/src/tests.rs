@@ -222,14 +222,14 @@ fn of_a_file_that_grows_the_end_is_planned_where_it_is_now() {
         mtime_ns: 2,
         ..facts("/m/log", &[(0, 500, 1101)], &[])
     };
-    let of = |facts: FileFacts| -> Vec<(u64, u64, bool, u32)> {
+    let planned_rows = |facts: FileFacts| -> Vec<(u64, u64, bool, u32)> {
         let draft = make(&profile, &flash(vec![facts]));
         let data = draft.requests.iter().filter(|r| r.kind == RequestKind::Data);
         data.map(|r| (r.offset / PAGE, r.length, r.from_end, r.deadline_us))
             .collect()
     };
     assert_eq!(
-        of(grown.clone()),
+        planned_rows(grown.clone()),
         [(0, 2 * PAGE, false, 0), (1098, 2 * PAGE + 1, true, 7000)]
     );
     // The end of another file is another.
@@ -237,9 +237,9 @@ fn of_a_file_that_grows_the_end_is_planned_where_it_is_now() {
         generation: 2,
         ..grown.clone()
     };
-    assert_eq!(of(replaced), [(0, 2 * PAGE, false, 0)]);
+    assert_eq!(planned_rows(replaced), [(0, 2 * PAGE, false, 0)]);
     let small = FileFacts { size: PAGE, ..grown };
-    assert_eq!(of(small), [(0, PAGE, false, 0), (0, PAGE, true, 7000)]);
+    assert_eq!(planned_rows(small), [(0, PAGE, false, 0), (0, PAGE, true, 7000)]);
 }
 
 #[test]

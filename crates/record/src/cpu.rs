@@ -58,7 +58,7 @@ impl Cpu {
 
     /// Samples the CPU time; `living` are the recorded processes that live.
     pub(crate) fn sample(&mut self, living: impl Iterator<Item = u32>) {
-        let of = |excluded: &[u32]| {
+        let ticks_but = |excluded: &[u32]| {
             excluded
                 .iter()
                 .filter_map(|pid| Stat::read(*pid))
@@ -67,8 +67,8 @@ impl Cpu {
         };
         let now = match &mut self.whose {
             CpuScope::Processes(tree) => tree.sample(living, Stat::read),
-            CpuScope::Machine(excluded) => of_machine().unwrap_or(0).saturating_sub(of(excluded)),
-            CpuScope::Container(excluded) => total_ticks().unwrap_or(0).saturating_sub(of(excluded)),
+            CpuScope::Machine(excluded) => of_machine().unwrap_or(0).saturating_sub(ticks_but(excluded)),
+            CpuScope::Container(excluded) => total_ticks().unwrap_or(0).saturating_sub(ticks_but(excluded)),
         };
         self.ticks = self.ticks.max(now);
     }
@@ -202,8 +202,8 @@ mod tests {
 
     /// Processes as they are seen at one look, the living ones of them.
     fn sample(tree: &mut Tree, all: &[(u32, Option<Stat>)], living: &[u32]) -> u64 {
-        let of = |pid| all.iter().find(|(p, _)| *p == pid)?.1;
-        tree.sample(living.iter().copied(), of)
+        let stat_of = |pid| all.iter().find(|(p, _)| *p == pid)?.1;
+        tree.sample(living.iter().copied(), stat_of)
     }
 
     #[test]

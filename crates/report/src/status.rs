@@ -234,13 +234,13 @@ pub fn gained_by_boots(status: &KeyStatus) -> String {
 fn unreachable(status: &KeyStatus) -> Option<String> {
     let used = status.outcomes.iter().rev().find_map(|outcome| outcome.used)?;
     let page_size = status.profile.as_ref().map_or(4096, |profile| profile.page_size);
-    let of = |pages: u64| bytes(pages.saturating_mul(u64::from(page_size)));
+    let size = |pages: u64| bytes(pages.saturating_mul(u64::from(page_size)));
     (used.unreachable_pages > 0).then(|| {
         format!(
             "{} of {} that the last recorded start used cannot be read ahead: they lie on file systems that headstart does not see, as what is \
              mounted in a namespace of the start's own, or that others answer for, as on a network",
-            of(used.unreachable_pages),
-            of(used.pages)
+            size(used.unreachable_pages),
+            size(used.pages)
         )
     })
 }
@@ -289,9 +289,9 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
         .rev()
         .filter_map(OverRead::from_outcome)
         .find(OverRead::is_exact);
-    lines.extend(exact.map(|it| {
-        let when = ago(it.started_unix_ns, now_unix_ns);
-        ("over-read", format!("{}, by the start {when}", it.share()))
+    lines.extend(exact.map(|shares| {
+        let when = ago(shares.started_unix_ns, now_unix_ns);
+        ("over-read", format!("{}, by the start {when}", shares.share()))
     }));
     lines.extend(unreachable(status).map(|share| ("out of reach", share)));
     lines.extend(status.floor.map(|floor| ("floor", floor.text(now_unix_ns))));

@@ -313,7 +313,7 @@ mod tests {
             why: "no gain".into(),
         };
         let (record, replay) = (bypass(false), bypass(true));
-        let of = |bypass, kernel, draw| {
+        let decision_for = |bypass, kernel, draw| {
             decide(&PriorState {
                 bypass: Some(bypass),
                 kernel,
@@ -321,9 +321,12 @@ mod tests {
                 ..known()
             })
         };
-        assert_eq!(of(&record, "6.18", 7), Decision::Bypass("no gain".into()));
-        assert_eq!(of(&record, "6.18", 20), Decision::Control);
-        assert_eq!(of(&replay, "6.18", 20), Decision::Replay);
+        assert_eq!(
+            decision_for(&record, "6.18", 7),
+            Decision::Bypass("no gain".into())
+        );
+        assert_eq!(decision_for(&record, "6.18", 20), Decision::Control);
+        assert_eq!(decision_for(&replay, "6.18", 20), Decision::Replay);
         let unknown = PriorState {
             bypass: Some(&record),
             draw: 20,
@@ -335,7 +338,11 @@ mod tests {
             Decision::Record,
             "there is nothing to compare with"
         );
-        assert_eq!(of(&record, "7.2", 7), Decision::Replay, "another kernel");
+        assert_eq!(
+            decision_for(&record, "7.2", 7),
+            Decision::Replay,
+            "another kernel"
+        );
         let elsewhere = PriorState {
             bypass: Some(&record),
             machine: "",
@@ -360,7 +367,7 @@ mod tests {
             replay: true,
             why: "no gain".into(),
         };
-        let of = |bypass, cold, draw| {
+        let decision_for = |bypass, cold, draw| {
             decide(&PriorState {
                 bypass,
                 turns: turns(20),
@@ -374,9 +381,16 @@ mod tests {
             })
         };
         for draw in 0..30 {
-            assert_eq!(of(None, 0.5, draw << 32), Decision::Replay, "no control run");
-            assert!(matches!(of(None, 0.0, draw << 32), Decision::Bypass(_)), "warm");
-            let bypassed = of(Some(&bypass), 0.5, draw);
+            assert_eq!(
+                decision_for(None, 0.5, draw << 32),
+                Decision::Replay,
+                "no control run"
+            );
+            assert!(
+                matches!(decision_for(None, 0.0, draw << 32), Decision::Bypass(_)),
+                "warm"
+            );
+            let bypassed = decision_for(Some(&bypass), 0.5, draw);
             assert!(matches!(bypassed, Decision::Bypass(_)), "not re-evaluated");
         }
     }
@@ -409,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_warm_start_is_bypassed_where_all_starts_are_replayed_too() {
-        let of = |cold| {
+        let decision_for = |cold| {
             decide(&PriorState {
                 control_every: 0,
                 warmth: Some(Warmth {
@@ -420,8 +434,11 @@ mod tests {
                 ..known()
             })
         };
-        assert_eq!(of(0.0), Decision::Bypass("what it reads is in memory".into()));
-        assert_eq!(of(0.5), Decision::Replay);
+        assert_eq!(
+            decision_for(0.0),
+            Decision::Bypass("what it reads is in memory".into())
+        );
+        assert_eq!(decision_for(0.5), Decision::Replay);
     }
 
     #[test]

@@ -66,12 +66,16 @@ fn wanted(profile: &Profile) -> Vec<Wanted> {
     // A snapshot has room for so much. Whoever has paths of thousands of directories looked up takes that of
     // no others.
     let is_deep = |want: &&Want| want.path.as_bytes().iter().filter(|byte| **byte == b'/').count() > DEEP;
-    let of = |want: &Want| Wanted {
+    let wanted_of = |want: &Want| Wanted {
         path: want.path.clone(),
         need: need(want),
     };
-    let mut ordered: Vec<Wanted> = wanted.iter().filter(|want| !is_deep(want)).map(of).collect();
-    ordered.extend(wanted.iter().filter(is_deep).map(of));
+    let mut ordered: Vec<Wanted> = wanted
+        .iter()
+        .filter(|want| !is_deep(want))
+        .map(wanted_of)
+        .collect();
+    ordered.extend(wanted.iter().filter(is_deep).map(wanted_of));
     ordered
 }
 

@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn of_what_may_not_be_looked_at_nothing_is_said() {
-        let of = |looks, unknown| {
+        let cold_share_of = |looks, unknown| {
             let resident = headstart_replay::Resident {
                 looks,
                 unknown,
@@ -271,8 +271,8 @@ mod tests {
             };
             warmth_of(&resident, 1).map(|warmth| warmth.cold)
         };
-        assert_eq!(of(0, 0.0), None);
-        assert_eq!(of(5, 0.4), Some(0.0));
-        assert_eq!(of(5, 0.6), None);
+        assert_eq!(cold_share_of(0, 0.0), None);
+        assert_eq!(cold_share_of(5, 0.4), Some(0.0));
+        assert_eq!(cold_share_of(5, 0.6), None);
     }
 }

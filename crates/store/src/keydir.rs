@@ -86,7 +86,7 @@ impl KeyDir {
     /// Why what is kept is to be left as it is: a newer headstart has written the profile or the plan, and
     /// still wants them.
     pub fn newer(&self) -> Option<String> {
-        let of = |name: &str, kind| {
+        let path_of = |name: &str, kind| {
             let path = self.path.join(name);
             let head = file::read_head(&path, 64).ok().flatten()?;
             match Container::new(kind, &head) {
@@ -94,7 +94,7 @@ impl KeyDir {
                 _ => None,
             }
         };
-        of("profile", Kind::Profile).or_else(|| of("plan", Kind::Plan))
+        path_of("profile", Kind::Profile).or_else(|| path_of("plan", Kind::Plan))
     }
 
     fn load<T>(&self, path: &Path, decode: impl FnOnce(Vec<u8>) -> Result<T, FormatError>) -> Loaded<T> {

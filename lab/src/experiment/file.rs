@@ -326,9 +326,9 @@ mod tests {
             let setups = parse(&text, Path::new("e.toml")).unwrap().setups;
             setups.into_iter().map(|s| s.goes_on_from).collect::<Vec<_>>()
         };
-        let of = |name: &str| Some(name.to_owned());
+        let named = |name: &str| Some(name.to_owned());
         let setups = "'boot-headstart-1', 'boot-headstart', 'boot-headstart-5'";
-        assert_eq!(goes_on(setups), [None, of("headstart-1"), of("headstart")]);
+        assert_eq!(goes_on(setups), [None, named("headstart-1"), named("headstart")]);
         assert_eq!(goes_on("'boot-headstart-5', 'boot-headstart-1'"), [None, None]);
     }
 

@@ -19,8 +19,10 @@ impl Judged<'_> {
 
     /// Whether another is the same goal, of another case.
     fn alike(&self, other: &Judged<'_>) -> bool {
-        let of = |judged: &Judged<'_>| (judged.goal.figure, judged.goal.at_most);
-        self.experiment == other.experiment && self.goal.setup == other.goal.setup && of(self) == of(other)
+        let figure_and_goal = |judged: &Judged<'_>| (judged.goal.figure, judged.goal.at_most);
+        self.experiment == other.experiment
+            && self.goal.setup == other.goal.setup
+            && figure_and_goal(self) == figure_and_goal(other)
     }
 }
 

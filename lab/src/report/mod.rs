@@ -297,9 +297,10 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
             .map(|n| n.map(|n| counted(experiment, n, runs)))
             .collect::<Option<_>>()?;
         let row = |run: &&Run| -> Option<Vec<f64>> {
-            let of = |others: &Vec<&Run>| others.iter().find(|r| r.round == run.round).map(|r| r.seconds);
+            let seconds_of_round =
+                |others: &Vec<&Run>| others.iter().find(|r| r.round == run.round).map(|r| r.seconds);
             std::iter::once(Some(run.seconds))
-                .chain(others.iter().map(of))
+                .chain(others.iter().map(seconds_of_round))
                 .collect()
         };
         Some(own.iter().filter_map(row).collect())
@@ -360,7 +361,7 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         }
         _ => None,
     };
-    let of = |value: &dyn Fn(&Run) -> f64| median(&own.iter().map(|r| value(r)).collect::<Vec<_>>());
+    let median_of = |value: &dyn Fn(&Run) -> f64| median(&own.iter().map(|r| value(r)).collect::<Vec<_>>());
     let stalled: Option<Vec<f64>> = own.iter().map(|r| r.stalled_seconds).collect();
     let prepare = |run: &Run| -> f64 {
         run.stages
@@ -389,18 +390,18 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         min: times.iter().copied().fold(f64::NAN, f64::min),
         median: median(&times),
         max: times.iter().copied().fold(f64::NAN, f64::max),
-        reads: of(&|r| r.reads as f64),
-        bytes: of(&|r| r.bytes as f64),
+        reads: median_of(&|r| r.reads as f64),
+        bytes: median_of(&|r| r.bytes as f64),
         more_read: base
             .map(|base| counted(experiment, base, runs))
             .filter(|base| !is_base && !base.is_empty())
             .map(|base| median(&base.iter().map(|r| r.bytes as f64).collect::<Vec<_>>()))
             .filter(|bytes| *bytes > 0.0 && !own.is_empty())
-            .map(|bytes| of(&|r| r.bytes as f64) / bytes - 1.0),
-        busy_seconds: of(&|r| r.busy_seconds),
+            .map(|bytes| median_of(&|r| r.bytes as f64) / bytes - 1.0),
+        busy_seconds: median_of(&|r| r.busy_seconds),
         stalled_seconds: stalled.filter(|s| !s.is_empty()).map(|s| median(&s)),
-        start_reads: of(&|r| r.stages.last().map_or(0.0, |s| s.reads as f64)),
-        prepare_seconds: of(&prepare),
+        start_reads: median_of(&|r| r.stages.last().map_or(0.0, |s| s.reads as f64)),
+        prepare_seconds: median_of(&prepare),
         pairs: pairs.as_ref().map_or(0, Vec::len),
         difference: paired(less, centre),
         relative: paired(|row| row[0] / row[1] - 1.0, centre),
@@ -438,8 +439,8 @@ fn marks(runs: &[&Run]) -> Vec<MarkSummary> {
     let mut marks: Vec<MarkSummary> = names
         .into_iter()
         .map(|name| {
-            let of = |r: &&Run| r.marks.iter().find(|m| m.name == name).map(|m| m.seconds);
-            let times: Vec<f64> = runs.iter().filter_map(of).collect();
+            let mark_seconds = |r: &&Run| r.marks.iter().find(|m| m.name == name).map(|m| m.seconds);
+            let times: Vec<f64> = runs.iter().filter_map(mark_seconds).collect();
             MarkSummary {
                 name: name.to_owned(),
                 n: times.len(),

@@ -184,9 +184,9 @@ pub fn certain_pages(trace: &Trace) -> Vec<(String, PageSet)> {
 
 /// The share of the pages of either set of files that both have.
 pub fn in_common(a: &[(String, PageSet)], b: &[(String, PageSet)]) -> f64 {
-    let of = |all: &[(String, PageSet)]| all.iter().map(|(_, p)| p.pages()).sum::<u64>();
+    let sum_of = |all: &[(String, PageSet)]| all.iter().map(|(_, p)| p.pages()).sum::<u64>();
     let common = pages_in_both(a, b);
-    common as f64 / (of(a) + of(b) - common).max(1) as f64
+    common as f64 / (sum_of(a) + sum_of(b) - common).max(1) as f64
 }
 
 /// How many pages two sets of files share.

@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn devices_of_two_starts_stand_in_one_order() {
-        let of = |names: &[(&str, u64)]| {
+        let devices_of = |names: &[(&str, u64)]| {
             let mut activity = Activity::default();
             for (index, (name, count)) in names.iter().enumerate() {
                 activity.devices.push(device(name));
@@ -228,7 +228,10 @@ mod tests {
             }
             activity
         };
-        let (one, other) = (of(&[("sda", 9), ("sdb", 5)]), of(&[("sdc", 5), ("sda", 3)]));
+        let (one, other) = (
+            devices_of(&[("sda", 9), ("sdb", 5)]),
+            devices_of(&[("sdc", 5), ("sda", 3)]),
+        );
         let (mut one, mut other) = (Device::busiest(&one), Device::busiest(&other));
         Device::align(vec![&mut one, &mut other]);
         let summary = |devices: &[Device<'_>]| -> Vec<(String, usize)> {

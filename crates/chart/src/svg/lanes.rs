@@ -218,15 +218,15 @@ impl Column<'_> {
 
     fn memory(&self, paper: &mut Paper) {
         let most = self.picture.most_memory();
-        let of = |value: fn(&headstart_model::activity::MemorySample) -> u64| {
+        let samples_of = |value: fn(&headstart_model::activity::MemorySample) -> u64| {
             self.run
                 .memory
                 .iter()
                 .map(move |it| (it.time_ns, value(it) as f64))
         };
-        paper.path("cache", &self.sampled(of(|it| it.page_cache), most, true));
-        paper.path("dirty", &self.sampled(of(|it| it.dirty), most, true));
-        paper.path("freeline", &self.sampled(of(|it| it.free), most, false));
+        paper.path("cache", &self.sampled(samples_of(|it| it.page_cache), most, true));
+        paper.path("dirty", &self.sampled(samples_of(|it| it.dirty), most, true));
+        paper.path("freeline", &self.sampled(samples_of(|it| it.free), most, false));
         self.most(paper, &bytes(most as u64));
     }
 

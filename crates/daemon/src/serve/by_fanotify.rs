@@ -430,17 +430,20 @@ mod tests {
 
     #[test]
     fn the_file_that_is_executed_is_among_the_first_words_of_a_key() {
-        let of = |text: &str| -> Vec<String> {
+        let programs_in = |text: &str| -> Vec<String> {
             let programs = programs_of(&Key::new(text).unwrap());
             programs
                 .into_iter()
                 .map(|path| String::from_utf8(path).unwrap())
                 .collect()
         };
-        assert_eq!(of("/usr/bin/x"), ["/usr/bin/x"]);
-        assert_eq!(of("/usr/bin/python3 /srv/x of user 7")[0], "/usr/bin/python3");
-        assert!(of("/opt/my app/x y").contains(&"/opt/my app/x".to_string()));
-        assert!(of("postgresql.service").is_empty());
+        assert_eq!(programs_in("/usr/bin/x"), ["/usr/bin/x"]);
+        assert_eq!(
+            programs_in("/usr/bin/python3 /srv/x of user 7")[0],
+            "/usr/bin/python3"
+        );
+        assert!(programs_in("/opt/my app/x y").contains(&"/opt/my app/x".to_string()));
+        assert!(programs_in("postgresql.service").is_empty());
     }
 
     #[test]

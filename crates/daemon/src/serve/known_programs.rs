@@ -208,29 +208,29 @@ mod tests {
                 found: true,
             })
             .to_vec();
-        let of = |key: String, trace: &Trace, before: &[FilePath]| -> Vec<String> {
+        let names_for = |key: String, trace: &Trace, before: &[FilePath]| -> Vec<String> {
             let names = names_of(&Key::new(key).unwrap(), trace, before.to_vec());
             names.iter().map(ToString::to_string).collect()
         };
         let scripted = format!("{} {}", at("program"), at("script"));
-        assert_eq!(of(at("program"), &trace, &[]), [at("called")]);
-        assert_eq!(of(scripted, &trace, &[]), [at("called"), at("started")]);
+        assert_eq!(names_for(at("program"), &trace, &[]), [at("called")]);
+        assert_eq!(names_for(scripted, &trace, &[]), [at("called"), at("started")]);
         // A process in a chroot has named its script from there.
         let inside = format!("{} /started of user 1000", at("program"));
-        assert_eq!(of(inside, &trace, &[]), [at("called"), at("started")]);
+        assert_eq!(names_for(inside, &trace, &[]), [at("called"), at("started")]);
         // What was known before comes behind, and there are eight at most.
         let before: Vec<FilePath> = (0..20).map(|n| format!("/{n}").as_str().into()).collect();
-        let names = of(at("program"), &trace, &before);
+        let names = names_for(at("program"), &trace, &before);
         assert_eq!(
             (names.len(), &*names[0], &*names[7]),
             (NAMES, &*at("called"), "/6")
         );
         assert_eq!(
-            of(at("program"), &trace, &[at("called").as_str().into()]).len(),
+            names_for(at("program"), &trace, &[at("called").as_str().into()]).len(),
             1
         );
         trace.lookups.truncate(1);
-        assert!(of(at("program"), &trace, &[]).is_empty());
+        assert!(names_for(at("program"), &trace, &[]).is_empty());
     }
 
     #[test]

@@ -362,24 +362,30 @@ mod tests {
     #[test]
     fn what_the_kernel_takes_for_the_same_has_one_key() {
         let told = |process: &Process| process.is_told_apart(process.key().as_ref());
-        let of = |executable: &str, argv: &[&str]| told(&process(executable, argv));
-        assert!(of("/usr/bin/cat", &["cat", "a", "b"]));
-        assert!(of("/usr/bin/python3", &["python3", "/srv/a.py", "x"]));
-        assert!(of("/usr/bin/python3", &["python3", "-m", "http.server", "80"]));
-        assert!(of("/usr/bin/python3", &["python3", "-c", "import os"]));
+        let key_for = |executable: &str, argv: &[&str]| told(&process(executable, argv));
+        assert!(key_for("/usr/bin/cat", &["cat", "a", "b"]));
+        assert!(key_for("/usr/bin/python3", &["python3", "/srv/a.py", "x"]));
+        assert!(key_for(
+            "/usr/bin/python3",
+            &["python3", "-m", "http.server", "80"]
+        ));
+        assert!(key_for("/usr/bin/python3", &["python3", "-c", "import os"]));
         // What is run comes behind what the kernel looks at.
-        assert!(!of("/usr/bin/python3", &["python3", "-W", "ignore", "/srv/a.py"]));
-        assert!(!of(
+        assert!(!key_for(
+            "/usr/bin/python3",
+            &["python3", "-W", "ignore", "/srv/a.py"]
+        ));
+        assert!(!key_for(
             "/usr/bin/java",
             &["java", "-Xmx1g", "-XX:+UseG1GC", "-jar", "/srv/a.jar"]
         ));
-        assert!(!of("/usr/bin/flatpak", &["flatpak", "run", "org.gimp.GIMP"]));
+        assert!(!key_for("/usr/bin/flatpak", &["flatpak", "run", "org.gimp.GIMP"]));
         // A service is another than one that is started by hand, and all services of systemd begin the same
         // way.
         let mut service = process("/usr/sbin/cron", &["/usr/sbin/cron", "-f"]);
         service.cgroup = Some("/system.slice/cron.service".into());
         assert!(service.key().is_some() && !told(&service));
-        assert!(!of(
+        assert!(!key_for(
             "/usr/lib/systemd/systemd-executor",
             &["systemd-executor", "--deserialize", "43"]
         ));

@@ -192,8 +192,8 @@ mod tests {
         }
         let names = || -> Vec<String> { store.keys().unwrap().iter().map(|k| k.to_string()).collect() };
         let size: u64 = {
-            let of = |name: &str| store.key(&Key::new(name).unwrap()).last_used_and_size().1;
-            of("much") + of("little") + of("none")
+            let size_of_key = |name: &str| store.key(&Key::new(name).unwrap()).last_used_and_size().1;
+            size_of_key("much") + size_of_key("little") + size_of_key("none")
         };
         trim_to(&store, size).unwrap();
         assert_eq!(names().len(), 4, "it fits");

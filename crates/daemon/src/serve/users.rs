@@ -26,7 +26,7 @@ mod tests {
 
     #[test]
     fn a_users_starts_are_that_users_and_read_what_that_user_may() {
-        let of = |text: &str, uid| key_of_user(Key::new(text).unwrap(), uid).unwrap();
+        let user_key_of = |text: &str, uid| key_of_user(Key::new(text).unwrap(), uid).unwrap();
         for (text, uid, key, reader) in [
             ("/usr/bin/x", 0, "/usr/bin/x", None),
             ("/usr/bin/x", 1000, "/usr/bin/x of user 1000", Some(1000)),
@@ -37,7 +37,7 @@ mod tests {
             // A job that cron has started, and left behind.
             ("cron.service", 1000, "cron.service of user 1000", Some(1000)),
         ] {
-            let user_key = of(text, uid);
+            let user_key = user_key_of(text, uid);
             assert_eq!((user_key.as_str(), reader_of(&user_key, uid)), (key, reader));
         }
         // What an administrator has learned for all.

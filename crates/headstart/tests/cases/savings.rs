@@ -61,9 +61,11 @@ fn a_saving_is_called_one_everywhere_or_nowhere() {
     );
     assert_eq!(saved("/usr/bin/many"), 42.0);
     let list = case.headstart(&["apps", "list"]).out;
-    let of = |name: &str| list.lines().find(|line| line.ends_with(name)).unwrap();
+    let line_of = |name: &str| list.lines().find(|line| line.ends_with(name)).unwrap();
     assert!(
-        of("few").contains("too few") && of("none").contains("nothing") && of("many").contains("42"),
+        line_of("few").contains("too few")
+            && line_of("none").contains("nothing")
+            && line_of("many").contains("42"),
         "{list}"
     );
     let status = |name: &str| case.headstart(&["status", name]).out;

@@ -189,14 +189,14 @@ fn where_enough_is_left_all_are_moved_and_it_keeps_nothing_more_below() {
     assert_eq!(ran.err, "", "no line of progress where there is no terminal");
     // Room, and then the files: each byte twice.
     let status: serde_json::Value = serde_json::from_str(&thin.layout(&["status", "--json"]).out).unwrap();
-    let of = |what: &str| status[0][what].as_u64().unwrap();
-    assert_eq!(of("writes_bytes"), 2 * of("planned_bytes"));
+    let number = |what: &str| status[0][what].as_u64().unwrap();
+    assert_eq!(number("writes_bytes"), 2 * number("planned_bytes"));
     assert_eq!(
-        (of("room_bytes"), of("bytes")),
-        (of("planned_bytes"), of("planned_bytes"))
+        (number("room_bytes"), number("bytes")),
+        (number("planned_bytes"), number("planned_bytes"))
     );
     assert!(
-        of("takes_ns") > 0 && ran.out.contains("\n  wrote "),
+        number("takes_ns") > 0 && ran.out.contains("\n  wrote "),
         "{}",
         ran.out
     );

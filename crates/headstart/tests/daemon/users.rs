@@ -473,8 +473,8 @@ fn ids_in_a_users_namespace_have_that_users_share_together() {
     let space = Process(by_nobody(space).spawn().unwrap());
     let pid = space.id();
     eventually("the namespace is there", || {
-        let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).unwrap();
-        of(&pid.to_string()) != of("self")
+        let namespace_of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).unwrap();
+        namespace_of(&pid.to_string()) != namespace_of("self")
     });
     for map in ["uid_map", "gid_map"] {
         fs::write(format!("/proc/{pid}/{map}"), "0 100000 16").unwrap();

@@ -17,8 +17,8 @@ fn audit_02_a_start_whose_recorder_came_late_teaches_nothing() {
     let data = case.write("data", vec![7; 1 << 20]);
     let script = format!("cat {} >/dev/null", data.display());
     assert_eq!(case.run("k", &["sh", "-c", &script]).code(), 0);
-    let of = |case: &Case| case.json(&["status", "k", "--json"]);
-    let before = of(&case);
+    let status_of = |case: &Case| case.json(&["status", "k", "--json"]);
+    let before = status_of(&case);
     let words = [
         "run",
         "--control-every",
@@ -37,7 +37,7 @@ fn audit_02_a_start_whose_recorder_came_late_teaches_nothing() {
     eventually("the worker ends", || {
         process_state(holding.worker).is_none_or(|state| state == 'Z')
     });
-    let after = of(&case);
+    let after = status_of(&case);
     assert_eq!(after["profile"], before["profile"], "the profile stays");
     assert_eq!(after["plan"]["data_bytes"], before["plan"]["data_bytes"]);
     let outcomes = after["outcomes"].as_array().unwrap();

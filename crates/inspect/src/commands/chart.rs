@@ -83,18 +83,18 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         recorded.push(find(other, Wanted::Any, store)?);
     }
     let starts: Vec<Start<'_>> = (recorded.iter())
-        .map(|it| {
+        .map(|recorded| {
             let floor = (!args.no_floor).then(|| {
                 progress.show(&format!(
                     "looking up {} files of {}",
-                    it.start.trace.files.len(),
-                    it.name
+                    recorded.start.trace.files.len(),
+                    recorded.name
                 ));
-                floor(it, store)
+                floor(recorded, store)
             });
             Start {
-                trace: &it.start.trace,
-                name: it.name.clone(),
+                trace: &recorded.start.trace,
+                name: recorded.name.clone(),
                 floor: floor.flatten(),
             }
         })
@@ -145,8 +145,8 @@ fn text(drawn: &Drawn) -> String {
 /// The floor of a start, and what lies above it. A picture without is better than none.
 fn floor(found: &FoundStart, store: &Store) -> Option<FloorLine> {
     let costs = Costs::new(store, None);
-    let of = found.of.as_ref();
-    match start_floor(&found.start, of, &costs, None, &mut |line| complain(&line)) {
+    let floor_of = found.of.as_ref();
+    match start_floor(&found.start, floor_of, &costs, None, &mut |line| complain(&line)) {
         Ok(it) => Some(FloorLine {
             ns: it.floor.floor_ns,
             causes: (it.above.iter())

@@ -225,13 +225,13 @@ fn devices(store: &Store) -> Vec<DeviceCheck> {
 
 /// What is seen here holds for this process: a policy may refuse to boots and to the daemon what it allows to
 /// a login.
-fn selinux_text(it: &Selinux) -> String {
-    match it.enforces {
+fn selinux_text(selinux: &Selinux) -> String {
+    match selinux.enforces {
         true => format!(
             "enforces: this holds for {}. Boots and the daemon have other contexts: `headstart boot status` says what a boot was refused, `ausearch -m avc,user_avc -ts boot` all",
-            it.context
+            selinux.context
         ),
-        false => format!("permissive, this process is {}", it.context),
+        false => format!("permissive, this process is {}", selinux.context),
     }
 }
 

@@ -22,13 +22,13 @@ pub(super) fn free(device: (u32, u32)) -> Option<u64> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let control = rustix::fs::open("/dev/mapper/control", flags, Mode::empty()).ok()?;
     let targets = targets(control.as_fd(), device, false).ok()?;
-    let of = |one: &Target| match one.kind.as_str() {
+    let space_of = |one: &Target| match one.kind.as_str() {
         "thin" => thin_space(&control, device, one),
         "snapshot" => snapshot_space(&one.text),
         "vdo" => vdo_space(&one.text),
         _ => None,
     };
-    targets.iter().take(MOST_TARGETS).filter_map(of).min()
+    targets.iter().take(MOST_TARGETS).filter_map(space_of).min()
 }
 
 /// Whether what is written to a volume is copied first, for snapshots of it.
@@ -121,15 +121,19 @@ mod tests {
         let status = |metadata: &str, data: &str, state: &str| {
             format!("1 {metadata} {data} - {state} discard_passdown error_if_no_space - 1024 ")
         };
-        let of = |metadata, data, state| pool_space(&status(metadata, data, state), table);
+        let space_with = |metadata, data, state| pool_space(&status(metadata, data, state), table);
         // 3,200 blocks of 64 KiB, of which a twentieth stays free.
-        assert_eq!(of("10/2048", "0/3200", "rw"), Some(3040 * MIB / 16));
-        assert_eq!(of("10/2048", "3000/3200", "rw"), Some(40 * MIB / 16));
-        assert_eq!(of("10/2048", "3190/3200", "rw"), Some(0));
-        assert_eq!(of("190/200", "0/3200", "rw"), Some(0), "its metadata is full");
-        assert_eq!(of("189/200", "0/3200", "rw"), Some(126 * MIB / 16));
-        assert_eq!(of("10/2048", "0/3200", "out_of_data_space"), Some(0));
-        assert_eq!(of("10/2048", "0/3200", "ro"), Some(0));
+        assert_eq!(space_with("10/2048", "0/3200", "rw"), Some(3040 * MIB / 16));
+        assert_eq!(space_with("10/2048", "3000/3200", "rw"), Some(40 * MIB / 16));
+        assert_eq!(space_with("10/2048", "3190/3200", "rw"), Some(0));
+        assert_eq!(
+            space_with("190/200", "0/3200", "rw"),
+            Some(0),
+            "its metadata is full"
+        );
+        assert_eq!(space_with("189/200", "0/3200", "rw"), Some(126 * MIB / 16));
+        assert_eq!(space_with("10/2048", "0/3200", "out_of_data_space"), Some(0));
+        assert_eq!(space_with("10/2048", "0/3200", "ro"), Some(0));
         assert_eq!(pool_space("Fail", table), Some(0));
         for strange in ["", "Error", "1 2 3 4", "1 2/x 3/4 - rw"] {
             assert_eq!(pool_space(strange, table), None, "{strange}");

@@ -128,8 +128,12 @@ impl Case {
             served,
             "what was mapped around a fault does not count"
         );
-        let of = |value: fn(&StageOutcome) -> u64| self.stages().iter().map(value).sum();
-        let reviewed = [of(|s| s.used_pages), of(|s| s.late_pages), of(|s| s.missed_pages)];
+        let sum_of = |value: fn(&StageOutcome) -> u64| self.stages().iter().map(value).sum();
+        let reviewed = [
+            sum_of(|s| s.used_pages),
+            sum_of(|s| s.late_pages),
+            sum_of(|s| s.missed_pages),
+        ];
         assert_eq!(self.served(), reviewed);
     }
 }

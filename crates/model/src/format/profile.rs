@@ -286,8 +286,8 @@ fn read_tails(values: &mut Values<'_>, entries: &mut [Entry]) -> Result<(), Stri
 }
 
 /// How many ranges say which pages were touched.
-fn ranges_of(it: &Touches) -> usize {
-    let sets = [&it.touched, &it.once, &it.unused];
+fn ranges_of(touches: &Touches) -> usize {
+    let sets = [&touches.touched, &touches.once, &touches.unused];
     sets.iter().map(|set| set.ranges().len()).sum()
 }
 

@@ -106,12 +106,12 @@ mod tests {
             location: Location::Absolute(b"/home/u".to_vec()),
             mount: None,
         };
-        let of = |path: &[u8]| absolute(&mounts, path, Some(&base), None);
-        assert_eq!(of(b"/usr//lib/./x/"), Some((b"/usr/lib/x".to_vec(), 0)));
-        assert_eq!(of(b"./w//x"), Some((b"/home/u/w/x".to_vec(), 7)));
-        assert_eq!(of(b"//"), Some((b"/".to_vec(), 0)));
+        let resolved = |path: &[u8]| absolute(&mounts, path, Some(&base), None);
+        assert_eq!(resolved(b"/usr//lib/./x/"), Some((b"/usr/lib/x".to_vec(), 0)));
+        assert_eq!(resolved(b"./w//x"), Some((b"/home/u/w/x".to_vec(), 7)));
+        assert_eq!(resolved(b"//"), Some((b"/".to_vec(), 0)));
         let long = vec![b'x'; PATH - 8];
-        assert_eq!(of(&long).unwrap().0.len(), PATH);
-        assert_eq!(of(&[&long[..], b"x"].concat()), None);
+        assert_eq!(resolved(&long).unwrap().0.len(), PATH);
+        assert_eq!(resolved(&[&long[..], b"x"].concat()), None);
     }
 }

@@ -328,21 +328,21 @@ fn both_back_ends_give_the_same_pages() {
             .collect()
     };
     assert_eq!(blocks(&cold[0]), blocks(&cold[1]));
-    let of = |trace: &Trace| pages(trace, &ALL);
+    let pages_of = |trace: &Trace| pages(trace, &ALL);
     let mut only_bpf = 0;
-    for (path, (bpf, tracefs)) in difference(&of(&cold[0]), &of(&cold[1])) {
+    for (path, (bpf, tracefs)) in difference(&pages_of(&cold[0]), &pages_of(&cold[1])) {
         assert_eq!(tracefs, Vec::<u64>::new(), "only tracefs: {path}");
         only_bpf += bpf.len();
     }
-    let count = of(&cold[0]).values().map(BTreeSet::len).sum::<usize>();
+    let count = pages_of(&cold[0]).values().map(BTreeSet::len).sum::<usize>();
     eprintln!("cold: {only_bpf} of {count} pages were taken while others were waited for");
     assert!(count > 3000 && only_bpf * 50 <= count, "{only_bpf} of {count}");
 
     let (bpf, tracefs) = (&warm[0], &warm[1]);
-    assert!(of(bpf).values().map(BTreeSet::len).sum::<usize>() > 3000);
+    assert!(pages_of(bpf).values().map(BTreeSet::len).sum::<usize>() > 3000);
     // What newer kernels map with a folio none of their events tells.
     let around = pages(bpf, &[UseKind::Around]);
-    for (path, (bpf, tracefs)) in difference(&of(bpf), &of(tracefs)) {
+    for (path, (bpf, tracefs)) in difference(&pages_of(bpf), &pages_of(tracefs)) {
         assert_eq!(tracefs, Vec::<u64>::new(), "only tracefs: {path}");
         let around = around.get(&path).cloned().unwrap_or_default();
         assert!(
@@ -352,10 +352,10 @@ fn both_back_ends_give_the_same_pages() {
     }
     // Only BPF programs tell which page a fault was for.
     for kinds in [&[UseKind::Read][..], &[UseKind::Map, UseKind::Around]] {
-        let of = |trace: &Trace| pages(trace, kinds);
-        eprintln!("{kinds:?}: {} files", of(bpf).len());
-        assert!(!of(bpf).is_empty());
-        for (path, (only_bpf, only_tracefs)) in difference(&of(bpf), &of(tracefs)) {
+        let pages_of = |trace: &Trace| pages(trace, kinds);
+        eprintln!("{kinds:?}: {} files", pages_of(bpf).len());
+        assert!(!pages_of(bpf).is_empty());
+        for (path, (only_bpf, only_tracefs)) in difference(&pages_of(bpf), &pages_of(tracefs)) {
             assert_eq!(only_tracefs, Vec::<u64>::new(), "{kinds:?}: {path}");
             let with_folios = around.get(&path).cloned().unwrap_or_default();
             let told = only_bpf.iter().all(|page| with_folios.contains(page));

@@ -239,14 +239,17 @@ fn devices_are_served_in_parallel_and_held_for_only_so_long() {
     let released = options.origin.elapsed().as_nanos() as u64;
     let report = replay.finish();
     assert_eq!(report.skipped, Skipped::default());
-    let of = |request| report.issued.iter().find(|i| i.request == request).unwrap();
+    let issued = |request| report.issued.iter().find(|i| i.request == request).unwrap();
     assert!(
-        of(2).issued_ns < of(0).done_ns,
+        issued(2).issued_ns < issued(0).done_ns,
         "the second device waited for the first"
     );
-    assert!(of(0).done_ns <= of(1).issued_ns, "data before metadata");
-    assert!(of(0).done_ns <= released, "let go before the metadata was there");
-    assert_eq!((of(1).arrived_pages, of(2).arrived_pages), (4000, 4000));
+    assert!(issued(0).done_ns <= issued(1).issued_ns, "data before metadata");
+    assert!(
+        issued(0).done_ns <= released,
+        "let go before the metadata was there"
+    );
+    assert_eq!((issued(1).arrived_pages, issued(2).arrived_pages), (4000, 4000));
 
     // Where nothing may be waited for, the start is let go before what it is held for has been read.
     let cold = Mounted::ext4(400, |root| file(root, "f", 80_000));

@@ -105,18 +105,19 @@ fn comma_separated_values_are_whole_whatever_the_paths_are() {
     assert_eq!(lines.len(), 1 + 8 + 8 + 1);
     assert!(lines.iter().all(|line| line.len() == 13));
     assert_eq!(lines[0][..3], ["time_ns", "what", "kind"]);
-    let of = |what: &str| -> Vec<&Vec<String>> { lines.iter().filter(|line| line[1] == what).collect() };
+    let lines_of =
+        |what: &str| -> Vec<&Vec<String>> { lines.iter().filter(|line| line[1] == what).collect() };
     let paths: Vec<String> = hostile().iter().map(lossy).collect();
-    for rows in [of("use"), of("look-up")] {
+    for rows in [lines_of("use"), lines_of("look-up")] {
         assert!(rows.iter().map(|row| &row[5]).eq(&paths));
         assert!(rows.iter().all(|row| row[4] == paths[0] && row[3] == "7"));
     }
     assert_eq!(
-        of("use")[1][6..],
+        lines_of("use")[1][6..],
         ["1", "", "", "18446744073709551614", "3", "2", ""]
     );
-    assert_eq!(of("metadata")[0][..4], ["500000", "metadata", "", ""]);
-    assert_eq!(of("look-up")[0][12], "true");
+    assert_eq!(lines_of("metadata")[0][..4], ["500000", "metadata", "", ""]);
+    assert_eq!(lines_of("look-up")[0][12], "true");
 }
 
 #[test]

@@ -251,8 +251,8 @@ impl Interpreter {
             .iter()
             .find(|one| one.names.contains(&plain) || one.names.contains(&base));
         let emulates = || {
-            let of = base.strip_prefix("qemu-")?;
-            let is_other = QEMU_OTHERS.iter().any(|other| of.starts_with(other));
+            let architecture = base.strip_prefix("qemu-")?;
+            let is_other = QEMU_OTHERS.iter().any(|other| architecture.starts_with(other));
             (!is_other).then_some(&QEMU)
         };
         known.or_else(emulates)

@@ -145,21 +145,21 @@ fn parse(text: &str) -> Option<Format> {
     if lines.next() != Some("enabled") {
         return None;
     }
-    let of = |name: &str| {
+    let field = |name: &str| {
         let mut lines = text.lines();
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
     };
-    let told_by = match (of("extension"), of("magic")) {
+    let told_by = match (field("extension"), field("magic")) {
         (Some(extension), _) => ToldBy::Extension(extension.trim_start_matches('.').as_bytes().to_vec()),
         (None, Some(magic)) => {
             let bytes = digits(magic)?;
-            let mask = of("mask").map_or(Some(vec![0xff; bytes.len()]), digits)?;
-            let offset = of("offset").map_or(Some(0), |offset| offset.parse().ok())?;
+            let mask = field("mask").map_or(Some(vec![0xff; bytes.len()]), digits)?;
+            let offset = field("offset").map_or(Some(0), |offset| offset.parse().ok())?;
             ToldBy::Bytes { offset, bytes, mask }
         }
         (None, None) => return None,
     };
-    let interpreter = OsString::from_vec(of("interpreter")?.as_bytes().to_vec());
+    let interpreter = OsString::from_vec(field("interpreter")?.as_bytes().to_vec());
     Some(Format {
         interpreter: interpreter.into(),
         told_by,

@@ -124,9 +124,12 @@ mod tests {
     fn each_target_is_told_with_its_words() {
         let bytes = kernel_answer(&[("thin", 8, "4 7"), ("linear", 16, "253:0 2048")]);
         let targets = parse(&bytes).unwrap();
-        let of = |one: &Target| (one.kind.clone(), one.length, one.text.clone());
-        assert_eq!(of(&targets[0]), ("thin".into(), 4096, "4 7".into()));
-        assert_eq!(of(&targets[1]), ("linear".into(), 8192, "253:0 2048".into()));
+        let facts_of = |one: &Target| (one.kind.clone(), one.length, one.text.clone());
+        assert_eq!(facts_of(&targets[0]), ("thin".into(), 4096, "4 7".into()));
+        assert_eq!(
+            facts_of(&targets[1]),
+            ("linear".into(), 8192, "253:0 2048".into())
+        );
     }
 
     #[test]

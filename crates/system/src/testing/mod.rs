@@ -84,11 +84,11 @@ pub fn bpf_memory(process: &Path) -> io::Result<u64> {
     for entry in std::fs::read_dir(process.join("fdinfo"))?.flatten() {
         // One that was closed meanwhile.
         let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-        let of = |name| -> Option<u64> {
+        let number = |name| -> Option<u64> {
             let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
             rest.trim().parse().ok()
         };
-        if let (Some(map), Some(bytes)) = (of("map_id:"), of("memlock:")) {
+        if let (Some(map), Some(bytes)) = (number("map_id:"), number("memlock:")) {
             maps.insert(map, bytes);
         }
     }

@@ -85,7 +85,10 @@ fn what_was_never_written_has_no_place() {
         std::fs::write(root.join("written"), vec![1; 1 << 20])
     })
     .unwrap();
-    let of = |name: &str| extents(File::open(fs.mount_point().join(name)).unwrap()).unwrap();
-    assert_eq!(of("reserved"), []);
-    assert_eq!(of("written").iter().map(|e| e.length).sum::<u64>(), 1 << 20);
+    let extents_of = |name: &str| extents(File::open(fs.mount_point().join(name)).unwrap()).unwrap();
+    assert_eq!(extents_of("reserved"), []);
+    assert_eq!(
+        extents_of("written").iter().map(|e| e.length).sum::<u64>(),
+        1 << 20
+    );
 }

@@ -32,8 +32,8 @@ struct Machine {
 /// Cuts it so often, on file systems of each [`FULL`] in turn. After each the journal is replayed, and then
 /// the file system is clean, every file what it was, and no inode has no name. Returns what came of it.
 pub fn run(cuts: usize, seed: u64) -> Result<String> {
-    let of = |full: u64| on(full, cuts.div_ceil(FULL.len()), seed);
-    let runs: Vec<(usize, String)> = FULL.into_iter().map(of).collect::<Result<_>>()?;
+    let on_full = |full: u64| on(full, cuts.div_ceil(FULL.len()), seed);
+    let runs: Vec<(usize, String)> = FULL.into_iter().map(on_full).collect::<Result<_>>()?;
     let amid: Vec<usize> = runs.iter().map(|(amid, _)| *amid).collect();
     // A few may by chance all come before or after the work.
     let missed = if cuts < 20 {

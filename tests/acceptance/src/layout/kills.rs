@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// every file what it was, no donor and no changed knob left, and `layout status` tells of it. Returns what
 /// came of it.
 pub fn run(kills: usize, seed: u64) -> Result<String> {
-    let of = |full: u64| on(full, kills.div_ceil(FULL.len()), seed);
-    let told: Vec<String> = FULL.into_iter().map(of).collect::<Result<_>>()?;
+    let on_full = |full: u64| on(full, kills.div_ceil(FULL.len()), seed);
+    let told: Vec<String> = FULL.into_iter().map(on_full).collect::<Result<_>>()?;
     Ok(told.join("\n"))
 }
 

@@ -153,10 +153,10 @@ fn every_command_of_the_guide_prints_what_stands_below_it() -> Result<()> {
     let drop_in = directory.path().join("drop-in");
     fs::write(&drop_in, DROP_IN)?;
     for unit in ["headstartd.service", "headstartd.socket"] {
-        let of = format!("{{root}}/etc/systemd/system/{unit}.d");
+        let drop_ins = format!("{{root}}/etc/systemd/system/{unit}.d");
         boots.install(&[
-            &format!("mkdir {of}"),
-            &format!("cp {} {of}/here.conf", drop_in.display()),
+            &format!("mkdir {drop_ins}"),
+            &format!("cp {} {drop_ins}/here.conf", drop_in.display()),
         ])?;
     }
     let mut wrong = String::new();

@@ -284,10 +284,11 @@ impl Control {
     }
 
     fn set_namespaces(&self) {
-        let of = |process: &str| fs::metadata(format!("/proc/{process}/ns/mnt")).map_or(0, |ns| ns.ino());
+        let namespace_of =
+            |process: &str| fs::metadata(format!("/proc/{process}/ns/mnt")).map_or(0, |ns| ns.ino());
         for (index, process) in ["self", "1"].iter().enumerate() {
             self.word(NAMESPACES + index)
-                .store(of(process) as u32, Ordering::Relaxed);
+                .store(namespace_of(process) as u32, Ordering::Relaxed);
         }
     }
 
